@@ -1,0 +1,50 @@
+# Helpers that give every target the same properties; nothing here is global.
+
+# Compile settings of our own code: language level, warnings, sanitizers.
+add_library(rnbd_settings INTERFACE)
+target_compile_features(rnbd_settings INTERFACE cxx_std_23)
+target_include_directories(rnbd_settings INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_options(rnbd_settings INTERFACE
+  -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor -Woverloaded-virtual
+  -fno-strict-aliasing $<$<BOOL:${RNBD_WERROR}>:-Werror>)
+if(RNBD_SANITIZE)
+  target_compile_options(rnbd_settings INTERFACE -fsanitize=${RNBD_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(rnbd_settings INTERFACE -fsanitize=${RNBD_SANITIZE})
+endif()
+# librtrs and librnbd are linked into shared objects by their users.
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+
+# rnbd_library(NAME SOURCES... [LINK targets...]): one static library per box of the architecture.
+function(rnbd_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  if(ARG_SOURCES)
+    add_library(${name} STATIC ${ARG_SOURCES})
+    target_link_libraries(${name} PUBLIC rnbd_settings ${ARG_LINK})
+  else()
+    add_library(${name} INTERFACE)
+    target_link_libraries(${name} INTERFACE rnbd_settings ${ARG_LINK})
+  endif()
+endfunction()
+
+# rnbd_test(NAME LABELS... SOURCES... LINK...): one Catch2 program, registered with CTest.
+function(rnbd_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS;SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE rnbd_test_main ${ARG_LINK})
+  add_test(NAME ${name} COMMAND ${name})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} SKIP_RETURN_CODE 77)
+endfunction()
+
+# rnbd_fuzzer(NAME SOURCES... LINK...): one libFuzzer target; its corpus is tests/fuzz/corpus/NAME.
+function(rnbd_fuzzer name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  if(RNBD_FUZZ)
+    add_executable(fuzz_${name} ${ARG_SOURCES})
+    target_link_libraries(fuzz_${name} PRIVATE rnbd_settings ${ARG_LINK})
+    target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+  endif()
+endfunction()

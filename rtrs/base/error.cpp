@@ -1,0 +1,72 @@
+#include "rtrs/base/error.h"
+
+#include <cerrno>
+#include <string>
+
+namespace rtrs {
+namespace {
+
+struct Row {
+    Error error;
+    const char* text;
+    bool retryable;
+    int as_errno;
+};
+
+constexpr Row table[] = {
+    {Error::path_lost, "path lost before the answer", true, ECONNABORTED},
+    {Error::no_path, "no path to the server", true, ECONNABORTED},
+    {Error::protocol, "peer broke the protocol", false, EPROTO},
+    {Error::rejected, "peer refused the connection", true, ECONNREFUSED},
+    {Error::timed_out, "peer did not answer in time", true, ETIMEDOUT},
+    {Error::closed, "closed", false, ESHUTDOWN},
+    {Error::remote_access, "remote memory access refused", false, EREMOTEIO},
+    {Error::checksum, "checksum mismatch", true, EBADMSG},
+};
+
+const Row* find(int value) noexcept {
+    for (const Row& row : table) {
+        if (static_cast<int>(row.error) == value) return &row;
+    }
+    return nullptr;
+}
+
+class Category final : public std::error_category {
+  public:
+    const char* name() const noexcept override { return "rtrs"; }
+    std::string message(int value) const override {
+        const Row* row = find(value);
+        return row != nullptr ? row->text : "unknown rtrs error " + std::to_string(value);
+    }
+};
+
+constexpr int wire_errno_max = 511;
+
+}  // namespace
+
+const std::error_category& error_category() noexcept {
+    static const Category category;
+    return category;
+}
+
+std::error_code make_error_code(Error error) noexcept {
+    return std::error_code(static_cast<int>(error), error_category());
+}
+
+bool retryable(std::error_code error) noexcept {
+    if (error.category() != error_category()) return false;
+    const Row* row = find(error.value());
+    return row != nullptr && row->retryable;
+}
+
+int to_errno(std::error_code error) noexcept {
+    if (!error) return 0;
+    if (error.category() == error_category()) {
+        const Row* row = find(error.value());
+        return row != nullptr ? row->as_errno : EIO;
+    }
+    const int value = error.value() < 0 ? -error.value() : error.value();
+    return value > 0 && value <= wire_errno_max ? value : EIO;
+}
+
+}  // namespace rtrs

@@ -1,0 +1,149 @@
+// The loop: one io_uring per thread that carries sockets, files and timeouts together.
+//
+// A turn: submit what was prepared and wait -> hand every completion to its Operation -> expire
+// timers -> run turn-end tasks (which batch: one send for all answers of a turn) -> again.
+// Nothing in here costs a system call per request.
+//
+// THREAD: everything but post() and stop() belongs to the thread that calls run(). An embedder with
+// a loop of its own waits for fd() to become readable and calls run_once().
+//
+// Needs Linux 6.1: provided buffer rings, IORING_SETUP_DEFER_TASKRUN. create() says what is missing.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <expected>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <system_error>
+
+#include "rtrs/base/bytes.h"
+#include "rtrs/base/clock.h"
+#include "rtrs/base/intrusive_list.h"
+
+struct iovec;
+struct statx;
+
+namespace rtrs {
+
+// One piece of ring work, owned by the caller, alive and in place until its (last) completion.
+struct Operation {
+    // result: the system call's, negative errno on failure.
+    struct Result {
+        std::int32_t value = 0;
+        bool more = false;                        // multishot: not the last completion
+        bool socket_nonempty = false;             // recv: there is more to read
+        std::optional<std::uint16_t> buffer{};    // recv_provided: which buffer was filled
+    };
+    using Completed = void (*)(Operation& operation, const Result& result);
+
+    explicit Operation(Completed handler) noexcept : completed(handler) {}
+    Operation(const Operation&) = delete;
+    Operation& operator=(const Operation&) = delete;
+
+    Completed completed;
+    bool in_flight = false;  // set by the reactor
+};
+
+// Something to do at the end of the current turn, at most once per turn however often scheduled.
+struct TurnTask : ListLink {
+    using Run = void (*)(TurnTask& task);
+    explicit TurnTask(Run handler) noexcept : run(handler) {}
+    Run run;
+};
+
+class Reactor : public Clock {
+  public:
+    struct Options {
+        std::uint32_t submission_entries = 4096;
+        // Shared receive buffers of recv_provided: count is a power of two.
+        std::uint32_t receive_buffers = 64;
+        std::uint32_t receive_buffer_bytes = 64u << 10;
+        // Slots for register_buffer. 0..16384.
+        std::uint32_t fixed_buffers = 8192;
+    };
+
+    // ERRORS: ENOSYS (io_uring absent or off: kernel.io_uring_disabled), EINVAL (kernel before
+    // 6.1), ENOMEM / EPERM (memlock limit).
+    static std::expected<std::unique_ptr<Reactor>, std::error_code> create(const Options& options);
+    static std::expected<std::unique_ptr<Reactor>, std::error_code> create();
+    ~Reactor() override;
+
+    // Clock.
+    Instant now() const noexcept override;
+
+    // Runs turns until stop(). Handlers run in here.
+    void run();
+    // One turn; waits at most max_wait (none: until something happens).
+    void run_once(std::optional<Duration> max_wait);
+    // Thread safe, async-signal unsafe. run() returns after the current turn.
+    void stop();
+    // Thread safe. The function runs in a coming turn on the reactor's thread.
+    void post(std::function<void()> function);
+    int fd() const noexcept;
+
+    // Runs task at the end of this turn, after all completions were handed out and timers expired.
+    // From inside a turn-end task: still in this turn, after those scheduled before.
+    void at_turn_end(TurnTask& task) noexcept;
+    static void cancel_turn_end(TurnTask& task) noexcept;
+
+    // Ring work. Every call prepares; the turn submits. ASSUMES: operation not in flight; buffers,
+    // msghdr, address and path stay in place until it completes.
+    void accept_multishot(Operation& operation, int fd);
+    void connect(Operation& operation, int fd, const sockaddr* address, socklen_t bytes);
+    // Into a shared buffer that the kernel picks when data is there; max_bytes 0: a whole buffer.
+    // The handler gives the buffer back with return_buffer(). Result -ENOBUFS: all are taken; try
+    // again next turn.
+    enum class FirstTry : std::uint8_t { at_once, after_poll };
+    void recv_provided(Operation& operation, int fd, std::uint32_t max_bytes, FirstTry first_try);
+    MutableBytes received(std::uint16_t buffer, std::uint32_t bytes) noexcept;
+    void return_buffer(std::uint16_t buffer) noexcept;
+    // Straight into the target; waits for all of it unless the stream ends (MSG_WAITALL).
+    void recv_all(Operation& operation, int fd, MutableBytes target);
+    // All of it unless the stream breaks (MSG_WAITALL | MSG_NOSIGNAL); the result may still be
+    // short, then the caller sends the rest.
+    void sendmsg(Operation& operation, int fd, const msghdr* message);
+    enum class FixedBuffer : std::int32_t { none = -1 };  // else the slot of register_buffer
+    // flags: RWF_* of pwritev2(2).
+    void read(Operation& operation, int fd, MutableBytes target, std::uint64_t offset,
+              FixedBuffer buffer = FixedBuffer::none);
+    void write(Operation& operation, int fd, Bytes source, std::uint64_t offset, int flags,
+               FixedBuffer buffer = FixedBuffer::none);
+    enum class SyncMode : std::uint8_t { data_only, everything };
+    void fsync(Operation& operation, int fd, SyncMode mode);
+    void fallocate(Operation& operation, int fd, int mode, std::uint64_t offset,
+                   std::uint64_t bytes);
+    void poll_readable(Operation& operation, int fd);
+    // The operation still completes, with -ECANCELED or its own result.
+    void cancel(Operation& operation);
+    void close_fd(int fd) noexcept;
+
+    // Runs work() on a helper thread and then done() in a coming turn: for calls that have no ring
+    // form (BLKDISCARD, BLKZEROOUT, open of a slow device).
+    void offload(std::function<void()> work, std::function<void()> done);
+
+    // Pins memory for read/write with FixedBuffer. ERRORS: ENOBUFS (no slot left), ENOMEM, EOPNOTSUPP.
+    std::expected<FixedBuffer, std::error_code> register_buffer(MutableBytes memory);
+    void unregister_buffer(FixedBuffer buffer) noexcept;
+
+    struct Statistics {
+        std::uint64_t turns = 0;
+        std::uint64_t completions = 0;
+        std::uint64_t submissions = 0;
+    };
+    const Statistics& statistics() const noexcept;
+
+  protected:
+    void arm(Timer& timer, Instant deadline) override;
+    void disarm(Timer& timer) noexcept override;
+
+  private:
+    struct Inside;
+    explicit Reactor(std::unique_ptr<Inside> inside) noexcept;
+    std::unique_ptr<Inside> inside_;
+};
+
+}  // namespace rtrs
