@@ -1,0 +1,116 @@
+// What an export keeps its blocks in: the seam between the server's block side and files, block
+// devices, memory and nothing.
+//
+// OWNER: a Volume owns one Storage. THREAD: the reactor's thread only.
+// LIFE: open_storage() -> submit() ... -> (all requests completed) -> destroyed. Destroying it with
+// a request in flight is a bug (asserted).
+#pragma once
+
+#include <cstdint>
+#include <expected>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "rtrs/base/bytes.h"
+#include "rtrs/reactor.h"
+
+namespace rnbd {
+
+enum class BlockOperation : std::uint8_t { read, write, flush, discard, write_zeroes };
+
+class Storage;
+
+// One request to a storage; owned by the caller, in place until `completed` is called, which
+// happens exactly once and never from inside submit().
+struct BlockRequest {
+    // error: empty, or the errno of the medium as itself (ENOSPC, EIO, EROFS, EOPNOTSUPP, ...).
+    using Completed = void (*)(BlockRequest& request, std::error_code error);
+
+    explicit BlockRequest(Completed handler) noexcept : completed(handler), work(nullptr) {}
+
+    BlockOperation operation = BlockOperation::read;
+    bool force_unit_access = false;  // write, write_zeroes, discard: durable before completed
+    bool no_unmap = false;           // write_zeroes: keep the blocks allocated
+    bool fast_only = false;          // write_zeroes: EOPNOTSUPP rather than writing zeroes slowly
+    std::uint64_t offset = 0;        // bytes, multiple of the logical block size
+    std::uint64_t bytes = 0;         // multiple of it too; 0 for flush
+    // read: target, write: source; `bytes` long. Page aligned in production, so that direct I/O
+    // takes it as it is. Unused otherwise.
+    rtrs::MutableBytes data{};
+    // The slot under which `data` lies inside a buffer that was registered with the reactor.
+    rtrs::Reactor::FixedBuffer fixed_buffer = rtrs::Reactor::FixedBuffer::none;
+    Completed completed;
+
+    // The storage's, while it has the request.
+    rtrs::Operation work;
+    Storage* storage = nullptr;
+    std::uint64_t done_bytes = 0;
+    std::uint32_t stage = 0;
+};
+
+struct StorageGeometry {
+    std::uint64_t size_bytes = 0;             // multiple of logical_block_bytes
+    std::uint32_t logical_block_bytes = 512;  // 512 or 4096
+    std::uint32_t physical_block_bytes = 4096;
+    std::uint64_t discard_bytes_max = 0;      // 0: no discard
+    std::uint32_t discard_granularity_bytes = 0;
+    std::uint64_t write_zeroes_bytes_max = 0; // 0: none, not even the plain way
+    bool fast_zero = false;                   // fast_only requests may succeed
+    bool volatile_cache = true;               // acknowledged writes need a flush to be durable
+    bool force_unit_access = true;
+    bool rotational = false;
+    bool extents = false;                     // extents() can tell
+};
+
+struct Extent {
+    std::uint64_t bytes = 0;
+    bool hole = false;   // not allocated
+    bool zero = false;   // reads as zeroes
+};
+
+class Storage {
+  public:
+    virtual ~Storage() = default;
+    virtual const StorageGeometry& geometry() const noexcept = 0;
+    // ASSUMES: offset + bytes <= size_bytes, block aligned, request not in flight (the caller has
+    // checked what the peer sent).
+    virtual void submit(BlockRequest& request) = 0;
+    // Allocation of [offset, offset + bytes), in order, covering at least its first block, at most
+    // extents_max entries. May block shortly. ERRORS: EOPNOTSUPP if !geometry().extents, EIO.
+    virtual std::expected<std::vector<Extent>, std::error_code> extents(std::uint64_t offset,
+                                                                      std::uint64_t bytes,
+                                                                      std::size_t extents_max) = 0;
+    // "file /srv/vol1.img", "memory", "null".
+    virtual std::string description() const = 0;
+};
+
+struct StorageOptions {
+    enum class Kind : std::uint8_t { path, memory, null };
+    enum class Io : std::uint8_t { buffered, direct };
+    enum class Use : std::uint8_t { read_only, read_write };
+    Kind kind = Kind::path;
+    std::string path;                          // Kind::path: regular file or block device
+    std::optional<std::uint64_t> size_bytes;   // creates an absent file with this size; memory, null: required
+    Io io = Io::buffered;
+    std::uint32_t logical_block_bytes = 512;
+    Use use = Use::read_write;
+};
+
+struct StorageError {
+    std::error_code code;
+    std::string text;  // one line that names the path and what to do
+};
+
+// Opens and locks it: exclusively for read_write, shared for read_only; the lock ends only when the
+// last I/O of a dead process has ended.
+// ERRORS: ENOENT (absent and no size given), EACCES, EROFS, EWOULDBLOCK (locked by another
+// process), EINVAL (neither file nor block device, size not a multiple of the block, size differs
+// from the block device's), ENOSPC, ...
+std::expected<std::unique_ptr<Storage>, StorageError> open_storage(rtrs::Reactor& reactor,
+                                                                   const StorageOptions& options);
+
+}  // namespace rnbd

@@ -1,0 +1,147 @@
+// A volume of a remote server: what the client daemon, the fio engine and the C library build on.
+//
+//   RemoteSession session(environment, options);       // paths, permits, SESS_INFO
+//   RemoteVolume volume(session, {"vol1", AccessMode::read_write}, handler);
+//   ... handler.on_state() says open ...
+//   Permit permit = ...; volume.submit(std::move(permit), io);
+//
+// A volume that loses its session is opened again by itself when the link is back, with the new
+// device id; I/O in between is held (rtrs/client.h: hold_time), never failed by the interruption.
+// If the server then refuses the open (export waiting, access taken), it is tried again with
+// back-off, for ever; state and reason say so.
+//
+// THREAD: the session's.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "rnbd/messages.h"
+#include "rtrs/client.h"
+
+namespace rnbd {
+
+struct VolumeGeometry {
+    std::uint64_t size_bytes = 0;
+    std::uint32_t logical_block_bytes = 512;
+    std::uint32_t physical_block_bytes = 512;
+    std::uint64_t discard_bytes_max = 0;       // per request; 0: no discard
+    std::uint32_t discard_granularity_bytes = 0;
+    std::uint64_t write_zeroes_bytes_max = 0;  // per request; 0: the server has none
+    bool fast_zero = false;                    // VolumeIo::fast_only is honoured
+    bool extents = false;                      // query_extents() works
+    bool write_cache = false;
+    bool force_unit_access = false;            // else: write, then flush
+};
+
+enum class VolumeOperation : std::uint8_t { read, write, flush, discard, write_zeroes };
+
+struct VolumeIo {
+    VolumeOperation operation = VolumeOperation::read;
+    bool force_unit_access = false;
+    bool no_unmap = false;
+    bool fast_only = false;
+    std::uint64_t offset = 0;  // bytes, multiple of the logical block
+    std::uint32_t bytes = 0;   // ditto; read, write: <= session max_io_bytes, payload = permit.payload()
+    // As rtrs::ClientRequest::responded: once, never inside submit(), the permit comes back.
+    rtrs::ClientRequest::Responded responded = nullptr;
+    void* context = nullptr;
+};
+
+enum class VolumeState : std::uint8_t {
+    opening,    // never open so far: session down or open refused; reason says which
+    open,
+    reopening,  // was open; I/O is held
+    closed,
+};
+const char* to_string(VolumeState state) noexcept;
+
+class RemoteVolume;
+
+class RemoteVolumeHandler {
+  public:
+    // The state, its reason or the geometry changed. Not called from inside submit().
+    virtual void on_volume_changed(RemoteVolume& volume) = 0;
+    // After close(): the server has been told (or is gone), nothing is in flight.
+    virtual void on_volume_closed(RemoteVolume& volume) = 0;
+
+  protected:
+    ~RemoteVolumeHandler() = default;
+};
+
+struct RemoteVolumeOptions {
+    std::string name;  // the export's name at the server, 1..254 bytes
+    AccessMode access = AccessMode::read_write;
+};
+
+class RemoteSessionHandler {
+  public:
+    virtual void on_session_closed() = 0;
+
+  protected:
+    ~RemoteSessionHandler() = default;
+};
+
+// One RTRS session with the RNBD protocol on it. Outlives its volumes.
+class RemoteSession {
+  public:
+    RemoteSession(rtrs::SessionEnvironment environment, rtrs::ClientSessionOptions options,
+                  RemoteSessionHandler& handler);
+    ~RemoteSession();  // ASSUMES: never opened, or on_session_closed was delivered
+    RemoteSession(const RemoteSession&) = delete;
+    RemoteSession& operator=(const RemoteSession&) = delete;
+
+    std::error_code open();
+    // ASSUMES: every volume was closed.
+    void close();
+
+    // Permits and sizes: permits_max() and max_io_bytes() are 0 until the link was up once.
+    rtrs::ClientSession& rtrs() noexcept;
+    const std::string& name() const noexcept;
+
+  private:
+    friend class RemoteVolume;
+    struct Inside;
+    std::unique_ptr<Inside> inside_;
+};
+
+class RemoteVolume {
+  public:
+    RemoteVolume(RemoteSession& session, RemoteVolumeOptions options, RemoteVolumeHandler& handler);
+    ~RemoteVolume();  // ASSUMES: on_volume_closed was delivered
+    RemoteVolume(const RemoteVolume&) = delete;
+    RemoteVolume& operator=(const RemoteVolume&) = delete;
+
+    // Lets requests in flight finish, closes at the server; held requests fail with Error::closed.
+    void close();
+
+    VolumeState state() const noexcept;
+    const std::string& reason() const noexcept;  // empty while open
+    rtrs::Instant since() const noexcept;
+    // Meaningful once it has been open; may change when it is opened again.
+    const VolumeGeometry& geometry() const noexcept;
+    const RemoteVolumeOptions& options() const noexcept;
+    RemoteSession& session() noexcept;
+
+    // Held while the volume is not open. Range and rights are checked by the server; what lies
+    // outside of the current geometry is refused here with EINVAL (ENOSPC for writes), a write to
+    // a read-only volume with EROFS.
+    void submit(rtrs::Permit permit, const VolumeIo& io);
+
+    // Allocation of a range; the answer covers at least its first block. extents live for the call.
+    // ERRORS: EOPNOTSUPP unless geometry().extents, Error::path_lost (ask again).
+    using ExtentsKnown = void (*)(void* context, std::error_code error,
+                                  std::span<const ExtentDescriptor> extents);
+    void query_extents(std::uint64_t offset, std::uint64_t bytes, ExtentsKnown known, void* context);
+
+  private:
+    friend class RemoteSession;
+    struct Inside;
+    std::unique_ptr<Inside> inside_;
+};
+
+}  // namespace rnbd

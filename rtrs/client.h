@@ -1,0 +1,209 @@
+// The client's half of RTRS: a session to one server over one or more paths.
+//
+//   ClientSession session(environment, options, handler);
+//   session.open();                            // on_link_up() when the first path is up
+//   if (auto permit = session.try_take()) {    // the right to one request, with its memory
+//       fill permit->payload();
+//       session.submit(std::move(*permit), request);   // on_response(), once, whatever happens
+//   }
+//   session.close();                           // on_closed() when nothing is left
+//
+// THREAD: a session belongs to the thread of its clock and fabrics (one reactor).
+// A request is answered exactly once: by the server, or with an error after the hold time or close.
+// While no path is up, requests are held; when a path comes up again the owner decides per request
+// (on_link_up) with resume() or fail(), since ids inside its message may have changed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rtrs/base/bytes.h"
+#include "rtrs/base/clock.h"
+#include "rtrs/base/error.h"
+#include "rtrs/base/intrusive_list.h"
+#include "rtrs/base/random.h"
+#include "rtrs/base/uuid.h"
+#include "rtrs/fabric.h"
+#include "rtrs/trace.h"
+
+namespace rtrs {
+
+class ClientSession;
+
+// Index of a permit, of its chunk at the server and of its request: 0 .. queue_depth - 1.
+enum class PermitId : std::uint32_t {};
+
+// The right to one outstanding request and the memory for it. Move-only; goes home when destroyed.
+class Permit {
+  public:
+    Permit() noexcept = default;
+    Permit(Permit&& other) noexcept;
+    Permit& operator=(Permit&& other) noexcept;
+    ~Permit();
+
+    explicit operator bool() const noexcept { return session_ != nullptr; }
+    PermitId id() const noexcept { return id_; }
+    // Page aligned, max_io_bytes long, registered: payload of writes, target of reads. Kept from
+    // take to return; the content is undefined at first.
+    MutableBytes payload() const noexcept;
+
+  private:
+    friend class ClientSession;
+    Permit(ClientSession& session, PermitId id) noexcept : session_(&session), id_(id) {}
+    ClientSession* session_ = nullptr;
+    PermitId id_{};
+};
+
+enum class Direction : std::uint8_t { read, write };
+
+// One request. The message is copied during submit(); the payload is the permit's.
+struct ClientRequest {
+    Direction direction = Direction::write;
+    Bytes message{};                  // the user message, at most user_message_bytes_max
+    std::uint32_t payload_bytes = 0;  // sent (write) or expected (read), <= max_io_bytes
+    // Called exactly once, never from inside submit(). The permit is the caller's again.
+    using Responded = void (*)(void* context, Permit permit, std::error_code error);
+    Responded responded = nullptr;
+    void* context = nullptr;
+};
+
+// Waits for permits in first-come order (take_or_wait).
+struct PermitWaiter : ListLink {
+    using Granted = void (*)(PermitWaiter& waiter);
+    explicit PermitWaiter(Granted handler) noexcept : granted(handler) {}
+    std::uint32_t count = 0;
+    std::span<Permit> permits{};  // filled before granted() is called
+    Granted granted;
+};
+
+enum class PathState : std::uint8_t {
+    idle, connecting, exchanging, connected, draining, backoff, closing, closed
+};
+const char* to_string(PathState state) noexcept;
+
+struct PathAddress {
+    Fabric* fabric = nullptr;  // outlives the session
+    std::string source;        // "HOST" or empty
+    std::string destination;   // "HOST:PORT"
+};
+
+struct ClientSessionOptions {
+    std::string name;                       // 1..254 bytes, no '/' and no '.'
+    std::vector<PathAddress> paths;         // 1..limits::paths_max
+    std::uint32_t io_connections = 1;       // per path, beside the user connection; 1..64
+    Duration connect_timeout = std::chrono::seconds(5);     // a whole path: dial to INFO response
+    Duration heartbeat_interval = std::chrono::seconds(1);
+    Duration heartbeat_timeout = std::chrono::seconds(5);   // silence after which a path is dead
+    Duration reconnect_delay_min = std::chrono::milliseconds(10);  // doubled per failed attempt
+    Duration reconnect_delay_max = std::chrono::seconds(1);        // each delay is jittered
+    std::optional<std::uint32_t> reconnect_attempts_max;    // none: for ever
+    std::optional<Duration> hold_time;      // how long requests wait for a path; none: for ever
+    std::uint32_t features = 0;             // wire: extensions to offer (rtrs/wire/connect.h)
+};
+
+struct SessionEnvironment {
+    Clock& clock;
+    Random& random;
+    Tracer& tracer;
+};
+
+struct PathStatus {
+    std::string source, destination, fabric;
+    PathState state = PathState::idle;
+    std::string reason;             // why it is not connected; empty if it is
+    Instant since{};                // of the state
+    std::optional<Instant> next_attempt;
+    std::uint32_t attempts = 0;     // failed ones since it was last connected
+    std::uint64_t reconnects = 0;   // successful ones after the first
+    Duration latency{};             // newest heartbeat round trip, 0 before the first
+};
+
+struct ClientSessionStatus {
+    bool link_up = false;
+    Instant since{};
+    std::string reason;
+    std::uint32_t queue_depth = 0;  // 0 before the first path was up
+    std::uint32_t max_io_bytes = 0;
+    std::uint32_t permits_free = 0;
+    std::uint32_t in_flight = 0;
+    std::uint32_t held = 0;
+    std::vector<PathStatus> paths;
+};
+
+class ClientSessionHandler {
+  public:
+    // The first path is up (again). Sizes are known now. The server has forgotten everything that
+    // was open: the owner opens again by submit_user(), then resumes or fails each held request.
+    virtual void on_link_up() = 0;
+    // The last path was lost; requests in flight are held.
+    virtual void on_link_down(std::error_code reason) = 0;
+    // After close(): every request has been answered, every endpoint drained. The session may be
+    // destroyed from inside this call.
+    virtual void on_closed() = 0;
+
+  protected:
+    ~ClientSessionHandler() = default;
+};
+
+class ClientSession {
+  public:
+    // Longest user message.
+    static constexpr std::uint32_t user_message_bytes_max = 512;
+
+    ClientSession(SessionEnvironment environment, ClientSessionOptions options,
+                  ClientSessionHandler& handler);
+    ~ClientSession();  // ASSUMES: never opened, or on_closed was delivered, and all permits are home
+    ClientSession(const ClientSession&) = delete;
+    ClientSession& operator=(const ClientSession&) = delete;
+
+    // ERRORS: EINVAL (options out of range; text says which), fabric errors.
+    std::error_code open();
+    // Every request is answered (with Error::closed if the server has not), paths closed.
+    void close();
+
+    bool link_up() const noexcept;
+    // 0 until the link was up once. Constant from then on: a server that comes back with another
+    // queue depth is refused.
+    std::uint32_t queue_depth() const noexcept;
+    std::uint32_t max_io_bytes() const noexcept;
+    // Permits that requests may use; one more is kept for user messages.
+    std::uint32_t permits_max() const noexcept;
+
+    // All or nothing. Empty or false while others wait, so that nobody overtakes.
+    std::optional<Permit> try_take();
+    bool try_take(std::span<Permit> permits);
+    // As try_take, or queues the waiter; true if granted at once (granted() is not called then).
+    // ASSUMES: 1 <= count <= permits_max(), permits.size() == count.
+    bool take_or_wait(PermitWaiter& waiter);
+    void stop_waiting(PermitWaiter& waiter) noexcept;
+
+    // Sends, or holds while no path is up. ASSUMES: payload_bytes <= max_io_bytes().
+    void submit(Permit permit, const ClientRequest& request);
+    // Control messages (SESS_INFO, OPEN, CLOSE) on connection 0: one at a time in order of calls,
+    // each with up to 4096 bytes of response. Not held: fails with Error::path_lost when the link
+    // goes down. responded(): response lives for the call.
+    using UserResponded = void (*)(void* context, std::error_code error, Bytes response);
+    void submit_user(Direction direction, Bytes message, std::uint32_t response_bytes,
+                     UserResponded responded, void* context);
+
+    // A held request, seen between on_link_up and resume()/fail().
+    bool held(PermitId id) const noexcept;
+    // The message of a request in flight, to be patched before resume().
+    MutableBytes message(PermitId id) noexcept;
+    void resume(PermitId id);
+    void fail(PermitId id, std::error_code error);
+
+    const ClientSessionOptions& options() const noexcept;
+    ClientSessionStatus status() const;
+
+  private:
+    friend class Permit;
+    struct Inside;
+    std::unique_ptr<Inside> inside_;
+};
+
+}  // namespace rtrs

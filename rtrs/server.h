@@ -1,0 +1,157 @@
+// The server's half of RTRS: accepts sessions and hands their requests to the layer above.
+//
+//   class Target : public ServerHandler { void on_request(ServerOp& op) override { ... op.respond(...); } };
+//   Server server(environment, options, target);
+//   server.listen(fabric, "0.0.0.0:1235");
+//   server.close();   // on_closed() when the last operation was answered and all is drained
+//
+// THREAD: a server belongs to the thread of its clock and fabrics (one reactor).
+// Life of a session: it begins with the first connection of an unknown paths_uuid and ends when its
+// last path is gone and its operations have been answered.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rtrs/base/bytes.h"
+#include "rtrs/base/clock.h"
+#include "rtrs/base/error.h"
+#include "rtrs/base/random.h"
+#include "rtrs/base/uuid.h"
+#include "rtrs/client.h"
+#include "rtrs/fabric.h"
+#include "rtrs/trace.h"
+
+namespace rtrs {
+
+class Server;
+class ServerSession;
+
+// One request at the server: from on_request until respond(), which every one gets exactly once.
+// Answers of a path that has died meanwhile go nowhere, but must be given all the same.
+class ServerOp {
+  public:
+    ServerSession& session() const noexcept { return *session_; }
+    PermitId permit() const noexcept { return permit_; }
+    Direction direction() const noexcept { return direction_; }
+    // A private copy: the peer cannot change it any more.
+    Bytes message() const noexcept { return message_; }
+    // write: the payload; read: where the answer is to be put. Page aligned. The peer cannot write
+    // into it until respond() if always_invalidate is on.
+    MutableBytes data() const noexcept { return data_; }
+    // For the layer above: anything it wants to keep with the operation.
+    void* context = nullptr;
+
+    // error: empty, or what the peer is told as an errno of at most 9 bits. produced_bytes (read
+    // only): how much of data() goes to the peer.
+    void respond(std::error_code error, std::uint32_t produced_bytes = 0);
+
+  private:
+    friend class ServerPath;
+    ServerSession* session_ = nullptr;
+    void* slot_ = nullptr;
+    PermitId permit_{};
+    Direction direction_ = Direction::write;
+    Bytes message_{};
+    MutableBytes data_{};
+};
+
+struct ServerOptions {
+    std::uint32_t queue_depth = 512;         // chunks per session, 1..65535
+    std::uint32_t chunk_bytes = 128u << 10;  // power of two, >= 8192
+    std::uint32_t header_bytes = 4096;       // of a chunk, for messages; max_io = chunk - header
+    bool always_invalidate = true;           // revoke a chunk's key while its request is served
+    Duration heartbeat_interval = std::chrono::seconds(1);
+    Duration heartbeat_timeout = std::chrono::seconds(5);
+    Duration half_open_timeout = std::chrono::seconds(10);  // first connection to INFO request
+    std::uint32_t sessions_max = 4096;
+    std::uint32_t features = 0;              // extensions to accept (rtrs/wire/connect.h)
+};
+
+struct ServerPathStatus {
+    std::string local, remote, fabric, state;
+    Instant since{};
+    Instant last_received{};
+    std::uint32_t connections = 0;
+};
+
+struct ServerSessionStatus {
+    std::string name;
+    std::string id;           // paths_uuid
+    std::string peer;         // address of the first path
+    Instant since{};
+    std::uint32_t queue_depth = 0;
+    std::uint32_t max_io_bytes = 0;
+    std::uint32_t in_flight = 0;
+    std::vector<ServerPathStatus> paths;
+};
+
+class ServerSession {
+  public:
+    const std::string& name() const noexcept { return name_; }
+    const Uuid& id() const noexcept { return id_; }
+    // "HOST" of the path on which it came first.
+    const std::string& peer_host() const noexcept { return peer_host_; }
+    std::uint32_t queue_depth() const noexcept;
+    std::uint32_t max_io_bytes() const noexcept;
+    // The whole chunk memory, for registration with the ring.
+    MutableBytes chunk_memory() const noexcept;
+    ServerSessionStatus status() const;
+    // For the layer above.
+    void* context = nullptr;
+    // Ends the session from this side; reason goes to the log.
+    void close(std::string_view reason);
+
+    ~ServerSession();
+
+  private:
+    friend class Server;
+    friend class ServerPath;
+    friend class ServerOp;
+    struct Inside;
+    explicit ServerSession(std::unique_ptr<Inside> inside);
+    std::unique_ptr<Inside> inside_;
+    std::string name_;
+    Uuid id_;
+    std::string peer_host_;
+};
+
+class ServerHandler {
+  public:
+    // The session's first path is up; it is known by name now. Return an error to turn it away.
+    virtual std::error_code on_session_up(ServerSession& session) = 0;
+    virtual void on_request(ServerOp& op) = 0;
+    // The last path is gone and every operation has been answered: what it had open can be closed.
+    virtual void on_session_down(ServerSession& session) = 0;
+    // After Server::close().
+    virtual void on_closed() = 0;
+
+  protected:
+    ~ServerHandler() = default;
+};
+
+class Server {
+  public:
+    Server(SessionEnvironment environment, ServerOptions options, ServerHandler& handler);
+    ~Server();  // ASSUMES: on_closed was delivered, or nothing was ever listened to
+    Server(const Server&) = delete;
+    Server& operator=(const Server&) = delete;
+
+    // May be called for several fabrics and addresses. Returns the bound address.
+    std::expected<std::string, std::error_code> listen(Fabric& fabric, const std::string& address);
+    // Stops listening, lets operations finish and answers them, then closes all sessions.
+    void close();
+    std::vector<ServerSession*> sessions() const;
+
+  private:
+    friend class ServerSession;
+    friend class ServerPath;
+    friend class ServerOp;
+    struct Inside;
+    std::unique_ptr<Inside> inside_;
+};
+
+}  // namespace rtrs
