@@ -1,0 +1,321 @@
+// RNBD messages, the user messages of RTRS: layout, parse, emit. No I/O, no state; only OPEN, which
+// is not on the data path, allocates.
+// Source: Linux drivers/block/rnbd/rnbd-proto.h. All integers little-endian, sizes in bytes,
+// sectors of 512 bytes. Padding is zero when sent and ignored when received: kernel clients build
+// messages on the stack and do not clear them. A longer message than its type needs is accepted.
+//
+// Every message starts with:   0  2  type      2  2  padding
+//
+// 0 SESS_INFO, 1 SESS_INFO_RSP, 36 bytes     2 OPEN, 264 bytes
+//    4   1  ver        2; answer: the           4    1  access_mode  0 ro, 1 rw, 2 migration
+//                      smaller one              5    1  reserved
+//    5   3  reserved                            6  255  dev_name     NUL terminated
+//    8   4  features   ours                   261    3  reserved
+//   12   8  mark       ours, see below
+//   20  16  reserved
+//
+// 3 OPEN_RSP, 56 bytes                       4 IO, 32 bytes
+//    4   4  device_id                           4  4  device_id
+//    8   8  nsectors                            8  8  sector    all ones for flush: ignored
+//   16   4  max_hw_sectors                     16  4  rw        bits 7..0 operation, 31..8 flags
+//   20   4  max_write_zeroes_sectors           20  4  bi_size   bytes affected
+//   24   4  max_discard_sectors                24  2  prio      Linux ioprio
+//   28   4  discard_granularity                26  6  padding
+//   32   4  discard_alignment
+//   36   2  physical_block_size              5 CLOSE, 8 bytes
+//   38   2  logical_block_size                  4  4  device_id
+//   40   2  max_segments
+//   42   2  secure_discard
+//   44   1  obsolete (rotational)
+//   45   1  cache_policy  1 FUA, 2 write back
+//   46  10  reserved
+//
+// Ours, only after both sides announced Feature::extents:
+// 16 EXTENTS, 32 bytes, an RTRS read         17 EXTENTS_RSP, 16 + 16 * count bytes
+//    4  4  device_id                            4  4  count
+//    8  8  offset                               8  8  reserved
+//   16  8  length                              16     count extents, each:
+//   24  8  reserved                                +0  8  length
+//                                                  +8  4  flags  1 hole, 2 reads as zeroes
+//                                                 +12  4  reserved
+//
+// The features field is believed only if the mark beside it is right: a kernel peer's reserved
+// bytes there can be whatever was in memory. Requests and answers have different marks.
+//
+// What a server answers, as errno:
+//   bad or unknown message EINVAL; unknown operation EOPNOTSUPP; unknown device ENOTCONN; session
+//   gone ENODEV; OPEN: no such path ENOENT, access mode taken EPERM, bad name or mode EINVAL.
+//   Storage: not supported EOPNOTSUPP, timeout ETIMEDOUT, no space ENOSPC, transport ENOLINK,
+//   target EREMOTEIO, reservation EBADE, medium ENODATA, protection EILSEQ, resource ENOMEM,
+//   busy EBUSY, again EAGAIN, offline ENODEV, everything else EIO.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <expected>
+#include <string>
+#include <string_view>
+
+#include "rtrs/base/bytes.h"
+
+namespace rnbd {
+
+using rtrs::Bytes;
+using rtrs::MutableBytes;
+
+inline constexpr std::uint32_t sector_bytes = 512;
+inline constexpr unsigned sector_shift = 9;
+inline constexpr std::uint8_t protocol_version = 2;
+inline constexpr std::size_t device_name_field_bytes = 255;
+inline constexpr std::size_t device_name_bytes_max = device_name_field_bytes - 1;
+
+enum class MessageType : std::uint16_t {
+    session_info = 0,
+    session_info_response = 1,
+    open = 2,
+    open_response = 3,
+    io = 4,
+    close = 5,
+    extents = 16,
+    extents_response = 17,
+};
+
+enum class ParseError : std::uint8_t {
+    too_short = 1,
+    unknown_type,
+    wrong_type,
+    bad_access_mode,
+    name_unterminated,
+    name_empty,
+    name_too_long,
+    name_has_dot_dot,
+    unsupported_operation,
+    size_is_not_data,
+    data_missing,
+    data_unexpected,
+    logical_block_size_zero,
+    too_many_extents,
+    extent_empty,
+};
+
+// One line that names the field and what was expected, without a final period. Never null.
+const char* text(ParseError error) noexcept;
+// The positive errno that a server answers with.
+int to_errno(ParseError error) noexcept;
+
+// The type of a request, for the server's dispatch. ERRORS: too_short; unknown_type for everything
+// that is not a request (responses too).
+std::expected<MessageType, ParseError> request_type(Bytes message) noexcept;
+
+// What our peers add; announced in SESS_INFO, in force if both sides announced it.
+enum class Feature : std::uint32_t {
+    none = 0,
+    // IoFlag::fast_zero is obeyed.
+    fast_zero = 1u << 0,
+    // EXTENTS is answered.
+    extents = 1u << 1,
+};
+constexpr Feature operator|(Feature a, Feature b) noexcept {
+    return static_cast<Feature>(static_cast<std::uint32_t>(a) | static_cast<std::uint32_t>(b));
+}
+constexpr Feature operator&(Feature a, Feature b) noexcept {
+    return static_cast<Feature>(static_cast<std::uint32_t>(a) & static_cast<std::uint32_t>(b));
+}
+constexpr bool has(Feature set, Feature wanted) noexcept { return (set & wanted) == wanted; }
+// All bits that this version knows.
+inline constexpr Feature features_known = Feature::fast_zero | Feature::extents;
+
+struct SessionInfoMessage {
+    static constexpr std::size_t wire_bytes = 36;
+    std::uint8_t version = protocol_version;
+    // Parsed: none without the right mark; unknown bits are kept, mask with features_known.
+    Feature features = Feature::none;
+
+    static std::expected<SessionInfoMessage, ParseError> parse(Bytes data) noexcept;
+    // to: at least wire_bytes. With features none the message is a kernel's, byte for byte.
+    void emit(MutableBytes to) const noexcept;
+    friend bool operator==(const SessionInfoMessage&, const SessionInfoMessage&) = default;
+};
+
+struct SessionInfoResponse {
+    static constexpr std::size_t wire_bytes = 36;
+    std::uint8_t version = protocol_version;
+    Feature features = Feature::none;
+
+    // The answer to a request: the smaller version, the features that both know and the server
+    // offers.
+    static SessionInfoResponse to(const SessionInfoMessage& request, Feature offered) noexcept;
+
+    // The type is not checked, as kernel clients do not: servers are known by what was asked.
+    static std::expected<SessionInfoResponse, ParseError> parse(Bytes data) noexcept;
+    void emit(MutableBytes to) const noexcept;
+    friend bool operator==(const SessionInfoResponse&, const SessionInfoResponse&) = default;
+};
+
+enum class AccessMode : std::uint8_t { read_only = 0, read_write = 1, migration = 2 };
+
+// The rules of a device name: not empty, at most 254 bytes, no NUL, ".." nowhere.
+std::expected<void, ParseError> check_device_name(std::string_view name) noexcept;
+
+struct OpenMessage {
+    static constexpr std::size_t wire_bytes = 264;
+    AccessMode access_mode = AccessMode::read_write;
+    std::string device_name;
+
+    // Checks length, type, access mode, and the name.
+    static std::expected<OpenMessage, ParseError> parse(Bytes data);
+    // to: at least wire_bytes. ASSUMES: the name is checked.
+    void emit(MutableBytes to) const noexcept;
+    friend bool operator==(const OpenMessage&, const OpenMessage&) = default;
+};
+
+struct OpenResponse {
+    static constexpr std::size_t wire_bytes = 56;
+    std::uint32_t device_id = 0;
+    std::uint64_t sectors = 0;
+    std::uint32_t max_hw_sectors = 0;
+    std::uint32_t max_write_zeroes_sectors = 0;  // 0: never send write_zeroes
+    std::uint32_t max_discard_sectors = 0;       // 0: never send discard
+    std::uint32_t discard_granularity_bytes = 0;
+    std::uint32_t discard_alignment_bytes = 0;
+    std::uint16_t physical_block_bytes = 0;
+    std::uint16_t logical_block_bytes = 0;
+    std::uint16_t max_segments = 0;
+    std::uint16_t secure_discard = 0;  // 0: never send secure_erase
+    bool fua = false;
+    bool write_back = false;
+
+    // Checks length and that logical_block_bytes is not 0; not the type (kernel clients do not).
+    static std::expected<OpenResponse, ParseError> parse(Bytes data) noexcept;
+    // to: at least wire_bytes.
+    void emit(MutableBytes to) const noexcept;
+    friend bool operator==(const OpenResponse&, const OpenResponse&) = default;
+};
+
+struct CloseMessage {
+    static constexpr std::size_t wire_bytes = 8;
+    std::uint32_t device_id = 0;
+
+    static std::expected<CloseMessage, ParseError> parse(Bytes data) noexcept;
+    void emit(MutableBytes to) const noexcept;
+    friend bool operator==(const CloseMessage&, const CloseMessage&) = default;
+};
+
+enum class Operation : std::uint8_t {
+    read = 0,
+    write = 1,
+    flush = 2,
+    discard = 3,
+    secure_erase = 4,
+    write_zeroes = 5,
+};
+
+// Does the operation carry its bytes as RTRS data (read, write)?
+constexpr bool carries_data(Operation operation) noexcept {
+    return operation == Operation::read || operation == Operation::write;
+}
+// Kernels send even operations as RTRS reads, odd ones as writes; so flush and secure_erase differ
+// from what one may expect: flush is a read without descriptor, secure_erase is sent as a write.
+constexpr bool sent_as_read(Operation operation) noexcept {
+    return operation == Operation::read || operation == Operation::flush;
+}
+
+// Bits of `rw` above the operation. Unknown bits are ignored by every server.
+enum class IoFlag : std::uint32_t {
+    none = 0,
+    sync = 0x100,
+    fua = 0x200,
+    preflush = 0x400,
+    no_unmap = 0x800,
+    // Ours (Feature::fast_zero), with write_zeroes: fail with EOPNOTSUPP rather than write slowly.
+    fast_zero = 0x1000,
+};
+constexpr IoFlag operator|(IoFlag a, IoFlag b) noexcept {
+    return static_cast<IoFlag>(static_cast<std::uint32_t>(a) | static_cast<std::uint32_t>(b));
+}
+constexpr IoFlag operator&(IoFlag a, IoFlag b) noexcept {
+    return static_cast<IoFlag>(static_cast<std::uint32_t>(a) & static_cast<std::uint32_t>(b));
+}
+constexpr bool has(IoFlag set, IoFlag wanted) noexcept { return (set & wanted) == wanted; }
+
+struct IoMessage {
+    static constexpr std::size_t wire_bytes = 32;
+    // Without prio, as clients before protocol version 2 send it.
+    static constexpr std::size_t wire_bytes_min = 24;
+    static constexpr std::uint64_t sector_none = ~0ull;  // flush
+
+    std::uint32_t device_id = 0;
+    std::uint64_t sector = 0;
+    Operation operation = Operation::read;
+    IoFlag flags = IoFlag::none;
+    std::uint32_t bytes = 0;     // bi_size: bytes affected, also where no data travels
+    std::uint16_t priority = 0;  // 0 if the message is shorter than wire_bytes
+
+    // Checks length, type, operation (unsupported_operation: EOPNOTSUPP). Not the range: that
+    // needs the volume.
+    static std::expected<IoMessage, ParseError> parse(Bytes data) noexcept;
+    // to: at least wire_bytes.
+    void emit(MutableBytes to) const noexcept;
+
+    // Compares with the data of the RTRS request that carried the message: read and write have
+    // exactly `bytes` of it, and some; the others have none; flush also affects none.
+    std::expected<void, ParseError> check_data(std::uint64_t data_bytes) const noexcept;
+
+    friend bool operator==(const IoMessage&, const IoMessage&) = default;
+};
+
+// Ours: which parts of a range hold data? In bytes.
+struct ExtentsMessage {
+    static constexpr std::size_t wire_bytes = 32;
+    std::uint32_t device_id = 0;
+    std::uint64_t offset = 0;
+    std::uint64_t length = 0;
+
+    static std::expected<ExtentsMessage, ParseError> parse(Bytes data) noexcept;
+    void emit(MutableBytes to) const noexcept;
+    friend bool operator==(const ExtentsMessage&, const ExtentsMessage&) = default;
+};
+
+enum class ExtentFlag : std::uint32_t { none = 0, hole = 1, zero = 2 };
+constexpr ExtentFlag operator|(ExtentFlag a, ExtentFlag b) noexcept {
+    return static_cast<ExtentFlag>(static_cast<std::uint32_t>(a) | static_cast<std::uint32_t>(b));
+}
+
+struct Extent {
+    static constexpr std::size_t wire_bytes = 16;
+    std::uint64_t length = 0;
+    ExtentFlag flags = ExtentFlag::none;  // NBD's base:allocation bits, by the same values
+    friend bool operator==(const Extent&, const Extent&) = default;
+};
+
+// Extents follow each other from the asked offset on. They may end before the asked length (the
+// buffer was full) or after it.
+class ExtentsResponseView {
+  public:
+    static constexpr std::size_t header_bytes = 16;
+    static constexpr std::size_t wire_bytes(std::size_t extents) noexcept {
+        return header_bytes + Extent::wire_bytes * extents;
+    }
+    // How many extents an answer in so many bytes can hold.
+    static constexpr std::size_t capacity(std::size_t buffer_bytes) noexcept {
+        return buffer_bytes < header_bytes ? 0 : (buffer_bytes - header_bytes) / Extent::wire_bytes;
+    }
+
+    // Checks length, type, that all extents are there, and that none is empty. The view reads from
+    // data, which must live as long.
+    static std::expected<ExtentsResponseView, ParseError> parse(Bytes data) noexcept;
+    std::size_t count() const noexcept { return extents_.size() / Extent::wire_bytes; }
+    // index < count()
+    Extent extent(std::size_t index) const noexcept;
+
+    // The answer, piecewise: each extent at its index, then the header with the final count.
+    // to: at least wire_bytes(count).
+    static void emit_header(std::uint32_t count, MutableBytes to) noexcept;
+    static void emit_extent(std::size_t index, const Extent& extent, MutableBytes to) noexcept;
+
+  private:
+    explicit ExtentsResponseView(Bytes extents) noexcept : extents_(extents) {}
+    Bytes extents_;
+};
+
+}  // namespace rnbd
