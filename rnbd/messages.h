@@ -88,13 +88,13 @@ enum class ParseError : std::uint8_t {
     name_unterminated,
     name_empty,
     name_too_long,
+    name_has_nul,
     name_has_dot_dot,
     unsupported_operation,
     size_is_not_data,
     data_missing,
     data_unexpected,
     logical_block_size_zero,
-    too_many_extents,
     extent_empty,
 };
 
@@ -214,8 +214,8 @@ enum class Operation : std::uint8_t {
 constexpr bool carries_data(Operation operation) noexcept {
     return operation == Operation::read || operation == Operation::write;
 }
-// Kernels send even operations as RTRS reads, odd ones as writes; so flush and secure_erase differ
-// from what one may expect: flush is a read without descriptor, secure_erase is sent as a write.
+// The RTRS direction that kernel clients use: flush is a read without descriptor. Servers take
+// either direction for operations without data.
 constexpr bool sent_as_read(Operation operation) noexcept {
     return operation == Operation::read || operation == Operation::flush;
 }
@@ -258,7 +258,7 @@ struct IoMessage {
     void emit(MutableBytes to) const noexcept;
 
     // Compares with the data of the RTRS request that carried the message: read and write have
-    // exactly `bytes` of it, and some; the others have none; flush also affects none.
+    // exactly `bytes` of it, and some; the others have none.
     std::expected<void, ParseError> check_data(std::uint64_t data_bytes) const noexcept;
 
     friend bool operator==(const IoMessage&, const IoMessage&) = default;
@@ -281,11 +281,11 @@ constexpr ExtentFlag operator|(ExtentFlag a, ExtentFlag b) noexcept {
     return static_cast<ExtentFlag>(static_cast<std::uint32_t>(a) | static_cast<std::uint32_t>(b));
 }
 
-struct Extent {
+struct ExtentDescriptor {
     static constexpr std::size_t wire_bytes = 16;
     std::uint64_t length = 0;
     ExtentFlag flags = ExtentFlag::none;  // NBD's base:allocation bits, by the same values
-    friend bool operator==(const Extent&, const Extent&) = default;
+    friend bool operator==(const ExtentDescriptor&, const ExtentDescriptor&) = default;
 };
 
 // Extents follow each other from the asked offset on. They may end before the asked length (the
@@ -294,24 +294,27 @@ class ExtentsResponseView {
   public:
     static constexpr std::size_t header_bytes = 16;
     static constexpr std::size_t wire_bytes(std::size_t extents) noexcept {
-        return header_bytes + Extent::wire_bytes * extents;
+        return header_bytes + ExtentDescriptor::wire_bytes * extents;
     }
     // How many extents an answer in so many bytes can hold.
     static constexpr std::size_t capacity(std::size_t buffer_bytes) noexcept {
-        return buffer_bytes < header_bytes ? 0 : (buffer_bytes - header_bytes) / Extent::wire_bytes;
+        return buffer_bytes < header_bytes
+                   ? 0
+                   : (buffer_bytes - header_bytes) / ExtentDescriptor::wire_bytes;
     }
 
     // Checks length, type, that all extents are there, and that none is empty. The view reads from
     // data, which must live as long.
     static std::expected<ExtentsResponseView, ParseError> parse(Bytes data) noexcept;
-    std::size_t count() const noexcept { return extents_.size() / Extent::wire_bytes; }
+    std::size_t count() const noexcept { return extents_.size() / ExtentDescriptor::wire_bytes; }
     // index < count()
-    Extent extent(std::size_t index) const noexcept;
+    ExtentDescriptor extent(std::size_t index) const noexcept;
 
     // The answer, piecewise: each extent at its index, then the header with the final count.
     // to: at least wire_bytes(count).
     static void emit_header(std::uint32_t count, MutableBytes to) noexcept;
-    static void emit_extent(std::size_t index, const Extent& extent, MutableBytes to) noexcept;
+    static void emit_extent(std::size_t index, const ExtentDescriptor& extent,
+                            MutableBytes to) noexcept;
 
   private:
     explicit ExtentsResponseView(Bytes extents) noexcept : extents_(extents) {}

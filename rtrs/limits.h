@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace rtrs {
+namespace rtrs::limits {
 
 // --- The immediate (wire): 4 bits of type, 28 of payload.
 inline constexpr unsigned immediate_payload_bits = 28;
@@ -58,14 +58,17 @@ inline constexpr std::uint32_t client_io_receives_per_permit = 2;
 // --- Descriptors (wire): a read names at most one destination.
 inline constexpr std::uint32_t read_descriptors_max = 1;
 
-// --- Times (kernel).
-inline constexpr std::chrono::seconds heartbeat_interval{5};
+// --- User messages: what a client may hand over and a server copies. An RNBD message needs 264.
+inline constexpr std::uint32_t user_message_bytes_max = 512;
+// With the longest request message behind it, it fits what the server reserves.
+static_assert(user_message_bytes_max + 8 + 16 * read_descriptors_max <= header_bytes_default);
+
+// --- Times of a kernel peer, which ours have to live with. Our own are options.
+inline constexpr std::chrono::seconds kernel_heartbeat_interval{5};
 // Heartbeats that may stay unanswered; the peer is dead at the next one.
-inline constexpr unsigned heartbeats_missed_max = 5;
-// Address and route resolution, each connection, the info exchange, waiting for the peer's
-// disconnect. Also how long a half-open path may exist at our server.
-inline constexpr std::chrono::seconds connect_timeout{30};
-inline constexpr std::chrono::seconds reconnect_delay_default{30};
+inline constexpr unsigned kernel_heartbeats_missed_max = 5;
+// Address and route resolution, each connection, the info exchange, waiting for our disconnect.
+inline constexpr std::chrono::seconds kernel_connect_timeout{30};
 
 // The smallest n with 2^n >= value. value >= 1.
 constexpr unsigned ceil_log2(std::uint64_t value) noexcept {
@@ -95,4 +98,4 @@ static_assert(queue_depth_max < (1u << immediate_response_permit_bits));
 static_assert(header_bytes_default < chunk_bytes_min, "a smallest chunk still carries data");
 static_assert(header_bytes_default % chunk_alignment_bytes == 0);
 
-}  // namespace rtrs
+}  // namespace rtrs::limits

@@ -71,7 +71,7 @@ struct ConnectRequestMessage {
     friend bool operator==(const ConnectRequestMessage&, const ConnectRequestMessage&) = default;
 };
 
-// The shape of a session's chunks, checked: geometry_possible() holds.
+// The shape of a session's chunks, checked: limits::geometry_possible() holds.
 struct ChunkGeometry {
     std::uint32_t queue_depth = 0;
     std::uint32_t chunk_bytes = 0;   // io_bytes_max + header_bytes_max

@@ -40,7 +40,7 @@ class ImmediateCodec {
     // queue_depth: 1..65535.
     explicit constexpr ImmediateCodec(std::uint32_t queue_depth) noexcept
         : queue_depth_(queue_depth),
-          offset_bits_(immediate_payload_bits - ceil_log2(queue_depth)) {}
+          offset_bits_(limits::immediate_payload_bits - limits::ceil_log2(queue_depth)) {}
 
     // M: width of the offset in a request.
     constexpr unsigned offset_bits() const noexcept { return offset_bits_; }
@@ -68,8 +68,8 @@ class ImmediateCodec {
     //   permit_out_of_range (a server drops the path, a client drops the message).
     // The offset of a request is not compared with the chunk size here, see request.h.
     constexpr std::expected<Immediate, ParseError> decode(std::uint32_t value) const noexcept {
-        const auto type = static_cast<ImmediateType>(value >> immediate_payload_bits);
-        const std::uint32_t payload = value & ((1u << immediate_payload_bits) - 1);
+        const auto type = static_cast<ImmediateType>(value >> limits::immediate_payload_bits);
+        const std::uint32_t payload = value & ((1u << limits::immediate_payload_bits) - 1);
         Immediate result{.type = type};
         switch (type) {
             case ImmediateType::request:
@@ -78,8 +78,8 @@ class ImmediateCodec {
                 break;
             case ImmediateType::response:
             case ImmediateType::response_invalidated:
-                result.permit = payload & ((1u << immediate_response_permit_bits) - 1);
-                result.error = static_cast<int>(payload >> immediate_response_permit_bits);
+                result.permit = payload & ((1u << limits::immediate_response_permit_bits) - 1);
+                result.error = static_cast<int>(payload >> limits::immediate_response_permit_bits);
                 break;
             case ImmediateType::heartbeat:
             case ImmediateType::heartbeat_ack:
@@ -93,13 +93,13 @@ class ImmediateCodec {
 
   private:
     static constexpr std::uint32_t head(ImmediateType type) noexcept {
-        return static_cast<std::uint32_t>(type) << immediate_payload_bits;
+        return static_cast<std::uint32_t>(type) << limits::immediate_payload_bits;
     }
     constexpr std::uint32_t answer(ImmediateType type, std::uint32_t permit,
                                    int error) const noexcept {
         RTRS_ASSERT(permit < queue_depth_ && error >= 0);
-        const auto code = static_cast<std::uint32_t>(error > errno_max ? EIO : error);
-        return head(type) | code << immediate_response_permit_bits | permit;
+        const auto code = static_cast<std::uint32_t>(error > limits::errno_max ? EIO : error);
+        return head(type) | code << limits::immediate_response_permit_bits | permit;
     }
 
     std::uint32_t queue_depth_;

@@ -78,7 +78,7 @@ class InfoResponseView {
     // chunks: one per permit; written completely on success, each with bytes == chunk_bytes.
     // ERRORS: no_descriptors; descriptors_do_not_divide_queue_depth;
     //   descriptor_length_not_whole_chunks; descriptors_do_not_cover_chunks (too few, too many).
-    // ASSUMES: geometry_possible(chunks.size(), chunk_bytes).
+    // ASSUMES: limits::geometry_possible(chunks.size(), chunk_bytes).
     std::expected<void, ParseError> chunks(std::span<BufferDescriptor> chunks,
                                            std::uint32_t chunk_bytes) const noexcept;
 
@@ -105,6 +105,6 @@ struct InfoResponseMessage {
                                 MutableBytes to) noexcept;
 };
 
-static_assert(InfoResponseMessage::wire_bytes(queue_depth_default) == 8200);
+static_assert(InfoResponseMessage::wire_bytes(limits::queue_depth_default) == 8200);
 
 }  // namespace rtrs

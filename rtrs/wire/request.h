@@ -22,6 +22,7 @@
 #include <optional>
 
 #include "rtrs/base/bytes.h"
+#include "rtrs/limits.h"
 #include "rtrs/wire/info.h"
 #include "rtrs/wire/parse_error.h"
 
@@ -55,7 +56,7 @@ struct ReadMessage {
 struct RequestPlace {
     std::uint32_t offset = 0;  // from the immediate
     std::uint32_t chunk_bytes = 0;
-    std::uint32_t user_bytes_max = 0;  // longest user message the server can copy
+    std::uint32_t user_bytes_max = limits::user_message_bytes_max;  // what the server can copy
 
     // How much of the chunk, from offset on, has to be copied for RequestMessage::parse(); 0 if
     // the offset is outside.
