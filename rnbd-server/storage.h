@@ -66,7 +66,7 @@ struct StorageGeometry {
     bool extents = false;                     // extents() can tell
 };
 
-struct Extent {
+struct StorageExtent {
     std::uint64_t bytes = 0;
     bool hole = false;   // not allocated
     bool zero = false;   // reads as zeroes
@@ -81,7 +81,7 @@ class Storage {
     virtual void submit(BlockRequest& request) = 0;
     // Allocation of [offset, offset + bytes), in order, covering at least its first block, at most
     // extents_max entries. May block shortly. ERRORS: EOPNOTSUPP if !geometry().extents, EIO.
-    virtual std::expected<std::vector<Extent>, std::error_code> extents(std::uint64_t offset,
+    virtual std::expected<std::vector<StorageExtent>, std::error_code> extents(std::uint64_t offset,
                                                                       std::uint64_t bytes,
                                                                       std::size_t extents_max) = 0;
     // "file /srv/vol1.img", "memory", "null".

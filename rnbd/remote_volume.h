@@ -135,7 +135,7 @@ class RemoteVolume {
     // Allocation of a range; the answer covers at least its first block. extents live for the call.
     // ERRORS: EOPNOTSUPP unless geometry().extents, Error::path_lost (ask again).
     using ExtentsKnown = void (*)(void* context, std::error_code error,
-                                  std::span<const ExtentDescriptor> extents);
+                                  std::span<const Extent> extents);
     void query_extents(std::uint64_t offset, std::uint64_t bytes, ExtentsKnown known, void* context);
 
   private:
