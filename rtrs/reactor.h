@@ -4,8 +4,16 @@
 // timers -> run turn-end tasks (which batch: one send for all answers of a turn) -> again.
 // Nothing in here costs a system call per request.
 //
-// THREAD: everything but post() and stop() belongs to the thread that calls run(). An embedder with
-// a loop of its own waits for fd() to become readable and calls run_once().
+// THREAD: everything but post() and stop() belongs to the thread that calls run(). create() may be
+// called elsewhere: the thread of the first turn owns the reactor. An embedder with a loop of its
+// own waits for fd() to become readable and calls run_once(); a run_once() of zero wait comes
+// before the first wait and after every preparation from outside a turn.
+//
+// END: the destructor runs on that same thread, or after it has ended. Before it, the owner has
+// cancelled its operations and run turns until they completed, and disarmed its timers. Should any
+// be left in flight (an embedder that gives up), the destructor cancels them and waits until the
+// kernel has let go of their memory, without calling handlers: that memory must last until then.
+// Posted and offloaded functions that did not get to run are dropped.
 //
 // Needs Linux 6.1: provided buffer rings, IORING_SETUP_DEFER_TASKRUN. create() says what is missing.
 #pragma once
@@ -35,7 +43,7 @@ struct Operation {
     struct Result {
         std::int32_t value = 0;
         bool more = false;                        // multishot: not the last completion
-        bool socket_nonempty = false;             // recv: there is more to read
+        bool socket_nonempty = false;             // recv on TCP: there is more to read
         std::optional<std::uint16_t> buffer{};    // recv_provided: which buffer was filled
     };
     using Completed = void (*)(Operation& operation, const Result& result);
@@ -66,13 +74,13 @@ class Reactor : public Clock {
         std::uint32_t fixed_buffers = 8192;
     };
 
-    // ERRORS: ENOSYS (io_uring absent or off: kernel.io_uring_disabled), EINVAL (kernel before
-    // 6.1), ENOMEM / EPERM (memlock limit).
+    // ERRORS: ENOSYS (no io_uring), EPERM (off: kernel.io_uring_disabled or seccomp), EINVAL
+    // (kernel before 6.1, options out of range), ENOMEM (memlock limit).
     static std::expected<std::unique_ptr<Reactor>, std::error_code> create(const Options& options);
     static std::expected<std::unique_ptr<Reactor>, std::error_code> create();
     ~Reactor() override;
 
-    // Clock.
+    // Clock. Outside a turn: the current time.
     Instant now() const noexcept override;
 
     // Runs turns until stop(). Handlers run in here.
@@ -91,7 +99,8 @@ class Reactor : public Clock {
     static void cancel_turn_end(TurnTask& task) noexcept;
 
     // Ring work. Every call prepares; the turn submits. ASSUMES: operation not in flight; buffers,
-    // msghdr, address and path stay in place until it completes.
+    // msghdr, address and path stay in place until it completes; descriptors are in blocking mode
+    // (the ring answers EAGAIN for others instead of waiting).
     void accept_multishot(Operation& operation, int fd);
     void connect(Operation& operation, int fd, const sockaddr* address, socklen_t bytes);
     // Into a shared buffer that the kernel picks when data is there; max_bytes 0: a whole buffer.
@@ -119,6 +128,7 @@ class Reactor : public Clock {
     void poll_readable(Operation& operation, int fd);
     // The operation still completes, with -ECANCELED or its own result.
     void cancel(Operation& operation);
+    // After all that was prepared for it before. Operations in flight keep the file open: cancel first.
     void close_fd(int fd) noexcept;
 
     // Runs work() on a helper thread and then done() in a coming turn: for calls that have no ring

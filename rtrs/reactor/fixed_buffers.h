@@ -1,0 +1,35 @@
+// The table of pinned buffers: made at the first registration, sparse, reused last freed first.
+//
+// OWNER: Reactor. THREAD: the reactor's.
+#pragma once
+
+#include <liburing.h>
+
+#include <cstdint>
+#include <expected>
+#include <system_error>
+#include <vector>
+
+#include "rtrs/base/bytes.h"
+
+namespace rtrs {
+
+class FixedBuffers {
+  public:
+    FixedBuffers(io_uring* ring, std::uint32_t slots) noexcept : ring_(ring), slots_(slots) {}
+
+    // ERRORS: ENOBUFS (no slot left, or none wanted), ENOMEM (memlock limit), EOPNOTSUPP (memory
+    // of a file), EFAULT.
+    std::expected<std::uint32_t, std::error_code> add(MutableBytes memory);
+    void remove(std::uint32_t slot) noexcept;
+
+  private:
+    std::error_code make_table();
+
+    io_uring* ring_;
+    std::uint32_t slots_;
+    bool table_made_ = false;
+    std::vector<std::uint32_t> free_;
+};
+
+}  // namespace rtrs

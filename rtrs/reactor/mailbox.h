@@ -1,0 +1,40 @@
+// Functions that other threads leave for the reactor, with an eventfd as the door bell.
+//
+// OWNER: Reactor. THREAD: post() and ring_bell() anywhere; the rest on the reactor's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <system_error>
+#include <vector>
+
+namespace rtrs {
+
+class Mailbox {
+  public:
+    Mailbox() = default;
+    ~Mailbox();
+    Mailbox(const Mailbox&) = delete;
+    Mailbox& operator=(const Mailbox&) = delete;
+
+    std::error_code open();
+    // Readable after the bell rang; eight bytes are to be read from it.
+    int bell() const noexcept { return bell_; }
+
+    void post(std::function<void()> function);
+    void ring_bell() noexcept;
+    // The bell was read: runs what was posted until now, in order.
+    void deliver();
+
+  private:
+    void ring_bell_locked() noexcept;
+
+    int bell_ = -1;
+    std::mutex mutex_;
+    bool rung_ = false;                              // guarded by mutex_
+    std::vector<std::function<void()>> posted_;      // guarded by mutex_
+    std::vector<std::function<void()>> delivering_;  // the reactor's; kept for its capacity
+};
+
+}  // namespace rtrs

@@ -1,0 +1,417 @@
+#include "rtrs/reactor.h"
+
+#include <poll.h>
+#include <time.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <utility>
+
+#include "rtrs/base/assert.h"
+#include "rtrs/base/error.h"
+#include "rtrs/base/timer_queue.h"
+#include "rtrs/reactor/fixed_buffers.h"
+#include "rtrs/reactor/helper_thread.h"
+#include "rtrs/reactor/mailbox.h"
+#include "rtrs/reactor/receive_buffers.h"
+#include "rtrs/reactor/ring.h"
+
+namespace rtrs {
+namespace {
+
+constexpr std::uint32_t fixed_buffers_max = 16384;
+
+Instant read_clock() noexcept {
+    timespec time{};
+    ::clock_gettime(CLOCK_MONOTONIC, &time);
+    return Instant(std::chrono::seconds(time.tv_sec) + Duration(time.tv_nsec));
+}
+
+}  // namespace
+
+struct Reactor::Inside {
+    // A completion queue entry, copied so that its place is free before the handler runs.
+    struct Reaped {
+        std::uint64_t user_data;
+        std::int32_t value;
+        std::uint32_t flags;
+    };
+
+    explicit Inside(const Options& chosen);
+    ~Inside();
+
+    std::error_code open();
+    void turn(std::optional<Duration> max_wait);
+    std::optional<Duration> wait_limit(std::optional<Duration> max_wait) const noexcept;
+    void reap();
+    void hand_out(const Reaped& reaped);
+    void run_turn_end();
+    io_uring_sqe* prepare(Operation& operation) noexcept;
+    io_uring_sqe* prepare_unanswered() noexcept;
+
+    void listen_to_bell();
+    void announce_deadline();
+    void drain();
+    void discard_completions() noexcept;
+
+    // Operations of the reactor itself.
+    struct BellRead : Operation {
+        explicit BellRead(Inside& owner) noexcept : Operation(&done), inside(owner) {}
+        static void done(Operation& operation, const Result& result);
+        Inside& inside;
+        std::uint64_t count = 0;
+    };
+    struct Alarm : Operation {
+        Alarm() noexcept : Operation(&done) {}
+        static void done(Operation& operation, const Result& result);
+        std::optional<Instant> at;
+        __kernel_timespec time{};
+    };
+
+    const Options options;
+    // Memory that the kernel may use stands before the ring, so that it goes after it.
+    ReceiveBuffers receive_buffers;
+    Mailbox mailbox;
+    BellRead bell_read{*this};
+    Alarm alarm;
+    Ring ring;
+    FixedBuffers fixed_buffers;
+    HelperThread helper;
+
+    TimerQueue timers;
+    IntrusiveList<TurnTask> turn_end;
+    Instant now{read_clock()};
+    Statistics statistics;
+    std::uint64_t outstanding = 0;
+    bool in_turn = false;
+    bool polled = false;  // somebody waits on fd()
+    std::atomic<bool> stopping = false;
+};
+
+Reactor::Inside::Inside(const Options& chosen)
+    : options(chosen),
+      fixed_buffers(ring.raw(), chosen.fixed_buffers),
+      helper([this](std::function<void()> done) { mailbox.post(std::move(done)); }) {}
+
+Reactor::Inside::~Inside() {
+    RTRS_ASSERT(!in_turn);
+    drain();
+}
+
+std::error_code Reactor::Inside::open() {
+    if (options.fixed_buffers > fixed_buffers_max) return from_errno(EINVAL);
+    std::error_code error = ring.open(options.submission_entries, Ring::Setup::tuned);
+    if (error == std::errc::invalid_argument) {
+        error = ring.open(options.submission_entries, Ring::Setup::plain);
+    }
+    if (!error) error = mailbox.open();
+    if (!error) {
+        error =
+            receive_buffers.open(ring.raw(), options.receive_buffers, options.receive_buffer_bytes);
+    }
+    if (!error) listen_to_bell();
+    return error;
+}
+
+void Reactor::Inside::listen_to_bell() {
+    io_uring_prep_read(prepare(bell_read), mailbox.bell(), &bell_read.count, sizeof bell_read.count,
+                       0);
+}
+
+void Reactor::Inside::BellRead::done(Operation& operation, const Result&) {
+    auto& self = static_cast<BellRead&>(operation);
+    self.inside.listen_to_bell();
+    self.inside.mailbox.deliver();
+}
+
+void Reactor::Inside::Alarm::done(Operation& operation, const Result&) {
+    static_cast<Alarm&>(operation).at.reset();
+}
+
+// liburing's prep functions leave user_data alone, so it is set here once for all of them.
+io_uring_sqe* Reactor::Inside::prepare(Operation& operation) noexcept {
+    RTRS_ASSERT(!operation.in_flight);
+    operation.in_flight = true;
+    ++outstanding;
+    ++statistics.submissions;
+    io_uring_sqe* entry = ring.next_entry();
+    io_uring_sqe_set_data(entry, &operation);
+    return entry;
+}
+
+// For work whose outcome nobody waits for; a completion with no operation is dropped.
+io_uring_sqe* Reactor::Inside::prepare_unanswered() noexcept {
+    ++statistics.submissions;
+    io_uring_sqe* entry = ring.next_entry();
+    io_uring_sqe_set_data(entry, nullptr);
+    return entry;
+}
+
+void Reactor::Inside::turn(std::optional<Duration> max_wait) {
+    RTRS_ASSERT(!in_turn);
+    ring.submit_and_wait(wait_limit(max_wait));
+    now = read_clock();
+    in_turn = true;
+    ++statistics.turns;
+    reap();
+    timers.expire(now);
+    run_turn_end();
+    in_turn = false;
+}
+
+// The last turn's time is good enough to count from: a timer may be late by one turn, and a
+// reading of the clock per turn is saved.
+std::optional<Duration> Reactor::Inside::wait_limit(
+    std::optional<Duration> max_wait) const noexcept {
+    if (!turn_end.empty()) return Duration::zero();
+    const std::optional<Instant> deadline = timers.next_deadline();
+    if (!deadline) return max_wait;
+    const Duration until = std::max(*deadline - now, Duration::zero());
+    return max_wait ? std::min(*max_wait, until) : until;
+}
+
+// Only what is there now: what the handlers cause waits for the next turn, behind the timers.
+void Reactor::Inside::reap() {
+    io_uring* raw = ring.raw();
+    for (unsigned ready = io_uring_cq_ready(raw); ready > 0; --ready) {
+        const io_uring_cqe& entry = raw->cq.cqes[*raw->cq.khead & raw->cq.ring_mask];
+        const Reaped reaped{entry.user_data, entry.res, entry.flags};
+        io_uring_cq_advance(raw, 1);
+        hand_out(reaped);
+    }
+}
+
+void Reactor::Inside::hand_out(const Reaped& reaped) {
+    if (reaped.user_data == 0) return;
+    ++statistics.completions;
+    auto& operation = *reinterpret_cast<Operation*>(static_cast<std::uintptr_t>(reaped.user_data));
+    Operation::Result result{.value = reaped.value,
+                             .more = (reaped.flags & IORING_CQE_F_MORE) != 0,
+                             .socket_nonempty = (reaped.flags & IORING_CQE_F_SOCK_NONEMPTY) != 0};
+    if ((reaped.flags & IORING_CQE_F_BUFFER) != 0) {
+        const auto buffer = static_cast<std::uint16_t>(reaped.flags >> IORING_CQE_BUFFER_SHIFT);
+        receive_buffers.taken();
+        if (reaped.value > 0) {
+            result.buffer = buffer;
+        } else {  // end of stream or an error on the kernel's slow path: nothing to hand over
+            receive_buffers.give_back(buffer);
+        }
+    } else if (reaped.value == -ENOBUFS) {
+        receive_buffers.ran_out();
+    }
+    if (!result.more) {
+        operation.in_flight = false;
+        --outstanding;
+    }
+    operation.completed(operation, result);
+}
+
+void Reactor::Inside::run_turn_end() {
+    while (!turn_end.empty()) {
+        TurnTask& task = turn_end.pop_front();
+        task.run(task);
+    }
+}
+
+// Who waits on fd() cannot see our timers: a timeout in the ring makes it readable in time.
+void Reactor::Inside::announce_deadline() {
+    const std::optional<Instant> deadline = timers.next_deadline();
+    if (deadline && deadline != alarm.at) {
+        const Duration since_epoch = deadline->time_since_epoch();
+        const auto seconds = std::chrono::floor<std::chrono::seconds>(since_epoch);
+        alarm.time = {seconds.count(), (since_epoch - seconds).count()};
+        alarm.at = deadline;
+        if (alarm.in_flight) {
+            // If it goes off meanwhile this fails, and the turn that its completion causes comes
+            // back here.
+            io_uring_prep_timeout_update(prepare_unanswered(), &alarm.time,
+                                         reinterpret_cast<std::uintptr_t>(&alarm),
+                                         IORING_TIMEOUT_ABS);
+        } else {
+            io_uring_prep_timeout(prepare(alarm), &alarm.time, 0, IORING_TIMEOUT_ABS);
+        }
+    }
+    ring.submit();
+}
+
+// Ends what is in flight so that the kernel lets go of all memory. Handlers are not called: their
+// owners are gone by now. Cancelling is repeated because an operation that is just being retried
+// by the kernel is missed.
+void Reactor::Inside::drain() {
+    if (!ring.owned_by_this_thread()) return;
+    constexpr Duration again = std::chrono::milliseconds(100);
+    while (outstanding > 0) {
+        io_uring_prep_cancel64(prepare_unanswered(), 0,
+                               IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL);
+        ring.submit_and_wait(again);
+        discard_completions();
+    }
+}
+
+void Reactor::Inside::discard_completions() noexcept {
+    io_uring* raw = ring.raw();
+    for (unsigned ready = io_uring_cq_ready(raw); ready > 0; --ready) {
+        const io_uring_cqe& entry = raw->cq.cqes[*raw->cq.khead & raw->cq.ring_mask];
+        if (entry.user_data != 0 && (entry.flags & IORING_CQE_F_MORE) == 0) --outstanding;
+        io_uring_cq_advance(raw, 1);
+    }
+}
+
+Reactor::Reactor(std::unique_ptr<Inside> inside) noexcept : inside_(std::move(inside)) {}
+Reactor::~Reactor() = default;
+
+std::expected<std::unique_ptr<Reactor>, std::error_code> Reactor::create(const Options& options) {
+    auto inside = std::make_unique<Inside>(options);
+    if (const std::error_code error = inside->open()) return std::unexpected(error);
+    return std::unique_ptr<Reactor>(new Reactor(std::move(inside)));
+}
+
+std::expected<std::unique_ptr<Reactor>, std::error_code> Reactor::create() {
+    return create(Options{});
+}
+
+Instant Reactor::now() const noexcept { return inside_->in_turn ? inside_->now : read_clock(); }
+
+void Reactor::run() {
+    const Ring::FastDescriptor fast(inside_->ring);
+    inside_->now = read_clock();
+    do {
+        inside_->turn(std::nullopt);
+    } while (!inside_->stopping.load(std::memory_order_acquire));
+    inside_->stopping.store(false, std::memory_order_relaxed);
+    inside_->ring.submit();  // what the last turn prepared
+}
+
+void Reactor::run_once(std::optional<Duration> max_wait) {
+    inside_->now = read_clock();
+    inside_->turn(max_wait);
+    if (inside_->polled) inside_->announce_deadline();
+}
+
+void Reactor::stop() {
+    inside_->stopping.store(true, std::memory_order_release);
+    inside_->mailbox.ring_bell();
+}
+
+void Reactor::post(std::function<void()> function) { inside_->mailbox.post(std::move(function)); }
+
+int Reactor::fd() const noexcept {
+    inside_->polled = true;
+    return inside_->ring.fd();
+}
+
+void Reactor::at_turn_end(TurnTask& task) noexcept {
+    if (!task.linked()) inside_->turn_end.push_back(task);
+}
+
+void Reactor::cancel_turn_end(TurnTask& task) noexcept {
+    if (task.linked()) IntrusiveList<TurnTask>::remove(task);
+}
+
+void Reactor::accept_multishot(Operation& operation, int fd) {
+    io_uring_prep_multishot_accept(inside_->prepare(operation), fd, nullptr, nullptr, SOCK_CLOEXEC);
+}
+
+void Reactor::connect(Operation& operation, int fd, const sockaddr* address, socklen_t bytes) {
+    io_uring_prep_connect(inside_->prepare(operation), fd, address, bytes);
+}
+
+void Reactor::recv_provided(Operation& operation, int fd, std::uint32_t max_bytes,
+                            FirstTry first_try) {
+    io_uring_sqe* entry = inside_->prepare(operation);
+    io_uring_prep_recv(entry, fd, nullptr, max_bytes, 0);
+    if (first_try == FirstTry::after_poll) entry->ioprio |= IORING_RECVSEND_POLL_FIRST;
+    entry->buf_group = ReceiveBuffers::group;
+    entry->flags |= IOSQE_BUFFER_SELECT;
+}
+
+MutableBytes Reactor::received(std::uint16_t buffer, std::uint32_t bytes) noexcept {
+    return inside_->receive_buffers.memory(buffer, bytes);
+}
+
+void Reactor::return_buffer(std::uint16_t buffer) noexcept {
+    inside_->receive_buffers.give_back(buffer);
+}
+
+void Reactor::recv_all(Operation& operation, int fd, MutableBytes target) {
+    io_uring_prep_recv(inside_->prepare(operation), fd, target.data(), target.size(), MSG_WAITALL);
+}
+
+void Reactor::sendmsg(Operation& operation, int fd, const msghdr* message) {
+    io_uring_prep_sendmsg(inside_->prepare(operation), fd, message, MSG_WAITALL | MSG_NOSIGNAL);
+}
+
+void Reactor::read(Operation& operation, int fd, MutableBytes target, std::uint64_t offset,
+                   FixedBuffer buffer) {
+    io_uring_sqe* entry = inside_->prepare(operation);
+    const auto bytes = static_cast<unsigned>(target.size());
+    if (buffer == FixedBuffer::none) {
+        io_uring_prep_read(entry, fd, target.data(), bytes, offset);
+    } else {
+        io_uring_prep_read_fixed(entry, fd, target.data(), bytes, offset, static_cast<int>(buffer));
+    }
+}
+
+void Reactor::write(Operation& operation, int fd, Bytes source, std::uint64_t offset, int flags,
+                    FixedBuffer buffer) {
+    io_uring_sqe* entry = inside_->prepare(operation);
+    const auto bytes = static_cast<unsigned>(source.size());
+    if (buffer == FixedBuffer::none) {
+        io_uring_prep_write(entry, fd, source.data(), bytes, offset);
+    } else {
+        io_uring_prep_write_fixed(entry, fd, source.data(), bytes, offset,
+                                  static_cast<int>(buffer));
+    }
+    entry->rw_flags = flags;
+}
+
+void Reactor::fsync(Operation& operation, int fd, SyncMode mode) {
+    io_uring_prep_fsync(inside_->prepare(operation), fd,
+                        mode == SyncMode::data_only ? IORING_FSYNC_DATASYNC : 0);
+}
+
+void Reactor::fallocate(Operation& operation, int fd, int mode, std::uint64_t offset,
+                        std::uint64_t bytes) {
+    io_uring_prep_fallocate(inside_->prepare(operation), fd, mode, static_cast<off_t>(offset),
+                            static_cast<off_t>(bytes));
+}
+
+void Reactor::poll_readable(Operation& operation, int fd) {
+    io_uring_prep_poll_add(inside_->prepare(operation), fd, POLLIN);
+}
+
+void Reactor::cancel(Operation& operation) {
+    if (!operation.in_flight) return;
+    io_uring_sqe* entry = inside_->prepare_unanswered();
+    io_uring_prep_cancel(entry, &operation, 0);
+    entry->flags |= IOSQE_CQE_SKIP_SUCCESS;
+}
+
+void Reactor::close_fd(int fd) noexcept {
+    io_uring_sqe* entry = inside_->prepare_unanswered();
+    io_uring_prep_close(entry, fd);
+    entry->flags |= IOSQE_CQE_SKIP_SUCCESS;
+}
+
+void Reactor::offload(std::function<void()> work, std::function<void()> done) {
+    inside_->helper.run(std::move(work), std::move(done));
+}
+
+std::expected<Reactor::FixedBuffer, std::error_code> Reactor::register_buffer(MutableBytes memory) {
+    const std::expected<std::uint32_t, std::error_code> slot = inside_->fixed_buffers.add(memory);
+    if (!slot) return std::unexpected(slot.error());
+    return static_cast<FixedBuffer>(*slot);
+}
+
+void Reactor::unregister_buffer(FixedBuffer buffer) noexcept {
+    RTRS_ASSERT(buffer != FixedBuffer::none);
+    inside_->fixed_buffers.remove(static_cast<std::uint32_t>(buffer));
+}
+
+const Reactor::Statistics& Reactor::statistics() const noexcept { return inside_->statistics; }
+
+void Reactor::arm(Timer& timer, Instant deadline) { inside_->timers.arm(timer, deadline); }
+void Reactor::disarm(Timer& timer) noexcept { inside_->timers.disarm(timer); }
+
+}  // namespace rtrs

@@ -1,0 +1,102 @@
+#include "rtrs/reactor/receive_buffers.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+
+#include "rtrs/base/assert.h"
+#include "rtrs/base/error.h"
+
+namespace rtrs {
+namespace {
+
+constexpr std::uint32_t offered_at_first = 8;
+constexpr std::uint32_t count_max = 32768;
+// Buffers at power-of-two distances would all start in the same few cache sets; a page and a line
+// between them spreads them.
+constexpr std::size_t stagger_bytes = 4096 + 64;
+
+std::byte* map(std::size_t bytes) noexcept {
+    void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+}
+
+}  // namespace
+
+ReceiveBuffers::~ReceiveBuffers() {
+    if (ring_ != nullptr) ::munmap(ring_, ring_bytes_);
+    if (memory_ != nullptr) ::munmap(memory_, mapped_bytes_);
+}
+
+std::error_code ReceiveBuffers::open(io_uring* ring, std::uint32_t count, std::uint32_t bytes) {
+    if (!std::has_single_bit(count) || count > count_max || bytes == 0) return from_errno(EINVAL);
+    stride_ = bytes + stagger_bytes;
+    mapped_bytes_ = stride_ * count;
+    ring_bytes_ = count * sizeof(io_uring_buf);
+    memory_ = map(mapped_bytes_);
+    ring_ = reinterpret_cast<io_uring_buf_ring*>(map(ring_bytes_));
+    if (memory_ == nullptr || ring_ == nullptr) return from_errno(ENOMEM);
+    // A huge page would commit 2 MiB for the first small message.
+    ::madvise(memory_, mapped_bytes_, MADV_NOHUGEPAGE);
+    io_uring_buf_ring_init(ring_);
+
+    io_uring_buf_reg registration{};
+    registration.ring_addr = reinterpret_cast<std::uintptr_t>(ring_);
+    registration.ring_entries = count;
+    registration.bgid = group;
+    const int result = io_uring_register_buf_ring(ring, &registration, 0);
+    if (result < 0) return from_errno(result);
+
+    count_ = count;
+    bytes_ = bytes;
+    spare_.reserve(count);
+    for (std::uint32_t i = count; i > 0; --i) spare_.push_back(static_cast<std::uint16_t>(i - 1));
+    offer_target_ = std::min(count, offered_at_first);
+    top_up();
+    return {};
+}
+
+MutableBytes ReceiveBuffers::memory(std::uint16_t buffer, std::uint32_t length) noexcept {
+    RTRS_ASSERT(buffer < count_ && length <= bytes_);
+    return {at(buffer), length};
+}
+
+void ReceiveBuffers::taken() noexcept {
+    RTRS_ASSERT(offered_ > 0);
+    --offered_;
+    top_up();
+}
+
+void ReceiveBuffers::give_back(std::uint16_t buffer) noexcept {
+    RTRS_ASSERT(buffer < count_ && offered_ + spare_.size() < count_);
+    if (offered_ < offer_target_) {
+        offer(buffer);
+    } else {
+        spare_.push_back(buffer);
+    }
+}
+
+void ReceiveBuffers::ran_out() noexcept {
+    if (spare_.empty()) return;
+    offer_target_ = std::min(count_, offer_target_ * 2);
+    top_up();
+}
+
+void ReceiveBuffers::top_up() noexcept {
+    while (offered_ < offer_target_ && !spare_.empty()) {
+        const std::uint16_t buffer = spare_.back();
+        spare_.pop_back();
+        offer(buffer);
+    }
+}
+
+void ReceiveBuffers::offer(std::uint16_t buffer) noexcept {
+    io_uring_buf_ring_add(ring_, at(buffer), bytes_, buffer, io_uring_buf_ring_mask(count_), 0);
+    io_uring_buf_ring_advance(ring_, 1);
+    ++offered_;
+}
+
+}  // namespace rtrs

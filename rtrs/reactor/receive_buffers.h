@@ -1,0 +1,58 @@
+// The receive buffers that all sockets of a reactor share, as a provided-buffer ring.
+//
+// The ring is first in, first out, so offering all buffers would walk through all their memory and
+// keep none in the cache. Hence only a few are offered; the others wait on a stack, most recently
+// used on top. Each time the kernel runs out while the stack has some, twice as many are offered.
+//
+// OWNER: Reactor. THREAD: the reactor's.
+#pragma once
+
+#include <liburing.h>
+
+#include <cstdint>
+#include <system_error>
+#include <vector>
+
+#include "rtrs/base/bytes.h"
+
+namespace rtrs {
+
+class ReceiveBuffers {
+  public:
+    static constexpr std::uint16_t group = 0;
+
+    ReceiveBuffers() = default;
+    ~ReceiveBuffers();
+    ReceiveBuffers(const ReceiveBuffers&) = delete;
+    ReceiveBuffers& operator=(const ReceiveBuffers&) = delete;
+
+    // count: a power of two, 1..32768. Memory is reserved, not committed.
+    // ERRORS: EINVAL (kernel before 5.19), ENOMEM.
+    std::error_code open(io_uring* ring, std::uint32_t count, std::uint32_t bytes);
+    std::uint32_t bytes() const noexcept { return bytes_; }
+    MutableBytes memory(std::uint16_t buffer, std::uint32_t length) noexcept;
+
+    // The kernel filled one; it belongs to the handler until give_back().
+    void taken() noexcept;
+    void give_back(std::uint16_t buffer) noexcept;
+    // The kernel found none.
+    void ran_out() noexcept;
+
+  private:
+    void offer(std::uint16_t buffer) noexcept;
+    void top_up() noexcept;
+    std::byte* at(std::uint16_t buffer) const noexcept { return memory_ + buffer * stride_; }
+
+    io_uring_buf_ring* ring_ = nullptr;
+    std::byte* memory_ = nullptr;
+    std::size_t mapped_bytes_ = 0;
+    std::size_t ring_bytes_ = 0;
+    std::size_t stride_ = 0;
+    std::uint32_t bytes_ = 0;
+    std::uint32_t count_ = 0;
+    std::uint32_t offered_ = 0;
+    std::uint32_t offer_target_ = 0;
+    std::vector<std::uint16_t> spare_;
+};
+
+}  // namespace rtrs

@@ -1,0 +1,107 @@
+#include "rtrs/reactor/ring.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+
+#include "rtrs/base/assert.h"
+#include "rtrs/base/error.h"
+
+namespace rtrs {
+namespace {
+
+// Completions of one turn plus what multishot operations add; beyond it the kernel keeps them in
+// a list of its own (NODROP), which is only slower.
+constexpr std::uint32_t completions_per_submission = 4;
+constexpr std::uint32_t completion_entries_max = 65536;
+
+// Results of io_uring_enter that are part of life: a signal, the timeout, or a kernel that is
+// short of memory and takes the entries the next time. All others are bugs of ours, among them
+// EEXIST (a second thread) and EBADR (a completion was lost).
+bool harmless(int result) noexcept {
+    switch (-result) {
+        case EINTR:
+        case ETIME:
+        case EAGAIN:
+        case EBUSY:
+        case ENOMEM:
+            return true;
+        default:
+            return result >= 0;
+    }
+}
+
+}  // namespace
+
+Ring::~Ring() {
+    if (open_) io_uring_queue_exit(&ring_);
+}
+
+std::error_code Ring::open(std::uint32_t submission_entries, Setup setup) {
+    io_uring_params parameters{};
+    parameters.flags = IORING_SETUP_R_DISABLED | IORING_SETUP_CQSIZE;
+    parameters.cq_entries =
+        std::min(submission_entries * completions_per_submission, completion_entries_max);
+    if (setup == Setup::tuned) {
+        parameters.flags |= IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
+                            IORING_SETUP_COOP_TASKRUN | IORING_SETUP_SUBMIT_ALL;
+    }
+    const int result = io_uring_queue_init_params(submission_entries, &ring_, &parameters);
+    if (result < 0) return from_errno(result);
+    const std::uint32_t needed = IORING_FEAT_NODROP | IORING_FEAT_EXT_ARG | IORING_FEAT_RSRC_TAGS;
+    if ((parameters.features & needed) != needed) {
+        io_uring_queue_exit(&ring_);
+        return from_errno(EINVAL);
+    }
+    open_ = true;
+    return {};
+}
+
+void Ring::enable() noexcept {
+    if (enabled_) return;
+    RTRS_ASSERT(io_uring_enable_rings(&ring_) == 0);
+    enabled_ = true;
+}
+
+void Ring::submit() noexcept {
+    enable();
+    RTRS_ASSERT(harmless(io_uring_submit(&ring_)));
+}
+
+io_uring_sqe* Ring::next_entry_when_full() noexcept {
+    for (;;) {
+        submit();
+        if (io_uring_sqe* entry = io_uring_get_sqe(&ring_)) return entry;
+        // The kernel took nothing: let it finish something first.
+        RTRS_ASSERT(harmless(io_uring_get_events(&ring_)));
+    }
+}
+
+void Ring::submit_and_wait(std::optional<Duration> wait) noexcept {
+    enable();
+    int result = 0;
+    if (!wait) {
+        result = io_uring_submit_and_wait(&ring_, 1);
+    } else if (*wait <= Duration::zero()) {
+        result = io_uring_submit_and_get_events(&ring_);
+    } else {
+        const auto seconds = std::chrono::floor<std::chrono::seconds>(*wait);
+        __kernel_timespec timeout{seconds.count(), (*wait - seconds).count()};
+        io_uring_cqe* unused = nullptr;
+        result = io_uring_submit_and_wait_timeout(&ring_, &unused, 1, &timeout, nullptr);
+    }
+    RTRS_ASSERT(harmless(result));
+}
+
+bool Ring::owned_by_this_thread() noexcept {
+    return enabled_ && io_uring_get_events(&ring_) != -EEXIST;
+}
+
+Ring::FastDescriptor::FastDescriptor(Ring& ring) noexcept
+    : ring_(ring), registered_(io_uring_register_ring_fd(&ring.ring_) == 1) {}
+
+Ring::FastDescriptor::~FastDescriptor() {
+    if (registered_) io_uring_unregister_ring_fd(&ring_.ring_);
+}
+
+}  // namespace rtrs

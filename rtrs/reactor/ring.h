@@ -1,0 +1,71 @@
+// One io_uring, set up for a single thread: submission that never loses an entry, and the wait.
+//
+// OWNER: Reactor. THREAD: open() anywhere; the thread of the first submit owns the ring from then
+// on (the ring is created disabled and enabled there, which is when the kernel remembers the
+// thread).
+#pragma once
+
+#include <liburing.h>
+
+#include <cstdint>
+#include <optional>
+#include <system_error>
+
+#include "rtrs/base/instant.h"
+
+namespace rtrs {
+
+class Ring {
+  public:
+    // tuned: completions are worked off only where the owner waits (DEFER_TASKRUN), which saves
+    // interrupts and locks. plain: what every io_uring has.
+    enum class Setup : std::uint8_t { tuned, plain };
+
+    Ring() = default;
+    ~Ring();
+    Ring(const Ring&) = delete;
+    Ring& operator=(const Ring&) = delete;
+
+    // submission_entries: 1..32768, rounded up to a power of two.
+    // ERRORS: ENOSYS, EPERM (off by sysctl or seccomp), EINVAL (flags unknown to this kernel),
+    // ENOMEM.
+    std::error_code open(std::uint32_t submission_entries, Setup setup);
+    bool enabled() const noexcept { return enabled_; }
+    io_uring* raw() noexcept { return &ring_; }
+    int fd() const noexcept { return ring_.ring_fd; }
+
+    // The next free entry. When there is none, what is prepared is submitted first.
+    io_uring_sqe* next_entry() noexcept {
+        io_uring_sqe* entry = io_uring_get_sqe(&ring_);
+        return entry != nullptr ? entry : next_entry_when_full();
+    }
+    // Submits and waits for one completion, at most wait (none: for ever). A signal ends the wait.
+    void submit_and_wait(std::optional<Duration> wait) noexcept;
+    void submit() noexcept;
+    // False if this thread is not the ring's, or the ring never ran.
+    bool owned_by_this_thread() noexcept;
+
+    // While it lives, system calls skip the lookup of the ring's descriptor. Per thread, therefore
+    // scoped: the kernel's table of them is the thread's, not the ring's.
+    class FastDescriptor {
+      public:
+        explicit FastDescriptor(Ring& ring) noexcept;
+        ~FastDescriptor();
+        FastDescriptor(const FastDescriptor&) = delete;
+        FastDescriptor& operator=(const FastDescriptor&) = delete;
+
+      private:
+        Ring& ring_;
+        bool registered_;
+    };
+
+  private:
+    io_uring_sqe* next_entry_when_full() noexcept;
+    void enable() noexcept;
+
+    io_uring ring_{};
+    bool open_ = false;
+    bool enabled_ = false;
+};
+
+}  // namespace rtrs
