@@ -1,0 +1,1 @@
+rnbd_library(rnbd_client_config SOURCES config.cpp LINK rnbd_config)

@@ -1,0 +1,195 @@
+#include "rnbd-client/config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "daemon/config_common.h"
+#include "rtrs/limits.h"
+
+namespace rnbd {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::uint32_t reconnect_attempts_max = 1'000'000;
+constexpr std::uint32_t io_connections_max = 64;
+
+// What has been seen so far, to find what is said twice or refers to nothing.
+struct Seen {
+    std::set<std::string> names;
+    std::vector<std::string> sessions;
+    std::set<std::string> addresses;
+};
+
+ConfigType<std::optional<std::uint32_t>> config_attempts() {
+    using Result = std::optional<std::optional<std::uint32_t>>;
+    return {fmt::format("an integer from 0 to {}, or forever (-1)", reconnect_attempts_max),
+            [](std::string_view text) -> Result {
+                if (text == "forever") return Result(std::in_place, std::nullopt);
+                const auto value = parse_integer(text);
+                if (!value || *value < -1 || *value > reconnect_attempts_max) return std::nullopt;
+                if (*value == -1) return Result(std::in_place, std::nullopt);
+                return Result(std::in_place, static_cast<std::uint32_t>(*value));
+            },
+            {"forever"}};
+}
+
+ConfigType<NbdAddress> config_nbd() {
+    return {fmt::format("unix:/PATH (at most {} bytes), tcp:IPv4:PORT or tcp:[IPv6]:PORT",
+                        socket_path_bytes_max),
+            NbdAddress::parse};
+}
+
+void read_path(const ConfigValue& item, ClientConfig::Session& session) {
+    item.map([&](ConfigMap& map) {
+        ClientConfig::Path path;
+        const bool known = map.required("tcp", config_address(PortZero::refused), path.destination);
+        map.optional("source", config_host(), path.source);
+        if (known && std::find(session.paths.begin(), session.paths.end(), path) !=
+                         session.paths.end())
+            map.error("tcp", fmt::format("found \"{}\" a second time, expected each path once",
+                                         path.destination));
+        const bool six = path.destination.starts_with('[');
+        if (known && !path.source.empty() && six != (path.source.find(':') != std::string::npos))
+            map.error("source", fmt::format("found \"{}\", expected an {} address as of tcp",
+                                            path.source, six ? "IPv6" : "IPv4"));
+        session.paths.push_back(std::move(path));
+    });
+}
+
+void read_reconnect_delay(ConfigMap& map, ClientConfig::Session& session) {
+    map.optional_map("reconnect_delay", [&](ConfigMap& delay) {
+        delay.optional("min", config_duration(1ms, 1h), session.reconnect_delay_min);
+        delay.optional("max", config_duration(1ms, 1h), session.reconnect_delay_max);
+        if (session.reconnect_delay_min > session.reconnect_delay_max)
+            delay.error("max", "found less than min, expected at least min");
+    });
+}
+
+void read_session(const ConfigValue& item, ClientConfig& config, Seen& seen) {
+    item.map([&](ConfigMap& map) {
+        ClientConfig::Session session;
+        if (map.required("name", config_session_name(), session.name)) {
+            const auto& names = seen.sessions;
+            if (std::find(names.begin(), names.end(), session.name) != names.end())
+                map.error("name", fmt::format("found \"{}\" a second time, expected each name once",
+                                              session.name));
+            seen.sessions.push_back(session.name);
+        }
+        map.required_list("paths", {.min = 1, .max = rtrs::paths_max},
+                          [&](const ConfigValue& path) { read_path(path, session); });
+        map.optional("hold_time", config_duration_or_forever(0s, 24h * 365), session.hold_time);
+        map.optional("max_reconnect_attempts", config_attempts(), session.max_reconnect_attempts);
+        read_reconnect_delay(map, session);
+        read_heartbeat(map, session.heartbeat_interval, session.heartbeat_timeout);
+        map.optional("connections", config_integer<std::uint32_t>(1, io_connections_max),
+                     session.connections);
+        map.optional("data_checksum", config_bool(), session.data_checksum);
+        config.sessions.push_back(std::move(session));
+    });
+}
+
+void read_nbd_address(const ConfigValue& value, ClientConfig::Device& device, Seen& seen) {
+    NbdAddress address;
+    if (!value.scalar(config_nbd(), address)) return;
+    const std::string text = address.to_string();
+    if (!text.ends_with(":0") && !seen.addresses.insert(text).second)
+        value.error(fmt::format("found \"{}\" a second time, expected each address once", text));
+    device.nbd.push_back(std::move(address));
+}
+
+// One address, or a list of them.
+void read_nbd(ConfigMap& map, ClientConfig::Device& device, Seen& seen) {
+    const auto value = map.require("nbd", config_nbd().expected);
+    if (!value) return;
+    if (!value->is_list()) return read_nbd_address(*value, device, seen);
+    value->list({.min = 1, .max = 16},
+                [&](const ConfigValue& item) { read_nbd_address(item, device, seen); });
+}
+
+// A second writer would be refused by the server, for ever.
+void check_writers(const ConfigMap& map, const ClientConfig& config,
+                   const ClientConfig::Device& device) {
+    if (device.access != AccessMode::read_write) return;
+    for (const auto& other : config.devices)
+        if (other.session == device.session && other.volume == device.volume &&
+            other.access == AccessMode::read_write)
+            map.error("access",
+                      fmt::format("found rw for volume \"{}\" which device \"{}\" has with rw "
+                                  "already, expected ro or another volume",
+                                  device.volume, other.name));
+}
+
+void read_device(const ConfigValue& item, ClientConfig& config, Seen& seen) {
+    item.map([&](ConfigMap& map) {
+        ClientConfig::Device device;
+        if (map.required("name", config_volume_name(), device.name) &&
+            !seen.names.insert(device.name).second)
+            map.error("name", fmt::format("found \"{}\" a second time, expected each name once",
+                                          device.name));
+        const auto& sessions = seen.sessions;
+        if (map.required("session", config_session_name(), device.session) &&
+            std::find(sessions.begin(), sessions.end(), device.session) == sessions.end()) {
+            const std::string nearest = nearest_word(device.session, sessions);
+            map.error("session", fmt::format("found \"{}\", expected the name of a session{}",
+                                             device.session,
+                                             nearest.empty() ? ""
+                                                             : fmt::format(", nearest valid value "
+                                                                           "\"{}\"",
+                                                                           nearest)));
+        }
+        const bool known = map.required("volume", config_volume_name(), device.volume);
+        map.required("access", config_access(), device.access);
+        read_nbd(map, device, seen);
+        if (known) check_writers(map, config, device);
+        config.devices.push_back(std::move(device));
+    });
+}
+
+void read_client(ConfigMap& map, ClientConfig& config) {
+    Seen seen;
+    map.optional_list("sessions", {},
+                      [&](const ConfigValue& item) { read_session(item, config, seen); });
+    map.optional_list("devices", {},
+                      [&](const ConfigValue& item) { read_device(item, config, seen); });
+    map.optional("control", config_socket_path(), config.control);
+    if (seen.addresses.contains("unix:" + config.control))
+        map.error("control", fmt::format("found \"{}\" which a device has as its nbd address, "
+                                         "expected another path",
+                                         config.control));
+    read_log(map, config.log_level);
+}
+
+}  // namespace
+
+std::string NbdAddress::to_string() const {
+    return (kind == Kind::unix_socket ? "unix:" : "tcp:") + address;
+}
+
+std::optional<NbdAddress> NbdAddress::parse(std::string_view text) {
+    if (text.starts_with("unix:")) {
+        const auto path = config_socket_path().parse(text.substr(5));
+        if (!path) return std::nullopt;
+        return NbdAddress{Kind::unix_socket, *path};
+    }
+    if (!text.starts_with("tcp:")) return std::nullopt;
+    const auto address = parse_address(text.substr(4), PortZero::allowed);
+    if (!address) return std::nullopt;
+    return NbdAddress{Kind::tcp, *address};
+}
+
+std::expected<ClientConfig, std::vector<ConfigError>> ClientConfig::parse(std::string_view text,
+                                                                          std::string file) {
+    return read_config<ClientConfig>(text, std::move(file), read_client);
+}
+
+std::expected<ClientConfig, std::vector<ConfigError>> ClientConfig::load(const std::string& path) {
+    const auto text = read_config_file(path);
+    if (!text) return std::unexpected(std::vector{text.error()});
+    return parse(*text, path);
+}
+
+}  // namespace rnbd

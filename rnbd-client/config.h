@@ -1,0 +1,93 @@
+// What rnbd-client.yaml says, checked (docs: config/rnbd-client.yaml, rnbd-client.yaml(5)).
+//
+// Plain values; the caller owns them. parse() reports everything that is wrong at once.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <expected>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/config_reader.h"
+#include "daemon/log_level.h"
+#include "rnbd/messages.h"
+#include "rtrs/base/instant.h"
+
+namespace rnbd {
+
+// Where an NBD server listens.
+struct NbdAddress {
+    enum class Kind : std::uint8_t { unix_socket, tcp };
+    Kind kind = Kind::unix_socket;
+    // unix_socket: absolute path, at most 107 bytes. tcp: "HOST:PORT", canonical; port 0: any.
+    std::string address;
+
+    bool operator==(const NbdAddress&) const noexcept = default;
+    // "unix:/run/rnbd/vol1.sock"
+    std::string to_string() const;
+    static std::optional<NbdAddress> parse(std::string_view text);
+};
+
+struct ClientConfig {
+    // sessions[].paths[]
+    struct Path {
+        enum class Fabric : std::uint8_t { tcp };
+        Fabric fabric = Fabric::tcp;
+        // "HOST:PORT", canonical.
+        std::string destination;
+        // Local address to dial from, "HOST"; empty: the system's choice.
+        std::string source;
+
+        bool operator==(const Path&) const noexcept = default;
+    };
+
+    struct Session {
+        // 1..254 bytes, no '/' and no '.', unique. The server's allow rules know it.
+        std::string name;
+        // 1..128, each once.
+        std::vector<Path> paths;
+        // How long requests wait while no path is up, 0 .. 365 d; none: for ever.
+        std::optional<rtrs::Duration> hold_time;
+        // Failed attempts after which a path is given up, 0..1000000; none: never.
+        std::optional<std::uint32_t> max_reconnect_attempts;
+        // Wait before the first and before a late attempt, 1 ms .. 1 h, min <= max.
+        rtrs::Duration reconnect_delay_min = std::chrono::milliseconds(10);
+        rtrs::Duration reconnect_delay_max = std::chrono::seconds(1);
+        // 10 ms .. 10 min; the timeout is at least twice the interval.
+        rtrs::Duration heartbeat_interval = std::chrono::seconds(1);
+        rtrs::Duration heartbeat_timeout = std::chrono::seconds(5);
+        // I/O connections per path, 1..64.
+        std::uint32_t connections = 1;
+        // Whether this side wants payloads checksummed on TCP.
+        bool data_checksum = true;
+    };
+
+    struct Device {
+        // The NBD export name: 1..254 bytes, unique.
+        std::string name;
+        // Name of one of the sessions.
+        std::string session;
+        // The export's name at the server, 1..254 bytes.
+        std::string volume;
+        AccessMode access = AccessMode::read_write;
+        // At least one; no address serves two devices.
+        std::vector<NbdAddress> nbd;
+    };
+
+    std::vector<Session> sessions;
+    std::vector<Device> devices;
+    // Path of the control socket, at most 107 bytes.
+    std::string control = "/run/rnbd/client.ctl";
+    LogLevel log_level = LogLevel::info;
+
+    // text: the file's content; file: its name in errors.
+    static std::expected<ClientConfig, std::vector<ConfigError>> parse(std::string_view text,
+                                                                       std::string file);
+    // Reads and parses a file.
+    static std::expected<ClientConfig, std::vector<ConfigError>> load(const std::string& path);
+};
+
+}  // namespace rnbd

@@ -1,0 +1,84 @@
+// The transmission phase's rules: which requests may run, and how answers look. Pure.
+//
+// Owner: none, these are functions over values. What is refused here never reaches a volume.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <system_error>
+
+#include "rnbd-client/nbd/wire.h"
+
+namespace rnbd::nbd {
+
+// What was negotiated with one client, and the export as it is now.
+struct Session {
+    std::uint64_t size_bytes = 0;
+    std::uint32_t block_bytes_min = 1;  // a power of two
+    std::uint32_t payload_bytes_max = 32u << 20;
+    std::uint16_t transmission_flags = 0;  // as told to the client
+    bool structured_replies = false;
+    bool allocation_context = false;
+};
+
+// A WRITE that is refused still has its payload behind it in the stream: up to this much is read
+// and dropped, for more the connection ends.
+inline constexpr std::uint32_t drained_bytes_max = 64u << 20;
+
+struct Refusal {
+    NbdError error = NbdError::none;  // none: the request may run
+    std::string_view text{};          // why, for people
+
+    friend bool operator==(const Refusal&, const Refusal&) = default;
+};
+
+// Whether a request may run. For Command::disconnect always none.
+// ERRORS: inval (unknown command; a flag or command that was not offered; unaligned; READ, WRITE
+// or CACHE over payload_bytes_max; beyond the end), overflow (READ with DF over payload_bytes_max),
+// nospc (WRITE or WRITE_ZEROES beyond the end), perm (changes on a read-only export).
+Refusal check(const Request& request, const Session& session) noexcept;
+
+// Bytes of payload that follow this request in the stream.
+inline std::uint32_t payload_bytes(const Request& request) noexcept {
+    return request.command == Command::write ? request.length : 0;
+}
+
+// How a failed operation is told to the client. request decides what the protocol allows: notsup
+// only answers FAST_ZERO.
+NbdError to_nbd_error(std::error_code error, const Request& request) noexcept;
+
+// ---- replies: each returns the bytes written to the front of the target ----
+
+inline constexpr std::size_t error_text_bytes_max = 80;
+inline constexpr std::size_t reply_header_bytes_max =
+    chunk_header_bytes + 4 + 2 + error_text_bytes_max + 8;
+
+// Success without data: a simple reply, or for READ (a zero-length one) the final empty chunk that
+// structured replies need.
+std::size_t emit_done(MutableBytes to, const Request& request, const Session& session) noexcept;
+// READ: the header; request.length bytes of data follow it. ASSUMES: length is not zero.
+std::size_t emit_read(MutableBytes to, const Request& request, const Session& session) noexcept;
+// READ whose bytes are all known to be zero. ASSUMES: structured replies, length is not zero.
+std::size_t emit_read_hole(MutableBytes to, const Request& request) noexcept;
+// text is cut at error_text_bytes_max and left out of simple replies.
+std::size_t emit_error(MutableBytes to, const Request& request, const Session& session,
+                       NbdError error, std::string_view text) noexcept;
+// The same with the place of the first failure, for requests that have one. ASSUMES: structured
+// replies; offset within the request.
+std::size_t emit_error_at(MutableBytes to, const Request& request, NbdError error,
+                          std::uint64_t offset, std::string_view text) noexcept;
+
+struct Extent {
+    std::uint32_t bytes = 0;  // not 0
+    std::uint32_t flags = 0;  // state_flag
+};
+
+constexpr std::size_t block_status_bytes(std::size_t extents) noexcept {
+    return chunk_header_bytes + 4 + extents * extent_bytes;
+}
+// ASSUMES: at least one extent; to holds block_status_bytes().
+std::size_t emit_block_status(MutableBytes to, const Request& request,
+                              std::span<const Extent> extents) noexcept;
+
+}  // namespace rnbd::nbd
