@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <expected>
 #include <memory>
 #include <optional>
 #include <string>
@@ -109,8 +110,6 @@ class ServerSession {
 
   private:
     friend class Server;
-    friend class ServerPath;
-    friend class ServerOp;
     struct Inside;
     explicit ServerSession(std::unique_ptr<Inside> inside);
     std::unique_ptr<Inside> inside_;
@@ -148,8 +147,6 @@ class Server {
 
   private:
     friend class ServerSession;
-    friend class ServerPath;
-    friend class ServerOp;
     struct Inside;
     std::unique_ptr<Inside> inside_;
 };

@@ -1,0 +1,57 @@
+// The chunks of one server session: memory that permits map to, one operation slot per permit.
+//
+// Reserved, not committed: a chunk and its slot exist once its permit was used.
+#pragma once
+
+#include <cstdint>
+
+#include "rtrs/base/lazy_array.h"
+#include "rtrs/server.h"
+#include "rtrs/wire/request.h"
+
+namespace rtrs {
+
+class ServerPath;
+
+// The longest user message that is taken: RNBD's longest is 264 bytes.
+inline constexpr std::uint32_t server_user_message_bytes_max = 512;
+
+// One request, from its arrival until its answer is posted. All zero is a free slot.
+struct OpSlot {
+    enum class State : std::uint8_t { free = 0, revoking, running };
+
+    State state;
+    std::uint16_t connection;
+    std::uint32_t offset;  // of the request message, from the immediate
+    ServerPath* path;      // on which it arrived and is answered
+    RequestMessage request;
+    // The body of a SEND_WITH_IMM answer: untouched until this permit's next request proves that
+    // the answer has arrived.
+    std::byte key_response[KeyResponseMessage::wire_bytes];
+    std::byte message[server_user_message_bytes_max];
+    ServerOp op;
+};
+
+class ChunkPool {
+  public:
+    ChunkPool(std::uint32_t queue_depth, std::uint32_t chunk_bytes)
+        : chunk_bytes_(chunk_bytes),
+          memory_(static_cast<std::size_t>(queue_depth) * chunk_bytes),
+          slots_(queue_depth) {}
+
+    explicit operator bool() const noexcept { return memory_ && slots_; }
+    std::uint32_t count() const noexcept { return static_cast<std::uint32_t>(slots_.size()); }
+    std::uint32_t chunk_bytes() const noexcept { return chunk_bytes_; }
+    MutableBytes memory() const noexcept { return memory_.bytes(); }
+    std::byte* chunk(std::uint32_t permit) const noexcept {
+        return memory_.data() + static_cast<std::size_t>(permit) * chunk_bytes_;
+    }
+    OpSlot& slot(std::uint32_t permit) noexcept { return slots_[permit]; }
+
+  private:
+    std::uint32_t chunk_bytes_;
+    LazyMemory memory_;
+    LazyArray<OpSlot> slots_;
+};
+
+}  // namespace rtrs

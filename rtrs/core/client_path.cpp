@@ -1,0 +1,462 @@
+#include "rtrs/core/client_path.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "rtrs/base/assert.h"
+#include "rtrs/limits.h"
+#include "rtrs/wire/info.h"
+#include "rtrs/wire/request.h"
+
+namespace rtrs {
+namespace {
+
+// Contexts of receives that are not one of the small ones.
+constexpr std::uint64_t info_response_context = UINT64_MAX;
+// Every small receive holds an RKEY_RSP, or nothing.
+constexpr std::size_t small_receive_bytes = KeyResponseMessage::wire_bytes;
+// What a connection may have posted besides requests: heartbeats, their answers, the info request.
+constexpr std::uint32_t send_queue_reserve = 64;
+
+std::size_t round_to_page(std::size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+
+}  // namespace
+
+struct ClientPath::Connection final : EndpointHandler {
+    Connection(ClientPath& its_path, std::uint16_t its_id) : path(its_path), id(its_id) {}
+
+    void on_established(Bytes private_data) override { path.established(*this, private_data); }
+    void on_rejected(Bytes private_data) override {
+        const auto response = ConnectResponseMessage::parse(private_data);
+        const int error = response && response->error != 0 ? response->error : ECONNREFUSED;
+        path.fail(from_errno(error), "rejected by the server");
+    }
+    void on_completion(const Completion& completion) override {
+        path.completed(*this, completion);
+    }
+    void on_disconnected(std::error_code reason) override {
+        path.fail(reason ? reason : make_error_code(Error::path_lost), "connection lost");
+    }
+    void on_drained() override {
+        endpoint.reset();
+        path.drained(*this);
+    }
+
+    ClientPath& path;
+    std::uint16_t id;
+    bool disconnecting = false;
+    std::unique_ptr<Endpoint> endpoint;
+    LazyMemory receive_memory;
+    std::unique_ptr<MemoryRegion> receive_region;
+    std::uint32_t receives = 0;  // small ones
+    // Where the big receive (INFO_RSP) lies, on connection 0.
+    std::size_t info_offset = 0;
+};
+
+ClientPath::ClientPath(SessionEnvironment environment, const ClientSessionOptions& options,
+                       const PathAddress& address, const Uuid& session_uuid, FabricMemory& memory,
+                       ClientPathOwner& owner)
+    : environment_(environment),
+      options_(options),
+      address_(address),
+      label_(options.name + "/" +
+             (address.source.empty() ? address.destination
+                                     : address.source + "@" + address.destination)),
+      path_uuid_(Uuid::random(environment.random)),
+      session_uuid_(session_uuid),
+      memory_(memory),
+      owner_(owner),
+      machine_({.connect_timeout = options.connect_timeout,
+                .delay_min = options.reconnect_delay_min,
+                .delay_max = options.reconnect_delay_max,
+                .attempts_max = options.reconnect_attempts_max},
+               environment.random),
+      heartbeat_(options.heartbeat_interval, options.heartbeat_timeout),
+      machine_timer_(environment.clock, this,
+                     [](void* self) {
+                         static_cast<ClientPath*>(self)->handle(PathMachine::Event::deadline);
+                     }),
+      heartbeat_timer_(environment.clock, this,
+                       [](void* self) { static_cast<ClientPath*>(self)->beat(); }),
+      connection_count_(static_cast<std::uint16_t>(options.io_connections + 1)) {}
+
+ClientPath::~ClientPath() {
+    for (const auto& connection : connections_) RTRS_ASSERT(!connection->endpoint);
+}
+
+void ClientPath::trace(TraceLevel level, std::string_view text) {
+    environment_.tracer.trace(level, "rtrs.path", label_, text);
+}
+
+void ClientPath::handle(PathMachine::Event event) {
+    if (event == PathMachine::Event::deadline && machine_.deadline() &&
+        machine_.state() != PathState::backoff &&
+        environment_.clock.now() >= *machine_.deadline()) {
+        reason_ = make_error_code(Error::timed_out);
+        reason_text_ = "no answer within the connect timeout";
+    }
+    const PathState before = machine_.state();
+    const auto actions = machine_.step(event, environment_.clock.now());
+    if (machine_.state() != before) {
+        trace(TraceLevel::debug,
+              std::string(to_string(before)) + " -> " + to_string(machine_.state()));
+    }
+    if (const auto deadline = machine_.deadline()) {
+        machine_timer_.arm(*deadline);
+    } else {
+        machine_timer_.disarm();
+    }
+    apply(actions);
+}
+
+void ClientPath::apply(PathMachine::Actions actions) {
+    if ((actions & PathMachine::dial) != 0) {
+        connections_.clear();
+        ++reconnect_count_;
+        // Section "first_conn" of docs/reference/wire-rtrs.md: only an additional path that was
+        // never up insists that the session exists.
+        first_connection_ = was_connected_ || !owner_.any_path_connected() ? FirstConnection::yes
+                                                                           : FirstConnection::no;
+        dial(0);
+    }
+    if ((actions & PathMachine::send_info_request) != 0) send_info_request();
+    if ((actions & PathMachine::path_up) != 0) {
+        was_connected_ = true;
+        reason_text_.clear();
+        heartbeat_.start(environment_.clock.now());
+        heartbeat_timer_.arm(*heartbeat_.deadline());
+        trace(TraceLevel::info, "connected");
+        owner_.path_up(*this);
+    }
+    if ((actions & PathMachine::path_down) != 0) {
+        heartbeat_.stop();
+        heartbeat_timer_.disarm();
+        owner_.path_down(*this, reason_);
+    }
+    if ((actions & PathMachine::disconnect) != 0) disconnect_all();
+    if ((actions & PathMachine::hand_back) != 0) owner_.path_drained(*this);
+    if ((actions & PathMachine::report_closed) != 0) {
+        trace(TraceLevel::info, "closed");
+        owner_.path_closed(*this);
+    }
+}
+
+void ClientPath::fail(std::error_code reason, std::string_view what) {
+    const PathState state = machine_.state();
+    if (state == PathState::connected || state == PathState::connecting ||
+        state == PathState::exchanging) {
+        reason_ = reason;
+        std::string text(what);
+        text += ": ";
+        text += reason.message();
+        // A server that is down is one line, not one per attempt.
+        if (text != reason_text_) {
+            trace(state == PathState::connected ? TraceLevel::warning : TraceLevel::info, text);
+        }
+        reason_text_ = std::move(text);
+    }
+    handle(PathMachine::Event::failed);
+}
+
+void ClientPath::dial(std::uint16_t id) {
+    const ConnectRequestMessage request{
+        .connection_id = id,
+        .connection_count = connection_count_,
+        .reconnect_count = reconnect_count_,
+        .path_uuid = path_uuid_,
+        .session_uuid = session_uuid_,
+        .first_connection = id == 0 ? first_connection_ : FirstConnection::yes,
+        .features = options_.features,
+    };
+    std::byte private_data[ConnectRequestMessage::wire_bytes];
+    request.emit(private_data);
+    // The depth of connection 0 must do before the server has named the queue depth.
+    const std::uint32_t receives =
+        id == 0 ? limits::client_service_receives + 1
+                : limits::client_io_receives_per_permit * geometry_.queue_depth;
+    const std::uint32_t sends = (id == 0 ? limits::service_queue_depth : geometry_.queue_depth);
+    auto& connection =
+        *connections_.emplace_back(std::make_unique<Connection>(*this, id));
+    auto endpoint = address_.fabric->connect(
+        *memory_.domain, address_.source, address_.destination, private_data,
+        {.send_queue_depth = sends + send_queue_reserve, .receive_queue_depth = receives},
+        connection);
+    if (!endpoint) {
+        fail(endpoint.error(), "cannot dial");
+        return;
+    }
+    connection.endpoint = std::move(*endpoint);
+}
+
+void ClientPath::established(Connection& connection, Bytes private_data) {
+    if (machine_.state() != PathState::connecting) return;  // overtaken by a failure
+    const auto response = ConnectResponseMessage::parse(private_data);
+    if (!response) return fail(Error::protocol, text(response.error()));
+    if (response->error != 0) return fail(from_errno(response->error), "refused by the server");
+    if (connection.id == 0) {
+        if (const auto error = accept_first(*response)) return fail(error, "cannot use the server");
+    }
+    if (const auto error = prepare_receives(connection)) return fail(error, "receive buffers");
+    if (connection.id + 1 < connection_count_) {
+        dial(static_cast<std::uint16_t>(connection.id + 1));
+    } else {
+        handle(PathMachine::Event::all_established);
+    }
+}
+
+std::error_code ClientPath::accept_first(const ConnectResponseMessage& response) {
+    const auto geometry = response.geometry();
+    if (!geometry) return Error::protocol;
+    if (const auto error = owner_.accept_geometry(*this, *geometry)) return error;
+    geometry_ = *geometry;
+    key_renewal_ = response.key_renewal;
+    codec_ = ImmediateCodec(geometry_.queue_depth);
+    if (chunks_.size() != geometry_.queue_depth) {
+        chunks_ = LazyArray<Chunk>(geometry_.queue_depth);
+        if (!chunks_) return from_errno(ENOMEM);
+    }
+    return {};
+}
+
+std::error_code ClientPath::prepare_receives(Connection& connection) {
+    connection.receives = connection.id == 0
+                              ? limits::client_service_receives
+                              : limits::client_io_receives_per_permit * geometry_.queue_depth;
+    const std::size_t small = round_to_page(connection.receives * small_receive_bytes);
+    const std::size_t big =
+        connection.id == 0
+            ? round_to_page(InfoResponseMessage::wire_bytes_max(geometry_.queue_depth))
+            : 0;
+    connection.receive_memory = LazyMemory(small + big);
+    if (!connection.receive_memory) return from_errno(ENOMEM);
+    auto region = memory_.domain->register_memory(connection.receive_memory.bytes(), Access::local);
+    if (!region) return region.error();
+    connection.receive_region = std::move(*region);
+    connection.info_offset = small;
+    // The info response comes first on connection 0, so its receive must be first in the queue.
+    if (connection.id == 0) {
+        const Segment buffer{connection.receive_memory.data() + small,
+                             static_cast<std::uint32_t>(big)};
+        if (const auto error = connection.endpoint->post_receive(info_response_context, buffer)) {
+            return error;
+        }
+    }
+    for (std::uint32_t i = 0; i < connection.receives; ++i) {
+        const Segment buffer{connection.receive_memory.data() + i * small_receive_bytes,
+                             small_receive_bytes};
+        if (const auto error = connection.endpoint->post_receive(i, buffer)) return error;
+    }
+    return {};
+}
+
+void ClientPath::send_info_request() {
+    // The response of an earlier user message is of no use any more: its memory serves here.
+    InfoRequestMessage{.session_name = options_.name}.emit(
+        {memory_.control->data(), InfoRequestMessage::wire_bytes});
+    const Segment segment{memory_.control->data(), InfoRequestMessage::wire_bytes};
+    const WorkRequest work{.opcode = WorkOpcode::send, .local = {&segment, 1}};
+    if (const auto error = connections_[0]->endpoint->post({&work, 1})) {
+        fail(error, "cannot send the info request");
+    }
+}
+
+void ClientPath::info_response(Connection& connection, const Completion& completion) {
+    if (machine_.state() != PathState::exchanging) {
+        return fail(Error::protocol, "unexpected info response");
+    }
+    const auto view = InfoResponseView::parse(
+        {connection.receive_memory.data() + connection.info_offset, completion.bytes});
+    if (!view) return fail(Error::protocol, text(view.error()));
+    std::vector<BufferDescriptor> descriptors(geometry_.queue_depth);
+    const auto laid_out =
+        view->chunks(descriptors, geometry_.io_bytes_max + geometry_.header_bytes_max);
+    if (!laid_out) return fail(Error::protocol, text(laid_out.error()));
+    for (std::uint32_t i = 0; i < geometry_.queue_depth; ++i) {
+        chunks_[i] = {descriptors[i].address, descriptors[i].key};
+    }
+    handle(PathMachine::Event::info_accepted);
+}
+
+void ClientPath::post(const PathRequest& request) {
+    RTRS_ASSERT(connected());
+    const Chunk& chunk = chunks_[request.permit];
+    std::byte* message = request.header + request.message_bytes;
+    const auto user_bytes = static_cast<std::uint16_t>(request.message_bytes);
+    WorkRequest work{.opcode = WorkOpcode::write_immediate};
+    Segment segments[2];
+    std::size_t count = 0;
+    std::uint32_t message_bytes = 0;
+    std::uint64_t at = 0;  // of the post in the chunk
+    if (request.direction == Direction::write) {
+        WriteMessage{.user_bytes = user_bytes}.emit({message, WriteMessage::wire_bytes});
+        message_bytes = WriteMessage::wire_bytes;
+        if (request.payload_bytes > 0) segments[count++] = request.payload;
+    } else {
+        ReadMessage read{.user_bytes = user_bytes};
+        if (request.payload_bytes > 0) {
+            read.destination = BufferDescriptor{.address = request.target.address,
+                                                .key = request.target.key,
+                                                .bytes = request.payload_bytes};
+        }
+        message_bytes = static_cast<std::uint32_t>(read.wire_bytes());
+        read.emit({message, message_bytes});
+        at = request.payload_bytes;
+    }
+    segments[count++] = {request.header, request.message_bytes + message_bytes};
+    work.local = {segments, count};
+    work.remote = {.address = chunk.address + at, .key = chunk.key, .bytes = 0};
+    work.immediate = codec_.request(request.permit, request.payload_bytes + request.message_bytes);
+    if (const auto error = connections_[request.connection]->endpoint->post({&work, 1})) {
+        fail(error, "cannot post a request");
+    }
+}
+
+void ClientPath::completed(Connection& connection, const Completion& completion) {
+    if (completion.status != CompletionStatus::success) {
+        // Flushes follow a disconnect, which has told the reason already.
+        if (completion.status != CompletionStatus::flushed) {
+            fail(completion.status == CompletionStatus::remote_access
+                     ? make_error_code(Error::remote_access)
+                     : make_error_code(Error::path_lost),
+                 "work failed");
+        }
+        return;
+    }
+    switch (completion.opcode) {
+        case CompletionOpcode::send:
+        case CompletionOpcode::revoke: return;  // nothing is posted signalled, no windows here
+        case CompletionOpcode::receive:
+        case CompletionOpcode::receive_immediate:
+        case CompletionOpcode::receive_invalidate: received(connection, completion); return;
+    }
+}
+
+void ClientPath::received(Connection& connection, const Completion& completion) {
+    heartbeat_.received(environment_.clock.now());
+    if (completion.context == info_response_context) {
+        if (completion.opcode == CompletionOpcode::receive) return info_response(connection, completion);
+        return fail(Error::protocol, "expected the info response first");
+    }
+    // Between info response and disconnect only: what comes later is nobody's.
+    if (machine_.state() != PathState::connected) return;
+    if (completion.opcode == CompletionOpcode::receive) {
+        return fail(Error::protocol, "unexpected message without immediate");
+    }
+    if (completion.opcode == CompletionOpcode::receive_invalidate) {
+        return repost(connection, completion);
+    }
+    const auto immediate = codec_.decode(completion.immediate);
+    if (!immediate) {
+        if (immediate.error() != ParseError::immediate_type_unknown) {
+            return fail(Error::protocol, text(immediate.error()));
+        }
+        return repost(connection, completion);  // as the kernel: ignored
+    }
+    switch (immediate->type) {
+        case ImmediateType::request: return fail(Error::protocol, "a request from the server");
+        case ImmediateType::response:
+        case ImmediateType::response_invalidated: return answer(connection, completion, *immediate);
+        case ImmediateType::heartbeat:
+            repost(connection, completion);
+            return post_heartbeat(ImmediateCodec::heartbeat_ack());
+        case ImmediateType::heartbeat_ack:
+            heartbeat_.acknowledged(environment_.clock.now());
+            return repost(connection, completion);
+    }
+}
+
+void ClientPath::answer(Connection& connection, const Completion& completion,
+                        const Immediate& immediate) {
+    if (key_renewal_ == KeyRenewal::every_answer &&
+        !renew_key(connection, completion, immediate.permit)) {
+        return;
+    }
+    repost(connection, completion);
+    if (!owner_.answered(*this, connection.id, immediate.permit, immediate.error)) {
+        fail(Error::protocol, "an answer that nobody waits for");
+    }
+}
+
+bool ClientPath::renew_key(Connection& connection, const Completion& completion,
+                           std::uint32_t permit) {
+    std::byte* body = connection.receive_memory.data() + completion.context * small_receive_bytes;
+    const auto response =
+        KeyResponseMessage::parse({body, small_receive_bytes}, geometry_.queue_depth);
+    if (!response || response->permit != permit) {
+        fail(Error::protocol, response ? "a key for another permit" : text(response.error()));
+        return false;
+    }
+    chunks_[permit].key = response->key;
+    // A write with immediate leaves the buffer as it is: it must not pass for this answer again.
+    std::memset(body, 0, small_receive_bytes);
+    return true;
+}
+
+void ClientPath::repost(Connection& connection, const Completion& completion) {
+    const Segment buffer{
+        connection.receive_memory.data() + completion.context * small_receive_bytes,
+        small_receive_bytes};
+    if (const auto error = connection.endpoint->post_receive(completion.context, buffer)) {
+        fail(error, "cannot post a receive");
+    }
+}
+
+void ClientPath::beat() {
+    switch (heartbeat_.step(environment_.clock.now())) {
+        case Heartbeat::Action::dead:
+            return fail(Error::timed_out, "the server is silent");
+        case Heartbeat::Action::send: post_heartbeat(ImmediateCodec::heartbeat()); break;
+        case Heartbeat::Action::none: break;
+    }
+    if (connected()) heartbeat_timer_.arm(*heartbeat_.deadline());
+}
+
+void ClientPath::post_heartbeat(std::uint32_t immediate) {
+    const WorkRequest work{.opcode = WorkOpcode::write_immediate, .immediate = immediate};
+    if (const auto error = connections_[0]->endpoint->post({&work, 1})) {
+        fail(error, "cannot post a heartbeat");
+    }
+}
+
+void ClientPath::disconnect_all() {
+    bool any = false;
+    for (const auto& connection : connections_) {
+        if (!connection->endpoint) continue;
+        any = true;
+        if (!connection->disconnecting) {
+            connection->disconnecting = true;
+            connection->endpoint->disconnect();
+        }
+    }
+    if (!any) handle(PathMachine::Event::drained);
+}
+
+void ClientPath::drained(Connection&) {
+    const PathState state = machine_.state();
+    if (state != PathState::draining && state != PathState::closing) {
+        // A fabric may report the end of a connection by on_drained alone only after a rejection,
+        // which has failed the path already; anything else is a broken promise (P4).
+        return;
+    }
+    for (const auto& connection : connections_) {
+        if (connection->endpoint) return;
+    }
+    handle(PathMachine::Event::drained);
+}
+
+PathStatus ClientPath::status() const {
+    PathStatus status{.source = address_.source,
+                      .destination = address_.destination,
+                      .fabric = address_.fabric->name(),
+                      .state = machine_.state(),
+                      .reason = reason_text_,
+                      .since = machine_.since(),
+                      .next_attempt = {},
+                      .attempts = machine_.failures(),
+                      .reconnects = machine_.connects() > 0 ? machine_.connects() - 1 : 0,
+                      .latency = heartbeat_.latency()};
+    if (machine_.state() == PathState::backoff) status.next_attempt = machine_.deadline();
+    return status;
+}
+
+}  // namespace rtrs

@@ -1,0 +1,143 @@
+// One physical route of a client session: its connections, the info exchange, the chunk table, and
+// the posts and completions of requests.
+//
+// OWNER: ClientSession. THREAD: the session's. The life cycle is PathMachine's table; this file does
+// what its actions say.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rtrs/base/lazy_array.h"
+#include "rtrs/client.h"
+#include "rtrs/core/heartbeat.h"
+#include "rtrs/core/path_machine.h"
+#include "rtrs/fabric.h"
+#include "rtrs/wire/connect.h"
+#include "rtrs/wire/immediate.h"
+
+namespace rtrs {
+
+// The session's memory as one fabric sees it. Registered once, when the sizes are known.
+struct FabricMemory {
+    Fabric* fabric = nullptr;
+    std::unique_ptr<ProtectionDomain> domain;
+    std::unique_ptr<MemoryRegion> payload;  // one payload buffer per permit
+    std::unique_ptr<MemoryRegion> headers;  // one header area per permit
+    std::unique_ptr<MemoryRegion> control;  // the response of a user message
+};
+
+// What of a request a path needs in order to post it.
+struct PathRequest {
+    std::uint32_t permit = 0;
+    Direction direction = Direction::write;
+    std::uint32_t payload_bytes = 0;
+    std::uint32_t message_bytes = 0;
+    Segment payload{};       // write: source; read: unused
+    RemoteBuffer target{};   // read with payload: where the server shall write
+    std::byte* header = nullptr;  // the user message, with room for the request message behind it
+    std::uint16_t connection = 0;
+};
+
+class ClientPath;
+
+// What a path tells its session. Called from the reactor's turn only.
+class ClientPathOwner {
+  public:
+    // The first connection was accepted: may these chunks be used? Allocates on first use.
+    virtual std::error_code accept_geometry(ClientPath& path, const ChunkGeometry& geometry) = 0;
+    virtual bool any_path_connected() const noexcept = 0;
+    virtual void path_up(ClientPath& path) = 0;
+    virtual void path_down(ClientPath& path, std::error_code reason) = 0;
+    // The path's endpoints are drained: what it left unanswered is the session's again.
+    virtual void path_drained(ClientPath& path) = 0;
+    virtual void path_closed(ClientPath& path) = 0;
+    // False: nobody waits for this answer, the peer is broken.
+    virtual bool answered(ClientPath& path, std::uint16_t connection, std::uint32_t permit,
+                          int error) = 0;
+
+  protected:
+    ~ClientPathOwner() = default;
+};
+
+class ClientPath {
+  public:
+    ClientPath(SessionEnvironment environment, const ClientSessionOptions& options,
+               const PathAddress& address, const Uuid& session_uuid, FabricMemory& memory,
+               ClientPathOwner& owner);
+    ~ClientPath();
+    ClientPath(const ClientPath&) = delete;
+    ClientPath& operator=(const ClientPath&) = delete;
+
+    void open() { handle(PathMachine::Event::open); }
+    void close() { handle(PathMachine::Event::close); }
+    // Ends the connection because of what the peer did; it is dialled again.
+    void fail(std::error_code reason, std::string_view what);
+
+    bool connected() const noexcept { return machine_.state() == PathState::connected; }
+    bool closed() const noexcept { return machine_.state() == PathState::closed; }
+    std::uint16_t io_connections() const noexcept {
+        return static_cast<std::uint16_t>(connection_count_ - 1);
+    }
+    // ASSUMES: connected(). A request that cannot be posted is reported by path_drained, like any
+    // other that stays unanswered.
+    void post(const PathRequest& request);
+
+    const std::string& label() const noexcept { return label_; }
+    FabricMemory& memory() noexcept { return memory_; }
+    PathStatus status() const;
+
+  private:
+    struct Connection;
+    struct Chunk {
+        std::uint64_t address;
+        Key key;
+    };
+
+    void handle(PathMachine::Event event);
+    void apply(PathMachine::Actions actions);
+    void dial(std::uint16_t connection);
+    void established(Connection& connection, Bytes private_data);
+    std::error_code accept_first(const ConnectResponseMessage& response);
+    std::error_code prepare_receives(Connection& connection);
+    void send_info_request();
+    void info_response(Connection& connection, const Completion& completion);
+    void completed(Connection& connection, const Completion& completion);
+    void received(Connection& connection, const Completion& completion);
+    void answer(Connection& connection, const Completion& completion, const Immediate& immediate);
+    bool renew_key(Connection& connection, const Completion& completion, std::uint32_t permit);
+    void repost(Connection& connection, const Completion& completion);
+    void drained(Connection& connection);
+    void disconnect_all();
+    void post_heartbeat(std::uint32_t immediate);
+    void beat();
+    void trace(TraceLevel level, std::string_view text);
+
+    SessionEnvironment environment_;
+    const ClientSessionOptions& options_;
+    PathAddress address_;
+    std::string label_;
+    Uuid path_uuid_;
+    Uuid session_uuid_;
+    FabricMemory& memory_;
+    ClientPathOwner& owner_;
+    PathMachine machine_;
+    Heartbeat heartbeat_;
+    Timer machine_timer_;
+    Timer heartbeat_timer_;
+    std::uint16_t connection_count_;
+    std::uint16_t reconnect_count_ = 0;
+    FirstConnection first_connection_ = FirstConnection::yes;
+    bool was_connected_ = false;
+    KeyRenewal key_renewal_ = KeyRenewal::no;
+    ChunkGeometry geometry_{};
+    ImmediateCodec codec_{1};
+    std::vector<std::unique_ptr<Connection>> connections_;
+    LazyArray<Chunk> chunks_;
+    std::error_code reason_;
+    std::string reason_text_;
+};
+
+}  // namespace rtrs

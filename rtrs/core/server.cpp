@@ -1,0 +1,321 @@
+// Server and ServerSession: who may connect, which session a path belongs to, and their ends.
+// See server.h.
+
+#include "rtrs/server.h"
+
+#include <algorithm>
+#include <map>
+
+#include "rtrs/base/assert.h"
+#include "rtrs/core/chunk_pool.h"
+#include "rtrs/core/server_path.h"
+#include "rtrs/limits.h"
+#include "rtrs/wire/connect.h"
+
+namespace rtrs {
+namespace {
+
+// The host of "HOST:PORT" or "[HOST]:PORT".
+std::string host_of(const std::string& address) {
+    const auto colon = address.rfind(':');
+    if (colon == std::string::npos) return address;
+    std::string host = address.substr(0, colon);
+    if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
+        host = host.substr(1, host.size() - 2);
+    }
+    return host;
+}
+
+}  // namespace
+
+struct Server::Inside {
+    struct Door final : ListenerHandler {
+        Door(Inside& its_server, Fabric& its_fabric) : server(its_server), fabric(its_fabric) {}
+        void on_connect_request(std::unique_ptr<ConnectRequest> request) override {
+            server.connect_request(fabric, std::move(request));
+        }
+        Inside& server;
+        Fabric& fabric;
+        std::unique_ptr<Listener> listener;
+    };
+
+    Inside(SessionEnvironment its_environment, ServerOptions its_options,
+           ServerHandler& its_handler)
+        : environment(its_environment),
+          options(its_options),
+          handler(its_handler),
+          closed_timer(environment.clock, this,
+                       [](void* self) { static_cast<Inside*>(self)->handler.on_closed(); }) {}
+
+    void connect_request(Fabric& fabric, std::unique_ptr<ConnectRequest> request);
+    int admit(Fabric& fabric, std::unique_ptr<ConnectRequest>& request);
+    std::expected<ServerSession*, int> find_or_make_session(const ConnectRequestMessage& message,
+                                                            const std::string& remote);
+    void forget(ServerSession& session);
+    void close();
+
+    SessionEnvironment environment;
+    ServerOptions options;
+    ServerHandler& handler;
+    std::vector<std::unique_ptr<Door>> doors;
+    std::map<Uuid, std::unique_ptr<ServerSession>> sessions;
+    Timer closed_timer;
+    bool closing = false;
+};
+
+struct ServerSession::Inside final : ServerPathOwner {
+    Inside(Server::Inside& its_server, Instant now)
+        : server(its_server),
+          chunks(server.options.queue_depth, server.options.chunk_bytes),
+          since(now) {}
+
+    std::string accept_name(ServerPath& path, const std::string& name) override;
+    void path_connected(ServerPath&) override {}
+    void request(ServerPath&, OpSlot& slot) override { server.handler.on_request(slot.op); }
+    void path_closed(ServerPath& path) override;
+
+    // Positive errno, or the path for the connection.
+    std::expected<ServerPath*, int> find_or_make_path(Fabric& fabric,
+                                                      const ConnectRequestMessage& message,
+                                                      const ConnectRequest& request);
+    std::expected<ServerMemory*, std::error_code> memory_of(Fabric& fabric);
+
+    Server::Inside& server;
+    ServerSession* self = nullptr;
+    ChunkPool chunks;
+    std::vector<std::unique_ptr<ServerMemory>> memories;
+    std::vector<std::unique_ptr<ServerPath>> paths;
+    Instant since;
+    bool up = false;
+};
+
+// --- Who may come in. Order of checks and errno values: section "connection requests" of
+// docs/reference/wire-rtrs.md.
+
+void Server::Inside::connect_request(Fabric& fabric, std::unique_ptr<ConnectRequest> request) {
+    const int error = admit(fabric, request);
+    if (error == 0 || !request) return;
+    std::byte private_data[ConnectResponseMessage::wire_bytes];
+    ConnectResponseMessage::reject(error).emit(private_data);
+    request->reject(private_data);
+}
+
+int Server::Inside::admit(Fabric& fabric, std::unique_ptr<ConnectRequest>& request) {
+    if (closing) return ECONNRESET;
+    const auto message = ConnectRequestMessage::parse(request->private_data());
+    if (!message) {
+        environment.tracer.trace(TraceLevel::warning, "rtrs.server", request->remote_address(),
+                                 std::string("bad connect request: ") + text(message.error()));
+        return ECONNRESET;
+    }
+    const auto session = find_or_make_session(*message, request->remote_address());
+    if (!session) return session.error();
+    ServerSession::Inside& inside = *(*session)->inside_;
+    const auto path = inside.find_or_make_path(fabric, *message, *request);
+    if (!path) {
+        if (inside.paths.empty()) forget(**session);
+        return path.error();
+    }
+    const auto error =
+        (*path)->accept(std::move(request), *message, message->features & options.features);
+    if (error) (*path)->close("cannot accept a connection: " + error.message());
+    return 0;
+}
+
+std::expected<ServerSession*, int> Server::Inside::find_or_make_session(
+    const ConnectRequestMessage& message, const std::string& remote) {
+    if (const auto known = sessions.find(message.session_uuid); known != sessions.end()) {
+        return known->second.get();
+    }
+    if (message.first_connection == FirstConnection::no) return std::unexpected(ENXIO);
+    if (sessions.size() >= options.sessions_max) {
+        environment.tracer.trace(TraceLevel::warning, "rtrs.server", remote,
+                                 "refused: as many sessions as allowed are there already");
+        return std::unexpected(ENOMEM);
+    }
+    auto inside = std::make_unique<ServerSession::Inside>(*this, environment.clock.now());
+    if (!inside->chunks) return std::unexpected(ENOMEM);
+    std::unique_ptr<ServerSession> session(new ServerSession(std::move(inside)));
+    session->id_ = message.session_uuid;
+    session->peer_host_ = host_of(remote);
+    return sessions.emplace(message.session_uuid, std::move(session)).first->second.get();
+}
+
+std::expected<ServerPath*, int> ServerSession::Inside::find_or_make_path(
+    Fabric& fabric, const ConnectRequestMessage& message, const ConnectRequest& request) {
+    const std::string local = request.local_address();
+    const std::string remote = request.remote_address();
+    for (const auto& path : paths) {
+        const ServerPathIdentity& identity = path->identity();
+        if (identity.path_uuid != message.path_uuid) continue;
+        if (path->state() == ServerPath::State::connecting &&
+            identity.reconnect_count == message.reconnect_count &&
+            identity.connection_count == message.connection_count) {
+            return path.get();
+        }
+        // The client has given that attempt up, whatever this side thinks of it. Until the old
+        // path is drained and its operations have ended the answer is no; the client tries again.
+        if (message.reconnect_count != identity.reconnect_count) {
+            path->close("superseded by a later connect of the same path");
+        }
+        return std::unexpected(ECONNRESET);
+    }
+    if (paths.size() >= limits::paths_max) return std::unexpected(ECONNRESET);
+    for (const auto& path : paths) {
+        // Ports do not count: two paths over the same pair of addresses would fail together.
+        if (path->memory().fabric == &fabric &&
+            host_of(path->identity().local_address) == host_of(local) &&
+            host_of(path->identity().remote_address) == host_of(remote) &&
+            path->state() == ServerPath::State::connected) {
+            return std::unexpected(EEXIST);
+        }
+    }
+    const auto memory = memory_of(fabric);
+    if (!memory) return std::unexpected(to_errno(memory.error()));
+    paths.push_back(std::make_unique<ServerPath>(
+        server.environment, server.options,
+        ServerPathIdentity{.path_uuid = message.path_uuid,
+                           .connection_count = message.connection_count,
+                           .reconnect_count = message.reconnect_count,
+                           .local_address = local,
+                           .remote_address = remote},
+        *self, **memory, chunks, *this));
+    return paths.back().get();
+}
+
+std::expected<ServerMemory*, std::error_code> ServerSession::Inside::memory_of(Fabric& fabric) {
+    for (const auto& memory : memories) {
+        if (memory->fabric == &fabric) return memory.get();
+    }
+    auto memory = std::make_unique<ServerMemory>();
+    memory->fabric = &fabric;
+    auto domain = fabric.create_domain();
+    if (!domain) return std::unexpected(domain.error());
+    memory->domain = std::move(*domain);
+    // With always_invalidate only the windows open it to the client.
+    const Access access = server.options.always_invalidate ? Access::local
+                                                           : Access::local | Access::remote_write;
+    auto region = memory->domain->register_memory(chunks.memory(), access);
+    if (!region) return std::unexpected(region.error());
+    memory->chunks = std::move(*region);
+    return memories.emplace_back(std::move(memory)).get();
+}
+
+// --- A session's life.
+
+std::string ServerSession::Inside::accept_name(ServerPath&, const std::string& name) {
+    if (up) {
+        if (name != self->name_) return "the session's name is " + self->name_ + ", not " + name;
+        return {};
+    }
+    for (const auto& [id, other] : server.sessions) {
+        if (other.get() != self && other->name_ == name) {
+            return "the session name " + name + " is in use by another client at " +
+                   other->peer_host_;
+        }
+    }
+    self->name_ = name;
+    if (const auto error = server.handler.on_session_up(*self)) {
+        self->name_.clear();
+        return "session " + name + " is turned away: " + error.message();
+    }
+    up = true;
+    return {};
+}
+
+void ServerSession::Inside::path_closed(ServerPath& path) {
+    std::erase_if(paths, [&](const auto& one) { return one.get() == &path; });
+    if (!paths.empty()) return;
+    if (up) server.handler.on_session_down(*self);
+    server.forget(*self);  // destroys *this
+}
+
+void Server::Inside::forget(ServerSession& session) {
+    sessions.erase(session.id());
+    if (closing && sessions.empty()) closed_timer.arm(environment.clock.now());
+}
+
+void Server::Inside::close() {
+    if (closing) return;
+    closing = true;
+    doors.clear();
+    if (sessions.empty()) {
+        closed_timer.arm(environment.clock.now());
+        return;
+    }
+    for (const auto& [id, session] : sessions) {
+        for (const auto& path : session->inside_->paths) {
+            path->close_after_answers("the server is stopping");
+        }
+    }
+}
+
+// --- The public face.
+
+void ServerOp::respond(std::error_code error, std::uint32_t produced_bytes) {
+    OpSlot& slot = *static_cast<OpSlot*>(slot_);
+    RTRS_ASSERT(produced_bytes <= data_.size());
+    slot.path->respond(slot, error, produced_bytes);
+}
+
+ServerSession::ServerSession(std::unique_ptr<Inside> inside) : inside_(std::move(inside)) {
+    inside_->self = this;
+}
+ServerSession::~ServerSession() = default;
+
+std::uint32_t ServerSession::queue_depth() const noexcept { return inside_->chunks.count(); }
+std::uint32_t ServerSession::max_io_bytes() const noexcept {
+    return inside_->server.options.chunk_bytes - inside_->server.options.header_bytes;
+}
+MutableBytes ServerSession::chunk_memory() const noexcept { return inside_->chunks.memory(); }
+
+void ServerSession::close(std::string_view reason) {
+    for (const auto& path : inside_->paths) path->close(reason);
+}
+
+ServerSessionStatus ServerSession::status() const {
+    ServerSessionStatus status{.name = name_,
+                               .id = id_.text(),
+                               .peer = peer_host_,
+                               .since = inside_->since,
+                               .queue_depth = queue_depth(),
+                               .max_io_bytes = max_io_bytes(),
+                               .in_flight = 0,
+                               .paths = {}};
+    for (const auto& path : inside_->paths) {
+        status.in_flight += path->running();
+        status.paths.push_back(path->status());
+    }
+    return status;
+}
+
+Server::Server(SessionEnvironment environment, ServerOptions options, ServerHandler& handler)
+    : inside_(std::make_unique<Inside>(environment, options, handler)) {}
+
+Server::~Server() { RTRS_ASSERT(inside_->sessions.empty()); }
+
+std::expected<std::string, std::error_code> Server::listen(Fabric& fabric,
+                                                           const std::string& address) {
+    const ServerOptions& options = inside_->options;
+    if (!limits::geometry_possible(options.queue_depth, options.chunk_bytes) ||
+        options.header_bytes < limits::header_bytes_default ||
+        options.header_bytes >= options.chunk_bytes) {
+        return std::unexpected(from_errno(EINVAL));
+    }
+    auto door = std::make_unique<Inside::Door>(*inside_, fabric);
+    auto listener = fabric.listen(address, *door);
+    if (!listener) return std::unexpected(listener.error());
+    door->listener = std::move(*listener);
+    inside_->doors.push_back(std::move(door));
+    return inside_->doors.back()->listener->address();
+}
+
+void Server::close() { inside_->close(); }
+
+std::vector<ServerSession*> Server::sessions() const {
+    std::vector<ServerSession*> sessions;
+    for (const auto& [id, session] : inside_->sessions) sessions.push_back(session.get());
+    return sessions;
+}
+
+}  // namespace rtrs

@@ -1,0 +1,457 @@
+#include "rtrs/core/server_path.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "rtrs/base/assert.h"
+#include "rtrs/limits.h"
+#include "rtrs/wire/info.h"
+
+namespace rtrs {
+namespace {
+
+// Contexts of work and receives that are not requests.
+constexpr std::uint64_t info_request_context = UINT64_MAX;
+constexpr std::uint64_t last_words_context = UINT64_MAX - 1;
+// Heartbeats, their answers, the info response, last words.
+constexpr std::uint32_t send_queue_reserve = 64;
+// Work requests of one answer: bind, write, invalidate, answer.
+constexpr std::uint32_t answer_work_max = 4;
+constexpr std::uint32_t queue_entries_max = 65535;
+
+std::size_t round_to_page(std::size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+
+}  // namespace
+
+struct ServerPath::Connection final : EndpointHandler {
+    Connection(ServerPath& its_path, std::uint16_t its_id) : path(its_path), id(its_id) {}
+
+    void on_established(Bytes) override { ++path.established_; }
+    void on_rejected(Bytes) override { path.close("connection rejected"); }
+    void on_completion(const Completion& completion) override {
+        path.completed(*this, completion);
+    }
+    void on_disconnected(std::error_code reason) override {
+        path.close(reason ? "connection lost: " + reason.message() : "connection closed");
+    }
+    void on_drained() override {
+        endpoint.reset();
+        path.drained();
+    }
+
+    ServerPath& path;
+    std::uint16_t id;
+    bool disconnecting = false;
+    std::unique_ptr<Endpoint> endpoint;
+};
+
+ServerPath::ServerPath(SessionEnvironment environment, const ServerOptions& options,
+                       ServerPathIdentity identity, ServerSession& session, ServerMemory& memory,
+                       ChunkPool& chunks, ServerPathOwner& owner)
+    : environment_(environment),
+      options_(options),
+      identity_(std::move(identity)),
+      label_(session.id().text().substr(0, 8) + "/" + identity_.remote_address),
+      session_(session),
+      memory_(memory),
+      chunks_(chunks),
+      owner_(owner),
+      codec_(options.queue_depth),
+      heartbeat_(options.heartbeat_interval, options.heartbeat_timeout),
+      heartbeat_timer_(environment.clock, this,
+                       [](void* self) { static_cast<ServerPath*>(self)->beat(); }),
+      half_open_timer_(environment.clock, this,
+                       [](void* self) {
+                           static_cast<ServerPath*>(self)->close(
+                               "no info request within the half-open timeout");
+                       }),
+      finish_timer_(environment.clock, this,
+                    [](void* self) {
+                        auto& path = *static_cast<ServerPath*>(self);
+                        path.owner_.path_closed(path);
+                    }),
+      since_(environment.clock.now()),
+      connections_(identity_.connection_count) {
+    half_open_timer_.arm(since_ + options.half_open_timeout);
+}
+
+ServerPath::~ServerPath() { RTRS_ASSERT(state_ == State::closed); }
+
+void ServerPath::trace(TraceLevel level, std::string_view text) {
+    environment_.tracer.trace(level, "rtrs.path", label_, text);
+}
+
+std::error_code ServerPath::accept(std::unique_ptr<ConnectRequest> request,
+                                   const ConnectRequestMessage& message, std::uint32_t features) {
+    RTRS_ASSERT(message.connection_id < connections_.size());
+    auto& place = connections_[message.connection_id];
+    if (place) return from_errno(EEXIST);
+    const ChunkGeometry geometry{.queue_depth = options_.queue_depth,
+                                 .chunk_bytes = options_.chunk_bytes,
+                                 .io_bytes_max = options_.chunk_bytes - options_.header_bytes,
+                                 .header_bytes_max = options_.header_bytes};
+    std::byte private_data[ConnectResponseMessage::wire_bytes];
+    ConnectResponseMessage::accept(
+        geometry, options_.always_invalidate ? KeyRenewal::every_answer : KeyRenewal::no, features)
+        .emit(private_data);
+
+    const bool service = message.connection_id == 0;
+    const std::uint32_t requests = service ? limits::service_queue_depth : options_.queue_depth;
+    // The windows of all chunks are bound on connection 0.
+    const std::uint32_t binds = service ? options_.queue_depth : 0;
+    const EndpointOptions endpoint_options{
+        .send_queue_depth =
+            std::min(answer_work_max * requests + binds + send_queue_reserve, queue_entries_max),
+        .receive_queue_depth = requests + (service ? 1 : 0)};
+    auto connection = std::make_unique<Connection>(*this, message.connection_id);
+    auto endpoint = request->accept(*memory_.domain, private_data, endpoint_options, *connection);
+    if (!endpoint) return endpoint.error();
+    connection->endpoint = std::move(*endpoint);
+    place = std::move(connection);
+    if (!service) return {};
+    control_memory_ = LazyMemory(
+        round_to_page(std::max(InfoRequestMessage::wire_bytes,
+                               InfoResponseMessage::wire_bytes(options_.queue_depth))));
+    if (!control_memory_) return from_errno(ENOMEM);
+    auto region = memory_.domain->register_memory(control_memory_.bytes(), Access::local);
+    if (!region) return region.error();
+    control_region_ = std::move(*region);
+    return place->endpoint->post_receive(
+        info_request_context, {control_memory_.data(), InfoRequestMessage::wire_bytes});
+}
+
+void ServerPath::completed(Connection& connection, const Completion& completion) {
+    if (completion.status != CompletionStatus::success) {
+        if (completion.status != CompletionStatus::flushed) close("work failed");
+        return;
+    }
+    switch (completion.opcode) {
+        case CompletionOpcode::send:
+            if (completion.context == last_words_context && --last_words_ == 0) close(last_reason_);
+            return;
+        case CompletionOpcode::revoke: {
+            OpSlot& slot = chunks_.slot(static_cast<std::uint32_t>(completion.context));
+            if (state_ == State::connected) return serve(slot);
+            slot.state = OpSlot::State::free;
+            --running_;
+            return finish_if_done();
+        }
+        case CompletionOpcode::receive:
+            if (completion.context == info_request_context) return info_request(completion);
+            return close("unexpected message without immediate");
+        case CompletionOpcode::receive_immediate: return received(connection, completion);
+        case CompletionOpcode::receive_invalidate: return close("unexpected invalidation");
+    }
+}
+
+void ServerPath::info_request(const Completion& completion) {
+    if (state_ != State::connecting) return;
+    const auto message =
+        InfoRequestMessage::parse({control_memory_.data(), completion.bytes});
+    if (!message) return close(text(message.error()));
+    const bool complete = std::ranges::all_of(
+        connections_, [](const auto& connection) { return connection && connection->endpoint; });
+    if (!complete) return close("info request before all connections were there");
+    if (const std::string why = owner_.accept_name(*this, message->session_name); !why.empty()) {
+        return close(why);
+    }
+    label_ = message->session_name + "/" + identity_.remote_address;
+    std::error_code error = post_receives();
+    if (!error && options_.always_invalidate) error = create_windows();
+    if (!error) error = send_info_response();
+    if (error) return close("cannot serve the path: " + error.message());
+    half_open_timer_.disarm();
+    state_ = State::connected;
+    since_ = environment_.clock.now();
+    heartbeat_.start(since_);
+    heartbeat_timer_.arm(*heartbeat_.deadline());
+    trace(TraceLevel::info, "connected");
+    owner_.path_connected(*this);
+}
+
+std::error_code ServerPath::post_receives() {
+    for (const auto& connection : connections_) {
+        const std::uint32_t count =
+            connection->id == 0 ? limits::service_queue_depth : options_.queue_depth;
+        for (std::uint32_t i = 0; i < count; ++i) {
+            if (const auto error = connection->endpoint->post_receive(0, {})) return error;
+        }
+    }
+    return {};
+}
+
+std::error_code ServerPath::create_windows() {
+    windows_.reserve(options_.queue_depth);
+    for (std::uint32_t permit = 0; permit < options_.queue_depth; ++permit) {
+        auto window = memory_.domain->create_window(*memory_.chunks);
+        if (!window) return window.error();
+        const Segment chunk{chunks_.chunk(permit), chunks_.chunk_bytes()};
+        const WorkRequest bind{.opcode = WorkOpcode::bind_window,
+                               .local = {&chunk, 1},
+                               .window = window->get()};
+        if (const auto error = connections_[0]->endpoint->post({&bind, 1})) return error;
+        windows_.push_back(std::move(*window));
+    }
+    return {};
+}
+
+std::error_code ServerPath::send_info_response() {
+    const MutableBytes to = control_memory_.bytes();
+    std::uint16_t count = 1;
+    if (windows_.empty()) {
+        const auto bytes = static_cast<std::uint32_t>(memory_.chunks->bytes());
+        InfoResponseMessage::emit_descriptor(
+            0, {.address = memory_.chunks->remote(0, bytes).address,
+                .key = memory_.chunks->key(),
+                .bytes = bytes},
+            to);
+    } else {
+        count = static_cast<std::uint16_t>(windows_.size());
+        for (std::uint32_t permit = 0; permit < count; ++permit) {
+            const std::uint64_t offset = std::uint64_t{permit} * chunks_.chunk_bytes();
+            InfoResponseMessage::emit_descriptor(
+                permit,
+                {.address = memory_.chunks->remote(offset, chunks_.chunk_bytes()).address,
+                 .key = windows_[permit]->key(),
+                 .bytes = chunks_.chunk_bytes()},
+                to);
+        }
+    }
+    InfoResponseMessage::emit_header(count, to);
+    const Segment segment{to.data(), static_cast<std::uint32_t>(
+                                         InfoResponseMessage::wire_bytes(count))};
+    const WorkRequest work{.opcode = WorkOpcode::send, .local = {&segment, 1}};
+    return connections_[0]->endpoint->post({&work, 1});
+}
+
+void ServerPath::received(Connection& connection, const Completion& completion) {
+    if (state_ != State::connected) return;
+    heartbeat_.received(environment_.clock.now());
+    if (const auto error = connection.endpoint->post_receive(0, {})) {
+        return close("cannot post a receive: " + error.message());
+    }
+    const auto immediate = codec_.decode(completion.immediate);
+    if (!immediate) {
+        if (immediate.error() == ParseError::immediate_type_unknown) return;  // as the kernel
+        return close(text(immediate.error()));
+    }
+    switch (immediate->type) {
+        case ImmediateType::request: return request_arrived(connection, *immediate);
+        case ImmediateType::heartbeat: return post_heartbeat(ImmediateCodec::heartbeat_ack());
+        case ImmediateType::heartbeat_ack:
+            heartbeat_.acknowledged(environment_.clock.now());
+            return;
+        case ImmediateType::response:
+        case ImmediateType::response_invalidated: return close("an answer from the client");
+    }
+}
+
+void ServerPath::request_arrived(Connection& connection, const Immediate& immediate) {
+    if (!last_reason_.empty()) return;  // ending: the client sends it again elsewhere or later
+    OpSlot& slot = chunks_.slot(immediate.permit);
+    if (slot.state != OpSlot::State::free) return close("a permit was used twice at a time");
+    if (immediate.offset >= chunks_.chunk_bytes()) return close(text(ParseError::offset_out_of_range));
+    slot.path = this;
+    slot.connection = connection.id;
+    slot.offset = immediate.offset;
+    ++running_;
+    if (!windows_.empty()) {
+        slot.state = OpSlot::State::revoking;
+        const auto result =
+            connection.endpoint->post_revoke(*windows_[immediate.permit], immediate.permit);
+        if (result == RevokeResult::pending) return;
+    }
+    serve(slot);
+}
+
+std::uint32_t ServerPath::permit_of(const OpSlot& slot) const noexcept {
+    return static_cast<std::uint32_t>(&slot - &chunks_.slot(0));
+}
+
+void ServerPath::serve(OpSlot& slot) {
+    slot.state = OpSlot::State::running;
+    const std::uint32_t permit = permit_of(slot);
+    std::byte* chunk = chunks_.chunk(permit);
+    const RequestPlace place{.offset = slot.offset,
+                             .chunk_bytes = chunks_.chunk_bytes(),
+                             .user_bytes_max = server_user_message_bytes_max};
+    // Private copies: without always_invalidate, or over another path, the client can still write
+    // to the chunk while we look at it.
+    std::byte copy[ReadMessage::wire_bytes_max];
+    const std::size_t copied = place.copy_bytes();
+    std::memcpy(copy, chunk + slot.offset, copied);
+    const auto request = RequestMessage::parse({copy, copied}, place);
+    if (!request) return refuse(slot, request.error());
+    slot.request = *request;
+    std::memcpy(slot.message, chunk + request->data_bytes, request->user_bytes);
+
+    ServerOp& op = slot.op;
+    op.context = nullptr;
+    op.session_ = &session_;
+    op.slot_ = &slot;
+    op.permit_ = PermitId{permit};
+    op.direction_ =
+        request->kind == RequestKind::read ? Direction::read : Direction::write;
+    op.message_ = {slot.message, request->user_bytes};
+    op.data_ = {chunk, request->data_bytes};
+    owner_.request(*this, slot);
+}
+
+void ServerPath::refuse(OpSlot& slot, const RequestRefusal& refusal) {
+    trace(TraceLevel::warning, std::string("bad request: ") + text(refusal.why));
+    slot.request = RequestMessage{};
+    if (refusal.invalidate) {
+        slot.request.kind = RequestKind::read;
+        slot.request.invalidation = Invalidation::needed;
+        slot.request.destination = BufferDescriptor{.key = *refusal.invalidate};
+    }
+    if (refusal.answer_errno == 0) close(text(refusal.why));
+    respond(slot, from_errno(refusal.answer_errno != 0 ? refusal.answer_errno : EINVAL), 0);
+}
+
+void ServerPath::respond(OpSlot& slot, std::error_code error, std::uint32_t produced_bytes) {
+    RTRS_ASSERT(slot.state == OpSlot::State::running && slot.path == this);
+    slot.state = OpSlot::State::free;
+    --running_;
+    if (state_ == State::connected) {
+        const auto& destination = slot.request.destination;
+        const std::uint32_t data_bytes =
+            error || !destination ? 0 : std::min(destination->bytes, produced_bytes);
+        if (const auto failed = post_answer(slot, to_errno(error), data_bytes)) {
+            close("cannot post an answer: " + failed.message());
+        }
+        if (!last_reason_.empty() && running_ == 0) say_last_words();
+    }
+    finish_if_done();
+}
+
+std::error_code ServerPath::post_answer(OpSlot& slot, int error, std::uint32_t data_bytes) {
+    const std::uint32_t permit = permit_of(slot);
+    Endpoint& endpoint = *connections_[slot.connection]->endpoint;
+    const RequestMessage& request = slot.request;
+    WorkRequest chain[answer_work_max];
+    std::size_t count = 0;
+
+    const Segment chunk{chunks_.chunk(permit), chunks_.chunk_bytes()};
+    if (!windows_.empty()) {
+        // The fresh key must be known before the answer can be composed.
+        const WorkRequest bind{.opcode = WorkOpcode::bind_window,
+                               .local = {&chunk, 1},
+                               .window = windows_[permit].get()};
+        if (const auto failed = endpoint.post({&bind, 1})) return failed;
+    }
+    const bool invalidate =
+        request.invalidation == Invalidation::needed && request.destination.has_value();
+    const std::uint32_t immediate = invalidate ? codec_.response_invalidated(permit, error)
+                                               : codec_.response(permit, error);
+    const Segment data{chunks_.chunk(permit), data_bytes};
+    RemoteBuffer target{};
+    if (data_bytes > 0) target = {request.destination->address, request.destination->key, data_bytes};
+
+    if (windows_.empty() && !invalidate) {
+        // Data and answer in one write.
+        chain[count++] = {.opcode = WorkOpcode::write_immediate,
+                          .local = {&data, data_bytes > 0 ? 1u : 0u},
+                          .remote = target,
+                          .immediate = immediate};
+        return endpoint.post({chain, count});
+    }
+    if (data_bytes > 0) {
+        chain[count++] = {.opcode = WorkOpcode::write, .local = {&data, 1}, .remote = target};
+    }
+    if (invalidate) {
+        chain[count++] = {.opcode = WorkOpcode::send_invalidate,
+                          .invalidate = request.destination->key};
+    }
+    const Segment key{slot.key_response, KeyResponseMessage::wire_bytes};
+    if (windows_.empty()) {
+        chain[count++] = {.opcode = WorkOpcode::write_immediate, .immediate = immediate};
+    } else {
+        KeyResponseMessage{.permit = static_cast<std::uint16_t>(permit),
+                           .key = windows_[permit]->key()}
+            .emit(slot.key_response);
+        chain[count++] = {.opcode = WorkOpcode::send_immediate,
+                          .local = {&key, 1},
+                          .immediate = immediate};
+    }
+    return endpoint.post({chain, count});
+}
+
+void ServerPath::beat() {
+    switch (heartbeat_.step(environment_.clock.now())) {
+        case Heartbeat::Action::dead: return close("the client is silent");
+        case Heartbeat::Action::send: post_heartbeat(ImmediateCodec::heartbeat()); break;
+        case Heartbeat::Action::none: break;
+    }
+    if (state_ == State::connected) heartbeat_timer_.arm(*heartbeat_.deadline());
+}
+
+void ServerPath::post_heartbeat(std::uint32_t immediate) {
+    const WorkRequest work{.opcode = WorkOpcode::write_immediate, .immediate = immediate};
+    if (const auto error = connections_[0]->endpoint->post({&work, 1})) {
+        close("cannot post a heartbeat: " + error.message());
+    }
+}
+
+void ServerPath::close_after_answers(std::string_view reason) {
+    if (state_ != State::connected) return close(reason);
+    if (!last_reason_.empty()) return;
+    last_reason_ = reason;
+    if (running_ == 0) say_last_words();
+}
+
+// A heartbeat answer that nobody asked for, on every connection: once they have completed, all
+// answers before them have left.
+void ServerPath::say_last_words() {
+    last_words_ = static_cast<std::uint32_t>(connections_.size());
+    const WorkRequest work{.opcode = WorkOpcode::write_immediate,
+                           .signal = Signal::completion,
+                           .context = last_words_context,
+                           .immediate = ImmediateCodec::heartbeat_ack()};
+    for (const auto& connection : connections_) {
+        if (connection->endpoint->post({&work, 1})) return close(last_reason_);
+    }
+}
+
+void ServerPath::close(std::string_view reason) {
+    if (state_ == State::closing || state_ == State::closed) return;
+    trace(TraceLevel::info, "closing: " + std::string(reason));
+    state_ = State::closing;
+    since_ = environment_.clock.now();
+    heartbeat_.stop();
+    heartbeat_timer_.disarm();
+    half_open_timer_.disarm();
+    // All connections at once: nothing that is still queued on another one may run.
+    for (const auto& connection : connections_) {
+        if (connection && connection->endpoint && !connection->disconnecting) {
+            connection->disconnecting = true;
+            connection->endpoint->disconnect();
+        }
+    }
+    finish_if_done();
+}
+
+void ServerPath::drained() { finish_if_done(); }
+
+void ServerPath::finish_if_done() {
+    if (state_ != State::closing || running_ > 0) return;
+    for (const auto& connection : connections_) {
+        if (connection && connection->endpoint) return;
+    }
+    state_ = State::closed;
+    // Not from inside respond() or an endpoint's event: the owner destroys this path.
+    finish_timer_.arm(environment_.clock.now());
+}
+
+ServerPathStatus ServerPath::status() const {
+    static constexpr const char* names[] = {"connecting", "connected", "closing", "closed"};
+    return {.local = identity_.local_address,
+            .remote = identity_.remote_address,
+            .fabric = memory_.fabric->name(),
+            .state = names[static_cast<std::size_t>(state_)],
+            .since = since_,
+            .last_received = heartbeat_.last_received(),
+            .connections = static_cast<std::uint32_t>(connections_.size())};
+}
+
+}  // namespace rtrs

@@ -1,0 +1,133 @@
+// One path of a server session: its connections, the info exchange, requests in, answers out.
+//
+//   State       On                                     Goes to     Does
+//   connecting  last connection accepted               (stays)     waits for the info request
+//   connecting  info request accepted                  connected   info response, heartbeat
+//   connecting  half-open timeout, failure             closing     disconnect
+//   connected   failure, heartbeat timeout, close      closing     disconnect; no new operations
+//   closing     endpoints drained, operations answered closed      the session forgets the path
+//
+// An operation that is running when its path fails runs to its end; its answer goes nowhere. Only
+// then is the path forgotten, and only then is a reconnect with the same identity accepted: that
+// acceptance tells the client that nothing of the old path can happen any more.
+//
+// OWNER: ServerSession. THREAD: the server's.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rtrs/core/chunk_pool.h"
+#include "rtrs/core/heartbeat.h"
+#include "rtrs/fabric.h"
+#include "rtrs/server.h"
+#include "rtrs/wire/connect.h"
+#include "rtrs/wire/immediate.h"
+
+namespace rtrs {
+
+// One domain per session and fabric: no client's key opens another's memory.
+struct ServerMemory {
+    Fabric* fabric = nullptr;
+    std::unique_ptr<ProtectionDomain> domain;
+    std::unique_ptr<MemoryRegion> chunks;
+};
+
+// What a path tells its session.
+class ServerPathOwner {
+  public:
+    // The info request arrived: may a session of this name be? Empty reason: yes.
+    virtual std::string accept_name(ServerPath& path, const std::string& name) = 0;
+    virtual void path_connected(ServerPath& path) = 0;
+    virtual void request(ServerPath& path, OpSlot& slot) = 0;
+    // Drained and nothing running: may be destroyed from inside this call.
+    virtual void path_closed(ServerPath& path) = 0;
+
+  protected:
+    ~ServerPathOwner() = default;
+};
+
+struct ServerPathIdentity {
+    Uuid path_uuid;
+    std::uint16_t connection_count = 1;
+    std::uint16_t reconnect_count = 1;
+    std::string local_address;   // "HOST:PORT"
+    std::string remote_address;
+};
+
+class ServerPath {
+  public:
+    enum class State : std::uint8_t { connecting, connected, closing, closed };
+
+    ServerPath(SessionEnvironment environment, const ServerOptions& options,
+               ServerPathIdentity identity, ServerSession& session, ServerMemory& memory,
+               ChunkPool& chunks, ServerPathOwner& owner);
+    ~ServerPath();
+    ServerPath(const ServerPath&) = delete;
+    ServerPath& operator=(const ServerPath&) = delete;
+
+    // One more connection of this path. ERRORS: EEXIST (its number is taken), as accept().
+    std::error_code accept(std::unique_ptr<ConnectRequest> request,
+                           const ConnectRequestMessage& message, std::uint32_t features);
+    void close(std::string_view reason);
+    // Posts what was promised, then closes: for a server that ends in peace.
+    void close_after_answers(std::string_view reason);
+    // Answers, if the path still lives, and frees the slot.
+    void respond(OpSlot& slot, std::error_code error, std::uint32_t produced_bytes);
+
+    State state() const noexcept { return state_; }
+    const ServerPathIdentity& identity() const noexcept { return identity_; }
+    const std::string& label() const noexcept { return label_; }
+    std::uint32_t running() const noexcept { return running_; }
+    ServerMemory& memory() noexcept { return memory_; }
+    ServerPathStatus status() const;
+
+  private:
+    struct Connection;
+
+    void completed(Connection& connection, const Completion& completion);
+    void info_request(const Completion& completion);
+    std::error_code create_windows();
+    std::error_code post_receives();
+    std::error_code send_info_response();
+    void received(Connection& connection, const Completion& completion);
+    void request_arrived(Connection& connection, const Immediate& immediate);
+    void serve(OpSlot& slot);
+    void refuse(OpSlot& slot, const RequestRefusal& refusal);
+    std::error_code post_answer(OpSlot& slot, int error, std::uint32_t data_bytes);
+    void say_last_words();
+    void post_heartbeat(std::uint32_t immediate);
+    void beat();
+    void drained();
+    void finish_if_done();
+    void trace(TraceLevel level, std::string_view text);
+    std::uint32_t permit_of(const OpSlot& slot) const noexcept;
+
+    SessionEnvironment environment_;
+    const ServerOptions& options_;
+    ServerPathIdentity identity_;
+    std::string label_;
+    ServerSession& session_;
+    ServerMemory& memory_;
+    ChunkPool& chunks_;
+    ServerPathOwner& owner_;
+    ImmediateCodec codec_;
+    Heartbeat heartbeat_;
+    Timer heartbeat_timer_;
+    Timer half_open_timer_;
+    Timer finish_timer_;
+    State state_ = State::connecting;
+    Instant since_;
+    std::vector<std::unique_ptr<Connection>> connections_;  // by connection id; null: not there yet
+    std::uint32_t established_ = 0;
+    std::vector<std::unique_ptr<MemoryWindow>> windows_;    // one per chunk, with always_invalidate
+    LazyMemory control_memory_;                             // info request, then info response
+    std::unique_ptr<MemoryRegion> control_region_;
+    std::uint32_t running_ = 0;      // slots that are not free, of this path
+    std::uint32_t last_words_ = 0;   // still to be sent
+    std::string last_reason_;        // not empty: ending after the answers
+};
+
+}  // namespace rtrs
