@@ -1,7 +1,9 @@
 #include "rtrs/reactor.h"
 
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -51,6 +53,8 @@ struct Reactor::Inside {
     io_uring_sqe* prepare_unanswered() noexcept;
 
     void listen_to_bell();
+    int watch();
+    void forget_notice() noexcept;
     void announce_deadline();
     void drain();
     void discard_completions() noexcept;
@@ -85,7 +89,8 @@ struct Reactor::Inside {
     Statistics statistics;
     std::uint64_t outstanding = 0;
     bool in_turn = false;
-    bool polled = false;  // somebody waits on fd()
+    int notice = -1;       // eventfd for those who wait on fd()
+    bool watched = false;  // fd() was asked for
     std::atomic<bool> stopping = false;
 };
 
@@ -97,6 +102,7 @@ Reactor::Inside::Inside(const Options& chosen)
 Reactor::Inside::~Inside() {
     RTRS_ASSERT(!in_turn);
     drain();
+    if (notice >= 0) ::close(notice);
 }
 
 std::error_code Reactor::Inside::open() {
@@ -110,8 +116,11 @@ std::error_code Reactor::Inside::open() {
         error =
             receive_buffers.open(ring.raw(), options.receive_buffers, options.receive_buffer_bytes);
     }
-    if (!error) listen_to_bell();
-    return error;
+    if (error) return error;
+    notice = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (notice < 0) return from_errno(errno);
+    listen_to_bell();
+    return {};
 }
 
 void Reactor::Inside::listen_to_bell() {
@@ -214,6 +223,19 @@ void Reactor::Inside::run_turn_end() {
     }
 }
 
+// The ring's own descriptor will not do: nobody is woken through it while completions are deferred
+// until we ask for them. The registered eventfd is signalled then too.
+int Reactor::Inside::watch() {
+    if (!watched) RTRS_ASSERT(io_uring_register_eventfd(ring.raw(), notice) == 0);
+    watched = true;
+    return notice;
+}
+
+void Reactor::Inside::forget_notice() noexcept {
+    std::uint64_t count = 0;
+    RTRS_ASSERT(::read(notice, &count, sizeof count) == sizeof count || errno == EAGAIN);
+}
+
 // Who waits on fd() cannot see our timers: a timeout in the ring makes it readable in time.
 void Reactor::Inside::announce_deadline() {
     const std::optional<Instant> deadline = timers.next_deadline();
@@ -284,9 +306,11 @@ void Reactor::run() {
 }
 
 void Reactor::run_once(std::optional<Duration> max_wait) {
+    const bool watched = inside_->watched;
+    if (watched) inside_->forget_notice();  // before the turn: what comes during it counts again
     inside_->now = read_clock();
     inside_->turn(max_wait);
-    if (inside_->polled) inside_->announce_deadline();
+    if (watched) inside_->announce_deadline();
 }
 
 void Reactor::stop() {
@@ -296,10 +320,7 @@ void Reactor::stop() {
 
 void Reactor::post(std::function<void()> function) { inside_->mailbox.post(std::move(function)); }
 
-int Reactor::fd() const noexcept {
-    inside_->polled = true;
-    return inside_->ring.fd();
-}
+int Reactor::fd() const noexcept { return inside_->watch(); }
 
 void Reactor::at_turn_end(TurnTask& task) noexcept {
     if (!task.linked()) inside_->turn_end.push_back(task);

@@ -59,7 +59,9 @@ std::error_code Ring::open(std::uint32_t submission_entries, Setup setup) {
 
 void Ring::enable() noexcept {
     if (enabled_) return;
-    RTRS_ASSERT(io_uring_enable_rings(&ring_) == 0);
+    // The library's io_uring_enable_rings() is declared but not exported in liburing 2.3.
+    RTRS_ASSERT(io_uring_register(static_cast<unsigned>(ring_.ring_fd),
+                                  IORING_REGISTER_ENABLE_RINGS, nullptr, 0) == 0);
     enabled_ = true;
 }
 

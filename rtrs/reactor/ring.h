@@ -32,7 +32,6 @@ class Ring {
     std::error_code open(std::uint32_t submission_entries, Setup setup);
     bool enabled() const noexcept { return enabled_; }
     io_uring* raw() noexcept { return &ring_; }
-    int fd() const noexcept { return ring_.ring_fd; }
 
     // The next free entry. When there is none, what is prepared is submitted first.
     io_uring_sqe* next_entry() noexcept {

@@ -1,0 +1,111 @@
+// Files: read, write, fsync, fallocate, with and without pinned buffers.
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+
+#include <cstring>
+
+#include "tests/unit/reactor/support.h"
+
+using namespace rtrs;
+using namespace rtrs::testing;
+
+namespace {
+
+struct Pages {
+    explicit Pages(std::size_t bytes) : size(bytes) {
+        void* mapped =
+            ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        REQUIRE(mapped != MAP_FAILED);
+        data = static_cast<std::byte*>(mapped);
+    }
+    ~Pages() { ::munmap(data, size); }
+    Pages(const Pages&) = delete;
+    Pages& operator=(const Pages&) = delete;
+    MutableBytes bytes() const { return {data, size}; }
+    std::byte* data;
+    std::size_t size;
+};
+
+}  // namespace
+
+TEST_CASE("reactor: what is written to a file is read back") {
+    auto reactor = make_reactor();
+    Descriptor file = temporary_file(8192);
+    const std::string text = "some bytes";
+    Recorded written;
+    reactor->write(written, file, bytes_of(text), 100, RWF_DSYNC);
+    REQUIRE(finish(*reactor, written) == 10);
+    Recorded synced;
+    reactor->fsync(synced, file, Reactor::SyncMode::data_only);
+    REQUIRE(finish(*reactor, synced) == 0);
+    std::byte target[10];
+    Recorded read;
+    reactor->read(read, file, target, 100);
+    REQUIRE(finish(*reactor, read) == 10);
+    REQUIRE(text_of(target) == text);
+
+    Recorded punched;
+    reactor->fallocate(punched, file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096);
+    REQUIRE(finish(*reactor, punched) == 0);
+    Recorded again;
+    reactor->read(again, file, target, 100);
+    REQUIRE(finish(*reactor, again) == 10);
+    REQUIRE(text_of(target) == std::string(10, '\0'));
+}
+
+TEST_CASE("reactor: errors of files are handed on") {
+    auto reactor = make_reactor();
+    Descriptor read_only(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    Recorded written;
+    reactor->write(written, read_only, bytes_of("x"), 0, 0);
+    REQUIRE(finish(*reactor, written) == -EBADF);
+    Recorded full;
+    Descriptor full_device(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+    const std::string text = "x";
+    reactor->write(full, full_device, bytes_of(text), 0, 0);
+    REQUIRE(finish(*reactor, full) == -ENOSPC);
+}
+
+TEST_CASE("reactor: pinned buffers read and write, their slots come back") {
+    auto reactor = make_reactor({.fixed_buffers = 2});
+    Descriptor file = temporary_file(65536);
+    Pages source(16384);
+    Pages target(16384);
+    Pages third(4096);
+    std::memset(source.data, 0x5a, source.size);
+    auto from = reactor->register_buffer(source.bytes());
+    auto to = reactor->register_buffer(target.bytes());
+    REQUIRE(from);
+    REQUIRE(to);
+    REQUIRE(*from != *to);
+    REQUIRE(reactor->register_buffer(third.bytes()).error() == std::errc::no_buffer_space);
+
+    Recorded written;
+    reactor->write(written, file, Bytes(source.data + 4096, 8192), 4096, 0, *from);
+    REQUIRE(finish(*reactor, written) == 8192);
+    Recorded read;
+    reactor->read(read, file, MutableBytes(target.data, 8192), 4096, *to);
+    REQUIRE(finish(*reactor, read) == 8192);
+    REQUIRE(std::memcmp(source.data, target.data, 8192) == 0);
+
+    Recorded outside;  // memory that is not the slot's
+    reactor->read(outside, file, source.bytes(), 0, *to);
+    REQUIRE(finish(*reactor, outside) == -EFAULT);
+
+    reactor->unregister_buffer(*to);
+    auto reused = reactor->register_buffer(third.bytes());
+    REQUIRE(reused == *to);
+    Recorded again;
+    reactor->read(again, file, third.bytes(), 4096, *reused);
+    REQUIRE(finish(*reactor, again) == 4096);
+    REQUIRE(third.data[4095] == std::byte{0x5a});
+    reactor->unregister_buffer(*from);
+    reactor->unregister_buffer(*reused);
+}
+
+TEST_CASE("reactor: without slots no buffer can be pinned") {
+    auto reactor = make_reactor({.fixed_buffers = 0});
+    Pages memory(4096);
+    REQUIRE(reactor->register_buffer(memory.bytes()).error() == std::errc::no_buffer_space);
+}

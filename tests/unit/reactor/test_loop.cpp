@@ -1,0 +1,208 @@
+// Turns: timers, turn-end tasks, waiting, the descriptor for embedders, and the end.
+#include <poll.h>
+
+#include <thread>
+
+#include "tests/unit/reactor/support.h"
+
+using namespace rtrs;
+using namespace rtrs::testing;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct RecordedTimer {
+    RecordedTimer(Reactor& owner, std::vector<int>& log, int id)
+        : reactor(owner), order(log), name(id), timer(owner, this, &expired) {}
+    static void expired(void* context) {
+        auto& self = *static_cast<RecordedTimer*>(context);
+        REQUIRE(self.reactor.now() >= self.due);
+        self.order.push_back(self.name);
+    }
+    void arm_in(Duration delay) {
+        due = reactor.now() + delay;
+        timer.arm(due);
+    }
+    Reactor& reactor;
+    std::vector<int>& order;
+    int name;
+    Instant due{};
+    Timer timer;
+};
+
+struct Task : TurnTask {
+    Task(Reactor& owner, std::vector<int>& log, int id)
+        : TurnTask(&execute), reactor(owner), order(log), name(id) {}
+    static void execute(TurnTask& task) {
+        auto& self = static_cast<Task&>(task);
+        self.order.push_back(self.name);
+        if (self.next != nullptr) self.reactor.at_turn_end(*std::exchange(self.next, nullptr));
+    }
+    Reactor& reactor;
+    std::vector<int>& order;
+    int name;
+    Task* next = nullptr;
+};
+
+}  // namespace
+
+TEST_CASE("reactor: timers expire in order, not early, and can be disarmed") {
+    auto reactor = make_reactor();
+    std::vector<int> order;
+    RecordedTimer late(*reactor, order, 2);
+    RecordedTimer early(*reactor, order, 1);
+    RecordedTimer never(*reactor, order, 3);
+    late.arm_in(8ms);
+    never.arm_in(4ms);
+    early.arm_in(2ms);
+    never.timer.disarm();
+    run_until(*reactor, [&] { return order.size() == 2; });
+    REQUIRE(order == std::vector{1, 2});
+    REQUIRE(!never.timer.armed());
+}
+
+TEST_CASE("reactor: a timer that is due does not wait") {
+    auto reactor = make_reactor();
+    std::vector<int> order;
+    RecordedTimer timer(*reactor, order, 1);
+    timer.arm_in(-1s);
+    reactor->run_once(std::nullopt);
+    REQUIRE(order == std::vector{1});
+}
+
+TEST_CASE("reactor: the clock stands still within a turn and moves between turns") {
+    auto reactor = make_reactor();
+    Instant first{};
+    Instant second{};
+    reactor->post([&] {
+        first = reactor->now();
+        std::this_thread::sleep_for(2ms);
+        second = reactor->now();
+    });
+    run_until(*reactor, [&] { return second != Instant{}; });
+    REQUIRE(first == second);
+    REQUIRE(reactor->now() > first);
+}
+
+TEST_CASE("reactor: run_once returns after max_wait with nothing to do") {
+    auto reactor = make_reactor();
+    const Instant before = reactor->now();
+    reactor->run_once(3ms);
+    REQUIRE(reactor->now() - before >= 3ms);
+    reactor->run_once(0ns);
+    REQUIRE(reactor->statistics().turns == 2);
+    REQUIRE(reactor->statistics().completions == 0);
+}
+
+TEST_CASE(
+    "reactor: turn-end tasks run once each, after timers, and those they add in the same turn") {
+    auto reactor = make_reactor();
+    std::vector<int> order;
+    Task first(*reactor, order, 10);
+    Task second(*reactor, order, 11);
+    Task added(*reactor, order, 12);
+    Task cancelled(*reactor, order, 13);
+    first.next = &added;
+    RecordedTimer timer(*reactor, order, 1);
+    timer.arm_in(-1ns);
+    reactor->at_turn_end(first);
+    reactor->at_turn_end(second);
+    reactor->at_turn_end(cancelled);
+    reactor->at_turn_end(first);
+    Reactor::cancel_turn_end(cancelled);
+    Reactor::cancel_turn_end(cancelled);
+    reactor->run_once(std::nullopt);  // does not wait: there is something to do
+    REQUIRE(order == std::vector{1, 10, 11, 12});
+}
+
+TEST_CASE("reactor: a task scheduled by a completion runs in that completion's turn") {
+    auto reactor = make_reactor();
+    std::vector<int> order;
+    Task task(*reactor, order, 1);
+    std::uint64_t turn = 0;
+    reactor->post([&] {
+        reactor->at_turn_end(task);
+        turn = reactor->statistics().turns;
+    });
+    run_until(*reactor, [&] { return !order.empty(); });
+    REQUIRE(reactor->statistics().turns == turn);
+}
+
+TEST_CASE("reactor: its descriptor becomes readable for completions, posts and timers") {
+    auto reactor = make_reactor();
+    const int fd = reactor->fd();
+    auto readable = [&](int timeout_ms) {
+        pollfd waiting{fd, POLLIN, 0};
+        return ::poll(&waiting, 1, timeout_ms) == 1;
+    };
+    reactor->run_once(0ns);
+    REQUIRE(!readable(0));
+
+    bool ran = false;
+    std::thread other([&] { reactor->post([&] { ran = true; }); });
+    REQUIRE(readable(-1));
+    other.join();
+    while (!ran) reactor->run_once(0ns);
+
+    std::vector<int> order;
+    RecordedTimer timer(*reactor, order, 1);
+    RecordedTimer sooner(*reactor, order, 0);
+    timer.arm_in(20ms);
+    reactor->run_once(0ns);
+    sooner.arm_in(5ms);
+    reactor->run_once(0ns);
+    while (order.size() < 2) {
+        REQUIRE(readable(-1));
+        reactor->run_once(0ns);
+    }
+    REQUIRE(order == std::vector{0, 1});
+
+    auto [near, far] = unix_pair();
+    Recorded received;
+    reactor->recv_provided(received, near, 0, Reactor::FirstTry::at_once);
+    reactor->run_once(0ns);
+    REQUIRE(::write(far, "x", 1) == 1);
+    while (!received.finished()) {
+        REQUIRE(readable(-1));
+        reactor->run_once(0ns);
+    }
+    REQUIRE(received.value() == 1);
+    reactor->return_buffer(*received.results.back().buffer);
+}
+
+TEST_CASE("reactor: destroyed with operations in flight it cancels them without calling handlers") {
+    auto [near, far] = unix_pair();
+    Recorded received;
+    Recorded polled;
+    Recorded accepting;
+    std::byte target[16];
+    LoopbackListener listener;
+    {
+        auto reactor = make_reactor();
+        reactor->recv_all(received, near, target);
+        reactor->poll_readable(polled, near);
+        reactor->accept_multishot(accepting, listener.fd);
+        reactor->run_once(0ns);
+    }
+    REQUIRE(received.results.empty());
+    REQUIRE(polled.results.empty());
+    REQUIRE(accepting.results.empty());
+    REQUIRE(::write(far, "late", 4) == 4);
+    char text[4];
+    REQUIRE(::read(near, text, sizeof text) == 4);  // nobody took it
+}
+
+TEST_CASE("reactor: one that never ran can be destroyed") {
+    Recorded received;
+    auto [near, far] = unix_pair();
+    std::byte target[16];
+    auto reactor = make_reactor();
+    reactor->recv_all(received, near, target);
+}
+
+TEST_CASE("reactor: options out of range are refused") {
+    REQUIRE(!Reactor::create({.receive_buffers = 3}));
+    REQUIRE(!Reactor::create({.receive_buffer_bytes = 0}));
+    REQUIRE(!Reactor::create({.fixed_buffers = 16385}));
+    REQUIRE(!Reactor::create({.submission_entries = 0}));
+}
