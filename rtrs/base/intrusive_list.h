@@ -51,6 +51,16 @@ class IntrusiveList {
         link.previous = link.next = nullptr;
     }
 
+    // Front to back. The visited element may leave the list; the others must stay.
+    template <typename Visit>
+    void for_each(Visit visit) {
+        for (ListLink* link = head_.next; link != &head_;) {
+            ListLink* next = link->next;
+            visit(*static_cast<T*>(link));
+            link = next;
+        }
+    }
+
   private:
     static void insert_before(ListLink& where, T& element) noexcept {
         ListLink& link = element;

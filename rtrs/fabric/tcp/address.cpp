@@ -1,0 +1,114 @@
+#include "rtrs/fabric/tcp/address.h"
+
+#include <arpa/inet.h>
+#include <net/if.h>
+#include <netinet/in.h>
+
+#include <charconv>
+#include <cstring>
+
+#include "rtrs/base/error.h"
+
+namespace rtrs::tcp {
+namespace {
+
+const std::unexpected<std::error_code> invalid{from_errno(EINVAL)};
+
+std::expected<Address, std::error_code> parse_ipv4(const std::string& host, std::uint16_t port) {
+    sockaddr_in in{};
+    in.sin_family = AF_INET;
+    in.sin_port = htons(port);
+    if (inet_pton(AF_INET, host.c_str(), &in.sin_addr) != 1) return invalid;
+    Address address;
+    std::memcpy(&address.storage, &in, sizeof in);
+    address.bytes = sizeof in;
+    return address;
+}
+
+std::expected<Address, std::error_code> parse_ipv6(std::string host, std::uint16_t port) {
+    sockaddr_in6 in{};
+    in.sin6_family = AF_INET6;
+    in.sin6_port = htons(port);
+    if (const auto percent = host.find('%'); percent != std::string::npos) {
+        in.sin6_scope_id = if_nametoindex(host.c_str() + percent + 1);
+        if (in.sin6_scope_id == 0) return invalid;
+        host.resize(percent);
+    }
+    if (inet_pton(AF_INET6, host.c_str(), &in.sin6_addr) != 1) return invalid;
+    Address address;
+    std::memcpy(&address.storage, &in, sizeof in);
+    address.bytes = sizeof in;
+    return address;
+}
+
+std::string bracketed(const sockaddr_in6& in) {
+    char host[INET6_ADDRSTRLEN];
+    if (IN6_IS_ADDR_V4MAPPED(&in.sin6_addr)) {
+        inet_ntop(AF_INET, in.sin6_addr.s6_addr + 12, host, sizeof host);
+        return host;
+    }
+    inet_ntop(AF_INET6, &in.sin6_addr, host, sizeof host);
+    std::string text = std::string("[") + host;
+    char interface[IF_NAMESIZE];
+    if (in.sin6_scope_id != 0 && if_indextoname(in.sin6_scope_id, interface) != nullptr) {
+        text += std::string("%") + interface;
+    }
+    return text + "]";
+}
+
+template <typename GetName>
+std::string name_of(int fd, GetName get_name) {
+    Address address;
+    address.bytes = sizeof address.storage;
+    if (get_name(fd, address.get(), &address.bytes) != 0) return {};
+    return to_text(address);
+}
+
+}  // namespace
+
+std::expected<Address, std::error_code> parse_address(std::string_view text) {
+    const auto colon = text.rfind(':');
+    if (colon == std::string_view::npos) return invalid;
+    const std::string_view digits = text.substr(colon + 1);
+    std::uint16_t port = 0;
+    const auto [end, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+    if (failure != std::errc{} || end != digits.data() + digits.size()) return invalid;
+    const std::string_view host = text.substr(0, colon);
+    if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+        return parse_ipv6(std::string(host.substr(1, host.size() - 2)), port);
+    }
+    return parse_ipv4(std::string(host), port);
+}
+
+std::expected<Address, std::error_code> parse_host(std::string_view text) {
+    if (text.size() > 2 && text.front() == '[' && text.back() == ']') {
+        return parse_ipv6(std::string(text.substr(1, text.size() - 2)), 0);
+    }
+    if (text.find(':') != std::string_view::npos) return parse_ipv6(std::string(text), 0);
+    return parse_ipv4(std::string(text), 0);
+}
+
+std::string to_text(const Address& address) {
+    std::string host;
+    std::uint16_t port = 0;
+    if (address.family() == AF_INET) {
+        sockaddr_in in;
+        std::memcpy(&in, &address.storage, sizeof in);
+        char buffer[INET_ADDRSTRLEN];
+        host = inet_ntop(AF_INET, &in.sin_addr, buffer, sizeof buffer);
+        port = ntohs(in.sin_port);
+    } else if (address.family() == AF_INET6) {
+        sockaddr_in6 in;
+        std::memcpy(&in, &address.storage, sizeof in);
+        host = bracketed(in);
+        port = ntohs(in.sin6_port);
+    } else {
+        return {};
+    }
+    return host + ":" + std::to_string(port);
+}
+
+std::string local_address(int fd) { return name_of(fd, ::getsockname); }
+std::string remote_address(int fd) { return name_of(fd, ::getpeername); }
+
+}  // namespace rtrs::tcp

@@ -1,0 +1,22 @@
+// CRC32C (Castagnoli) as frames carry it: crc32c("123456789") = 0xe3069283.
+#pragma once
+
+#include <cstdint>
+
+#include "rtrs/base/bytes.h"
+
+namespace rtrs::tcp {
+
+// Computed piece by piece: the value of the pieces in order is the value of their concatenation.
+class Crc32c {
+  public:
+    void add(Bytes piece) noexcept;
+    std::uint32_t value() const noexcept { return ~state_; }
+
+  private:
+    std::uint32_t state_ = ~std::uint32_t{0};
+};
+
+std::uint32_t crc32c(Bytes bytes) noexcept;
+
+}  // namespace rtrs::tcp

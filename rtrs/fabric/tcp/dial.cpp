@@ -1,0 +1,136 @@
+#include "rtrs/fabric/tcp/dial.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace rtrs::tcp {
+
+std::expected<int, std::error_code> open_socket(int family) noexcept {
+    const int fd = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
+    if (fd < 0) return std::unexpected(from_errno(errno));
+    const int on = 1;
+    (void)::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    return fd;
+}
+
+std::error_code send_now(int fd, const HandshakeFrame& frame) noexcept {
+    const ssize_t sent = ::send(fd, frame.bytes.data(), frame.size, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0) return from_errno(errno);
+    return sent == static_cast<ssize_t>(frame.size) ? std::error_code{} : from_errno(ECONNRESET);
+}
+
+Dial::Dial(TcpEndpoint& endpoint, const TcpEndpoint::DialOptions& options)
+    : endpoint_(endpoint),
+      destination_(options.destination),
+      payload_crc_(options.payload_crc),
+      timeout_(options.timeout),
+      timer_(endpoint.reactor_, &endpoint, [](void* context) {
+          static_cast<TcpEndpoint*>(context)->fail(from_errno(ETIMEDOUT));
+      }) {
+    Hello hello;
+    hello.payload_crc = payload_crc_ == SendQueue::PayloadCrc::computed;
+    hello.reads_max = TcpEndpoint::reads_max;
+    request_ = emit_handshake(Opcode::connect_request, hello, options.private_data);
+    open_error_ = open(options.source);
+}
+
+std::error_code Dial::open(const Address* source) {
+    const auto fd = open_socket(destination_.family());
+    if (!fd) return fd.error();
+    endpoint_.fd_ = *fd;
+    if (source == nullptr) return {};
+    const int on = 1;
+    (void)::setsockopt(*fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
+    return ::bind(*fd, source->get(), source->bytes) == 0 ? std::error_code{} : from_errno(errno);
+}
+
+void Dial::start() {
+    if (open_error_) return endpoint_.fail(open_error_);
+    timer_.arm(endpoint_.reactor_.now() + timeout_);
+    endpoint_.reactor_.connect(connect_, endpoint_.fd_, destination_.get(), destination_.bytes);
+}
+
+void Dial::stop() noexcept {
+    timer_.disarm();
+    endpoint_.reactor_.cancel(connect_);
+    endpoint_.reactor_.cancel(receive_);
+}
+
+Bytes Dial::private_data() const noexcept {
+    return Bytes(bytes_).subspan(header_bytes + hello_bytes, hello_.private_bytes);
+}
+
+void Dial::on_connected(const Operation::Result& result) {
+    if (endpoint_.state_ != TcpEndpoint::State::connecting) return endpoint_.schedule();
+    if (result.value < 0) return endpoint_.fail(from_errno(result.value));
+    if (const std::error_code error = send_now(endpoint_.fd_, request_)) {
+        return endpoint_.fail(error);
+    }
+    receive(header_bytes);
+}
+
+// Exactly so many: what follows the answer belongs to the endpoint.
+void Dial::receive(std::size_t bytes) {
+    endpoint_.reactor_.recv_all(receive_, endpoint_.fd_,
+                                MutableBytes(bytes_).subspan(received_, bytes));
+}
+
+void Dial::on_received(const Operation::Result& result) {
+    if (endpoint_.state_ != TcpEndpoint::State::connecting) return endpoint_.schedule();
+    if (result.value <= 0) {
+        return endpoint_.fail(from_errno(result.value == 0 ? ECONNRESET : result.value));
+    }
+    const std::size_t wanted =
+        received_ < header_bytes ? header_bytes : header_bytes + header_.payload_bytes;
+    received_ += static_cast<std::size_t>(result.value);
+    if (received_ < wanted) return receive(wanted - received_);
+    return received_ == header_bytes ? take_header() : take_payload();
+}
+
+void Dial::take_header() {
+    const auto header = parse_header(std::span(bytes_).first<header_bytes>());
+    if (!header) return endpoint_.fail(header.error());
+    if (header->opcode != Opcode::accept && header->opcode != Opcode::reject) {
+        return endpoint_.fail(Error::protocol);
+    }
+    header_ = *header;
+    receive(header_.payload_bytes);
+}
+
+void Dial::take_payload() {
+    const Bytes payload = Bytes(bytes_).subspan(header_bytes, header_.payload_bytes);
+    if (!header_.has_payload_crc() || crc32c(payload) != header_.payload_crc) {
+        return endpoint_.fail(Error::checksum);
+    }
+    const auto hello = parse_hello(payload);
+    if (!hello) return endpoint_.fail(hello.error());
+    take_hello(*hello);
+}
+
+void Dial::take_hello(const Hello& hello) {
+    hello_ = hello;
+    if (hello.version != fabric_version) return endpoint_.fail(Error::protocol);
+    if (header_.opcode == Opcode::reject) {
+        if (hello.reason != RejectReason::refused) return endpoint_.fail(Error::protocol);
+        endpoint_.rejected_ = true;
+        return endpoint_.fail(Error::rejected);
+    }
+    if (hello.payload_crc && payload_crc_ == SendQueue::PayloadCrc::none) {
+        return endpoint_.fail(Error::protocol);
+    }
+    accepted();
+}
+
+void Dial::accepted() {
+    timer_.disarm();
+    endpoint_.agreement_.payload_crc =
+        hello_.payload_crc ? SendQueue::PayloadCrc::computed : SendQueue::PayloadCrc::none;
+    endpoint_.agreement_.peer_reads_max = std::min(hello_.reads_max, TcpEndpoint::reads_max);
+    const std::unique_ptr<Dial> self = std::move(endpoint_.dial_);
+    endpoint_.establish(private_data());
+}
+
+}  // namespace rtrs::tcp

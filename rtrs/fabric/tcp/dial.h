@@ -1,0 +1,56 @@
+// The dialling side's way to a connection: connect, connect request, accept or reject.
+// Owned by its endpoint until that is established or drained.
+#pragma once
+
+#include <array>
+
+#include "rtrs/base/clock.h"
+#include "rtrs/fabric/tcp/address.h"
+#include "rtrs/fabric/tcp/endpoint.h"
+#include "rtrs/fabric/tcp/frame.h"
+#include "rtrs/fabric/tcp/member_operation.h"
+
+namespace rtrs::tcp {
+
+// A stream socket as both sides want it; with the ring it must block. ERRORS: EMFILE, ...
+std::expected<int, std::error_code> open_socket(int family) noexcept;
+// Hands a whole handshake frame to a socket that has sent little so far.
+std::error_code send_now(int fd, const HandshakeFrame& frame) noexcept;
+
+class Dial {
+  public:
+    Dial(TcpEndpoint& endpoint, const TcpEndpoint::DialOptions& options);
+    void start();
+    // Ends what is in flight; idle() becomes true.
+    void stop() noexcept;
+    bool idle() const noexcept { return !connect_.in_flight && !receive_.in_flight; }
+    // What the peer said with its answer.
+    Bytes private_data() const noexcept;
+
+  private:
+    std::error_code open(const Address* source);
+    void on_connected(const Operation::Result& result);
+    void on_received(const Operation::Result& result);
+    void receive(std::size_t bytes);
+    void take_header();
+    void take_payload();
+    void take_hello(const Hello& hello);
+    void accepted();
+
+    TcpEndpoint& endpoint_;
+    Address destination_;
+    SendQueue::PayloadCrc payload_crc_;
+    Duration timeout_;
+    std::error_code open_error_;
+    Timer timer_;
+    MemberOperation<Dial, &Dial::on_connected> connect_{*this};
+    MemberOperation<Dial, &Dial::on_received> receive_{*this};
+    HandshakeFrame request_;
+    // The answer.
+    std::array<std::byte, HandshakeFrame::bytes_max> bytes_{};
+    std::size_t received_ = 0;
+    FrameHeader header_;
+    Hello hello_;
+};
+
+}  // namespace rtrs::tcp

@@ -1,0 +1,185 @@
+#include "rtrs/fabric/tcp/endpoint.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "rtrs/fabric/tcp/dial.h"
+
+namespace rtrs::tcp {
+namespace {
+
+constexpr std::uint32_t depth_max = 65535;
+
+bool valid(const EndpointOptions& depths) noexcept {
+    return depths.send_queue_depth >= 1 && depths.send_queue_depth <= depth_max &&
+           depths.receive_queue_depth >= 1 && depths.receive_queue_depth <= depth_max;
+}
+
+}  // namespace
+
+std::expected<std::unique_ptr<TcpEndpoint>, std::error_code> TcpEndpoint::create(
+    const Setup& setup) {
+    if (!valid(setup.depths)) return std::unexpected(from_errno(EINVAL));
+    std::unique_ptr<TcpEndpoint> endpoint(new TcpEndpoint(setup));
+    if (!endpoint->sends_.ready() || !endpoint->receives_.ready()) {
+        return std::unexpected(from_errno(ENOMEM));
+    }
+    return endpoint;
+}
+
+TcpEndpoint::TcpEndpoint(const Setup& setup)
+    : reactor_(setup.reactor),
+      domain_(setup.domain),
+      handler_(setup.handler),
+      sends_(setup.depths.send_queue_depth, 2 * reads_max),
+      receives_(setup.depths.receive_queue_depth) {}
+
+TcpEndpoint::~TcpEndpoint() { RTRS_ASSERT(state_ == State::idle || state_ == State::drained); }
+
+void TcpEndpoint::dial(const DialOptions& options) {
+    RTRS_ASSERT(state_ == State::idle);
+    state_ = State::connecting;
+    domain_.add(*this);
+    dial_ = std::make_unique<Dial>(*this, options);
+    dial_->start();
+}
+
+void TcpEndpoint::adopt(int fd, const Agreement& agreement) {
+    RTRS_ASSERT(state_ == State::idle);
+    state_ = State::adopted;
+    domain_.add(*this);
+    fd_ = fd;
+    agreement_ = agreement;
+    schedule();
+}
+
+void TcpEndpoint::disconnect() {
+    RTRS_ASSERT(state_ != State::idle);
+    fail({});
+}
+
+std::string TcpEndpoint::local_address() const {
+    return state_ == State::connecting || fd_ < 0 ? std::string() : tcp::local_address(fd_);
+}
+
+std::string TcpEndpoint::remote_address() const {
+    return state_ == State::connecting || fd_ < 0 ? std::string() : tcp::remote_address(fd_);
+}
+
+// The one way into closing. Everything that the owner learns of it comes at the end of a turn.
+void TcpEndpoint::fail(std::error_code reason) {
+    if (state_ == State::closing || state_ == State::drained) return;
+    const State before = std::exchange(state_, State::closing);
+    reason_ = reason;
+    if (before == State::established) say_goodbye();
+    if (dial_) dial_->stop();
+    if (fd_ >= 0) ::shutdown(fd_, SHUT_RDWR);
+    reactor_.cancel(send_operation_);
+    reactor_.cancel(stream_operation_);
+    reactor_.cancel(direct_operation_);
+    schedule();
+}
+
+// A courtesy: tells the peer why, if the stream is between two frames and the socket takes it now.
+void TcpEndpoint::say_goodbye() noexcept {
+    if (send_operation_.in_flight || send_broken_ || !sends_.at_frame_boundary()) return;
+    FrameHeader header;
+    header.opcode = Opcode::disconnect;
+    header.immediate = static_cast<std::uint32_t>(disconnect_reason(reason_));
+    std::array<std::byte, header_bytes> frame;
+    emit_header(header, frame.data());
+    (void)::send(fd_, frame.data(), frame.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+void TcpEndpoint::end_of_turn() {
+    if (state_ == State::adopted) establish({});
+    deliver_revoked();
+    if (state_ == State::established) {
+        complete_works();
+        start_send();
+        arm_receive();
+    }
+    if (state_ == State::closing) close_step();
+}
+
+void TcpEndpoint::establish(Bytes private_data) {
+    state_ = State::established;
+    handler_.on_established(private_data);
+    arm_receive();
+}
+
+void TcpEndpoint::close_step() {
+    if (!told_) {
+        told_ = true;
+        if (rejected_) {
+            handler_.on_rejected(dial_->private_data());
+        } else {
+            handler_.on_disconnected(reason_);
+        }
+    }
+    if (!ring_idle()) return;  // each completion comes back here
+    release_answers(~std::uint64_t{0});
+    if (revokes_pending_ > 0) return;
+    flush();
+    deliver_revoked();
+    state_ = State::drained;
+    Reactor::cancel_turn_end(turn_task_);
+    TcpDomain::remove(*this);
+    dial_.reset();
+    if (fd_ >= 0) reactor_.close_fd(std::exchange(fd_, -1));
+    handler_.on_drained();  // may destroy this
+}
+
+bool TcpEndpoint::ring_idle() const noexcept {
+    return !send_operation_.in_flight && !stream_operation_.in_flight &&
+           !direct_operation_.in_flight && (!dial_ || dial_->idle());
+}
+
+void TcpEndpoint::flush() {
+    while (const auto work = sends_.take()) {
+        complete(CompletionOpcode::send, CompletionStatus::flushed, work->context);
+    }
+    while (!receives_.empty()) {
+        complete(CompletionOpcode::receive,
+                 std::exchange(first_receive_status_, CompletionStatus::flushed),
+                 receives_.pop().context);
+    }
+}
+
+void TcpEndpoint::complete(CompletionOpcode opcode, CompletionStatus status,
+                           std::uint64_t context) {
+    Completion completion;
+    completion.opcode = opcode;
+    completion.status = status;
+    completion.context = context;
+    handler_.on_completion(completion);
+}
+
+RevokeResult TcpEndpoint::post_revoke(MemoryWindow& window, std::uint64_t context) {
+    RTRS_ASSERT(state_ != State::drained);
+    const RevokeResult result = static_cast<TcpWindow&>(window).revoke(*this, context);
+    if (result == RevokeResult::pending) ++revokes_pending_;
+    return result;
+}
+
+void TcpEndpoint::revoked(TcpWindow& window) noexcept {
+    --revokes_pending_;
+    revoked_.push_back(window);
+    schedule();
+}
+
+void TcpEndpoint::deliver_revoked() {
+    while (!revoked_.empty()) {
+        complete(CompletionOpcode::revoke, CompletionStatus::success,
+                 revoked_.pop_front().revoke_context());
+    }
+}
+
+void TcpEndpoint::fail_placing(std::uint32_t slot) {
+    if (direct_slot_ == slot) fail(Error::remote_access);
+}
+
+}  // namespace rtrs::tcp

@@ -1,0 +1,198 @@
+// One connection of the TCP fabric.
+//
+// | State       | On                              | Goes to     | Does                            |
+// | ----------- | ------------------------------- | ----------- | ------------------------------- |
+// | connecting  | accept frame                    | established | on_established                  |
+// | connecting  | reject frame                    | closing     | on_rejected                     |
+// | connecting  | refused, timeout, bad frame     | closing     | on_disconnected                 |
+// | adopted     | end of turn                     | established | on_established                  |
+// | established | end of stream, violation        | closing     | goodbye frame, on_disconnected  |
+// | all but the two last | disconnect()           | closing     | the same, with no reason        |
+// | closing     | ring work done, revokes done    | drained     | flush, on_drained               |
+//
+// Files: endpoint.cpp life cycle, endpoint_send.cpp posted work, endpoint_receive.cpp the stream
+// that comes in, dial.h/.cpp the dialling side's handshake.
+//
+// THREAD: the fabric's. Handlers are called from completions and turn-end tasks only (P3).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <expected>
+#include <memory>
+#include <system_error>
+
+#include "rtrs/base/intrusive_list.h"
+#include "rtrs/fabric.h"
+#include "rtrs/fabric/tcp/address.h"
+#include "rtrs/fabric/tcp/crc32c.h"
+#include "rtrs/fabric/tcp/domain.h"
+#include "rtrs/fabric/tcp/frame.h"
+#include "rtrs/fabric/tcp/member_operation.h"
+#include "rtrs/fabric/tcp/receive_queue.h"
+#include "rtrs/fabric/tcp/send_queue.h"
+#include "rtrs/fabrics.h"
+
+namespace rtrs::tcp {
+
+class Dial;
+
+class TcpEndpoint final : public Endpoint, public ListLink {
+  public:
+    // Read requests of the peer that this side holds at one time.
+    static constexpr std::uint16_t reads_max = 64;
+
+    struct Setup {
+        Reactor& reactor;
+        TcpDomain& domain;
+        const EndpointOptions& depths;
+        EndpointHandler& handler;
+    };
+    // ERRORS: ENOMEM, EINVAL (depths).
+    static std::expected<std::unique_ptr<TcpEndpoint>, std::error_code> create(const Setup& setup);
+    ~TcpEndpoint() override;
+
+    // What both sides agreed on.
+    struct Agreement {
+        SendQueue::PayloadCrc payload_crc = SendQueue::PayloadCrc::computed;
+        std::uint16_t peer_reads_max = 0;
+    };
+    struct DialOptions {
+        const Address* source = nullptr;  // null: any
+        const Address& destination;
+        Bytes private_data;
+        SendQueue::PayloadCrc payload_crc;
+        Duration timeout;
+    };
+    // Begins to connect. Once, and instead of adopt().
+    void dial(const DialOptions& options);
+    // Takes a socket whose handshake is done; on_established follows.
+    void adopt(int fd, const Agreement& agreement);
+
+    std::error_code post(std::span<const WorkRequest> chain) override;
+    std::error_code post_receive(std::uint64_t context, Segment buffer) override;
+    RevokeResult post_revoke(MemoryWindow& window, std::uint64_t context) override;
+    void disconnect() override;
+    std::string local_address() const override;
+    std::string remote_address() const override;
+
+    // For the domain: a revoke of this endpoint took effect.
+    void revoked(TcpWindow& window) noexcept;
+    // For the domain: ends the connection if it is receiving into the slot's memory.
+    void fail_placing(std::uint32_t slot);
+
+  private:
+    friend class Dial;
+    enum class State : std::uint8_t { idle, connecting, adopted, established, closing, drained };
+
+    struct Read {
+        Segment target{};
+        std::uint64_t work = 0;
+        std::uint32_t id = 0;
+    };
+    struct Answer {
+        std::uint64_t end = 0;   // stream position behind it
+        std::uint32_t slot = 0;  // whose memory it is sent from; 0: none
+    };
+    // A bounded queue of plain values.
+    template <typename T, std::size_t size>
+    struct Fifo {
+        std::array<T, size> items{};
+        std::uint32_t head = 0;
+        std::uint32_t tail = 0;
+        std::uint32_t count() const noexcept { return tail - head; }
+        bool empty() const noexcept { return head == tail; }
+        T& front() noexcept { return items[head % size]; }
+        void push(const T& item) noexcept { items[tail++ % size] = item; }
+        void pop() noexcept { ++head; }
+    };
+
+    explicit TcpEndpoint(const Setup& setup);
+
+    // Life cycle.
+    void fail(std::error_code reason);
+    void say_goodbye() noexcept;
+    void schedule() noexcept { reactor_.at_turn_end(turn_task_); }
+    void end_of_turn();
+    void establish(Bytes private_data);
+    void close_step();
+    bool ring_idle() const noexcept;
+    void flush();
+    void deliver_revoked();
+    void complete(CompletionOpcode opcode, CompletionStatus status, std::uint64_t context);
+
+    // Sending.
+    std::error_code check(std::span<const WorkRequest> chain) const noexcept;
+    std::error_code check(const WorkRequest& request) const noexcept;
+    void submit(const WorkRequest& request);
+    std::uint32_t post_read(const WorkRequest& request);
+    void start_send();
+    void on_sent(const Operation::Result& result);
+    void complete_works();
+    void release_answers(std::uint64_t sent_position) noexcept;
+
+    // Receiving.
+    void arm_receive();
+    void receive_direct();
+    void on_stream(const Operation::Result& result);
+    void on_direct(const Operation::Result& result);
+    void stream_ended(std::int32_t result);
+    void feed(Bytes bytes);
+    Bytes take_header(Bytes bytes);
+    Bytes take_payload(Bytes bytes);
+    void begin_frame(const FrameHeader& header);
+    std::byte* find_target(const FrameHeader& header);
+    std::byte* find_receive(const FrameHeader& header);
+    std::byte* find_read(const FrameHeader& header);
+    bool writes_remotely() const noexcept;
+    void payload_arrived(std::size_t bytes) noexcept;
+    void finish_frame();
+    void deliver_receive(CompletionOpcode opcode);
+    void invalidate_and_deliver();
+    void answer_read();
+    void finish_read();
+
+    Reactor& reactor_;
+    TcpDomain& domain_;
+    EndpointHandler& handler_;
+    State state_ = State::idle;
+    bool told_ = false;  // on_rejected or on_disconnected was delivered
+    bool rejected_ = false;
+    bool send_broken_ = false;
+    int fd_ = -1;
+    std::error_code reason_;
+    Agreement agreement_;
+    std::unique_ptr<Dial> dial_;
+    MemberTask<TcpEndpoint, &TcpEndpoint::end_of_turn> turn_task_{*this};
+
+    SendQueue sends_;
+    MemberOperation<TcpEndpoint, &TcpEndpoint::on_sent> send_operation_{*this};
+    Fifo<Read, reads_max> reads_;
+    std::uint32_t next_read_id_ = 0;
+    // A peer may ask again when it has an answer of which we do not know yet that it was sent.
+    Fifo<Answer, 2 * reads_max> answers_;
+
+    ReceiveQueue receives_;
+    CompletionStatus first_receive_status_ = CompletionStatus::flushed;
+    MemberOperation<TcpEndpoint, &TcpEndpoint::on_stream> stream_operation_{*this};
+    MemberOperation<TcpEndpoint, &TcpEndpoint::on_direct> direct_operation_{*this};
+    bool socket_nonempty_ = false;
+    std::uint8_t large_expected_ = 0;  // frames for which large payloads stay likely
+    std::uint32_t direct_slot_ = 0;    // the key slot of the direct receive; 0: none
+    std::uint32_t direct_bytes_ = 0;
+
+    // The frame being received.
+    std::array<std::byte, header_bytes> partial_header_{};
+    std::size_t partial_header_bytes_ = 0;
+    bool in_payload_ = false;
+    FrameHeader frame_;
+    std::byte* target_ = nullptr;
+    std::uint32_t payload_left_ = 0;
+    Crc32c payload_crc_;
+    std::array<std::byte, read_request_bytes> read_request_{};
+
+    std::uint32_t revokes_pending_ = 0;
+    IntrusiveList<TcpWindow> revoked_;
+};
+
+}  // namespace rtrs::tcp

@@ -1,0 +1,282 @@
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "rtrs/fabric/tcp/dial.h"
+#include "rtrs/fabric/tcp/endpoint.h"
+
+namespace rtrs::tcp {
+namespace {
+
+// From so much missing payload on, a receive of its own is cheaper than a copy.
+constexpr std::uint32_t direct_bytes_min = 16u << 10;
+// One direct receive: what is still in the cache when its checksum is computed.
+constexpr std::uint32_t direct_bytes_max = 256u << 10;
+// A payload that would have been better placed directly.
+constexpr std::uint32_t large_payload_bytes = 32u << 10;
+// Receive size while large payloads are expected: some headers, little to copy.
+constexpr std::uint32_t large_mode_bytes = 512;
+constexpr std::uint8_t large_mode_frames = 4;
+
+}  // namespace
+
+std::error_code TcpEndpoint::post_receive(std::uint64_t context, Segment buffer) {
+    if (state_ == State::drained) return from_errno(ENOTCONN);
+    if (receives_.full()) return from_errno(ENOBUFS);
+    receives_.push({context, buffer});
+    return {};
+}
+
+void TcpEndpoint::arm_receive() {
+    if (state_ != State::established) return;
+    if (stream_operation_.in_flight || direct_operation_.in_flight) return;
+    if (in_payload_ && payload_left_ >= direct_bytes_min) return receive_direct();
+    const bool limited = large_expected_ > 0 && !in_payload_;
+    reactor_.recv_provided(
+        stream_operation_, fd_, limited ? large_mode_bytes : 0,
+        socket_nonempty_ ? Reactor::FirstTry::at_once : Reactor::FirstTry::after_poll);
+}
+
+void TcpEndpoint::receive_direct() {
+    if (writes_remotely()) {
+        direct_slot_ = domain_.keys().find(frame_.key);
+        if (direct_slot_ == 0) return fail(Error::remote_access);  // revoked meanwhile
+        domain_.begin_placing(direct_slot_);
+    }
+    direct_bytes_ = std::min(payload_left_, direct_bytes_max);
+    reactor_.recv_all(direct_operation_, fd_, {target_, direct_bytes_});
+}
+
+void TcpEndpoint::on_stream(const Operation::Result& result) {
+    if (state_ == State::established && result.value > 0) {
+        socket_nonempty_ = result.socket_nonempty;
+        feed(reactor_.received(*result.buffer, static_cast<std::uint32_t>(result.value)));
+    }
+    if (result.buffer) reactor_.return_buffer(*result.buffer);
+    if (state_ != State::established) return schedule();
+    if (result.value <= 0) return stream_ended(result.value);
+    arm_receive();
+}
+
+void TcpEndpoint::on_direct(const Operation::Result& result) {
+    if (direct_slot_ != 0) domain_.end_placing(std::exchange(direct_slot_, 0));
+    if (state_ != State::established) return schedule();
+    if (result.value <= 0) return stream_ended(result.value);
+    socket_nonempty_ = result.socket_nonempty;
+    const auto bytes = static_cast<std::size_t>(result.value);
+    if (frame_.has_payload_crc()) payload_crc_.add({target_, bytes});
+    payload_arrived(bytes);
+    arm_receive();
+}
+
+// No bytes came: the end, or try again.
+void TcpEndpoint::stream_ended(std::int32_t result) {
+    switch (result) {
+        case 0:
+            return fail(from_errno(ECONNRESET));
+        case -ENOBUFS:  // every shared buffer is taken in this turn
+        case -EINTR:
+        case -EAGAIN:
+            return schedule();
+        default:
+            return fail(from_errno(result));
+    }
+}
+
+void TcpEndpoint::feed(Bytes bytes) {
+    while (!bytes.empty() && state_ == State::established) {
+        bytes = in_payload_ ? take_payload(bytes) : take_header(bytes);
+    }
+}
+
+Bytes TcpEndpoint::take_header(Bytes bytes) {
+    const std::byte* header = bytes.data();
+    if (partial_header_bytes_ == 0 && bytes.size() >= header_bytes) {
+        bytes = bytes.subspan(header_bytes);
+    } else {
+        const std::size_t part = std::min(bytes.size(), header_bytes - partial_header_bytes_);
+        std::memcpy(partial_header_.data() + partial_header_bytes_, bytes.data(), part);
+        partial_header_bytes_ += part;
+        bytes = bytes.subspan(part);
+        if (partial_header_bytes_ < header_bytes) return bytes;
+        partial_header_bytes_ = 0;
+        header = partial_header_.data();
+    }
+    const auto parsed =
+        parse_header(std::span<const std::byte, header_bytes>(header, header_bytes));
+    if (parsed) {
+        begin_frame(*parsed);
+    } else {
+        fail(parsed.error());
+    }
+    return bytes;
+}
+
+Bytes TcpEndpoint::take_payload(Bytes bytes) {
+    // A handler may have revoked the key since the part before was placed.
+    if (writes_remotely() && domain_.keys().find(frame_.key) == 0) {
+        fail(Error::remote_access);
+        return {};
+    }
+    const Bytes part = bytes.first(std::min<std::size_t>(bytes.size(), payload_left_));
+    std::memcpy(target_, part.data(), part.size());
+    if (frame_.has_payload_crc()) payload_crc_.add(part);
+    payload_arrived(part.size());
+    return bytes.subspan(part.size());
+}
+
+void TcpEndpoint::payload_arrived(std::size_t bytes) noexcept {
+    target_ += bytes;
+    payload_left_ -= static_cast<std::uint32_t>(bytes);
+    if (payload_left_ == 0) finish_frame();
+}
+
+bool TcpEndpoint::writes_remotely() const noexcept {
+    return frame_.opcode == Opcode::write || frame_.opcode == Opcode::write_immediate;
+}
+
+void TcpEndpoint::begin_frame(const FrameHeader& header) {
+    const bool checksummed = agreement_.payload_crc == SendQueue::PayloadCrc::computed;
+    if (header.has_payload_crc() != (checksummed && header.payload_bytes > 0)) {
+        return fail(Error::protocol);
+    }
+    frame_ = header;
+    payload_left_ = header.payload_bytes;
+    if (header.payload_bytes >= large_payload_bytes) {
+        large_expected_ = large_mode_frames;
+    } else if (large_expected_ > 0) {
+        --large_expected_;
+    }
+    if (payload_left_ == 0) return finish_frame();
+    target_ = find_target(header);
+    if (target_ == nullptr) return;
+    payload_crc_ = Crc32c();
+    in_payload_ = true;
+}
+
+// Where the payload goes; null if it must not be placed, then the connection has failed.
+std::byte* TcpEndpoint::find_target(const FrameHeader& header) {
+    switch (header.opcode) {
+        case Opcode::send:
+        case Opcode::send_immediate:
+        case Opcode::send_invalidate:
+            return find_receive(header);
+        case Opcode::write:
+        case Opcode::write_immediate: {
+            std::byte* memory = domain_.keys().open(header.key, header.address,
+                                                    header.payload_bytes, Access::remote_write);
+            if (memory == nullptr) fail(Error::remote_access);
+            return memory;
+        }
+        case Opcode::read_request:
+            return read_request_.data();
+        case Opcode::read_response:
+            return find_read(header);
+        case Opcode::connect_request:
+        case Opcode::accept:
+        case Opcode::reject:
+        case Opcode::disconnect:
+            break;
+    }
+    fail(Error::protocol);
+    return nullptr;
+}
+
+std::byte* TcpEndpoint::find_receive(const FrameHeader& header) {
+    if (receives_.empty()) {
+        fail(Error::protocol);
+        return nullptr;
+    }
+    const Segment buffer = receives_.front().buffer;
+    if (header.payload_bytes > buffer.bytes) {
+        first_receive_status_ = CompletionStatus::length;
+        fail(from_errno(EMSGSIZE));
+        return nullptr;
+    }
+    return buffer.data;
+}
+
+std::byte* TcpEndpoint::find_read(const FrameHeader& header) {
+    if (reads_.empty() || header.address != reads_.front().id ||
+        header.payload_bytes != reads_.front().target.bytes) {
+        fail(Error::protocol);
+        return nullptr;
+    }
+    return reads_.front().target.data;
+}
+
+void TcpEndpoint::finish_frame() {
+    in_payload_ = false;
+    if (frame_.has_payload_crc() && payload_crc_.value() != frame_.payload_crc) {
+        return fail(Error::checksum);
+    }
+    switch (frame_.opcode) {
+        case Opcode::send:
+            return deliver_receive(CompletionOpcode::receive);
+        case Opcode::send_immediate:
+        case Opcode::write_immediate:
+            return deliver_receive(CompletionOpcode::receive_immediate);
+        case Opcode::send_invalidate:
+            return invalidate_and_deliver();
+        case Opcode::write:
+            return;
+        case Opcode::read_request:
+            return answer_read();
+        case Opcode::read_response:
+            return finish_read();
+        case Opcode::disconnect:
+            return fail(disconnect_error(frame_.immediate));
+        case Opcode::connect_request:
+        case Opcode::accept:
+        case Opcode::reject:
+            return fail(Error::protocol);
+    }
+}
+
+void TcpEndpoint::deliver_receive(CompletionOpcode opcode) {
+    if (receives_.empty()) return fail(Error::protocol);
+    Completion completion;
+    completion.opcode = opcode;
+    completion.context = receives_.pop().context;
+    completion.bytes = frame_.payload_bytes;
+    completion.immediate = frame_.immediate;
+    completion.invalidated = opcode == CompletionOpcode::receive_invalidate ? frame_.key : 0;
+    handler_.on_completion(completion);
+}
+
+void TcpEndpoint::invalidate_and_deliver() {
+    if (receives_.empty() || !domain_.invalidate(frame_.key)) return fail(Error::protocol);
+    deliver_receive(CompletionOpcode::receive_invalidate);
+}
+
+void TcpEndpoint::answer_read() {
+    const ReadRequest request = parse_read_request(read_request_);
+    if (request.bytes > payload_bytes_max || answers_.count() == answers_.items.size()) {
+        return fail(Error::protocol);
+    }
+    Segment source{nullptr, request.bytes};
+    Answer answer;
+    if (request.bytes > 0) {
+        source.data =
+            domain_.keys().open(frame_.key, frame_.address, request.bytes, Access::remote_read);
+        if (source.data == nullptr) return fail(Error::remote_access);
+        answer.slot = domain_.keys().find(frame_.key);
+        domain_.begin_placing(answer.slot);
+    }
+    FrameHeader header;
+    header.opcode = Opcode::read_response;
+    header.address = request.id;
+    answer.end = sends_.append(header, {&source, 1}, agreement_.payload_crc);
+    answers_.push(answer);
+    schedule();
+}
+
+void TcpEndpoint::finish_read() {
+    // An empty answer did not pass find_read().
+    if (frame_.payload_bytes == 0 && find_read(frame_) == nullptr) return;
+    sends_.answered(reads_.front().work);
+    reads_.pop();
+    complete_works();
+}
+
+}  // namespace rtrs::tcp

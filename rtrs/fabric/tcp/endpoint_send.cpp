@@ -1,0 +1,163 @@
+#include <cerrno>
+
+#include "rtrs/fabric/tcp/dial.h"
+#include "rtrs/fabric/tcp/endpoint.h"
+
+namespace rtrs::tcp {
+namespace {
+
+Opcode frame_opcode(WorkOpcode opcode) noexcept {
+    switch (opcode) {
+        case WorkOpcode::send:
+            return Opcode::send;
+        case WorkOpcode::send_immediate:
+            return Opcode::send_immediate;
+        case WorkOpcode::send_invalidate:
+            return Opcode::send_invalidate;
+        case WorkOpcode::write:
+            return Opcode::write;
+        case WorkOpcode::write_immediate:
+            return Opcode::write_immediate;
+        case WorkOpcode::read:
+            return Opcode::read_request;
+        case WorkOpcode::bind_window:
+            break;
+    }
+    RTRS_ASSERT(!"a bind has no frame");
+    return Opcode::disconnect;
+}
+
+// Only what the opcode uses: the parser refuses stray fields.
+FrameHeader header_for(const WorkRequest& request) noexcept {
+    FrameHeader header;
+    header.opcode = frame_opcode(request.opcode);
+    switch (header.opcode) {
+        case Opcode::write_immediate:
+            header.immediate = request.immediate;
+            [[fallthrough]];
+        case Opcode::write:
+        case Opcode::read_request:
+            header.address = request.remote.address;
+            header.key = request.remote.key;
+            break;
+        case Opcode::send_immediate:
+            header.immediate = request.immediate;
+            break;
+        case Opcode::send_invalidate:
+            header.key = request.invalidate;
+            break;
+        default:
+            break;
+    }
+    return header;
+}
+
+}  // namespace
+
+std::error_code TcpEndpoint::post(std::span<const WorkRequest> chain) {
+    if (state_ != State::established && state_ != State::closing) return from_errno(ENOTCONN);
+    if (const std::error_code error = check(chain)) return error;
+    for (const WorkRequest& request : chain) submit(request);
+    schedule();
+    return {};
+}
+
+std::error_code TcpEndpoint::check(std::span<const WorkRequest> chain) const noexcept {
+    if (chain.size() > sends_.works_free()) return from_errno(ENOBUFS);
+    std::uint32_t reads = reads_.count();
+    for (const WorkRequest& request : chain) {
+        if (const std::error_code error = check(request)) return error;
+        if (request.opcode == WorkOpcode::read && ++reads > agreement_.peer_reads_max) {
+            return from_errno(ENOBUFS);
+        }
+    }
+    return {};
+}
+
+std::error_code TcpEndpoint::check(const WorkRequest& request) const noexcept {
+    if (request.local.size() > max_segments) return from_errno(EINVAL);
+    if (request.opcode == WorkOpcode::bind_window) {
+        if (request.local.size() != 1 || request.window == nullptr) return from_errno(EINVAL);
+        return static_cast<const TcpWindow*>(request.window)->check_bind(request.local[0]);
+    }
+    if (request.opcode == WorkOpcode::read && request.local.size() != 1) return from_errno(EINVAL);
+    std::uint64_t bytes = 0;
+    for (const Segment& segment : request.local) bytes += segment.bytes;
+    return bytes > payload_bytes_max ? from_errno(EMSGSIZE) : std::error_code{};
+}
+
+void TcpEndpoint::submit(const WorkRequest& request) {
+    SendQueue::Work work;
+    work.context = request.context;
+    work.signal = request.signal;
+    if (state_ == State::closing) {  // flushed with all else
+        sends_.add_work(work);
+        return;
+    }
+    switch (request.opcode) {
+        case WorkOpcode::bind_window:
+            static_cast<TcpWindow*>(request.window)->bind(request.local[0]);
+            break;
+        case WorkOpcode::read:
+            post_read(request);
+            work.unanswered = true;
+            break;
+        default:
+            sends_.append(header_for(request), request.local, agreement_.payload_crc);
+            break;
+    }
+    const std::uint64_t number = sends_.add_work(work);
+    if (work.unanswered) reads_.items[(reads_.tail - 1) % reads_max].work = number;
+}
+
+std::uint32_t TcpEndpoint::post_read(const WorkRequest& request) {
+    const ReadRequest read{request.local[0].bytes, next_read_id_++};
+    std::array<std::byte, read_request_bytes> payload;
+    emit_read_request(read, payload.data());
+    const Segment segment{payload.data(), read_request_bytes};
+    sends_.append(header_for(request), {&segment, 1}, agreement_.payload_crc);
+    reads_.push({request.local[0], 0, read.id});
+    return read.id;
+}
+
+void TcpEndpoint::start_send() {
+    if (send_operation_.in_flight || send_broken_) return;
+    if (const msghdr* message = sends_.next_message()) {
+        reactor_.sendmsg(send_operation_, fd_, message);
+    }
+}
+
+void TcpEndpoint::on_sent(const Operation::Result& result) {
+    if (result.value > 0) sends_.sent(static_cast<std::size_t>(result.value));
+    release_answers(sends_.sent_position());
+    if (state_ != State::established) return schedule();
+    if (result.value == -EPIPE || result.value == -ECONNRESET) {
+        // What the peer said last may still be unread; the receive side meets the end soon.
+        send_broken_ = true;
+        return;
+    }
+    if (result.value < 0 && result.value != -EINTR && result.value != -EAGAIN) {
+        return fail(from_errno(result.value));
+    }
+    complete_works();
+    if (sends_.pending()) schedule();
+}
+
+void TcpEndpoint::complete_works() {
+    while (state_ == State::established) {
+        const auto work = sends_.take_done();
+        if (!work) return;
+        if (work->signal == Signal::completion) {
+            complete(CompletionOpcode::send, CompletionStatus::success, work->context);
+        }
+    }
+}
+
+void TcpEndpoint::release_answers(std::uint64_t sent_position) noexcept {
+    while (!answers_.empty() && answers_.front().end <= sent_position) {
+        if (answers_.front().slot != 0) domain_.end_placing(answers_.front().slot);
+        answers_.pop();
+    }
+}
+
+}  // namespace rtrs::tcp

@@ -1,0 +1,83 @@
+// The remote keys of one protection domain: which memory a key opens, and for what.
+//
+// A slot is taken by a region or window for its life; enabling it gives a fresh key, disabling it
+// kills the key at once. A key is (generation << index_bits | index): lookup is one array access.
+// Generations of a slot walk a secret permutation, so that a stale key meets its slot again only
+// after 2^generation_bits enables, and the next key is not the last one plus one.
+//
+// THREAD: the fabric's. take() may allocate; nothing else does.
+#pragma once
+
+#include <cstdint>
+#include <expected>
+#include <system_error>
+#include <vector>
+
+#include "rtrs/base/assert.h"
+#include "rtrs/base/random.h"
+#include "rtrs/fabric.h"
+
+namespace rtrs::tcp {
+
+class KeyTable {
+  public:
+    static constexpr unsigned index_bits = 17;
+    static constexpr unsigned generation_bits = 32 - index_bits;
+    static constexpr std::uint32_t slots_max = 1u << index_bits;
+
+    explicit KeyTable(Random random) noexcept;
+
+    // A slot without a key. Never 0. ERRORS: ENOMEM (all taken).
+    std::expected<std::uint32_t, std::error_code> take();
+    // ASSUMES: taken, not in use. Kills its key.
+    void give_back(std::uint32_t slot) noexcept;
+
+    // Gives the slot a fresh key for memory; an earlier one is dead.
+    Key enable(std::uint32_t slot, MutableBytes memory, Access access) noexcept;
+    void disable(std::uint32_t slot) noexcept { slots_[slot].key = 0; }
+
+    // The slot that a living key opens; 0: no such key.
+    std::uint32_t find(Key key) const noexcept {
+        const std::uint32_t slot = key & (slots_max - 1);
+        return key != 0 && slot < slots_.size() && slots_[slot].key == key ? slot : 0;
+    }
+    // The memory at [address, address + bytes) if key opens all of it for wanted, else null.
+    std::byte* open(Key key, std::uint64_t address, std::uint64_t bytes,
+                    Access wanted) const noexcept {
+        const std::uint32_t at = find(key);
+        if (at == 0) return nullptr;
+        const Slot& slot = slots_[at];
+        const std::uint64_t offset = address - reinterpret_cast<std::uint64_t>(slot.base);
+        if (!allows(slot.access, wanted) || offset > slot.bytes || bytes > slot.bytes - offset) {
+            return nullptr;
+        }
+        return slot.base + offset;
+    }
+
+    // Ring work that touches the memory behind the slot right now.
+    void begin_use(std::uint32_t slot) noexcept { ++slots_[slot].uses; }
+    void end_use(std::uint32_t slot) noexcept {
+        RTRS_ASSERT(slots_[slot].uses > 0);
+        --slots_[slot].uses;
+    }
+    bool in_use(std::uint32_t slot) const noexcept { return slots_[slot].uses > 0; }
+
+  private:
+    struct Slot {
+        std::byte* base = nullptr;
+        std::uint64_t bytes = 0;
+        Key key = 0;  // 0: dead
+        Access access = Access::local;
+        std::uint32_t uses = 0;
+        std::uint32_t round = 0;
+    };
+    std::uint32_t generation(std::uint32_t slot, std::uint32_t round) const noexcept;
+
+    std::vector<Slot> slots_;
+    std::vector<std::uint32_t> free_;
+    std::uint32_t multiplier_;
+    std::uint32_t start_;
+    std::uint32_t spread_;
+};
+
+}  // namespace rtrs::tcp

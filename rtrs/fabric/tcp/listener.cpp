@@ -1,0 +1,187 @@
+#include "rtrs/fabric/tcp/listener.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "rtrs/fabric/tcp/connect_request.h"
+#include "rtrs/fabric/tcp/crc32c.h"
+#include "rtrs/fabric/tcp/dial.h"
+
+namespace rtrs::tcp {
+namespace {
+
+// Out of descriptors or memory: what frees some is not announced, so it is tried again.
+constexpr Duration accept_retry = std::chrono::milliseconds(100);
+
+class TcpListener final : public Listener {
+  public:
+    TcpListener(std::shared_ptr<Acceptor> acceptor, std::string address) noexcept
+        : acceptor_(std::move(acceptor)), address_(std::move(address)) {}
+    ~TcpListener() override { acceptor_->stop(); }
+    std::string address() const override { return address_; }
+
+  private:
+    std::shared_ptr<Acceptor> acceptor_;
+    std::string address_;
+};
+
+std::error_code bind_and_listen(int fd, const Address& address) noexcept {
+    const int on = 1;
+    const int off = 0;
+    (void)::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (address.family() == AF_INET6) {
+        (void)::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    }
+    if (::bind(fd, address.get(), address.bytes) != 0) return from_errno(errno);
+    if (::listen(fd, SOMAXCONN) != 0) return from_errno(errno);
+    return {};
+}
+
+}  // namespace
+
+Handshake::Handshake(Acceptor& acceptor, int fd)
+    : acceptor_(acceptor), fd_(fd), timer_(acceptor.reactor_, this, [](void* context) {
+          static_cast<Handshake*>(context)->stop();
+      }) {
+    timer_.arm(acceptor.reactor_.now() + acceptor.options_.handshake_timeout);
+    receive(header_bytes);
+}
+
+void Handshake::stop() {
+    stopping_ = true;
+    timer_.disarm();
+    ::shutdown(fd_, SHUT_RDWR);
+    acceptor_.reactor_.cancel(receive_);
+}
+
+// Exactly so many: what follows the request belongs to the endpoint.
+void Handshake::receive(std::size_t bytes) {
+    acceptor_.reactor_.recv_all(receive_, fd_, MutableBytes(bytes_).subspan(received_, bytes));
+}
+
+void Handshake::on_received(const Operation::Result& result) {
+    if (stopping_ || result.value <= 0) return acceptor_.finished(*this);
+    const std::size_t wanted =
+        received_ < header_bytes ? header_bytes : header_bytes + header_.payload_bytes;
+    received_ += static_cast<std::size_t>(result.value);
+    if (received_ < wanted) return receive(wanted - received_);
+    return received_ == header_bytes ? take_header() : take_payload();
+}
+
+void Handshake::take_header() {
+    const auto header = parse_header(std::span(bytes_).first<header_bytes>());
+    if (!header || header->opcode != Opcode::connect_request) return acceptor_.finished(*this);
+    header_ = *header;
+    receive(header_.payload_bytes);
+}
+
+void Handshake::take_payload() {
+    const Bytes payload = Bytes(bytes_).subspan(header_bytes, header_.payload_bytes);
+    if (!header_.has_payload_crc() || crc32c(payload) != header_.payload_crc) {
+        return acceptor_.finished(*this);
+    }
+    const auto hello = parse_hello(payload);
+    if (!hello) return acceptor_.finished(*this);
+    if (hello->version != fabric_version) return refuse_version();
+    acceptor_.hand_over(*this, *hello);
+}
+
+void Handshake::refuse_version() {
+    Hello hello;
+    hello.reason = RejectReason::version;
+    (void)send_now(fd_, emit_handshake(Opcode::reject, hello, {}));
+    acceptor_.finished(*this);
+}
+
+Acceptor::Acceptor(Reactor& reactor, const TcpFabricOptions& options, int fd,
+                   ListenerHandler& handler)
+    : reactor_(reactor),
+      options_(options),
+      fd_(fd),
+      handler_(handler),
+      retry_(reactor, this, [](void* context) { static_cast<Acceptor*>(context)->start(); }) {}
+
+Acceptor::~Acceptor() {
+    // Left over only if the reactor ended first.
+    while (!handshakes_.empty()) delete &handshakes_.pop_front();
+    if (fd_ >= 0) ::close(fd_);
+}
+
+void Acceptor::start() { reactor_.accept_multishot(accept_, fd_); }
+
+void Acceptor::stop() {
+    stopped_ = true;
+    retry_.disarm();
+    reactor_.cancel(accept_);
+    handshakes_.for_each([](Handshake& handshake) { handshake.stop(); });
+    // Frees the port at once, whatever the ring still holds of it.
+    ::shutdown(fd_, SHUT_RDWR);
+    ::close(std::exchange(fd_, -1));
+    linger(shared_from_this());
+}
+
+void Acceptor::linger(const std::shared_ptr<Acceptor>& acceptor) {
+    if (acceptor->idle()) return;
+    acceptor->reactor_.post([acceptor] { linger(acceptor); });
+}
+
+void Acceptor::on_accepted(const Operation::Result& result) {
+    if (result.value >= 0) admit(result.value);
+    if (stopped_ || result.more) return;
+    switch (-result.value) {
+        case EMFILE:
+        case ENFILE:
+        case ENOBUFS:
+        case ENOMEM:
+            return retry_.arm(reactor_.now() + accept_retry);
+        default:  // an end without an error, or an error of one connection
+            return start();
+    }
+}
+
+void Acceptor::admit(int fd) {
+    if (stopped_ || handshakes_count_ >= options_.handshakes_max) {
+        ::close(fd);
+        return;
+    }
+    const int on = 1;
+    (void)::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    ++handshakes_count_;
+    handshakes_.push_back(*new Handshake(*this, fd));
+}
+
+void Acceptor::finished(Handshake& handshake) {
+    IntrusiveList<Handshake>::remove(handshake);
+    --handshakes_count_;
+    if (handshake.fd_ >= 0) reactor_.close_fd(handshake.fd_);
+    delete &handshake;
+}
+
+void Acceptor::hand_over(Handshake& handshake, const Hello& hello) {
+    const int fd = std::exchange(handshake.fd_, -1);
+    auto request = std::make_unique<TcpConnectRequest>(
+        reactor_, options_, fd, hello,
+        Bytes(handshake.bytes_).subspan(header_bytes + hello_bytes, hello.private_bytes));
+    finished(handshake);
+    handler_.on_connect_request(std::move(request));  // may end the listener
+}
+
+std::expected<std::unique_ptr<Listener>, std::error_code> make_listener(
+    Reactor& reactor, const TcpFabricOptions& options, const Address& address,
+    ListenerHandler& handler) {
+    const auto fd = open_socket(address.family());
+    if (!fd) return std::unexpected(fd.error());
+    if (const std::error_code error = bind_and_listen(*fd, address)) {
+        ::close(*fd);
+        return std::unexpected(error);
+    }
+    auto acceptor = std::make_shared<Acceptor>(reactor, options, *fd, handler);
+    acceptor->start();
+    return std::make_unique<TcpListener>(std::move(acceptor), local_address(*fd));
+}
+
+}  // namespace rtrs::tcp

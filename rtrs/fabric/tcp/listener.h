@@ -1,0 +1,78 @@
+// The listening side: accepts sockets, reads their connect request, hands it to the owner.
+//
+// An Acceptor outlives its Listener for the turns that the ring needs to let go of it.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "rtrs/base/clock.h"
+#include "rtrs/base/intrusive_list.h"
+#include "rtrs/fabric/tcp/address.h"
+#include "rtrs/fabric/tcp/frame.h"
+#include "rtrs/fabric/tcp/member_operation.h"
+#include "rtrs/fabrics.h"
+
+namespace rtrs::tcp {
+
+class Acceptor;
+
+// An accepted socket until its connect request is there. Deletes itself.
+class Handshake : public ListLink {
+  public:
+    Handshake(Acceptor& acceptor, int fd);
+    // Closes the socket; the acceptor is told when the ring let go.
+    void stop();
+
+  private:
+    friend class Acceptor;
+    void receive(std::size_t bytes);
+    void on_received(const Operation::Result& result);
+    void take_header();
+    void take_payload();
+    void refuse_version();
+
+    Acceptor& acceptor_;
+    int fd_;
+    bool stopping_ = false;
+    Timer timer_;
+    MemberOperation<Handshake, &Handshake::on_received> receive_{*this};
+    std::array<std::byte, header_bytes + hello_bytes + private_data_request_max> bytes_{};
+    std::size_t received_ = 0;
+    FrameHeader header_;
+};
+
+class Acceptor : public std::enable_shared_from_this<Acceptor> {
+  public:
+    Acceptor(Reactor& reactor, const TcpFabricOptions& options, int fd, ListenerHandler& handler);
+    ~Acceptor();
+    void start();
+    // From here on the handler is not called. Keeps itself alive until idle().
+    void stop();
+    bool idle() const noexcept { return !accept_.in_flight && handshakes_count_ == 0; }
+
+  private:
+    friend class Handshake;
+    void on_accepted(const Operation::Result& result);
+    void admit(int fd);
+    void finished(Handshake& handshake);
+    void hand_over(Handshake& handshake, const Hello& hello);
+    static void linger(const std::shared_ptr<Acceptor>& acceptor);
+
+    Reactor& reactor_;
+    TcpFabricOptions options_;
+    int fd_;
+    ListenerHandler& handler_;
+    bool stopped_ = false;
+    Timer retry_;
+    MemberOperation<Acceptor, &Acceptor::on_accepted> accept_{*this};
+    IntrusiveList<Handshake> handshakes_;
+    std::uint32_t handshakes_count_ = 0;
+};
+
+// ERRORS: EADDRINUSE, EACCES, EINVAL, EADDRNOTAVAIL, EMFILE.
+std::expected<std::unique_ptr<Listener>, std::error_code> make_listener(
+    Reactor& reactor, const TcpFabricOptions& options, const Address& address,
+    ListenerHandler& handler);
+
+}  // namespace rtrs::tcp
