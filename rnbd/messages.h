@@ -240,6 +240,8 @@ constexpr bool has(IoFlag set, IoFlag wanted) noexcept { return (set & wanted) =
 
 struct IoMessage {
     static constexpr std::size_t wire_bytes = 32;
+    // Of device_id, for a message that is sent again after the device got another one.
+    static constexpr std::size_t device_id_offset = 4;
     // Without prio, as clients before protocol version 2 send it.
     static constexpr std::size_t wire_bytes_min = 24;
     static constexpr std::uint64_t sector_none = ~0ull;  // flush

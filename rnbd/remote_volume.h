@@ -103,9 +103,10 @@ class RemoteSession {
     rtrs::ClientSession& rtrs() noexcept;
     const std::string& name() const noexcept;
 
+    struct Inside;
+
   private:
     friend class RemoteVolume;
-    struct Inside;
     std::unique_ptr<Inside> inside_;
 };
 
@@ -133,15 +134,16 @@ class RemoteVolume {
     void submit(rtrs::Permit permit, const VolumeIo& io);
 
     // Allocation of a range; the answer covers at least its first block. extents live for the call.
-    // ERRORS: EOPNOTSUPP unless geometry().extents, Error::path_lost (ask again).
+    // ASSUMES: state() is open and geometry().extents. ERRORS: Error::path_lost (ask again), EIO.
     using ExtentsKnown = void (*)(void* context, std::error_code error,
-                                  std::span<const Extent> extents);
+                                  std::span<const ExtentDescriptor> extents);
     void query_extents(std::uint64_t offset, std::uint64_t bytes, ExtentsKnown known, void* context);
 
-  private:
-    friend class RemoteSession;
     struct Inside;
+
+  private:
     std::unique_ptr<Inside> inside_;
+    RemoteSession& session_;
 };
 
 }  // namespace rnbd

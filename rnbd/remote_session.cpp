@@ -1,0 +1,67 @@
+#include "rnbd/remote_session.h"
+
+namespace rnbd {
+
+RemoteSession::Inside::Inside(rtrs::SessionEnvironment its_environment,
+                              rtrs::ClientSessionOptions options,
+                              RemoteSessionHandler& its_handler)
+    : environment(its_environment),
+      handler(its_handler),
+      session(its_environment, std::move(options), *this) {}
+
+void RemoteSession::Inside::on_link_up() {
+    if (!records) records = rtrs::LazyArray<IoRecord>(session.queue_depth());
+    exchange_info();
+}
+
+void RemoteSession::Inside::exchange_info() {
+    std::byte message[SessionInfoMessage::wire_bytes];
+    SessionInfoMessage{.features = features_known}.emit(message);
+    session.submit_user(
+        rtrs::Direction::read, message, SessionInfoResponse::wire_bytes,
+        [](void* context, std::error_code error, rtrs::Bytes response) {
+            static_cast<Inside*>(context)->info_known(error, response);
+        },
+        this);
+}
+
+void RemoteSession::Inside::info_known(std::error_code error, rtrs::Bytes response) {
+    if (error == rtrs::Error::path_lost) {
+        // Another path may be left; otherwise the next link up asks again.
+        if (session.link_up()) exchange_info();
+        return;
+    }
+    if (error == rtrs::Error::closed) return;
+    // A server that does not know the question has no features.
+    features = Feature::none;
+    if (!error) {
+        if (const auto answer = SessionInfoResponse::parse(response)) {
+            features = answer->features & features_known;
+        }
+    }
+    ready = true;
+    for (auto* volume : volumes) volume->link_ready();
+}
+
+void RemoteSession::Inside::on_link_down(std::error_code reason) {
+    ready = false;
+    for (auto* volume : volumes) volume->link_lost(reason);
+}
+
+IoRecord& RemoteSession::Inside::record(rtrs::PermitId id) {
+    return records[static_cast<std::uint32_t>(id)];
+}
+
+RemoteSession::RemoteSession(rtrs::SessionEnvironment environment,
+                             rtrs::ClientSessionOptions options, RemoteSessionHandler& handler)
+    : inside_(std::make_unique<Inside>(environment, std::move(options), handler)) {}
+RemoteSession::~RemoteSession() = default;
+
+std::error_code RemoteSession::open() { return inside_->session.open(); }
+void RemoteSession::close() { inside_->session.close(); }
+rtrs::ClientSession& RemoteSession::rtrs() noexcept { return inside_->session; }
+const std::string& RemoteSession::name() const noexcept {
+    return inside_->session.options().name;
+}
+
+}  // namespace rnbd

@@ -1,0 +1,41 @@
+// The inside of RemoteSession, shared with RemoteVolume. Not for users of the library.
+#pragma once
+
+#include <vector>
+
+#include "rnbd/remote_volume.h"
+#include "rnbd/remote_volume_inside.h"
+#include "rtrs/base/lazy_array.h"
+
+namespace rnbd {
+
+// One submitted request, by permit: who gets its answer.
+struct IoRecord {
+    RemoteVolume::Inside* volume;
+    VolumeIo io;
+};
+
+struct RemoteSession::Inside final : rtrs::ClientSessionHandler {
+    Inside(rtrs::SessionEnvironment its_environment, rtrs::ClientSessionOptions options,
+           RemoteSessionHandler& its_handler);
+
+    void on_link_up() override;
+    void on_link_down(std::error_code reason) override;
+    void on_closed() override { handler.on_session_closed(); }
+
+    void exchange_info();
+    void info_known(std::error_code error, rtrs::Bytes response);
+    IoRecord& record(rtrs::PermitId id);
+
+    rtrs::SessionEnvironment environment;
+    RemoteSessionHandler& handler;
+    rtrs::ClientSession session;
+    rtrs::LazyArray<IoRecord> records;
+    std::vector<RemoteVolume::Inside*> volumes;
+    // What both sides speak; valid while ready.
+    Feature features = Feature::none;
+    // The link is up and SESS_INFO was exchanged: volumes may be opened.
+    bool ready = false;
+};
+
+}  // namespace rnbd

@@ -1,0 +1,421 @@
+#include "rnbd/remote_volume.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "rnbd/remote_session.h"
+#include "rnbd/remote_volume_inside.h"
+#include "rtrs/base/assert.h"
+#include "rtrs/base/bytes.h"
+
+namespace rnbd {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr rtrs::Duration retry_delay_min = 50ms;
+constexpr rtrs::Duration retry_delay_max = 2s;
+// Answer of an extents query: what fits into the session's response buffer.
+constexpr std::uint32_t extents_response_bytes = 4096;
+
+Operation wire_operation(VolumeOperation operation) {
+    switch (operation) {
+        case VolumeOperation::read: return Operation::read;
+        case VolumeOperation::write: return Operation::write;
+        case VolumeOperation::flush: return Operation::flush;
+        case VolumeOperation::discard: return Operation::discard;
+        case VolumeOperation::write_zeroes: return Operation::write_zeroes;
+    }
+    return Operation::read;
+}
+
+IoFlag wire_flags(const VolumeIo& io) {
+    IoFlag flags = IoFlag::none;
+    // As the kernel client: a flush carries both.
+    if (io.operation == VolumeOperation::flush) flags = IoFlag::sync | IoFlag::fua;
+    if (io.operation == VolumeOperation::read) flags = IoFlag::sync;
+    if (io.force_unit_access) flags = flags | IoFlag::fua;
+    if (io.operation == VolumeOperation::write_zeroes) {
+        if (io.no_unmap) flags = flags | IoFlag::no_unmap;
+        if (io.fast_only) flags = flags | IoFlag::fast_zero;
+    }
+    return flags;
+}
+
+bool moves_data(VolumeOperation operation) {
+    return operation == VolumeOperation::read || operation == VolumeOperation::write;
+}
+
+bool writes(VolumeOperation operation) {
+    return operation == VolumeOperation::write || operation == VolumeOperation::discard ||
+           operation == VolumeOperation::write_zeroes;
+}
+
+}  // namespace
+
+const char* to_string(VolumeState state) noexcept {
+    switch (state) {
+        case VolumeState::opening: return "opening";
+        case VolumeState::open: return "open";
+        case VolumeState::reopening: return "reopening";
+        case VolumeState::closed: return "closed";
+    }
+    return "?";
+}
+
+RemoteVolume::Inside::Inside(RemoteVolume& its_self, RemoteSession::Inside& its_session,
+                             RemoteVolumeOptions its_options, RemoteVolumeHandler& its_handler)
+    : self(its_self),
+      session(its_session),
+      options(std::move(its_options)),
+      handler(its_handler),
+      retry_timer(session.environment.clock, this,
+                  [](void* context) { static_cast<Inside*>(context)->send_open(); }),
+      hold_timer(session.environment.clock, this,
+                 [](void* context) {
+                     auto& inside = *static_cast<Inside*>(context);
+                     inside.hold_time_over = true;
+                     inside.fail_all_held(rtrs::Error::no_path);
+                 }),
+      failure_timer(session.environment.clock, this,
+                    [](void* context) { static_cast<Inside*>(context)->report_failures(); }),
+      closed_timer(session.environment.clock, this,
+                   [](void* context) {
+                       auto& inside = *static_cast<Inside*>(context);
+                       inside.handler.on_volume_closed(inside.self);
+                   }),
+      since(session.environment.clock.now()) {
+    session.volumes.push_back(this);
+    if (const auto hold = session.session.options().hold_time) hold_timer.arm(since + *hold);
+    if (session.ready) link_ready();
+}
+
+RemoteVolume::Inside::~Inside() {
+    RTRS_ASSERT(state == VolumeState::closed);
+    std::erase(session.volumes, this);
+}
+
+void RemoteVolume::Inside::set_state(VolumeState next, std::string why) {
+    const bool changed = next != state || why != reason;
+    if (next != state) since = session.environment.clock.now();
+    state = next;
+    reason = std::move(why);
+    if (!changed) return;
+    const std::string subject = session.session.options().name + "/" + options.name;
+    const bool trouble = next == VolumeState::opening || next == VolumeState::reopening;
+    session.environment.tracer.trace(
+        trouble ? rtrs::TraceLevel::warning : rtrs::TraceLevel::info, "rnbd.volume", subject,
+        std::string(to_string(next)) + (reason.empty() ? "" : ": " + reason));
+    if (next != VolumeState::closed) handler.on_volume_changed(self);
+}
+
+// --- Opening.
+
+void RemoteVolume::Inside::link_ready() {
+    refusals = 0;
+    if (!closing) send_open();
+}
+
+void RemoteVolume::Inside::link_lost(std::error_code why) {
+    retry_timer.disarm();
+    if (closing) {
+        // The server closes what a lost session had open.
+        close_if_idle();
+        return;
+    }
+    if (state == VolumeState::closed) return;
+    if (state == VolumeState::open) {
+        if (const auto hold = session.session.options().hold_time) {
+            hold_timer.arm(session.environment.clock.now() + *hold);
+        }
+    }
+    set_state(state == VolumeState::opening ? VolumeState::opening : VolumeState::reopening,
+              "the session has no path: " + why.message());
+}
+
+void RemoteVolume::Inside::send_open() {
+    if (closing || asking || !session.ready) return;
+    asking = true;
+    std::byte message[OpenMessage::wire_bytes];
+    OpenMessage{.access_mode = options.access, .device_name = options.name}.emit(message);
+    session.session.submit_user(
+        rtrs::Direction::read, message, OpenResponse::wire_bytes,
+        [](void* context, std::error_code error, rtrs::Bytes response) {
+            static_cast<Inside*>(context)->open_answered(error, response);
+        },
+        this);
+}
+
+void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes response) {
+    asking = false;
+    if (closing) return close_if_idle();
+    if (error == rtrs::Error::path_lost || error == rtrs::Error::closed) {
+        // Lost with the link: the next link_ready() asks again. With another path left, ask now.
+        if (session.ready) retry_timer.arm(session.environment.clock.now() + retry_delay_min);
+        return;
+    }
+    if (!error) {
+        const auto parsed = OpenResponse::parse(response);
+        if (parsed) return opened(*parsed);
+        error = rtrs::Error::protocol;
+    }
+    rtrs::Duration delay = retry_delay_min;
+    for (std::uint32_t i = 0; i < refusals && delay < retry_delay_max; ++i) delay *= 2;
+    ++refusals;
+    retry_timer.arm(session.environment.clock.now() + std::min(delay, retry_delay_max));
+    std::string why = "the server refuses to open it: " + error.message();
+    if (error.value() == EPERM) why += " (not allowed, or open read-write elsewhere)";
+    if (error.value() == ENOENT) why += " (no such export, or it waits for its storage)";
+    set_state(state == VolumeState::open ? VolumeState::reopening : state, std::move(why));
+}
+
+void RemoteVolume::Inside::opened(const OpenResponse& response) {
+    device_id = response.device_id;
+    refusals = 0;
+    const Feature features = session.features;
+    geometry = {.size_bytes = response.sectors * sector_bytes,
+                .logical_block_bytes = response.logical_block_bytes,
+                .physical_block_bytes =
+                    std::max(response.physical_block_bytes, response.logical_block_bytes),
+                .discard_bytes_max = std::uint64_t{response.max_discard_sectors} * sector_bytes,
+                .discard_granularity_bytes = response.discard_granularity_bytes,
+                .write_zeroes_bytes_max =
+                    std::uint64_t{response.max_write_zeroes_sectors} * sector_bytes,
+                .fast_zero = has(features, Feature::fast_zero),
+                .extents = has(features, Feature::extents),
+                .write_cache = response.write_back,
+                .force_unit_access = response.fua};
+    hold_timer.disarm();
+    hold_time_over = false;
+    set_state(VolumeState::open, "");
+    resume_held();
+}
+
+void RemoteVolume::Inside::resume_held() {
+    // Sent before the link was lost: their message names a device id that is no more.
+    const std::uint32_t depth = session.session.queue_depth();
+    for (std::uint32_t i = 0; i + 1 < depth && in_flight > 0; ++i) {
+        const rtrs::PermitId id{i};
+        if (session.records[i].volume != this || !session.session.held(id)) continue;
+        rtrs::store_le32(session.session.message(id).data() + IoMessage::device_id_offset,
+                         device_id);
+        session.session.resume(id);
+    }
+    std::deque<Waiting> ready;
+    ready.swap(waiting);
+    for (Waiting& one : ready) submit(std::move(one.permit), one.io);
+}
+
+// --- Requests.
+
+std::error_code RemoteVolume::Inside::check(const VolumeIo& io) const {
+    const bool read_only = options.access == AccessMode::read_only;
+    if (writes(io.operation) && read_only) return rtrs::from_errno(EROFS);
+    if (io.operation == VolumeOperation::flush) return {};
+    if (io.bytes == 0 || io.bytes % geometry.logical_block_bytes != 0 ||
+        io.offset % geometry.logical_block_bytes != 0) {
+        return rtrs::from_errno(EINVAL);
+    }
+    if (io.offset > geometry.size_bytes || io.bytes > geometry.size_bytes - io.offset) {
+        return rtrs::from_errno(writes(io.operation) ? ENOSPC : EINVAL);
+    }
+    if ((io.operation == VolumeOperation::discard && geometry.discard_bytes_max == 0) ||
+        (io.operation == VolumeOperation::write_zeroes &&
+         (geometry.write_zeroes_bytes_max == 0 || (io.fast_only && !geometry.fast_zero)))) {
+        return rtrs::from_errno(EOPNOTSUPP);
+    }
+    if (moves_data(io.operation) && io.bytes > session.session.max_io_bytes()) {
+        return rtrs::from_errno(EINVAL);
+    }
+    return {};
+}
+
+void RemoteVolume::Inside::submit(rtrs::Permit permit, const VolumeIo& io) {
+    RTRS_ASSERT(io.responded != nullptr);
+    if (closing || state == VolumeState::closed) {
+        return fail_later(std::move(permit), io, rtrs::Error::closed);
+    }
+    if (state != VolumeState::open) {
+        if (hold_time_over) return fail_later(std::move(permit), io, rtrs::Error::no_path);
+        waiting.push_back({std::move(permit), io, {}});
+        return;
+    }
+    if (const auto error = check(io)) return fail_later(std::move(permit), io, error);
+    send(std::move(permit), io);
+}
+
+void RemoteVolume::Inside::send(rtrs::Permit permit, const VolumeIo& io) {
+    const Operation operation = wire_operation(io.operation);
+    const bool flush = io.operation == VolumeOperation::flush;
+    std::byte message[IoMessage::wire_bytes];
+    IoMessage{.device_id = device_id,
+              .sector = flush ? IoMessage::sector_none : io.offset / sector_bytes,
+              .operation = operation,
+              .flags = wire_flags(io),
+              .bytes = flush ? 0 : io.bytes}
+        .emit(message);
+    session.record(permit.id()) = {this, io};
+    ++in_flight;
+    session.session.submit(
+        std::move(permit),
+        {.direction = sent_as_read(operation) ? rtrs::Direction::read : rtrs::Direction::write,
+         .message = message,
+         .payload_bytes = moves_data(io.operation) ? io.bytes : 0,
+         .responded =
+             [](void* context, rtrs::Permit answered_permit, std::error_code error) {
+                 static_cast<Inside*>(context)->answered(std::move(answered_permit), error);
+             },
+         .context = this});
+}
+
+void RemoteVolume::Inside::answered(rtrs::Permit permit, std::error_code error) {
+    IoRecord& record = session.record(permit.id());
+    RTRS_ASSERT(record.volume == this);
+    record.volume = nullptr;
+    --in_flight;
+    const VolumeIo io = record.io;
+    if (error == std::errc::not_connected && !closing && session.ready) {
+        // The server has forgotten the device (it was closed there): ask for it again.
+        waiting.push_back({std::move(permit), io, {}});
+        if (state == VolumeState::open) {
+            set_state(VolumeState::reopening, "the server has closed the device");
+        }
+        if (!asking && !retry_timer.armed()) {
+            retry_timer.arm(session.environment.clock.now() + retry_delay_min);
+        }
+        return;
+    }
+    io.responded(io.context, std::move(permit), error);
+    if (closing) close_if_idle();
+}
+
+void RemoteVolume::Inside::fail_later(rtrs::Permit permit, const VolumeIo& io,
+                                      std::error_code error) {
+    failing.push_back({std::move(permit), io, error});
+    failure_timer.arm(session.environment.clock.now());
+}
+
+void RemoteVolume::Inside::report_failures() {
+    std::deque<Waiting> now_failing;
+    now_failing.swap(failing);
+    for (Waiting& one : now_failing) {
+        one.io.responded(one.io.context, std::move(one.permit), one.error);
+    }
+    if (closing) close_if_idle();
+}
+
+void RemoteVolume::Inside::fail_all_held(std::error_code error) {
+    while (!waiting.empty()) {
+        fail_later(std::move(waiting.front().permit), waiting.front().io, error);
+        waiting.pop_front();
+    }
+    const std::uint32_t depth = session.session.queue_depth();
+    for (std::uint32_t i = 0; i + 1 < depth && in_flight > 0; ++i) {
+        if (session.records[i].volume == this && session.session.held(rtrs::PermitId{i})) {
+            session.session.fail(rtrs::PermitId{i}, error);
+        }
+    }
+}
+
+// --- Extents.
+
+namespace {
+
+struct ExtentsQuery {
+    RemoteVolume::ExtentsKnown known;
+    void* context;
+    std::uint32_t* pending;
+};
+
+void extents_answered(void* context, std::error_code error, rtrs::Bytes response) {
+    const std::unique_ptr<ExtentsQuery> query(static_cast<ExtentsQuery*>(context));
+    --*query->pending;
+    std::vector<ExtentDescriptor> extents;
+    if (!error) {
+        const auto view = ExtentsResponseView::parse(response);
+        if (!view) {
+            error = rtrs::Error::protocol;
+        } else {
+            for (std::size_t i = 0; i < view->count(); ++i) extents.push_back(view->extent(i));
+            if (extents.empty()) error = rtrs::Error::protocol;
+        }
+    }
+    query->known(query->context, error, extents);
+}
+
+}  // namespace
+
+void RemoteVolume::Inside::query_extents(std::uint64_t offset, std::uint64_t bytes,
+                                         ExtentsKnown known, void* context) {
+    RTRS_ASSERT(state == VolumeState::open && geometry.extents);
+    std::byte message[ExtentsMessage::wire_bytes];
+    ExtentsMessage{.device_id = device_id, .offset = offset, .length = bytes}.emit(message);
+    ++queries;
+    session.session.submit_user(rtrs::Direction::read, message, extents_response_bytes,
+                                extents_answered, new ExtentsQuery{known, context, &queries});
+}
+
+// --- Closing.
+
+void RemoteVolume::Inside::close() {
+    if (closing) return;
+    closing = true;
+    retry_timer.disarm();
+    hold_timer.disarm();
+    fail_all_held(rtrs::Error::closed);
+    close_if_idle();
+}
+
+void RemoteVolume::Inside::close_if_idle() {
+    if (!closing || state == VolumeState::closed) return;
+    if (!session.session.link_up()) fail_all_held(rtrs::Error::closed);
+    if (in_flight > 0 || !failing.empty() || asking || queries > 0) {
+        // Extents have no other end to report.
+        if (queries > 0) failure_timer.arm(session.environment.clock.now() + retry_delay_min);
+        return;
+    }
+    if (state != VolumeState::open || !session.ready) return closed();
+    if (close_sent) return;
+    close_sent = true;
+    std::byte message[CloseMessage::wire_bytes];
+    CloseMessage{.device_id = device_id}.emit(message);
+    session.session.submit_user(
+        rtrs::Direction::write, message, 0,
+        [](void* context, std::error_code, rtrs::Bytes) {
+            static_cast<Inside*>(context)->closed();
+        },
+        this);
+}
+
+void RemoteVolume::Inside::closed() {
+    if (state == VolumeState::closed) return;
+    set_state(VolumeState::closed, "closed");
+    closed_timer.arm(session.environment.clock.now());
+}
+
+// --- The public face.
+
+RemoteVolume::RemoteVolume(RemoteSession& session, RemoteVolumeOptions options,
+                           RemoteVolumeHandler& handler)
+    : inside_(std::make_unique<Inside>(*this, *session.inside_, std::move(options), handler)),
+      session_(session) {}
+RemoteVolume::~RemoteVolume() = default;
+
+void RemoteVolume::close() { inside_->close(); }
+VolumeState RemoteVolume::state() const noexcept { return inside_->state; }
+const std::string& RemoteVolume::reason() const noexcept { return inside_->reason; }
+rtrs::Instant RemoteVolume::since() const noexcept { return inside_->since; }
+const VolumeGeometry& RemoteVolume::geometry() const noexcept { return inside_->geometry; }
+const RemoteVolumeOptions& RemoteVolume::options() const noexcept { return inside_->options; }
+RemoteSession& RemoteVolume::session() noexcept { return session_; }
+
+void RemoteVolume::submit(rtrs::Permit permit, const VolumeIo& io) {
+    inside_->submit(std::move(permit), io);
+}
+
+void RemoteVolume::query_extents(std::uint64_t offset, std::uint64_t bytes, ExtentsKnown known,
+                                 void* context) {
+    inside_->query_extents(offset, bytes, known, context);
+}
+
+}  // namespace rnbd

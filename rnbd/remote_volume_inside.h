@@ -1,0 +1,78 @@
+// The inside of RemoteVolume, shared with RemoteSession. Not for users of the library.
+//
+//   State      On                              Goes to    Does
+//   opening    session ready                   (same)     sends OPEN
+//   opening    OPEN answered                   open       sends what was waiting
+//   opening    OPEN refused                    (same)     tries again after a delay
+//   open       link lost, device unknown       reopening  holds requests
+//   reopening  as opening                      open       resumes held, sends waiting requests
+//   any        close                           closing    sends CLOSE when nothing is in flight
+//   closing    CLOSE answered, or link lost    closed
+#pragma once
+
+#include <deque>
+#include <string>
+
+#include "rnbd/remote_volume.h"
+
+namespace rnbd {
+
+struct RemoteVolume::Inside {
+    struct Waiting {
+        rtrs::Permit permit;
+        VolumeIo io;
+        std::error_code error;  // failing: what is reported
+    };
+
+    Inside(RemoteVolume& its_self, RemoteSession::Inside& its_session,
+           RemoteVolumeOptions its_options, RemoteVolumeHandler& its_handler);
+    ~Inside();
+
+    void link_ready();
+    void link_lost(std::error_code why);
+    void send_open();
+    void open_answered(std::error_code error, rtrs::Bytes response);
+    void opened(const OpenResponse& response);
+    void set_state(VolumeState next, std::string why);
+
+    void submit(rtrs::Permit permit, const VolumeIo& io);
+    std::error_code check(const VolumeIo& io) const;
+    void send(rtrs::Permit permit, const VolumeIo& io);
+    void answered(rtrs::Permit permit, std::error_code error);
+    void resume_held();
+    void fail_later(rtrs::Permit permit, const VolumeIo& io, std::error_code error);
+    void report_failures();
+    void fail_all_held(std::error_code error);
+
+    void close();
+    void close_if_idle();
+    void closed();
+    void query_extents(std::uint64_t offset, std::uint64_t bytes, ExtentsKnown known,
+                       void* context);
+
+    RemoteVolume& self;
+    RemoteSession::Inside& session;
+    RemoteVolumeOptions options;
+    RemoteVolumeHandler& handler;
+    rtrs::Timer retry_timer;
+    rtrs::Timer hold_timer;
+    rtrs::Timer failure_timer;
+    rtrs::Timer closed_timer;
+
+    VolumeState state = VolumeState::opening;
+    std::string reason = "the session is not connected";
+    rtrs::Instant since;
+    VolumeGeometry geometry{};
+    std::uint32_t device_id = 0;
+    std::uint32_t refusals = 0;    // in a row
+    bool asking = false;           // an OPEN is on its way
+    bool hold_time_over = false;
+    bool closing = false;
+    bool close_sent = false;
+    std::uint32_t in_flight = 0;   // at the session
+    std::uint32_t queries = 0;     // extents
+    std::deque<Waiting> waiting;   // for the volume to be open
+    std::deque<Waiting> failing;
+};
+
+}  // namespace rnbd
