@@ -189,20 +189,40 @@ std::size_t emit_error_at(MutableBytes to, const Request& request, NbdError erro
     return chunk_header_bytes + payload + 8;
 }
 
-std::size_t emit_block_status(MutableBytes to, const Request& request,
-                              std::span<const Extent> extents) noexcept {
-    RTRS_ASSERT(!extents.empty() && to.size() >= block_status_bytes(extents.size()));
-    emit_chunk_header(to.data(), request.cookie, Chunk::block_status,
-                      static_cast<std::uint32_t>(4 + extents.size() * extent_bytes));
-    std::byte* at = to.data() + chunk_header_bytes;
-    rtrs::store_be32(at, allocation_context_id);
-    at += 4;
-    for (const Extent& extent : extents) {
-        rtrs::store_be32(at, extent.bytes);
-        rtrs::store_be32(at + 4, extent.flags);
-        at += extent_bytes;
+BlockStatusWriter::BlockStatusWriter(MutableBytes to, std::size_t extents_max,
+                                     const Request& request) noexcept
+    : to_(to), extents_max_(extents_max), request_(request), left_(request.length) {
+    RTRS_ASSERT(extents_max > 0 && request.length > 0);
+    RTRS_ASSERT(to.size() >= block_status_bytes(extents_max));
+}
+
+bool BlockStatusWriter::add(std::uint64_t bytes, std::uint32_t flags) noexcept {
+    if (bytes_ > 0 && flags != flags_) {
+        if (written_ + 1 == extents_max_) return false;
+        put();
     }
-    return block_status_bytes(extents.size());
+    const auto now = static_cast<std::uint32_t>(std::min<std::uint64_t>(bytes, left_));
+    flags_ = flags;
+    bytes_ += now;
+    left_ -= now;
+    return left_ > 0;
+}
+
+void BlockStatusWriter::put() noexcept {
+    std::byte* at = to_.data() + block_status_bytes(written_);
+    rtrs::store_be32(at, bytes_);
+    rtrs::store_be32(at + 4, flags_);
+    ++written_;
+    bytes_ = 0;
+}
+
+std::size_t BlockStatusWriter::finish() noexcept {
+    if (written_ == 0 && bytes_ == 0) bytes_ = left_;
+    if (bytes_ > 0) put();
+    emit_chunk_header(to_.data(), request_.cookie, Chunk::block_status,
+                      static_cast<std::uint32_t>(4 + written_ * extent_bytes));
+    rtrs::store_be32(to_.data() + chunk_header_bytes, allocation_context_id);
+    return block_status_bytes(written_);
 }
 
 }  // namespace rnbd::nbd

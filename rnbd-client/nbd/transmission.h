@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string_view>
 #include <system_error>
 
@@ -69,16 +68,36 @@ std::size_t emit_error(MutableBytes to, const Request& request, const Session& s
 std::size_t emit_error_at(MutableBytes to, const Request& request, NbdError error,
                           std::uint64_t offset, std::string_view text) noexcept;
 
-struct Extent {
-    std::uint32_t bytes = 0;  // not 0
-    std::uint32_t flags = 0;  // state_flag
+// Writes the one chunk that answers BLOCK_STATUS: whole, header and all, to the front of a target.
+// Neighbours of equal flags become one extent; what lies beyond the request is cut off.
+class BlockStatusWriter {
+  public:
+    // ASSUMES: 1 <= extents_max, to holds block_status_bytes(extents_max); request.length > 0.
+    BlockStatusWriter(MutableBytes to, std::size_t extents_max, const Request& request) noexcept;
+
+    // The next extent, from where the last one ended. False once more of them are of no use.
+    bool add(std::uint64_t bytes, std::uint32_t flags) noexcept;
+    // Returns the bytes of the chunk. If nothing was added: one extent "data" of the whole request.
+    std::size_t finish() noexcept;
+
+  private:
+    void put() noexcept;
+
+    MutableBytes to_;
+    std::size_t extents_max_;
+    Request request_;
+    std::uint32_t left_;  // of the request
+    std::size_t written_ = 0;
+    std::uint32_t bytes_ = 0;  // the extent that may still grow
+    std::uint32_t flags_ = 0;
 };
 
 constexpr std::size_t block_status_bytes(std::size_t extents) noexcept {
     return chunk_header_bytes + 4 + extents * extent_bytes;
 }
-// ASSUMES: at least one extent; to holds block_status_bytes().
-std::size_t emit_block_status(MutableBytes to, const Request& request,
-                              std::span<const Extent> extents) noexcept;
+// How many extents fit.
+constexpr std::size_t block_status_extents_max(std::size_t bytes) noexcept {
+    return bytes < block_status_bytes(0) ? 0 : (bytes - block_status_bytes(0)) / extent_bytes;
+}
 
 }  // namespace rnbd::nbd

@@ -86,8 +86,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         if (session.structured_replies && request->length > 0)
             reply(emit_read_hole(space, *request));
     } else if (request->command == Command::block_status) {
-        const Extent extents[] = {{request->length, 0}};
-        reply(emit_block_status(space, *request, extents));
+        BlockStatusWriter writer(space, 1 + data[14] % block_status_extents_max(space.size()),
+                                 *request);
+        for (std::size_t i = session_bytes + request_bytes; i < size; ++i) {
+            if (!writer.add(std::uint64_t{1} << (data[i] >> 2), data[i] & 3)) break;
+        }
+        reply(writer.finish());
     } else {
         reply(emit_done(space, *request, session));
     }

@@ -191,12 +191,34 @@ TEST_CASE("transmission: golden structured replies") {
                     .hex("668e33ef 0001 8002 1122334455667788 00000010 00000005 0002 6162")
                     .hex("0000000000000300")
                     .bytes());
-    const Extent extents[] = {{0x200, 0}, {0x200, state_flag::hole | state_flag::zero}};
-    CHECK(emitted([&](MutableBytes to) { return emit_block_status(to, read, extents); }) ==
-          ByteString()
-              .hex("668e33ef 0001 0005 1122334455667788 00000014 00000001")
-              .hex("00000200 00000000 00000200 00000003")
-              .bytes());
+}
+
+TEST_CASE("transmission: golden block status, cut and merged") {
+    const Request asked = request(Command::block_status, 0x200, 0x400);
+    const auto status = [&](std::size_t most, auto... extents) {
+        return emitted([&](MutableBytes to) {
+            BlockStatusWriter writer(to, most, asked);
+            (void)(writer.add(extents.first, extents.second) && ...);
+            return writer.finish();
+        });
+    };
+    const auto extent = [](std::uint64_t bytes, std::uint32_t flags) {
+        return std::pair(bytes, flags);
+    };
+    const auto header = [](std::uint32_t payload) {
+        return ByteString().hex("668e33ef 0001 0005 1122334455667788").u32(payload).u32(1);
+    };
+    const auto whole = header(12).hex("00000400 00000000").bytes();
+    CHECK(status(8) == whole);
+    CHECK(status(8, extent(0x100, 0), extent(1ull << 40, 0)) == whole);
+    CHECK(status(8, extent(0x200, 0), extent(0x200, state_flag::hole | state_flag::zero)) ==
+          header(20).hex("00000200 00000000 00000200 00000003").bytes());
+    CHECK(status(8, extent(0x200, 0), extent(0x800, 2), extent(0x800, 1)) ==
+          header(20).hex("00000200 00000000 00000200 00000002").bytes());
+    CHECK(status(1, extent(0x200, 1), extent(0x200, 0)) ==
+          header(12).hex("00000200 00000001").bytes());
+    // What is known ends early: so does the answer.
+    CHECK(status(8, extent(0x200, 1)) == header(12).hex("00000200 00000001").bytes());
 }
 
 TEST_CASE("transmission: a long error text is cut") {

@@ -1,0 +1,372 @@
+#include "rnbd-client/device.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "rtrs/base/assert.h"
+
+namespace rnbd {
+namespace {
+
+using nbd::Command;
+namespace flag = nbd::command_flag;
+
+constexpr std::uint32_t divide_up(std::uint64_t value, std::uint64_t by) noexcept {
+    return static_cast<std::uint32_t>((value + by - 1) / by);
+}
+
+std::size_t kind_of(Command command) noexcept {
+    return std::min<std::size_t>(static_cast<std::size_t>(command), DeviceCounters::kinds - 1);
+}
+
+bool carries_payload(Command command) noexcept {
+    return command == Command::read || command == Command::write;
+}
+
+}  // namespace
+
+void DeviceCounters::count(const nbd::Request& request, nbd::NbdError error) noexcept {
+    Kind& kind = by_command[kind_of(request.command)];
+    ++kind.requests;
+    if (error == nbd::NbdError::none) {
+        kind.bytes += request.length;
+        return;
+    }
+    ++kind.errors;
+    switch (error) {
+        case nbd::NbdError::none:
+            break;
+        case nbd::NbdError::perm:
+            ++errors_perm;
+            break;
+        case nbd::NbdError::io:
+            ++errors_io;
+            break;
+        case nbd::NbdError::nomem:
+            ++errors_nomem;
+            break;
+        case nbd::NbdError::inval:
+            ++errors_inval;
+            break;
+        case nbd::NbdError::nospc:
+            ++errors_nospc;
+            break;
+        case nbd::NbdError::overflow:
+            ++errors_overflow;
+            break;
+        case nbd::NbdError::notsup:
+            ++errors_notsup;
+            break;
+        case nbd::NbdError::shutdown:
+            ++errors_shutdown;
+            break;
+    }
+}
+
+const DeviceCounters::Kind& DeviceCounters::of(Command command) const noexcept {
+    return by_command[kind_of(command)];
+}
+
+Device::Device(RemoteVolume& volume, DeviceOptions options)
+    : volume_(volume), options_(std::move(options)) {}
+
+Device::~Device() { RTRS_ASSERT(attached_ == 0); }
+
+nbd::ExportDescription Device::describe() const noexcept {
+    nbd::ExportDescription description;
+    description.text = options_.description;
+    const VolumeState state = volume_.state();
+    if (state == VolumeState::opening || state == VolumeState::closed) {
+        unavailable_ = "volume " + volume_.options().name + " is not open";
+        if (!volume_.reason().empty()) unavailable_ += ": " + volume_.reason();
+        description.unavailable = unavailable_;
+        return description;
+    }
+    const VolumeGeometry& geometry = volume_.geometry();
+    namespace offer = nbd::transmission_flag;
+    description.size_bytes = geometry.size_bytes;
+    // Flush and FUA hold over all connections: the server has a request's data before it answers,
+    // and its flush covers the whole volume.
+    std::uint16_t flags = offer::has_flags | offer::send_flush | offer::send_fua |
+                          offer::can_multi_conn | offer::send_cache;
+    if (volume_.options().access == AccessMode::read_only) {
+        flags |= offer::read_only;
+    } else {
+        // Zeroes can always be written; whether fast is answered per request.
+        flags |= offer::send_write_zeroes | offer::send_fast_zero;
+        if (geometry.discard_bytes_max > 0) flags |= offer::send_trim;
+    }
+    description.transmission_flags = flags;
+    description.block_sizes.minimum_bytes = geometry.logical_block_bytes;
+    description.block_sizes.preferred_bytes = std::bit_ceil(
+        std::max({4096u, geometry.physical_block_bytes, geometry.logical_block_bytes}));
+    description.block_sizes.maximum_bytes = maximum_bytes();
+    return description;
+}
+
+// Bytes of one READ or WRITE piece: whole blocks.
+std::uint32_t Device::piece_bytes() const noexcept {
+    const std::uint32_t max_io = volume_.session().rtrs().max_io_bytes();
+    return max_io & ~(volume_.geometry().logical_block_bytes - 1);
+}
+
+std::uint32_t Device::request_permits_max() const noexcept {
+    return std::max(1u, divide_up(maximum_bytes(), piece_bytes()));
+}
+
+std::uint32_t Device::maximum_bytes() const noexcept {
+    const std::uint64_t pieces =
+        std::min<std::uint64_t>(volume_.session().rtrs().permits_max(), pieces_max);
+    const std::uint64_t all = pieces * piece_bytes();
+    return static_cast<std::uint32_t>(std::min<std::uint64_t>(payload_bytes_max, all)) &
+           ~(volume_.geometry().logical_block_bytes - 1);
+}
+
+bool Device::zeroes_are_written(const nbd::Request& request) const noexcept {
+    return request.command == Command::write_zeroes &&
+           volume_.geometry().write_zeroes_bytes_max == 0;
+}
+
+// How far one submit of a request without payload goes: whole blocks that a 32-bit length can say.
+std::uint32_t Device::round_bytes(const nbd::Request& request) const noexcept {
+    std::uint64_t limit = piece_bytes();
+    if (request.command == Command::trim) limit = volume_.geometry().discard_bytes_max;
+    if (request.command == Command::write_zeroes && !zeroes_are_written(request)) {
+        limit = volume_.geometry().write_zeroes_bytes_max;
+    }
+    const std::uint32_t block = volume_.geometry().logical_block_bytes;
+    limit = std::min<std::uint64_t>(limit, 1u << 31);
+    return std::max(block, static_cast<std::uint32_t>(limit) & ~(block - 1));
+}
+
+std::uint32_t Device::permits_for(const nbd::Request& request) const noexcept {
+    switch (request.command) {
+        case Command::read:
+        case Command::write:
+            return divide_up(request.length, piece_bytes());
+        case Command::trim:
+        case Command::write_zeroes:
+        case Command::cache:
+            return std::min({divide_up(request.length, round_bytes(request)), round_pieces_max,
+                             request_permits_max()});
+        case Command::flush:
+        case Command::block_status:
+        case Command::disconnect:
+            break;
+    }
+    return 1;
+}
+
+void Device::attach(DeviceRequest& request, std::span<rtrs::Permit> permits) noexcept {
+    if (!pieces_) {
+        pieces_count_ = volume_.session().rtrs().queue_depth();
+        pieces_ = std::make_unique<DevicePiece[]>(pieces_count_);
+    }
+    ++attached_;
+    request.device = this;
+    request.first = request.last = nullptr;
+    request.pieces = static_cast<std::uint32_t>(permits.size());
+    request.in_flight = 0;
+    request.next_offset = request.nbd.offset;
+    request.error = {};
+    request.reply_bytes = 0;
+    request.flushing = false;
+    const std::uint32_t most = piece_bytes();
+    std::uint32_t left = request.nbd.length;
+    for (rtrs::Permit& permit : permits) {
+        const auto id = static_cast<std::uint32_t>(permit.id());
+        RTRS_ASSERT(id < pieces_count_);
+        DevicePiece& piece = pieces_[id];
+        piece.permit = std::move(permit);
+        piece.request = &request;
+        piece.next = nullptr;
+        piece.offset = request.nbd.offset + (request.nbd.length - left);
+        piece.bytes = std::min(left, most);
+        left -= piece.bytes;
+        (request.last != nullptr ? request.last->next : request.first) = &piece;
+        request.last = &piece;
+    }
+}
+
+void Device::release(DeviceRequest& request) noexcept {
+    RTRS_ASSERT(request.in_flight == 0 && attached_ > 0);
+    --attached_;
+    DevicePiece* piece = std::exchange(request.first, nullptr);
+    request.last = nullptr;
+    while (piece != nullptr) {
+        // The permit may be taken, and its piece used, before the assignment below returns.
+        DevicePiece* const next = piece->next;
+        rtrs::Permit home = std::move(piece->permit);
+        piece = next;
+    }
+}
+
+void Device::start(DeviceRequest& request) {
+    switch (request.nbd.command) {
+        case Command::read:
+        case Command::write:
+            return start_payload(request);
+        case Command::flush:
+            return submit_flush(request);
+        case Command::trim:
+        case Command::cache:
+        case Command::write_zeroes:
+            return start_rounds(request);
+        case Command::block_status:
+            return start_block_status(request);
+        case Command::disconnect:
+            break;
+    }
+    RTRS_ASSERT(!"a command that nbd::check() refuses");
+}
+
+void Device::start_payload(DeviceRequest& request) {
+    const bool write = request.nbd.command == Command::write;
+    VolumeIo io;
+    io.operation = write ? VolumeOperation::write : VolumeOperation::read;
+    io.force_unit_access =
+        write && (request.nbd.flags & flag::fua) && volume_.geometry().force_unit_access;
+    // Counted first: nothing may look complete before all of it is on its way.
+    request.in_flight = request.pieces;
+    for (DevicePiece* piece = request.first; piece != nullptr; piece = piece->next) {
+        io.offset = piece->offset;
+        io.bytes = piece->bytes;
+        submit(*piece, io);
+    }
+}
+
+void Device::start_rounds(DeviceRequest& request) {
+    if (zeroes_are_written(request.nbd)) {
+        for (DevicePiece* piece = request.first; piece != nullptr; piece = piece->next) {
+            const auto payload = piece->permit.payload();
+            std::memset(payload.data(), 0,
+                        std::min<std::size_t>(payload.size(), request.nbd.length));
+        }
+    }
+    request.in_flight = request.pieces;
+    for (DevicePiece* piece = request.first; piece != nullptr; piece = piece->next) {
+        submit_round(request, *piece);
+    }
+}
+
+void Device::submit_round(DeviceRequest& request, DevicePiece& piece) {
+    const std::uint64_t end = request.nbd.offset + request.nbd.length;
+    VolumeIo io;
+    io.offset = request.next_offset;
+    io.bytes = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(round_bytes(request.nbd), end - request.next_offset));
+    piece.offset = io.offset;
+    piece.bytes = io.bytes;
+    request.next_offset += io.bytes;
+    switch (request.nbd.command) {
+        case Command::trim:
+            io.operation = VolumeOperation::discard;
+            break;
+        case Command::write_zeroes:
+            io.operation = zeroes_are_written(request.nbd) ? VolumeOperation::write
+                                                           : VolumeOperation::write_zeroes;
+            io.no_unmap = request.nbd.flags & flag::no_hole;
+            io.fast_only = request.nbd.flags & flag::fast_zero;
+            break;
+        default:
+            io.operation = VolumeOperation::read;
+            break;
+    }
+    submit(piece, io);
+}
+
+void Device::submit_flush(DeviceRequest& request) {
+    request.flushing = true;
+    request.in_flight = 1;
+    request.first->offset = request.nbd.offset;
+    VolumeIo io;
+    io.operation = VolumeOperation::flush;
+    submit(*request.first, io);
+}
+
+void Device::submit(DevicePiece& piece, VolumeIo io) {
+    io.context = &piece;
+    io.responded = [](void* context, rtrs::Permit permit, std::error_code error) {
+        auto& done = *static_cast<DevicePiece*>(context);
+        done.permit = std::move(permit);
+        done.request->device->piece_done(done, error);
+    };
+    volume_.submit(std::move(piece.permit), io);
+}
+
+bool Device::wants_flush_after(const DeviceRequest& request) const noexcept {
+    const Command command = request.nbd.command;
+    const bool changes =
+        command == Command::write || command == Command::trim || command == Command::write_zeroes;
+    if (!changes || (request.nbd.flags & flag::fua) == 0) return false;
+    // Only plain writes carry FUA to the volume.
+    return command != Command::write || !volume_.geometry().force_unit_access;
+}
+
+void Device::piece_done(DevicePiece& piece, std::error_code error) {
+    DeviceRequest& request = *piece.request;
+    if (error && !request.error) {
+        request.error = error;
+        request.error_offset = piece.offset;
+    }
+    if (!carries_payload(request.nbd.command) && !request.flushing && !request.error &&
+        request.next_offset < request.nbd.offset + request.nbd.length) {
+        return submit_round(request, piece);
+    }
+    if (--request.in_flight > 0) return;
+    if (!request.error && !request.flushing && wants_flush_after(request)) {
+        return submit_flush(request);
+    }
+    if (!request.error && request.nbd.command == Command::read) {
+        request.reply_bytes = request.nbd.length;
+    }
+    request.done(request);
+}
+
+void Device::start_block_status(DeviceRequest& request) {
+    if (!volume_.geometry().extents) return answer_block_status(request, {});
+    request.in_flight = 1;
+    volume_.query_extents(
+        request.nbd.offset, request.nbd.length,
+        [](void* context, std::error_code error, std::span<const ExtentDescriptor> extents) {
+            auto& asked = *static_cast<DeviceRequest*>(context);
+            asked.in_flight = 0;
+            // "Data" is always true enough; no reader is helped by an error here.
+            if (error) extents = {};
+            asked.device->answer_block_status(asked, extents);
+        },
+        &request);
+}
+
+// The reply is built in the permit's memory and sent from there, like the data of a read.
+void Device::answer_block_status(DeviceRequest& request, std::span<const ExtentDescriptor> extents) {
+    const rtrs::MutableBytes space = request.first->permit.payload();
+    std::size_t room = nbd::block_status_extents_max(space.size());
+    if (request.nbd.flags & flag::req_one) room = 1;
+    constexpr std::size_t chunk_extents_max = 1024;
+    nbd::BlockStatusWriter writer(space, std::min(room, chunk_extents_max), request.nbd);
+    for (const ExtentDescriptor& extent : extents) {
+        if (!writer.add(extent.length, static_cast<std::uint32_t>(extent.flags))) break;
+    }
+    request.reply_bytes = static_cast<std::uint32_t>(writer.finish());
+    request.done(request);
+}
+
+std::size_t Device::gather(const DeviceRequest& request, std::span<iovec> to) noexcept {
+    std::size_t used = 0;
+    std::size_t left = request.reply_bytes;
+    for (const DevicePiece* piece = request.first; piece != nullptr && left > 0;
+         piece = piece->next) {
+        const auto payload = piece->permit.payload();
+        const std::size_t bytes =
+            request.nbd.command == Command::read ? piece->bytes : std::min(left, payload.size());
+        to[used++] = {payload.data(), bytes};
+        left -= bytes;
+    }
+    RTRS_ASSERT(left == 0);
+    return used;
+}
+
+}  // namespace rnbd

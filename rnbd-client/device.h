@@ -1,0 +1,149 @@
+// A remote volume shown as one NBD export: an NBD request becomes operations on permits.
+//
+// A request takes all its permits at once, before its payload is received: no request ever holds
+// some while it waits for more, so requests cannot wait for each other. READ and WRITE are cut into
+// pieces of one permit each. TRIM, WRITE_ZEROES and CACHE carry no payload and may be as long as
+// the device: they go round on a few permits until the whole range is done.
+//
+// Owner: the daemon; outlives its listeners. THREAD: the volume's.
+//
+// One request (owned by a connection, in a fixed array):
+//   take permits_for() permits -> attach() -> WRITE: fill payload() -> start() -> done(), never
+//   from inside start() -> its payload is sent -> release()
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "rnbd-client/nbd/handshake.h"
+#include "rnbd-client/nbd/transmission.h"
+#include "rnbd/remote_volume.h"
+
+namespace rnbd {
+
+class Device;
+
+// One permit at work. In an array indexed by the permit's id.
+struct DevicePiece {
+    rtrs::Permit permit;
+    struct DeviceRequest* request = nullptr;
+    DevicePiece* next = nullptr;
+    std::uint64_t offset = 0;
+    std::uint32_t bytes = 0;
+};
+
+// All bytes zero is a valid one. The owner sets nbd and done; the rest is the device's.
+struct DeviceRequest {
+    nbd::Request nbd;
+    void (*done)(DeviceRequest& request);
+
+    Device* device;
+    DevicePiece* first;  // in the order of the payload
+    DevicePiece* last;
+    std::uint32_t pieces;
+    std::uint32_t in_flight;
+    std::uint64_t next_offset;  // of the work without payload that is not yet submitted
+    std::error_code error;      // of the first piece that failed
+    std::uint64_t error_offset;
+    std::uint32_t reply_bytes;  // what payload the reply carries, at the front of the pieces
+    bool flushing;
+};
+
+struct DeviceCounters {
+    struct Kind {
+        std::uint64_t requests = 0;
+        std::uint64_t bytes = 0;
+        std::uint64_t errors = 0;
+    };
+    // Indexed by nbd::Command; the last one counts unknown commands.
+    static constexpr std::size_t kinds = 9;
+    std::array<Kind, kinds> by_command{};
+    // Answers that carried an error, by its kind.
+    std::uint64_t errors_perm = 0;
+    std::uint64_t errors_io = 0;
+    std::uint64_t errors_nomem = 0;
+    std::uint64_t errors_inval = 0;
+    std::uint64_t errors_nospc = 0;
+    std::uint64_t errors_notsup = 0;
+    std::uint64_t errors_shutdown = 0;
+    std::uint64_t errors_overflow = 0;
+
+    void count(const nbd::Request& request, nbd::NbdError error) noexcept;
+    const Kind& of(nbd::Command command) const noexcept;
+};
+
+struct DeviceOptions {
+    std::string name;         // the NBD export's, 1..4096 bytes
+    std::string description;  // shown to people; may be empty
+};
+
+class Device {
+  public:
+    // volume: outlives this.
+    Device(RemoteVolume& volume, DeviceOptions options);
+    ~Device();  // ASSUMES: no request is attached
+    Device(const Device&) = delete;
+    Device& operator=(const Device&) = delete;
+
+    const std::string& name() const noexcept { return options_.name; }
+    RemoteVolume& volume() noexcept { return volume_; }
+    const DeviceCounters& counters() const noexcept { return counters_; }
+    DeviceCounters& counters() noexcept { return counters_; }
+
+    // As an NBD client sees it now. unavailable: until the volume was open once.
+    nbd::ExportDescription describe() const noexcept;
+    std::uint64_t size_bytes() const noexcept { return volume_.geometry().size_bytes; }
+
+    // ---- requests; ASSUMES from here on: describe() was available once ----
+
+    // Permits to take; at least 1, at most request_permits_max(). ASSUMES: the request was allowed
+    // by nbd::check() and is not empty.
+    std::uint32_t permits_for(const nbd::Request& request) const noexcept;
+    std::uint32_t request_permits_max() const noexcept;
+    rtrs::ClientSession& permits() noexcept { return volume_.session().rtrs(); }
+
+    // Takes permits_for() permits out of the span.
+    void attach(DeviceRequest& request, std::span<rtrs::Permit> permits) noexcept;
+    void start(DeviceRequest& request);
+    // The permits go home. ASSUMES: attached and not started, or done.
+    void release(DeviceRequest& request) noexcept;
+
+    // Payload of the reply. Returns the entries written. ASSUMES: done; to has request.pieces.
+    static std::size_t gather(const DeviceRequest& request, std::span<iovec> to) noexcept;
+
+  private:
+    static constexpr std::uint32_t pieces_max = 1000;     // entries of one sendmsg, with a header
+    static constexpr std::uint32_t round_pieces_max = 8;  // permits of requests without payload
+    static constexpr std::uint32_t payload_bytes_max = 32u << 20;
+
+    std::uint32_t piece_bytes() const noexcept;
+    std::uint32_t maximum_bytes() const noexcept;
+    bool zeroes_are_written(const nbd::Request& request) const noexcept;
+    std::uint32_t round_bytes(const nbd::Request& request) const noexcept;
+    void start_payload(DeviceRequest& request);
+    void start_rounds(DeviceRequest& request);
+    void submit_round(DeviceRequest& request, DevicePiece& piece);
+    void submit_flush(DeviceRequest& request);
+    void submit(DevicePiece& piece, VolumeIo io);
+    void start_block_status(DeviceRequest& request);
+    void answer_block_status(DeviceRequest& request, std::span<const ExtentDescriptor> extents);
+    void piece_done(DevicePiece& piece, std::error_code error);
+    bool wants_flush_after(const DeviceRequest& request) const noexcept;
+
+    RemoteVolume& volume_;
+    DeviceOptions options_;
+    mutable std::string unavailable_;
+    std::unique_ptr<DevicePiece[]> pieces_;
+    std::uint32_t pieces_count_ = 0;
+    std::uint32_t attached_ = 0;
+    DeviceCounters counters_{};
+};
+
+}  // namespace rnbd

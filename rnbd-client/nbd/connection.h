@@ -1,0 +1,257 @@
+// One NBD client: bytes of its socket to requests on a device, and answers back.
+//
+// Receiving: many requests per receive, in buffers that the reactor's connections share. Payload of
+// small WRITEs is copied from there to their permits; a large rest is received straight into the
+// permits. While a request waits (for permits, or for one of requests_max places) nothing more is
+// read from this socket: that is the back-pressure, and the shared buffer is given back meanwhile.
+// Sending: the answers of a turn leave with one sendmsg at its end, data straight from the permits,
+// which go home when that sendmsg has completed. Nothing is allocated per request.
+//
+// | Phase        | On                                 | Goes to      | Does | | ------------ |
+// ---------------------------------- | ------------ | ---------------------------- | | handshake |
+// GO, EXPORT_NAME                    | transmission | bind to the device           | | handshake |
+// ABORT, end of stream               | finishing    |                              | | transmission
+// | DISC, end of stream, finish()      | finishing    | answers what was received    | | handshake
+// | finish()                           | broken       |                              | | the above,
+// | protocol error, a deadline, send   | broken       | shut the socket down, drop   | | finishing
+// | failed, abort()                    |              | answers; I/O runs to its end | | finishing,
+// | no request, receive or send left   | (closed)     | close, tell the owner        | | broken |
+// |              |                              |
+//
+// Owner: a listener. THREAD: the reactor's.
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rnbd-client/device.h"
+#include "rnbd-client/nbd/handshake.h"
+#include "rnbd-client/nbd/transmission.h"
+#include "rtrs/base/clock.h"
+#include "rtrs/base/lazy_array.h"
+#include "rtrs/reactor.h"
+#include "rtrs/trace.h"
+
+namespace rnbd {
+
+// The devices that one socket serves.
+class NbdExports final : public nbd::ExportTable {
+  public:
+    explicit NbdExports(std::vector<Device*> devices) : devices_(std::move(devices)) {}
+    Device& device(std::size_t index) const noexcept { return *devices_[index]; }
+    std::size_t count() const noexcept override { return devices_.size(); }
+    std::string_view name(std::size_t index) const noexcept override {
+        return devices_[index]->name();
+    }
+    nbd::ExportDescription describe(std::size_t index) const noexcept override {
+        return devices_[index]->describe();
+    }
+
+  private:
+    std::vector<Device*> devices_;
+};
+
+struct NbdConnectionOptions {
+    rtrs::Duration handshake_timeout = std::chrono::seconds(30);  // the whole of it
+    rtrs::Duration payload_timeout = std::chrono::seconds(30);    // a request, first byte to last
+    rtrs::Duration send_timeout = std::chrono::seconds(60);       // one batch of answers
+    std::uint32_t requests_max = 1024;                            // outstanding, 1..65536
+};
+
+enum class NbdTransport : std::uint8_t { unix_socket, tcp };
+
+class NbdConnection {
+  public:
+    class Owner {
+      public:
+        // Nothing is in flight any more; the connection may be destroyed from inside this call.
+        virtual void on_connection_closed(NbdConnection& connection) = 0;
+
+      protected:
+        ~Owner() = default;
+    };
+    struct Environment {
+        rtrs::Reactor& reactor;
+        rtrs::Tracer& tracer;
+    };
+    struct Socket {
+        int fd = -1;  // connected, in blocking mode; owned from here on
+        NbdTransport transport = NbdTransport::unix_socket;
+        std::string name;  // printable: whose it is
+    };
+
+    // exports, owner: outlive this.
+    NbdConnection(Environment environment, Socket socket, const NbdExports& exports,
+                  const NbdConnectionOptions& options, Owner& owner);
+    ~NbdConnection();  // ASSUMES: never started, or on_connection_closed was delivered
+    NbdConnection(const NbdConnection&) = delete;
+    NbdConnection& operator=(const NbdConnection&) = delete;
+
+    void start();
+    // What was received is done and answered, then the connection closes.
+    void finish();
+    // Closes without answering. why: one line for the log; static storage.
+    void abort(std::string_view why);
+
+    const std::string& name() const noexcept { return socket_.name; }
+    // None before the client has chosen.
+    const Device* device() const noexcept { return device_; }
+    const DeviceCounters& counters() const noexcept { return counters_; }
+    std::uint32_t requests_in_flight() const noexcept { return outstanding_; }
+    rtrs::Instant since() const noexcept { return since_; }
+
+  private:
+    enum class Phase : std::uint8_t { handshake, transmission, finishing, broken };
+    enum class Expect : std::uint8_t { handshake, request, payload, drain };
+    // What the stream waits for before more of it is parsed.
+    enum class Blocked : std::uint8_t { no, handshake_reply, place, own_share, permits };
+    enum class Receiving : std::uint8_t { nothing, provided, direct };
+
+    // A request in progress. All bytes zero is a valid one.
+    struct Slot : DeviceRequest {
+        NbdConnection* connection;
+        Slot* next;
+        nbd::NbdError refusal;
+        bool attached;
+        const char* text;
+    };
+    // First in, first out, through Slot::next.
+    struct SlotQueue {
+        Slot* first = nullptr;
+        Slot* last = nullptr;
+        void push(Slot& slot) noexcept;
+        Slot* pop() noexcept;
+    };
+    struct Work : rtrs::Operation {
+        Work(NbdConnection& c, Completed handler) : Operation(handler), connection(c) {}
+        NbdConnection& connection;
+    };
+    struct TurnEnd : rtrs::TurnTask {
+        TurnEnd(NbdConnection& c, Run handler) : TurnTask(handler), connection(c) {}
+        NbdConnection& connection;
+    };
+    struct Waiter : rtrs::PermitWaiter {
+        Waiter(NbdConnection& c, Granted handler) : PermitWaiter(handler), connection(c) {}
+        NbdConnection& connection;
+    };
+
+    // Receiving.
+    bool reading() const noexcept { return phase_ <= Phase::transmission; }
+    bool between_requests() const noexcept;
+    void want_input();
+    void on_received(const rtrs::Operation::Result& result);
+    void on_provided(const rtrs::Operation::Result& result);
+    void on_direct(std::int32_t result);
+    void on_stream_end(std::int32_t result);
+    std::size_t consume(nbd::Bytes input);
+    void resume();
+    void block(Blocked on) noexcept;
+
+    // From bytes to requests.
+    std::size_t take_handshake(nbd::Bytes input);
+    void begin_transmission();
+    std::size_t take_header(nbd::Bytes input);
+    void take_request(const std::byte* bytes);
+    std::size_t take_payload(nbd::Bytes input);
+    std::size_t take_drained(nbd::Bytes input);
+    rtrs::MutableBytes payload_target() const noexcept;
+    void payload_arrived(std::size_t bytes);
+    void admit();
+    void refuse(Slot& slot, const nbd::Refusal& refusal);
+    void acquire(Slot& slot);
+    void begin(Slot& slot);
+
+    // From requests to bytes.
+    void on_done(Slot& slot);
+    void answer(Slot& slot);
+    void flush();
+    std::size_t emit_header(const Slot& slot, rtrs::MutableBytes to) const noexcept;
+    void send(std::size_t entries, std::size_t bytes);
+    void on_sent(std::int32_t result);
+    void skip_sent(std::size_t bytes) noexcept;
+    void batch_sent();
+
+    Slot* take_slot() noexcept;
+    void recycle(Slot& slot) noexcept;
+    void drop_unstarted() noexcept;
+    void at_turn_end();
+    void end_if_idle();
+    void watch(rtrs::Instant deadline);
+    void on_deadline();
+    void set_phase(Phase phase, std::string_view why, rtrs::TraceLevel level);
+
+    rtrs::Reactor& reactor_;
+    rtrs::Tracer& tracer_;
+    Socket socket_;
+    const NbdExports& exports_;
+    const NbdConnectionOptions options_;
+    Owner& owner_;
+    rtrs::Instant since_{};
+
+    Phase phase_ = Phase::handshake;
+    bool started_ = false;
+    bool ended_ = false;
+    Device* device_ = nullptr;
+    nbd::Session session_{};
+    DeviceCounters counters_{};
+
+    // Receiving.
+    Work receive_;
+    Receiving receiving_ = Receiving::nothing;
+    rtrs::Reactor::FirstTry first_try_ = rtrs::Reactor::FirstTry::after_poll;
+    Blocked blocked_ = Blocked::no;
+    Expect expect_ = Expect::handshake;
+    bool small_next_ = false;  // large WRITEs come: receive their headers alone
+    bool saw_large_ = false;
+    bool resume_wanted_ = false;
+    std::unique_ptr<nbd::Handshake> handshake_;
+    std::vector<std::byte> stash_;  // unparsed input while blocked
+    std::size_t stash_used_ = 0;
+    std::array<std::byte, nbd::request_bytes> header_{};
+    std::size_t header_fill_ = 0;
+    nbd::Request request_{};
+    Slot* receiving_slot_ = nullptr;  // whose permits or payload the stream waits for
+    DevicePiece* payload_piece_ = nullptr;
+    std::uint32_t payload_fill_ = 0;  // of the piece
+    std::uint32_t payload_left_ = 0;  // of the request
+    std::uint32_t drain_left_ = 0;
+
+    // Requests.
+    rtrs::LazyArray<Slot> slots_;
+    std::uint32_t slots_touched_ = 0;
+    Slot* free_slots_ = nullptr;
+    std::uint32_t outstanding_ = 0;
+    std::vector<rtrs::Permit> granted_;
+    Waiter waiter_;
+    std::uint32_t permits_held_ = 0;
+    std::uint32_t permits_share_ = 0;
+
+    // Sending.
+    Work send_;
+    bool sending_ = false;
+    SlotQueue ready_;
+    SlotQueue batch_;
+    rtrs::LazyMemory headers_;
+    rtrs::LazyArray<iovec> entries_;
+    std::size_t entries_used_ = 0;
+    std::size_t entries_sent_ = 0;
+    std::size_t send_left_ = 0;
+    std::vector<std::byte> handshake_replies_;
+    msghdr message_{};
+
+    std::optional<rtrs::Instant> receive_deadline_;
+    std::optional<rtrs::Instant> send_deadline_;
+    rtrs::Timer watchdog_;
+    TurnEnd turn_end_;
+};
+
+}  // namespace rnbd

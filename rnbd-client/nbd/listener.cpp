@@ -1,0 +1,332 @@
+#include "rnbd-client/nbd/listener.h"
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "rtrs/base/assert.h"
+
+namespace rnbd {
+namespace {
+
+using rtrs::TraceLevel;
+
+constexpr std::string_view subsystem = "rnbd.nbd";
+// Out of descriptors or memory: time for some to come back.
+constexpr rtrs::Duration accept_pause = std::chrono::milliseconds(100);
+constexpr int backlog = 128;
+
+sockaddr_un unix_address(const std::string& path) noexcept {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, path.data(), path.size());
+    return address;
+}
+
+// Whether a process still listens at the path.
+bool answers(const std::string& path) noexcept {
+    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return true;
+    const sockaddr_un address = unix_address(path);
+    const int result = ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+    const bool dead = result != 0 && errno == ECONNREFUSED;
+    ::close(fd);
+    return !dead;
+}
+
+struct AddressList {
+    addrinfo* first = nullptr;
+    ~AddressList() {
+        if (first != nullptr) ::freeaddrinfo(first);
+    }
+};
+
+std::string peer_text(int fd) {
+    sockaddr_storage address{};
+    socklen_t bytes = sizeof address;
+    char host[NI_MAXHOST], port[NI_MAXSERV];
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0 ||
+        ::getnameinfo(reinterpret_cast<sockaddr*>(&address), bytes, host, sizeof host, port,
+                      sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+        return "unknown";
+    }
+    const bool six = address.ss_family == AF_INET6;
+    return fmt::format("{}{}{}:{}", six ? "[" : "", host, six ? "]" : "", port);
+}
+
+void set(int fd, int level, int name) noexcept {
+    const int on = 1;
+    (void)::setsockopt(fd, level, name, &on, sizeof on);
+}
+
+}  // namespace
+
+std::expected<NbdAddress, std::string> NbdAddress::parse(std::string_view text) {
+    const auto bad = [&](std::string_view expected) {
+        return std::unexpected(fmt::format("\"{}\": expected {}", text, expected));
+    };
+    NbdAddress address;
+    if (text.starts_with("unix:")) {
+        address.path = text.substr(5);
+        if (address.path.empty()) return bad("a path after unix:");
+        if (address.path.size() >= sizeof(sockaddr_un::sun_path)) {
+            return bad(
+                fmt::format("a path of at most {} bytes", sizeof(sockaddr_un::sun_path) - 1));
+        }
+        if (address.path.find('\0') != std::string::npos) return bad("a path without NUL");
+        return address;
+    }
+    if (!text.starts_with("tcp:")) return bad("unix:PATH or tcp:HOST:PORT");
+    const std::string_view rest = text.substr(4);
+    const std::size_t colon = rest.rfind(':');
+    if (colon == std::string_view::npos || colon == 0) return bad("tcp:HOST:PORT");
+    std::string_view host = rest.substr(0, colon);
+    const std::string_view port = rest.substr(colon + 1);
+    if (host.front() == '[' && host.back() == ']') {
+        host = host.substr(1, host.size() - 2);
+    } else if (host.find(':') != std::string_view::npos) {
+        return bad("an IPv6 address in brackets");
+    }
+    const bool digits = !port.empty() && port.size() <= 5 &&
+                        std::ranges::all_of(port, [](char c) { return c >= '0' && c <= '9'; });
+    if (host.empty() || !digits || std::stoi(std::string(port)) > 65535) {
+        return bad("tcp:HOST:PORT with a port of 0..65535");
+    }
+    address.transport = NbdTransport::tcp;
+    address.host = host;
+    address.port = port;
+    return address;
+}
+
+std::string NbdAddress::text() const {
+    if (transport == NbdTransport::unix_socket) return "unix:" + path;
+    const bool brackets = host.find(':') != std::string::npos;
+    return fmt::format("tcp:{}{}{}:{}", brackets ? "[" : "", host, brackets ? "]" : "", port);
+}
+
+NbdListener::NbdListener(NbdConnection::Environment environment, const NbdExports& exports,
+                         NbdListenerOptions options, Handler& handler)
+    : environment_(environment),
+      exports_(exports),
+      options_(std::move(options)),
+      handler_(handler),
+      accept_(*this,
+              [](rtrs::Operation& op, const rtrs::Operation::Result& result) {
+                  static_cast<Accept&>(op).listener.on_accepted(result);
+              }),
+      accept_again_(environment_.reactor, this,
+                    [](void* context) {
+                        auto& listener = *static_cast<NbdListener*>(context);
+                        listener.environment_.reactor.accept_multishot(listener.accept_,
+                                                                       listener.fd_);
+                    }),
+      turn_end_(*this,
+                [](rtrs::TurnTask& task) { static_cast<TurnEnd&>(task).listener.end_if_idle(); }) {}
+
+NbdListener::~NbdListener() {
+    RTRS_ASSERT(!open_ && connections_.empty());
+    rtrs::Reactor::cancel_turn_end(turn_end_);
+}
+
+NbdListener::Failure NbdListener::failure(int error, std::string_view what) const {
+    const std::error_code code = rtrs::from_errno(error);
+    return {code, fmt::format("{}: {}: {}", options_.address.text(), what, code.message())};
+}
+
+std::expected<void, NbdListener::Failure> NbdListener::open() {
+    RTRS_ASSERT(!open_ && fd_ < 0);
+    const auto bound =
+        options_.address.transport == NbdTransport::unix_socket ? open_unix() : open_tcp();
+    const auto listening = bound ? listen() : bound;
+    if (!listening) {
+        remove_path();
+        if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+        return listening;
+    }
+    open_ = true;
+    environment_.reactor.accept_multishot(accept_, fd_);
+    environment_.tracer.trace(TraceLevel::info, subsystem, options_.address.text(), "listening");
+    return {};
+}
+
+std::expected<void, NbdListener::Failure> NbdListener::listen() {
+    if (::listen(fd_, backlog) != 0) return std::unexpected(failure(errno, "listen"));
+    return {};
+}
+
+std::expected<void, NbdListener::Failure> NbdListener::clear_stale_path() {
+    const std::string& path = options_.address.path;
+    struct stat status{};
+    if (::lstat(path.c_str(), &status) != 0) {
+        if (errno == ENOENT) return {};
+        return std::unexpected(failure(errno, "looking at the path"));
+    }
+    if (!S_ISSOCK(status.st_mode)) {
+        return std::unexpected(failure(ENOTSOCK, "the path exists and is no socket"));
+    }
+    if (answers(path)) {
+        return std::unexpected(failure(EADDRINUSE, "another process serves on this socket"));
+    }
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
+        return std::unexpected(failure(errno, "removing the socket of a dead process"));
+    }
+    return {};
+}
+
+std::expected<void, NbdListener::Failure> NbdListener::open_unix() {
+    const std::string& path = options_.address.path;
+    if (path.size() >= sizeof(sockaddr_un::sun_path)) {
+        return std::unexpected(failure(ENAMETOOLONG, "socket path"));
+    }
+    if (const auto cleared = clear_stale_path(); !cleared) return cleared;
+    fd_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd_ < 0) return std::unexpected(failure(errno, "socket"));
+    // Before bind: at no time may more than these open it. Afterwards: the umask took some away.
+    (void)::fchmod(fd_, options_.mode);
+    const sockaddr_un address = unix_address(path);
+    if (::bind(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+        return std::unexpected(failure(errno, "bind"));
+    }
+    struct stat status{};
+    if (::lstat(path.c_str(), &status) == 0) {
+        path_device_ = status.st_dev;
+        path_inode_ = status.st_ino;
+        path_ours_ = true;
+    }
+    if (::chmod(path.c_str(), options_.mode) != 0) {
+        return std::unexpected(failure(errno, "setting the mode"));
+    }
+    return {};
+}
+
+std::expected<void, NbdListener::Failure> NbdListener::open_tcp() {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+    AddressList found;
+    const int result = ::getaddrinfo(options_.address.host.c_str(), options_.address.port.c_str(),
+                                     &hints, &found.first);
+    if (result != 0) {
+        return std::unexpected(failure(EADDRNOTAVAIL, ::gai_strerror(result)));
+    }
+    fd_ = ::socket(found.first->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd_ < 0) return std::unexpected(failure(errno, "socket"));
+    set(fd_, SOL_SOCKET, SO_REUSEADDR);
+    if (::bind(fd_, found.first->ai_addr, found.first->ai_addrlen) != 0) {
+        return std::unexpected(failure(errno, "bind"));
+    }
+    sockaddr_storage bound{};
+    socklen_t bytes = sizeof bound;
+    if (::getsockname(fd_, reinterpret_cast<sockaddr*>(&bound), &bytes) == 0) {
+        port_ = ntohs(bound.ss_family == AF_INET6
+                          ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
+                          : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
+    }
+    return {};
+}
+
+void NbdListener::remove_path() noexcept {
+    if (!std::exchange(path_ours_, false)) return;
+    const char* const path = options_.address.path.c_str();
+    struct stat status{};
+    // Somebody else may have put another one there since.
+    if (::lstat(path, &status) == 0 && status.st_dev == path_device_ &&
+        status.st_ino == path_inode_) {
+        ::unlink(path);
+    }
+}
+
+void NbdListener::close() {
+    if (!open_ || closing_) return;
+    closing_ = true;
+    remove_path();
+    accept_again_.disarm();
+    if (accept_.in_flight) environment_.reactor.cancel(accept_);
+    for (const auto& connection : connections_) connection->finish();
+    environment_.reactor.at_turn_end(turn_end_);
+}
+
+void NbdListener::abort_connections() {
+    for (const auto& connection : connections_) connection->abort("shut down");
+}
+
+void NbdListener::on_accepted(const rtrs::Operation::Result& result) {
+    if (result.value >= 0) {
+        add(result.value);
+    } else if (!closing_) {
+        const std::string text =
+            "accept: " + rtrs::from_errno(result.value).message() + ", trying again";
+        environment_.tracer.trace(TraceLevel::warning, subsystem, options_.address.text(), text);
+    }
+    if (result.more) return;
+    if (closing_) return environment_.reactor.at_turn_end(turn_end_);
+    accept_again_.arm(environment_.reactor.now() +
+                      (result.value >= 0 ? rtrs::Duration::zero() : accept_pause));
+}
+
+void NbdListener::add(int fd) {
+    if (closing_ || connections_.size() >= options_.connections_max) {
+        if (!closing_) {
+            ++refused_;
+            // Once until there is room again: a client that insists must not fill the log.
+            if (!std::exchange(full_, true)) {
+                environment_.tracer.trace(TraceLevel::warning, subsystem, options_.address.text(),
+                                          "refusing clients: too many connections");
+            }
+        }
+        return environment_.reactor.close_fd(fd);
+    }
+    ++accepted_;
+    if (options_.address.transport == NbdTransport::tcp) {
+        set(fd, IPPROTO_TCP, TCP_NODELAY);
+        // A client that vanished between requests is noticed in the end.
+        set(fd, SOL_SOCKET, SO_KEEPALIVE);
+    }
+    NbdConnection::Owner& self = *this;
+    connections_.push_back(std::make_unique<NbdConnection>(
+        environment_, NbdConnection::Socket{fd, options_.address.transport, name_of(fd)}, exports_,
+        options_.connection, self));
+    connections_.back()->start();
+}
+
+// "unix:/run/x.sock#3 pid 77", "tcp:127.0.0.1:10809#3 127.0.0.1:51234".
+std::string NbdListener::name_of(int fd) const {
+    const std::string base = fmt::format("{}#{}", options_.address.text(), accepted_);
+    if (options_.address.transport == NbdTransport::tcp) {
+        return fmt::format("{} {}", base, peer_text(fd));
+    }
+    ucred peer{};
+    socklen_t bytes = sizeof peer;
+    if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) return base;
+    return fmt::format("{} pid {}", base, peer.pid);
+}
+
+void NbdListener::on_connection_closed(NbdConnection& connection) {
+    const auto at =
+        std::ranges::find(connections_, &connection, &std::unique_ptr<NbdConnection>::get);
+    RTRS_ASSERT(at != connections_.end());
+    std::swap(*at, connections_.back());
+    connections_.pop_back();
+    full_ = false;
+    if (closing_) environment_.reactor.at_turn_end(turn_end_);
+}
+
+void NbdListener::end_if_idle() {
+    if (!closing_ || !open_ || accept_.in_flight || !connections_.empty()) return;
+    open_ = false;
+    environment_.reactor.close_fd(std::exchange(fd_, -1));
+    environment_.tracer.trace(TraceLevel::info, subsystem, options_.address.text(), "closed");
+    handler_.on_listener_closed(*this);
+}
+
+}  // namespace rnbd

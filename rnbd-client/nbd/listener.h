@@ -1,0 +1,122 @@
+// A socket that serves devices to NBD clients: accepts, and owns the connections.
+//
+// Owner: the daemon. THREAD: the reactor's.
+// Life: open() -> clients come and go -> close() -> on_listener_closed -> destroy. reactor, tracer
+// and exports outlive it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <expected>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rnbd-client/nbd/connection.h"
+
+namespace rnbd {
+
+struct NbdAddress {
+    NbdTransport transport = NbdTransport::unix_socket;
+    std::string path;  // unix
+    std::string host;  // tcp: a name or a numeric address, without brackets
+    std::string port;  // tcp
+
+    // "unix:PATH", "tcp:HOST:PORT" or "tcp:[IPV6]:PORT".
+    // ERRORS: what is wrong and what was expected, in one line.
+    static std::expected<NbdAddress, std::string> parse(std::string_view text);
+    std::string text() const;
+};
+
+struct NbdListenerOptions {
+    NbdAddress address;
+    mode_t mode = 0660;  // of a Unix socket's file
+    std::uint32_t connections_max = 256;
+    NbdConnectionOptions connection{};
+};
+
+class NbdListener final : private NbdConnection::Owner {
+  public:
+    class Handler {
+      public:
+        // After close(): nothing is left; the listener may be destroyed from inside this call.
+        virtual void on_listener_closed(NbdListener& listener) = 0;
+
+      protected:
+        ~Handler() = default;
+    };
+
+    NbdListener(NbdConnection::Environment environment, const NbdExports& exports,
+                NbdListenerOptions options, Handler& handler);
+    ~NbdListener();  // ASSUMES: never opened, or on_listener_closed was delivered
+    NbdListener(const NbdListener&) = delete;
+    NbdListener& operator=(const NbdListener&) = delete;
+
+    // A Unix socket whose process is gone is replaced; one that still answers is not.
+    // ERRORS: EADDRINUSE (somebody serves there), ENAMETOOLONG, ENOTSOCK (the path is another kind
+    // of file), and what socket, bind and listen say; the text names the address.
+    struct Failure {
+        std::error_code error;
+        std::string text;
+    };
+    std::expected<void, Failure> open();
+    // Stops accepting and removes the socket's file; connections answer what they have received,
+    // then close.
+    void close();
+    // Ends connections without answering: for a close() that takes too long.
+    void abort_connections();
+
+    // tcp with port 0: the one that the system chose.
+    std::uint16_t port() const noexcept { return port_; }
+    const NbdListenerOptions& options() const noexcept { return options_; }
+    const std::vector<std::unique_ptr<NbdConnection>>& connections() const noexcept {
+        return connections_;
+    }
+    std::uint64_t accepted() const noexcept { return accepted_; }
+    std::uint64_t refused() const noexcept { return refused_; }
+
+  private:
+    struct Accept : rtrs::Operation {
+        Accept(NbdListener& l, Completed handler) : Operation(handler), listener(l) {}
+        NbdListener& listener;
+    };
+    struct TurnEnd : rtrs::TurnTask {
+        TurnEnd(NbdListener& l, Run handler) : TurnTask(handler), listener(l) {}
+        NbdListener& listener;
+    };
+
+    std::expected<void, Failure> open_unix();
+    std::expected<void, Failure> open_tcp();
+    std::expected<void, Failure> listen();
+    std::expected<void, Failure> clear_stale_path();
+    Failure failure(int error, std::string_view what) const;
+    void remove_path() noexcept;
+    void on_accepted(const rtrs::Operation::Result& result);
+    void add(int fd);
+    std::string name_of(int fd) const;
+    void on_connection_closed(NbdConnection& connection) override;
+    void end_if_idle();
+
+    NbdConnection::Environment environment_;
+    const NbdExports& exports_;
+    const NbdListenerOptions options_;
+    Handler& handler_;
+    int fd_ = -1;
+    std::uint16_t port_ = 0;
+    dev_t path_device_ = 0;  // the socket's file, to remove no other
+    ino_t path_inode_ = 0;
+    bool path_ours_ = false;
+    bool open_ = false;
+    bool closing_ = false;
+    bool full_ = false;
+    std::uint64_t accepted_ = 0;
+    std::uint64_t refused_ = 0;
+    std::vector<std::unique_ptr<NbdConnection>> connections_;
+    Accept accept_;
+    rtrs::Timer accept_again_;
+    TurnEnd turn_end_;
+};
+
+}  // namespace rnbd
