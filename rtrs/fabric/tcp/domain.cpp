@@ -43,14 +43,14 @@ RevokeResult TcpWindow::revoke(TcpEndpoint& waiter, std::uint64_t context) noexc
 std::expected<std::unique_ptr<MemoryRegion>, std::error_code> TcpDomain::register_memory(
     MutableBytes memory, Access access) {
     if (memory.empty()) return std::unexpected(from_errno(EINVAL));
-    const auto slot = keys_.take();
+    const auto slot = keys_.take(KeyTable::Kind::region);
     if (!slot) return std::unexpected(slot.error());
     return std::make_unique<TcpRegion>(*this, *slot, memory, access);
 }
 
 std::expected<std::unique_ptr<MemoryWindow>, std::error_code> TcpDomain::create_window(
     MemoryRegion& region) {
-    const auto slot = keys_.take();
+    const auto slot = keys_.take(KeyTable::Kind::window);
     if (!slot) return std::unexpected(slot.error());
     return std::make_unique<TcpWindow>(*this, static_cast<TcpRegion&>(region), *slot);
 }
@@ -79,7 +79,8 @@ void TcpDomain::end_placing(std::uint32_t slot) noexcept {
 
 bool TcpDomain::invalidate(Key key) noexcept {
     const std::uint32_t slot = keys_.find(key);
-    if (slot == 0 || keys_.in_use(slot)) return false;
+    if (slot == 0 || keys_.kind(slot) != KeyTable::Kind::window) return false;
+    if (keys_.in_use(slot)) return false;
     keys_.disable(slot);
     return true;
 }

@@ -79,7 +79,8 @@ class TcpDomain final : public ProtectionDomain {
     // Bytes are received straight into the memory behind slot, from begin to end.
     void begin_placing(std::uint32_t slot) noexcept { keys_.begin_use(slot); }
     void end_placing(std::uint32_t slot) noexcept;
-    // A peer killed the key of another side's transfer: false if bytes are being placed under it.
+    // A peer ends a window. False, and nothing done: no living key of a window, or bytes are being
+    // placed under it.
     bool invalidate(Key key) noexcept;
 
   private:

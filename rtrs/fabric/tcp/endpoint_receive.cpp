@@ -190,7 +190,7 @@ std::byte* TcpEndpoint::find_receive(const FrameHeader& header) {
     const Segment buffer = receives_.front().buffer;
     if (header.payload_bytes > buffer.bytes) {
         first_receive_status_ = CompletionStatus::length;
-        fail(from_errno(EMSGSIZE));
+        fail(Error::protocol);
         return nullptr;
     }
     return buffer.data;
@@ -245,7 +245,8 @@ void TcpEndpoint::deliver_receive(CompletionOpcode opcode) {
 }
 
 void TcpEndpoint::invalidate_and_deliver() {
-    if (receives_.empty() || !domain_.invalidate(frame_.key)) return fail(Error::protocol);
+    if (receives_.empty()) return fail(Error::protocol);
+    if (!domain_.invalidate(frame_.key)) return fail(Error::remote_access);
     deliver_receive(CompletionOpcode::receive_invalidate);
 }
 

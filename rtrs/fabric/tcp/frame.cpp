@@ -138,7 +138,6 @@ DisconnectReason disconnect_reason(std::error_code error) noexcept {
     if (error == Error::protocol) return DisconnectReason::protocol;
     if (error == Error::remote_access) return DisconnectReason::remote_access;
     if (error == Error::checksum) return DisconnectReason::checksum;
-    if (error == from_errno(EMSGSIZE)) return DisconnectReason::length;
     return DisconnectReason::closed;
 }
 
@@ -152,8 +151,6 @@ std::error_code disconnect_error(std::uint32_t immediate) noexcept {
             return Error::remote_access;
         case DisconnectReason::checksum:
             return Error::checksum;
-        case DisconnectReason::length:
-            return from_errno(EMSGSIZE);
     }
     return from_errno(ECONNRESET);
 }

@@ -110,7 +110,6 @@ enum class DisconnectReason : std::uint32_t {
     protocol = 1,
     remote_access = 2,
     checksum = 3,
-    length = 4,
 };
 DisconnectReason disconnect_reason(std::error_code error) noexcept;
 // What the side that receives the frame reports. Unknown reasons count as closed.

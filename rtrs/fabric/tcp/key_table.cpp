@@ -9,18 +9,17 @@ KeyTable::KeyTable(Random random) noexcept
       start_(static_cast<std::uint32_t>(random.next())),
       spread_(static_cast<std::uint32_t>(random.next()) | 1) {}
 
-std::expected<std::uint32_t, std::error_code> KeyTable::take() try {
+std::expected<std::uint32_t, std::error_code> KeyTable::take(Kind kind) try {
     if (slots_.empty()) slots_.emplace_back();  // index 0 is never a key
     if (free_.empty()) {
         if (slots_.size() == slots_max) return std::unexpected(from_errno(ENOMEM));
-        // Room for its return, so that give_back never allocates.
-        free_.reserve(slots_.capacity());
         slots_.emplace_back();
-        free_.reserve(slots_.capacity());
-        return static_cast<std::uint32_t>(slots_.size() - 1);
+        free_.reserve(slots_.capacity());  // give_back never allocates
+        free_.push_back(static_cast<std::uint32_t>(slots_.size() - 1));
     }
     const std::uint32_t slot = free_.back();
     free_.pop_back();
+    slots_[slot].kind = kind;
     return slot;
 } catch (const std::bad_alloc&) {
     return std::unexpected(from_errno(ENOMEM));

@@ -27,8 +27,9 @@ class KeyTable {
 
     explicit KeyTable(Random random) noexcept;
 
+    enum class Kind : std::uint8_t { region, window };
     // A slot without a key. Never 0. ERRORS: ENOMEM (all taken).
-    std::expected<std::uint32_t, std::error_code> take();
+    std::expected<std::uint32_t, std::error_code> take(Kind kind);
     // ASSUMES: taken, not in use. Kills its key.
     void give_back(std::uint32_t slot) noexcept;
 
@@ -41,6 +42,7 @@ class KeyTable {
         const std::uint32_t slot = key & (slots_max - 1);
         return key != 0 && slot < slots_.size() && slots_[slot].key == key ? slot : 0;
     }
+    Kind kind(std::uint32_t slot) const noexcept { return slots_[slot].kind; }
     // The memory at [address, address + bytes) if key opens all of it for wanted, else null.
     std::byte* open(Key key, std::uint64_t address, std::uint64_t bytes,
                     Access wanted) const noexcept {
@@ -68,6 +70,7 @@ class KeyTable {
         std::uint64_t bytes = 0;
         Key key = 0;  // 0: dead
         Access access = Access::local;
+        Kind kind = Kind::region;
         std::uint32_t uses = 0;
         std::uint32_t round = 0;
     };

@@ -1,0 +1,71 @@
+#include <catch2/catch.hpp>
+#include <string_view>
+#include <vector>
+
+#include "rtrs/base/random.h"
+#include "rtrs/fabric/tcp/crc32c.h"
+
+using namespace rtrs;
+using tcp::Crc32c;
+using tcp::crc32c;
+
+namespace {
+
+// The definition, bit by bit.
+std::uint32_t plain(Bytes bytes) {
+    std::uint32_t state = ~0u;
+    for (const std::byte byte : bytes) {
+        state ^= std::to_integer<std::uint8_t>(byte);
+        for (int i = 0; i < 8; ++i) state = (state >> 1) ^ ((state & 1) != 0 ? 0x82f63b78 : 0);
+    }
+    return ~state;
+}
+
+std::vector<std::byte> noise(Random& random, std::size_t bytes) {
+    std::vector<std::byte> result(bytes);
+    for (std::byte& b : result) b = static_cast<std::byte>(random.next());
+    return result;
+}
+
+}  // namespace
+
+TEST_CASE("crc32c: golden vectors") {
+    const auto text = [](std::string_view s) { return crc32c(std::as_bytes(std::span(s))); };
+    CHECK(text("123456789") == 0xe3069283);
+    CHECK(text("") == 0);
+    // RFC 3720 B.4.
+    std::vector<std::byte> bytes(32);
+    CHECK(crc32c(bytes) == 0x8a9136aa);
+    std::ranges::fill(bytes, std::byte{0xff});
+    CHECK(crc32c(bytes) == 0x62a8ab43);
+    for (std::size_t i = 0; i < 32; ++i) bytes[i] = static_cast<std::byte>(i);
+    CHECK(crc32c(bytes) == 0x46dd794e);
+}
+
+TEST_CASE("crc32c: every length and alignment agrees with the definition") {
+    Random random(1);
+    const auto bytes = noise(random, 10000);
+    for (std::size_t length = 0; length < 1300; ++length) {
+        const Bytes piece = Bytes(bytes).subspan(length % 9, length);
+        REQUIRE(crc32c(piece) == plain(piece));
+    }
+    for (const std::size_t length : {4079u, 4080u, 4081u, 4096u, 4156u, 8160u, 9991u}) {
+        const Bytes piece = Bytes(bytes).subspan(length % 9, length);
+        REQUIRE(crc32c(piece) == plain(piece));
+    }
+}
+
+TEST_CASE("crc32c: pieces in order give the value of the whole") {
+    Random random(2);
+    const auto bytes = noise(random, 20000);
+    for (int round = 0; round < 200; ++round) {
+        Crc32c crc;
+        Bytes rest = bytes;
+        while (!rest.empty()) {
+            const std::size_t part = std::min<std::size_t>(rest.size(), random.below(6000));
+            crc.add(rest.first(part));
+            rest = rest.subspan(part);
+        }
+        REQUIRE(crc.value() == crc32c(bytes));
+    }
+}
