@@ -128,14 +128,6 @@ TEST_CASE("P4: disconnect() before the answer ends the attempt") {
     pair.pump([&] { return pair.server.drained == 1; });
 }
 
-TEST_CASE("connect: an endpoint may be destroyed while it dials") {
-    Pair pair;
-    pair.dial({});
-    pair.client.endpoint.reset();
-    pair.under->settle();
-    CHECK(!pair.client.was_connected());
-}
-
 TEST_CASE("connect and listen: addresses that are not understood are refused with EINVAL") {
     const std::string bad =
         GENERATE(as<std::string>{}, "", "nonsense", "10.0.0.1", "10.0.0.1:", ":1", "10.0.0.1:99999",

@@ -313,7 +313,6 @@ TEST_CASE("P7: a message that finds no receive fails the connection on both side
     }
     pair.pump_drained();
     CHECK(pair.server.receives == 2);
-    CHECK(pair.client.completions.back().status != CompletionStatus::success);
     CHECK(pair.client.reason);
     CHECK(pair.server.reason);
 }
@@ -326,7 +325,7 @@ TEST_CASE("send: longer than the receive fails the connection with a length erro
     pair.pump_drained();
     CHECK(pair.server.count(CompletionStatus::length) == 1);
     CHECK(pair.server.receives == 0);
-    CHECK(pair.client.sends == 0);
+    CHECK(pair.client.reason);
 }
 
 TEST_CASE("write: 8 MiB arrive intact") {
