@@ -5,7 +5,7 @@ add_library(rnbd_settings INTERFACE)
 target_compile_features(rnbd_settings INTERFACE cxx_std_23)
 target_include_directories(rnbd_settings INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(rnbd_settings INTERFACE
-  -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor -Woverloaded-virtual
+  -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers -Wnon-virtual-dtor -Woverloaded-virtual
   -fno-strict-aliasing $<$<BOOL:${RNBD_WERROR}>:-Werror>)
 if(RNBD_SANITIZE)
   target_compile_options(rnbd_settings INTERFACE -fsanitize=${RNBD_SANITIZE} -fno-omit-frame-pointer)
