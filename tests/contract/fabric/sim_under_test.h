@@ -27,6 +27,9 @@ class SimUnderTest : public FabricUnderTest {
         return true;
     }
 
+    Clock& client_clock() { return client_host_.clock(); }
+    Clock& server_clock() { return server_host.clock(); }
+
     SimWorld world;
     SimHost& server_host;
 

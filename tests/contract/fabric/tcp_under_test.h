@@ -39,7 +39,9 @@ class TcpUnderTest : public FabricUnderTest {
         }
     }
 
-  protected:
+    Reactor& reactor() { return *reactor_; }
+
+  private:
     // Without io_uring there is nothing to test: said aloud, exit 77.
     static std::unique_ptr<Reactor> make_reactor() {
         auto reactor = Reactor::create();

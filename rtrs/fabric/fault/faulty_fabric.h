@@ -1,0 +1,109 @@
+// A decorator that makes any fabric worse: lost connections, late or stalled events, refused
+// memory, refused connections. By chance (seeded) or by script (from a test, at any time). Keeps
+// the promises of fabric.h: what it adds could have happened to any fabric.
+//
+//     FaultyFabric fabric(inner, clock, {.seed = 7, .lose_connection_per_million = 50});
+//     fabric.options().completion_delay_max = 1ms;   // from now on
+//     fabric.lose_connections();                     // now
+//
+// Domains, endpoints and listeners made by it work with it only; regions and windows are the inner
+// fabric's own.
+//
+// THREAD: that of the inner fabric and of the clock. LIFE: longer than all that was made from it,
+// shorter than the inner fabric and the clock.
+#pragma once
+
+#include <optional>
+
+#include "rtrs/base/clock.h"
+#include "rtrs/base/intrusive_list.h"
+#include "rtrs/base/random.h"
+#include "rtrs/fabric.h"
+
+namespace rtrs {
+
+namespace fault {
+class FaultyEndpoint;
+}
+
+struct FaultOptions {
+    std::uint64_t seed = 1;
+
+    // An established connection is lost (both sides learn: ECONNRESET) ...
+    std::uint32_t lose_connection_per_million = 0;               // with each posted request
+    std::optional<std::uint64_t> lose_connection_after_posts{};  // of its own
+    std::optional<Duration> lose_connection_after{};             // of being established
+
+    // Each event (completion, disconnect, ...) reaches the handler up to so much later; order
+    // holds.
+    Duration completion_delay_max{0};
+    // The peer's messages reach the handler so much later.
+    Duration slow_peer{0};
+    // With each completion: the endpoint hears nothing for that long.
+    std::uint32_t stall_per_million = 0;
+    Duration stall_duration{0};
+
+    std::uint32_t refuse_registration_per_million = 0;  // ENOMEM
+    std::uint32_t refuse_window_per_million = 0;        // ENOMEM
+    std::uint32_t refuse_connect_per_million = 0;       // on_disconnected with ECONNREFUSED
+    std::uint32_t reject_request_per_million = 0;       // the dialling side sees on_rejected
+    std::uint32_t refuse_listen_per_million = 0;        // EADDRINUSE
+};
+
+class FaultyFabric final : public Fabric {
+  public:
+    FaultyFabric(Fabric& inner, Clock& clock, const FaultOptions& options);
+    ~FaultyFabric() override;
+
+    const char* name() const noexcept override { return inner_.name(); }
+    std::expected<std::unique_ptr<ProtectionDomain>, std::error_code> create_domain() override;
+    std::expected<std::unique_ptr<Listener>, std::error_code> listen(
+        const std::string& address, ListenerHandler& handler) override;
+    std::expected<std::unique_ptr<Endpoint>, std::error_code> connect(
+        ProtectionDomain& domain, const std::string& source, const std::string& destination,
+        Bytes private_data, const EndpointOptions& options, EndpointHandler& handler) override;
+
+    // May be changed at any time; counts for what happens from then on.
+    FaultOptions& options() noexcept { return options_; }
+    // Every connection that is established now is lost.
+    void lose_connections();
+    // No endpoint hears anything for that long; what is posted still goes out. disconnect() ends
+    // it for its endpoint. A stall of many hours is a black hole.
+    void stall(Duration duration);
+    // The next `count` attempts fail, whatever the chances.
+    struct Scripted {
+        std::uint32_t registrations = 0;
+        std::uint32_t windows = 0;
+        std::uint32_t connects = 0;
+        std::uint32_t requests = 0;
+        std::uint32_t listens = 0;
+    };
+    Scripted& refuse_next() noexcept { return refuse_next_; }
+
+    // What was done so far.
+    struct Statistics {
+        std::uint64_t connections_lost = 0;
+        std::uint64_t events_delayed = 0;
+        std::uint64_t stalls = 0;
+        std::uint64_t refusals = 0;
+    };
+    const Statistics& statistics() const noexcept { return statistics_; }
+
+    // For what is made from it: whether this attempt is to fail.
+    bool refuse(std::uint32_t Scripted::* scripted, std::uint32_t per_million);
+    bool draw(std::uint32_t per_million);
+
+  private:
+    friend class fault::FaultyEndpoint;
+
+    Fabric& inner_;
+    Clock& clock_;
+    FaultOptions options_;
+    Random random_;
+    Scripted refuse_next_;
+    Statistics statistics_;
+    Instant stalled_until_{};
+    IntrusiveList<fault::FaultyEndpoint> endpoints_;
+};
+
+}  // namespace rtrs
