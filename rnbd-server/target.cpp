@@ -1,0 +1,436 @@
+#include "rnbd-server/target.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "daemon/log.h"
+#include "rtrs/base/assert.h"
+#include "rtrs/base/error.h"
+
+namespace rnbd {
+namespace {
+
+using rtrs::from_errno;
+
+// Discard and write zeroes carry their length in the 32 bits of bi_size.
+constexpr std::uint64_t range_bytes_max = std::numeric_limits<std::uint32_t>::max();
+constexpr std::size_t extents_max = 128;
+// The same error of the same volume is logged again after this long.
+constexpr rtrs::Duration failure_log_interval = std::chrono::seconds(10);
+
+std::uint32_t sectors(std::uint64_t bytes) {
+    return static_cast<std::uint32_t>(std::min(bytes, range_bytes_max) / sector_bytes);
+}
+
+OpenResponse describe(const StorageGeometry& geometry, std::uint32_t device_id,
+                      std::uint32_t max_io_bytes) {
+    // A length must be a whole number of blocks.
+    const std::uint64_t block = geometry.logical_block_bytes;
+    const auto whole = [&](std::uint64_t bytes) {
+        return sectors(std::min(bytes, range_bytes_max) / block * block);
+    };
+    return {.device_id = device_id,
+            .sectors = geometry.size_bytes / sector_bytes,
+            .max_hw_sectors = max_io_bytes / sector_bytes,
+            .max_write_zeroes_sectors = whole(geometry.write_zeroes_bytes_max),
+            .max_discard_sectors = whole(geometry.discard_bytes_max),
+            .discard_granularity_bytes = geometry.discard_granularity_bytes,
+            .discard_alignment_bytes = 0,
+            .physical_block_bytes = static_cast<std::uint16_t>(geometry.physical_block_bytes),
+            .logical_block_bytes = static_cast<std::uint16_t>(geometry.logical_block_bytes),
+            .max_segments = 128,  // what a kernel client uses anyway
+            .secure_discard = 0,
+            .fua = geometry.force_unit_access,
+            .write_back = geometry.volatile_cache};
+}
+
+const char* name_of(Operation operation) {
+    switch (operation) {
+        case Operation::read: return "read";
+        case Operation::write: return "write";
+        case Operation::flush: return "flush";
+        case Operation::discard: return "discard";
+        case Operation::secure_erase: return "secure erase";
+        case Operation::write_zeroes: return "write zeroes";
+    }
+    return "?";
+}
+
+bool writes(Operation operation) {
+    return operation == Operation::write || operation == Operation::discard ||
+           operation == Operation::write_zeroes;
+}
+
+}  // namespace
+
+struct Target::OpenVolume {
+    Volume* volume = nullptr;
+    Volume::Open* open = nullptr;
+    std::string name;
+    AccessMode access = AccessMode::read_only;
+    // CLOSE waits for what is in flight.
+    rtrs::ServerOp* closing = nullptr;
+    // A full disk fails thousands of requests: one line tells it.
+    std::error_code logged_error;
+    rtrs::Instant logged_at{};
+};
+
+// A storage request of a session, one per permit, made at the permit's first use.
+struct Target::Io final : BlockRequest {
+    Io() : BlockRequest(&Target::completed) {}
+    Session* session = nullptr;
+    rtrs::ServerOp* op = nullptr;
+    std::uint32_t device_id = 0;
+    Operation wire_operation = Operation::read;
+    // A write with PREFLUSH: the flush comes first.
+    bool flush_first = false;
+    rtrs::Reactor::FixedBuffer registered = rtrs::Reactor::FixedBuffer::none;
+    bool registration_tried = false;
+};
+
+struct Target::Session {
+    Session(Target& its_target, rtrs::ServerSession& its_session)
+        : target(its_target), session(its_session), ios(its_session.queue_depth()) {}
+
+    Io& io(rtrs::PermitId permit) {
+        auto& io = ios[static_cast<std::size_t>(permit)];
+        if (!io) io = std::make_unique<Io>();
+        return *io;
+    }
+
+    Target& target;
+    rtrs::ServerSession& session;
+    // Session protocol version: 0 until SESS_INFO.
+    std::uint8_t version = 0;
+    Feature features = Feature::none;
+    std::map<std::uint32_t, OpenVolume> opens;
+    std::vector<std::unique_ptr<Io>> ios;
+    SessionStatistics statistics;
+};
+
+Target::Target(rtrs::Reactor& reactor, const std::vector<ServerConfig::Export>& exports)
+    : reactor_(reactor) {
+    for (const auto& config : exports) {
+        volumes_.push_back(std::make_unique<Volume>(reactor, config));
+    }
+}
+
+Target::~Target() = default;
+
+Volume* Target::find(const std::string& name) noexcept {
+    for (const auto& volume : volumes_) {
+        if (volume->name() == name) return volume.get();
+    }
+    return nullptr;
+}
+
+// --- Sessions.
+
+std::error_code Target::on_session_up(rtrs::ServerSession& session) {
+    session.context = new Session(*this, session);
+    logger("rnbd.session").info("{}: up, from {}", printable(session.name()), session.peer_host());
+    return {};
+}
+
+void Target::on_session_down(rtrs::ServerSession& session) {
+    const std::unique_ptr<Session> gone(static_cast<Session*>(session.context));
+    session.context = nullptr;
+    for (auto& [id, open] : gone->opens) open.volume->close(open.open);
+    for (const auto& io : gone->ios) {
+        if (io && io->registered != rtrs::Reactor::FixedBuffer::none) {
+            reactor_.unregister_buffer(io->registered);
+        }
+    }
+    logger("rnbd.session").info("{}: down", printable(session.name()));
+}
+
+const SessionStatistics& Target::statistics(const rtrs::ServerSession& session) {
+    static const SessionStatistics none;
+    const auto* ours = static_cast<const Session*>(session.context);
+    return ours != nullptr ? ours->statistics : none;
+}
+
+void Target::on_request(rtrs::ServerOp& op) {
+    auto& session = *static_cast<Session*>(op.session().context);
+    const auto type = request_type(op.message());
+    if (!type) return op.respond(from_errno(to_errno(type.error())));
+    switch (*type) {
+        case MessageType::session_info: return session_info(session, op);
+        case MessageType::open: return open(session, op);
+        case MessageType::close: return close(session, op);
+        case MessageType::io: return io(session, op);
+        case MessageType::extents: return extents(session, op);
+        case MessageType::session_info_response:
+        case MessageType::open_response:
+        case MessageType::extents_response: break;
+    }
+    op.respond(from_errno(EINVAL));
+}
+
+// --- Control messages.
+
+void Target::session_info(Session& session, rtrs::ServerOp& op) {
+    const auto message = SessionInfoMessage::parse(op.message());
+    if (!message) return op.respond(from_errno(to_errno(message.error())));
+    if (op.data().size() < SessionInfoResponse::wire_bytes) return op.respond(from_errno(EINVAL));
+    const auto response = SessionInfoResponse::to(*message, features_known);
+    session.version = response.version;
+    session.features = response.features;
+    response.emit(op.data());
+    op.respond({}, SessionInfoResponse::wire_bytes);
+}
+
+void Target::open(Session& session, rtrs::ServerOp& op) {
+    const auto message = OpenMessage::parse(op.message());
+    if (!message) return op.respond(from_errno(to_errno(message.error())));
+    if (op.data().size() < OpenResponse::wire_bytes) return op.respond(from_errno(EINVAL));
+    const auto answer = [&](std::uint32_t id, const Volume& volume) {
+        describe(volume.geometry(), id, op.session().max_io_bytes()).emit(op.data());
+        op.respond({}, OpenResponse::wire_bytes);
+    };
+    for (const auto& [id, open] : session.opens) {
+        // As the kernel: the same id, fresh geometry, whatever access is asked for now.
+        if (open.name != message->device_name || open.closing != nullptr) continue;
+        if (open.volume->storage(*open.open) == nullptr) return op.respond(from_errno(ENODEV));
+        return answer(id, *open.volume);
+    }
+    auto& log = logger("rnbd.session");
+    const auto refuse = [&](std::error_code error, std::string_view why) {
+        log.warn("{}: open of {} ({}) from {} refused: {}", printable(session.session.name()),
+                 printable(message->device_name), to_string(message->access_mode),
+                 session.session.peer_host(), why);
+        op.respond(error);
+    };
+    Volume* volume = find(message->device_name);
+    if (volume == nullptr) return refuse(from_errno(ENOENT), "no export has this name");
+    const auto open =
+        volume->open(session.session.name(), session.session.peer_host(), message->access_mode);
+    if (!open) {
+        const bool waiting = open.error() == std::errc::no_such_file_or_directory;
+        const bool taken = open.error() == std::errc::operation_not_permitted;
+        const bool denied = open.error() == std::errc::permission_denied;
+        return refuse(open.error(), waiting  ? "the export waits: " + volume->reason()
+                                    : taken  ? "another session has it open for writing"
+                                    : denied ? "no allow entry for this session, address and access"
+                                             : open.error().message());
+    }
+    std::uint32_t id = 0;
+    while (session.opens.contains(id)) ++id;
+    session.opens[id] = {.volume = volume,
+                         .open = *open,
+                         .name = message->device_name,
+                         .access = message->access_mode};
+    log.info("{}: opened {} ({})", printable(session.session.name()), volume->name(),
+             to_string(message->access_mode));
+    answer(id, *volume);
+}
+
+void Target::close(Session& session, rtrs::ServerOp& op) {
+    const auto message = CloseMessage::parse(op.message());
+    if (!message) return op.respond(from_errno(to_errno(message.error())));
+    const auto found = session.opens.find(message->device_id);
+    // An unknown id is closed already.
+    if (found == session.opens.end() || found->second.closing != nullptr) return op.respond({});
+    OpenVolume& open = found->second;
+    if (open.open->in_flight > 0) {
+        open.closing = &op;
+        return;
+    }
+    logger("rnbd.session").info("{}: closed {}", printable(session.session.name()), open.name);
+    open.volume->close(open.open);
+    session.opens.erase(found);
+    op.respond({});
+}
+
+void Target::extents(Session& session, rtrs::ServerOp& op) {
+    const auto message = ExtentsMessage::parse(op.message());
+    if (!message) return op.respond(from_errno(to_errno(message.error())));
+    const auto found = session.opens.find(message->device_id);
+    if (found == session.opens.end()) return op.respond(from_errno(ENOTCONN));
+    Storage* storage = found->second.volume->storage(*found->second.open);
+    if (storage == nullptr) return op.respond(from_errno(ENODEV));
+    const StorageGeometry& geometry = storage->geometry();
+    if (message->length == 0 || message->offset > geometry.size_bytes ||
+        message->length > geometry.size_bytes - message->offset ||
+        message->offset % geometry.logical_block_bytes != 0 ||
+        message->length % geometry.logical_block_bytes != 0) {
+        return op.respond(from_errno(EINVAL));
+    }
+    const std::size_t room =
+        std::min(extents_max, ExtentsResponseView::capacity(op.data().size()));
+    if (room == 0) return op.respond(from_errno(EINVAL));
+    std::vector<StorageExtent> known{{.bytes = message->length}};
+    if (geometry.extents) {
+        auto answer = storage->extents(message->offset, message->length, room);
+        if (!answer) return op.respond(answer.error());
+        known = std::move(*answer);
+    }
+    std::uint32_t count = 0;
+    for (const StorageExtent& extent : known) {
+        ExtentFlag flags = ExtentFlag::none;
+        if (extent.hole) flags = flags | ExtentFlag::hole;
+        if (extent.zero) flags = flags | ExtentFlag::zero;
+        ExtentsResponseView::emit_extent(count++, {.length = extent.bytes, .flags = flags},
+                                         op.data());
+    }
+    ExtentsResponseView::emit_header(count, op.data());
+    op.respond({}, static_cast<std::uint32_t>(ExtentsResponseView::wire_bytes(count)));
+}
+
+// --- I/O.
+
+void Target::io(Session& session, rtrs::ServerOp& op) {
+    Io& io = session.io(op.permit());
+    if (const auto error = prepare(session, op, io)) {
+        ++session.statistics.errors;
+        return op.respond(error);
+    }
+    OpenVolume& open = session.opens.find(io.device_id)->second;
+    ++open.open->in_flight;
+    start(io, *open.volume->storage(*open.open));
+}
+
+std::error_code Target::prepare(Session& session, rtrs::ServerOp& op, Io& io) {
+    const auto message = IoMessage::parse(op.message());
+    if (!message) return from_errno(to_errno(message.error()));
+    if (const auto checked = message->check_data(op.data().size()); !checked) {
+        return from_errno(to_errno(checked.error()));
+    }
+    if (op.direction() == rtrs::Direction::write && message->operation == Operation::read) {
+        return from_errno(EINVAL);
+    }
+    const auto found = session.opens.find(message->device_id);
+    if (found == session.opens.end() || found->second.closing != nullptr) {
+        return from_errno(ENOTCONN);
+    }
+    const OpenVolume& open = found->second;
+    const Storage* storage = open.volume->storage(*open.open);
+    if (storage == nullptr) return from_errno(ENODEV);
+    const StorageGeometry& geometry = storage->geometry();
+
+    if (writes(message->operation) && open.access == AccessMode::read_only) return from_errno(EROFS);
+    switch (message->operation) {
+        case Operation::read: io.operation = BlockOperation::read; break;
+        case Operation::write: io.operation = BlockOperation::write; break;
+        case Operation::flush: io.operation = BlockOperation::flush; break;
+        case Operation::discard:
+            if (geometry.discard_bytes_max == 0) return from_errno(EOPNOTSUPP);
+            io.operation = BlockOperation::discard;
+            break;
+        case Operation::write_zeroes:
+            if (geometry.write_zeroes_bytes_max == 0) return from_errno(EOPNOTSUPP);
+            io.operation = BlockOperation::write_zeroes;
+            break;
+        case Operation::secure_erase: return from_errno(EOPNOTSUPP);
+    }
+    const bool flush = message->operation == Operation::flush;
+    // A flush names no range: its sector is all ones.
+    io.bytes = flush ? 0 : message->bytes;
+    io.offset = flush ? 0 : message->sector * sector_bytes;
+    if (!flush) {
+        if (message->sector > geometry.size_bytes / sector_bytes || io.bytes == 0 ||
+            io.bytes > geometry.size_bytes - io.offset) {
+            return from_errno(writes(message->operation) ? ENOSPC : EINVAL);
+        }
+        if (io.offset % geometry.logical_block_bytes != 0 ||
+            io.bytes % geometry.logical_block_bytes != 0) {
+            return from_errno(EINVAL);
+        }
+    }
+    io.session = &session;
+    io.op = &op;
+    io.device_id = message->device_id;
+    io.wire_operation = message->operation;
+    io.force_unit_access = !flush && has(message->flags, IoFlag::fua);
+    io.no_unmap = has(message->flags, IoFlag::no_unmap);
+    io.fast_only = has(message->flags, IoFlag::fast_zero) &&
+                   has(session.features, Feature::fast_zero);
+    io.flush_first =
+        message->operation == Operation::write && has(message->flags, IoFlag::preflush);
+    io.data = op.data();
+    io.fixed_buffer = rtrs::Reactor::FixedBuffer::none;
+    if (carries_data(message->operation) &&
+        open.volume->config().storage.io == StorageOptions::Io::direct) {
+        if (!io.registration_tried) {
+            // A permit's chunk is pinned at its first direct request, not for every session that
+            // might make one. Without a free slot the request goes the ordinary way.
+            io.registration_tried = true;
+            const std::size_t chunk_bytes =
+                op.session().chunk_memory().size() / op.session().queue_depth();
+            if (const auto slot = reactor_.register_buffer({op.data().data(), chunk_bytes})) {
+                io.registered = *slot;
+            }
+        }
+        io.fixed_buffer = io.registered;
+    }
+    return {};
+}
+
+void Target::start(Io& io, Storage& storage) {
+    if (io.flush_first) {
+        io.operation = BlockOperation::flush;
+        io.bytes = 0;
+    }
+    storage.submit(io);
+}
+
+void Target::completed(BlockRequest& request, std::error_code error) {
+    Io& io = static_cast<Io&>(request);
+    Session& session = *io.session;
+    OpenVolume& open = session.opens.find(io.device_id)->second;
+    rtrs::ServerOp& op = *io.op;
+    if (io.flush_first && !error) {
+        io.flush_first = false;
+        io.operation = BlockOperation::write;
+        io.bytes = op.data().size();
+        if (Storage* storage = open.volume->storage(*open.open)) return storage->submit(io);
+        error = from_errno(ENODEV);
+    }
+    SessionStatistics& statistics = session.statistics;
+    std::uint32_t produced = 0;
+    if (error) {
+        ++statistics.errors;
+        session.target.log_failure(open, io, error);
+    } else if (io.wire_operation == Operation::read) {
+        ++statistics.reads;
+        statistics.read_bytes += io.bytes;
+        produced = static_cast<std::uint32_t>(io.bytes);
+    } else if (io.wire_operation == Operation::write) {
+        ++statistics.writes;
+        statistics.write_bytes += io.bytes;
+    } else {
+        ++statistics.other;
+    }
+    rtrs::ServerOp* closing = nullptr;
+    if (--open.open->in_flight == 0 && open.closing != nullptr) {
+        closing = open.closing;
+        open.volume->close(open.open);
+        session.opens.erase(io.device_id);
+    }
+    op.respond(error, produced);
+    if (closing != nullptr) closing->respond({});
+}
+
+void Target::log_failure(OpenVolume& open, const Io& io, std::error_code error) {
+    const rtrs::Instant now = reactor_.now();
+    if (error == open.logged_error && now < open.logged_at + failure_log_interval) return;
+    open.logged_error = error;
+    open.logged_at = now;
+    logger("rnbd.volume")
+        .warn("{}: {} of {} bytes at {} for {} failed: {}", open.name,
+              name_of(io.wire_operation), io.bytes, io.offset,
+              printable(io.session->session.name()), error.message());
+}
+
+// --- The end.
+
+void Target::flush_all(std::function<void()> done) {
+    flushes_ = volumes_.size() + 1;
+    const auto one_done = [this, done = std::move(done)] {
+        if (--flushes_ == 0) done();
+    };
+    for (const auto& volume : volumes_) volume->flush(one_done);
+    one_done();
+}
+
+}  // namespace rnbd

@@ -1,0 +1,95 @@
+// An export: its storage, whether it can be used now, and who has it open.
+//
+//   State     On                                     Goes to   Does
+//   waiting   storage opens (tried with back-off)    ready
+//   ready     its file or device is gone             waiting   what was open stays closed to I/O
+//
+// OWNER: Target. THREAD: the reactor's.
+#pragma once
+
+#include <cstdint>
+#include <expected>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rnbd-server/config.h"
+#include "rnbd-server/storage.h"
+#include "rnbd/messages.h"
+#include "rtrs/base/clock.h"
+#include "rtrs/reactor.h"
+
+namespace rnbd {
+
+class Volume {
+  public:
+    enum class State : std::uint8_t { waiting, ready };
+
+    // One holder of the volume.
+    struct Open {
+        std::string session;
+        AccessMode access = AccessMode::read_only;
+        // Of the storage it was opened on: another file under the same name is not what this
+        // holder has seen.
+        std::uint64_t generation = 0;
+        std::uint64_t in_flight = 0;
+    };
+
+    Volume(rtrs::Reactor& reactor, ServerConfig::Export config);
+    ~Volume();  // ASSUMES: nobody has it open
+    Volume(const Volume&) = delete;
+    Volume& operator=(const Volume&) = delete;
+
+    const std::string& name() const noexcept { return config_.name; }
+    const ServerConfig::Export& config() const noexcept { return config_; }
+    State state() const noexcept { return storage_ && !gone_ ? State::ready : State::waiting; }
+    const std::string& reason() const noexcept { return reason_; }  // empty while ready
+    rtrs::Instant since() const noexcept { return since_; }
+    // Meaningful while ready.
+    const StorageGeometry& geometry() const noexcept { return storage_->geometry(); }
+
+    // ERRORS: ENOENT (waiting), EACCES (the session or its address is not on the list, or not for
+    // this access), EROFS (the storage is read-only), EPERM (another holder's access excludes it,
+    // by the kernel's rules: any number of readers, one writer, a second one for migration).
+    // host: where the session comes from, numeric.
+    std::expected<Open*, std::error_code> open(const std::string& session, const std::string& host,
+                                               AccessMode access);
+    // ASSUMES: open->in_flight == 0.
+    void close(Open* open);
+    const std::vector<std::unique_ptr<Open>>& opens() const noexcept { return opens_; }
+
+    // The storage for this holder's I/O; null if it is gone (ENODEV).
+    Storage* storage(const Open& open) noexcept {
+        return open.generation == generation_ && !gone_ ? storage_.get() : nullptr;
+    }
+    // Flushes what was acknowledged, then calls done; for a server that ends.
+    void flush(std::function<void()> done);
+
+  private:
+    struct LastFlush;
+
+    std::error_code may_open(const std::string& session, const std::string& host,
+                             AccessMode access) const;
+    void try_open();
+    void check();
+    void wait(std::string reason);
+
+    rtrs::Reactor& reactor_;
+    ServerConfig::Export config_;
+    rtrs::Timer timer_;
+    rtrs::Duration delay_;
+    std::unique_ptr<Storage> storage_;
+    bool gone_ = false;  // storage_ is kept for what is in flight on it
+    std::uint64_t generation_ = 0;
+    std::string reason_ = "not opened yet";
+    rtrs::Instant since_;
+    std::vector<std::unique_ptr<Open>> opens_;
+    std::unique_ptr<LastFlush> last_flush_;
+    std::function<void()> flushed_;
+};
+
+const char* to_string(Volume::State state) noexcept;
+const char* to_string(AccessMode access) noexcept;
+
+}  // namespace rnbd
