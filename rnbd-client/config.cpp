@@ -48,8 +48,8 @@ void read_path(const ConfigValue& item, ClientConfig::Session& session) {
         ClientConfig::Path path;
         const bool known = map.required("tcp", config_address(PortZero::refused), path.destination);
         map.optional("source", config_host(), path.source);
-        if (known && std::find(session.paths.begin(), session.paths.end(), path) !=
-                         session.paths.end())
+        if (known &&
+            std::find(session.paths.begin(), session.paths.end(), path) != session.paths.end())
             map.error("tcp", fmt::format("found \"{}\" a second time, expected each path once",
                                          path.destination));
         const bool six = path.destination.starts_with('[');
@@ -79,7 +79,7 @@ void read_session(const ConfigValue& item, ClientConfig& config, Seen& seen) {
                                               session.name));
             seen.sessions.push_back(session.name);
         }
-        map.required_list("paths", {.min = 1, .max = rtrs::paths_max},
+        map.required_list("paths", {.min = 1, .max = rtrs::limits::paths_max},
                           [&](const ConfigValue& path) { read_path(path, session); });
         map.optional("hold_time", config_duration_or_forever(0s, 24h * 365), session.hold_time);
         map.optional("max_reconnect_attempts", config_attempts(), session.max_reconnect_attempts);
@@ -134,12 +134,12 @@ void read_device(const ConfigValue& item, ClientConfig& config, Seen& seen) {
         if (map.required("session", config_session_name(), device.session) &&
             std::find(sessions.begin(), sessions.end(), device.session) == sessions.end()) {
             const std::string nearest = nearest_word(device.session, sessions);
-            map.error("session", fmt::format("found \"{}\", expected the name of a session{}",
-                                             device.session,
-                                             nearest.empty() ? ""
-                                                             : fmt::format(", nearest valid value "
-                                                                           "\"{}\"",
-                                                                           nearest)));
+            map.error("session",
+                      fmt::format("found \"{}\", expected the name of a session{}", device.session,
+                                  nearest.empty() ? ""
+                                                  : fmt::format(", nearest valid value "
+                                                                "\"{}\"",
+                                                                nearest)));
         }
         const bool known = map.required("volume", config_volume_name(), device.volume);
         map.required("access", config_access(), device.access);

@@ -1,0 +1,58 @@
+#include "daemon/command_line.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <map>
+
+#include "daemon/config_common.h"
+#include "daemon/version.h"
+
+namespace rnbd {
+
+std::expected<DaemonCommandLine, int> parse_command_line(
+    const DaemonDescription& description, int argc, const char* const* argv,
+    const std::function<void(CLI::App&)>& more) {
+    DaemonCommandLine result;
+    result.config_path = description.config_path;
+    CLI::App app{description.purpose, description.name};
+    app.set_version_flag("--version", fmt::format("{} {}", description.name, version()),
+                         "Print the version and end");
+    app.set_help_flag("-h,--help", "Print this help and end");
+    bool check = false;
+    bool foreground = true;
+    std::string level;
+    app.add_option("-c,--config", result.config_path, "The configuration file")
+        ->type_name("FILE")
+        ->capture_default_str();
+    app.add_flag("--check-config", check,
+                 "Read the configuration, print every error in it, and end");
+    app.add_flag("--foreground", foreground, "Stay in the foreground (always so)");
+    app.add_option("--log-level", level,
+                   "debug, info, warning or error, whatever the configuration says")
+        ->type_name("LEVEL");
+    if (more) more(app);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        // Prints help, version or the complaint.
+        return std::unexpected(app.exit(error) == 0 ? exit_code::ok : exit_code::usage);
+    }
+    if (!level.empty()) {
+        result.log_level = config_log_level().parse(level);
+        if (!result.log_level) {
+            fmt::print(stderr, "--log-level: found \"{}\", expected {}\n", level,
+                       config_log_level().expected);
+            return std::unexpected(exit_code::usage);
+        }
+    }
+    if (check) result.mode = DaemonCommandLine::Mode::check_config;
+    return result;
+}
+
+void print_config_errors(const std::vector<ConfigError>& errors) {
+    for (const ConfigError& error : errors) fmt::print(stderr, "{}\n", to_string(error));
+}
+
+}  // namespace rnbd

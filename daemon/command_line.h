@@ -1,0 +1,58 @@
+// The command line that both daemons have.
+//
+//   --config FILE   --check-config   --foreground   --log-level LEVEL   --version   --help
+#pragma once
+
+#include <expected>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/config_reader.h"
+#include "daemon/log_level.h"
+
+namespace CLI {
+class App;
+}
+
+namespace rnbd {
+
+// Exit codes of the daemons.
+namespace exit_code {
+constexpr int ok = 0;
+// Could not start, or ended because of an error.
+constexpr int failed = 1;
+// Wrong command line.
+constexpr int usage = 2;
+// The configuration has errors (also --check-config).
+constexpr int config = 3;
+}  // namespace exit_code
+
+struct DaemonDescription {
+    // "rnbd-server"
+    std::string name;
+    // One sentence for --help.
+    std::string purpose;
+    // --config's default.
+    std::string config_path;
+};
+
+struct DaemonCommandLine {
+    enum class Mode : std::uint8_t { run, check_config };
+    std::string config_path;
+    Mode mode = Mode::run;
+    // Overrides the configuration's.
+    std::optional<LogLevel> log_level;
+};
+
+// more: adds options of one daemon. The error is the exit code: help, version or what is wrong has
+// been printed.
+std::expected<DaemonCommandLine, int> parse_command_line(
+    const DaemonDescription& description, int argc, const char* const* argv,
+    const std::function<void(CLI::App&)>& more = {});
+
+// Each error as a line on stderr.
+void print_config_errors(const std::vector<ConfigError>& errors);
+
+}  // namespace rnbd

@@ -1,0 +1,49 @@
+#include "daemon/config_common.h"
+
+namespace rnbd {
+
+ConfigType<AccessMode> config_access() {
+    return config_enum<AccessMode>({{"ro", AccessMode::read_only},
+                                    {"rw", AccessMode::read_write},
+                                    {"migration", AccessMode::migration}});
+}
+
+const char* to_word(AccessMode access) noexcept {
+    switch (access) {
+        case AccessMode::read_only:
+            return "ro";
+        case AccessMode::read_write:
+            return "rw";
+        case AccessMode::migration:
+            return "migration";
+    }
+    return "";
+}
+
+ConfigType<LogLevel> config_log_level() {
+    return config_enum<LogLevel>({{"debug", LogLevel::debug},
+                                  {"info", LogLevel::info},
+                                  {"warning", LogLevel::warning},
+                                  {"error", LogLevel::error}});
+}
+
+ConfigType<std::string> config_socket_path() { return config_path(socket_path_bytes_max); }
+
+void read_heartbeat(ConfigMap& map, rtrs::Duration& interval, rtrs::Duration& timeout) {
+    using namespace std::chrono_literals;
+    map.optional_map("heartbeat", [&](ConfigMap& heartbeat) {
+        heartbeat.optional("interval", config_duration(10ms, 10min), interval);
+        heartbeat.optional("timeout", config_duration(20ms, 1h), timeout);
+        if (timeout < 2 * interval)
+            heartbeat.error("timeout",
+                            "found less than twice the interval, expected at least that, so that "
+                            "one late answer does not end a path");
+    });
+}
+
+void read_log(ConfigMap& map, LogLevel& level) {
+    map.optional_map("log",
+                     [&](ConfigMap& log) { log.optional("level", config_log_level(), level); });
+}
+
+}  // namespace rnbd

@@ -1,0 +1,27 @@
+// The parts of a configuration that both daemons have.
+#pragma once
+
+#include <string>
+
+#include "daemon/config_reader.h"
+#include "daemon/log_level.h"
+#include "rnbd/messages.h"
+#include "rtrs/base/instant.h"
+
+namespace rnbd {
+
+// Longest path of a Unix socket (sun_path without its NUL).
+constexpr std::size_t socket_path_bytes_max = 107;
+
+// "ro", "rw", "migration".
+ConfigType<AccessMode> config_access();
+const char* to_word(AccessMode access) noexcept;
+ConfigType<LogLevel> config_log_level();
+ConfigType<std::string> config_socket_path();
+
+// heartbeat: {interval, timeout}; the timeout is at least twice the interval.
+void read_heartbeat(ConfigMap& map, rtrs::Duration& interval, rtrs::Duration& timeout);
+// log: {level}
+void read_log(ConfigMap& map, LogLevel& level);
+
+}  // namespace rnbd

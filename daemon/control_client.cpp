@@ -1,0 +1,151 @@
+#include "daemon/control_client.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+namespace rnbd {
+
+using nlohmann::json;
+using Kind = ControlCallFailure::Kind;
+
+namespace {
+
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+class Socket {
+  public:
+    explicit Socket(int fd) noexcept : fd_(fd) {}
+    Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+    Socket& operator=(Socket&&) = delete;
+    ~Socket() {
+        if (fd_ >= 0) ::close(fd_);
+    }
+    int fd() const noexcept { return fd_; }
+
+  private:
+    int fd_;
+};
+
+std::unexpected<ControlCallFailure> fail(Kind kind, std::string message) {
+    return std::unexpected(ControlCallFailure{kind, std::move(message)});
+}
+
+std::expected<Socket, ControlCallFailure> connect_to(const std::string& path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (path.empty() || path.size() >= sizeof address.sun_path)
+        return fail(Kind::absent, fmt::format("{}: not a possible socket path", path));
+    std::memcpy(address.sun_path, path.data(), path.size());
+    Socket socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (socket.fd() < 0)
+        return fail(Kind::unreachable, fmt::format("socket: {}", std::strerror(errno)));
+    if (::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
+        return socket;
+    switch (errno) {
+        case ENOENT:
+            return fail(Kind::absent, fmt::format("{}: no such socket", path));
+        case ECONNREFUSED:
+            return fail(Kind::unreachable, fmt::format("{}: nobody listens", path));
+        case EACCES:
+        case EPERM:
+            return fail(Kind::unreachable,
+                        fmt::format("{}: permission denied (only the daemon's user may)", path));
+        default:
+            return fail(Kind::unreachable, fmt::format("{}: {}", path, std::strerror(errno)));
+    }
+}
+
+// False when the time is over.
+bool wait_for(int fd, short events, SteadyTime deadline) {
+    for (;;) {
+        const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+                              deadline - std::chrono::steady_clock::now())
+                              .count();
+        if (left <= 0) return false;
+        pollfd wait{fd, events, 0};
+        if (::poll(&wait, 1, static_cast<int>(std::min<long long>(left, 60'000))) > 0) return true;
+    }
+}
+
+std::expected<void, ControlCallFailure> send_all(const Socket& socket, std::string_view bytes,
+                                                 SteadyTime deadline) {
+    while (!bytes.empty()) {
+        const ssize_t sent = ::send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+        if (sent >= 0) {
+            bytes.remove_prefix(static_cast<std::size_t>(sent));
+        } else if (errno == EAGAIN) {
+            if (!wait_for(socket.fd(), POLLOUT, deadline))
+                return fail(Kind::timed_out, "the daemon does not take the request");
+        } else if (errno != EINTR) {
+            return fail(Kind::unreachable, fmt::format("send: {}", std::strerror(errno)));
+        }
+    }
+    return {};
+}
+
+std::expected<std::string, ControlCallFailure> receive_line(const Socket& socket,
+                                                            SteadyTime deadline) {
+    std::string line;
+    char block[64u << 10];
+    for (;;) {
+        const ssize_t bytes = ::recv(socket.fd(), block, sizeof block, 0);
+        if (bytes > 0) {
+            line.append(block, static_cast<std::size_t>(bytes));
+            if (block[bytes - 1] == '\n') return line;
+            if (line.size() > control_answer_bytes_max)
+                return fail(Kind::nonsense, "the answer is too long");
+        } else if (bytes == 0) {
+            return fail(Kind::unreachable, "the daemon went away before it answered");
+        } else if (errno == EAGAIN) {
+            if (!wait_for(socket.fd(), POLLIN, deadline))
+                return fail(Kind::timed_out, "the daemon does not answer");
+        } else if (errno != EINTR) {
+            return fail(Kind::unreachable, fmt::format("recv: {}", std::strerror(errno)));
+        }
+    }
+}
+
+std::expected<json, ControlCallFailure> read_answer(const std::string& line) {
+    json answer = json::parse(line, nullptr, false);
+    if (!answer.is_object() || answer.value("schema", json()) != control_schema)
+        return fail(Kind::nonsense, "the answer is not of the rnbd-control protocol");
+    if (answer.value("version", json()) != control_version)
+        return fail(Kind::nonsense,
+                    "the daemon speaks another version of the control protocol; "
+                    "use the rnbdctl that came with it");
+    if (answer.value("ok", json()) == true) return answer.value("result", json::object());
+    const json error = answer.value("error", json::object());
+    if (!error.is_object()) return fail(Kind::nonsense, "the answer has no proper error");
+    const auto word = error.value("code", json());
+    const auto message = error.value("message", json());
+    ControlCallFailure failure{Kind::refused,
+                               message.is_string() ? message.get<std::string>() : ""};
+    if (word.is_string()) failure.code = control_error_from(word.get<std::string>());
+    return std::unexpected(std::move(failure));
+}
+
+}  // namespace
+
+std::expected<json, ControlCallFailure> control_call(const ControlCallOptions& options,
+                                                     std::string_view command,
+                                                     const json& arguments) {
+    const SteadyTime deadline = std::chrono::steady_clock::now() + options.timeout;
+    const auto socket = connect_to(options.socket_path);
+    if (!socket) return std::unexpected(socket.error());
+    const std::string request = emit_control_request(command, arguments) + "\n";
+    if (auto sent = send_all(*socket, request, deadline); !sent)
+        return std::unexpected(sent.error());
+    const auto line = receive_line(*socket, deadline);
+    if (!line) return std::unexpected(line.error());
+    return read_answer(*line);
+}
+
+}  // namespace rnbd

@@ -1,0 +1,121 @@
+#include "daemon/lifecycle.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+#include "rtrs/base/assert.h"
+#include "rtrs/base/error.h"
+
+namespace rnbd {
+
+namespace {
+
+sigset_t stop_signals() noexcept {
+    sigset_t set;
+    ::sigemptyset(&set);
+    ::sigaddset(&set, SIGTERM);
+    ::sigaddset(&set, SIGINT);
+    return set;
+}
+
+// To the hard limit, and with the right to it beyond, up to `wanted`.
+void raise_limit(__rlimit_resource resource, rlim_t wanted) noexcept {
+    rlimit limit{};
+    if (::getrlimit(resource, &limit) != 0) return;
+    const rlimit higher{std::max(limit.rlim_cur, wanted), std::max(limit.rlim_max, wanted)};
+    if (::setrlimit(resource, &higher) == 0) return;
+    limit.rlim_cur = limit.rlim_max;
+    static_cast<void>(::setrlimit(resource, &limit));
+}
+
+void notify(std::string_view state, std::string_view status) {
+    // A newline would begin another assignment.
+    std::string line(status.substr(0, status.find('\n')));
+    ::sd_notify(0, fmt::format("{}STATUS={}", state, line).c_str());
+}
+
+}  // namespace
+
+void prepare_process() {
+    const sigset_t signals = stop_signals();
+    ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    std::signal(SIGPIPE, SIG_IGN);
+    constexpr rlim_t files_wanted = 1u << 20;
+    raise_limit(RLIMIT_NOFILE, files_wanted);
+    raise_limit(RLIMIT_MEMLOCK, RLIM_INFINITY);
+}
+
+void notify_ready(std::string_view status) { notify("READY=1\n", status); }
+void notify_status(std::string_view status) { notify("", status); }
+void notify_stopping(std::string_view status) { notify("STOPPING=1\n", status); }
+
+struct StopSignals::Inside {
+    struct WaitOperation : rtrs::Operation {
+        explicit WaitOperation(Inside& owner) noexcept : Operation(&ready), inside(owner) {}
+        static void ready(Operation& operation, const Result&) {
+            static_cast<WaitOperation&>(operation).inside.on_ready();
+        }
+        Inside& inside;
+    };
+
+    Inside(rtrs::Reactor& loop, std::function<void(int)> handler, int signal_fd)
+        : reactor(loop), stop(std::move(handler)), fd(signal_fd) {}
+    ~Inside() {
+        RTRS_ASSERT(!waiting.in_flight);
+        ::close(fd);
+    }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+
+    void on_ready() {
+        if (closed) return reactor.post(std::exchange(closed, nullptr));
+        signalfd_siginfo info{};
+        if (::read(fd, &info, sizeof info) != sizeof info)
+            return reactor.poll_readable(waiting, fd);
+        came = true;
+        // An ignored SIGINT (a background job of a shell) would not end us either.
+        std::signal(SIGTERM, SIG_DFL);
+        std::signal(SIGINT, SIG_DFL);
+        const sigset_t signals = stop_signals();
+        ::pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+        // The callee may destroy this object.
+        const auto call = std::move(stop);
+        call(static_cast<int>(info.ssi_signo));
+    }
+
+    rtrs::Reactor& reactor;
+    std::function<void(int)> stop;
+    std::function<void()> closed;
+    int fd;
+    bool came = false;
+    WaitOperation waiting{*this};
+};
+
+StopSignals::StopSignals(std::unique_ptr<Inside> inside) noexcept : inside_(std::move(inside)) {}
+StopSignals::~StopSignals() = default;
+
+std::expected<std::unique_ptr<StopSignals>, std::error_code> StopSignals::create(
+    rtrs::Reactor& reactor, std::function<void(int)> stop) {
+    const sigset_t signals = stop_signals();
+    const int fd = ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (fd < 0) return std::unexpected(rtrs::from_errno(errno));
+    auto inside = std::make_unique<Inside>(reactor, std::move(stop), fd);
+    reactor.poll_readable(inside->waiting, fd);
+    return std::unique_ptr<StopSignals>(new StopSignals(std::move(inside)));
+}
+
+void StopSignals::close(std::function<void()> closed) {
+    if (inside_->came) return inside_->reactor.post(std::move(closed));
+    inside_->closed = std::move(closed);
+    inside_->reactor.cancel(inside_->waiting);
+}
+
+}  // namespace rnbd

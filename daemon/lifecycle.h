@@ -1,0 +1,56 @@
+// How a daemon begins and ends: signals, limits, and what systemd is told.
+//
+//   int main() {
+//       prepare_process();                                     // before any thread
+//       auto reactor = rtrs::Reactor::create();
+//       auto signals = StopSignals::create(**reactor, [&](int signal) { begin to stop });
+//       notify_ready("serving 3 exports");
+//       (*reactor)->run();
+//   }
+#pragma once
+
+#include <expected>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "rtrs/reactor.h"
+
+namespace rnbd {
+
+// Blocks SIGTERM and SIGINT (StopSignals receives them), ignores SIGPIPE, raises the limits of open
+// files and of locked memory as far as this user may. ASSUMES: no thread was started yet.
+void prepare_process();
+
+// sd_notify(3); nothing happens when there is no service manager. status: one line for
+// `systemctl status`.
+void notify_ready(std::string_view status);
+void notify_status(std::string_view status);
+void notify_stopping(std::string_view status);
+
+// SIGTERM and SIGINT as an event of the reactor, once; from then on the signals have their default
+// action again, so that a second one ends the process at once, even if the reactor is stuck.
+//
+// THREAD: the reactor's. LIFE: create() -> close() -> closed() -> destroyed; or destroyed after the
+// signal came.
+class StopSignals {
+  public:
+    // stop gets the signal's number. ERRORS: EMFILE, ENFILE, ENOMEM.
+    static std::expected<std::unique_ptr<StopSignals>, std::error_code> create(
+        rtrs::Reactor& reactor, std::function<void(int signal)> stop);
+    ~StopSignals();  // ASSUMES: the signal came, or closed() was delivered
+    StopSignals(const StopSignals&) = delete;
+    StopSignals& operator=(const StopSignals&) = delete;
+
+    // For ending without a signal. closed() comes in a later turn.
+    void close(std::function<void()> closed);
+
+  private:
+    struct Inside;
+    explicit StopSignals(std::unique_ptr<Inside> inside) noexcept;
+    std::unique_ptr<Inside> inside_;
+};
+
+}  // namespace rnbd

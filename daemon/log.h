@@ -1,0 +1,37 @@
+// Where the daemons' words go: stderr, one line each, for people or for the journal.
+//
+// To a terminal or a file:  2026-01-31 12:00:00.123 info  rtrs.path: host-a/10.0.0.1:1235:
+// connected To the journal:           <6>rtrs.path: host-a/10.0.0.1:1235: connected The journal is
+// recognised by JOURNAL_STREAM naming what stderr is.
+//
+// THREAD: any.
+#pragma once
+
+#include <spdlog/logger.h>
+
+#include <memory>
+#include <string_view>
+
+#include "daemon/log_level.h"
+#include "rtrs/trace.h"
+
+namespace rnbd {
+
+// Once, at start, before the first logger(). Without it: info, to stderr.
+void set_up_logging(LogLevel level);
+void set_log_level(LogLevel level);
+
+// The logger of a subsystem ("rnbd.volume"), made at its first use; lives for ever.
+spdlog::logger& logger(std::string_view subsystem);
+
+// text with control characters written as \xNN, so that a peer's name cannot forge lines.
+std::string printable(std::string_view text);
+
+// Logs what the transport traces.
+class LogTracer final : public rtrs::Tracer {
+  public:
+    void trace(rtrs::TraceLevel level, std::string_view subsystem, std::string_view subject,
+               std::string_view text) override;
+};
+
+}  // namespace rnbd

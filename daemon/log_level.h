@@ -1,0 +1,11 @@
+// How much a daemon says.
+#pragma once
+
+#include <cstdint>
+
+namespace rnbd {
+
+// error: someone must act; warning: recovered; info: state changes; debug: per message.
+enum class LogLevel : std::uint8_t { debug, info, warning, error };
+
+}  // namespace rnbd

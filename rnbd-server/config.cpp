@@ -1,0 +1,179 @@
+#include "rnbd-server/config.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <map>
+#include <set>
+
+#include "daemon/config_common.h"
+
+namespace rnbd {
+
+namespace {
+
+constexpr std::uint64_t export_bytes_max = 1ull << 62;
+
+using Kind = StorageOptions::Kind;
+using Io = StorageOptions::Io;
+using Use = StorageOptions::Use;
+
+// What has been seen so far, to find what is said twice.
+struct Seen {
+    std::set<std::string> listen;
+    std::set<std::string> names;
+    // Backing path -> index of its first export.
+    std::map<std::string, std::size_t> paths;
+};
+
+void read_listen(const ConfigValue& item, ServerConfig& config, Seen& seen) {
+    item.map([&](ConfigMap& map) {
+        ServerConfig::Listen listen;
+        if (!map.required("tcp", config_address(PortZero::allowed), listen.address)) return;
+        const bool any_port = listen.address.ends_with(":0");
+        if (!any_port && !seen.listen.insert(listen.address).second)
+            map.error("tcp", fmt::format("found \"{}\" a second time, expected each address once",
+                                         listen.address));
+        config.listen.push_back(std::move(listen));
+    });
+}
+
+void read_allow(const ConfigValue& item, ServerConfig::Export& target) {
+    item.map([&](ConfigMap& map) {
+        ServerConfig::Allow allow;
+        const bool named = map.required("session", config_session_name(), allow.session);
+        map.optional("address", config_address_range(), allow.address);
+        const bool moded = map.required("access", config_access(), allow.access);
+        if (moded && target.storage.use == Use::read_only && allow.access != AccessMode::read_only)
+            map.error("access",
+                      fmt::format("found \"{}\" for an export that is read_only, expected ro",
+                                  to_word(allow.access)));
+        for (const auto& earlier : target.allow)
+            if (named && earlier.session == allow.session && earlier.address == allow.address)
+                map.error("session",
+                          fmt::format("found \"{}\" a second time, expected one rule per session "
+                                      "and address",
+                                      allow.session));
+        target.allow.push_back(std::move(allow));
+    });
+}
+
+void read_storage(ConfigMap& map, StorageOptions& storage) {
+    const auto kinds = config_enum<Kind>({{"memory", Kind::memory}, {"null", Kind::null}});
+    map.required("kind", kinds, storage.kind);
+    std::uint64_t bytes = 0;
+    if (map.required("size", config_size(512, export_bytes_max), bytes)) storage.size_bytes = bytes;
+}
+
+// Where the blocks are: `path` or `storage`, one of them.
+void read_backing(ConfigMap& map, StorageOptions& storage) {
+    // Asked for here so that the list of known keys has them in the order of the manual.
+    const auto path = map.find("path");
+    const auto other = map.find("storage");
+    if (path && other)
+        map.error("storage", "found both path and storage, expected one of them");
+    else if (!path && !other)
+        map.error("path", "found no such key, expected path or storage");
+    if (path) path->scalar(config_path(4095), storage.path);
+    if (other) other->map([&](ConfigMap& inner) { read_storage(inner, storage); });
+    const bool sized = map.optional("size", config_size(512, export_bytes_max), storage.size_bytes);
+    if (sized && other && !path)
+        map.error("size", "found size beside storage, expected it inside of storage");
+    const auto ios = config_enum<Io>({{"direct", Io::direct}, {"buffered", Io::buffered}});
+    if (map.optional("io", ios, storage.io) && other && !path)
+        map.error("io", "found io beside storage, expected it only with path");
+}
+
+void read_block_size(ConfigMap& map, StorageOptions& storage) {
+    storage.logical_block_bytes = storage.io == Io::direct ? 4096 : 512;
+    map.optional("block_size", config_enum<std::uint32_t>({{"512", 512}, {"4096", 4096}}),
+                 storage.logical_block_bytes);
+    if (storage.size_bytes && *storage.size_bytes % storage.logical_block_bytes != 0)
+        map.error(storage.kind == Kind::path ? "size" : "storage",
+                  fmt::format("found {} bytes, expected a multiple of the block size {}",
+                              *storage.size_bytes, storage.logical_block_bytes));
+}
+
+// Two exports of one path would fight for its lock, unless both only read.
+void check_path_once(ConfigMap& map, const ServerConfig& config, Seen& seen) {
+    const ServerConfig::Export& found = config.exports.back();
+    if (found.storage.path.empty()) return;
+    const auto [place, inserted] =
+        seen.paths.emplace(found.storage.path, config.exports.size() - 1);
+    if (inserted) return;
+    const ServerConfig::Export& earlier = config.exports[place->second];
+    if (earlier.storage.use == Use::read_only && found.storage.use == Use::read_only) return;
+    map.error("path", fmt::format("found \"{}\" which export \"{}\" has already, expected another "
+                                  "path, or both read_only",
+                                  found.storage.path, earlier.name));
+}
+
+void read_export(const ConfigValue& item, ServerConfig& config, Seen& seen) {
+    item.map([&](ConfigMap& map) {
+        ServerConfig::Export& found = config.exports.emplace_back();
+        if (map.required("name", config_volume_name(), found.name) &&
+            !seen.names.insert(found.name).second)
+            map.error("name", fmt::format("found \"{}\" a second time, expected each name once",
+                                          found.name));
+        read_backing(map, found.storage);
+        read_block_size(map, found.storage);
+        bool read_only = false;
+        map.optional("read_only", config_bool(), read_only);
+        found.storage.use = read_only ? Use::read_only : Use::read_write;
+        check_path_once(map, config, seen);
+        map.optional_list("allow", {}, [&](const ConfigValue& rule) { read_allow(rule, found); });
+    });
+}
+
+void read_transport(ConfigMap& map, ServerConfig& config) {
+    map.optional("queue_depth", config_integer(rtrs::limits::queue_depth_min, rtrs::limits::queue_depth_max),
+                 config.queue_depth);
+    std::uint64_t io_bytes = config.max_io_bytes;
+    const std::uint64_t io_min = rtrs::limits::chunk_bytes_min - rtrs::limits::header_bytes_default;
+    const std::uint64_t io_max = (64u << 20) - rtrs::limits::header_bytes_default;
+    if (map.optional("max_io_size", config_size(io_min, io_max), io_bytes)) {
+        const std::uint64_t chunk = io_bytes + rtrs::limits::header_bytes_default;
+        if (!std::has_single_bit(chunk))
+            map.error("max_io_size",
+                      fmt::format("found {} bytes, expected a power of two less {} for headers, "
+                                  "nearest valid value \"{}KiB\"",
+                                  io_bytes, rtrs::limits::header_bytes_default,
+                                  (std::bit_ceil(chunk) - rtrs::limits::header_bytes_default) >> 10));
+        config.max_io_bytes = static_cast<std::uint32_t>(io_bytes);
+    }
+    const std::uint64_t chunk = io_bytes + rtrs::limits::header_bytes_default;
+    if (rtrs::limits::geometry_possible(config.queue_depth, chunk)) return;
+    if (!std::has_single_bit(chunk)) return;
+    map.error("queue_depth", fmt::format("found {} with requests of {} bytes, expected at most {}",
+                                         config.queue_depth, io_bytes,
+                                         (1ull << rtrs::limits::immediate_payload_bits) / chunk));
+}
+
+void read_server(ConfigMap& map, ServerConfig& config) {
+    Seen seen;
+    map.required_list("listen", {.min = 1, .max = 64},
+                      [&](const ConfigValue& item) { read_listen(item, config, seen); });
+    map.optional_list("exports", {},
+                      [&](const ConfigValue& item) { read_export(item, config, seen); });
+    map.optional("control", config_socket_path(), config.control);
+    read_transport(map, config);
+    map.optional("always_invalidate", config_bool(), config.always_invalidate);
+    map.optional("data_checksum", config_bool(), config.data_checksum);
+    read_heartbeat(map, config.heartbeat_interval, config.heartbeat_timeout);
+    read_log(map, config.log_level);
+}
+
+}  // namespace
+
+std::expected<ServerConfig, std::vector<ConfigError>> ServerConfig::parse(std::string_view text,
+                                                                          std::string file) {
+    return read_config<ServerConfig>(text, std::move(file), read_server);
+}
+
+std::expected<ServerConfig, std::vector<ConfigError>> ServerConfig::load(const std::string& path) {
+    const auto text = read_config_file(path);
+    if (!text) return std::unexpected(std::vector{text.error()});
+    return parse(*text, path);
+}
+
+}  // namespace rnbd

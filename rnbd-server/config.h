@@ -1,0 +1,80 @@
+// What rnbd-server.yaml says, checked (docs: config/rnbd-server.yaml, rnbd-server.yaml(5)).
+//
+// Plain values; the caller owns them. parse() reports everything that is wrong at once.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <expected>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/address_range.h"
+#include "daemon/config_reader.h"
+#include "daemon/log_level.h"
+#include "rnbd-server/storage.h"
+#include "rnbd/messages.h"
+#include "rtrs/base/instant.h"
+#include "rtrs/limits.h"
+
+namespace rnbd {
+
+enum class ConfigFabric : std::uint8_t { tcp };
+
+struct ServerConfig {
+    // listen[]: where sessions come in. At least one, each address once.
+    struct Listen {
+        ConfigFabric fabric = ConfigFabric::tcp;
+        // "HOST:PORT", canonical; port 0: any free one.
+        std::string address;
+    };
+
+    // exports[].allow[]: who may open it and how. Nobody else may.
+    struct Allow {
+        // Name of the RTRS session, 1..254 bytes, no '/' and no '.'.
+        std::string session;
+        // Where the session must come from; none: from anywhere.
+        std::optional<AddressRange> address;
+        // The strongest access: read_only < read_write < migration (which includes the weaker).
+        AccessMode access = AccessMode::read_only;
+    };
+
+    struct Export {
+        // What clients ask for: 1..254 bytes, no "..", unique.
+        std::string name;
+        // kind, path, size_bytes (multiple of the block), io (default buffered),
+        // logical_block_bytes (512 or 4096; default 512, with direct I/O 4096), use (read_only:
+        // nobody may write, whatever allow says; default read_write).
+        StorageOptions storage;
+        std::vector<Allow> allow;
+    };
+
+    std::vector<Listen> listen;
+    std::vector<Export> exports;
+    // Path of the control socket, at most 107 bytes.
+    std::string control = "/run/rnbd/server.ctl";
+    // Requests per session, 1..32768 (together with max_io_bytes: rtrs/limits.h).
+    std::uint32_t queue_depth = rtrs::limits::queue_depth_default;
+    // Longest payload of one request, bytes; plus header_bytes it is a power of two >= 8192.
+    std::uint32_t max_io_bytes = rtrs::limits::chunk_bytes_default - rtrs::limits::header_bytes_default;
+    // Revoke a chunk's key while its request is served.
+    bool always_invalidate = true;
+    // Whether this side wants payloads checksummed on TCP.
+    bool data_checksum = true;
+    // 10 ms .. 10 min; the timeout is at least twice the interval.
+    rtrs::Duration heartbeat_interval = std::chrono::seconds(1);
+    rtrs::Duration heartbeat_timeout = std::chrono::seconds(5);
+    LogLevel log_level = LogLevel::info;
+
+    std::uint32_t chunk_bytes() const noexcept { return max_io_bytes + rtrs::limits::header_bytes_default; }
+
+    // text: the file's content; file: its name in errors.
+    static std::expected<ServerConfig, std::vector<ConfigError>> parse(std::string_view text,
+                                                                       std::string file);
+    // Reads and parses a file.
+    static std::expected<ServerConfig, std::vector<ConfigError>> load(const std::string& path);
+};
+
+}  // namespace rnbd

@@ -1,0 +1,29 @@
+// rnbdctl's exit codes: the table that scripts rely on (also in --help).
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "daemon/control_client.h"
+
+namespace rnbd {
+
+enum class CtlExit : int {
+    ok = 0,
+    failed = 1,       // the daemon tried, and it did not work
+    usage = 2,        // wrong command line, or arguments that the daemon refuses
+    unreachable = 3,  // no daemon behind the socket, or no right to ask it
+    not_found = 4,    // no such device, session, volume or export
+    conflict = 5,     // the name is taken, or it is in use
+    denied = 6,       // the server refuses this session
+    timed_out = 7,    // no answer in time; it may still happen
+    nonsense = 8,     // the answer is not understood: another version
+};
+
+CtlExit exit_for(const ControlCallFailure& failure) noexcept;
+// What the user may do about it; empty if there is nothing to say.
+std::string hint_for(CtlExit exit);
+// The table as lines of text, for --help.
+std::string exit_code_table();
+
+}  // namespace rnbd

@@ -1,0 +1,252 @@
+#include "rnbdctl/run.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <vector>
+
+#include "daemon/control_client.h"
+#include "daemon/version.h"
+#include "rnbdctl/exit_codes.h"
+#include "rnbdctl/units.h"
+#include "rnbdctl/views.h"
+
+namespace rnbd {
+
+using nlohmann::json;
+
+namespace {
+
+enum class Output : std::uint8_t { text, json };
+using View = std::string (*)(const json&);
+
+// What the command line asks for.
+struct Wish {
+    std::string command;
+    json arguments = json::object();
+    View view = nullptr;
+    // Sockets to ask, in order.
+    std::vector<std::string> sockets;
+    // Whether a socket that does not exist is passed over, if another one answers.
+    enum class Absent : std::uint8_t { is_an_error, is_skipped };
+    Absent absent = Absent::is_an_error;
+    Output output = Output::text;
+    rtrs::Duration timeout{};
+};
+
+// Filled by CLI11.
+struct Options {
+    bool server = false, client = false, as_json = false, read_only = false, migration = false;
+    bool force = false;
+    std::string socket, volume, session, name, device;
+    std::vector<std::string> nbd, paths;
+    unsigned timeout_s = 60;
+};
+
+class CommandLine {
+  public:
+    CommandLine();
+    // Returns an exit code if there is nothing to ask a daemon.
+    std::optional<int> parse(int argc, const char* const* argv, std::ostream& out,
+                             std::ostream& err);
+    Wish wish(const DefaultSockets& sockets) const;
+
+  private:
+    void add_map();
+    void add_unmap();
+    void find_sockets(Wish& wish, const DefaultSockets& sockets) const;
+
+    CLI::App app_{"Asks rnbd-server and rnbd-client what they do, and maps volumes.", "rnbdctl"};
+    Options options_;
+    CLI::App* list_ = nullptr;
+    CLI::App* status_ = nullptr;
+    CLI::App* version_ = nullptr;
+    CLI::App* map_ = nullptr;
+    CLI::App* unmap_ = nullptr;
+};
+
+CommandLine::CommandLine() {
+    app_.set_version_flag("--version", fmt::format("rnbdctl {}", version()),
+                          "Print the version and end");
+    app_.set_help_flag("-h,--help", "Print this help and end");
+    app_.footer(exit_code_table());
+    auto* server = app_.add_flag("--server", options_.server, "Ask rnbd-server");
+    auto* client = app_.add_flag("--client", options_.client, "Ask rnbd-client");
+    auto* socket = app_.add_option("--socket", options_.socket, "Ask the daemon behind this socket")
+                       ->type_name("PATH");
+    server->excludes(client)->excludes(socket);
+    client->excludes(socket);
+    app_.add_flag("--json", options_.as_json,
+                  "Print the daemon's answer as one line of JSON (schema rnbd-control)");
+    app_.add_option("--timeout", options_.timeout_s, "Seconds to wait for an answer")
+        ->type_name("SECONDS")
+        ->check(CLI::Range(1u, 86400u))
+        ->capture_default_str();
+    app_.require_subcommand(1);
+    // Options of the program are also understood behind the command.
+    app_.fallthrough();
+    list_ = app_.add_subcommand("list", "Exports or devices, one per line");
+    status_ = app_.add_subcommand("status", "Everything: sessions, paths, exports or devices");
+    version_ = app_.add_subcommand("version", "Versions of rnbdctl and the daemons");
+    add_map();
+    add_unmap();
+}
+
+void CommandLine::add_map() {
+    map_ = app_.add_subcommand("map", "Serve a remote volume as an NBD device (rnbd-client)");
+    map_->add_option("volume", options_.volume, "The export's name at the server")
+        ->type_name("VOLUME")
+        ->required();
+    map_->add_option("--session", options_.session,
+                     "A session that rnbd-client has; with --path, the name of a new one")
+        ->type_name("NAME")
+        ->required();
+    map_->add_option("--path", options_.paths, "Make the session, with this path (repeatable)")
+        ->type_name("HOST:PORT");
+    map_->add_option("--name", options_.name, "The device's name (default: VOLUME)")
+        ->type_name("DEVICE");
+    auto* read_only = map_->add_flag("--ro", options_.read_only, "Open it read-only");
+    map_->add_flag("--migration", options_.migration, "Open it as the second writer of a migration")
+        ->excludes(read_only);
+    map_->add_option("--nbd", options_.nbd,
+                     "unix:/PATH or tcp:HOST:PORT (repeatable; default: beside the control socket)")
+        ->type_name("ADDRESS");
+}
+
+void CommandLine::add_unmap() {
+    unmap_ = app_.add_subcommand("unmap", "Stop serving a device (rnbd-client)");
+    unmap_->add_option("device", options_.device, "The device's name")
+        ->type_name("DEVICE")
+        ->required();
+    unmap_->add_flag("--force", options_.force,
+                     "Even if NBD clients are connected: they are disconnected");
+}
+
+std::optional<int> CommandLine::parse(int argc, const char* const* argv, std::ostream& out,
+                                      std::ostream& err) {
+    try {
+        app_.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        return static_cast<int>(app_.exit(error, out, err) == 0 ? CtlExit::ok : CtlExit::usage);
+    }
+    if (options_.server && (*map_ || *unmap_)) {
+        err << "rnbdctl: map and unmap are commands of rnbd-client: leave --server out\n";
+        return static_cast<int>(CtlExit::usage);
+    }
+    return std::nullopt;
+}
+
+void CommandLine::find_sockets(Wish& wish, const DefaultSockets& sockets) const {
+    if (!options_.socket.empty())
+        wish.sockets = {options_.socket};
+    else if (options_.server)
+        wish.sockets = {sockets.server};
+    else if (options_.client || *map_ || *unmap_)
+        wish.sockets = {sockets.client};
+    else {
+        wish.sockets = {sockets.server, sockets.client};
+        wish.absent = Wish::Absent::is_skipped;
+    }
+}
+
+Wish CommandLine::wish(const DefaultSockets& sockets) const {
+    Wish wish;
+    wish.output = options_.as_json ? Output::json : Output::text;
+    wish.timeout = std::chrono::seconds(options_.timeout_s);
+    find_sockets(wish, sockets);
+    if (*list_) wish.command = "list", wish.view = list_view;
+    if (*status_) wish.command = "status", wish.view = status_view;
+    if (*version_) wish.command = "version", wish.view = version_view;
+    if (*map_) {
+        wish.command = "map";
+        wish.view = map_view;
+        const char* const access = options_.read_only   ? "ro"
+                                   : options_.migration ? "migration"
+                                                        : "rw";
+        wish.arguments = {{"volume", options_.volume},
+                          {"session", options_.session},
+                          {"device", options_.name.empty() ? options_.volume : options_.name},
+                          {"access", access}};
+        if (!options_.nbd.empty()) wish.arguments["nbd"] = options_.nbd;
+        for (const std::string& path : options_.paths)
+            wish.arguments["paths"].push_back({{"tcp", path}});
+    }
+    if (*unmap_) {
+        wish.command = "unmap";
+        wish.view = unmap_view;
+        wish.arguments = {{"device", options_.device}, {"force", options_.force}};
+    }
+    return wish;
+}
+
+std::string json_line(const json& document) {
+    return document.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+CtlExit report_failure(const Wish& wish, const ControlCallFailure& failure, std::ostream& out,
+                       std::ostream& err) {
+    const CtlExit exit = exit_for(failure);
+    if (wish.output == Output::json) {
+        const char* const word = failure.code ? to_string(*failure.code) : "unreachable";
+        out << json_line({{"schema", control_schema},
+                          {"version", control_version},
+                          {"ok", false},
+                          {"error", {{"code", word}, {"message", failure.message}}}});
+        return exit;
+    }
+    err << "rnbdctl: " << terminal_text(failure.message) << "\n";
+    if (const auto hint = hint_for(exit); !hint.empty()) err << "rnbdctl: " << hint << "\n";
+    return exit;
+}
+
+void report_result(const Wish& wish, const json& result, std::ostream& out) {
+    if (wish.output == Output::json)
+        out << json_line({{"schema", control_schema},
+                          {"version", control_version},
+                          {"ok", true},
+                          {"result", result}});
+    else
+        out << wish.view(result);
+}
+
+CtlExit ask_all(const Wish& wish, std::ostream& out, std::ostream& err) {
+    CtlExit worst = CtlExit::ok;
+    std::size_t answered = 0;
+    std::vector<ControlCallFailure> absent;
+    for (const std::string& socket : wish.sockets) {
+        const auto result = control_call({.socket_path = socket, .timeout = wish.timeout},
+                                         wish.command, wish.arguments);
+        if (!result && result.error().kind == ControlCallFailure::Kind::absent &&
+            wish.absent == Wish::Absent::is_skipped) {
+            absent.push_back(result.error());
+            continue;
+        }
+        if (answered++ > 0 && wish.output == Output::text) out << "\n";
+        if (result)
+            report_result(wish, *result, out);
+        else
+            worst = report_failure(wish, result.error(), out, err);
+    }
+    if (answered > 0) return worst;
+    ControlCallFailure none = absent.front();
+    none.message = "neither daemon is here: " + absent.front().message;
+    if (absent.size() > 1) none.message += "; " + absent.back().message;
+    return report_failure(wish, none, out, err);
+}
+
+}  // namespace
+
+int run_rnbdctl(int argc, const char* const* argv, std::ostream& out, std::ostream& err,
+                const DefaultSockets& sockets) {
+    CommandLine command_line;
+    if (const auto exit = command_line.parse(argc, argv, out, err)) return *exit;
+    const Wish wish = command_line.wish(sockets);
+    if (wish.command == "version" && wish.output == Output::text)
+        out << "rnbdctl " << version() << "\n";
+    return static_cast<int>(ask_all(wish, out, err));
+}
+
+}  // namespace rnbd

@@ -1,0 +1,61 @@
+#include "rnbdctl/units.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace rnbd {
+
+std::string size_words(std::uint64_t bytes) {
+    static constexpr std::array<const char*, 7> units{"B",   "KiB", "MiB", "GiB",
+                                                      "TiB", "PiB", "EiB"};
+    std::size_t unit = 0;
+    while (unit + 1 < units.size() && bytes >> (10 * (unit + 1)) != 0) ++unit;
+    const std::uint64_t factor = 1ull << (10 * unit);
+    if (bytes % factor == 0) return fmt::format("{} {}", bytes / factor, units[unit]);
+    return fmt::format("{:.1f} {}", static_cast<double>(bytes) / static_cast<double>(factor),
+                       units[unit]);
+}
+
+std::string age_words(double seconds) {
+    // Also swallows NaN; beyond ten thousand years nobody asks.
+    const double bounded = seconds > 0 ? std::min(seconds, 3e11) : 0;
+    const auto total = static_cast<std::uint64_t>(bounded);
+    const std::uint64_t days = total / 86400, hours = total / 3600 % 24, minutes = total / 60 % 60;
+    if (days > 0) return fmt::format("{}d {}h", days, hours);
+    if (hours > 0) return fmt::format("{}h {}m", hours, minutes);
+    if (minutes > 0) return fmt::format("{}m {}s", minutes, total % 60);
+    return fmt::format("{}s", total);
+}
+
+std::string latency_words(double microseconds) {
+    if (!(microseconds > 0)) return "-";
+    if (microseconds < 1000) return fmt::format("{:.0f} us", microseconds);
+    if (microseconds < 1'000'000) return fmt::format("{:.1f} ms", microseconds / 1000);
+    return fmt::format("{:.1f} s", microseconds / 1'000'000);
+}
+
+std::string count_words(std::uint64_t count) {
+    const std::string digits = std::to_string(count);
+    std::string result;
+    for (std::size_t i = 0; i < digits.size(); ++i) {
+        if (i > 0 && (digits.size() - i) % 3 == 0) result += ',';
+        result += digits[i];
+    }
+    return result;
+}
+
+std::string terminal_text(std::string_view text) {
+    std::string result;
+    for (const char c : text) {
+        const auto byte = static_cast<unsigned char>(c);
+        if (byte < 0x20 || byte == 0x7f)
+            result += fmt::format("\\x{:02x}", byte);
+        else
+            result += c;
+    }
+    return result;
+}
+
+}  // namespace rnbd

@@ -1,0 +1,21 @@
+// Numbers as people read them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace rnbd {
+
+// "0 B", "512 B", "4 KiB", "1.5 GiB": at most one decimal, none if it is exact.
+std::string size_words(std::uint64_t bytes);
+// "0s", "4s", "3m 20s", "5h 1m", "2d 3h": the two largest units. Negative counts as 0.
+std::string age_words(double seconds);
+// "950 us", "1.2 ms".
+std::string latency_words(double microseconds);
+// 1234567 -> "1,234,567"
+std::string count_words(std::uint64_t count);
+// Text from elsewhere, safe for a terminal: control characters as \xNN.
+std::string terminal_text(std::string_view text);
+
+}  // namespace rnbd

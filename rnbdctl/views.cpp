@@ -1,0 +1,261 @@
+#include "rnbdctl/views.h"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "rnbdctl/table.h"
+#include "rnbdctl/units.h"
+
+namespace rnbd {
+
+using nlohmann::json;
+using Align = Table::Align;
+
+namespace {
+
+// --- Members as text; every one tolerates absence and wrong types. ---
+
+const json& member(const json& object, const char* key) {
+    static const json nothing;
+    if (!object.is_object()) return nothing;
+    const auto found = object.find(key);
+    return found == object.end() ? nothing : *found;
+}
+
+// The elements of an array member; none if it is no array.
+const json& elements(const json& object, const char* key) {
+    static const json none = json::array();
+    const json& value = member(object, key);
+    return value.is_array() ? value : none;
+}
+
+std::string word(const json& object, const char* key) {
+    const json& value = member(object, key);
+    if (value.is_string()) return terminal_text(value.get_ref<const std::string&>());
+    if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
+    if (value.is_number_integer()) return value.dump();
+    return "";
+}
+
+bool unsigned_number(const json& value) {
+    return value.is_number_unsigned() ||
+           (value.is_number_integer() && value.get<std::int64_t>() >= 0);
+}
+
+std::string size(const json& object, const char* key) {
+    const json& value = member(object, key);
+    return unsigned_number(value) ? size_words(value.get<std::uint64_t>()) : "";
+}
+
+std::string count(const json& object, const char* key) {
+    const json& value = member(object, key);
+    return unsigned_number(value) ? count_words(value.get<std::uint64_t>()) : "";
+}
+
+std::string age(const json& object, const char* key) {
+    const json& value = member(object, key);
+    return value.is_number() ? age_words(value.get<double>()) : "";
+}
+
+std::string latency(const json& object, const char* key) {
+    const json& value = member(object, key);
+    return value.is_number() ? latency_words(value.get<double>()) : "";
+}
+
+// "waiting (no such file)"
+std::string state(const json& object) {
+    const std::string reason = word(object, "reason");
+    return reason.empty() ? word(object, "state")
+                          : fmt::format("{} ({})", word(object, "state"), reason);
+}
+
+std::string joined(const json& array, const std::function<std::string(const json&)>& text) {
+    std::string result;
+    for (const json& element : array) result += (result.empty() ? "" : ", ") + text(element);
+    return result;
+}
+
+std::string nbd_addresses(const json& device) {
+    const json& nbd = member(device, "nbd");
+    if (!nbd.is_array()) return word(device, "nbd");
+    return joined(nbd, [](const json& address) {
+        return address.is_string() ? terminal_text(address.get_ref<const std::string&>()) : "-";
+    });
+}
+
+bool is_server(const json& document) { return member(document, "daemon") == "rnbd-server"; }
+
+std::string section(const char* title, const Table& table, const char* when_empty) {
+    if (table.empty()) return fmt::format("\n{}: {}\n", title, when_empty);
+    return fmt::format("\n{}:\n{}", title, table.text(2));
+}
+
+// "rnbd-server 0.1.0, pid 17, running for 3h 2m"
+std::string head_line(const json& document) {
+    std::string line = fmt::format("{} {}", word(document, "daemon"), word(document, "version"));
+    if (const auto pid = word(document, "pid"); !pid.empty()) line += ", pid " + pid;
+    if (const auto what = word(document, "state"); !what.empty()) line += ", " + what;
+    if (const auto up = age(document, "uptime_s"); !up.empty()) line += " for " + up;
+    return line + "\n";
+}
+
+Table io_table(std::vector<Table::Column> first) {
+    for (const char* title : {"READS", "READ", "WRITES", "WRITTEN", "ERRORS"})
+        first.push_back({title, Align::right});
+    return Table(std::move(first));
+}
+
+void add_io(std::vector<std::string>& row, const json& object) {
+    row.insert(row.end(),
+               {count(object, "reads"), size(object, "read_bytes"), count(object, "writes"),
+                size(object, "write_bytes"), count(object, "errors")});
+}
+
+// --- The server ---
+
+Table export_table(const json& document) {
+    Table table({{"NAME"},
+                 {"SIZE", Align::right},
+                 {"BLOCK", Align::right},
+                 {"IO"},
+                 {"BACKING"},
+                 {"AGE", Align::right},
+                 {"OPENED BY"},
+                 {"STATE"}});
+    for (const json& item : elements(document, "exports")) {
+        const std::string path = word(item, "path");
+        const std::string opens = joined(elements(item, "opens"), [](const json& open) {
+            return fmt::format("{} ({})", word(open, "session"), word(open, "access"));
+        });
+        table.add({word(item, "name"), size(item, "size_bytes"), word(item, "block_size"),
+                   word(item, "io"), path.empty() ? word(item, "kind") : path, age(item, "age_s"),
+                   opens, state(item)});
+    }
+    return table;
+}
+
+std::string server_session_view(const json& session) {
+    std::string text = fmt::format(
+        "\nSession {} from {}: {} for {}, queue depth {}, {} in flight\n", word(session, "name"),
+        word(session, "peer"), word(session, "state"), age(session, "age_s"),
+        word(session, "queue_depth"), word(session, "in_flight"));
+    Table paths({{"LOCAL"}, {"REMOTE"}, {"STATE"}, {"AGE", Align::right}, {"HEARD", Align::right}});
+    for (const json& path : elements(session, "paths"))
+        paths.add({word(path, "local"), word(path, "remote"), word(path, "state"),
+                   age(path, "age_s"), age(path, "heartbeat_age_s")});
+    if (!paths.empty()) text += paths.text(2);
+    return text;
+}
+
+std::string server_status_view(const json& document) {
+    std::string text = head_line(document);
+    text += "listening on " +
+            joined(elements(document, "listen"),
+                   [](const json& listen) {
+                       return fmt::format("{}:{}", word(listen, "fabric"), word(listen, "address"));
+                   }) +
+            "\n";
+    text += section("Exports", export_table(document), "none");
+    Table io = io_table({{"SESSION"}});
+    for (const json& session : elements(document, "sessions")) {
+        std::vector<std::string> row{word(session, "name")};
+        add_io(row, session);
+        io.add(std::move(row));
+        text += server_session_view(session);
+    }
+    return text + section("Sessions", io, "none");
+}
+
+// --- The client ---
+
+std::string client_session_view(const json& session) {
+    std::string text = fmt::format(
+        "\nSession {}: {} for {}, queue depth {}, {} permits free, {} in flight, {} held\n",
+        word(session, "name"), state(session), age(session, "age_s"), word(session, "queue_depth"),
+        word(session, "permits_free"), word(session, "in_flight"), word(session, "held"));
+    Table paths({{"DESTINATION"},
+                 {"SOURCE"},
+                 {"FABRIC"},
+                 {"AGE", Align::right},
+                 {"LATENCY", Align::right},
+                 {"ATTEMPTS", Align::right},
+                 {"NEXT", Align::right},
+                 {"STATE"}});
+    for (const json& path : elements(session, "paths"))
+        paths.add({word(path, "destination"), word(path, "source"), word(path, "fabric"),
+                   age(path, "age_s"), latency(path, "latency_us"), word(path, "attempts"),
+                   age(path, "next_attempt_s"), state(path)});
+    if (!paths.empty()) text += paths.text(2);
+    return text;
+}
+
+Table device_table(const json& document) {
+    Table table({{"NAME"},
+                 {"VOLUME"},
+                 {"ACCESS"},
+                 {"SIZE", Align::right},
+                 {"BLOCK", Align::right},
+                 {"NBD"},
+                 {"CLIENTS", Align::right},
+                 {"AGE", Align::right},
+                 {"STATE"}});
+    for (const json& item : elements(document, "devices"))
+        table.add({word(item, "name"),
+                   fmt::format("{} at {}", word(item, "volume"), word(item, "session")),
+                   word(item, "access"), size(item, "size_bytes"), word(item, "block_size"),
+                   nbd_addresses(item), word(item, "connections"), age(item, "age_s"),
+                   state(item)});
+    return table;
+}
+
+std::string client_status_view(const json& document) {
+    std::string text = head_line(document);
+    for (const json& session : elements(document, "sessions")) text += client_session_view(session);
+    text += section("Devices", device_table(document), "none");
+    Table io = io_table({{"DEVICE"}});
+    for (const json& device : elements(document, "devices")) {
+        std::vector<std::string> row{word(device, "name")};
+        add_io(row, device);
+        io.add(std::move(row));
+    }
+    return io.empty() ? text : text + section("Traffic", io, "none");
+}
+
+}  // namespace
+
+std::string list_view(const json& document) {
+    if (is_server(document)) {
+        Table table({{"EXPORT"}, {"SIZE", Align::right}, {"OPENS", Align::right}, {"STATE"}});
+        for (const json& item : elements(document, "exports"))
+            table.add({word(item, "name"), size(item, "size_bytes"),
+                       std::to_string(elements(item, "opens").size()), state(item)});
+        return table.empty() ? "no exports\n" : table.text(0);
+    }
+    Table table({{"DEVICE"}, {"SIZE", Align::right}, {"ACCESS"}, {"VOLUME"}, {"NBD"}, {"STATE"}});
+    for (const json& item : elements(document, "devices"))
+        table.add({word(item, "name"), size(item, "size_bytes"), word(item, "access"),
+                   fmt::format("{} at {}", word(item, "volume"), word(item, "session")),
+                   nbd_addresses(item), state(item)});
+    return table.empty() ? "no devices\n" : table.text(0);
+}
+
+std::string status_view(const json& document) {
+    return is_server(document) ? server_status_view(document) : client_status_view(document);
+}
+
+std::string map_view(const json& document) {
+    return fmt::format("{} is served at {} ({})\n", word(document, "device"),
+                       nbd_addresses(document), state(document));
+}
+
+std::string unmap_view(const json& document) {
+    return fmt::format("{} is no longer served\n", word(document, "device"));
+}
+
+std::string version_view(const json& document) {
+    return fmt::format("{} {}\n", word(document, "daemon"), word(document, "version"));
+}
+
+}  // namespace rnbd

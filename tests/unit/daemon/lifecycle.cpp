@@ -1,0 +1,65 @@
+#include "daemon/lifecycle.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <cstdlib>
+
+using namespace rnbd;
+
+namespace {
+
+constexpr int skipped = 77;
+
+// Runs `body` in a process of its own (signals are the process's) and returns its wait status.
+template <typename Body>
+int status_of(Body body) {
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(body());
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return status;
+}
+
+}  // namespace
+
+TEST_CASE("lifecycle: the first signal is an event, the second one ends the process") {
+    const int status = status_of([] {
+        prepare_process();
+        auto reactor = rtrs::Reactor::create();
+        if (!reactor) return skipped;
+        int seen = 0;
+        auto signals = StopSignals::create(**reactor, [&](int signal) {
+            seen = signal;
+            (*reactor)->stop();
+        });
+        ::kill(::getpid(), SIGTERM);
+        (*reactor)->run();
+        if (seen != SIGTERM) return 1;
+        ::kill(::getpid(), SIGINT);
+        for (;;) ::pause();
+    });
+    if (WIFEXITED(status) && WEXITSTATUS(status) == skipped) {
+        WARN("skipped: no io_uring here");
+        return;
+    }
+    REQUIRE(WIFSIGNALED(status));
+    CHECK(WTERMSIG(status) == SIGINT);
+}
+
+TEST_CASE("lifecycle: signals can be given up; SIGPIPE does no harm") {
+    const int status = status_of([] {
+        prepare_process();
+        auto reactor = rtrs::Reactor::create();
+        if (!reactor) return skipped;
+        auto signals = StopSignals::create(**reactor, [](int) { std::abort(); });
+        (*signals)->close([&] { (*reactor)->stop(); });
+        (*reactor)->run();
+        ::raise(SIGPIPE);
+        return 0;
+    });
+    REQUIRE(WIFEXITED(status));
+    CHECK((WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == skipped));
+}

@@ -1,0 +1,125 @@
+#include "rnbd-client/config.h"
+
+#include <catch2/catch.hpp>
+
+using namespace rnbd;
+using namespace std::chrono_literals;
+
+namespace {
+
+std::string errors_of(const std::string& text) {
+    const auto config = ClientConfig::parse(text, "c.yaml");
+    if (config) return "";
+    std::string all;
+    for (const auto& error : config.error()) all += to_string(error) + "\n";
+    return all;
+}
+
+bool complains(const std::string& text, const std::string& part) {
+    const auto errors = errors_of(text);
+    INFO(errors);
+    return errors.find(part) != std::string::npos;
+}
+
+// One session with these further lines.
+std::string with_session(const std::string& lines) {
+    return "sessions:\n  - name: s\n    paths: [{tcp: 127.0.0.1:1235}]\n" + lines;
+}
+
+std::string with_device(const std::string& lines) {
+    return with_session("devices:\n  - name: d\n    session: s\n    volume: v\n" + lines);
+}
+
+}  // namespace
+
+TEST_CASE("client config: the example is right, and says the defaults") {
+    const auto config = ClientConfig::load(RNBD_EXAMPLE);
+    if (!config)
+        for (const auto& error : config.error()) UNSCOPED_INFO(to_string(error));
+    REQUIRE(config);
+    REQUIRE(config->sessions.size() == 1);
+    REQUIRE(config->devices.size() == 2);
+    CHECK(config->devices[0].nbd.at(0).to_string() == "unix:/run/rnbd/vol1.sock");
+    CHECK(config->devices[1].nbd.at(1).to_string() == "tcp:127.0.0.1:10809");
+    CHECK(config->devices[1].access == AccessMode::read_only);
+
+    const auto least = ClientConfig::parse(with_session(""), "c.yaml");
+    REQUIRE(least);
+    CHECK(least->control == config->control);
+    CHECK(least->log_level == config->log_level);
+    const auto& session = least->sessions.at(0);
+    const auto& example = config->sessions.at(0);
+    CHECK(session.paths == example.paths);
+    CHECK(session.hold_time == example.hold_time);
+    CHECK(session.max_reconnect_attempts == example.max_reconnect_attempts);
+    CHECK(session.reconnect_delay_min == example.reconnect_delay_min);
+    CHECK(session.reconnect_delay_max == example.reconnect_delay_max);
+    CHECK(session.heartbeat_interval == example.heartbeat_interval);
+    CHECK(session.heartbeat_timeout == example.heartbeat_timeout);
+    CHECK(session.connections == example.connections);
+    CHECK(session.data_checksum == example.data_checksum);
+}
+
+TEST_CASE("client config: nothing is enough, rnbdctl may map later") {
+    CHECK(errors_of("").empty());
+    CHECK(errors_of("control: /run/x.ctl\n").empty());
+}
+
+TEST_CASE("client config: sessions") {
+    const auto config = ClientConfig::parse(
+        with_session("    hold_time: 30s\n    max_reconnect_attempts: 5\n    connections: 64\n"),
+        "c");
+    REQUIRE(config);
+    CHECK(config->sessions[0].hold_time == rtrs::Duration(30s));
+    CHECK(config->sessions[0].max_reconnect_attempts == 5u);
+    const auto forever = ClientConfig::parse(with_session("    max_reconnect_attempts: -1\n"), "c");
+    CHECK_FALSE(forever->sessions.at(0).max_reconnect_attempts);
+    CHECK(complains(with_session("    max_reconnect_attempts: -2\n"), "or forever (-1)"));
+    CHECK(complains(with_session("    connections: 65\n"), "from 1 to 64"));
+    CHECK(complains(with_session("    hold_time: foreve\n"), "nearest valid value \"forever\""));
+    CHECK(complains(with_session("    reconnect_delay: {min: 2s}\n"), "expected at least min"));
+    CHECK(complains(with_session("  - name: s\n    paths: [{tcp: 1.2.3.4:5}]\n"),
+                    "sessions[1].name"));
+    CHECK(complains("sessions: [{name: s, paths: []}]", "expected at least 1"));
+    CHECK(complains("sessions: [{name: s, paths: [{tcp: 1.2.3.4:5}, {tcp: 1.2.3.4:5}]}]",
+                    "each path once"));
+    CHECK(errors_of(
+              "sessions: [{name: s, paths: [{tcp: 1.2.3.4:5, source: 1.1.1.1}, {tcp: 1.2.3.4:5}]}]")
+              .empty());
+    CHECK(complains("sessions: [{name: s, paths: [{tcp: 1.2.3.4:5, source: '::1'}]}]",
+                    "expected an IPv4 address"));
+    CHECK(
+        complains("sessions: [{name: s, paths: [{tcp: 1.2.3.4:0}]}]", "numeric address and port"));
+}
+
+TEST_CASE("client config: devices") {
+    CHECK(errors_of(with_device("    access: rw\n    nbd: unix:/a.sock\n")).empty());
+    CHECK(errors_of(with_device("    access: rw\n    nbd: [\"unix:/a\", \"tcp:[::1]:10809\"]\n"))
+              .empty());
+    CHECK(complains("devices: [{name: d, session: t, volume: v, access: rw, nbd: 'unix:/a'}]",
+                    "expected the name of a session"));
+    CHECK(complains(
+        with_session("devices: [{name: d, session: ss, volume: v, access: rw, nbd: 'unix:/a'}]"),
+        "nearest valid value \"s\""));
+    CHECK(complains(with_device("    access: rw\n    nbd: /a.sock\n"), "expected unix:/PATH"));
+    CHECK(complains(with_device("    access: rw\n    nbd: unix:/" + std::string(107, 'a') + "\n"),
+                    "at most 107"));
+    CHECK(complains(with_device("    access: rw\n    nbd: []\n"), "at least 1"));
+    CHECK(complains(with_device("    access: rw\n"), "nbd: found no such key"));
+    CHECK(complains(with_device("    nbd: unix:/a\n"), "access: found no such key"));
+}
+
+TEST_CASE("client config: what two devices cannot share") {
+    const std::string first = with_device("    access: rw\n    nbd: unix:/a\n");
+    const auto second = [&](const std::string& name, const std::string& access,
+                            const std::string& nbd) {
+        return first + "  - {name: " + name + ", session: s, volume: v, access: " + access +
+               ", nbd: '" + nbd + "'}\n";
+    };
+    CHECK(errors_of(second("e", "ro", "unix:/b")).empty());
+    CHECK(errors_of(second("e", "migration", "unix:/b")).empty());
+    CHECK(complains(second("d", "ro", "unix:/b"), "devices[1].name"));
+    CHECK(complains(second("e", "rw", "unix:/b"), "which device \"d\" has with rw already"));
+    CHECK(complains(second("e", "ro", "unix:/a"), "each address once"));
+    CHECK(complains(first + "control: /a\n", "control: found \"/a\" which a device has"));
+}

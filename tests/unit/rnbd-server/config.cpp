@@ -1,0 +1,145 @@
+#include "rnbd-server/config.h"
+
+#include <catch2/catch.hpp>
+
+using namespace rnbd;
+using namespace std::chrono_literals;
+using Kind = StorageOptions::Kind;
+using Io = StorageOptions::Io;
+using Use = StorageOptions::Use;
+
+namespace {
+
+std::string errors_of(const std::string& text) {
+    const auto config = ServerConfig::parse(text, "s.yaml");
+    if (config) return "";
+    std::string all;
+    for (const auto& error : config.error()) all += to_string(error) + "\n";
+    return all;
+}
+
+// A configuration with one export that has these lines.
+std::string with_export(const std::string& lines) {
+    return "listen:\n  - tcp: 127.0.0.1:1235\nexports:\n  - name: v\n" + lines;
+}
+
+bool complains(const std::string& text, const std::string& part) {
+    const auto errors = errors_of(text);
+    INFO(errors);
+    return errors.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("server config: the example is right, and says the defaults") {
+    const auto config = ServerConfig::load(RNBD_EXAMPLE);
+    if (!config)
+        for (const auto& error : config.error()) UNSCOPED_INFO(to_string(error));
+    REQUIRE(config);
+    REQUIRE(config->exports.size() == 4);
+    const auto& vol1 = config->exports[0];
+    CHECK(vol1.name == "vol1");
+    CHECK(vol1.storage.path == "/srv/vol1.img");
+    CHECK(vol1.storage.size_bytes == 1ull << 30);
+    CHECK(vol1.storage.io == Io::direct);
+    CHECK(vol1.storage.logical_block_bytes == 4096);
+    CHECK(vol1.storage.use == Use::read_write);
+    REQUIRE(vol1.allow.size() == 2);
+    CHECK(vol1.allow[0].access == AccessMode::read_write);
+    CHECK(vol1.allow[0].address->contains("127.0.0.1"));
+    CHECK_FALSE(vol1.allow[1].address);
+    CHECK(config->exports[1].storage.use == Use::read_only);
+    CHECK(config->exports[2].storage.kind == Kind::memory);
+    CHECK(config->exports[3].storage.kind == Kind::null);
+    CHECK(config->exports[3].storage.size_bytes == 1ull << 40);
+
+    const auto least = ServerConfig::parse("listen: [{tcp: 127.0.0.1:1235}]", "s.yaml");
+    REQUIRE(least);
+    CHECK(least->queue_depth == config->queue_depth);
+    CHECK(least->max_io_bytes == config->max_io_bytes);
+    CHECK(least->chunk_bytes() == 128u << 10);
+    CHECK(least->control == config->control);
+    CHECK(least->always_invalidate == config->always_invalidate);
+    CHECK(least->data_checksum == config->data_checksum);
+    CHECK(least->heartbeat_interval == config->heartbeat_interval);
+    CHECK(least->heartbeat_timeout == config->heartbeat_timeout);
+    CHECK(least->log_level == config->log_level);
+}
+
+TEST_CASE("server config: defaults of an export") {
+    const auto config = ServerConfig::parse(with_export("    path: /a\n"), "s.yaml");
+    REQUIRE(config);
+    const auto& found = config->exports.at(0);
+    CHECK(found.storage.io == Io::buffered);
+    CHECK(found.storage.logical_block_bytes == 512);
+    CHECK_FALSE(found.storage.size_bytes);
+    CHECK(found.allow.empty());
+    const auto direct =
+        ServerConfig::parse(with_export("    path: /a\n    io: direct\n"), "s.yaml");
+    CHECK(direct->exports.at(0).storage.logical_block_bytes == 4096);
+}
+
+TEST_CASE("server config: listen is required") {
+    CHECK(errors_of("") == "s.yaml:1:1: listen: found no such key, expected a list (- ...)\n");
+    CHECK(complains("listen: []", "expected at least 1"));
+    CHECK(complains("listen:\n  - tcp: 1.2.3.4:5\n  - tcp: 1.2.3.4:5\n",
+                    "s.yaml:3:10: listen[1].tcp: found \"1.2.3.4:5\" a second time"));
+    CHECK(complains("listen:\n  - rdma: 1.2.3.4:5\n", "listen[0].rdma: found an unknown key"));
+}
+
+TEST_CASE("server config: an export has one backing that makes sense") {
+    CHECK(complains(with_export("    io: direct\n"), "expected path or storage"));
+    CHECK(complains(with_export("    path: /a\n    storage: {kind: memory, size: 1MiB}\n"),
+                    "one of them"));
+    CHECK(complains(with_export("    storage: {kind: memory}\n"),
+                    "exports[0].storage.size: found no such key"));
+    CHECK(complains(with_export("    storage: {kind: null, size: 1MiB}\n"), "'null' (in quotes)"));
+    CHECK(complains(with_export("    storage: {kind: 'null', size: 1MiB}\n    io: direct\n"),
+                    "only with path"));
+    CHECK(complains(with_export("    path: a\n"), "absolute path"));
+    CHECK(complains(with_export("    path: /a\n    block_size: 1024\n"), "expected 512 or 4096"));
+    CHECK(
+        complains(with_export("    path: /a\n    size: 5000\n"), "multiple of the block size 512"));
+    CHECK(
+        complains(with_export("    path: /a\n    io: drect\n"), "nearest valid value \"direct\""));
+}
+
+TEST_CASE("server config: names, paths and rules are there once") {
+    CHECK(complains(with_export("    path: /a\n  - name: v\n    path: /b\n"),
+                    "exports[1].name: found \"v\" a second time"));
+    CHECK(complains(with_export("    path: /a\n  - name: w\n    path: /a\n"),
+                    "which export \"v\" has already"));
+    CHECK(errors_of(with_export("    path: /a\n    read_only: true\n  - name: w\n    path: /a\n    "
+                                "read_only: true\n"))
+              .empty());
+    CHECK(complains(with_export("    path: /a\n    allow:\n      - {session: h, access: rw}\n      "
+                                "- {session: h, access: ro}\n"),
+                    "one rule per session"));
+    CHECK(complains(with_export("    path: /a\n    allow:\n      - {session: a.b, access: rw}\n"),
+                    "without space, '/' and '.'"));
+    CHECK(complains(
+        with_export(
+            "    path: /a\n    allow:\n      - {session: h, address: 10.0.0.1/8, access: rw}\n"),
+        "no bits set beyond"));
+}
+
+TEST_CASE("server config: nobody writes to what is read-only") {
+    CHECK(complains(
+        with_export(
+            "    path: /a\n    allow:\n      - {session: h, access: rw}\n    read_only: true\n"),
+        "expected ro"));
+}
+
+TEST_CASE("server config: depth and size fit the wire together") {
+    const std::string head = "listen: [{tcp: 127.0.0.1:0}]\n";
+    CHECK(complains(head + "max_io_size: 128KiB\n", "nearest valid value \"252KiB\""));
+    CHECK(
+        complains(head + "queue_depth: 4096\n",
+                  "queue_depth: found 4096 with requests of 126976 bytes, expected at most 2048"));
+    CHECK(errors_of(head + "queue_depth: 2048\n").empty());
+    const auto config = ServerConfig::parse(head + "max_io_size: 1020KiB\nqueue_depth: 128\n", "s");
+    REQUIRE(config);
+    CHECK(config->chunk_bytes() == 1u << 20);
+    CHECK(complains(head + "heartbeat: {interval: 3s}\n", "twice the interval"));
+    CHECK(complains(head + "control: /" + std::string(107, 'a') + "\n", "at most 107 bytes"));
+}

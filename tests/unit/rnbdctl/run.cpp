@@ -1,0 +1,167 @@
+#include "rnbdctl/run.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "daemon/control_protocol.h"
+#include "rnbdctl/exit_codes.h"
+
+using namespace rnbd;
+using nlohmann::json;
+
+namespace {
+
+struct Ran {
+    int exit = -1;
+    std::string out, err;
+};
+
+// A daemon that answers each connection's one request with the next prepared line.
+class World {
+  public:
+    World() {
+        char name[] = "/tmp/rnbd-ctl-XXXXXX";
+        REQUIRE(::mkdtemp(name) != nullptr);
+        directory_ = name;
+        sockets.server = directory_ + "/server.ctl";
+        sockets.client = directory_ + "/client.ctl";
+    }
+    ~World() {
+        ::unlink(sockets.client.c_str());
+        ::rmdir(directory_.c_str());
+    }
+    World(const World&) = delete;
+    World& operator=(const World&) = delete;
+
+    Ran run(std::vector<const char*> arguments) {
+        arguments.insert(arguments.begin(), "rnbdctl");
+        std::ostringstream out, err;
+        Ran ran;
+        ran.exit =
+            run_rnbdctl(static_cast<int>(arguments.size()), arguments.data(), out, err, sockets);
+        ran.out = out.str();
+        ran.err = err.str();
+        return ran;
+    }
+
+    // As run(), with a client daemon that answers with this line; its request is kept.
+    Ran run_answered(const std::string& answer, const std::vector<const char*>& arguments) {
+        const int listening = ::socket(AF_UNIX, SOCK_STREAM, 0);
+        sockaddr_un address{};
+        address.sun_family = AF_UNIX;
+        std::strcpy(address.sun_path, sockets.client.c_str());
+        REQUIRE(::bind(listening, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+        REQUIRE(::listen(listening, 1) == 0);
+        std::thread daemon([&] {
+            const int fd = ::accept(listening, nullptr, nullptr);
+            std::string line;
+            char c = 0;
+            while (::recv(fd, &c, 1, 0) == 1 && c != '\n') line += c;
+            request = json::parse(line, nullptr, false);
+            const std::string text = answer + "\n";
+            static_cast<void>(::send(fd, text.data(), text.size(), MSG_NOSIGNAL));
+            ::close(fd);
+        });
+        Ran ran = run(arguments);
+        daemon.join();
+        ::close(listening);
+        ::unlink(sockets.client.c_str());
+        return ran;
+    }
+
+    DefaultSockets sockets;
+    json request;
+
+  private:
+    std::string directory_;
+};
+
+int number(CtlExit exit) { return static_cast<int>(exit); }
+
+}  // namespace
+
+TEST_CASE("rnbdctl: usage errors, help with the table of exit codes, version") {
+    World world;
+    CHECK(world.run({}).exit == number(CtlExit::usage));
+    CHECK(world.run({"dance"}).exit == number(CtlExit::usage));
+    CHECK(world.run({"--server", "--client", "list"}).exit == number(CtlExit::usage));
+    CHECK(world.run({"map", "v"}).exit == number(CtlExit::usage));
+    CHECK(world.run({"map", "v", "--session", "s", "--server"}).exit == number(CtlExit::usage));
+    CHECK(world.run({"--version"}).exit == 0);
+    const auto help = world.run({"--help"});
+    CHECK(help.exit == 0);
+    CHECK(help.out.find("3  the daemon cannot be reached") != std::string::npos);
+}
+
+TEST_CASE("rnbdctl: no daemon is exit 3 with advice") {
+    World world;
+    const auto both = world.run({"status"});
+    CHECK(both.exit == number(CtlExit::unreachable));
+    CHECK(both.err.find("neither daemon is here") != std::string::npos);
+    CHECK(both.err.find("is it running?") != std::string::npos);
+    CHECK(world.run({"--client", "list"}).exit == number(CtlExit::unreachable));
+    const auto as_json = json::parse(world.run({"--json", "list"}).out);
+    CHECK(as_json["ok"] == false);
+    CHECK(as_json["error"]["code"] == "unreachable");
+}
+
+TEST_CASE("rnbdctl: text and JSON answers") {
+    World world;
+    const auto answer =
+        emit_control_result({{"daemon", "rnbd-client"}, {"devices", json::array()}});
+    const auto text = world.run_answered(answer, {"list"});
+    CHECK(text.exit == 0);
+    CHECK(text.out == "no devices\n");
+    CHECK(world.request == json{{"command", "list"}, {"arguments", json::object()}});
+    const auto as_json = world.run_answered(answer, {"--client", "list", "--json"});
+    CHECK(as_json.out == json::parse(answer).dump() + "\n");
+    const std::string socket = world.sockets.client;
+    CHECK(world.run_answered(answer, {"--socket", socket.c_str(), "status"}).exit == 0);
+}
+
+TEST_CASE("rnbdctl: map and unmap say everything to the daemon") {
+    World world;
+    const auto mapped = emit_control_result(
+        {{"device", "d"}, {"nbd", {"unix:/d.sock"}}, {"state", "open"}, {"reason", ""}});
+    const auto map =
+        world.run_answered(mapped, {"map", "v", "--session", "s", "--name", "d", "--ro", "--nbd",
+                                    "unix:/d.sock", "--path", "1.2.3.4:5", "--path", "1.2.3.5:5"});
+    CHECK(map.exit == 0);
+    CHECK(map.out == "d is served at unix:/d.sock (open)\n");
+    CHECK(world.request["arguments"] ==
+          json::parse(R"({"volume":"v","session":"s","device":"d","access":"ro",
+                          "nbd":["unix:/d.sock"],"paths":[{"tcp":"1.2.3.4:5"},{"tcp":"1.2.3.5:5"}]})"));
+    world.run_answered(mapped, {"map", "v", "--session", "s"});
+    CHECK(world.request["arguments"] ==
+          json::parse(R"({"volume":"v","session":"s","device":"v","access":"rw"})"));
+    const auto unmap =
+        world.run_answered(emit_control_result({{"device", "d"}}), {"unmap", "d", "--force"});
+    CHECK(unmap.out == "d is no longer served\n");
+    CHECK(world.request["arguments"] == json{{"device", "d"}, {"force", true}});
+}
+
+TEST_CASE("rnbdctl: each error has its exit code and advice") {
+    World world;
+    const auto exit_of = [&](ControlError code) {
+        const auto ran =
+            world.run_answered(emit_control_failure({code, "because"}), {"unmap", "d"});
+        CHECK(ran.err.starts_with("rnbdctl: because\nrnbdctl: "));
+        return ran.exit;
+    };
+    CHECK(exit_of(ControlError::failed) == 1);
+    CHECK(exit_of(ControlError::bad_arguments) == 2);
+    CHECK(exit_of(ControlError::not_found) == 4);
+    CHECK(exit_of(ControlError::busy) == 5);
+    CHECK(exit_of(ControlError::exists) == 5);
+    CHECK(exit_of(ControlError::denied) == 6);
+    CHECK(exit_of(ControlError::timed_out) == 7);
+    CHECK(world.run_answered("what?", {"unmap", "d"}).exit == 8);
+}

@@ -1,0 +1,40 @@
+#include "rnbdctl/units.h"
+
+#include <catch2/catch.hpp>
+#include <limits>
+
+#include "rnbdctl/table.h"
+
+using namespace rnbd;
+
+TEST_CASE("units: sizes, ages, latencies, counts") {
+    CHECK(size_words(0) == "0 B");
+    CHECK(size_words(1023) == "1023 B");
+    CHECK(size_words(1ull << 30) == "1 GiB");
+    CHECK(size_words((1ull << 30) + (1ull << 29)) == "1.5 GiB");
+    CHECK(size_words(std::numeric_limits<std::uint64_t>::max()) == "16.0 EiB");
+    CHECK(age_words(4.9) == "4s");
+    CHECK(age_words(200) == "3m 20s");
+    CHECK(age_words(18060) == "5h 1m");
+    CHECK(age_words(2 * 86400 + 3 * 3600) == "2d 3h");
+    CHECK(age_words(-1) == "0s");
+    CHECK(age_words(1e300) == "3472222d 5h");
+    CHECK(age_words(std::numeric_limits<double>::quiet_NaN()) == "0s");
+    CHECK(latency_words(950) == "950 us");
+    CHECK(latency_words(1200) == "1.2 ms");
+    CHECK(latency_words(2'500'000) == "2.5 s");
+    CHECK(latency_words(0) == "-");
+    CHECK(count_words(7) == "7");
+    CHECK(count_words(1234567) == "1,234,567");
+    CHECK(terminal_text("a\x1b[31m") == "a\\x1b[31m");
+}
+
+TEST_CASE("table: columns are aligned, empty cells are dashes") {
+    Table table({{"NAME"}, {"SIZE", Table::Align::right}, {"STATE"}});
+    table.add({"a", "1 GiB", "ready"});
+    table.add({"long", "", "\xc3\xa4"});
+    CHECK(table.text(2) ==
+          "  NAME   SIZE  STATE\n"
+          "  a     1 GiB  ready\n"
+          "  long      -  \xc3\xa4\n");
+}
