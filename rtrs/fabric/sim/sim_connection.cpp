@@ -18,8 +18,11 @@ Connection::Connection(Network& network, Process& dialler, const Ends& ends, Byt
     std::ranges::copy(private_data, request_.begin());
     request_bytes_ = pad(private_data.size(), request_.size());
     const auto& own = dialler.host().addresses();
-    const bool source_known = std::ranges::find(own, ends.dialled_from.host) != own.end();
-    if (source_known && sides_[1].address_id != Network::nowhere) {
+    // As bind(2) would refuse it.
+    if (std::ranges::find(own, ends.dialled_from.host) == own.end()) {
+        sides_[0].address_id = Network::nowhere;
+    }
+    if (sides_[0].address_id != Network::nowhere && sides_[1].address_id != Network::nowhere) {
         send(0, {.kind = Message::Kind::connect});
         schedule(world().now() + world().options().connect_timeout, Event::dial_timeout, 0);
     } else {
@@ -180,7 +183,9 @@ void Connection::unblock() {
 }
 
 void Connection::send(SideIndex from, Message message) {
-    if (!sides_[from].silent || message.kind == Message::Kind::reset) {
+    const bool reachable =
+        sides_[0].address_id != Network::nowhere && sides_[1].address_id != Network::nowhere;
+    if (reachable && (!sides_[from].silent || message.kind == Message::Kind::reset)) {
         push(sides_[from].messages, std::move(message), Event::message, from);
     } else {
         drop(message);

@@ -22,9 +22,7 @@ SimEndpoint::SimEndpoint(Connection& connection, SideIndex side, Domain& domain,
 }
 
 SimEndpoint::~SimEndpoint() {
-    const bool opening = state_ == State::dialling || state_ == State::accepting;
-    RTRS_ASSERT(!alive() || opening || state_ == State::drained);
-    if (opening && alive()) connection_.depart(side_, Farewell::goodbye);
+    RTRS_ASSERT(!alive() || state_ == State::drained);
     connection_.detach(side_);
     connection_.release();
 }

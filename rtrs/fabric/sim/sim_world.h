@@ -24,8 +24,8 @@
 //     while the link is cut takes its messages with it, and the peer hears nothing (half open).
 //   - A message to a side that is gone without goodbye is answered by a reset.
 //
-// ASSUMES: local segments lie in regions of the endpoint's domain, and stay registered while posted
-// work names them (asserted).
+// ASSUMES: endpoints are destroyed after on_drained only (asserted); local segments lie in regions
+// of the endpoint's domain, and stay registered while posted work names them (asserted).
 //
 // THREAD: one. LIFE: the world outlives all that was made from it. Before objects with open
 // endpoints are destroyed, crash their host or call abandon(): then nothing calls them any more.
