@@ -46,7 +46,8 @@ struct Recorded : Operation {
     Recorded() : Operation(&done) {}
     static void done(Operation& operation, const Result& result) {
         auto& self = static_cast<Recorded&>(operation);
-        REQUIRE(operation.in_flight == result.more);
+        // Not REQUIRE: handlers may run beside the thread of the test, and Catch is for one.
+        RTRS_ASSERT(operation.in_flight == result.more);
         self.results.push_back(result);
     }
     bool finished() const { return !results.empty() && !results.back().more; }
