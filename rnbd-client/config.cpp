@@ -37,10 +37,10 @@ ConfigType<std::optional<std::uint32_t>> config_attempts() {
             {"forever"}};
 }
 
-ConfigType<NbdAddress> config_nbd() {
+ConfigType<DeviceAddress> config_nbd() {
     return {fmt::format("unix:/PATH (at most {} bytes), tcp:IPv4:PORT or tcp:[IPv6]:PORT",
                         socket_path_bytes_max),
-            NbdAddress::parse};
+            DeviceAddress::parse};
 }
 
 void read_path(const ConfigValue& item, ClientConfig::Session& session) {
@@ -93,7 +93,7 @@ void read_session(const ConfigValue& item, ClientConfig& config, Seen& seen) {
 }
 
 void read_nbd_address(const ConfigValue& value, ClientConfig::Device& device, Seen& seen) {
-    NbdAddress address;
+    DeviceAddress address;
     if (!value.scalar(config_nbd(), address)) return;
     const std::string text = address.to_string();
     if (!text.ends_with(":0") && !seen.addresses.insert(text).second)
@@ -165,20 +165,20 @@ void read_client(ConfigMap& map, ClientConfig& config) {
 
 }  // namespace
 
-std::string NbdAddress::to_string() const {
+std::string DeviceAddress::to_string() const {
     return (kind == Kind::unix_socket ? "unix:" : "tcp:") + address;
 }
 
-std::optional<NbdAddress> NbdAddress::parse(std::string_view text) {
+std::optional<DeviceAddress> DeviceAddress::parse(std::string_view text) {
     if (text.starts_with("unix:")) {
         const auto path = config_socket_path().parse(text.substr(5));
         if (!path) return std::nullopt;
-        return NbdAddress{Kind::unix_socket, *path};
+        return DeviceAddress{Kind::unix_socket, *path};
     }
     if (!text.starts_with("tcp:")) return std::nullopt;
     const auto address = parse_address(text.substr(4), PortZero::allowed);
     if (!address) return std::nullopt;
-    return NbdAddress{Kind::tcp, *address};
+    return DeviceAddress{Kind::tcp, *address};
 }
 
 std::expected<ClientConfig, std::vector<ConfigError>> ClientConfig::parse(std::string_view text,

@@ -19,16 +19,16 @@
 namespace rnbd {
 
 // Where an NBD server listens.
-struct NbdAddress {
+struct DeviceAddress {
     enum class Kind : std::uint8_t { unix_socket, tcp };
     Kind kind = Kind::unix_socket;
     // unix_socket: absolute path, at most 107 bytes. tcp: "HOST:PORT", canonical; port 0: any.
     std::string address;
 
-    bool operator==(const NbdAddress&) const noexcept = default;
+    bool operator==(const DeviceAddress&) const noexcept = default;
     // "unix:/run/rnbd/vol1.sock"
     std::string to_string() const;
-    static std::optional<NbdAddress> parse(std::string_view text);
+    static std::optional<DeviceAddress> parse(std::string_view text);
 };
 
 struct ClientConfig {
@@ -74,7 +74,7 @@ struct ClientConfig {
         std::string volume;
         AccessMode access = AccessMode::read_write;
         // At least one; no address serves two devices.
-        std::vector<NbdAddress> nbd;
+        std::vector<DeviceAddress> nbd;
     };
 
     std::vector<Session> sessions;

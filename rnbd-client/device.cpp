@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -82,6 +83,10 @@ nbd::ExportDescription Device::describe() const noexcept {
         unavailable_ = "volume " + volume_.options().name + " is not open";
         if (!volume_.reason().empty()) unavailable_ += ": " + volume_.reason();
         description.unavailable = unavailable_;
+        const int refused = rtrs::to_errno(volume_.open_error());
+        if (refused == EACCES || refused == EPERM) {
+            description.unavailable_type = nbd::OptionReply::error_policy;
+        }
         return description;
     }
     const VolumeGeometry& geometry = volume_.geometry();
@@ -238,6 +243,10 @@ void Device::start_payload(DeviceRequest& request) {
 }
 
 void Device::start_rounds(DeviceRequest& request) {
+    if ((request.nbd.flags & flag::fast_zero) && !volume_.geometry().fast_zero) {
+        request.error = rtrs::from_errno(EOPNOTSUPP);
+        return request.done(request);
+    }
     if (zeroes_are_written(request.nbd)) {
         for (DevicePiece* piece = request.first; piece != nullptr; piece = piece->next) {
             const auto payload = piece->permit.payload();
@@ -326,7 +335,8 @@ void Device::piece_done(DevicePiece& piece, std::error_code error) {
 }
 
 void Device::start_block_status(DeviceRequest& request) {
-    if (!volume_.geometry().extents) return answer_block_status(request, {});
+    if (!volume_.geometry().extents || volume_.state() != VolumeState::open)
+        return answer_block_status(request, {});
     request.in_flight = 1;
     volume_.query_extents(
         request.nbd.offset, request.nbd.length,
@@ -341,7 +351,8 @@ void Device::start_block_status(DeviceRequest& request) {
 }
 
 // The reply is built in the permit's memory and sent from there, like the data of a read.
-void Device::answer_block_status(DeviceRequest& request, std::span<const ExtentDescriptor> extents) {
+void Device::answer_block_status(DeviceRequest& request,
+                                 std::span<const ExtentDescriptor> extents) {
     const rtrs::MutableBytes space = request.first->permit.payload();
     std::size_t room = nbd::block_status_extents_max(space.size());
     if (request.nbd.flags & flag::req_one) room = 1;

@@ -8,8 +8,8 @@
 // Owner: the daemon; outlives its listeners. THREAD: the volume's.
 //
 // One request (owned by a connection, in a fixed array):
-//   take permits_for() permits -> attach() -> WRITE: fill payload() -> start() -> done(), never
-//   from inside start() -> its payload is sent -> release()
+//   take permits_for() permits -> attach() -> WRITE: fill the pieces' payload -> start() -> done(),
+//   which may come from inside start() -> its payload is sent -> release()
 #pragma once
 
 #include <sys/uio.h>

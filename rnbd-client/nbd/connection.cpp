@@ -1,7 +1,5 @@
 #include "rnbd-client/nbd/connection.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -198,7 +196,7 @@ void NbdConnection::on_direct(std::int32_t result) {
 }
 
 void NbdConnection::on_stream_end(std::int32_t result) {
-    if (result < 0) return abort("receive failed");
+    if (result < 0) return abort("receive: " + rtrs::from_errno(result).message());
     if (phase_ == Phase::handshake) {
         return set_phase(Phase::finishing, "closed during the handshake", TraceLevel::debug);
     }
@@ -339,13 +337,13 @@ void NbdConnection::refuse(Slot& slot, const nbd::Refusal& refusal) {
         recycle(slot);
         return abort("WRITE of an absurd length");
     }
-    if (payload > 0) {
-        expect_ = Expect::drain;
-        drain_left_ = payload;
-    }
     slot.refusal = refusal.error;
     slot.text = refusal.text.data();
-    answer(slot);
+    if (payload == 0) return answer(slot);
+    // Clients do not expect an answer to what they are still sending.
+    expect_ = Expect::drain;
+    drain_left_ = payload;
+    receiving_slot_ = &slot;
 }
 
 void NbdConnection::acquire(Slot& slot) {
@@ -413,6 +411,7 @@ std::size_t NbdConnection::take_drained(Bytes input) {
     if (drain_left_ == 0) {
         expect_ = Expect::request;
         receive_deadline_.reset();
+        answer(*std::exchange(receiving_slot_, nullptr));
     }
     return now;
 }
@@ -547,7 +546,7 @@ void NbdConnection::on_sent(std::int32_t result) {
     batch_sent();
     if (failed && phase_ != Phase::broken) {
         // A client may leave without waiting for answers; that is no news.
-        abort("send failed");
+        abort("send: " + rtrs::from_errno(result).message());
     }
     if (blocked_ == Blocked::handshake_reply) resume_wanted_ = true;
     at_turn_end();

@@ -99,7 +99,7 @@ class NbdConnection {
     void start();
     // What was received is done and answered, then the connection closes.
     void finish();
-    // Closes without answering. why: one line for the log; static storage.
+    // Closes without answering. why: one line for the log.
     void abort(std::string_view why);
 
     const std::string& name() const noexcept { return socket_.name; }

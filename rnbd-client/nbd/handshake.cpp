@@ -225,7 +225,7 @@ void Handshake::info_or_go(Bytes data, std::vector<std::byte>& replies) {
     if (!index) return reply_error(replies, OptionReply::error_unknown, "no such export");
     const ExportDescription description = exports_.describe(*index);
     if (!description.unavailable.empty()) {
-        return reply_error(replies, OptionReply::error_unknown, description.unavailable);
+        return reply_error(replies, description.unavailable_type, description.unavailable);
     }
 
     std::vector<std::byte> info(12);

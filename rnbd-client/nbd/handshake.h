@@ -45,6 +45,7 @@ struct ExportDescription {
     std::string_view text{};  // shown to people; may be empty; at most string_bytes_max
     // Why the export cannot be used now, for people; empty if it can. Listed all the same.
     std::string_view unavailable{};
+    OptionReply unavailable_type = OptionReply::error_unknown;
 };
 
 // What one socket serves. Names have at most string_bytes_max bytes, and views live as long as the

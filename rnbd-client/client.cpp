@@ -1,0 +1,167 @@
+#include "rnbd-client/client.h"
+
+#include <algorithm>
+
+#include "daemon/log.h"
+#include "rtrs/base/assert.h"
+
+namespace rnbd {
+
+Client::Client(rtrs::Reactor& reactor, rtrs::Random& random, rtrs::Tracer& tracer,
+               ClientFabrics fabrics)
+    : reactor_(reactor), random_(random), tracer_(tracer), fabrics_(fabrics) {}
+
+Client::~Client() { RTRS_ASSERT(mappings_.empty() && sessions_.empty()); }
+
+std::expected<void, std::string> Client::start(const ClientConfig& config) {
+    for (const auto& session : config.sessions) {
+        if (auto added = add_session(session); !added) return std::unexpected(added.error());
+    }
+    for (const auto& device : config.devices) {
+        auto mapped = add_mapping(*sessions_.at(device.session), device);
+        if (!mapped) return mapped;
+    }
+    return {};
+}
+
+std::expected<Client::Session*, std::string> Client::add_session(
+    const ClientConfig::Session& config) {
+    rtrs::ClientSessionOptions options{.name = config.name,
+                                       .io_connections = config.connections,
+                                       .heartbeat_interval = config.heartbeat_interval,
+                                       .heartbeat_timeout = config.heartbeat_timeout,
+                                       .reconnect_delay_min = config.reconnect_delay_min,
+                                       .reconnect_delay_max = config.reconnect_delay_max,
+                                       .reconnect_attempts_max = config.max_reconnect_attempts,
+                                       .hold_time = config.hold_time};
+    rtrs::Fabric& fabric = config.data_checksum ? fabrics_.tcp : fabrics_.tcp_unchecked;
+    for (const auto& path : config.paths) {
+        options.paths.push_back(
+            {.fabric = &fabric, .source = path.source, .destination = path.destination});
+    }
+    auto session = std::make_unique<Session>(
+        *this, rtrs::SessionEnvironment{reactor_, random_, tracer_}, std::move(options), config);
+    if (const auto error = session->remote.open()) {
+        return std::unexpected("session " + config.name + ": " + error.message());
+    }
+    return sessions_.emplace(config.name, std::move(session)).first->second.get();
+}
+
+std::expected<void, std::string> Client::add_mapping(Session& session,
+                                                     const ClientConfig::Device& config) {
+    auto& mapping = *mappings_.emplace_back(
+        std::make_unique<Mapping>(reactor_, tracer_, session.remote, config, *this));
+    return mapping.start();
+}
+
+bool Client::serves(const DeviceAddress& address) const {
+    return std::ranges::any_of(mappings_, [&](const auto& mapping) {
+        return std::ranges::find(mapping->config().nbd, address) != mapping->config().nbd.end();
+    });
+}
+
+std::expected<void, ControlFailure> Client::map(const ClientConfig::Device& device,
+                                                const ClientConfig::Session* new_session) {
+    const auto failure = [](ControlError code, std::string message) {
+        return std::unexpected(ControlFailure{code, std::move(message)});
+    };
+    if (stopped_) return failure(ControlError::stopping, "rnbd-client is stopping");
+    for (const auto& mapping : mappings_) {
+        if (mapping->config().name == device.name) {
+            return failure(ControlError::exists, "a device " + device.name + " is mapped already");
+        }
+    }
+    for (const auto& address : device.nbd) {
+        if (serves(address)) {
+            return failure(ControlError::exists, address.to_string() + " serves another device");
+        }
+    }
+    Session* session = nullptr;
+    if (const auto found = sessions_.find(device.session); found != sessions_.end()) {
+        session = found->second.get();
+        if (session->closing) {
+            return failure(ControlError::busy, "session " + device.session + " is closing");
+        }
+        if (new_session != nullptr && new_session->paths != session->config.paths) {
+            return failure(ControlError::exists, "session " + device.session +
+                                                     " is there already, with other paths");
+        }
+    } else {
+        if (new_session == nullptr) {
+            return failure(ControlError::not_found, "there is no session " + device.session +
+                                                        "; --path HOST:PORT makes one");
+        }
+        auto added = add_session(*new_session);
+        if (!added) return failure(ControlError::failed, added.error());
+        session = *added;
+        session->temporary = true;
+    }
+    if (auto mapped = add_mapping(*session, device); !mapped) {
+        return failure(ControlError::failed, mapped.error());
+    }
+    return {};
+}
+
+std::expected<void, ControlFailure> Client::unmap(const std::string& device, Unmap how,
+                                                  std::function<void()> done) {
+    for (const auto& mapping : mappings_) {
+        if (mapping->config().name != device) continue;
+        if (how == Unmap::if_unused && mapping->connections() > 0) {
+            return std::unexpected(
+                ControlFailure{ControlError::busy,
+                               device + " has " + std::to_string(mapping->connections()) +
+                                   " NBD clients; --force disconnects them"});
+        }
+        unmapped_[mapping.get()].push_back(std::move(done));
+        mapping->stop();
+        return {};
+    }
+    return std::unexpected(
+        ControlFailure{ControlError::not_found, "no device " + device + " is mapped"});
+}
+
+void Client::on_mapping_stopped(Mapping& mapping) {
+    logger("rnbd.device").info("{}: gone", mapping.config().name);
+    const std::string session = mapping.config().session;
+    std::vector<std::function<void()>> done;
+    if (const auto waiting = unmapped_.find(&mapping); waiting != unmapped_.end()) {
+        done = std::move(waiting->second);
+        unmapped_.erase(waiting);
+    }
+    std::erase_if(mappings_, [&](const auto& one) { return one.get() == &mapping; });
+    for (const auto& call : done) call();
+    const auto found = sessions_.find(session);
+    const bool used = std::ranges::any_of(
+        mappings_, [&](const auto& one) { return one->config().session == session; });
+    if (found != sessions_.end() && !used && (found->second->temporary || stopped_)) {
+        found->second->closing = true;
+        found->second->remote.close();
+    }
+}
+
+void Client::session_closed(Session& session) {
+    const std::string name = session.config.name;
+    sessions_.erase(name);
+    finish_if_done();
+}
+
+void Client::stop(std::function<void()> done) {
+    stopped_ = std::move(done);
+    for (const auto& mapping : mappings_) mapping->stop();
+    for (const auto& [name, session] : sessions_) {
+        const bool used = std::ranges::any_of(
+            mappings_, [&](const auto& one) { return one->config().session == name; });
+        if (!used && !session->closing) {
+            session->closing = true;
+            session->remote.close();
+        }
+    }
+    finish_if_done();
+}
+
+void Client::finish_if_done() {
+    if (!stopped_ || !mappings_.empty() || !sessions_.empty()) return;
+    reactor_.post(stopped_);
+}
+
+}  // namespace rnbd

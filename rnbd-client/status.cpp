@@ -1,0 +1,119 @@
+#include "rnbd-client/status.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "daemon/version.h"
+
+namespace rnbd {
+namespace {
+
+using nlohmann::json;
+
+double seconds(rtrs::Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+const char* access_word(AccessMode access) {
+    switch (access) {
+        case AccessMode::read_only: return "ro";
+        case AccessMode::read_write: return "rw";
+        case AccessMode::migration: return "migration";
+    }
+    return "?";
+}
+
+json describe(const rtrs::PathStatus& path, rtrs::Instant now) {
+    json document{{"source", path.source},
+                  {"destination", path.destination},
+                  {"fabric", path.fabric},
+                  {"state", rtrs::to_string(path.state)},
+                  {"reason", path.reason},
+                  {"age_s", seconds(now - path.since)},
+                  {"attempts", path.attempts},
+                  {"reconnects", path.reconnects},
+                  {"latency_us",
+                   std::chrono::duration<double, std::micro>(path.latency).count()},
+                  {"next_attempt_s", nullptr}};
+    if (path.next_attempt) {
+        document["next_attempt_s"] =
+            seconds(std::max(*path.next_attempt - now, rtrs::Duration::zero()));
+    }
+    return document;
+}
+
+json describe(Client::Session& session, rtrs::Instant now) {
+    const rtrs::ClientSessionStatus status = session.remote.rtrs().status();
+    json paths = json::array();
+    for (const auto& path : status.paths) paths.push_back(describe(path, now));
+    const char* state = session.closing  ? "closing"
+                        : status.link_up ? "connected"
+                                         : "disconnected";
+    return {{"name", session.config.name},
+            {"state", state},
+            {"reason", status.reason},
+            {"age_s", seconds(now - status.since)},
+            {"queue_depth", status.queue_depth},
+            {"max_io_bytes", status.max_io_bytes},
+            {"permits_free", status.permits_free},
+            {"in_flight", status.in_flight},
+            {"held", status.held},
+            {"paths", paths}};
+}
+
+json describe(Mapping& mapping, rtrs::Instant now) {
+    RemoteVolume& volume = mapping.volume();
+    const DeviceCounters& counters = mapping.device().counters();
+    const auto& reads = counters.of(nbd::Command::read);
+    const auto& writes = counters.of(nbd::Command::write);
+    std::uint64_t errors = 0;
+    for (const auto& kind : counters.by_command) errors += kind.errors;
+    json nbd = json::array();
+    for (const auto& address : mapping.config().nbd) nbd.push_back(address.to_string());
+    return {{"name", mapping.config().name},
+            {"session", mapping.config().session},
+            {"volume", mapping.config().volume},
+            {"access", access_word(mapping.config().access)},
+            {"state", mapping.stopping() ? "stopping" : to_string(volume.state())},
+            {"reason", volume.reason()},
+            {"age_s", seconds(now - volume.since())},
+            {"size_bytes", volume.geometry().size_bytes},
+            {"block_size", volume.geometry().logical_block_bytes},
+            {"nbd", nbd},
+            {"connections", mapping.connections()},
+            {"reads", reads.requests},
+            {"writes", writes.requests},
+            {"read_bytes", reads.bytes},
+            {"write_bytes", writes.bytes},
+            {"errors", errors}};
+}
+
+json devices_of(const ClientState& state) {
+    json devices = json::array();
+    for (const auto& mapping : state.client.mappings()) {
+        devices.push_back(describe(*mapping, state.reactor.now()));
+    }
+    return devices;
+}
+
+}  // namespace
+
+json client_status(const ClientState& state) {
+    json sessions = json::array();
+    for (const auto& [name, session] : state.client.sessions()) {
+        sessions.push_back(describe(*session, state.reactor.now()));
+    }
+    return {{"daemon", "rnbd-client"},
+            {"version", version()},
+            {"pid", ::getpid()},
+            {"uptime_s", seconds(state.reactor.now() - state.started)},
+            {"state", state.stopping ? "stopping" : "running"},
+            {"sessions", sessions},
+            {"devices", devices_of(state)}};
+}
+
+json client_list(const ClientState& state) {
+    return {{"daemon", "rnbd-client"}, {"devices", devices_of(state)}};
+}
+
+}  // namespace rnbd
