@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <memory>
+#include <vector>
 
 #include "rnbd/remote_session.h"
 #include "rnbd/remote_volume_inside.h"
@@ -162,16 +164,19 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
     rtrs::Duration delay = retry_delay_min;
     for (std::uint32_t i = 0; i < refusals && delay < retry_delay_max; ++i) delay *= 2;
     ++refusals;
+    open_error = error;
     retry_timer.arm(session.environment.clock.now() + std::min(delay, retry_delay_max));
     std::string why = "the server refuses to open it: " + error.message();
-    if (error.value() == EPERM) why += " (not allowed, or open read-write elsewhere)";
-    if (error.value() == ENOENT) why += " (no such export, or it waits for its storage)";
+    if (error == std::errc::permission_denied) why += " (this session is not on its allow list)";
+    if (error == std::errc::operation_not_permitted) why += " (it is open for writing elsewhere)";
+    if (error == std::errc::no_such_file_or_directory) why += " (no such export, or it waits for its storage)";
     set_state(state == VolumeState::open ? VolumeState::reopening : state, std::move(why));
 }
 
 void RemoteVolume::Inside::opened(const OpenResponse& response) {
     device_id = response.device_id;
     refusals = 0;
+    open_error.clear();
     const Feature features = session.features;
     geometry = {.size_bytes = response.sectors * sector_bytes,
                 .logical_block_bytes = response.logical_block_bytes,
@@ -405,6 +410,7 @@ void RemoteVolume::close() { inside_->close(); }
 VolumeState RemoteVolume::state() const noexcept { return inside_->state; }
 const std::string& RemoteVolume::reason() const noexcept { return inside_->reason; }
 rtrs::Instant RemoteVolume::since() const noexcept { return inside_->since; }
+std::error_code RemoteVolume::open_error() const noexcept { return inside_->open_error; }
 const VolumeGeometry& RemoteVolume::geometry() const noexcept { return inside_->geometry; }
 const RemoteVolumeOptions& RemoteVolume::options() const noexcept { return inside_->options; }
 RemoteSession& RemoteVolume::session() noexcept { return session_; }

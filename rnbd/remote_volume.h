@@ -122,6 +122,9 @@ class RemoteVolume {
 
     VolumeState state() const noexcept;
     const std::string& reason() const noexcept;  // empty while open
+    // What the server said to the newest OPEN, empty if it was accepted or never answered: ENOENT
+    // (no such export, or it waits), EACCES (not allowed), EPERM (access taken), EROFS, ...
+    std::error_code open_error() const noexcept;
     rtrs::Instant since() const noexcept;
     // Meaningful once it has been open; may change when it is opened again.
     const VolumeGeometry& geometry() const noexcept;

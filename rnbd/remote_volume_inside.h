@@ -61,6 +61,7 @@ struct RemoteVolume::Inside {
 
     VolumeState state = VolumeState::opening;
     std::string reason = "the session is not connected";
+    std::error_code open_error;
     rtrs::Instant since;
     VolumeGeometry geometry{};
     std::uint32_t device_id = 0;
