@@ -1,0 +1,35 @@
+"""rnbdctl map, list, status, unmap on a running client; exit codes and JSON."""
+from harness import *
+
+need("nbdinfo")
+with Lab() as lab:
+    server = lab.server([export("vol1", lab.path("vol1.img"), "1MiB"),
+                         export("vol2", lab.path("vol2.img"), "2MiB")])
+    client = lab.client(server, {"vol1": {}})
+    socket_path = lab.path("mapped.sock")
+    client.ctl("map", "vol2", "--session", "host-a", "--name", "second", "--nbd",
+               f"unix:{socket_path}")
+    wait_until("it is open", lambda: all(d["state"] == "open" for d in client.status()["devices"]))
+    uri = f"nbd+unix:///second?socket={socket_path}"
+    check(run("nbdinfo", "--size", uri).stdout.strip() == str(2 << 20), "its size")
+    listed = client.ctl("list").stdout
+    check("vol1" in listed and "second" in listed, listed)
+    again = client.ctl("map", "vol2", "--session", "host-a", "--name", "second", ok=False)
+    check(again.returncode != 0 and "already" in again.stderr, again.stderr)
+    client.ctl("unmap", "second")
+    check(not os.path.exists(socket_path), "its socket is gone")
+    check(len(client.status()["devices"]) == 1, "it is gone")
+    absent = client.ctl("unmap", "second", ok=False)
+    check(absent.returncode == 4, absent.returncode)
+    # A session of its own, which goes with its last device.
+    client.ctl("map", "vol2", "--session", "host-x", "--path", f"127.0.0.1:{server.port}")
+    wait_until("the server refuses it", lambda: "allow list" in next(
+        d for d in client.status()["devices"] if d["name"] == "vol2")["reason"])
+    client.ctl("unmap", "vol2")
+    wait_until("the session is gone", lambda: len(client.status()["sessions"]) == 1)
+    server.ctl("list")
+    server.ctl("status")
+    check(json.loads(server.ctl("--json", "list").stdout)["schema"] == "rnbd-control", "schema")
+    gone = run(os.path.join(BUILD, "rnbdctl", "rnbdctl"), "--socket", lab.path("none"), "list",
+               ok=False)
+    check(gone.returncode == 3, gone.returncode)

@@ -1,0 +1,54 @@
+"""SIGTERM under load: what was acknowledged is in the file, sockets are gone, exit status 0."""
+import importlib.util
+
+from harness import *
+
+if not importlib.util.find_spec("nbd"):
+    skip("python3-libnbd is not installed")
+import nbd
+
+BLOCK = 4096
+with Lab() as lab:
+    server = lab.server([export("vol1", lab.path("vol1.img"), "64MiB")])
+    client = lab.client(server, {"vol1": {}})
+    h = nbd.NBD()
+    h.connect_uri(lab.uri("vol1"))
+    acknowledged = {}
+    wanted = iter(range((64 << 20) // BLOCK))
+    in_flight = 0
+
+    def write():
+        number = next(wanted)
+        data = number.to_bytes(8, "little") * (BLOCK // 8)
+
+        def completed(error):
+            if error.value == 0:
+                acknowledged[number] = data
+            return 1
+        h.aio_pwrite(nbd.Buffer.from_bytearray(bytearray(data)), number * BLOCK, completed)
+
+    for _ in range(64):
+        write()
+    while len(acknowledged) < 500:
+        before = len(acknowledged)
+        h.poll(-1)
+        for _ in range(len(acknowledged) - before):
+            write()
+    client.process.send_signal(signal.SIGTERM)
+    try:
+        while True:
+            h.poll(1000)
+            if h.aio_is_closed() or h.aio_is_dead():
+                break
+    except nbd.Error:
+        pass
+    check(client.process.wait(timeout=PATIENCE_S) == 0, "the client ends with 0")
+    check(not os.path.exists(lab.socket("client", "vol1")), "the NBD socket is gone")
+    check(not os.path.exists(client.control), "the client's control socket is gone")
+    check(server.stop() == 0, "the server ends with 0")
+    check(not os.path.exists(server.control), "the server's control socket is gone")
+    with open(lab.path("vol1.img"), "rb") as image:
+        for number, data in acknowledged.items():
+            image.seek(number * BLOCK)
+            check(image.read(BLOCK) == data, f"acknowledged block {number} is in the file")
+    print(f"{len(acknowledged)} acknowledged blocks are in the file")

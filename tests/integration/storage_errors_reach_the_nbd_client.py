@@ -1,0 +1,62 @@
+"""A full disk, a read-only file, a vanished file: the right errno at the NBD client, one line in the log."""
+import errno
+import importlib.util
+
+from harness import *
+
+if not importlib.util.find_spec("nbd"):
+    skip("python3-libnbd is not installed")
+import nbd
+
+
+def connected(lab, device):
+    h = nbd.NBD()
+    h.connect_uri(lab.uri(device))
+    return h
+
+
+def expect(code, call, *arguments):
+    try:
+        call(*arguments)
+    except nbd.Error as error:
+        check(error.errnum == code, f"expected {errno.errorcode[code]}, got {error}")
+        return
+    raise AssertionError(f"{call.__name__} succeeded, expected {errno.errorcode[code]}")
+
+
+def lines(daemon, *words):
+    return [line for line in daemon.log().splitlines() if all(word in line for word in words)]
+
+
+with Lab() as lab, small_tmpfs(lab, "small", "4m") as small:
+    read_only = lab.random_file("read-only.img", 1 << 20)
+    os.chmod(read_only, 0o444)
+    server = lab.server([
+        export("full", os.path.join(small, "full.img"), "64MiB"),
+        export("read-only", read_only, access="ro", read_only=True),
+        export("vanishing", lab.path("vanishing.img"), "1MiB"),
+    ])
+    client = lab.client(server, {"full": {}, "read-only": {"access": "ro"}, "vanishing": {}})
+
+    h = connected(lab, "full")
+    block = bytes(1024 * 1024 - 1) + b"x"
+    def fill():
+        for at in range(0, 64 << 20, len(block)):
+            h.pwrite(block, at)
+    expect(errno.ENOSPC, fill)
+    check(len(h.pread(4096, 0)) == 4096, "reads go on")
+    check(lines(server, "full", "No space left"), "the log names the full volume")
+    check(len(lines(server, "full", "No space left")) <= 3, "and does not repeat itself")
+
+    h = connected(lab, "read-only")
+    check(h.is_read_only(), "read-only is announced")
+    h.set_strict_mode(0)
+    expect(errno.EPERM, h.pwrite, b"x" * 512, 0)
+
+    h = connected(lab, "vanishing")
+    h.pwrite(b"y" * 4096, 0)
+    os.unlink(lab.path("vanishing.img"))
+    wait_until("the server has noticed", lambda: any(
+        e["name"] == "vanishing" and e["state"] == "waiting" for e in server.status()["exports"]))
+    expect(errno.EIO, h.pwrite, b"z" * 4096, 0)
+    check(len(lines(server, "vanishing", "vanished")) == 1, "one line tells that it has vanished")

@@ -1,0 +1,43 @@
+"""--check-config and start-up name file, line, column, key, what was expected and the nearest key."""
+from harness import *
+
+
+def checked(program, text, lab):
+    path = lab.path("config.yaml")
+    with open(path, "w") as out:
+        out.write(text)
+    return run(os.path.join(BUILD, program, program), "--check-config", "--config", path, ok=False)
+
+
+GOOD = """listen:
+  - tcp: 127.0.0.1:0
+exports:
+  - name: vol1
+    path: {path}
+    size: 1MiB
+    allow:
+      - session: host-a
+        access: rw
+control: {control}
+"""
+with Lab() as lab:
+    good = GOOD.format(path=lab.path("vol1.img"), control=lab.path("x.ctl"))
+    check(checked("rnbd-server", good, lab).returncode == 0, "a good one passes")
+    wrong = checked("rnbd-server", good.replace("acess", "access").replace("access: rw", "acces: rw"),
+                    lab)
+    check(wrong.returncode != 0, "a wrong key fails")
+    check("config.yaml:9:9" in wrong.stderr, wrong.stderr)
+    check("access" in wrong.stderr, "the nearest key is named")
+    several = checked("rnbd-server", good.replace("1MiB", "lots").replace("127.0.0.1:0", "here"), lab)
+    check(len(several.stderr.strip().splitlines()) >= 2, "every error is told: " + several.stderr)
+    for example in ("rnbd-server", "rnbd-client"):
+        path = os.path.join(os.path.dirname(__file__), "../../config", example + ".yaml")
+        run(os.path.join(BUILD, example, example), "--check-config", "--config", path)
+    # Start-up problems: one line that says what to do about which thing.
+    server = lab.server([export("vol1", lab.path("vol1.img"), "1MiB")])
+    taken = run(os.path.join(BUILD, "rnbd-server", "rnbd-server"), "--config", server.config_path,
+                ok=False)
+    check(taken.returncode != 0 and "server.ctl" in taken.stderr, taken.stderr)
+    missing = run(os.path.join(BUILD, "rnbd-client", "rnbd-client"), "--config",
+                  lab.path("absent.yaml"), ok=False)
+    check(missing.returncode != 0 and "absent.yaml" in missing.stderr, missing.stderr)
