@@ -18,7 +18,7 @@ std::size_t width_of(const std::string& text) {
 void Table::add(std::vector<std::string> row) {
     row.resize(columns_.size());
     for (std::string& cell : row)
-        if (cell.empty()) cell = "-";
+        if (cell.empty()) cell.assign(1, '-');
     rows_.push_back(std::move(row));
 }
 

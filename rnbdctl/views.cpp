@@ -246,8 +246,7 @@ std::string status_view(const json& document) {
 }
 
 std::string map_view(const json& document) {
-    return fmt::format("{} is served at {} ({})\n", word(document, "device"),
-                       nbd_addresses(document), state(document));
+    return fmt::format("{} is served at {}\n", word(document, "device"), nbd_addresses(document));
 }
 
 std::string unmap_view(const json& document) {
