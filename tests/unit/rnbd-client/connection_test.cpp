@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <map>
 #include <random>
+#include <stdexcept>
 
 #include "rnbd-client/nbd/listener.h"
 #include "tests/unit/rnbd-client/fake_volume.h"
@@ -116,6 +117,7 @@ enum class Style { simple, structured };
 class Client {
   public:
     explicit Client(Server& server) : server_(server) {
+        buffer_.reserve(1u << 20);
         fd_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
         sockaddr_un address{};
         address.sun_family = AF_UNIX;
@@ -128,7 +130,6 @@ class Client {
         if (fd_ >= 0) ::close(std::exchange(fd_, -1));
     }
 
-    int fd() const { return fd_; }
     void push(Bytes bytes) {
         while (!bytes.empty()) {
             const ssize_t sent =
@@ -148,6 +149,13 @@ class Client {
         std::vector<std::byte> taken(buffer_.begin(), end);
         buffer_.erase(buffer_.begin(), end);
         return taken;
+    }
+    // As pull(), without allocating.
+    void skip(std::size_t bytes) {
+        while (!ended_ && buffer_.size() < bytes) read_some();
+        // Catch's own checks allocate.
+        if (buffer_.size() < bytes) throw std::runtime_error("closed");
+        buffer_.erase(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(bytes));
     }
     bool wait_for_end() {
         while (!ended_) read_some();
@@ -614,16 +622,10 @@ TEST_CASE("connection: requests allocate nothing") {
             stream.add(Client::bytes_of({0, Command::write, 1, 0, 40960})).zeroes(40960);
             stream.add(Client::bytes_of({0, Command::read, 1, 0, 4096}));
         }
-        std::vector<std::byte> space(1u << 20);
         const std::size_t before = allocations;
         for (int i = 0; i < times; ++i) {
             client.push(stream);
-            std::size_t left = 20 * (16 + 16 + 4096);
-            while (left > 0) {
-                server.turn();
-                const ssize_t got = ::recv(client.fd(), space.data(), left, MSG_DONTWAIT);
-                if (got > 0) left -= static_cast<std::size_t>(got);
-            }
+            client.skip(20 * (16 + 16 + 4096));
         }
         return allocations - before;
     };
