@@ -1,0 +1,49 @@
+// Frame headers and hellos from any bytes. What is accepted must be emitted as it was. The first
+// byte says whether the header's checksum is made right, without which little would get far.
+#include <algorithm>
+#include <vector>
+
+#include "rtrs/base/assert.h"
+#include "rtrs/fabric/tcp/crc32c.h"
+#include "rtrs/fabric/tcp/frame.h"
+
+using namespace rtrs;
+using namespace rtrs::tcp;
+
+namespace {
+
+void check_header(std::array<std::byte, header_bytes> bytes) {
+    const auto header = parse_header(bytes);
+    if (!header) return;
+    RTRS_ASSERT(header->payload_bytes <= Endpoint::payload_bytes_max);
+    std::array<std::byte, header_bytes> again;
+    emit_header(*header, again.data());
+    RTRS_ASSERT(again == bytes);
+}
+
+void check_hello(Bytes bytes) {
+    const auto hello = parse_hello(bytes);
+    if (!hello || hello->version != fabric_version) return;
+    RTRS_ASSERT(hello_bytes + hello->private_bytes == bytes.size());
+    if (hello->private_bytes > private_data_reply_max) return;
+    const HandshakeFrame frame = emit_handshake(Opcode::accept, *hello, bytes.subspan(hello_bytes));
+    RTRS_ASSERT(std::ranges::equal(
+        Bytes(frame.bytes).subspan(header_bytes, frame.size - header_bytes), bytes));
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    if (size < 1) return 0;
+    const Bytes bytes = std::as_bytes(std::span(data, size)).subspan(1);
+    check_hello(bytes);
+    if (bytes.size() < header_bytes) return 0;
+    std::array<std::byte, header_bytes> header;
+    std::copy_n(bytes.begin(), header_bytes, header.begin());
+    if ((data[0] & 1) != 0) {
+        store_le16(header.data(), frame_magic);
+        store_le32(header.data() + 28, crc32c(Bytes(header).first(28)));
+    }
+    check_header(header);
+    return 0;
+}

@@ -1,0 +1,305 @@
+// The endpoint against a peer of which every byte is chosen here.
+#include <catch2/catch.hpp>
+
+#include "tests/unit/tcp/raw_peer.h"
+
+using namespace rtrs;
+using namespace rtrs::tcp;
+using namespace rtrs::tcp::test;
+
+TEST_CASE("tcp endpoint: a write with immediate in any fragments is placed and delivered") {
+    const std::size_t fragment = GENERATE(1, 7, 31, 33, 4096, 1 << 20);
+    const std::size_t bytes = GENERATE(1, 60, 4096, 40000);
+    if (fragment < 31 && bytes > 4096) return;  // only slow
+    Connected connected;
+    const auto data = noise(bytes);
+    FrameHeader header = connected.header(Opcode::write_immediate, 5);
+    header.immediate = 0x01020304;
+    const auto all = frame(header, data);
+    for (std::size_t at = 0; at < all.size(); at += fragment) {
+        REQUIRE(connected.raw.say(Bytes(all).subspan(at, std::min(fragment, all.size() - at))));
+    }
+    pump(*connected.reactor, [&] { return !connected.peer().completions.empty(); });
+    const Completion completion = connected.peer().completions.at(0);
+    CHECK(completion.opcode == CompletionOpcode::receive_immediate);
+    CHECK(completion.status == CompletionStatus::success);
+    CHECK(completion.context == 7);
+    CHECK(completion.bytes == bytes);
+    CHECK(completion.immediate == 0x01020304);
+    CHECK(std::ranges::equal(connected.pages.middle().subspan(5, bytes), data));
+    CHECK(connected.pages.untouched(0, Pages::page + 5));
+    CHECK(connected.pages.untouched(Pages::page + 5 + bytes, 100000));
+}
+
+TEST_CASE("tcp endpoint: large and small payloads mixed arrive whole and in order") {
+    const bool crc = GENERATE(true, false);
+    Connected connected(crc);
+    Random random(5);
+    std::vector<std::byte> expected(Pages::page);
+    std::size_t at = 0;
+    int frames = 0;
+    std::vector<std::byte> all;
+    for (;; ++frames) {
+        const std::size_t bytes =
+            random.chance(1, 3) ? 1 + random.below(150000) : 1 + random.below(500);
+        if (at + bytes > Pages::page) break;
+        const auto data = noise(bytes, random.next());
+        std::ranges::copy(data, expected.begin() + static_cast<long>(at));
+        const auto next = frame(connected.header(Opcode::write, at), data, crc);
+        all.insert(all.end(), next.begin(), next.end());
+        at += bytes;
+    }
+    REQUIRE(frames > 5);
+    const auto last = frame(FrameHeader{.opcode = Opcode::send}, noise(10), crc);
+    all.insert(all.end(), last.begin(), last.end());
+    Bytes rest = all;
+    while (!rest.empty()) {
+        const std::size_t part = std::min<std::size_t>(rest.size(), 1 + random.below(90000));
+        REQUIRE(connected.raw.say(rest.first(part)));
+        rest = rest.subspan(part);
+    }
+    pump(*connected.reactor, [&] { return !connected.peer().completions.empty(); });
+    CHECK(connected.peer().completions.at(0).opcode == CompletionOpcode::receive);
+    CHECK(std::ranges::equal(connected.pages.middle(), expected));
+}
+
+TEST_CASE("tcp endpoint: a wrong payload checksum fails the connection and is never delivered") {
+    const std::size_t bytes = GENERATE(60, 4096, 300000);
+    Connected connected;
+    FrameHeader header = connected.header(Opcode::write_immediate);
+    header.flags = flag_payload_crc;
+    const auto data = noise(bytes);
+    header.payload_crc = crc32c(data) ^ 1;
+    CHECK(connected.raw.say(frame(header, data, false)));
+    connected.fails(Error::checksum);
+    REQUIRE(connected.peer().completions.size() == 1);
+    CHECK(connected.peer().completions[0].status == CompletionStatus::flushed);
+}
+
+TEST_CASE("tcp endpoint: checksums must be there when agreed, and must not when not") {
+    const bool crc = GENERATE(true, false);
+    Connected connected(crc);
+    CHECK(connected.raw.say(frame(connected.header(Opcode::write), noise(10), !crc)));
+    connected.fails(Error::protocol);
+    CHECK(connected.pages.untouched());
+}
+
+TEST_CASE("tcp endpoint: frames that are out of place fail the connection") {
+    Connected connected;
+    SECTION("accept") {
+        const HandshakeFrame again = emit_handshake(Opcode::accept, Hello{}, {});
+        connected.raw.say(Bytes(again.bytes).first(again.size));
+    }
+    SECTION("connect request") {
+        const HandshakeFrame again = emit_handshake(Opcode::connect_request, Hello{}, {});
+        connected.raw.say(Bytes(again.bytes).first(again.size));
+    }
+    SECTION("read response") {
+        connected.raw.say(frame(FrameHeader{.opcode = Opcode::read_response}, noise(8)));
+    }
+    SECTION("empty read response") {
+        connected.raw.say(frame(FrameHeader{.opcode = Opcode::read_response}, {}));
+    }
+    SECTION("no receive is posted") {
+        const auto one = frame(FrameHeader{.opcode = Opcode::send_immediate}, {});
+        connected.raw.say(one);
+        connected.raw.say(one);
+    }
+    SECTION("longer than the receive") {
+        connected.raw.say(frame(FrameHeader{.opcode = Opcode::send}, noise(65)));
+        pump(*connected.reactor, [&] { return connected.peer().drained == 1; });
+        CHECK(connected.peer().completions.at(0).status == CompletionStatus::length);
+    }
+    SECTION("noise") { connected.raw.say(noise(100)); }
+    connected.fails(Error::protocol);
+    CHECK(connected.pages.untouched());
+}
+
+TEST_CASE("tcp endpoint: a write is refused before its first byte is placed") {
+    const std::size_t bytes = GENERATE(1, 4096, 200000);
+    Connected connected;
+    FrameHeader header = connected.header(Opcode::write);
+    SECTION("key") { header.key ^= 1u << 31; }
+    SECTION("below") { --header.address; }
+    SECTION("above") { header.address += Pages::page - bytes + 1; }
+    // Only a part: nothing waits for the rest.
+    const auto all = frame(header, noise(bytes));
+    CHECK(connected.raw.say(Bytes(all).first(header_bytes + 1)));
+    connected.fails(Error::remote_access);
+    CHECK(connected.pages.untouched());
+}
+
+TEST_CASE("tcp endpoint: a key that is revoked between parts of a payload stops the rest") {
+    const std::size_t bytes = 10000;
+    Connected connected;
+    auto window = connected.domain->create_window(*connected.region).value();
+    const Segment all{connected.region->data(), static_cast<std::uint32_t>(Pages::page)};
+    REQUIRE(
+        !connected.peer().endpoint->post(std::vector{WorkRequest{.opcode = WorkOpcode::bind_window,
+                                                                 .signal = Signal::completion,
+                                                                 .local = {&all, 1},
+                                                                 .window = window.get()}}));
+    pump(*connected.reactor, [&] { return connected.peer().completions.size() == 1; });
+    FrameHeader header = connected.header(Opcode::write);
+    header.key = window->key();
+    const auto data = noise(bytes);
+    const auto whole = frame(header, data);
+    CHECK(connected.raw.say(Bytes(whole).first(header_bytes + 5000)));
+    pump(*connected.reactor, [&] { return connected.region->data()[4999] == data[4999]; });
+    CHECK(connected.peer().endpoint->post_revoke(*window, 1) == RevokeResult::effective);
+    CHECK(connected.raw.say(Bytes(whole).subspan(header_bytes + 5000)));
+    connected.fails(Error::remote_access);
+    CHECK(connected.pages.untouched(Pages::page + 5000, 10000));
+}
+
+TEST_CASE("tcp endpoint: a revoke during a direct receive ends it before it is effective") {
+    Connected connected;
+    auto window = connected.domain->create_window(*connected.region).value();
+    const Segment all{connected.region->data(), static_cast<std::uint32_t>(Pages::page)};
+    REQUIRE(
+        !connected.peer().endpoint->post(std::vector{WorkRequest{.opcode = WorkOpcode::bind_window,
+                                                                 .signal = Signal::completion,
+                                                                 .local = {&all, 1},
+                                                                 .window = window.get()}}));
+    pump(*connected.reactor, [&] { return connected.peer().completions.size() == 1; });
+    FrameHeader header = connected.header(Opcode::write);
+    header.key = window->key();
+    const auto data = noise(400000);
+    const auto whole = frame(header, data);
+    CHECK(connected.raw.say(Bytes(whole).first(100000)));
+    // The ring is waiting for the rest now.
+    pump(*connected.reactor, [&] { return connected.region->data()[50000] == data[50000]; });
+    for (int i = 0; i < 5; ++i) connected.reactor->run_once(Duration::zero());
+    Recorder& peer = connected.peer();
+    CHECK(peer.endpoint->post_revoke(*window, 99) == RevokeResult::pending);
+    bool revoked = false;
+    std::vector<std::byte> then;
+    peer.completed = [&](const Completion& completion) {
+        if (completion.opcode != CompletionOpcode::revoke) return;
+        revoked = true;
+        CHECK(completion.context == 99);
+        CHECK(completion.status == CompletionStatus::success);
+        const MutableBytes memory = connected.pages.middle();
+        then.assign(memory.begin(), memory.end());
+    };
+    (void)connected.raw.say(Bytes(whole).subspan(100000));
+    pump(*connected.reactor, [&] { return peer.drained == 1; });
+    CHECK(revoked);
+    CHECK(peer.reason == Error::remote_access);
+    CHECK(std::ranges::equal(connected.pages.middle(), then));
+}
+
+TEST_CASE("tcp endpoint: reads are answered in order from registered memory") {
+    Connected connected;
+    const auto data = noise(200000);
+    std::ranges::copy(data, connected.region->data());
+    std::vector<std::byte> requests;
+    for (std::uint32_t id = 0; id < 4; ++id) {
+        std::array<std::byte, read_request_bytes> request;
+        emit_read_request({50000, 40 + id}, request.data());
+        const auto next = frame(connected.header(Opcode::read_request, 50000 * id), request);
+        requests.insert(requests.end(), next.begin(), next.end());
+    }
+    CHECK(connected.raw.say(requests));
+    for (std::uint32_t id = 0; id < 4; ++id) {
+        const auto answer = connected.raw.hear_frame();
+        REQUIRE(answer);
+        CHECK(answer->header.opcode == Opcode::read_response);
+        CHECK(answer->header.address == 40 + id);
+        CHECK(std::ranges::equal(answer->payload, Bytes(data).subspan(50000 * id, 50000)));
+    }
+}
+
+TEST_CASE("tcp endpoint: more reads than agreed end the connection, and cost no memory") {
+    Connected connected;
+    std::array<std::byte, read_request_bytes> request;
+    emit_read_request({static_cast<std::uint32_t>(Pages::page), 0}, request.data());
+    const auto one = frame(connected.header(Opcode::read_request), request);
+    for (int i = 0; i < 1000; ++i) {
+        if (!connected.raw.say(one)) break;
+    }
+    pump(*connected.reactor, [&] { return connected.peer().drained == 1; });
+    CHECK(connected.peer().reason == Error::protocol);
+}
+
+TEST_CASE("tcp endpoint: reads outstanding are bounded by what the peer holds") {
+    Connected connected;  // the raw peer said 4
+    std::byte target[16];
+    const Segment segment{target, sizeof target};
+    const WorkRequest read{.opcode = WorkOpcode::read,
+                           .signal = Signal::completion,
+                           .local = {&segment, 1},
+                           .remote = {0x1000, 5, 0}};
+    for (int i = 0; i < 4; ++i) CHECK(!connected.peer().endpoint->post({&read, 1}));
+    CHECK(connected.peer().endpoint->post({&read, 1}) == from_errno(ENOBUFS));
+    const auto asked = connected.raw.hear_frame();
+    REQUIRE(asked);
+    CHECK(asked->header.opcode == Opcode::read_request);
+    CHECK(asked->header.address == 0x1000);
+    CHECK(asked->header.key == 5);
+    const ReadRequest request =
+        parse_read_request(std::span(asked->payload).first<read_request_bytes>());
+    CHECK(request.bytes == sizeof target);
+    const auto data = noise(16);
+    FrameHeader header{.opcode = Opcode::read_response};
+    SECTION("the answer is placed") {
+        header.address = request.id;
+        CHECK(connected.raw.say(frame(header, data)));
+        pump(*connected.reactor, [&] { return !connected.peer().completions.empty(); });
+        CHECK(std::ranges::equal(target, data));
+        CHECK(!connected.peer().endpoint->post({&read, 1}));
+    }
+    SECTION("an answer to another one fails the connection") {
+        header.address = request.id + 1;
+        CHECK(connected.raw.say(frame(header, data)));
+        pump(*connected.reactor, [&] { return connected.peer().drained == 1; });
+        CHECK(connected.peer().reason == Error::protocol);
+    }
+    SECTION("an answer of another length fails the connection") {
+        header.address = request.id;
+        CHECK(connected.raw.say(frame(header, Bytes(data).first(15))));
+        pump(*connected.reactor, [&] { return connected.peer().drained == 1; });
+        CHECK(connected.peer().reason == Error::protocol);
+    }
+}
+
+TEST_CASE("tcp endpoint: the reason of a disconnect frame is what this side reports") {
+    const auto [said, reported] =
+        GENERATE(table<std::uint32_t, std::error_code>({{0, from_errno(ECONNRESET)},
+                                                        {1, Error::protocol},
+                                                        {2, Error::remote_access},
+                                                        {3, Error::checksum},
+                                                        {4000, from_errno(ECONNRESET)}}));
+    Connected connected;
+    CHECK(
+        connected.raw.say(frame(FrameHeader{.opcode = Opcode::disconnect, .immediate = said}, {})));
+    pump(*connected.reactor, [&] { return connected.peer().drained == 1; });
+    CHECK(connected.peer().reason == reported);
+}
+
+TEST_CASE("tcp endpoint: the end of the stream, between frames or inside one, is a reset") {
+    Connected connected;
+    const auto all = frame(connected.header(Opcode::write), noise(100000));
+    const std::size_t before_end = GENERATE(0, 10, 32, 1000, 40000);
+    CHECK(connected.raw.say(Bytes(all).first(before_end)));
+    connected.raw.end_of_stream();
+    pump(*connected.reactor, [&] { return connected.peer().drained == 1; });
+    CHECK(connected.peer().reason == from_errno(ECONNRESET));
+}
+
+TEST_CASE("tcp endpoint: a peer that reads nothing fills the send queue, and nothing else") {
+    Connected connected;
+    std::vector<std::byte> large(8u << 20);
+    const Segment segment{large.data(), static_cast<std::uint32_t>(large.size())};
+    const WorkRequest send{
+        .opcode = WorkOpcode::send, .signal = Signal::completion, .local = {&segment, 1}};
+    for (int i = 0; i < 8; ++i) {
+        CHECK(!connected.peer().endpoint->post({&send, 1}));
+        connected.reactor->run_once(Duration::zero());
+    }
+    CHECK(connected.peer().endpoint->post({&send, 1}) == from_errno(ENOBUFS));
+    connected.peer().endpoint->disconnect();
+    pump(*connected.reactor, [&] { return connected.peer().drained == 1; });
+    CHECK(!connected.peer().reason);
+    CHECK(connected.peer().completions.size() == 9);  // and the receive
+}
