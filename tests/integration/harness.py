@@ -17,6 +17,8 @@ import tempfile
 import time
 
 BUILD = os.environ.get("RNBD_BUILD", os.path.join(os.path.dirname(__file__), "../../build"))
+# Debian's tools before other installations of the same names: nbdsh wants Debian's python3.
+os.environ["PATH"] = "/usr/bin:/usr/sbin:/bin:/sbin:" + os.environ.get("PATH", "")
 # Sanitized and loaded machines are slow; nothing here asserts a time.
 PATIENCE_S = 120
 
@@ -134,12 +136,12 @@ class Lab:
         return self
 
     def __exit__(self, kind, *_):
-        for daemon in reversed(self.daemons):
-            if daemon.running():
-                daemon.process.terminate()
-        for daemon in reversed(self.daemons):
+        # Clients before servers: their last flush wants an answer.
+        for daemon in sorted(self.daemons, key=lambda d: d.program):
             if daemon.process is None:
                 continue
+            if daemon.running():
+                daemon.process.terminate()
             try:
                 daemon.process.wait(timeout=30)
             except subprocess.TimeoutExpired:
