@@ -1,0 +1,305 @@
+#include "rnbd-server/storage/file_medium.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/fs.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+
+#include "rnbd-server/storage/mapping.h"
+#include "rtrs/base/error.h"
+
+namespace rnbd {
+namespace {
+
+// One request's limit; the kernel splits by what the medium can do at once.
+constexpr std::uint64_t range_bytes_max = 1u << 30;
+constexpr std::uint32_t page_bytes = 4096;
+constexpr std::uint64_t physical_block_bytes_max = 64u << 10;
+constexpr mode_t created_mode = 0600;
+
+// First word of an attribute of a block device's queue; for a partition, of the disk's.
+std::optional<std::string> queue_attribute(dev_t device, std::string_view name) {
+    for (const char* place : {"queue", "../queue"}) {
+        std::ifstream file(
+            fmt::format("/sys/dev/block/{}:{}/{}/{}", major(device), minor(device), place, name));
+        std::string text;
+        if (std::getline(file, text)) return text;
+    }
+    return std::nullopt;
+}
+
+std::uint64_t queue_number(dev_t device, std::string_view name) {
+    const std::optional<std::string> text = queue_attribute(device, name);
+    return text ? std::strtoull(text->c_str(), nullptr, 10) : 0;
+}
+
+bool is_writable(const StorageOptions& options) {
+    return options.use == StorageOptions::Use::read_write;
+}
+
+bool is_read_only_device(int fd) {
+    int read_only = 0;
+    return ::ioctl(fd, BLKROGET, &read_only) == 0 && read_only != 0;
+}
+
+// Some kernels and drivers refuse a writable open of a read-only device with EACCES, as if it were
+// for lack of permission; others let it pass and fail each write.
+bool is_read_only_device(const std::string& path) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    const bool read_only = is_read_only_device(fd);
+    ::close(fd);
+    return read_only;
+}
+
+// Nothing is there beyond the end, so nothing changes; but a file system that cannot says so.
+bool can_punch_holes(int fd, std::uint64_t size_bytes) {
+    return ::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                       static_cast<off_t>(size_bytes), page_bytes) == 0;
+}
+
+}  // namespace
+
+FileMedium::FileMedium(FileMedium&& other) noexcept
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      kind_(other.kind_),
+      device_(other.device_),
+      inode_(other.inode_),
+      geometry_(other.geometry_) {}
+
+FileMedium::~FileMedium() {
+    if (fd_ >= 0) ::close(fd_);
+}
+
+std::unexpected<StorageError> FileMedium::failure(int error, std::string_view what) const {
+    const std::error_code code = rtrs::from_errno(error);
+    return std::unexpected(StorageError{code, fmt::format("{}: {}", path_, what)});
+}
+
+std::unexpected<StorageError> FileMedium::read_only_device() const {
+    return failure(EROFS, "a read-only device; allow read-only access only");
+}
+
+std::expected<FileMedium, StorageError> FileMedium::open(const StorageOptions& options) {
+    FileMedium medium(options.path);
+    Step step = medium.open_file(options);
+    if (step) step = medium.identify(options);
+    if (step) step = medium.lock(options);
+    if (step) {
+        step = medium.kind_ == Kind::regular ? medium.measure_regular(options)
+                                             : medium.measure_device(options);
+    }
+    if (step && options.io == StorageOptions::Io::direct) step = medium.try_direct(options);
+    if (!step) return std::unexpected(step.error());
+    return medium;
+}
+
+FileMedium::Step FileMedium::open_file(const StorageOptions& options) {
+    int flags = O_CLOEXEC | O_NONBLOCK;  // not to hang on a FIFO; of no effect on files and disks
+    flags |= is_writable(options) ? O_RDWR : O_RDONLY;
+    if (options.io == StorageOptions::Io::direct) flags |= O_DIRECT;
+    // Without O_CREAT, O_EXCL claims a block device: no mount, no other claimant.
+    struct stat found{};
+    const bool device = ::stat(path_.c_str(), &found) == 0 && S_ISBLK(found.st_mode);
+    if (device && is_writable(options)) flags |= O_EXCL;
+
+    fd_ = ::open(path_.c_str(), flags);
+    if (fd_ < 0 && errno == ENOENT && options.size_bytes) return create_file(options, flags);
+    if (fd_ >= 0) return {};
+    switch (const int error = errno; error) {
+        case ENOENT:
+            return failure(error, "not there; create it, or give a size to have it created");
+        case EROFS:
+            return failure(error, "on a read-only file system; allow read-only access only");
+        case EISDIR:
+            return failure(EINVAL, "is a directory; name a regular file or a block device");
+        case EBUSY:
+            return failure(error, "in use (mounted, or claimed by another program); free it first");
+        case EINVAL:
+            return failure(error, "its file system cannot do direct I/O; use io: buffered");
+        case EACCES:
+            if (device && is_read_only_device(path_)) {
+                return read_only_device();
+            }
+            return failure(error, "permission denied; check owner and mode");
+        default:
+            return failure(error,
+                           fmt::format("cannot be opened: {}", rtrs::from_errno(error).message()));
+    }
+}
+
+FileMedium::Step FileMedium::create_file(const StorageOptions& options, int flags) {
+    // Written to even if the storage is read only: an empty volume is still a volume.
+    const int creating = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, created_mode);
+    if (creating < 0) {
+        const int error = errno;
+        return failure(error,
+                       fmt::format("cannot be created: {}", rtrs::from_errno(error).message()));
+    }
+    const bool sized = ::ftruncate(creating, static_cast<off_t>(*options.size_bytes)) == 0;
+    const int error = errno;
+    ::close(creating);
+    if (!sized) {
+        ::unlink(path_.c_str());
+        return failure(
+            error, fmt::format("cannot be given its size: {}", rtrs::from_errno(error).message()));
+    }
+    fd_ = ::open(path_.c_str(), flags);
+    if (fd_ < 0) {
+        const int reopen_error = errno;
+        return failure(reopen_error,
+                       "created, but cannot be opened (io: direct needs a file "
+                       "system that can; use io: buffered)");
+    }
+    return {};
+}
+
+FileMedium::Step FileMedium::identify(const StorageOptions&) {
+    struct stat status{};
+    if (::fstat(fd_, &status) != 0) return failure(errno, "cannot be examined");
+    if (S_ISREG(status.st_mode)) {
+        kind_ = Kind::regular;
+        device_ = status.st_dev;
+        inode_ = status.st_ino;
+    } else if (S_ISBLK(status.st_mode)) {
+        kind_ = Kind::block_device;
+        device_ = status.st_rdev;
+    } else {
+        return failure(EINVAL, "neither a regular file nor a block device");
+    }
+    // The ring answers EAGAIN where it should wait if this stays set.
+    const int flags = ::fcntl(fd_, F_GETFL);
+    if (flags < 0 || ::fcntl(fd_, F_SETFL, flags & ~O_NONBLOCK) != 0) {
+        return failure(errno, "cannot be made blocking");
+    }
+    return {};
+}
+
+// flock(2) belongs to the open file, which operations of a killed process keep until they end.
+FileMedium::Step FileMedium::lock(const StorageOptions& options) {
+    const int kind = is_writable(options) ? LOCK_EX : LOCK_SH;
+    if (::flock(fd_, kind | LOCK_NB) == 0) return {};
+    const int error = errno;
+    if (error != EWOULDBLOCK) return failure(error, "cannot be locked");
+    return failure(error, "locked by another program; is a second server running on it?");
+}
+
+FileMedium::Step FileMedium::measure_regular(const StorageOptions& options) {
+    struct stat status{};
+    if (::fstat(fd_, &status) != 0) return failure(errno, "cannot be examined");
+    auto size = static_cast<std::uint64_t>(status.st_size);
+    if (size == 0 && options.size_bytes && is_writable(options)) {
+        // Created by a process that died before it came to give it a size, or by touch(1).
+        if (::ftruncate(fd_, static_cast<off_t>(*options.size_bytes)) != 0) {
+            return failure(errno, "is empty and cannot be given its size");
+        }
+        size = *options.size_bytes;
+    }
+    if (size == 0) return failure(EINVAL, "is empty; give it a size with truncate(1)");
+    if (size % options.logical_block_bytes != 0) {
+        return failure(EINVAL, fmt::format("its size of {} bytes is not a multiple of the block "
+                                           "size {}",
+                                           size, options.logical_block_bytes));
+    }
+    const bool punches = is_writable(options) && can_punch_holes(fd_, size);
+    const auto preferred = static_cast<std::uint64_t>(status.st_blksize);
+    const bool usable = std::has_single_bit(preferred) && preferred <= physical_block_bytes_max;
+    geometry_ = {.size_bytes = size,
+                 .logical_block_bytes = options.logical_block_bytes,
+                 .physical_block_bytes =
+                     std::max(usable ? static_cast<std::uint32_t>(preferred) : page_bytes,
+                              options.logical_block_bytes),
+                 .discard_bytes_max = punches ? range_bytes_max : 0,
+                 .discard_granularity_bytes = punches ? page_bytes : 0,
+                 .write_zeroes_bytes_max = is_writable(options) ? range_bytes_max : 0,
+                 .fast_zero = punches,
+                 .volatile_cache = true,
+                 .force_unit_access = true,
+                 .rotational = queue_number(device_, "rotational") != 0,
+                 .extents = true};
+    return {};
+}
+
+FileMedium::Step FileMedium::measure_device(const StorageOptions& options) {
+    std::uint64_t size = 0;
+    int logical = 0;
+    unsigned physical = 0;
+    if (::ioctl(fd_, BLKGETSIZE64, &size) != 0 || ::ioctl(fd_, BLKSSZGET, &logical) != 0 ||
+        ::ioctl(fd_, BLKPBSZGET, &physical) != 0) {
+        return failure(errno, "does not tell its size");
+    }
+    if (size == 0) return failure(EINVAL, "has no medium (size 0)");
+    if (is_writable(options) && is_read_only_device(fd_)) return read_only_device();
+    if (options.size_bytes && *options.size_bytes != size) {
+        return failure(EINVAL, fmt::format("the device has {} bytes, the configuration says {}; "
+                                           "leave the size out",
+                                           size, *options.size_bytes));
+    }
+    if (static_cast<std::uint32_t>(logical) > options.logical_block_bytes) {
+        return failure(EINVAL, fmt::format("the device's blocks have {} bytes; set block_size: {}",
+                                           logical, logical));
+    }
+    if (size % options.logical_block_bytes != 0) {
+        return failure(EINVAL, fmt::format("its size of {} bytes is not a multiple of the block "
+                                           "size {}",
+                                           size, options.logical_block_bytes));
+    }
+    const bool writable = is_writable(options);
+    const bool discards = writable && queue_number(device_, "discard_max_bytes") > 0;
+    const auto granularity =
+        static_cast<std::uint32_t>(queue_number(device_, "discard_granularity"));
+    const bool written_through = options.io == StorageOptions::Io::direct &&
+                                 queue_attribute(device_, "write_cache") == "write through";
+    geometry_ = {.size_bytes = size,
+                 .logical_block_bytes = options.logical_block_bytes,
+                 .physical_block_bytes = std::max(physical, options.logical_block_bytes),
+                 .discard_bytes_max = discards ? range_bytes_max : 0,
+                 .discard_granularity_bytes =
+                     discards ? std::max(granularity, options.logical_block_bytes) : 0,
+                 .write_zeroes_bytes_max = writable ? range_bytes_max : 0,
+                 .fast_zero = writable && queue_number(device_, "write_zeroes_max_bytes") > 0,
+                 .volatile_cache = !written_through,
+                 .force_unit_access = true,
+                 .rotational = queue_number(device_, "rotational") != 0,
+                 .extents = false};
+    return {};
+}
+
+// O_DIRECT at open promises nothing about block sizes; a read does.
+FileMedium::Step FileMedium::try_direct(const StorageOptions& options) {
+    auto memory = Mapping::make(page_bytes, Mapping::Access::read_write);
+    if (!memory) return failure(memory.error().value(), "no memory");
+    // The second block: the first is aligned to everything.
+    const bool two_blocks = geometry_.size_bytes >= 2ull * options.logical_block_bytes;
+    const off_t offset = two_blocks ? static_cast<off_t>(options.logical_block_bytes) : 0;
+    if (::pread(fd_, memory->bytes().data(), options.logical_block_bytes, offset) >= 0) return {};
+    const int error = errno;
+    if (error != EINVAL) {
+        return failure(error, fmt::format("cannot be read: {}", rtrs::from_errno(error).message()));
+    }
+    return failure(EINVAL, fmt::format("no direct I/O in blocks of {} bytes here; use a larger "
+                                       "block_size, or io: buffered",
+                                       options.logical_block_bytes));
+}
+
+std::error_code FileMedium::check() const noexcept {
+    struct stat status{};
+    if (::stat(path_.c_str(), &status) != 0) return rtrs::from_errno(errno);
+    const bool same = kind_ == Kind::regular ? status.st_dev == device_ && status.st_ino == inode_
+                                             : S_ISBLK(status.st_mode) && status.st_rdev == device_;
+    return same ? std::error_code{} : rtrs::from_errno(ENOENT);
+}
+
+}  // namespace rnbd

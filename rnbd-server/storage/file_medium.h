@@ -1,0 +1,57 @@
+// The file or block device under a FileStorage: found, created, locked, measured. Start-up only.
+//
+// OWNER: FileStorage. THREAD: any one.
+#pragma once
+
+#include <sys/types.h>
+
+#include <expected>
+#include <string>
+#include <utility>
+
+#include "rnbd-server/storage.h"
+
+namespace rnbd {
+
+class FileMedium {
+  public:
+    enum class Kind : std::uint8_t { regular, block_device };
+
+    // Opens options.path, creates it if a size is given and nothing is there, and takes the lock.
+    // ERRORS: as open_storage().
+    static std::expected<FileMedium, StorageError> open(const StorageOptions& options);
+    FileMedium(FileMedium&& other) noexcept;
+    FileMedium& operator=(FileMedium&&) = delete;
+    ~FileMedium();
+
+    int fd() const noexcept { return fd_; }
+    Kind kind() const noexcept { return kind_; }
+    const std::string& path() const noexcept { return path_; }
+    const StorageGeometry& geometry() const noexcept { return geometry_; }
+    // ENOENT: the path no longer leads to what was opened.
+    std::error_code check() const noexcept;
+
+  private:
+    explicit FileMedium(std::string path) : path_(std::move(path)) {}
+
+    // Steps of open(); each answers with the error to report.
+    using Step = std::expected<void, StorageError>;
+    Step open_file(const StorageOptions& options);
+    Step create_file(const StorageOptions& options, int flags);
+    Step identify(const StorageOptions& options);
+    Step lock(const StorageOptions& options);
+    Step measure_regular(const StorageOptions& options);
+    Step measure_device(const StorageOptions& options);
+    Step try_direct(const StorageOptions& options);
+    std::unexpected<StorageError> failure(int error, std::string_view what) const;
+    std::unexpected<StorageError> read_only_device() const;
+
+    std::string path_;
+    int fd_ = -1;
+    Kind kind_ = Kind::regular;
+    dev_t device_ = 0;  // of the file, or the block device itself
+    ino_t inode_ = 0;   // regular only
+    StorageGeometry geometry_;
+};
+
+}  // namespace rnbd

@@ -1,0 +1,277 @@
+#include "rnbd-server/storage/file_storage.h"
+
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <type_traits>
+
+#include "rtrs/base/assert.h"
+#include "rtrs/base/error.h"
+
+namespace rnbd {
+
+using rtrs::from_errno;
+
+namespace {
+
+// Written at once by write_zeroes in the plain way.
+constexpr std::size_t zeroes_bytes = 1u << 20;
+// A multiple of every block size, below what one read(2) or write(2) moves.
+constexpr std::uint64_t transfer_bytes_max = 1u << 30;
+
+// Both mean that nothing was done and that trying again is right.
+bool interrupted(int result) noexcept { return result == -EINTR || result == -EAGAIN; }
+
+bool not_supported(int result) noexcept {
+    return result == -EOPNOTSUPP || result == -ENOSYS || result == -ENOTTY;
+}
+
+}  // namespace
+
+std::expected<std::unique_ptr<Storage>, StorageError> FileStorage::open(
+    rtrs::Reactor& reactor, const StorageOptions& options) {
+    std::expected<FileMedium, StorageError> medium = FileMedium::open(options);
+    if (!medium) return std::unexpected(medium.error());
+    auto zeroes = Mapping::make(zeroes_bytes, Mapping::Access::read_only);
+    if (!zeroes) return std::unexpected(StorageError{zeroes.error(), options.path + ": no memory"});
+    return std::unique_ptr<Storage>(
+        new FileStorage(reactor, std::move(*medium), std::move(*zeroes), options));
+}
+
+FileStorage::FileStorage(rtrs::Reactor& reactor, FileMedium medium, Mapping zeroes,
+                         const StorageOptions& options)
+    : reactor_(reactor),
+      medium_(std::move(medium)),
+      zeroes_(std::move(zeroes)),
+      io_(options.io),
+      use_(options.use),
+      can_discard_call_(medium_.kind() == FileMedium::Kind::block_device),
+      refusals_(reactor) {}
+
+FileStorage::~FileStorage() { RTRS_ASSERT(in_flight_ == 0); }
+
+std::string FileStorage::description() const {
+    const bool regular = medium_.kind() == FileMedium::Kind::regular;
+    return (regular ? "file " : "device ") + medium_.path();
+}
+
+BlockRequest& FileStorage::request_of(Operation& operation) noexcept {
+    static_assert(std::is_standard_layout_v<BlockRequest>);
+    auto* place = reinterpret_cast<std::byte*>(&operation) - offsetof(BlockRequest, work);
+    return *reinterpret_cast<BlockRequest*>(place);
+}
+
+FileStorage& FileStorage::storage_of(BlockRequest& request) noexcept {
+    return *static_cast<FileStorage*>(request.storage);
+}
+
+void FileStorage::submit(BlockRequest& request) {
+    RTRS_ASSERT(request.offset + request.bytes <= geometry().size_bytes);
+    request.storage = this;
+    request.done_bytes = 0;
+    request.stage = static_cast<std::uint32_t>(Technique::none);
+    const bool changes =
+        request.operation != BlockOperation::read && request.operation != BlockOperation::flush;
+    if (changes && use_ == StorageOptions::Use::read_only) {
+        refusals_.add(request, from_errno(EROFS));
+        return;
+    }
+    ++in_flight_;
+    switch (request.operation) {
+        case BlockOperation::read:
+        case BlockOperation::write:
+            RTRS_ASSERT(request.data.size() >= request.bytes);
+            return transfer(request);
+        case BlockOperation::flush:
+            return synchronize(request);
+        case BlockOperation::discard:
+        case BlockOperation::write_zeroes:
+            return empty_range(request);
+    }
+}
+
+void FileStorage::finish(BlockRequest& request, std::error_code error) {
+    --in_flight_;
+    request.completed(request, error);
+}
+
+// One piece of what is left of a read, a write, or a write of zeroes.
+void FileStorage::transfer(BlockRequest& request) {
+    request.work.completed = &on_transferred;
+    const std::uint64_t at = request.offset + request.done_bytes;
+    const std::uint64_t left = std::min(request.bytes - request.done_bytes, transfer_bytes_max);
+    // Pinned memory spares direct I/O the look-up of pages; the page cache copies either way.
+    const auto buffer =
+        io_ == StorageOptions::Io::direct ? request.fixed_buffer : rtrs::Reactor::FixedBuffer::none;
+    const int flags = request.force_unit_access ? RWF_DSYNC : 0;
+    if (request.operation == BlockOperation::read) {
+        reactor_.read(request.work, medium_.fd(), request.data.subspan(request.done_bytes, left),
+                      at, buffer);
+    } else if (request.operation == BlockOperation::write) {
+        reactor_.write(request.work, medium_.fd(), request.data.subspan(request.done_bytes, left),
+                       at, flags, buffer);
+    } else {
+        const std::size_t piece = std::min(left, zeroes_bytes);
+        reactor_.write(request.work, medium_.fd(), zeroes_.bytes().first(piece), at, flags);
+    }
+}
+
+void FileStorage::on_transferred(Operation& operation, const Result& result) {
+    BlockRequest& request = request_of(operation);
+    FileStorage& self = storage_of(request);
+    if (interrupted(result.value)) return self.transfer(request);
+    if (result.value < 0) return self.finish(request, from_errno(result.value));
+    request.done_bytes += static_cast<std::uint64_t>(result.value);
+    if (request.done_bytes == request.bytes) return self.finish(request, {});
+    // Nothing moved, or an end within a block that direct I/O cannot go on from: the medium has
+    // become shorter than its volume.
+    const bool stuck = self.io_ == StorageOptions::Io::direct &&
+                       request.done_bytes % self.geometry().logical_block_bytes != 0;
+    if (result.value == 0 || stuck) return self.finish(request, from_errno(EIO));
+    self.transfer(request);
+}
+
+FileStorage::Technique FileStorage::choose_technique(const BlockRequest& request) const noexcept {
+    const bool discard = request.operation == BlockOperation::discard;
+    if (can_punch_hole_ && (discard || !request.no_unmap)) return Technique::punch_hole;
+    if (discard) return can_discard_call_ ? Technique::discard_call : Technique::none;
+    // A device that has no zeroing of its own gets them written by the kernel in zero_range.
+    const bool zero_range_fast =
+        medium_.kind() == FileMedium::Kind::regular || geometry().fast_zero;
+    if (can_zero_range_ && (zero_range_fast || !request.fast_only)) return Technique::zero_range;
+    return request.fast_only ? Technique::none : Technique::write_zeroes;
+}
+
+void FileStorage::forget(Technique technique) noexcept {
+    if (technique == Technique::punch_hole) can_punch_hole_ = false;
+    if (technique == Technique::zero_range) can_zero_range_ = false;
+    if (technique == Technique::discard_call) can_discard_call_ = false;
+}
+
+// With no technique left the answer waits for its turn if this is still submit().
+void FileStorage::empty_range(BlockRequest& request) {
+    const Technique technique = choose_technique(request);
+    request.stage = static_cast<std::uint32_t>(technique);
+    switch (technique) {
+        case Technique::punch_hole:
+        case Technique::zero_range:
+            return allocate(request, technique);
+        case Technique::discard_call:
+            return discard_elsewhere(request);
+        case Technique::write_zeroes:
+            return transfer(request);
+        case Technique::none:
+            --in_flight_;
+            return refusals_.add(request, from_errno(EOPNOTSUPP));
+    }
+}
+
+void FileStorage::allocate(BlockRequest& request, Technique technique) {
+    request.work.completed = &on_allocated;
+    const int kind =
+        technique == Technique::punch_hole ? FALLOC_FL_PUNCH_HOLE : FALLOC_FL_ZERO_RANGE;
+    reactor_.fallocate(request.work, medium_.fd(), kind | FALLOC_FL_KEEP_SIZE, request.offset,
+                       request.bytes);
+}
+
+void FileStorage::on_allocated(Operation& operation, const Result& result) {
+    BlockRequest& request = request_of(operation);
+    FileStorage& self = storage_of(request);
+    if (not_supported(result.value)) {
+        self.forget(static_cast<Technique>(request.stage));
+        return self.empty_range(request);
+    }
+    if (interrupted(result.value)) return self.empty_range(request);
+    if (result.value < 0) return self.finish(request, from_errno(result.value));
+    self.finish_range(request);
+}
+
+void FileStorage::discard_elsewhere(BlockRequest& request) {
+    reactor_.offload(
+        [&request, fd = medium_.fd()] {
+            std::array<std::uint64_t, 2> range{request.offset, request.bytes};
+            const int result = ::ioctl(fd, BLKDISCARD, range.data());
+            request.done_bytes = result == 0 ? 0 : static_cast<std::uint64_t>(errno);
+        },
+        [&request] {
+            FileStorage& self = storage_of(request);
+            const int result = -static_cast<int>(request.done_bytes);
+            if (not_supported(result)) {
+                self.forget(Technique::discard_call);
+                return self.empty_range(request);
+            }
+            if (result < 0) return self.finish(request, from_errno(result));
+            self.finish_range(request);
+        });
+}
+
+void FileStorage::finish_range(BlockRequest& request) {
+    if (request.force_unit_access) return synchronize(request);
+    finish(request, {});
+}
+
+void FileStorage::synchronize(BlockRequest& request) {
+    request.work.completed = &on_synchronized;
+    reactor_.fsync(request.work, medium_.fd(), rtrs::Reactor::SyncMode::data_only);
+}
+
+void FileStorage::on_synchronized(Operation& operation, const Result& result) {
+    BlockRequest& request = request_of(operation);
+    FileStorage& self = storage_of(request);
+    if (interrupted(result.value)) return self.synchronize(request);
+    self.finish(request, from_errno(result.value));
+}
+
+std::expected<std::vector<StorageExtent>, std::error_code> FileStorage::extents(
+    std::uint64_t offset, std::uint64_t bytes, std::size_t extents_max) {
+    if (!geometry().extents) return std::unexpected(from_errno(EOPNOTSUPP));
+    struct stat status{};
+    if (::fstat(medium_.fd(), &status) != 0) return std::unexpected(from_errno(errno));
+    const std::uint64_t end = offset + bytes;
+    // Beyond the end there is neither data nor a hole: reads fail.
+    if (static_cast<std::uint64_t>(status.st_size) < end) return std::unexpected(from_errno(EIO));
+
+    std::vector<StorageExtent> found;
+    for (std::uint64_t at = offset; at < end;) {
+        const std::expected<StorageExtent, std::error_code> extent = extent_at(at, end);
+        if (!extent) return std::unexpected(extent.error());
+        at += extent->bytes;
+        if (!found.empty() && found.back().hole == extent->hole) {
+            found.back().bytes += extent->bytes;
+        } else if (found.size() == extents_max) {
+            break;
+        } else {
+            found.push_back(*extent);
+        }
+    }
+    return found;
+}
+
+// The hole or data that starts at `at`, in whole logical blocks: a block that is partly data is
+// data.
+std::expected<StorageExtent, std::error_code> FileStorage::extent_at(std::uint64_t at,
+                                                                     std::uint64_t end) {
+    const std::uint64_t block = geometry().logical_block_bytes;
+    const off_t data = ::lseek(medium_.fd(), static_cast<off_t>(at), SEEK_DATA);
+    if (data < 0 && errno != ENXIO) return std::unexpected(from_errno(errno));
+    const std::uint64_t data_start =
+        data < 0 ? end : std::min(static_cast<std::uint64_t>(data) / block * block, end);
+    if (data_start > at) return StorageExtent{.bytes = data_start - at, .hole = true, .zero = true};
+
+    const off_t hole = ::lseek(medium_.fd(), data, SEEK_HOLE);
+    if (hole < 0) return std::unexpected(from_errno(errno));
+    const std::uint64_t data_end =
+        std::min((static_cast<std::uint64_t>(hole) + block - 1) / block * block, end);
+    return StorageExtent{.bytes = data_end - at};
+}
+
+}  // namespace rnbd

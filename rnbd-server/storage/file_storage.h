@@ -1,0 +1,82 @@
+// A regular file or a block device, by io_uring.
+//
+// A request walks through one or more pieces of ring work before it completes:
+//
+//   read, write      transfer until all bytes are done (short results are continued)
+//   flush            fdatasync
+//   discard          punch a hole -> (device only) BLKDISCARD on the helper thread
+//   write_zeroes     punch a hole -> zero the range -> write zeroes; what must stay allocated
+//                    starts at the second, what must be fast never comes to the third
+//   with FUA         writes are RWF_DSYNC; the others end with an fdatasync
+//
+// "->" is taken when the medium cannot do the former; that is remembered.
+//
+// OWNER: a Volume. THREAD: the reactor's. LIFE: storage.h; a handler may destroy the storage if its
+// request was the last.
+#pragma once
+
+#include "rnbd-server/storage.h"
+#include "rnbd-server/storage/deferred_completions.h"
+#include "rnbd-server/storage/file_medium.h"
+#include "rnbd-server/storage/mapping.h"
+
+namespace rnbd {
+
+class FileStorage final : public Storage {
+  public:
+    static std::expected<std::unique_ptr<Storage>, StorageError> open(
+        rtrs::Reactor& reactor, const StorageOptions& options);
+    ~FileStorage() override;
+
+    const StorageGeometry& geometry() const noexcept override { return medium_.geometry(); }
+    void submit(BlockRequest& request) override;
+    std::expected<std::vector<StorageExtent>, std::error_code> extents(
+        std::uint64_t offset, std::uint64_t bytes, std::size_t extents_max) override;
+    std::error_code check() noexcept override { return medium_.check(); }
+    std::string description() const override;
+
+  private:
+    // How a range is emptied; kept in BlockRequest::stage.
+    enum class Technique : std::uint32_t {
+        none,
+        punch_hole,
+        zero_range,
+        discard_call,
+        write_zeroes,
+    };
+    using Operation = rtrs::Operation;
+    using Result = rtrs::Operation::Result;
+
+    FileStorage(rtrs::Reactor& reactor, FileMedium medium, Mapping zeroes,
+                const StorageOptions& options);
+
+    void transfer(BlockRequest& request);
+    void empty_range(BlockRequest& request);
+    Technique choose_technique(const BlockRequest& request) const noexcept;
+    void allocate(BlockRequest& request, Technique technique);
+    void discard_elsewhere(BlockRequest& request);
+    void forget(Technique technique) noexcept;
+    void synchronize(BlockRequest& request);
+    void finish_range(BlockRequest& request);
+    void finish(BlockRequest& request, std::error_code error);
+    std::expected<StorageExtent, std::error_code> extent_at(std::uint64_t at, std::uint64_t end);
+
+    static BlockRequest& request_of(Operation& operation) noexcept;
+    static FileStorage& storage_of(BlockRequest& request) noexcept;
+    static void on_transferred(Operation& operation, const Result& result);
+    static void on_allocated(Operation& operation, const Result& result);
+    static void on_synchronized(Operation& operation, const Result& result);
+
+    rtrs::Reactor& reactor_;
+    FileMedium medium_;
+    Mapping zeroes_;  // what write_zeroes writes in the plain way; one page of the system's
+    StorageOptions::Io io_;
+    StorageOptions::Use use_;
+    bool can_punch_hole_ = true;
+    bool can_zero_range_ = true;
+    bool can_discard_call_;
+    std::uint32_t in_flight_ = 0;
+    DeferredCompletions refusals_;
+};
+
+}  // namespace rnbd

@@ -1,0 +1,89 @@
+#include "rnbd-server/storage/memory_storage.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "rtrs/base/assert.h"
+#include "rtrs/base/error.h"
+
+namespace rnbd {
+
+using rtrs::from_errno;
+
+std::expected<std::unique_ptr<Storage>, StorageError> MemoryStorage::open(
+    rtrs::Reactor& reactor, const StorageOptions& options) {
+    auto memory = Mapping::make(*options.size_bytes, Mapping::Access::read_write);
+    if (!memory) {
+        return std::unexpected(
+            StorageError{memory.error(),
+                         "memory: the address space or the overcommit limit does not allow its "
+                         "size; make it smaller"});
+    }
+    return std::unique_ptr<Storage>(new MemoryStorage(reactor, std::move(*memory), options));
+}
+
+MemoryStorage::MemoryStorage(rtrs::Reactor& reactor, Mapping memory, const StorageOptions& options)
+    : geometry_{.size_bytes = *options.size_bytes,
+                .logical_block_bytes = options.logical_block_bytes,
+                .physical_block_bytes = 4096,
+                .discard_bytes_max = 1u << 30,
+                .discard_granularity_bytes = 4096,
+                .write_zeroes_bytes_max = 1u << 30,
+                .fast_zero = true,
+                .volatile_cache = false,
+                .force_unit_access = true,
+                .rotational = false,
+                .extents = false},
+      use_(options.use),
+      memory_(std::move(memory)),
+      completions_(reactor) {}
+
+void MemoryStorage::submit(BlockRequest& request) {
+    request.storage = this;
+    completions_.add(request, execute(request));
+}
+
+std::error_code MemoryStorage::execute(BlockRequest& request) noexcept {
+    RTRS_ASSERT(request.offset + request.bytes <= geometry_.size_bytes);
+    std::byte* const place = memory_.bytes().data() + request.offset;
+    if (request.operation == BlockOperation::flush) return {};
+    if (request.operation == BlockOperation::read) {
+        std::memcpy(request.data.data(), place, request.bytes);
+        return {};
+    }
+    if (use_ == StorageOptions::Use::read_only) return from_errno(EROFS);
+    if (request.operation == BlockOperation::write) {
+        std::memcpy(place, request.data.data(), request.bytes);
+    } else if (request.no_unmap && request.operation == BlockOperation::write_zeroes) {
+        std::memset(place, 0, request.bytes);
+    } else {
+        release(request.offset, request.bytes);
+    }
+    return {};
+}
+
+// Whole pages go back to the system and read as zeroes from then on; the rest is zeroed.
+void MemoryStorage::release(std::uint64_t offset, std::uint64_t bytes) noexcept {
+    static const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+    std::byte* const base = memory_.bytes().data();
+    const std::uint64_t end = offset + bytes;
+    const std::uint64_t first_page = std::min((offset + page - 1) / page * page, end);
+    const std::uint64_t last_page = std::max(end / page * page, first_page);
+    std::memset(base + offset, 0, first_page - offset);
+    std::memset(base + last_page, 0, end - last_page);
+    if (first_page < last_page &&
+        ::madvise(base + first_page, last_page - first_page, MADV_DONTNEED) != 0) {
+        std::memset(base + first_page, 0, last_page - first_page);  // mlocked memory stays
+    }
+}
+
+// The kernel would tell which pages are resident, but not which were only swapped out.
+std::expected<std::vector<StorageExtent>, std::error_code> MemoryStorage::extents(std::uint64_t,
+                                                                                  std::uint64_t,
+                                                                                  std::size_t) {
+    return std::unexpected(from_errno(EOPNOTSUPP));
+}
+
+}  // namespace rnbd

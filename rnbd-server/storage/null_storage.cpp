@@ -1,0 +1,44 @@
+#include "rnbd-server/storage/null_storage.h"
+
+#include <cstring>
+
+#include "rtrs/base/assert.h"
+#include "rtrs/base/error.h"
+
+namespace rnbd {
+
+NullStorage::NullStorage(rtrs::Reactor& reactor, const StorageOptions& options)
+    : geometry_{.size_bytes = *options.size_bytes,
+                .logical_block_bytes = options.logical_block_bytes,
+                .physical_block_bytes = 4096,
+                .discard_bytes_max = 1u << 30,
+                .discard_granularity_bytes = 4096,
+                .write_zeroes_bytes_max = 1u << 30,
+                .fast_zero = true,
+                .volatile_cache = false,
+                .force_unit_access = true,
+                .rotational = false,
+                .extents = true},
+      use_(options.use),
+      completions_(reactor) {}
+
+void NullStorage::submit(BlockRequest& request) {
+    RTRS_ASSERT(request.offset + request.bytes <= geometry_.size_bytes);
+    request.storage = this;
+    std::error_code error;
+    if (request.operation == BlockOperation::read) {
+        std::memset(request.data.data(), 0, request.bytes);
+    } else if (request.operation != BlockOperation::flush &&
+               use_ == StorageOptions::Use::read_only) {
+        error = rtrs::from_errno(EROFS);
+    }
+    completions_.add(request, error);
+}
+
+std::expected<std::vector<StorageExtent>, std::error_code> NullStorage::extents(std::uint64_t,
+                                                                                std::uint64_t bytes,
+                                                                                std::size_t) {
+    return std::vector{StorageExtent{.bytes = bytes, .hole = true, .zero = true}};
+}
+
+}  // namespace rnbd

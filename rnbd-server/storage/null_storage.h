@@ -1,0 +1,28 @@
+// No blocks at all: reads are zeroes, writes are accepted and forgotten. For measuring all that is
+// around a storage.
+//
+// OWNER: a Volume. THREAD: the reactor's.
+#pragma once
+
+#include "rnbd-server/storage.h"
+#include "rnbd-server/storage/deferred_completions.h"
+
+namespace rnbd {
+
+class NullStorage final : public Storage {
+  public:
+    NullStorage(rtrs::Reactor& reactor, const StorageOptions& options);
+
+    const StorageGeometry& geometry() const noexcept override { return geometry_; }
+    void submit(BlockRequest& request) override;
+    std::expected<std::vector<StorageExtent>, std::error_code> extents(
+        std::uint64_t offset, std::uint64_t bytes, std::size_t extents_max) override;
+    std::string description() const override { return "null"; }
+
+  private:
+    StorageGeometry geometry_;
+    StorageOptions::Use use_;
+    DeferredCompletions completions_;
+};
+
+}  // namespace rnbd

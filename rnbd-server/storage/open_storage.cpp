@@ -1,0 +1,42 @@
+#include "rnbd-server/storage/file_storage.h"
+#include "rnbd-server/storage/memory_storage.h"
+#include "rnbd-server/storage/null_storage.h"
+#include "rtrs/base/error.h"
+
+namespace rnbd {
+namespace {
+
+std::unexpected<StorageError> invalid(std::string text) {
+    return std::unexpected(StorageError{rtrs::from_errno(EINVAL), std::move(text)});
+}
+
+std::string name_of(const StorageOptions& options) {
+    switch (options.kind) {
+        case StorageOptions::Kind::path:
+            return options.path;
+        case StorageOptions::Kind::memory:
+            return "memory";
+        case StorageOptions::Kind::null:
+            return "null";
+    }
+    return {};
+}
+
+}  // namespace
+
+std::expected<std::unique_ptr<Storage>, StorageError> open_storage(rtrs::Reactor& reactor,
+                                                                   const StorageOptions& options) {
+    const std::uint32_t block = options.logical_block_bytes;
+    if (block != 512 && block != 4096) {
+        return invalid(name_of(options) + ": block_size must be 512 or 4096");
+    }
+    if (options.size_bytes && (*options.size_bytes == 0 || *options.size_bytes % block != 0)) {
+        return invalid(name_of(options) + ": size must be a positive multiple of the block size");
+    }
+    if (options.kind == StorageOptions::Kind::path) return FileStorage::open(reactor, options);
+    if (!options.size_bytes) return invalid(name_of(options) + ": needs a size");
+    if (options.kind == StorageOptions::Kind::memory) return MemoryStorage::open(reactor, options);
+    return std::make_unique<NullStorage>(reactor, options);
+}
+
+}  // namespace rnbd

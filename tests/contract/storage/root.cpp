@@ -1,0 +1,100 @@
+#include "tests/contract/storage/root.h"
+
+#include <fcntl.h>
+#include <linux/loop.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace rnbd::testing {
+
+void skip_program(const std::string& reason) {
+    std::fprintf(stderr, "SKIPPED: %s\n", reason.c_str());
+    std::_Exit(77);
+}
+
+namespace {
+
+void need(bool condition, const std::string& what) {
+    if (!condition) skip_program(what + ": " + std::strerror(errno));
+}
+
+std::string new_folder() {
+    std::string name = "/tmp/storage-root-XXXXXX";
+    need(::mkdtemp(name.data()) != nullptr, "no temporary folder");
+    return name;
+}
+
+// All mounts of this program are made on one folder, in a namespace that ends with it.
+const std::string& private_root() {
+    static const std::string root = [] {
+        need(::unshare(CLONE_NEWNS) == 0, "no private mount namespace");
+        need(::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0,
+             "mounts stay shared");
+        const std::string folder = new_folder();
+        need(::mount("tmpfs", folder.c_str(), "tmpfs", 0, "size=64m") == 0, "no tmpfs");
+        // Gone with the namespace; the empty folder below it goes at the end.
+        static std::string outside = folder;
+        std::atexit([] {
+            ::umount2(outside.c_str(), MNT_DETACH);
+            ::rmdir(outside.c_str());
+        });
+        return folder;
+    }();
+    return root;
+}
+
+}  // namespace
+
+std::string mount_private(const std::string& type, const std::string& options) {
+    std::string folder = private_root() + "/mount-XXXXXX";
+    need(::mkdtemp(folder.data()) != nullptr, "no folder");
+    need(::mount(type.c_str(), folder.c_str(), type.c_str(), 0, options.c_str()) == 0,
+         "no " + type);
+    return folder;
+}
+
+LoopDevice::LoopDevice(std::uint64_t bytes, std::uint32_t block_bytes) {
+    std::string name = private_root() + "/loop-XXXXXX";
+    const int file = ::mkostemp(name.data(), O_CLOEXEC);
+    need(file >= 0 && ::ftruncate(file, static_cast<off_t>(bytes)) == 0, "no backing file");
+    ::unlink(name.c_str());
+    const int control = ::open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+    need(control >= 0, "no loop devices");
+    for (int attempt = 0; attempt < 20; ++attempt) {  // others take free ones too
+        const int number = ::ioctl(control, LOOP_CTL_GET_FREE);
+        need(number >= 0, "no free loop device");
+        path_ = "/dev/loop" + std::to_string(number);
+        const int device = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
+        need(device >= 0, "cannot open " + path_);
+        loop_config config{};
+        config.fd = static_cast<__u32>(file);
+        config.block_size = block_bytes;
+        const bool configured = ::ioctl(device, LOOP_CONFIGURE, &config) == 0;
+        const int error = errno;
+        ::close(device);
+        if (configured) {
+            ::close(control);
+            ::close(file);
+            return;
+        }
+        errno = error;
+        need(error == EBUSY, "cannot set up a loop device");
+    }
+    skip_program("all loop devices are taken");
+}
+
+LoopDevice::~LoopDevice() {
+    const int device = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+    if (device < 0) return;
+    ::ioctl(device, LOOP_CLR_FD);
+    ::close(device);
+}
+
+}  // namespace rnbd::testing

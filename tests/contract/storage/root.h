@@ -1,0 +1,28 @@
+// A private mount namespace with small file systems, and loop devices. What is not possible here
+// ends the program as skipped.
+#pragma once
+
+#include <string>
+
+namespace rnbd::testing {
+
+// Prints why and exits with the code that CTest takes for "skipped".
+[[noreturn]] void skip_program(const std::string& reason);
+
+// A new mount of its own, gone with the process (options: as mount(8) -o takes them).
+std::string mount_private(const std::string& type, const std::string& options);
+
+class LoopDevice {
+  public:
+    // Over an unnamed file of that size.
+    LoopDevice(std::uint64_t bytes, std::uint32_t block_bytes);
+    ~LoopDevice();
+    LoopDevice(const LoopDevice&) = delete;
+    LoopDevice& operator=(const LoopDevice&) = delete;
+    const std::string& path() const { return path_; }
+
+  private:
+    std::string path_;
+};
+
+}  // namespace rnbd::testing

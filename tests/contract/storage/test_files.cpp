@@ -1,0 +1,224 @@
+// What only files can do: be absent, locked, shrunk, replaced, or the wrong thing.
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "tests/contract/storage/support.h"
+
+using namespace rnbd;
+using namespace rnbd::testing;
+
+namespace {
+
+constexpr std::uint64_t size = 1u << 20;
+
+StorageOptions file_options(const std::string& path) {
+    return {.path = path, .size_bytes = size, .logical_block_bytes = 4096};
+}
+
+StorageOptions read_only(StorageOptions options) {
+    options.use = StorageOptions::Use::read_only;
+    return options;
+}
+
+// Runs body in another process, which reports by its exit status.
+template <typename Body>
+int in_child(Body body) {
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) ::_exit(body());
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "file storage: absent without a size is ENOENT; with one it is created, sparse, for us only") {
+    TemporaryFolder folder;
+    Bench bench;
+    StorageOptions options = file_options(folder.file("new"));
+    options.size_bytes.reset();
+    REQUIRE(bench.open(options) == std::errc::no_such_file_or_directory);
+    options.size_bytes = size;
+    REQUIRE(!bench.open(options));
+    struct stat status{};
+    REQUIRE(::stat(options.path.c_str(), &status) == 0);
+    REQUIRE(status.st_size == size);
+    REQUIRE(status.st_blocks == 0);
+    REQUIRE((status.st_mode & 0777) == 0600);
+    bench.close();
+    options.size_bytes = 2 * size;  // there already: its own size counts
+    REQUIRE(!bench.open(options));
+    REQUIRE(bench.storage->geometry().size_bytes == size);
+    REQUIRE(bench.storage->description() == "file " + options.path);
+}
+
+TEST_CASE("file storage: an empty file is given the size, or refused if there is none") {
+    TemporaryFolder folder;
+    Bench bench;
+    StorageOptions options = file_options(folder.file("empty"));
+    ::close(::open(options.path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    options.size_bytes.reset();
+    REQUIRE(bench.open(options) == std::errc::invalid_argument);
+    options.size_bytes = size;
+    REQUIRE(!bench.open(options));
+    REQUIRE(bench.storage->geometry().size_bytes == size);
+}
+
+TEST_CASE("file storage: what is no file is refused with a word on it") {
+    TemporaryFolder folder;
+    Bench bench;
+    REQUIRE(bench.open(file_options("/dev/null")) == std::errc::invalid_argument);
+    REQUIRE(bench.open(file_options(folder.file("."))) == std::errc::invalid_argument);
+    const std::string fifo = folder.file("fifo");
+    REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+    REQUIRE(bench.open(file_options(fifo)) == std::errc::invalid_argument);
+    REQUIRE(bench.open(read_only(file_options(fifo))) == std::errc::invalid_argument);
+    REQUIRE(bench.open(file_options(folder.file("no/such/folder"))) ==
+            std::errc::no_such_file_or_directory);
+    StorageOptions odd = file_options(folder.file("odd"));
+    ::close(::open(odd.path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    REQUIRE(::truncate(odd.path.c_str(), 4096 + 512) == 0);
+    REQUIRE(bench.open(odd) == std::errc::invalid_argument);
+    odd.logical_block_bytes = 512;
+    REQUIRE(!bench.open(odd));
+}
+
+TEST_CASE("file storage: one writer or many readers, in this process and in others") {
+    TemporaryFolder folder;
+    const StorageOptions options = file_options(folder.file("image"));
+    Bench first;
+    Bench second;
+    REQUIRE(!first.open(options));
+    REQUIRE(second.open(options) == std::errc::operation_would_block);
+    REQUIRE(second.open(read_only(options)) == std::errc::operation_would_block);
+    auto try_lock = [&](int kind) {
+        return in_child([&] {
+            const int fd = ::open(options.path.c_str(), O_RDWR | O_CLOEXEC);
+            return ::flock(fd, kind | LOCK_NB) == 0 ? 0 : 1;
+        });
+    };
+    REQUIRE(try_lock(LOCK_SH) == 1);
+    first.close();
+    REQUIRE(try_lock(LOCK_EX) == 0);
+
+    REQUIRE(!first.open(read_only(options)));
+    REQUIRE(!second.open(read_only(options)));
+    REQUIRE(try_lock(LOCK_SH) == 0);
+    REQUIRE(try_lock(LOCK_EX) == 1);
+    second.close();
+    REQUIRE(second.open(options) == std::errc::operation_would_block);
+    first.close();
+    REQUIRE(!second.open(options));
+}
+
+TEST_CASE("file storage: the lock is free as soon as the storage is gone, whatever it did last") {
+    TemporaryFolder folder;
+    const StorageOptions options = file_options(folder.file("image"));
+    Pages pages(65536);
+    for (int i = 0; i < 50; ++i) {
+        Bench bench;
+        REQUIRE(!bench.open(options));
+        REQUIRE(bench.write(65536 * (i % 16), pages.bytes(), Flag::fua) == 0);
+        REQUIRE(bench.discard(0, 65536) == 0);
+    }
+}
+
+TEST_CASE("file storage: a file that shrank answers EIO beyond its end, never zeroes") {
+    TemporaryFolder folder;
+    for (const auto io : {StorageOptions::Io::buffered, StorageOptions::Io::direct}) {
+        for (const off_t left : {0, 4096, 5000, 65536}) {
+            StorageOptions options = file_options(folder.file("image"));
+            std::filesystem::remove(options.path);
+            options.io = io;
+            Bench bench;
+            if (bench.open(options)) {
+                WARN("SKIPPED: " << bench.last_text);
+                continue;
+            }
+            REQUIRE(::truncate(options.path.c_str(), left) == 0);
+            Pages pages(131072);
+            REQUIRE(bench.read(131072, pages.bytes()) == EIO);  // all of it beyond
+            REQUIRE(bench.read(0, pages.bytes()) == EIO);       // the end within
+            if (left >= 4096) REQUIRE(bench.read(0, pages.bytes().first(4096)) == 0);
+            REQUIRE(bench.storage->extents(0, size, 10).error() == std::errc::io_error);
+        }
+    }
+}
+
+TEST_CASE("file storage: check tells when the file was deleted or replaced") {
+    TemporaryFolder folder;
+    const StorageOptions options = file_options(folder.file("image"));
+    Bench bench;
+    REQUIRE(!bench.open(options));
+    REQUIRE(!bench.storage->check());
+    const std::string aside = folder.file("aside");
+    REQUIRE(::rename(options.path.c_str(), aside.c_str()) == 0);
+    REQUIRE(bench.storage->check() == std::errc::no_such_file_or_directory);
+    ::close(::open(options.path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    REQUIRE(bench.storage->check() == std::errc::no_such_file_or_directory);
+    REQUIRE(::rename(aside.c_str(), options.path.c_str()) == 0);
+    REQUIRE(!bench.storage->check());
+}
+
+TEST_CASE("file storage: a write that fails part of the way reports its error") {
+    TemporaryFolder folder;
+    const StorageOptions options = file_options(folder.file("image"));
+    const int errors = in_child([&] {
+        ::signal(SIGXFSZ, SIG_IGN);
+        Bench bench;
+        if (bench.open(options)) return 1;
+        const rlimit limit{size / 2, size / 2};
+        if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 2;
+        Pages pages(size);
+        pages.fill(0x42);
+        if (bench.write(0, pages.bytes()) != EFBIG) return 3;  // half of it went through before
+        if (bench.write(size - 4096, pages.bytes().first(4096)) != EFBIG) return 4;
+        if (bench.read(0, pages.bytes().first(size / 2)) != 0) return 5;
+        return pages.all(0x42, 0, size / 2) ? 0 : 6;
+    });
+    REQUIRE(errors == 0);
+}
+
+TEST_CASE("file storage: discard gives blocks back, no_unmap keeps them") {
+    TemporaryFolder folder;
+    const StorageOptions options = file_options(folder.file("image"));
+    Bench bench;
+    REQUIRE(!bench.open(options));
+    if (bench.storage->geometry().discard_bytes_max == 0) {
+        WARN("SKIPPED: the file system cannot punch holes");
+        return;
+    }
+    auto allocated = [&] {
+        struct stat status{};
+        REQUIRE(::stat(options.path.c_str(), &status) == 0);
+        return static_cast<std::uint64_t>(status.st_blocks) * 512;
+    };
+    Pages pages(size);
+    pages.fill(0x42);
+    REQUIRE(bench.write(0, pages.bytes(), Flag::fua) == 0);
+    REQUIRE(allocated() >= size);
+    REQUIRE(bench.write_zeroes(0, size, Flag::no_unmap) == 0);
+    REQUIRE(allocated() >= size);
+    REQUIRE(bench.write_zeroes(0, size / 2) == 0);
+    REQUIRE(allocated() <= 3 * size / 4);
+    REQUIRE(bench.discard(0, size, Flag::fua) == 0);
+    REQUIRE(allocated() < size / 2);
+}
+
+TEST_CASE("file storage: memory that nobody touches is not committed") {
+    Bench bench;
+    StorageOptions options{
+        .kind = StorageOptions::Kind::memory, .path = {}, .size_bytes = 1ull << 40};
+    if (const std::error_code error = bench.open(options)) {
+        WARN("SKIPPED: " << bench.last_text << ": " << error.message());
+        return;
+    }
+    Pages pages(4096);
+    REQUIRE(bench.read((1ull << 40) - 4096, pages.bytes()) == 0);
+    REQUIRE(bench.write((1ull << 40) - 4096, pages.bytes()) == 0);
+    REQUIRE(bench.discard(0, 1u << 30) == 0);
+}

@@ -1,0 +1,115 @@
+// Media that are full, read only, or without an ability; block devices' own rules. Needs root.
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+
+#include "tests/contract/storage/root.h"
+#include "tests/contract/storage/support.h"
+
+using namespace rnbd;
+using namespace rnbd::testing;
+
+TEST_CASE("media: a full file system is ENOSPC, and goes on when there is room again") {
+    if (::geteuid() != 0) skip_program("needs root");
+    const std::string folder = mount_private("tmpfs", "size=1m");
+    Bench bench;
+    REQUIRE(!bench.open({.path = folder + "/image", .size_bytes = 4u << 20}));
+    Pages pages(2u << 20);
+    pages.fill(0x33);
+    REQUIRE(bench.write(0, pages.bytes()) == ENOSPC);
+    REQUIRE(bench.write(3u << 20, pages.bytes().first(4096), Flag::fua) == ENOSPC);
+    REQUIRE(bench.write_zeroes(0, 2u << 20, Flag::no_unmap) == ENOSPC);
+    REQUIRE(bench.discard(0, 2u << 20) == 0);
+    REQUIRE(bench.write(3u << 20, pages.bytes().first(4096)) == 0);
+}
+
+TEST_CASE("media: a read-only file system is EROFS for writers, and readers are welcome") {
+    if (::geteuid() != 0) skip_program("needs root");
+    const std::string folder = mount_private("tmpfs", "size=1m");
+    StorageOptions options{.path = folder + "/image", .size_bytes = 65536};
+    Bench bench;
+    REQUIRE(!bench.open(options));
+    bench.close();
+    REQUIRE(::mount(nullptr, folder.c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr) == 0);
+    REQUIRE(bench.open(options) == std::errc::read_only_file_system);
+    StorageOptions absent = options;
+    absent.path += "-absent";
+    REQUIRE(bench.open(absent) == std::errc::read_only_file_system);
+    options.use = StorageOptions::Use::read_only;
+    REQUIRE(!bench.open(options));
+    Pages pages(4096);
+    REQUIRE(bench.read(0, pages.bytes()) == 0);
+}
+
+TEST_CASE("media: without holes there is no discard and no fast zeroing, but zeroes get written") {
+    if (::geteuid() != 0) skip_program("needs root");
+    const std::string folder = mount_private("ramfs", "");
+    Bench bench;
+    REQUIRE(!bench.open({.path = folder + "/image", .size_bytes = 4u << 20}));
+    REQUIRE(bench.storage->geometry().discard_bytes_max == 0);
+    REQUIRE(!bench.storage->geometry().fast_zero);
+    REQUIRE(bench.discard(0, 65536) == EOPNOTSUPP);
+    REQUIRE(bench.write_zeroes(0, 65536, Flag::fast) == EOPNOTSUPP);
+    Pages pages(3u << 20);
+    pages.fill(0x44);
+    REQUIRE(bench.write(0, pages.bytes()) == 0);
+    REQUIRE(bench.write_zeroes(512, (3u << 20) - 1024, Flag::fua) == 0);  // several pieces
+    REQUIRE(bench.read(0, pages.bytes()) == 0);
+    REQUIRE(pages.all(0x44, 0, 512));
+    REQUIRE(pages.all(0, 512, (3u << 20) - 1024));
+    REQUIRE(pages.all(0x44, (3u << 20) - 512, 512));
+}
+
+TEST_CASE("media: a device's size and block size are its own") {
+    if (::geteuid() != 0) skip_program("needs root");
+    LoopDevice device(1u << 20, 4096);
+    Bench bench;
+    REQUIRE(bench.open({.path = device.path(), .logical_block_bytes = 512}) ==
+            std::errc::invalid_argument);
+    REQUIRE(
+        bench.open({.path = device.path(), .size_bytes = 2u << 20, .logical_block_bytes = 4096}) ==
+        std::errc::invalid_argument);
+    REQUIRE(
+        !bench.open({.path = device.path(), .size_bytes = 1u << 20, .logical_block_bytes = 4096}));
+    REQUIRE(bench.storage->geometry().size_bytes == 1u << 20);
+    REQUIRE(bench.storage->description() == "device " + device.path());
+    REQUIRE(!bench.storage->check());
+}
+
+TEST_CASE("media: a device has one writer; who mounts or claims it is told apart") {
+    if (::geteuid() != 0) skip_program("needs root");
+    LoopDevice device(1u << 20, 512);
+    Bench first;
+    Bench second;
+    const StorageOptions options{.path = device.path()};
+    StorageOptions read_only = options;
+    read_only.use = StorageOptions::Use::read_only;
+    REQUIRE(!first.open(options));
+    REQUIRE(second.open(options));
+    REQUIRE(second.open(read_only) == std::errc::operation_would_block);
+    first.close();
+    REQUIRE(!first.open(read_only));
+    REQUIRE(!second.open(read_only));
+    REQUIRE(first.write_zeroes(0, 4096) == EROFS);
+    first.close();
+    second.close();
+    const int claimed = ::open(device.path().c_str(), O_RDONLY | O_EXCL | O_CLOEXEC);
+    REQUIRE(claimed >= 0);
+    REQUIRE(first.open(options) == std::errc::device_or_resource_busy);
+    ::close(claimed);
+    REQUIRE(!first.open(options));
+}
+
+TEST_CASE("media: a device that was set read only is EROFS for writers") {
+    if (::geteuid() != 0) skip_program("needs root");
+    LoopDevice device(1u << 20, 512);
+    const int fd = ::open(device.path().c_str(), O_RDONLY | O_CLOEXEC);
+    int on = 1;
+    REQUIRE(::ioctl(fd, BLKROSET, &on) == 0);
+    ::close(fd);
+    Bench bench;
+    StorageOptions options{.path = device.path()};
+    REQUIRE(bench.open(options) == std::errc::read_only_file_system);
+    options.use = StorageOptions::Use::read_only;
+    REQUIRE(!bench.open(options));
+}
