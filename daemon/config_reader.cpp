@@ -32,16 +32,23 @@ namespace {
 // Longest piece of user text that is quoted in an error.
 constexpr std::size_t quoted_bytes_max = 80;
 
-std::string quoted(std::string_view text) {
-    std::string result = "\"";
-    for (const char c : text.substr(0, quoted_bytes_max)) {
+std::string shortened(std::string_view text) {
+    if (text.size() <= quoted_bytes_max) return std::string(text);
+    return std::string(text.substr(0, quoted_bytes_max)) + "...";
+}
+
+std::string quoted(std::string_view text) { return '"' + shortened(text) + '"'; }
+
+// What a file says may not forge lines of an error.
+std::string on_one_line(std::string_view text) {
+    std::string result;
+    for (const char c : text) {
         if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
             result += fmt::format("\\x{:02x}", static_cast<unsigned>(c));
         else
             result += c;
     }
-    if (text.size() > quoted_bytes_max) result += "...";
-    return result + "\"";
+    return result;
 }
 
 // A reason of ours to stop in the middle of a document.
@@ -249,7 +256,7 @@ std::string config_join_words(const std::vector<std::string>& words) {
 // --- ConfigValue ---
 
 void ConfigValue::error(std::string_view text) const {
-    document_->add_error(node_->line + 1, node_->column + 1, key_, std::string(text));
+    document_->add_error(node_->line + 1, node_->column + 1, key_, text);
 }
 
 std::optional<std::string_view> ConfigValue::text(std::string_view expected) const {
@@ -306,9 +313,8 @@ ConfigMap::ConfigMap(const ConfigValue& value) : value_(value) {
     const auto& children = value.node_->children;
     for (std::size_t i = 0; i + 1 < children.size(); i += 2) {
         const ConfigNode& key = children[i];
-        const auto report = [&](std::string name, std::string text) {
-            value.document_->add_error(key.line + 1, key.column + 1, std::move(name),
-                                       std::move(text));
+        const auto report = [&](std::string_view name, std::string_view text) {
+            value.document_->add_error(key.line + 1, key.column + 1, name, text);
         };
         if (key.kind != ConfigNode::Kind::scalar) {
             report(value.key_,
@@ -317,7 +323,7 @@ ConfigMap::ConfigMap(const ConfigValue& value) : value_(value) {
         }
         const auto [earlier, inserted] = first.emplace(key.text, &key);
         if (!inserted) {
-            report(value.child_key(key.text),
+            report(value.child_key(shortened(key.text)),
                    fmt::format("found the key a second time, expected it once (first in line {})",
                                earlier->second->line + 1));
             continue;
@@ -364,8 +370,7 @@ void ConfigMap::error(std::string_view key, std::string_view text) const {
     const auto found = values_.find(key);
     const ConfigNode& node =
         found == values_.end() ? *value_.node_ : value_.node_->children[found->second];
-    value_.document_->add_error(node.line + 1, node.column + 1, value_.child_key(key),
-                                std::string(text));
+    value_.document_->add_error(node.line + 1, node.column + 1, value_.child_key(key), text);
 }
 
 void ConfigMap::report_unknown_keys() const {
@@ -373,8 +378,7 @@ void ConfigMap::report_unknown_keys() const {
         if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
         const ConfigNode& node = value_.node_->children[index - 1];
         value_.document_->add_error(
-            node.line + 1, node.column + 1,
-            value_.child_key(quoted(key).substr(1, quoted(key).size() - 2)),
+            node.line + 1, node.column + 1, value_.child_key(shortened(key)),
             fmt::format("found an unknown key, expected {}{}", config_join_words(known_),
                         suggestion("key", key, known_)));
     }
@@ -445,13 +449,13 @@ bool ConfigDocument::check_bytes(std::string_view text) {
     return true;
 }
 
-void ConfigDocument::add_error(std::size_t line, std::size_t column, std::string key,
-                               std::string text) {
+void ConfigDocument::add_error(std::size_t line, std::size_t column, std::string_view key,
+                               std::string_view text) {
     if (errors_.size() >= config_errors_max) {
         ++errors_dropped_;
         return;
     }
-    errors_.push_back({file_, line, column, std::move(key), std::move(text)});
+    errors_.push_back({file_, line, column, on_one_line(key), on_one_line(text)});
 }
 
 std::vector<ConfigError> ConfigDocument::errors() const {

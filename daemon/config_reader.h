@@ -241,7 +241,8 @@ class ConfigDocument {
   private:
     friend class ConfigMap;
     friend class ConfigValue;
-    void add_error(std::size_t line, std::size_t column, std::string key, std::string text);
+    void add_error(std::size_t line, std::size_t column, std::string_view key,
+                   std::string_view text);
     bool check_bytes(std::string_view text);
 
     std::string file_;
