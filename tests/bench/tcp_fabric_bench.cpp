@@ -2,16 +2,19 @@
 // a block of data costs, without RTRS, RNBD or NBD around it. One JSON line out.
 //
 //   tcp_fabric_bench [--depth N] [--size BYTES] [--connections N] [--seconds S] [--crc on|off]
-//                    [--direction read|write] [--buffers N] [--buffer-bytes N]
+//                    [--direction read|write] [--buffers N] [--buffer-bytes N] [--region BYTES]
 //
 // read: a 60-byte write with immediate is answered by one of --size bytes; write: the other way.
-// Compare with the machine's limit measured by a minimal request/response server of the same shape,
-// both pinned to one CPU; absolute numbers of two machines or two runs do not compare.
+// --region: the answers of a read come from random places in so much memory (default: as little as
+// possible, so that it stays in the cache). Compare with the machine's limit measured by a minimal
+// request/response server of the same shape, both pinned to one CPU; absolute numbers of two
+// machines or two runs do not compare.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -20,6 +23,7 @@
 #include <vector>
 
 #include "rtrs/base/assert.h"
+#include "rtrs/base/random.h"
 #include "rtrs/fabrics.h"
 
 using namespace rtrs;
@@ -32,10 +36,15 @@ struct Options {
     std::uint32_t depth = 32;
     std::uint32_t size = 4096;
     std::uint32_t connections = 1;
+    std::size_t region = 0;
     double seconds = 2;
     bool crc = true;
     bool write = false;
     Reactor::Options reactor;
+    // An answer may be there before the send of what it answers is complete: twice the depth.
+    EndpointOptions depths() const {
+        return {.send_queue_depth = 2 * depth, .receive_queue_depth = depth};
+    }
     std::uint32_t to_server() const { return write ? size : request_bytes; }
     std::uint32_t to_client() const { return write ? request_bytes : size; }
 };
@@ -61,19 +70,21 @@ double cpu_seconds() {
 
 // Memory for depth messages in each direction, and the peer's.
 struct Side {
-    Side(ProtectionDomain& domain, const Options& options, std::uint32_t out, std::uint32_t in)
-        : out_bytes(out), in_bytes(in) {
-        const auto room = [&](std::uint32_t bytes) {
-            return (std::size_t{options.depth} * bytes + 4095) / 4096 * 4096;
-        };
-        const std::size_t total = room(out) + room(in);
+    // region: bytes that are sent from, at least depth messages.
+    Side(ProtectionDomain& domain, const Options& options, std::uint32_t out, std::uint32_t in,
+         std::size_t region_bytes)
+        : out_bytes(out), places(std::max<std::size_t>(options.depth, region_bytes / out)) {
+        const auto pages = [](std::size_t bytes) { return (bytes + 4095) / 4096 * 4096; };
+        const std::size_t out_room = pages(places * out);
+        const std::size_t in_room = pages(std::size_t{options.depth} * in);
+        const std::size_t total = out_room + in_room;
         void* memory =
             mmap(nullptr, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         RTRS_ASSERT(memory != MAP_FAILED);
         std::memset(memory, 0x5a, total);
         source = static_cast<std::byte*>(memory);
-        target = source + room(out);
-        region = std::move(*domain.register_memory({target, room(in)}, Access::remote_write));
+        target = source + out_room;
+        region = std::move(*domain.register_memory({target, in_room}, Access::remote_write));
         const RemoteBuffer mine = region->remote(0, 0);
         std::memcpy(hello, &mine.address, 8);
         std::memcpy(hello + 8, &mine.key, 4);
@@ -83,8 +94,9 @@ struct Side {
         std::memcpy(&peer.address, data.data(), 8);
         std::memcpy(&peer.key, data.data() + 8, 4);
     }
-    void post(Endpoint& endpoint, std::uint32_t slot) const {
-        const Segment segment{source + std::size_t{slot} * out_bytes, out_bytes};
+    void post(Endpoint& endpoint, std::uint32_t slot) {
+        const std::size_t place = places > 4096 ? random.below(places) : slot;
+        const Segment segment{source + place * out_bytes, out_bytes};
         WorkRequest request;
         request.opcode = WorkOpcode::write_immediate;
         request.local = {&segment, 1};
@@ -92,7 +104,9 @@ struct Side {
         request.immediate = slot;
         RTRS_ASSERT(!endpoint.post({&request, 1}));
     }
-    std::uint32_t out_bytes, in_bytes;
+    std::uint32_t out_bytes;
+    std::size_t places;
+    Random random{1};
     std::byte* source;
     std::byte* target;
     std::unique_ptr<MemoryRegion> region;
@@ -125,11 +139,11 @@ struct Server final : ListenerHandler {
           listener(std::move(*fabric->listen("127.0.0.1:0", *this))) {}
     void on_connect_request(std::unique_ptr<ConnectRequest> request) override {
         auto side = std::make_unique<ServerSide>(
-            Side(*domain, options, options.to_client(), options.to_server()), options);
+            Side(*domain, options, options.to_client(), options.to_server(), options.region),
+            options);
         side->side.learn(request->private_data());
-        const EndpointOptions depths{.send_queue_depth = options.depth,
-                                     .receive_queue_depth = options.depth};
-        side->endpoint = std::move(*request->accept(*domain, side->side.hello, depths, *side));
+        side->endpoint =
+            std::move(*request->accept(*domain, side->side.hello, options.depths(), *side));
         for (std::uint32_t i = 0; i < options.depth; ++i) {
             RTRS_ASSERT(!side->endpoint->post_receive(0, {}));
         }
@@ -156,7 +170,7 @@ struct ClientSide final : EndpointHandler {
         RTRS_ASSERT(!endpoint->post_receive(0, {}));
         side.post(*endpoint, completion.immediate);
     }
-    void on_disconnected(std::error_code) override {}
+    void on_disconnected(std::error_code) override { std::abort(); }
     void on_drained() override {}
     Side side;
     const Options& options;
@@ -207,13 +221,11 @@ void request(const Options& options, const TcpFabricOptions& fabric_options, Sha
     std::vector<std::unique_ptr<ClientSide>> sides;
     for (std::uint32_t i = 0; i < options.connections; ++i) {
         sides.push_back(std::make_unique<ClientSide>(
-            Side(*domain, options, options.to_server(), options.to_client()), options, done));
+            Side(*domain, options, options.to_server(), options.to_client(), 0), options, done));
         ClientSide& side = *sides.back();
-        const EndpointOptions depths{.send_queue_depth = options.depth,
-                                     .receive_queue_depth = options.depth};
         side.endpoint =
             std::move(*fabric->connect(*domain, "", "127.0.0.1:" + std::to_string(shared.port),
-                                       side.side.hello, depths, side));
+                                       side.side.hello, options.depths(), side));
         for (std::uint32_t k = 0; k < options.depth; ++k) {
             RTRS_ASSERT(!side.endpoint->post_receive(0, {}));
         }
@@ -270,6 +282,8 @@ Options parse(int argc, char** argv) {
             options.crc = value == "on";
         } else if (name == "--direction") {
             options.write = value == "write";
+        } else if (name == "--region") {
+            options.region = std::stoul(value);
         } else if (name == "--buffers") {
             options.reactor.receive_buffers = number();
         } else if (name == "--buffer-bytes") {
