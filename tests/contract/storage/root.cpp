@@ -1,6 +1,7 @@
 #include "tests/contract/storage/root.h"
 
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <linux/loop.h>
 #include <sched.h>
 #include <sys/ioctl.h>
@@ -76,14 +77,16 @@ LoopDevice::LoopDevice(std::uint64_t bytes, std::uint32_t block_bytes) {
         loop_config config{};
         config.fd = static_cast<__u32>(file);
         config.block_size = block_bytes;
+        config.info.lo_flags = LO_FLAGS_AUTOCLEAR;  // however this program ends
         const bool configured = ::ioctl(device, LOOP_CONFIGURE, &config) == 0;
         const int error = errno;
-        ::close(device);
         if (configured) {
+            holder_ = device;
             ::close(control);
             ::close(file);
             return;
         }
+        ::close(device);
         errno = error;
         need(error == EBUSY, "cannot set up a loop device");
     }
@@ -91,10 +94,9 @@ LoopDevice::LoopDevice(std::uint64_t bytes, std::uint32_t block_bytes) {
 }
 
 LoopDevice::~LoopDevice() {
-    const int device = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-    if (device < 0) return;
-    ::ioctl(device, LOOP_CLR_FD);
-    ::close(device);
+    int off = 0;
+    ::ioctl(holder_, BLKROSET, &off);  // it would stay so for the device's next user
+    ::close(holder_);
 }
 
 }  // namespace rnbd::testing

@@ -2,6 +2,7 @@
 // ends the program as skipped.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace rnbd::testing {
@@ -23,6 +24,7 @@ class LoopDevice {
 
   private:
     std::string path_;
+    int holder_ = -1;  // keeps it set up
 };
 
 }  // namespace rnbd::testing
