@@ -1,0 +1,122 @@
+"""Who may include whom: one row per room of the tree.
+
+`may` lists the quoted includes that a room may have, as files or folders (ending in /). System
+headers are free, but for those in `never` and those that belong to one room only.
+"""
+
+import re
+
+from tidy import Report, read, tree
+
+BASE = ["rtrs/base/"]
+# What users of the transport see; the reactor and the fabrics are named where they are allowed.
+PUBLIC = BASE + ["rtrs/client.h", "rtrs/server.h", "rtrs/fabric.h", "rtrs/limits.h", "rtrs/trace.h"]
+BLOCK_PROTOCOL = ["rnbd/messages.h", "rnbd/remote_volume.h"]
+DAEMON = ["daemon/"]
+SOCKETS_AND_RING = ["sys/socket.h", "netinet/", "arpa/", "liburing", "linux/io_uring.h", "sys/epoll.h",
+                    "poll.h", "netdb.h", "spdlog/"]
+
+# The longest matching room counts.
+ROOMS = {
+    "rtrs/": {"may": PUBLIC + ["rtrs/reactor.h"]},
+    "rtrs/base/": {"may": BASE, "never": SOCKETS_AND_RING},
+    "rtrs/wire/": {"may": BASE + ["rtrs/limits.h", "rtrs/wire/"], "never": SOCKETS_AND_RING},
+    "rtrs/core/": {"may": PUBLIC + ["rtrs/core/", "rtrs/wire/"], "never": SOCKETS_AND_RING},
+    "rtrs/reactor/": {"may": BASE + ["rtrs/reactor.h", "rtrs/reactor/"], "never": ["spdlog/"]},
+    "rtrs/fabric/tcp/": {
+        "may": BASE + ["rtrs/fabric.h", "rtrs/fabrics.h", "rtrs/reactor.h", "rtrs/fabric/tcp/"],
+        "never": ["spdlog/"],
+    },
+    "rtrs/fabric/sim/": {"may": BASE + ["rtrs/fabric.h", "rtrs/fabric/sim/"], "never": ["spdlog/"]},
+    "rtrs/fabric/fault/": {
+        "may": BASE + ["rtrs/fabric.h", "rtrs/fabric/fault/"],
+        "never": SOCKETS_AND_RING,
+    },
+    "rnbd/": {"may": PUBLIC + ["rnbd/"], "never": SOCKETS_AND_RING},
+    "daemon/": {"may": BASE + ["rtrs/reactor.h", "rtrs/trace.h", "rnbd/messages.h"] + DAEMON},
+    "rnbd-server/": {
+        "may": PUBLIC + ["rtrs/reactor.h", "rnbd/messages.h", "rnbd-server/"] + DAEMON,
+    },
+    "rnbd-server/storage/": {
+        "may": BASE + ["rtrs/reactor.h", "rnbd-server/storage.h", "rnbd-server/storage/"],
+        "never": ["spdlog/"],
+    },
+    "rnbd-client/": {
+        "may": PUBLIC + ["rtrs/reactor.h", "rnbd-client/"] + BLOCK_PROTOCOL + DAEMON,
+    },
+    "rnbd-client/nbd/": {
+        "may": BASE + ["rtrs/reactor.h", "rtrs/trace.h", "rnbd-client/device.h", "rnbd-client/nbd/"],
+        "never": ["spdlog/"],
+    },
+    "rnbdctl/": {"may": DAEMON + ["rnbdctl/"], "never": ["spdlog/", "liburing"]},
+}
+# The protocol itself needs no I/O: tests and fuzzers link nothing else.
+PURE = {"rnbd-client/nbd/handshake": BASE, "rnbd-client/nbd/transmission": BASE,
+        "rnbd-client/nbd/wire": BASE}
+# A header outside of this project -> the only rooms that may include it.
+ONLY_IN = {
+    "liburing": ["rtrs/reactor/"],
+    "linux/io_uring.h": ["rtrs/reactor/"],
+    "infiniband/": ["rtrs/fabric/verbs/"],
+    "rdma/": ["rtrs/fabric/verbs/"],
+    "yaml-cpp/": ["daemon/"],
+    "isa-l": ["rtrs/fabric/tcp/"],
+    "systemd/": ["daemon/"],
+}
+# A header of ours -> besides tests and examples, the only files or rooms that may include it.
+DOORS = {
+    "rtrs/fabrics.h": ["rnbd-server/main.cpp", "rnbd-client/main.cpp", "rtrs/fabric/"],
+    "rnbd/remote_session.h": ["rnbd/"],
+    "rnbd/remote_volume_inside.h": ["rnbd/"],
+}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
+
+
+def matches(name, patterns):
+    return any(name.startswith(p) if p.endswith("/") else name == p for p in patterns)
+
+
+def check_ours(report, file, room, include):
+    doors = DOORS.get(include)
+    if doors is not None:
+        if not matches(file, doors):
+            report.add(file, f'includes "{include}", which only {", ".join(doors)} may')
+        return
+    pure = next((may for stem, may in PURE.items() if file.startswith(stem + ".")), None)
+    may = pure + ["rnbd-client/nbd/handshake.h", "rnbd-client/nbd/transmission.h",
+                  "rnbd-client/nbd/wire.h"] if pure else room["may"]
+    if not matches(include, may):
+        report.add(file, f'includes "{include}"; from there only {", ".join(may)}')
+
+
+def check_foreign(report, file, room, include):
+    if any(include.startswith(word) for word in room.get("never", [])):
+        report.add(file, f"includes <{include}>, which this room never does")
+    for word, rooms in ONLY_IN.items():
+        if include.startswith(word) and not matches(file, rooms):
+            report.add(file, f"includes <{include}>, which only {', '.join(rooms)} may")
+
+
+report = Report()
+checked = 0
+for file in tree():
+    if not file.endswith((".h", ".cpp")) or file.startswith(("tests/", "docs/examples/")):
+        continue
+    rooms = [room for room in ROOMS if file.startswith(room)]
+    if not rooms:
+        report.add(file, "is in a room that this check does not know")
+        continue
+    # Public headers directly in rtrs/ are not the private folders below it.
+    name = max(rooms, key=len)
+    if name == "rtrs/" and file.count("/") > 1:
+        report.add(file, "is in a room that this check does not know")
+        continue
+    checked += 1
+    for ours, foreign in INCLUDE.findall(read(file)):
+        # fabrics.h is the door itself: it sees the reactor.
+        check_ours(report, file, ROOMS[name], ours) if ours else check_foreign(
+            report, file, ROOMS[name], foreign)
+        if ours.startswith("tests/"):
+            report.add(file, f'includes "{ours}"')
+report.finish(checked)
