@@ -80,7 +80,10 @@ FileMedium::FileMedium(FileMedium&& other) noexcept
       geometry_(other.geometry_) {}
 
 FileMedium::~FileMedium() {
-    if (fd_ >= 0) ::close(fd_);
+    if (fd_ < 0) return;
+    // The kernel's workers may hold the file for a moment after the last completion.
+    ::flock(fd_, LOCK_UN);
+    ::close(fd_);
 }
 
 std::unexpected<StorageError> FileMedium::failure(int error, std::string_view what) const {

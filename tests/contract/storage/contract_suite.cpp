@@ -234,7 +234,9 @@ TEST_CASE("storage: random requests in flight together agree with a byte array")
         if (!storage.persistent) return;
         REQUIRE(bench.flush() == 0);
         bench.close();
-        REQUIRE(!bench.open(options));
+        const std::error_code reopened = bench.open(options);
+        INFO(bench.last_text);
+        REQUIRE(!reopened);
         compare_all(bench, model.contents());
     });
 }
