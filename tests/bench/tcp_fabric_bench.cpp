@@ -236,7 +236,8 @@ void request(const Options& options, const TcpFabricOptions& fabric_options, Sha
             for (int i = 0; i < 16; ++i) reactor->run_once(std::chrono::milliseconds(10));
         }
     };
-    until(0.2);
+    while (done == 0) reactor->run_once(std::chrono::milliseconds(10));
+    until(0.2);  // warm up
     shared.measuring = true;
     const double before = cpu_seconds();
     const Instant begin = reactor->now();

@@ -81,6 +81,10 @@ template <std::size_t lane_bytes>
     constexpr std::size_t short_lane = 128;
     std::uint64_t state = from;
     for (; bytes >= 3 * long_lane; bytes -= 3 * long_lane, data += 3 * long_lane) {
+        // A page of its own is not fetched ahead by the hardware; the copy behind us profits too.
+        for (std::size_t line = 0; line < 3 * long_lane; line += 64) {
+            _mm_prefetch(reinterpret_cast<const char*>(data + line), _MM_HINT_T0);
+        }
         state = three_lanes<long_lane>(state, data);
     }
     for (; bytes >= 3 * short_lane; bytes -= 3 * short_lane, data += 3 * short_lane) {
