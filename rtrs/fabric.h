@@ -109,7 +109,8 @@ class ProtectionDomain {
 enum class WorkOpcode : std::uint8_t {
     send,                  // local -> the peer's next receive
     send_immediate,        // the same, with an immediate
-    send_invalidate,       // the same, and the peer's key `invalidate` is dead before it is seen
+    send_invalidate,       // the same, and the peer's window key `invalidate` is dead before it is
+                           // seen; a region's own key cannot be invalidated (remote_access)
     write,                 // local -> remote
     write_immediate,       // the same, then consumes a receive of the peer
     read,                  // remote -> local (exactly one segment)
@@ -191,7 +192,7 @@ struct EndpointOptions {
     std::uint32_t receive_queue_depth = 1024;
 };
 
-// One connection. Destroyed only before it was ever connected or after on_drained.
+// One connection, from connect() or accept() on. Destroyed only after on_drained.
 class Endpoint {
   public:
     static constexpr std::size_t max_segments = 4;
@@ -201,7 +202,8 @@ class Endpoint {
     virtual ~Endpoint() = default;
     // Queues a chain: all of it or nothing. May be called between on_established and
     // on_disconnected; later the chain completes as flushed.
-    // ERRORS: ENOBUFS send queue full (wait for a completion), EMSGSIZE payload too long.
+    // ERRORS: ENOBUFS send queue full (wait for a completion), EMSGSIZE payload too long, ENOTCONN
+    // not established yet, or drained.
     virtual std::error_code post(std::span<const WorkRequest> chain) = 0;
     // Offers a receive; buffer may be empty. Allowed from creation on.
     // ERRORS: ENOBUFS receive queue full.
@@ -224,7 +226,7 @@ class ConnectRequest {
     virtual std::string remote_address() const = 0;
     // Consumes the request. on_established or on_disconnected follows. Receives should be posted
     // on the returned endpoint at once.
-    // ERRORS: ENOMEM, ECONNRESET (the peer has gone).
+    // ERRORS: ENOMEM, ECONNRESET (the peer has gone), EMSGSIZE (private data).
     virtual std::expected<std::unique_ptr<Endpoint>, std::error_code> accept(
         ProtectionDomain& domain, Bytes private_data, const EndpointOptions& options,
         EndpointHandler& handler) = 0;
