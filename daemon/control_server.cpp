@@ -25,6 +25,9 @@ namespace {
 
 enum class ConnectionId : std::uint64_t {};
 
+// How long the daemon's end waits for a client to take its answer.
+constexpr std::chrono::seconds farewell_time{1};
+
 std::error_code last_error() noexcept { return rtrs::from_errno(errno); }
 
 std::expected<sockaddr_un, std::error_code> socket_address(const std::string& path) {
@@ -165,8 +168,9 @@ class ControlServer::Inside::Connection {
 
     // What is being sent may go out first.
     void end_politely() {
+        if (!sending_.in_flight) return end();
         end_after_answer_ = true;
-        if (!sending_.in_flight) end();
+        timer_.arm(inside_.reactor.now() + farewell_time);
     }
 
     // May be called from any of this connection's own handlers; the object goes in a later turn.

@@ -72,7 +72,7 @@ class ControlServer {
     void add_command(std::string name, Handler handler);
 
     // Removes the socket and drops every connection, answered or not, after what was already
-    // answered has been sent (or idle_time is over). closed() comes in a later turn.
+    // answered has been sent (for a second at most). closed() comes in a later turn.
     void close(std::function<void()> closed);
 
   private:
