@@ -84,6 +84,9 @@ class Storage {
     virtual std::expected<std::vector<StorageExtent>, std::error_code> extents(std::uint64_t offset,
                                                                       std::uint64_t bytes,
                                                                       std::size_t extents_max) = 0;
+    // Whether what it stands on is still there: ENOENT when the file was deleted or the device is
+    // gone. Cheap; asked once a second.
+    virtual std::error_code check() noexcept { return {}; }
     // "file /srv/vol1.img", "memory", "null".
     virtual std::string description() const = 0;
 };
