@@ -7,16 +7,16 @@
 // Sending: the answers of a turn leave with one sendmsg at its end, data straight from the permits,
 // which go home when that sendmsg has completed. Nothing is allocated per request.
 //
-// | Phase        | On                                 | Goes to      | Does | | ------------ |
-// ---------------------------------- | ------------ | ---------------------------- | | handshake |
-// GO, EXPORT_NAME                    | transmission | bind to the device           | | handshake |
-// ABORT, end of stream               | finishing    |                              | | transmission
-// | DISC, end of stream, finish()      | finishing    | answers what was received    | | handshake
-// | finish()                           | broken       |                              | | the above,
-// | protocol error, a deadline, send   | broken       | shut the socket down, drop   | | finishing
-// | failed, abort()                    |              | answers; I/O runs to its end | | finishing,
-// | no request, receive or send left   | (closed)     | close, tell the owner        | | broken |
-// |              |                              |
+// | Phase        | On                                 | Goes to      | Does                         |
+// | ------------ | ---------------------------------- | ------------ | ---------------------------- |
+// | handshake    | GO, EXPORT_NAME                    | transmission | bind to the device           |
+// | handshake    | ABORT, end of stream               | finishing    |                              |
+// | transmission | DISC, end of stream, finish()      | finishing    | answers what was received    |
+// | handshake    | finish()                           | broken       |                              |
+// | the above,   | protocol error, a deadline, send   | broken       | shut the socket down, drop   |
+// | finishing    | failed, abort()                    |              | answers; I/O runs to its end |
+// | finishing,   | no request, receive or send left   | (closed)     | close, tell the owner        |
+// | broken       |                                    |              |                              |
 //
 // Owner: a listener. THREAD: the reactor's.
 #pragma once
