@@ -2,20 +2,20 @@
 //
 // Owner: one Connection, until transmission begins. Thread: its owner's.
 //
-// | State         | On                                  | Goes to        | Replies | |
-// ------------- | ----------------------------------- | -------------- | -------------------------
-// | | client_flags  | known flags                         | option_header  | | | client_flags  | an
-// unknown flag                     | failed         |                           | | option_header |
-// magic, acceptable length            | option_data    |                           | |
-// option_header | a length over option_bytes_max      | skipping       | | | option_header | wrong
-// magic, absurd length, too     | failed         |                           | |               |
-// many options, no fixed newstyle     |                |                           | | option_data
-// | EXPORT_NAME of a usable export      | transmission   | size and flags            | |
-// option_data   | EXPORT_NAME of nothing usable       | failed         | (it cannot carry errors) |
-// | option_data   | GO of a usable export               | transmission   | infos, ack | |
-// option_data   | ABORT                               | aborted        | ack | | option_data   |
-// anything else                       | option_header  | infos / ack / an error    | | skipping |
-// the oversize option's last byte     | option_header  | ERR_TOO_BIG               |
+// | State         | On                              | Goes to       | Replies                  |
+// | ------------- | ------------------------------- | ------------- | ------------------------ |
+// | client_flags  | known flags                     | option_header |                          |
+// | client_flags  | an unknown flag                 | failed        |                          |
+// | option_header | magic, acceptable length        | option_data   |                          |
+// | option_header | a length over option_bytes_max  | skipping      |                          |
+// | option_header | wrong magic, absurd length, too | failed        |                          |
+// |               | many options, no fixed newstyle |               |                          |
+// | option_data   | EXPORT_NAME of a usable export  | transmission  | size and flags           |
+// | option_data   | EXPORT_NAME of nothing usable   | failed        | (it cannot carry errors) |
+// | option_data   | GO of a usable export           | transmission  | infos, ack               |
+// | option_data   | ABORT                           | aborted       | ack                      |
+// | option_data   | anything else                   | option_header | infos, ack or an error   |
+// | skipping      | the oversize option's last byte | option_header | ERR_TOO_BIG              |
 //
 // transmission, aborted and failed are final. After aborted the replies still go out, then the
 // connection closes; after failed it closes at once.
