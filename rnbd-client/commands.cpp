@@ -39,10 +39,10 @@ std::expected<MapRequest, ControlFailure> parse_map(const json& arguments, const
                 {"volume", arguments["volume"]},
                 {"access", arguments.value("access", json("rw"))}};
     if (!device["name"].is_string()) return bad("device: expected a name");
-    device["nbd"] = arguments.contains("nbd")
-                        ? arguments["nbd"]
-                        : json("unix:" + socket_folder + "/" +
-                               device["name"].get<std::string>() + ".sock");
+    device["nbd"] =
+        arguments.contains("nbd")
+            ? arguments["nbd"]
+            : json("unix:" + socket_folder + "/" + device["name"].get<std::string>() + ".sock");
     json session{{"name", session_name}};
     MapRequest request;
     request.with_paths = arguments.contains("paths");
@@ -59,8 +59,8 @@ std::expected<MapRequest, ControlFailure> parse_map(const json& arguments, const
         session["paths"] = {{{"tcp", found->second->config.paths.front().destination}}};
     }
     const json config{{"sessions", {session}}, {"devices", {device}}};
-    auto parsed = ClientConfig::parse(
-        config.dump(-1, ' ', false, json::error_handler_t::replace), "map");
+    auto parsed =
+        ClientConfig::parse(config.dump(-1, ' ', false, json::error_handler_t::replace), "map");
     if (!parsed) {
         std::string message;
         for (const ConfigError& error : parsed.error()) {
@@ -96,9 +96,9 @@ void unmap(Client& client, const json& arguments, ControlReply reply) {
     const std::string device = arguments["device"];
     // The reply outlives this call: it is given when the device is gone.
     auto later = std::make_shared<ControlReply>(std::move(reply));
-    const auto unmapped = client.unmap(
-        device, force.get<bool>() ? Client::Unmap::by_force : Client::Unmap::if_unused,
-        [later, device] { later->succeed({{"device", device}}); });
+    const auto unmapped =
+        client.unmap(device, force.get<bool>() ? Client::Unmap::by_force : Client::Unmap::if_unused,
+                     [later, device] { later->succeed({{"device", device}}); });
     if (!unmapped) later->fail(unmapped.error().code, unmapped.error().message);
 }
 
@@ -109,14 +109,13 @@ void add_client_commands(ControlServer& control, Client& client, const ClientSta
     control.add_command("status", [&state](const json&, ControlReply reply) {
         reply.succeed(client_status(state));
     });
-    control.add_command("list", [&state](const json&, ControlReply reply) {
-        reply.succeed(client_list(state));
-    });
+    control.add_command(
+        "list", [&state](const json&, ControlReply reply) { reply.succeed(client_list(state)); });
     control.add_command("version", [](const json&, ControlReply reply) {
         reply.succeed({{"daemon", "rnbd-client"}, {"version", version()}});
     });
-    control.add_command("map", [&client, folder = std::move(socket_folder)](
-                                   const json& arguments, ControlReply reply) {
+    control.add_command("map", [&client, folder = std::move(socket_folder)](const json& arguments,
+                                                                            ControlReply reply) {
         map(client, folder, arguments, std::move(reply));
     });
     control.add_command("unmap", [&client](const json& arguments, ControlReply reply) {

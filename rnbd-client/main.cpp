@@ -118,11 +118,11 @@ int run(const DaemonCommandLine& command_line) {
 }  // namespace rnbd
 
 int main(int argc, char** argv) {
-    const auto command_line = rnbd::parse_command_line(
-        {.name = "rnbd-client",
-         .purpose = "Maps volumes of rnbd-server as NBD devices.",
-         .config_path = "/etc/rnbd/client.yaml"},
-        argc, argv);
+    const auto command_line =
+        rnbd::parse_command_line({.name = "rnbd-client",
+                                  .purpose = "Maps volumes of rnbd-server as NBD devices.",
+                                  .config_path = "/etc/rnbd/client.yaml"},
+                                 argc, argv);
     if (!command_line) return command_line.error();
     return rnbd::run(*command_line);
 }

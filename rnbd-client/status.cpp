@@ -16,9 +16,12 @@ double seconds(rtrs::Duration duration) { return std::chrono::duration<double>(d
 
 const char* access_word(AccessMode access) {
     switch (access) {
-        case AccessMode::read_only: return "ro";
-        case AccessMode::read_write: return "rw";
-        case AccessMode::migration: return "migration";
+        case AccessMode::read_only:
+            return "ro";
+        case AccessMode::read_write:
+            return "rw";
+        case AccessMode::migration:
+            return "migration";
     }
     return "?";
 }
@@ -32,8 +35,7 @@ json describe(const rtrs::PathStatus& path, rtrs::Instant now) {
                   {"age_s", seconds(now - path.since)},
                   {"attempts", path.attempts},
                   {"reconnects", path.reconnects},
-                  {"latency_us",
-                   std::chrono::duration<double, std::micro>(path.latency).count()},
+                  {"latency_us", std::chrono::duration<double, std::micro>(path.latency).count()},
                   {"next_attempt_s", nullptr}};
     if (path.next_attempt) {
         document["next_attempt_s"] =
@@ -46,9 +48,7 @@ json describe(Client::Session& session, rtrs::Instant now) {
     const rtrs::ClientSessionStatus status = session.remote.rtrs().status();
     json paths = json::array();
     for (const auto& path : status.paths) paths.push_back(describe(path, now));
-    const char* state = session.closing  ? "closing"
-                        : status.link_up ? "connected"
-                                         : "disconnected";
+    const char* state = session.closing ? "closing" : status.link_up ? "connected" : "disconnected";
     return {{"name", session.config.name},
             {"state", state},
             {"reason", status.reason},

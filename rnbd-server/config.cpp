@@ -126,7 +126,8 @@ void read_export(const ConfigValue& item, ServerConfig& config, Seen& seen) {
 }
 
 void read_transport(ConfigMap& map, ServerConfig& config) {
-    map.optional("queue_depth", config_integer(rtrs::limits::queue_depth_min, rtrs::limits::queue_depth_max),
+    map.optional("queue_depth",
+                 config_integer(rtrs::limits::queue_depth_min, rtrs::limits::queue_depth_max),
                  config.queue_depth);
     std::uint64_t io_bytes = config.max_io_bytes;
     const std::uint64_t io_min = rtrs::limits::chunk_bytes_min - rtrs::limits::header_bytes_default;
@@ -134,11 +135,12 @@ void read_transport(ConfigMap& map, ServerConfig& config) {
     if (map.optional("max_io_size", config_size(io_min, io_max), io_bytes)) {
         const std::uint64_t chunk = io_bytes + rtrs::limits::header_bytes_default;
         if (!std::has_single_bit(chunk))
-            map.error("max_io_size",
-                      fmt::format("found {} bytes, expected a power of two less {} for headers, "
-                                  "nearest valid value \"{}KiB\"",
-                                  io_bytes, rtrs::limits::header_bytes_default,
-                                  (std::bit_ceil(chunk) - rtrs::limits::header_bytes_default) >> 10));
+            map.error(
+                "max_io_size",
+                fmt::format("found {} bytes, expected a power of two less {} for headers, "
+                            "nearest valid value \"{}KiB\"",
+                            io_bytes, rtrs::limits::header_bytes_default,
+                            (std::bit_ceil(chunk) - rtrs::limits::header_bytes_default) >> 10));
         config.max_io_bytes = static_cast<std::uint32_t>(io_bytes);
     }
     const std::uint64_t chunk = io_bytes + rtrs::limits::header_bytes_default;

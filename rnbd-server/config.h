@@ -58,7 +58,8 @@ struct ServerConfig {
     // Requests per session, 1..32768 (together with max_io_bytes: rtrs/limits.h).
     std::uint32_t queue_depth = rtrs::limits::queue_depth_default;
     // Longest payload of one request, bytes; plus header_bytes it is a power of two >= 8192.
-    std::uint32_t max_io_bytes = rtrs::limits::chunk_bytes_default - rtrs::limits::header_bytes_default;
+    std::uint32_t max_io_bytes =
+        rtrs::limits::chunk_bytes_default - rtrs::limits::header_bytes_default;
     // Revoke a chunk's key while its request is served.
     bool always_invalidate = true;
     // Whether this side wants payloads checksummed on TCP.
@@ -68,7 +69,9 @@ struct ServerConfig {
     rtrs::Duration heartbeat_timeout = std::chrono::seconds(5);
     LogLevel log_level = LogLevel::info;
 
-    std::uint32_t chunk_bytes() const noexcept { return max_io_bytes + rtrs::limits::header_bytes_default; }
+    std::uint32_t chunk_bytes() const noexcept {
+        return max_io_bytes + rtrs::limits::header_bytes_default;
+    }
 
     // text: the file's content; file: its name in errors.
     static std::expected<ServerConfig, std::vector<ConfigError>> parse(std::string_view text,

@@ -40,9 +40,9 @@ class Daemon {
           config_(config),
           random_(rtrs::Random::from_entropy()),
           fabric_(rtrs::make_tcp_fabric(
-              reactor, {.data_checksum = config.data_checksum
-                                             ? rtrs::TcpFabricOptions::DataChecksum::on
-                                             : rtrs::TcpFabricOptions::DataChecksum::off})),
+              reactor,
+              {.data_checksum = config.data_checksum ? rtrs::TcpFabricOptions::DataChecksum::on
+                                                     : rtrs::TcpFabricOptions::DataChecksum::off})),
           target_(reactor, config.exports),
           server_({reactor, random_, tracer_}, options_of(config), target_),
           state_{reactor, server_, target_, reactor.now(), {}, false} {}
@@ -137,11 +137,11 @@ int run(const DaemonCommandLine& command_line) {
 }  // namespace rnbd
 
 int main(int argc, char** argv) {
-    const auto command_line = rnbd::parse_command_line(
-        {.name = "rnbd-server",
-         .purpose = "Exports files and block devices to RTRS sessions.",
-         .config_path = "/etc/rnbd/server.yaml"},
-        argc, argv);
+    const auto command_line =
+        rnbd::parse_command_line({.name = "rnbd-server",
+                                  .purpose = "Exports files and block devices to RTRS sessions.",
+                                  .config_path = "/etc/rnbd/server.yaml"},
+                                 argc, argv);
     if (!command_line) return command_line.error();
     return rnbd::run(*command_line);
 }

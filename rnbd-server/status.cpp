@@ -16,9 +16,12 @@ double seconds(rtrs::Duration duration) { return std::chrono::duration<double>(d
 
 const char* kind_of(StorageOptions::Kind kind) {
     switch (kind) {
-        case StorageOptions::Kind::path: return "path";
-        case StorageOptions::Kind::memory: return "memory";
-        case StorageOptions::Kind::null: return "null";
+        case StorageOptions::Kind::path:
+            return "path";
+        case StorageOptions::Kind::memory:
+            return "memory";
+        case StorageOptions::Kind::null:
+            return "null";
     }
     return "?";
 }

@@ -56,20 +56,20 @@ struct StorageGeometry {
     std::uint64_t size_bytes = 0;             // multiple of logical_block_bytes
     std::uint32_t logical_block_bytes = 512;  // 512 or 4096
     std::uint32_t physical_block_bytes = 4096;
-    std::uint64_t discard_bytes_max = 0;      // 0: no discard
+    std::uint64_t discard_bytes_max = 0;  // 0: no discard
     std::uint32_t discard_granularity_bytes = 0;
-    std::uint64_t write_zeroes_bytes_max = 0; // 0: none, not even the plain way
-    bool fast_zero = false;                   // fast_only requests may succeed
-    bool volatile_cache = true;               // acknowledged writes need a flush to be durable
+    std::uint64_t write_zeroes_bytes_max = 0;  // 0: none, not even the plain way
+    bool fast_zero = false;                    // fast_only requests may succeed
+    bool volatile_cache = true;                // acknowledged writes need a flush to be durable
     bool force_unit_access = true;
     bool rotational = false;
-    bool extents = false;                     // extents() can tell
+    bool extents = false;  // extents() can tell
 };
 
 struct StorageExtent {
     std::uint64_t bytes = 0;
-    bool hole = false;   // not allocated
-    bool zero = false;   // reads as zeroes
+    bool hole = false;  // not allocated
+    bool zero = false;  // reads as zeroes
 };
 
 class Storage {
@@ -81,9 +81,8 @@ class Storage {
     virtual void submit(BlockRequest& request) = 0;
     // Allocation of [offset, offset + bytes), in order, covering at least its first block, at most
     // extents_max entries. May block shortly. ERRORS: EOPNOTSUPP if !geometry().extents, EIO.
-    virtual std::expected<std::vector<StorageExtent>, std::error_code> extents(std::uint64_t offset,
-                                                                      std::uint64_t bytes,
-                                                                      std::size_t extents_max) = 0;
+    virtual std::expected<std::vector<StorageExtent>, std::error_code> extents(
+        std::uint64_t offset, std::uint64_t bytes, std::size_t extents_max) = 0;
     // Whether what it stands on is still there: ENOENT when the file was deleted or the device is
     // gone. Cheap; asked once a second.
     virtual std::error_code check() noexcept { return {}; }
@@ -96,8 +95,9 @@ struct StorageOptions {
     enum class Io : std::uint8_t { buffered, direct };
     enum class Use : std::uint8_t { read_only, read_write };
     Kind kind = Kind::path;
-    std::string path;                          // Kind::path: regular file or block device
-    std::optional<std::uint64_t> size_bytes;   // creates an absent file with this size; memory, null: required
+    std::string path;  // Kind::path: regular file or block device
+    std::optional<std::uint64_t>
+        size_bytes;  // creates an absent file with this size; memory, null: required
     Io io = Io::buffered;
     std::uint32_t logical_block_bytes = 512;
     Use use = Use::read_write;

@@ -46,12 +46,18 @@ OpenResponse describe(const StorageGeometry& geometry, std::uint32_t device_id,
 
 const char* name_of(Operation operation) {
     switch (operation) {
-        case Operation::read: return "read";
-        case Operation::write: return "write";
-        case Operation::flush: return "flush";
-        case Operation::discard: return "discard";
-        case Operation::secure_erase: return "secure erase";
-        case Operation::write_zeroes: return "write zeroes";
+        case Operation::read:
+            return "read";
+        case Operation::write:
+            return "write";
+        case Operation::flush:
+            return "flush";
+        case Operation::discard:
+            return "discard";
+        case Operation::secure_erase:
+            return "secure erase";
+        case Operation::write_zeroes:
+            return "write zeroes";
     }
     return "?";
 }
@@ -155,14 +161,20 @@ void Target::on_request(rtrs::ServerOp& op) {
     const auto type = request_type(op.message());
     if (!type) return op.respond(from_errno(to_errno(type.error())));
     switch (*type) {
-        case MessageType::session_info: return session_info(session, op);
-        case MessageType::open: return open(session, op);
-        case MessageType::close: return close(session, op);
-        case MessageType::io: return io(session, op);
-        case MessageType::extents: return extents(session, op);
+        case MessageType::session_info:
+            return session_info(session, op);
+        case MessageType::open:
+            return open(session, op);
+        case MessageType::close:
+            return close(session, op);
+        case MessageType::io:
+            return io(session, op);
+        case MessageType::extents:
+            return extents(session, op);
         case MessageType::session_info_response:
         case MessageType::open_response:
-        case MessageType::extents_response: break;
+        case MessageType::extents_response:
+            break;
     }
     op.respond(from_errno(EINVAL));
 }
@@ -256,8 +268,7 @@ void Target::extents(Session& session, rtrs::ServerOp& op) {
         message->length % geometry.logical_block_bytes != 0) {
         return op.respond(from_errno(EINVAL));
     }
-    const std::size_t room =
-        std::min(extents_max, ExtentsResponseView::capacity(op.data().size()));
+    const std::size_t room = std::min(extents_max, ExtentsResponseView::capacity(op.data().size()));
     if (room == 0) return op.respond(from_errno(EINVAL));
     std::vector<StorageExtent> known{{.bytes = message->length}};
     if (geometry.extents) {
@@ -308,11 +319,18 @@ std::error_code Target::prepare(Session& session, rtrs::ServerOp& op, Io& io) {
     if (storage == nullptr) return from_errno(ENODEV);
     const StorageGeometry& geometry = storage->geometry();
 
-    if (writes(message->operation) && open.access == AccessMode::read_only) return from_errno(EROFS);
+    if (writes(message->operation) && open.access == AccessMode::read_only)
+        return from_errno(EROFS);
     switch (message->operation) {
-        case Operation::read: io.operation = BlockOperation::read; break;
-        case Operation::write: io.operation = BlockOperation::write; break;
-        case Operation::flush: io.operation = BlockOperation::flush; break;
+        case Operation::read:
+            io.operation = BlockOperation::read;
+            break;
+        case Operation::write:
+            io.operation = BlockOperation::write;
+            break;
+        case Operation::flush:
+            io.operation = BlockOperation::flush;
+            break;
         case Operation::discard:
             if (geometry.discard_bytes_max == 0) return from_errno(EOPNOTSUPP);
             io.operation = BlockOperation::discard;
@@ -321,7 +339,8 @@ std::error_code Target::prepare(Session& session, rtrs::ServerOp& op, Io& io) {
             if (geometry.write_zeroes_bytes_max == 0) return from_errno(EOPNOTSUPP);
             io.operation = BlockOperation::write_zeroes;
             break;
-        case Operation::secure_erase: return from_errno(EOPNOTSUPP);
+        case Operation::secure_erase:
+            return from_errno(EOPNOTSUPP);
     }
     const bool flush = message->operation == Operation::flush;
     // A flush names no range: its sector is all ones.
@@ -343,8 +362,8 @@ std::error_code Target::prepare(Session& session, rtrs::ServerOp& op, Io& io) {
     io.wire_operation = message->operation;
     io.force_unit_access = !flush && has(message->flags, IoFlag::fua);
     io.no_unmap = has(message->flags, IoFlag::no_unmap);
-    io.fast_only = has(message->flags, IoFlag::fast_zero) &&
-                   has(session.features, Feature::fast_zero);
+    io.fast_only =
+        has(message->flags, IoFlag::fast_zero) && has(session.features, Feature::fast_zero);
     io.flush_first =
         message->operation == Operation::write && has(message->flags, IoFlag::preflush);
     io.data = op.data();
@@ -417,9 +436,8 @@ void Target::log_failure(OpenVolume& open, const Io& io, std::error_code error) 
     open.logged_error = error;
     open.logged_at = now;
     logger("rnbd.volume")
-        .warn("{}: {} of {} bytes at {} for {} failed: {}", open.name,
-              name_of(io.wire_operation), io.bytes, io.offset,
-              printable(io.session->session.name()), error.message());
+        .warn("{}: {} of {} bytes at {} for {} failed: {}", open.name, name_of(io.wire_operation),
+              io.bytes, io.offset, printable(io.session->session.name()), error.message());
 }
 
 // --- The end.

@@ -30,9 +30,12 @@ const char* to_string(Volume::State state) noexcept {
 
 const char* to_string(AccessMode access) noexcept {
     switch (access) {
-        case AccessMode::read_only: return "ro";
-        case AccessMode::read_write: return "rw";
-        case AccessMode::migration: return "migration";
+        case AccessMode::read_only:
+            return "ro";
+        case AccessMode::read_write:
+            return "rw";
+        case AccessMode::migration:
+            return "migration";
     }
     return "?";
 }
@@ -143,13 +146,14 @@ void Volume::flush(std::function<void()> done) {
         return;
     }
     flushed_ = std::move(done);
-    last_flush_ = std::make_unique<LastFlush>(*this, [](BlockRequest& request, std::error_code error) {
-        Volume& volume = static_cast<LastFlush&>(request).volume;
-        if (error) {
-            logger("rnbd.volume").error("{}: last flush: {}", volume.name(), error.message());
-        }
-        volume.flushed_();
-    });
+    last_flush_ =
+        std::make_unique<LastFlush>(*this, [](BlockRequest& request, std::error_code error) {
+            Volume& volume = static_cast<LastFlush&>(request).volume;
+            if (error) {
+                logger("rnbd.volume").error("{}: last flush: {}", volume.name(), error.message());
+            }
+            volume.flushed_();
+        });
     last_flush_->operation = BlockOperation::flush;
     storage_->submit(*last_flush_);
 }

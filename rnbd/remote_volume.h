@@ -29,13 +29,13 @@ struct VolumeGeometry {
     std::uint64_t size_bytes = 0;
     std::uint32_t logical_block_bytes = 512;
     std::uint32_t physical_block_bytes = 512;
-    std::uint64_t discard_bytes_max = 0;       // per request; 0: no discard
+    std::uint64_t discard_bytes_max = 0;  // per request; 0: no discard
     std::uint32_t discard_granularity_bytes = 0;
     std::uint64_t write_zeroes_bytes_max = 0;  // per request; 0: the server has none
     bool fast_zero = false;                    // VolumeIo::fast_only is honoured
     bool extents = false;                      // query_extents() works
     bool write_cache = false;
-    bool force_unit_access = false;            // else: write, then flush
+    bool force_unit_access = false;  // else: write, then flush
 };
 
 enum class VolumeOperation : std::uint8_t { read, write, flush, discard, write_zeroes };
@@ -46,14 +46,15 @@ struct VolumeIo {
     bool no_unmap = false;
     bool fast_only = false;
     std::uint64_t offset = 0;  // bytes, multiple of the logical block
-    std::uint32_t bytes = 0;   // ditto; read, write: <= session max_io_bytes, payload = permit.payload()
+    std::uint32_t bytes =
+        0;  // ditto; read, write: <= session max_io_bytes, payload = permit.payload()
     // As rtrs::ClientRequest::responded: once, never inside submit(), the permit comes back.
     rtrs::ClientRequest::Responded responded = nullptr;
     void* context = nullptr;
 };
 
 enum class VolumeState : std::uint8_t {
-    opening,    // never open so far: session down or open refused; reason says which
+    opening,  // never open so far: session down or open refused; reason says which
     open,
     reopening,  // was open; I/O is held
     closed,
@@ -140,7 +141,8 @@ class RemoteVolume {
     // ASSUMES: state() is open and geometry().extents. ERRORS: Error::path_lost (ask again), EIO.
     using ExtentsKnown = void (*)(void* context, std::error_code error,
                                   std::span<const ExtentDescriptor> extents);
-    void query_extents(std::uint64_t offset, std::uint64_t bytes, ExtentsKnown known, void* context);
+    void query_extents(std::uint64_t offset, std::uint64_t bytes, ExtentsKnown known,
+                       void* context);
 
     struct Inside;
 

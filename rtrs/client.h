@@ -81,7 +81,14 @@ struct PermitWaiter : ListLink {
 };
 
 enum class PathState : std::uint8_t {
-    idle, connecting, exchanging, connected, draining, backoff, closing, closed
+    idle,
+    connecting,
+    exchanging,
+    connected,
+    draining,
+    backoff,
+    closing,
+    closed
 };
 const char* to_string(PathState state) noexcept;
 
@@ -92,17 +99,17 @@ struct PathAddress {
 };
 
 struct ClientSessionOptions {
-    std::string name;                       // 1..254 bytes, no '/' and no '.'
-    std::vector<PathAddress> paths;         // 1..limits::paths_max
-    std::uint32_t io_connections = 1;       // per path, beside the user connection; 1..64
-    Duration connect_timeout = std::chrono::seconds(5);     // a whole path: dial to INFO response
+    std::string name;                  // 1..254 bytes, no '/' and no '.'
+    std::vector<PathAddress> paths;    // 1..limits::paths_max
+    std::uint32_t io_connections = 1;  // per path, beside the user connection; 1..64
+    Duration connect_timeout = std::chrono::seconds(5);  // a whole path: dial to INFO response
     Duration heartbeat_interval = std::chrono::seconds(1);
-    Duration heartbeat_timeout = std::chrono::seconds(5);   // silence after which a path is dead
+    Duration heartbeat_timeout = std::chrono::seconds(5);  // silence after which a path is dead
     Duration reconnect_delay_min = std::chrono::milliseconds(10);  // doubled per failed attempt
     Duration reconnect_delay_max = std::chrono::seconds(1);        // each delay is jittered
-    std::optional<std::uint32_t> reconnect_attempts_max;    // none: for ever
-    std::optional<Duration> hold_time;      // how long requests wait for a path; none: for ever
-    std::uint32_t features = 0;             // wire: extensions to offer (rtrs/wire/connect.h)
+    std::optional<std::uint32_t> reconnect_attempts_max;           // none: for ever
+    std::optional<Duration> hold_time;  // how long requests wait for a path; none: for ever
+    std::uint32_t features = 0;         // wire: extensions to offer (rtrs/wire/connect.h)
 };
 
 struct SessionEnvironment {
@@ -114,12 +121,12 @@ struct SessionEnvironment {
 struct PathStatus {
     std::string source, destination, fabric;
     PathState state = PathState::idle;
-    std::string reason;             // why it is not connected; empty if it is
-    Instant since{};                // of the state
+    std::string reason;  // why it is not connected; empty if it is
+    Instant since{};     // of the state
     std::optional<Instant> next_attempt;
-    std::uint32_t attempts = 0;     // failed ones since it was last connected
-    std::uint64_t reconnects = 0;   // successful ones after the first
-    Duration latency{};             // newest heartbeat round trip, 0 before the first
+    std::uint32_t attempts = 0;    // failed ones since it was last connected
+    std::uint64_t reconnects = 0;  // successful ones after the first
+    Duration latency{};            // newest heartbeat round trip, 0 before the first
 };
 
 struct ClientSessionStatus {
@@ -156,7 +163,8 @@ class ClientSession {
 
     ClientSession(SessionEnvironment environment, ClientSessionOptions options,
                   ClientSessionHandler& handler);
-    ~ClientSession();  // ASSUMES: never opened, or on_closed was delivered, and all permits are home
+    // ASSUMES: never opened, or on_closed was delivered, and all permits are home.
+    ~ClientSession();
     ClientSession(const ClientSession&) = delete;
     ClientSession& operator=(const ClientSession&) = delete;
 

@@ -107,14 +107,14 @@ class ProtectionDomain {
 };
 
 enum class WorkOpcode : std::uint8_t {
-    send,                  // local -> the peer's next receive
-    send_immediate,        // the same, with an immediate
-    send_invalidate,       // the same, and the peer's window key `invalidate` is dead before it is
-                           // seen; a region's own key cannot be invalidated (remote_access)
-    write,                 // local -> remote
-    write_immediate,       // the same, then consumes a receive of the peer
-    read,                  // remote -> local (exactly one segment)
-    bind_window,           // window covers local[0] with a fresh key, before what is posted next
+    send,             // local -> the peer's next receive
+    send_immediate,   // the same, with an immediate
+    send_invalidate,  // the same, and the peer's window key `invalidate` is dead before it is
+                      // seen; a region's own key cannot be invalidated (remote_access)
+    write,            // local -> remote
+    write_immediate,  // the same, then consumes a receive of the peer
+    read,             // remote -> local (exactly one segment)
+    bind_window,      // window covers local[0] with a fresh key, before what is posted next
 };
 
 enum class Signal : std::uint8_t { none, completion };
@@ -136,11 +136,11 @@ struct WorkRequest {
 };
 
 enum class CompletionOpcode : std::uint8_t {
-    send,               // any send, write, read or bind that was posted here
-    receive,            // a send of the peer arrived in a posted receive
-    receive_immediate,  // a send or write with immediate arrived
-    receive_invalidate, // a send with invalidate arrived
-    revoke,             // a post_revoke took effect
+    send,                // any send, write, read or bind that was posted here
+    receive,             // a send of the peer arrived in a posted receive
+    receive_immediate,   // a send or write with immediate arrived
+    receive_invalidate,  // a send with invalidate arrived
+    revoke,              // a post_revoke took effect
 };
 
 enum class CompletionStatus : std::uint8_t {

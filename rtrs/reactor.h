@@ -15,7 +15,8 @@
 // kernel has let go of their memory, without calling handlers: that memory must last until then.
 // Posted and offloaded functions that did not get to run are dropped.
 //
-// Needs Linux 6.1: provided buffer rings, IORING_SETUP_DEFER_TASKRUN. create() says what is missing.
+// Needs Linux 6.1: provided buffer rings, IORING_SETUP_DEFER_TASKRUN. create() says what is
+// missing.
 #pragma once
 
 #include <sys/socket.h>
@@ -42,9 +43,9 @@ struct Operation {
     // result: the system call's, negative errno on failure.
     struct Result {
         std::int32_t value = 0;
-        bool more = false;                        // multishot: not the last completion
-        bool socket_nonempty = false;             // recv on TCP: there is more to read
-        std::optional<std::uint16_t> buffer{};    // recv_provided: which buffer was filled
+        bool more = false;                      // multishot: not the last completion
+        bool socket_nonempty = false;           // recv on TCP: there is more to read
+        std::optional<std::uint16_t> buffer{};  // recv_provided: which buffer was filled
     };
     using Completed = void (*)(Operation& operation, const Result& result);
 
@@ -128,14 +129,16 @@ class Reactor : public Clock {
     void poll_readable(Operation& operation, int fd);
     // The operation still completes, with -ECANCELED or its own result.
     void cancel(Operation& operation);
-    // After all that was prepared for it before. Operations in flight keep the file open: cancel first.
+    // After all that was prepared for it before. Operations in flight keep the file open: cancel
+    // first.
     void close_fd(int fd) noexcept;
 
     // Runs work() on a helper thread and then done() in a coming turn: for calls that have no ring
     // form (BLKDISCARD, BLKZEROOUT, open of a slow device).
     void offload(std::function<void()> work, std::function<void()> done);
 
-    // Pins memory for read/write with FixedBuffer. ERRORS: ENOBUFS (no slot left), ENOMEM, EOPNOTSUPP.
+    // Pins memory for read/write with FixedBuffer. ERRORS: ENOBUFS (no slot left), ENOMEM,
+    // EOPNOTSUPP.
     std::expected<FixedBuffer, std::error_code> register_buffer(MutableBytes memory);
     void unregister_buffer(FixedBuffer buffer) noexcept;
 

@@ -1,6 +1,8 @@
 // The server's half of RTRS: accepts sessions and hands their requests to the layer above.
 //
-//   class Target : public ServerHandler { void on_request(ServerOp& op) override { ... op.respond(...); } };
+//   class Target : public ServerHandler {
+//       void on_request(ServerOp& op) override { ... op.respond(...); }
+//   };
 //   Server server(environment, options, target);
 //   server.listen(fabric, "0.0.0.0:1235");
 //   server.close();   // on_closed() when the last operation was answered and all is drained
@@ -69,7 +71,7 @@ struct ServerOptions {
     Duration heartbeat_timeout = std::chrono::seconds(5);
     Duration half_open_timeout = std::chrono::seconds(10);  // first connection to INFO request
     std::uint32_t sessions_max = 4096;
-    std::uint32_t features = 0;              // extensions to accept (rtrs/wire/connect.h)
+    std::uint32_t features = 0;  // extensions to accept (rtrs/wire/connect.h)
 };
 
 struct ServerPathStatus {
@@ -81,8 +83,8 @@ struct ServerPathStatus {
 
 struct ServerSessionStatus {
     std::string name;
-    std::string id;           // paths_uuid
-    std::string peer;         // address of the first path
+    std::string id;    // paths_uuid
+    std::string peer;  // address of the first path
     Instant since{};
     std::uint32_t queue_depth = 0;
     std::uint32_t max_io_bytes = 0;

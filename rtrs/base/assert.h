@@ -11,6 +11,6 @@ namespace rtrs {
 
 }  // namespace rtrs
 
-#define RTRS_ASSERT(condition)                                              \
-    (static_cast<bool>(condition) ? static_cast<void>(0)                    \
+#define RTRS_ASSERT(condition)                           \
+    (static_cast<bool>(condition) ? static_cast<void>(0) \
                                   : ::rtrs::assert_failed(#condition, __FILE__, __LINE__))

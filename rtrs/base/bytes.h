@@ -41,20 +41,46 @@ void store(std::byte* to, T value, std::endian order) noexcept {
 
 }  // namespace detail
 
-inline std::uint8_t load_u8(const std::byte* p) noexcept { return std::to_integer<std::uint8_t>(*p); }
-inline std::uint16_t load_le16(const std::byte* p) noexcept { return detail::load<std::uint16_t>(p, std::endian::little); }
-inline std::uint32_t load_le32(const std::byte* p) noexcept { return detail::load<std::uint32_t>(p, std::endian::little); }
-inline std::uint64_t load_le64(const std::byte* p) noexcept { return detail::load<std::uint64_t>(p, std::endian::little); }
-inline std::uint16_t load_be16(const std::byte* p) noexcept { return detail::load<std::uint16_t>(p, std::endian::big); }
-inline std::uint32_t load_be32(const std::byte* p) noexcept { return detail::load<std::uint32_t>(p, std::endian::big); }
-inline std::uint64_t load_be64(const std::byte* p) noexcept { return detail::load<std::uint64_t>(p, std::endian::big); }
+inline std::uint8_t load_u8(const std::byte* p) noexcept {
+    return std::to_integer<std::uint8_t>(*p);
+}
+inline std::uint16_t load_le16(const std::byte* p) noexcept {
+    return detail::load<std::uint16_t>(p, std::endian::little);
+}
+inline std::uint32_t load_le32(const std::byte* p) noexcept {
+    return detail::load<std::uint32_t>(p, std::endian::little);
+}
+inline std::uint64_t load_le64(const std::byte* p) noexcept {
+    return detail::load<std::uint64_t>(p, std::endian::little);
+}
+inline std::uint16_t load_be16(const std::byte* p) noexcept {
+    return detail::load<std::uint16_t>(p, std::endian::big);
+}
+inline std::uint32_t load_be32(const std::byte* p) noexcept {
+    return detail::load<std::uint32_t>(p, std::endian::big);
+}
+inline std::uint64_t load_be64(const std::byte* p) noexcept {
+    return detail::load<std::uint64_t>(p, std::endian::big);
+}
 
 inline void store_u8(std::byte* p, std::uint8_t v) noexcept { *p = std::byte{v}; }
-inline void store_le16(std::byte* p, std::uint16_t v) noexcept { detail::store(p, v, std::endian::little); }
-inline void store_le32(std::byte* p, std::uint32_t v) noexcept { detail::store(p, v, std::endian::little); }
-inline void store_le64(std::byte* p, std::uint64_t v) noexcept { detail::store(p, v, std::endian::little); }
-inline void store_be16(std::byte* p, std::uint16_t v) noexcept { detail::store(p, v, std::endian::big); }
-inline void store_be32(std::byte* p, std::uint32_t v) noexcept { detail::store(p, v, std::endian::big); }
-inline void store_be64(std::byte* p, std::uint64_t v) noexcept { detail::store(p, v, std::endian::big); }
+inline void store_le16(std::byte* p, std::uint16_t v) noexcept {
+    detail::store(p, v, std::endian::little);
+}
+inline void store_le32(std::byte* p, std::uint32_t v) noexcept {
+    detail::store(p, v, std::endian::little);
+}
+inline void store_le64(std::byte* p, std::uint64_t v) noexcept {
+    detail::store(p, v, std::endian::little);
+}
+inline void store_be16(std::byte* p, std::uint16_t v) noexcept {
+    detail::store(p, v, std::endian::big);
+}
+inline void store_be32(std::byte* p, std::uint32_t v) noexcept {
+    detail::store(p, v, std::endian::big);
+}
+inline void store_be64(std::byte* p, std::uint64_t v) noexcept {
+    detail::store(p, v, std::endian::big);
+}
 
 }  // namespace rtrs

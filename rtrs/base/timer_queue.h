@@ -81,7 +81,8 @@ class TimerQueue {
         for (;;) {
             std::size_t least = at;
             for (std::size_t child = 2 * at + 1; child <= 2 * at + 2; ++child) {
-                if (child < heap_.size() && heap_[child]->deadline_ < heap_[least]->deadline_) least = child;
+                if (child < heap_.size() && heap_[child]->deadline_ < heap_[least]->deadline_)
+                    least = child;
             }
             if (least == at) return;
             swap(least, at);

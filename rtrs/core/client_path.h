@@ -1,8 +1,8 @@
 // One physical route of a client session: its connections, the info exchange, the chunk table, and
 // the posts and completions of requests.
 //
-// OWNER: ClientSession. THREAD: the session's. The life cycle is PathMachine's table; this file does
-// what its actions say.
+// OWNER: ClientSession. THREAD: the session's. The life cycle is PathMachine's table; this file
+// does what its actions say.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ struct PathRequest {
     Direction direction = Direction::write;
     std::uint32_t payload_bytes = 0;
     std::uint32_t message_bytes = 0;
-    Segment payload{};       // write: source; read: unused
-    RemoteBuffer target{};   // read with payload: where the server shall write
+    Segment payload{};            // write: source; read: unused
+    RemoteBuffer target{};        // read with payload: where the server shall write
     std::byte* header = nullptr;  // the user message, with room for the request message behind it
     std::uint16_t connection = 0;
 };

@@ -8,14 +8,22 @@ namespace rtrs {
 
 const char* to_string(PathState state) noexcept {
     switch (state) {
-        case PathState::idle: return "idle";
-        case PathState::connecting: return "connecting";
-        case PathState::exchanging: return "exchanging";
-        case PathState::connected: return "connected";
-        case PathState::draining: return "draining";
-        case PathState::backoff: return "backoff";
-        case PathState::closing: return "closing";
-        case PathState::closed: return "closed";
+        case PathState::idle:
+            return "idle";
+        case PathState::connecting:
+            return "connecting";
+        case PathState::exchanging:
+            return "exchanging";
+        case PathState::connected:
+            return "connected";
+        case PathState::draining:
+            return "draining";
+        case PathState::backoff:
+            return "backoff";
+        case PathState::closing:
+            return "closing";
+        case PathState::closed:
+            return "closed";
     }
     return "?";
 }
@@ -50,13 +58,16 @@ PathMachine::Actions PathMachine::step(Event event, Instant now) {
             failures_ = 0;
             ++connects_;
             return go(PathState::connected, now, path_up);
-        case Event::failed: return fail(now);
-        case Event::drained: return drained(now);
+        case Event::failed:
+            return fail(now);
+        case Event::drained:
+            return drained(now);
         case Event::deadline:
             if (!deadline_ || now < *deadline_) return nothing;
             if (state_ == PathState::backoff) return go(PathState::connecting, now, dial);
             return fail(now);
-        case Event::close: return close(now);
+        case Event::close:
+            return close(now);
     }
     return nothing;
 }
@@ -67,12 +78,14 @@ PathMachine::Actions PathMachine::fail(Instant now) {
         case PathState::exchanging:
             ++failures_;
             return go(PathState::draining, now, disconnect);
-        case PathState::connected: return go(PathState::draining, now, path_down | disconnect);
+        case PathState::connected:
+            return go(PathState::draining, now, path_down | disconnect);
         case PathState::idle:
         case PathState::draining:
         case PathState::backoff:
         case PathState::closing:
-        case PathState::closed: return nothing;
+        case PathState::closed:
+            return nothing;
     }
     return nothing;
 }
@@ -91,13 +104,18 @@ PathMachine::Actions PathMachine::drained(Instant now) {
 PathMachine::Actions PathMachine::close(Instant now) {
     switch (state_) {
         case PathState::idle:
-        case PathState::backoff: return go(PathState::closed, now, report_closed);
+        case PathState::backoff:
+            return go(PathState::closed, now, report_closed);
         case PathState::connecting:
-        case PathState::exchanging: return go(PathState::closing, now, disconnect);
-        case PathState::connected: return go(PathState::closing, now, path_down | disconnect);
-        case PathState::draining: return go(PathState::closing, now, nothing);
+        case PathState::exchanging:
+            return go(PathState::closing, now, disconnect);
+        case PathState::connected:
+            return go(PathState::closing, now, path_down | disconnect);
+        case PathState::draining:
+            return go(PathState::closing, now, nothing);
         case PathState::closing:
-        case PathState::closed: return nothing;
+        case PathState::closed:
+            return nothing;
     }
     return nothing;
 }

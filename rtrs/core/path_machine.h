@@ -18,9 +18,9 @@
 //
 // Ignored, with reasons: failed in draining and closing (several connections of a path report one
 // loss each), failed in idle, backoff and closed (nothing is connected), close in closing and
-// closed, open elsewhere (already under way), a deadline that is not due. all_established outside of
-// connecting, info_accepted outside of exchanging and drained outside of draining and closing cannot
-// happen and are asserted.
+// closed, open elsewhere (already under way), a deadline that is not due. all_established outside
+// of connecting, info_accepted outside of exchanging and drained outside of draining and closing
+// cannot happen and are asserted.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,13 @@ namespace rtrs {
 class PathMachine {
   public:
     enum class Event : std::uint8_t {
-        open, all_established, info_accepted, failed, drained, deadline, close
+        open,
+        all_established,
+        info_accepted,
+        failed,
+        drained,
+        deadline,
+        close
     };
 
     // Set of things to do, in the order of the bits.
@@ -47,7 +53,7 @@ class PathMachine {
         path_up = 4,
         path_down = 8,
         disconnect = 16,
-        hand_back = 32,      // unanswered requests of the path go back to the session
+        hand_back = 32,  // unanswered requests of the path go back to the session
         report_closed = 64,
     };
 

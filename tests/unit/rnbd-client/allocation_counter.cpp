@@ -1,5 +1,5 @@
-// Counts what operator new is asked for. All plain forms are replaced, so that each delete meets its
-// own new under AddressSanitizer too.
+// Counts what operator new is asked for. All plain forms are replaced, so that each delete meets
+// its own new under AddressSanitizer too.
 #include <cstddef>
 #include <cstdlib>
 #include <new>

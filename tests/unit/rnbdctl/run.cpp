@@ -129,8 +129,7 @@ TEST_CASE("rnbdctl: text and JSON answers") {
 
 TEST_CASE("rnbdctl: map and unmap say everything to the daemon") {
     World world;
-    const auto mapped = emit_control_result(
-        {{"device", "d"}, {"nbd", {"unix:/d.sock"}}});
+    const auto mapped = emit_control_result({{"device", "d"}, {"nbd", {"unix:/d.sock"}}});
     const auto map =
         world.run_answered(mapped, {"map", "v", "--session", "s", "--name", "d", "--ro", "--nbd",
                                     "unix:/d.sock", "--path", "1.2.3.4:5", "--path", "1.2.3.5:5"});
