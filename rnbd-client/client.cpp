@@ -9,7 +9,11 @@ namespace rnbd {
 
 Client::Client(rtrs::Reactor& reactor, rtrs::Random& random, rtrs::Tracer& tracer,
                ClientFabrics fabrics)
-    : reactor_(reactor), random_(random), tracer_(tracer), fabrics_(fabrics) {}
+    : reactor_(reactor),
+      random_(random),
+      tracer_(tracer),
+      fabrics_(fabrics),
+      sockets_({reactor, tracer}) {}
 
 Client::~Client() { RTRS_ASSERT(mappings_.empty() && sessions_.empty()); }
 
@@ -50,14 +54,8 @@ std::expected<Client::Session*, std::string> Client::add_session(
 std::expected<void, std::string> Client::add_mapping(Session& session,
                                                      const ClientConfig::Device& config) {
     auto& mapping = *mappings_.emplace_back(
-        std::make_unique<Mapping>(reactor_, tracer_, session.remote, config, *this));
+        std::make_unique<Mapping>(reactor_, sockets_, session.remote, config, *this));
     return mapping.start();
-}
-
-bool Client::serves(const DeviceAddress& address) const {
-    return std::ranges::any_of(mappings_, [&](const auto& mapping) {
-        return std::ranges::find(mapping->config().nbd, address) != mapping->config().nbd.end();
-    });
 }
 
 std::expected<void, ControlFailure> Client::map(const ClientConfig::Device& device,
@@ -71,9 +69,12 @@ std::expected<void, ControlFailure> Client::map(const ClientConfig::Device& devi
             return failure(ControlError::exists, "a device " + device.name + " is mapped already");
         }
     }
-    for (const auto& address : device.nbd) {
-        if (serves(address)) {
-            return failure(ControlError::exists, address.to_string() + " serves another device");
+    for (const auto& mapping : mappings_) {
+        if (mapping->config().session == device.session &&
+            mapping->config().volume == device.volume) {
+            return failure(ControlError::exists, "volume " + device.volume + " of session " +
+                                                     device.session + " is mapped already, as " +
+                                                     mapping->config().name);
         }
     }
     Session* session = nullptr;
@@ -83,8 +84,8 @@ std::expected<void, ControlFailure> Client::map(const ClientConfig::Device& devi
             return failure(ControlError::busy, "session " + device.session + " is closing");
         }
         if (new_session != nullptr && new_session->paths != session->config.paths) {
-            return failure(ControlError::exists, "session " + device.session +
-                                                     " is there already, with other paths");
+            return failure(ControlError::exists,
+                           "session " + device.session + " is there already, with other paths");
         }
     } else {
         if (new_session == nullptr) {
@@ -107,10 +108,9 @@ std::expected<void, ControlFailure> Client::unmap(const std::string& device, Unm
     for (const auto& mapping : mappings_) {
         if (mapping->config().name != device) continue;
         if (how == Unmap::if_unused && mapping->connections() > 0) {
-            return std::unexpected(
-                ControlFailure{ControlError::busy,
-                               device + " has " + std::to_string(mapping->connections()) +
-                                   " NBD clients; --force disconnects them"});
+            return std::unexpected(ControlFailure{
+                ControlError::busy, device + " has " + std::to_string(mapping->connections()) +
+                                        " NBD clients; --force disconnects them"});
         }
         unmapped_[mapping.get()].push_back(std::move(done));
         mapping->stop();

@@ -23,7 +23,7 @@ namespace rnbd {
 
 // The fabrics that paths may use. Outlive the client.
 struct ClientFabrics {
-    rtrs::Fabric& tcp;           // payload checksums wanted
+    rtrs::Fabric& tcp;  // payload checksums wanted
     rtrs::Fabric& tcp_unchecked;
 };
 
@@ -60,13 +60,13 @@ class Client final : public Mapping::Owner {
     void on_mapping_stopped(Mapping& mapping) override;
     void session_closed(Session& session);
     void finish_if_done();
-    bool serves(const DeviceAddress& address) const;
 
     rtrs::Reactor& reactor_;
     rtrs::Random& random_;
     rtrs::Tracer& tracer_;
     ClientFabrics fabrics_;
     std::map<std::string, std::unique_ptr<Session>> sessions_;
+    NbdSockets sockets_;
     std::vector<std::unique_ptr<Mapping>> mappings_;
     std::map<const Mapping*, std::vector<std::function<void()>>> unmapped_;
     std::function<void()> stopped_;

@@ -96,7 +96,9 @@ void read_nbd_address(const ConfigValue& value, ClientConfig::Device& device, Se
     DeviceAddress address;
     if (!value.scalar(config_nbd(), address)) return;
     const std::string text = address.to_string();
-    if (!text.ends_with(":0") && !seen.addresses.insert(text).second)
+    // Several devices may share a socket: clients choose by name.
+    seen.addresses.insert(text);
+    if (!text.ends_with(":0") && std::ranges::find(device.nbd, address) != device.nbd.end())
         value.error(fmt::format("found \"{}\" a second time, expected each address once", text));
     device.nbd.push_back(std::move(address));
 }
@@ -110,17 +112,15 @@ void read_nbd(ConfigMap& map, ClientConfig::Device& device, Seen& seen) {
                 [&](const ConfigValue& item) { read_nbd_address(item, device, seen); });
 }
 
-// A second writer would be refused by the server, for ever.
-void check_writers(const ConfigMap& map, const ClientConfig& config,
-                   const ClientConfig::Device& device) {
-    if (device.access != AccessMode::read_write) return;
+// A session opens a volume once: the server would give a second device the first one's access, and
+// closing one would close the other.
+void check_volume_unused(const ConfigMap& map, const ClientConfig& config,
+                         const ClientConfig::Device& device) {
     for (const auto& other : config.devices)
-        if (other.session == device.session && other.volume == device.volume &&
-            other.access == AccessMode::read_write)
-            map.error("access",
-                      fmt::format("found rw for volume \"{}\" which device \"{}\" has with rw "
-                                  "already, expected ro or another volume",
-                                  device.volume, other.name));
+        if (other.session == device.session && other.volume == device.volume)
+            map.error("volume", fmt::format("found \"{}\" which device \"{}\" has already through "
+                                            "session \"{}\", expected another volume or session",
+                                            device.volume, other.name, device.session));
 }
 
 void read_device(const ConfigValue& item, ClientConfig& config, Seen& seen) {
@@ -144,7 +144,7 @@ void read_device(const ConfigValue& item, ClientConfig& config, Seen& seen) {
         const bool known = map.required("volume", config_volume_name(), device.volume);
         map.required("access", config_access(), device.access);
         read_nbd(map, device, seen);
-        if (known) check_writers(map, config, device);
+        if (known) check_volume_unused(map, config, device);
         config.devices.push_back(std::move(device));
     });
 }

@@ -73,7 +73,7 @@ struct ClientConfig {
         // The export's name at the server, 1..254 bytes.
         std::string volume;
         AccessMode access = AccessMode::read_write;
-        // At least one; no address serves two devices.
+        // At least one, each once. Devices may share an address: clients choose by name.
         std::vector<DeviceAddress> nbd;
     };
 

@@ -1,7 +1,5 @@
 #include "rnbd-client/mapping.h"
 
-#include <algorithm>
-
 #include "daemon/log.h"
 #include "rtrs/base/assert.h"
 
@@ -13,9 +11,10 @@ constexpr rtrs::Duration stop_time = std::chrono::seconds(10);
 
 }  // namespace
 
-Mapping::Mapping(rtrs::Reactor& reactor, rtrs::Tracer& tracer, RemoteSession& session,
+Mapping::Mapping(rtrs::Reactor& reactor, NbdSockets& sockets, RemoteSession& session,
                  ClientConfig::Device config, Owner& owner)
     : reactor_(reactor),
+      sockets_(sockets),
       config_(std::move(config)),
       owner_(owner),
       volume_(std::make_unique<RemoteVolume>(
@@ -24,42 +23,28 @@ Mapping::Mapping(rtrs::Reactor& reactor, rtrs::Tracer& tracer, RemoteSession& se
           *volume_,
           DeviceOptions{.name = config_.name,
                         .description = config_.volume + " of session " + session.name()})),
-      exports_(std::make_unique<NbdExports>(std::vector<Device*>{device_.get()})),
       stop_timer_(reactor, this, [](void* self) {
           auto& mapping = *static_cast<Mapping*>(self);
           logger("rnbd.device")
               .warn("{}: does not end in time: what is in flight is given up",
                     mapping.config_.name);
-          for (const auto& listener : mapping.listeners_) listener->abort_connections();
+          mapping.sockets_.abort(*mapping.device_);
           mapping.close_volume();
-      }) {
-    for (const DeviceAddress& address : config_.nbd) {
-        const auto parsed = NbdAddress::parse(address.to_string());
-        RTRS_ASSERT(parsed);  // the configuration was checked
-        listeners_.push_back(std::make_unique<NbdListener>(
-            NbdConnection::Environment{reactor, tracer}, *exports_,
-            NbdListenerOptions{.address = *parsed}, *this));
-    }
-}
+      }) {}
 
 Mapping::~Mapping() = default;
 
 std::expected<void, std::string> Mapping::start() {
-    for (const auto& listener : listeners_) {
-        if (const auto opened = listener->open(); !opened) {
+    for (const DeviceAddress& address : config_.nbd) {
+        const auto parsed = NbdAddress::parse(address.to_string());
+        RTRS_ASSERT(parsed);  // the configuration was checked
+        if (const auto attached = sockets_.attach(*parsed, *device_); !attached) {
             stop();
-            return std::unexpected(opened.error().text);
+            return std::unexpected(attached.error());
         }
-        logger("rnbd.device")
-            .info("{}: NBD on {}", config_.name, listener->options().address.text());
+        logger("rnbd.device").info("{}: NBD on {}", config_.name, parsed->text());
     }
     return {};
-}
-
-std::size_t Mapping::connections() const noexcept {
-    std::size_t count = 0;
-    for (const auto& listener : listeners_) count += listener->connections().size();
-    return count;
 }
 
 void Mapping::stop() {
@@ -67,19 +52,17 @@ void Mapping::stop() {
     stopping_ = true;
     logger("rnbd.device").info("{}: stopping", config_.name);
     stop_timer_.arm(reactor_.now() + stop_time);
-    for (const auto& listener : listeners_) listener->close();
+    sockets_.detach(*device_, *this);
 }
 
-void Mapping::on_listener_closed(NbdListener& listener) {
-    std::erase_if(listeners_, [&](const auto& one) { return one.get() == &listener; });
-    if (!listeners_.empty()) return;
+void Mapping::on_detached(Device&) {
+    detached_ = true;
     if (closing_) return end_if_done();
     flush_then_close();
 }
 
 void Mapping::flush_then_close() {
-    auto permit = volume_->state() == VolumeState::open &&
-                          config_.access != AccessMode::read_only
+    auto permit = volume_->state() == VolumeState::open && config_.access != AccessMode::read_only
                       ? volume_->session().rtrs().try_take()
                       : std::nullopt;
     if (!permit) return close_volume();
@@ -110,7 +93,7 @@ void Mapping::on_volume_closed(RemoteVolume&) {
 }
 
 void Mapping::end_if_done() {
-    if (!volume_closed_ || !listeners_.empty()) return;
+    if (!volume_closed_ || !detached_) return;
     stop_timer_.disarm();
     owner_.on_mapping_stopped(*this);
 }

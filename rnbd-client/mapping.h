@@ -1,26 +1,24 @@
-// One mapped device: a remote volume, the NBD device on it, and the sockets that serve it.
+// One mapped device: a remote volume and the NBD device on it.
 //
 // OWNER: Client. THREAD: the reactor's.
-// Life: start() -> serves -> stop() -> on_mapping_stopped. What stop() does, in order: the sockets
-// go and their connections end after what was received is answered (after stop_time: at once); the
-// volume is flushed and closed at the server.
+// Life: start() -> serves -> stop() -> on_mapping_stopped. What stop() does, in order: the device
+// leaves its sockets and its connections end after what was received is answered (after stop_time:
+// at once); the volume is flushed and closed at the server.
 #pragma once
 
 #include <expected>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "rnbd-client/config.h"
 #include "rnbd-client/device.h"
-#include "rnbd-client/nbd/listener.h"
+#include "rnbd-client/nbd/sockets.h"
 #include "rnbd/remote_volume.h"
 #include "rtrs/reactor.h"
-#include "rtrs/trace.h"
 
 namespace rnbd {
 
-class Mapping final : public RemoteVolumeHandler, public NbdListener::Handler {
+class Mapping final : public RemoteVolumeHandler, public NbdSockets::Handler {
   public:
     class Owner {
       public:
@@ -31,39 +29,39 @@ class Mapping final : public RemoteVolumeHandler, public NbdListener::Handler {
         ~Owner() = default;
     };
 
-    Mapping(rtrs::Reactor& reactor, rtrs::Tracer& tracer, RemoteSession& session,
+    Mapping(rtrs::Reactor& reactor, NbdSockets& sockets, RemoteSession& session,
             ClientConfig::Device config, Owner& owner);
     ~Mapping();  // ASSUMES: on_mapping_stopped was delivered
     Mapping(const Mapping&) = delete;
     Mapping& operator=(const Mapping&) = delete;
 
-    // Opens the sockets. On failure (one line that names the address) it is stopping already.
+    // Serves it. On failure (one line that names the address) it is stopping already.
     std::expected<void, std::string> start();
     void stop();
 
     const ClientConfig::Device& config() const noexcept { return config_; }
     RemoteVolume& volume() noexcept { return *volume_; }
     Device& device() noexcept { return *device_; }
-    std::size_t connections() const noexcept;
+    std::size_t connections() const noexcept { return sockets_.connections(*device_); }
     bool stopping() const noexcept { return stopping_; }
 
   private:
     void on_volume_changed(RemoteVolume&) override {}
     void on_volume_closed(RemoteVolume&) override;
-    void on_listener_closed(NbdListener& listener) override;
+    void on_detached(Device& device) override;
     void flush_then_close();
     void close_volume();
     void end_if_done();
 
     rtrs::Reactor& reactor_;
+    NbdSockets& sockets_;
     ClientConfig::Device config_;
     Owner& owner_;
     std::unique_ptr<RemoteVolume> volume_;
     std::unique_ptr<Device> device_;
-    std::unique_ptr<NbdExports> exports_;
-    std::vector<std::unique_ptr<NbdListener>> listeners_;
     rtrs::Timer stop_timer_;
     bool stopping_ = false;
+    bool detached_ = false;
     bool closing_ = false;  // the volume
     bool volume_closed_ = false;
 };

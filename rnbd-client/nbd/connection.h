@@ -24,6 +24,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -46,7 +47,15 @@ namespace rnbd {
 // The devices that one socket serves.
 class NbdExports final : public nbd::ExportTable {
   public:
+    NbdExports() = default;
     explicit NbdExports(std::vector<Device*> devices) : devices_(std::move(devices)) {}
+    // Clients that negotiate from now on see it, or not. Connections on a device that is removed
+    // go on: the caller ends them.
+    void add(Device& device) { devices_.push_back(&device); }
+    void remove(const Device& device) { std::erase(devices_, &device); }
+    bool serves(const Device& device) const noexcept {
+        return std::ranges::find(devices_, &device) != devices_.end();
+    }
     Device& device(std::size_t index) const noexcept { return *devices_[index]; }
     std::size_t count() const noexcept override { return devices_.size(); }
     std::string_view name(std::size_t index) const noexcept override {

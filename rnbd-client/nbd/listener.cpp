@@ -256,8 +256,21 @@ void NbdListener::close() {
     environment_.reactor.at_turn_end(turn_end_);
 }
 
-void NbdListener::abort_connections() {
-    for (const auto& connection : connections_) connection->abort("shut down");
+void NbdListener::finish_connections(const Device& device) {
+    for (const auto& connection : connections_) {
+        if (connection->device() == &device) connection->finish();
+    }
+}
+
+void NbdListener::abort_connections(const Device& device) {
+    for (const auto& connection : connections_) {
+        if (connection->device() == &device) connection->abort("shut down");
+    }
+}
+
+std::size_t NbdListener::connections_of(const Device& device) const noexcept {
+    return static_cast<std::size_t>(std::ranges::count_if(
+        connections_, [&](const auto& connection) { return connection->device() == &device; }));
 }
 
 void NbdListener::on_accepted(const rtrs::Operation::Result& result) {
@@ -319,6 +332,7 @@ void NbdListener::on_connection_closed(NbdConnection& connection) {
     connections_.pop_back();
     full_ = false;
     if (closing_) environment_.reactor.at_turn_end(turn_end_);
+    handler_.on_connection_gone(*this);
 }
 
 void NbdListener::end_if_idle() {

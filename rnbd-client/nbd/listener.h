@@ -43,6 +43,8 @@ class NbdListener final : private NbdConnection::Owner {
       public:
         // After close(): nothing is left; the listener may be destroyed from inside this call.
         virtual void on_listener_closed(NbdListener& listener) = 0;
+        // One of its connections is no more.
+        virtual void on_connection_gone(NbdListener& listener) = 0;
 
       protected:
         ~Handler() = default;
@@ -65,8 +67,11 @@ class NbdListener final : private NbdConnection::Owner {
     // Stops accepting and removes the socket's file; connections answer what they have received,
     // then close.
     void close();
-    // Ends connections without answering: for a close() that takes too long.
-    void abort_connections();
+    // The same for the connections of one device; the socket stays.
+    void finish_connections(const Device& device);
+    // Ends connections of a device without answering: for an end that takes too long.
+    void abort_connections(const Device& device);
+    std::size_t connections_of(const Device& device) const noexcept;
 
     // tcp with port 0: the one that the system chose.
     std::uint16_t port() const noexcept { return port_; }

@@ -19,6 +19,19 @@ with Lab() as lab:
     client.ctl("unmap", "second")
     check(not os.path.exists(socket_path), "its socket is gone")
     check(len(client.status()["devices"]) == 1, "it is gone")
+    # Two devices on one socket: clients choose by name, and one may go while the other stays.
+    shared = lab.socket("client", "vol1")
+    client.ctl("map", "vol2", "--session", "host-a", "--nbd", f"unix:{shared}")
+    wait_until("it is open", lambda: all(d["state"] == "open" for d in client.status()["devices"]))
+    names = [e["export-name"] for e in json.loads(
+        run("nbdinfo", "--list", "--json", f"nbd+unix:///?socket={shared}").stdout)["exports"]]
+    check(sorted(names) == ["vol1", "vol2"], names)
+    check(run("nbdinfo", "--size", f"nbd+unix:///vol2?socket={shared}").stdout.strip()
+          == str(2 << 20), "its size")
+    check(run("nbdinfo", f"nbd+unix:///?socket={shared}", ok=False).returncode != 0,
+          "the empty name is ambiguous")
+    client.ctl("unmap", "vol2")
+    run("nbdinfo", f"nbd+unix:///?socket={shared}")
     absent = client.ctl("unmap", "second", ok=False)
     check(absent.returncode == 4, absent.returncode)
     # A session of its own, which goes with its last device.

@@ -66,7 +66,7 @@ struct Server final : NbdListener::Handler {
     }
     ~Server() {
         listener->close();
-        listener->abort_connections();
+        listener->abort_connections(*device);
         while (!closed) {
             fake::complete();
             turn();
@@ -88,6 +88,7 @@ struct Server final : NbdListener::Handler {
         until([&] { return listener->connections().empty(); });
     }
     void on_listener_closed(NbdListener&) override { closed = true; }
+    void on_connection_gone(NbdListener&) override {}
 
     std::unique_ptr<rtrs::Reactor> reactor;
     std::string directory;
@@ -658,6 +659,7 @@ TEST_CASE("listener: a dead process's socket is replaced, a live one and other f
     struct Closed final : NbdListener::Handler {
         bool closed = false;
         void on_listener_closed(NbdListener&) override { closed = true; }
+        void on_connection_gone(NbdListener&) override {}
     } handler;
     NbdListener third({*server.reactor, server.notes}, *server.exports,
                       {.address = *NbdAddress::parse("unix:" + dead)}, handler);
@@ -716,6 +718,7 @@ TEST_CASE("listener: tcp serves too") {
     struct Closed final : NbdListener::Handler {
         bool closed = false;
         void on_listener_closed(NbdListener&) override { closed = true; }
+        void on_connection_gone(NbdListener&) override {}
     } handler;
     NbdListener tcp({*server.reactor, server.notes}, *server.exports,
                     {.address = *NbdAddress::parse("tcp:127.0.0.1:0")}, handler);

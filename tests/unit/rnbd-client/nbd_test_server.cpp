@@ -27,6 +27,7 @@ struct Printer final : rtrs::Tracer {
 struct Stopper final : rnbd::NbdListener::Handler {
     rtrs::Reactor* reactor = nullptr;
     void on_listener_closed(rnbd::NbdListener&) override { reactor->stop(); }
+    void on_connection_gone(rnbd::NbdListener&) override {}
 };
 
 void option(std::string_view text, rnbd::fake::Settings& settings) {

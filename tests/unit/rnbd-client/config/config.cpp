@@ -111,15 +111,16 @@ TEST_CASE("client config: devices") {
 
 TEST_CASE("client config: what two devices cannot share") {
     const std::string first = with_device("    access: rw\n    nbd: unix:/a\n");
-    const auto second = [&](const std::string& name, const std::string& access,
+    const auto second = [&](const std::string& name, const std::string& volume,
                             const std::string& nbd) {
-        return first + "  - {name: " + name + ", session: s, volume: v, access: " + access +
-               ", nbd: '" + nbd + "'}\n";
+        return first + "  - {name: " + name + ", session: s, volume: " + volume +
+               ", access: ro, nbd: " + nbd + "}\n";
     };
-    CHECK(errors_of(second("e", "ro", "unix:/b")).empty());
-    CHECK(errors_of(second("e", "migration", "unix:/b")).empty());
-    CHECK(complains(second("d", "ro", "unix:/b"), "devices[1].name"));
-    CHECK(complains(second("e", "rw", "unix:/b"), "which device \"d\" has with rw already"));
-    CHECK(complains(second("e", "ro", "unix:/a"), "each address once"));
+    CHECK(errors_of(second("e", "w", "'unix:/b'")).empty());
+    // A socket serves several devices.
+    CHECK(errors_of(second("e", "w", "'unix:/a'")).empty());
+    CHECK(complains(second("d", "w", "'unix:/b'"), "devices[1].name"));
+    CHECK(complains(second("e", "v", "'unix:/b'"), "which device \"d\" has already"));
+    CHECK(complains(second("e", "w", "['unix:/b', 'unix:/b']"), "each address once"));
     CHECK(complains(first + "control: /a\n", "control: found \"/a\" which a device has"));
 }

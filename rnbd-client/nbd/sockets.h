@@ -1,0 +1,67 @@
+// The sockets that serve devices, by address. Devices may share one: then clients choose by name.
+//
+// OWNER: Client. THREAD: the reactor's.
+// A socket opens with its first device and goes with its last.
+#pragma once
+
+#include <expected>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rnbd-client/device.h"
+#include "rnbd-client/nbd/listener.h"
+
+namespace rnbd {
+
+class NbdSockets final : public NbdListener::Handler {
+  public:
+    class Handler {
+      public:
+        // After detach(): no connection on the device is left. The device may be destroyed from
+        // inside this call.
+        virtual void on_detached(Device& device) = 0;
+
+      protected:
+        ~Handler() = default;
+    };
+
+    explicit NbdSockets(NbdConnection::Environment environment) : environment_(environment) {}
+    ~NbdSockets();  // ASSUMES: every device was detached
+    NbdSockets(const NbdSockets&) = delete;
+    NbdSockets& operator=(const NbdSockets&) = delete;
+
+    // The error is one line that names the address.
+    std::expected<void, std::string> attach(const NbdAddress& address, Device& device);
+    // New clients do not find it any more; its connections end after what was received is
+    // answered. on_detached comes in a later turn, also if it was on no socket.
+    void detach(Device& device, Handler& handler);
+    // Its connections end without answers.
+    void abort(const Device& device);
+    std::size_t connections(const Device& device) const noexcept;
+
+  private:
+    struct Socket {
+        NbdExports exports;
+        std::unique_ptr<NbdListener> listener;
+        bool closing = false;
+    };
+    struct Leaving {
+        Device* device;
+        Handler* handler;
+    };
+
+    void on_listener_closed(NbdListener& listener) override;
+    void on_connection_gone(NbdListener&) override { settle_soon(); }
+    void settle_soon();
+    void settle();
+    bool gone(const Device& device) const noexcept;
+
+    NbdConnection::Environment environment_;
+    std::vector<std::unique_ptr<Socket>> sockets_;
+    std::vector<Leaving> leaving_;
+    rtrs::Timer settle_timer_{environment_.reactor, this,
+                              [](void* self) { static_cast<NbdSockets*>(self)->settle(); }};
+};
+
+}  // namespace rnbd
