@@ -25,9 +25,6 @@ struct OpSlot {
     std::uint32_t offset;  // of the request message, from the immediate
     ServerPath* path;      // on which it arrived and is answered
     RequestMessage request;
-    // The body of a SEND_WITH_IMM answer: untouched until this permit's next request proves that
-    // the answer has arrived.
-    std::byte key_response[KeyResponseMessage::wire_bytes];
     std::byte message[server_user_message_bytes_max];
     ServerOp op;
 };
@@ -37,20 +34,29 @@ class ChunkPool {
     ChunkPool(std::uint32_t queue_depth, std::uint32_t chunk_bytes)
         : chunk_bytes_(chunk_bytes),
           memory_(static_cast<std::size_t>(queue_depth) * chunk_bytes),
+          key_responses_(static_cast<std::size_t>(queue_depth) * KeyResponseMessage::wire_bytes),
           slots_(queue_depth) {}
 
-    explicit operator bool() const noexcept { return memory_ && slots_; }
+    explicit operator bool() const noexcept { return memory_ && key_responses_ && slots_; }
     std::uint32_t count() const noexcept { return static_cast<std::uint32_t>(slots_.size()); }
     std::uint32_t chunk_bytes() const noexcept { return chunk_bytes_; }
     MutableBytes memory() const noexcept { return memory_.bytes(); }
     std::byte* chunk(std::uint32_t permit) const noexcept {
         return memory_.data() + static_cast<std::size_t>(permit) * chunk_bytes_;
     }
+    // The bodies of SEND_WITH_IMM answers. Each is untouched until its permit's next request proves
+    // that the answer has arrived.
+    MutableBytes key_responses() const noexcept { return key_responses_.bytes(); }
+    MutableBytes key_response(std::uint32_t permit) const noexcept {
+        return key_responses_.bytes().subspan(std::size_t{permit} * KeyResponseMessage::wire_bytes,
+                                              KeyResponseMessage::wire_bytes);
+    }
     OpSlot& slot(std::uint32_t permit) noexcept { return slots_[permit]; }
 
   private:
     std::uint32_t chunk_bytes_;
     LazyMemory memory_;
+    LazyMemory key_responses_;
     LazyArray<OpSlot> slots_;
 };
 

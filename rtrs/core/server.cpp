@@ -155,7 +155,8 @@ std::expected<ServerPath*, int> ServerSession::Inside::find_or_make_path(
         }
         // The client has given that attempt up, whatever this side thinks of it. Until the old
         // path is drained and its operations have ended the answer is no; the client tries again.
-        if (message.reconnect_count != identity.reconnect_count) {
+        // A dial of an earlier attempt that arrives late changes nothing.
+        if (static_cast<std::int16_t>(message.reconnect_count - identity.reconnect_count) > 0) {
             path->close("superseded by a later connect of the same path");
         }
         return std::unexpected(ECONNRESET);
@@ -193,11 +194,14 @@ std::expected<ServerMemory*, std::error_code> ServerSession::Inside::memory_of(F
     if (!domain) return std::unexpected(domain.error());
     memory->domain = std::move(*domain);
     // With always_invalidate only the windows open it to the client.
-    const Access access = server.options.always_invalidate ? Access::local
-                                                           : Access::local | Access::remote_write;
+    const Access access =
+        server.options.always_invalidate ? Access::local : Access::local | Access::remote_write;
     auto region = memory->domain->register_memory(chunks.memory(), access);
     if (!region) return std::unexpected(region.error());
     memory->chunks = std::move(*region);
+    auto keys = memory->domain->register_memory(chunks.key_responses(), Access::local);
+    if (!keys) return std::unexpected(keys.error());
+    memory->key_responses = std::move(*keys);
     return memories.emplace_back(std::move(memory)).get();
 }
 

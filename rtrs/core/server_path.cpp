@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "rtrs/base/assert.h"
+#include "rtrs/core/send_signals.h"
 #include "rtrs/limits.h"
 #include "rtrs/wire/info.h"
 
@@ -26,11 +27,9 @@ std::size_t round_to_page(std::size_t bytes) { return (bytes + 4095) / 4096 * 40
 struct ServerPath::Connection final : EndpointHandler {
     Connection(ServerPath& its_path, std::uint16_t its_id) : path(its_path), id(its_id) {}
 
-    void on_established(Bytes) override { ++path.established_; }
+    void on_established(Bytes) override { established = true; }
     void on_rejected(Bytes) override { path.close("connection rejected"); }
-    void on_completion(const Completion& completion) override {
-        path.completed(*this, completion);
-    }
+    void on_completion(const Completion& completion) override { path.completed(*this, completion); }
     void on_disconnected(std::error_code reason) override {
         path.close(reason ? "connection lost: " + reason.message() : "connection closed");
     }
@@ -41,8 +40,10 @@ struct ServerPath::Connection final : EndpointHandler {
 
     ServerPath& path;
     std::uint16_t id;
+    bool established = false;
     bool disconnecting = false;
     std::unique_ptr<Endpoint> endpoint;
+    SendSignals signals;
 };
 
 ServerPath::ServerPath(SessionEnvironment environment, const ServerOptions& options,
@@ -60,11 +61,11 @@ ServerPath::ServerPath(SessionEnvironment environment, const ServerOptions& opti
       heartbeat_(options.heartbeat_interval, options.heartbeat_timeout),
       heartbeat_timer_(environment.clock, this,
                        [](void* self) { static_cast<ServerPath*>(self)->beat(); }),
-      half_open_timer_(environment.clock, this,
-                       [](void* self) {
-                           static_cast<ServerPath*>(self)->close(
-                               "no info request within the half-open timeout");
-                       }),
+      half_open_timer_(
+          environment.clock, this,
+          [](void* self) {
+              static_cast<ServerPath*>(self)->close("no info request within the half-open timeout");
+          }),
       finish_timer_(environment.clock, this,
                     [](void* self) {
                         auto& path = *static_cast<ServerPath*>(self);
@@ -109,18 +110,21 @@ std::error_code ServerPath::accept(std::unique_ptr<ConnectRequest> request,
     connection->endpoint = std::move(*endpoint);
     place = std::move(connection);
     if (!service) return {};
-    control_memory_ = LazyMemory(
-        round_to_page(std::max(InfoRequestMessage::wire_bytes,
-                               InfoResponseMessage::wire_bytes(options_.queue_depth))));
+    control_memory_ = LazyMemory(round_to_page(std::max(
+        InfoRequestMessage::wire_bytes, InfoResponseMessage::wire_bytes(options_.queue_depth))));
     if (!control_memory_) return from_errno(ENOMEM);
     auto region = memory_.domain->register_memory(control_memory_.bytes(), Access::local);
     if (!region) return region.error();
     control_region_ = std::move(*region);
-    return place->endpoint->post_receive(
-        info_request_context, {control_memory_.data(), InfoRequestMessage::wire_bytes});
+    return place->endpoint->post_receive(info_request_context,
+                                         {control_memory_.data(), InfoRequestMessage::wire_bytes});
 }
 
 void ServerPath::completed(Connection& connection, const Completion& completion) {
+    // Also when the connection went down before: the slot's owner waits for it.
+    if (completion.opcode == CompletionOpcode::revoke) {
+        return revoked(chunks_.slot(static_cast<std::uint32_t>(completion.context)));
+    }
     if (completion.status != CompletionStatus::success) {
         if (completion.status != CompletionStatus::flushed) close("work failed");
         return;
@@ -129,25 +133,28 @@ void ServerPath::completed(Connection& connection, const Completion& completion)
         case CompletionOpcode::send:
             if (completion.context == last_words_context && --last_words_ == 0) close(last_reason_);
             return;
-        case CompletionOpcode::revoke: {
-            OpSlot& slot = chunks_.slot(static_cast<std::uint32_t>(completion.context));
-            if (state_ == State::connected) return serve(slot);
-            slot.state = OpSlot::State::free;
-            --running_;
-            return finish_if_done();
-        }
+        case CompletionOpcode::revoke:
+            return;  // see above
         case CompletionOpcode::receive:
             if (completion.context == info_request_context) return info_request(completion);
             return close("unexpected message without immediate");
-        case CompletionOpcode::receive_immediate: return received(connection, completion);
-        case CompletionOpcode::receive_invalidate: return close("unexpected invalidation");
+        case CompletionOpcode::receive_immediate:
+            return received(connection, completion);
+        case CompletionOpcode::receive_invalidate:
+            return close("unexpected invalidation");
     }
+}
+
+void ServerPath::revoked(OpSlot& slot) {
+    if (state_ == State::connected) return serve(slot);
+    slot.state = OpSlot::State::free;
+    --running_;
+    finish_if_done();
 }
 
 void ServerPath::info_request(const Completion& completion) {
     if (state_ != State::connecting) return;
-    const auto message =
-        InfoRequestMessage::parse({control_memory_.data(), completion.bytes});
+    const auto message = InfoRequestMessage::parse({control_memory_.data(), completion.bytes});
     if (!message) return close(text(message.error()));
     const bool complete = std::ranges::all_of(
         connections_, [](const auto& connection) { return connection && connection->endpoint; });
@@ -155,6 +162,7 @@ void ServerPath::info_request(const Completion& completion) {
     if (const std::string why = owner_.accept_name(*this, message->session_name); !why.empty()) {
         return close(why);
     }
+    if (state_ != State::connecting) return;  // the layer above has ended the session
     label_ = message->session_name + "/" + identity_.remote_address;
     std::error_code error = post_receives();
     if (!error && options_.always_invalidate) error = create_windows();
@@ -186,9 +194,8 @@ std::error_code ServerPath::create_windows() {
         auto window = memory_.domain->create_window(*memory_.chunks);
         if (!window) return window.error();
         const Segment chunk{chunks_.chunk(permit), chunks_.chunk_bytes()};
-        const WorkRequest bind{.opcode = WorkOpcode::bind_window,
-                               .local = {&chunk, 1},
-                               .window = window->get()};
+        const WorkRequest bind{
+            .opcode = WorkOpcode::bind_window, .local = {&chunk, 1}, .window = window->get()};
         if (const auto error = connections_[0]->endpoint->post({&bind, 1})) return error;
         windows_.push_back(std::move(*window));
     }
@@ -200,11 +207,11 @@ std::error_code ServerPath::send_info_response() {
     std::uint16_t count = 1;
     if (windows_.empty()) {
         const auto bytes = static_cast<std::uint32_t>(memory_.chunks->bytes());
-        InfoResponseMessage::emit_descriptor(
-            0, {.address = memory_.chunks->remote(0, bytes).address,
-                .key = memory_.chunks->key(),
-                .bytes = bytes},
-            to);
+        InfoResponseMessage::emit_descriptor(0,
+                                             {.address = memory_.chunks->remote(0, bytes).address,
+                                              .key = memory_.chunks->key(),
+                                              .bytes = bytes},
+                                             to);
     } else {
         count = static_cast<std::uint16_t>(windows_.size());
         for (std::uint32_t permit = 0; permit < count; ++permit) {
@@ -218,9 +225,11 @@ std::error_code ServerPath::send_info_response() {
         }
     }
     InfoResponseMessage::emit_header(count, to);
-    const Segment segment{to.data(), static_cast<std::uint32_t>(
-                                         InfoResponseMessage::wire_bytes(count))};
-    const WorkRequest work{.opcode = WorkOpcode::send, .local = {&segment, 1}};
+    const Segment segment{to.data(),
+                          static_cast<std::uint32_t>(InfoResponseMessage::wire_bytes(count))};
+    // Signalled: its completion frees the slots of all the binds before.
+    const WorkRequest work{
+        .opcode = WorkOpcode::send, .signal = Signal::completion, .local = {&segment, 1}};
     return connections_[0]->endpoint->post({&work, 1});
 }
 
@@ -236,13 +245,16 @@ void ServerPath::received(Connection& connection, const Completion& completion) 
         return close(text(immediate.error()));
     }
     switch (immediate->type) {
-        case ImmediateType::request: return request_arrived(connection, *immediate);
-        case ImmediateType::heartbeat: return post_heartbeat(ImmediateCodec::heartbeat_ack());
+        case ImmediateType::request:
+            return request_arrived(connection, *immediate);
+        case ImmediateType::heartbeat:
+            return post_heartbeat(ImmediateCodec::heartbeat_ack());
         case ImmediateType::heartbeat_ack:
             heartbeat_.acknowledged(environment_.clock.now());
             return;
         case ImmediateType::response:
-        case ImmediateType::response_invalidated: return close("an answer from the client");
+        case ImmediateType::response_invalidated:
+            return close("an answer from the client");
     }
 }
 
@@ -250,7 +262,8 @@ void ServerPath::request_arrived(Connection& connection, const Immediate& immedi
     if (!last_reason_.empty()) return;  // ending: the client sends it again elsewhere or later
     OpSlot& slot = chunks_.slot(immediate.permit);
     if (slot.state != OpSlot::State::free) return close("a permit was used twice at a time");
-    if (immediate.offset >= chunks_.chunk_bytes()) return close(text(ParseError::offset_out_of_range));
+    if (immediate.offset >= chunks_.chunk_bytes())
+        return close(text(ParseError::offset_out_of_range));
     slot.path = this;
     slot.connection = connection.id;
     slot.offset = immediate.offset;
@@ -290,8 +303,7 @@ void ServerPath::serve(OpSlot& slot) {
     op.session_ = &session_;
     op.slot_ = &slot;
     op.permit_ = PermitId{permit};
-    op.direction_ =
-        request->kind == RequestKind::read ? Direction::read : Direction::write;
+    op.direction_ = request->kind == RequestKind::read ? Direction::read : Direction::write;
     op.message_ = {slot.message, request->user_bytes};
     op.data_ = {chunk, request->data_bytes};
     owner_.request(*this, slot);
@@ -327,7 +339,8 @@ void ServerPath::respond(OpSlot& slot, std::error_code error, std::uint32_t prod
 
 std::error_code ServerPath::post_answer(OpSlot& slot, int error, std::uint32_t data_bytes) {
     const std::uint32_t permit = permit_of(slot);
-    Endpoint& endpoint = *connections_[slot.connection]->endpoint;
+    Connection& connection = *connections_[slot.connection];
+    Endpoint& endpoint = *connection.endpoint;
     const RequestMessage& request = slot.request;
     WorkRequest chain[answer_work_max];
     std::size_t count = 0;
@@ -342,15 +355,17 @@ std::error_code ServerPath::post_answer(OpSlot& slot, int error, std::uint32_t d
     }
     const bool invalidate =
         request.invalidation == Invalidation::needed && request.destination.has_value();
-    const std::uint32_t immediate = invalidate ? codec_.response_invalidated(permit, error)
-                                               : codec_.response(permit, error);
+    const std::uint32_t immediate =
+        invalidate ? codec_.response_invalidated(permit, error) : codec_.response(permit, error);
     const Segment data{chunks_.chunk(permit), data_bytes};
     RemoteBuffer target{};
-    if (data_bytes > 0) target = {request.destination->address, request.destination->key, data_bytes};
+    if (data_bytes > 0)
+        target = {request.destination->address, request.destination->key, data_bytes};
 
     if (windows_.empty() && !invalidate) {
         // Data and answer in one write.
         chain[count++] = {.opcode = WorkOpcode::write_immediate,
+                          .signal = connection.signals.next(1),
                           .local = {&data, data_bytes > 0 ? 1u : 0u},
                           .remote = target,
                           .immediate = immediate};
@@ -363,31 +378,40 @@ std::error_code ServerPath::post_answer(OpSlot& slot, int error, std::uint32_t d
         chain[count++] = {.opcode = WorkOpcode::send_invalidate,
                           .invalidate = request.destination->key};
     }
-    const Segment key{slot.key_response, KeyResponseMessage::wire_bytes};
+    const MutableBytes body = chunks_.key_response(permit);
+    const Segment key{body.data(), KeyResponseMessage::wire_bytes};
     if (windows_.empty()) {
         chain[count++] = {.opcode = WorkOpcode::write_immediate, .immediate = immediate};
     } else {
         KeyResponseMessage{.permit = static_cast<std::uint16_t>(permit),
                            .key = windows_[permit]->key()}
-            .emit(slot.key_response);
-        chain[count++] = {.opcode = WorkOpcode::send_immediate,
-                          .local = {&key, 1},
-                          .immediate = immediate};
+            .emit(body);
+        chain[count++] = {
+            .opcode = WorkOpcode::send_immediate, .local = {&key, 1}, .immediate = immediate};
     }
+    // The bind before counts too.
+    chain[count - 1].signal =
+        connection.signals.next(static_cast<std::uint32_t>(count) + (windows_.empty() ? 0 : 1));
     return endpoint.post({chain, count});
 }
 
 void ServerPath::beat() {
     switch (heartbeat_.step(environment_.clock.now())) {
-        case Heartbeat::Action::dead: return close("the client is silent");
-        case Heartbeat::Action::send: post_heartbeat(ImmediateCodec::heartbeat()); break;
-        case Heartbeat::Action::none: break;
+        case Heartbeat::Action::dead:
+            return close("the client is silent");
+        case Heartbeat::Action::send:
+            post_heartbeat(ImmediateCodec::heartbeat());
+            break;
+        case Heartbeat::Action::none:
+            break;
     }
     if (state_ == State::connected) heartbeat_timer_.arm(*heartbeat_.deadline());
 }
 
 void ServerPath::post_heartbeat(std::uint32_t immediate) {
-    const WorkRequest work{.opcode = WorkOpcode::write_immediate, .immediate = immediate};
+    const WorkRequest work{.opcode = WorkOpcode::write_immediate,
+                           .signal = connections_[0]->signals.next(1),
+                           .immediate = immediate};
     if (const auto error = connections_[0]->endpoint->post({&work, 1})) {
         close("cannot post a heartbeat: " + error.message());
     }
@@ -403,12 +427,15 @@ void ServerPath::close_after_answers(std::string_view reason) {
 // A heartbeat answer that nobody asked for, on every connection: once they have completed, all
 // answers before them have left.
 void ServerPath::say_last_words() {
-    last_words_ = static_cast<std::uint32_t>(connections_.size());
+    // A connection whose establishment has not been heard of was never answered on.
+    const auto has_spoken = [](const auto& connection) { return connection->established; };
+    last_words_ = static_cast<std::uint32_t>(std::ranges::count_if(connections_, has_spoken));
     const WorkRequest work{.opcode = WorkOpcode::write_immediate,
                            .signal = Signal::completion,
                            .context = last_words_context,
                            .immediate = ImmediateCodec::heartbeat_ack()};
     for (const auto& connection : connections_) {
+        if (!has_spoken(connection)) continue;
         if (connection->endpoint->post({&work, 1})) return close(last_reason_);
     }
 }

@@ -33,6 +33,7 @@ struct ServerMemory {
     Fabric* fabric = nullptr;
     std::unique_ptr<ProtectionDomain> domain;
     std::unique_ptr<MemoryRegion> chunks;
+    std::unique_ptr<MemoryRegion> key_responses;
 };
 
 // What a path tells its session.
@@ -53,7 +54,7 @@ struct ServerPathIdentity {
     Uuid path_uuid;
     std::uint16_t connection_count = 1;
     std::uint16_t reconnect_count = 1;
-    std::string local_address;   // "HOST:PORT"
+    std::string local_address;  // "HOST:PORT"
     std::string remote_address;
 };
 
@@ -88,6 +89,7 @@ class ServerPath {
     struct Connection;
 
     void completed(Connection& connection, const Completion& completion);
+    void revoked(OpSlot& slot);
     void info_request(const Completion& completion);
     std::error_code create_windows();
     std::error_code post_receives();
@@ -121,13 +123,12 @@ class ServerPath {
     State state_ = State::connecting;
     Instant since_;
     std::vector<std::unique_ptr<Connection>> connections_;  // by connection id; null: not there yet
-    std::uint32_t established_ = 0;
     std::vector<std::unique_ptr<MemoryWindow>> windows_;    // one per chunk, with always_invalidate
     LazyMemory control_memory_;                             // info request, then info response
     std::unique_ptr<MemoryRegion> control_region_;
-    std::uint32_t running_ = 0;      // slots that are not free, of this path
-    std::uint32_t last_words_ = 0;   // still to be sent
-    std::string last_reason_;        // not empty: ending after the answers
+    std::uint32_t running_ = 0;     // slots that are not free, of this path
+    std::uint32_t last_words_ = 0;  // still to be sent
+    std::string last_reason_;       // not empty: ending after the answers
 };
 
 }  // namespace rtrs

@@ -1,0 +1,30 @@
+// Which work requests ask for a completion, so that a send queue never fills up with old ones.
+//
+// A fabric may keep the slot of an unsignalled request until a later signalled one completes (all
+// hardware does). A completion per request would cost more than the request.
+#pragma once
+
+#include <cstdint>
+
+#include "rtrs/fabric.h"
+
+namespace rtrs {
+
+class SendSignals {
+  public:
+    // Slots that finished work may still hold. What a send queue needs beyond its outstanding work.
+    static constexpr std::uint32_t slots_held_max = 36;
+
+    // For the last work request of a chain of `works`.
+    Signal next(std::uint32_t works) noexcept {
+        unsignalled_ += works;
+        if (unsignalled_ < 32) return Signal::none;
+        unsignalled_ = 0;
+        return Signal::completion;
+    }
+
+  private:
+    std::uint32_t unsignalled_ = 0;
+};
+
+}  // namespace rtrs
