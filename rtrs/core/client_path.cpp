@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "rtrs/base/assert.h"
+#include "rtrs/core/send_signals.h"
 #include "rtrs/limits.h"
 #include "rtrs/wire/info.h"
 #include "rtrs/wire/request.h"
@@ -15,6 +16,8 @@ namespace {
 constexpr std::uint64_t info_response_context = UINT64_MAX;
 // Every small receive holds an RKEY_RSP, or nothing.
 constexpr std::size_t small_receive_bytes = KeyResponseMessage::wire_bytes;
+// verbs' limit, and the fabric's.
+constexpr std::uint32_t queue_entries_max = 65535;
 // What a connection may have posted besides requests: heartbeats, their answers, the info request.
 constexpr std::uint32_t send_queue_reserve = 64;
 
@@ -31,9 +34,7 @@ struct ClientPath::Connection final : EndpointHandler {
         const int error = response && response->error != 0 ? response->error : ECONNREFUSED;
         path.fail(from_errno(error), "rejected by the server");
     }
-    void on_completion(const Completion& completion) override {
-        path.completed(*this, completion);
-    }
+    void on_completion(const Completion& completion) override { path.completed(*this, completion); }
     void on_disconnected(std::error_code reason) override {
         path.fail(reason ? reason : make_error_code(Error::path_lost), "connection lost");
     }
@@ -49,9 +50,20 @@ struct ClientPath::Connection final : EndpointHandler {
     LazyMemory receive_memory;
     std::unique_ptr<MemoryRegion> receive_region;
     std::uint32_t receives = 0;  // small ones
-    // Where the big receive (INFO_RSP) lies, on connection 0.
-    std::size_t info_offset = 0;
+    // Where INFO_REQ is sent from and where the big receive (INFO_RSP) lies, on connection 0.
+    std::size_t info_request_offset = 0;
+    std::size_t info_response_offset = 0;
+    SendSignals signals;
 };
+
+namespace {
+
+// A server may offer more chunks than a queue has entries.
+std::uint32_t io_receives(std::uint32_t queue_depth) {
+    return std::min(limits::client_io_receives_per_permit * queue_depth, queue_entries_max);
+}
+
+}  // namespace
 
 ClientPath::ClientPath(SessionEnvironment environment, const ClientSessionOptions& options,
                        const PathAddress& address, const Uuid& session_uuid, FabricMemory& memory,
@@ -72,10 +84,9 @@ ClientPath::ClientPath(SessionEnvironment environment, const ClientSessionOption
                 .attempts_max = options.reconnect_attempts_max},
                environment.random),
       heartbeat_(options.heartbeat_interval, options.heartbeat_timeout),
-      machine_timer_(environment.clock, this,
-                     [](void* self) {
-                         static_cast<ClientPath*>(self)->handle(PathMachine::Event::deadline);
-                     }),
+      machine_timer_(
+          environment.clock, this,
+          [](void* self) { static_cast<ClientPath*>(self)->handle(PathMachine::Event::deadline); }),
       heartbeat_timer_(environment.clock, this,
                        [](void* self) { static_cast<ClientPath*>(self)->beat(); }),
       connection_count_(static_cast<std::uint16_t>(options.io_connections + 1)) {}
@@ -113,15 +124,15 @@ void ClientPath::apply(PathMachine::Actions actions) {
     if ((actions & PathMachine::dial) != 0) {
         connections_.clear();
         ++reconnect_count_;
-        // Section "first_conn" of docs/reference/wire-rtrs.md: only an additional path that was
-        // never up insists that the session exists.
-        first_connection_ = was_connected_ || !owner_.any_path_connected() ? FirstConnection::yes
-                                                                           : FirstConnection::no;
+        // While another path is up the session must exist already: a server that was restarted
+        // would make a new one, and the session would be two, with the owner none the wiser. (A
+        // kernel client sets the flag on every reconnect.)
+        first_connection_ =
+            owner_.any_path_connected() ? FirstConnection::no : FirstConnection::yes;
         dial(0);
     }
     if ((actions & PathMachine::send_info_request) != 0) send_info_request();
     if ((actions & PathMachine::path_up) != 0) {
-        was_connected_ = true;
         reason_text_.clear();
         heartbeat_.start(environment_.clock.now());
         heartbeat_timer_.arm(*heartbeat_.deadline());
@@ -165,18 +176,16 @@ void ClientPath::dial(std::uint16_t id) {
         .reconnect_count = reconnect_count_,
         .path_uuid = path_uuid_,
         .session_uuid = session_uuid_,
-        .first_connection = id == 0 ? first_connection_ : FirstConnection::yes,
+        .first_connection = first_connection_,
         .features = options_.features,
     };
     std::byte private_data[ConnectRequestMessage::wire_bytes];
     request.emit(private_data);
     // The depth of connection 0 must do before the server has named the queue depth.
     const std::uint32_t receives =
-        id == 0 ? limits::client_service_receives + 1
-                : limits::client_io_receives_per_permit * geometry_.queue_depth;
+        id == 0 ? limits::client_service_receives + 1 : io_receives(geometry_.queue_depth);
     const std::uint32_t sends = (id == 0 ? limits::service_queue_depth : geometry_.queue_depth);
-    auto& connection =
-        *connections_.emplace_back(std::make_unique<Connection>(*this, id));
+    auto& connection = *connections_.emplace_back(std::make_unique<Connection>(*this, id));
     auto endpoint = address_.fabric->connect(
         *memory_.domain, address_.source, address_.destination, private_data,
         {.send_queue_depth = sends + send_queue_reserve, .receive_queue_depth = receives},
@@ -219,22 +228,22 @@ std::error_code ClientPath::accept_first(const ConnectResponseMessage& response)
 }
 
 std::error_code ClientPath::prepare_receives(Connection& connection) {
-    connection.receives = connection.id == 0
-                              ? limits::client_service_receives
-                              : limits::client_io_receives_per_permit * geometry_.queue_depth;
+    connection.receives =
+        connection.id == 0 ? limits::client_service_receives : io_receives(geometry_.queue_depth);
     const std::size_t small = round_to_page(connection.receives * small_receive_bytes);
+    const bool service = connection.id == 0;
     const std::size_t big =
-        connection.id == 0
-            ? round_to_page(InfoResponseMessage::wire_bytes_max(geometry_.queue_depth))
-            : 0;
-    connection.receive_memory = LazyMemory(small + big);
+        service ? round_to_page(InfoResponseMessage::wire_bytes_max(geometry_.queue_depth)) : 0;
+    const std::size_t own = service ? round_to_page(InfoRequestMessage::wire_bytes) : 0;
+    connection.receive_memory = LazyMemory(small + big + own);
     if (!connection.receive_memory) return from_errno(ENOMEM);
     auto region = memory_.domain->register_memory(connection.receive_memory.bytes(), Access::local);
     if (!region) return region.error();
     connection.receive_region = std::move(*region);
-    connection.info_offset = small;
+    connection.info_response_offset = small;
+    connection.info_request_offset = small + big;
     // The info response comes first on connection 0, so its receive must be first in the queue.
-    if (connection.id == 0) {
+    if (service) {
         const Segment buffer{connection.receive_memory.data() + small,
                              static_cast<std::uint32_t>(big)};
         if (const auto error = connection.endpoint->post_receive(info_response_context, buffer)) {
@@ -250,12 +259,15 @@ std::error_code ClientPath::prepare_receives(Connection& connection) {
 }
 
 void ClientPath::send_info_request() {
-    // The response of an earlier user message is of no use any more: its memory serves here.
-    InfoRequestMessage{.session_name = options_.name}.emit(
-        {memory_.control->data(), InfoRequestMessage::wire_bytes});
-    const Segment segment{memory_.control->data(), InfoRequestMessage::wire_bytes};
-    const WorkRequest work{.opcode = WorkOpcode::send, .local = {&segment, 1}};
-    if (const auto error = connections_[0]->endpoint->post({&work, 1})) {
+    // In memory of this connection: what the session has may receive the answer of a user message
+    // at the same time, on another path.
+    Connection& connection = *connections_[0];
+    std::byte* to = connection.receive_memory.data() + connection.info_request_offset;
+    InfoRequestMessage{.session_name = options_.name}.emit({to, InfoRequestMessage::wire_bytes});
+    const Segment segment{to, InfoRequestMessage::wire_bytes};
+    const WorkRequest work{
+        .opcode = WorkOpcode::send, .signal = connection.signals.next(1), .local = {&segment, 1}};
+    if (const auto error = connection.endpoint->post({&work, 1})) {
         fail(error, "cannot send the info request");
     }
 }
@@ -264,8 +276,11 @@ void ClientPath::info_response(Connection& connection, const Completion& complet
     if (machine_.state() != PathState::exchanging) {
         return fail(Error::protocol, "unexpected info response");
     }
+    if (first_connection_ == FirstConnection::yes && owner_.any_path_connected()) {
+        return fail(Error::rejected, "another path was up first: joining its session");
+    }
     const auto view = InfoResponseView::parse(
-        {connection.receive_memory.data() + connection.info_offset, completion.bytes});
+        {connection.receive_memory.data() + connection.info_response_offset, completion.bytes});
     if (!view) return fail(Error::protocol, text(view.error()));
     std::vector<BufferDescriptor> descriptors(geometry_.queue_depth);
     const auto laid_out =
@@ -306,8 +321,12 @@ void ClientPath::post(const PathRequest& request) {
     work.local = {segments, count};
     work.remote = {.address = chunk.address + at, .key = chunk.key, .bytes = 0};
     work.immediate = codec_.request(request.permit, request.payload_bytes + request.message_bytes);
-    if (const auto error = connections_[request.connection]->endpoint->post({&work, 1})) {
-        fail(error, "cannot post a request");
+    Connection& connection = *connections_[request.connection];
+    work.signal = connection.signals.next(1);
+    if (const auto error = connection.endpoint->post({&work, 1})) {
+        // The loss is heard of in a coming turn: nothing may happen to the path inside submit().
+        trace(TraceLevel::warning, "cannot post a request: " + error.message());
+        connection.endpoint->disconnect();
     }
 }
 
@@ -324,17 +343,21 @@ void ClientPath::completed(Connection& connection, const Completion& completion)
     }
     switch (completion.opcode) {
         case CompletionOpcode::send:
-        case CompletionOpcode::revoke: return;  // nothing is posted signalled, no windows here
+        case CompletionOpcode::revoke:
+            return;  // send: see SendSignals; no windows here
         case CompletionOpcode::receive:
         case CompletionOpcode::receive_immediate:
-        case CompletionOpcode::receive_invalidate: received(connection, completion); return;
+        case CompletionOpcode::receive_invalidate:
+            received(connection, completion);
+            return;
     }
 }
 
 void ClientPath::received(Connection& connection, const Completion& completion) {
     heartbeat_.received(environment_.clock.now());
     if (completion.context == info_response_context) {
-        if (completion.opcode == CompletionOpcode::receive) return info_response(connection, completion);
+        if (completion.opcode == CompletionOpcode::receive)
+            return info_response(connection, completion);
         return fail(Error::protocol, "expected the info response first");
     }
     // Between info response and disconnect only: what comes later is nobody's.
@@ -353,9 +376,11 @@ void ClientPath::received(Connection& connection, const Completion& completion) 
         return repost(connection, completion);  // as the kernel: ignored
     }
     switch (immediate->type) {
-        case ImmediateType::request: return fail(Error::protocol, "a request from the server");
+        case ImmediateType::request:
+            return fail(Error::protocol, "a request from the server");
         case ImmediateType::response:
-        case ImmediateType::response_invalidated: return answer(connection, completion, *immediate);
+        case ImmediateType::response_invalidated:
+            return answer(connection, completion, *immediate);
         case ImmediateType::heartbeat:
             repost(connection, completion);
             return post_heartbeat(ImmediateCodec::heartbeat_ack());
@@ -405,14 +430,19 @@ void ClientPath::beat() {
     switch (heartbeat_.step(environment_.clock.now())) {
         case Heartbeat::Action::dead:
             return fail(Error::timed_out, "the server is silent");
-        case Heartbeat::Action::send: post_heartbeat(ImmediateCodec::heartbeat()); break;
-        case Heartbeat::Action::none: break;
+        case Heartbeat::Action::send:
+            post_heartbeat(ImmediateCodec::heartbeat());
+            break;
+        case Heartbeat::Action::none:
+            break;
     }
     if (connected()) heartbeat_timer_.arm(*heartbeat_.deadline());
 }
 
 void ClientPath::post_heartbeat(std::uint32_t immediate) {
-    const WorkRequest work{.opcode = WorkOpcode::write_immediate, .immediate = immediate};
+    const WorkRequest work{.opcode = WorkOpcode::write_immediate,
+                           .signal = connections_[0]->signals.next(1),
+                           .immediate = immediate};
     if (const auto error = connections_[0]->endpoint->post({&work, 1})) {
         fail(error, "cannot post a heartbeat");
     }

@@ -130,7 +130,6 @@ class ClientPath {
     std::uint16_t connection_count_;
     std::uint16_t reconnect_count_ = 0;
     FirstConnection first_connection_ = FirstConnection::yes;
-    bool was_connected_ = false;
     KeyRenewal key_renewal_ = KeyRenewal::no;
     ChunkGeometry geometry_{};
     ImmediateCodec codec_{1};
