@@ -38,13 +38,13 @@ enum class RequestState : std::uint8_t {
 
 struct Request {
     RequestState state;
-    bool owner_decides;    // held until resume() or fail()
+    bool owner_decides;  // held until resume() or fail()
     Direction direction;
     std::uint16_t message_bytes;
-    std::uint16_t path;    // in flight: where; held: the path that must come back first, or no_path
+    std::uint16_t path;  // in flight: where; held: the path that must come back first, or no_path
     std::uint16_t connection;
     std::uint32_t payload_bytes;
-    int error;             // failing
+    int error;  // failing
     const std::error_category* error_category;
     ClientRequest::Responded responded;
     void* context;
@@ -75,8 +75,11 @@ struct ClientSession::Inside final : ClientPathOwner {
                   int error) override;
 
     std::error_code check_options() const;
+    std::error_code make_paths();
     std::error_code open();
     void open_other_paths();
+    void announce_link_if_ready();
+    void resend_fenced(std::uint16_t path);
     void close();
     std::error_code allocate(const ChunkGeometry& geometry);
 
@@ -120,6 +123,8 @@ struct ClientSession::Inside final : ClientPathOwner {
 
     std::vector<std::unique_ptr<ClientPath>> paths;
     std::uint32_t paths_up = 0;
+    // What the owner was told. Later than the first path when a lost one is still draining.
+    bool link_up = false;
     std::uint16_t next_path = 0;
     bool other_paths_opened = false;
 
@@ -141,7 +146,6 @@ struct ClientSession::Inside final : ClientPathOwner {
     bool closing = false;
     bool closed = false;
 };
-
 
 ClientSession::Inside::Inside(ClientSession& its_self, SessionEnvironment its_environment,
                               ClientSessionOptions its_options, ClientSessionHandler& its_handler)
@@ -176,8 +180,7 @@ std::error_code ClientSession::Inside::check_options() const {
     return {};
 }
 
-std::error_code ClientSession::Inside::open() {
-    if (const auto error = check_options()) return error;
+std::error_code ClientSession::Inside::make_paths() {
     control_memory = LazyMemory(control_bytes);
     if (!control_memory) return from_errno(ENOMEM);
     for (const PathAddress& address : options.paths) {
@@ -195,8 +198,18 @@ std::error_code ClientSession::Inside::open() {
             memory->control = std::move(*control);
             same = memories.insert(memories.end(), std::move(memory));
         }
-        paths.push_back(std::make_unique<ClientPath>(environment, options, address, uuid, **same,
-                                                     *this));
+        paths.push_back(
+            std::make_unique<ClientPath>(environment, options, address, uuid, **same, *this));
+    }
+    return {};
+}
+
+std::error_code ClientSession::Inside::open() {
+    if (const auto error = check_options()) return error;
+    if (const auto error = make_paths()) {
+        paths.clear();
+        memories.clear();
+        return error;
     }
     opened = true;
     since = environment.clock.now();
@@ -239,6 +252,11 @@ std::error_code ClientSession::Inside::allocate(const ChunkGeometry& offered) {
         trace(TraceLevel::error, "the server offers a queue depth below 2 or too short headers");
         return Error::protocol;
     }
+    // An earlier attempt may have got stuck half way: no region outlives its memory.
+    for (const auto& memory : memories) {
+        memory->payload.reset();
+        memory->headers.reset();
+    }
     payload_stride = round_to_page(offered.io_bytes_max);
     payload_memory = LazyMemory(payload_stride * (offered.queue_depth - 1));
     header_memory = LazyMemory(round_to_page(header_stride * offered.queue_depth));
@@ -268,33 +286,44 @@ std::uint16_t ClientSession::Inside::index_of(const ClientPath& path) const noex
 }
 
 void ClientSession::Inside::path_up(ClientPath& path) {
-    const std::uint16_t index = index_of(path);
     ++paths_up;
-    if (paths_up == 1) {
-        since = environment.clock.now();
-        reason.clear();
-        hold_timer.disarm();
-        hold_time_over = false;
-        trace(TraceLevel::info, "link up");
-        handler.on_link_up();
-        open_other_paths();
-    }
-    // What was in flight on this path when it was lost: its acceptance proves that the server has
-    // finished with the first attempts (section 7.5 of the wire reference; our server likewise).
+    if (!link_up) return announce_link_if_ready();
+    resend_fenced(index_of(path));
+    send_next_user();
+}
+
+// Not while a lost path drains: its requests would not be held yet, and the owner could not change
+// their messages, which name what the server may have forgotten. Nor before the user messages that
+// were lost with it are reported.
+void ClientSession::Inside::announce_link_if_ready() {
+    if (link_up || paths_up == 0 || in_flight > 0 || !users.empty()) return;
+    link_up = true;
+    since = environment.clock.now();
+    reason.clear();
+    hold_timer.disarm();
+    hold_time_over = false;
+    trace(TraceLevel::info, "link up");
+    handler.on_link_up();
+    open_other_paths();
+    send_next_user();
+}
+
+// What was in flight on this path when it was lost: its acceptance proves that the server has
+// finished with the first attempts (section 7.5 of the wire reference; our server likewise).
+void ClientSession::Inside::resend_fenced(std::uint16_t path) {
     for (std::uint32_t id = 0; id + 1 < geometry.queue_depth && held > 0; ++id) {
         Request& request = requests[id];
-        if (request.state == RequestState::held && !request.owner_decides &&
-            (request.path == index || request.path == no_path)) {
+        if (request.state == RequestState::held && !request.owner_decides && request.path == path) {
             request.path = no_path;
             send_or_hold(id);
         }
     }
-    send_next_user();
 }
 
 void ClientSession::Inside::path_down(ClientPath&, std::error_code why) {
     RTRS_ASSERT(paths_up > 0);
-    if (--paths_up > 0) return;
+    if (--paths_up > 0 || !link_up) return;
+    link_up = false;
     since = environment.clock.now();
     reason = "no path is up: " + why.message();
     trace(TraceLevel::warning, closing ? "link down" : "link down: requests are held");
@@ -308,11 +337,10 @@ void ClientSession::Inside::path_drained(ClientPath& path) {
         Request& request = requests[id];
         if (request.state != RequestState::in_flight || request.path != index) continue;
         request.state = RequestState::held;
-        request.owner_decides = paths_up == 0;
         --in_flight;
         ++held;
     }
-    if (paths_up == 0) {
+    if (!link_up) {
         // Also what another path left behind before: the server may forget all it had open.
         for (std::uint32_t id = 0; id + 1 < geometry.queue_depth && held > 0; ++id) {
             if (requests[id].state == RequestState::held) requests[id].owner_decides = true;
@@ -322,12 +350,13 @@ void ClientSession::Inside::path_drained(ClientPath& path) {
         user_path = no_path;
         user_failing = true;
     }
-    if (!users.empty() && (paths_up == 0 || user_failing)) {
+    if (!users.empty() && (!link_up || user_failing)) {
         failure_timer.arm(environment.clock.now());
     }
     if (closing) return fail_held(Error::closed);
     if (hold_time_over) fail_held(Error::no_path);
     open_other_paths();  // the first could not be reached
+    announce_link_if_ready();
 }
 
 void ClientSession::Inside::path_closed(ClientPath& path) {
@@ -354,7 +383,8 @@ void ClientSession::Inside::path_closed(ClientPath& path) {
 bool ClientSession::Inside::answered(ClientPath& path, std::uint16_t connection,
                                      std::uint32_t permit, int error) {
     if (permit == user_permit()) {
-        if (user_path == no_path || paths[user_path].get() != &path || connection != 0) return false;
+        if (user_path == no_path || paths[user_path].get() != &path || connection != 0)
+            return false;
         user_answered(error);
         return true;
     }
@@ -386,7 +416,7 @@ void ClientSession::Inside::submit(std::uint32_t permit, const ClientRequest& wh
     ++held;
     if (closing) return fail_later(permit, Error::closed);
     if (hold_time_over) return fail_later(permit, Error::no_path);
-    request.owner_decides = paths_up == 0;
+    request.owner_decides = !link_up;
     if (!request.owner_decides) send_or_hold(permit);
 }
 
@@ -454,8 +484,8 @@ void ClientSession::Inside::report_failures() {
         request.responded(request.context, Permit(self, PermitId{permit}),
                           std::error_code(request.error, *request.error_category));
     }
-    if (user_failing || closing || (paths_up == 0 && !users.empty())) {
-        // Only those that were waiting when the link was lost.
+    // One that is still posted somewhere is reported when that path has drained.
+    if (user_path == no_path && (user_failing || closing || !link_up)) {
         std::deque<UserRequest> failed;
         failed.swap(users);
         user_failing = false;
@@ -463,6 +493,7 @@ void ClientSession::Inside::report_failures() {
             closing ? make_error_code(Error::closed) : make_error_code(Error::path_lost);
         for (UserRequest& user : failed) user.responded(user.context, error, {});
         send_next_user();
+        announce_link_if_ready();
     }
     finish_close_if_done();
 }
@@ -482,7 +513,7 @@ void ClientSession::Inside::serve_waiters() {
 
 void ClientSession::Inside::send_next_user() {
     if (users.empty() || user_path != no_path || user_failing) return;
-    const std::uint16_t path = choose_path();
+    const std::uint16_t path = link_up ? choose_path() : no_path;
     if (path == no_path) {
         failure_timer.arm(environment.clock.now());
         return;
@@ -515,14 +546,12 @@ void ClientSession::Inside::close() {
     if (closing) return;
     closing = true;
     hold_timer.disarm();
-    if (!opened) {
-        failure_timer.arm(environment.clock.now());
-        return;
-    }
+    // First of all: it keeps on_closed() out of this call.
+    failure_timer.arm(environment.clock.now());
+    if (!opened) return;
     trace(TraceLevel::info, "closing");
     for (const auto& path : paths) path->close();
     fail_held(Error::closed);
-    failure_timer.arm(environment.clock.now());
 }
 
 void ClientSession::Inside::finish_close_if_done() {
@@ -573,7 +602,7 @@ ClientSession::~ClientSession() {
 
 std::error_code ClientSession::open() { return inside_->open(); }
 void ClientSession::close() { inside_->close(); }
-bool ClientSession::link_up() const noexcept { return inside_->paths_up > 0; }
+bool ClientSession::link_up() const noexcept { return inside_->link_up; }
 std::uint32_t ClientSession::queue_depth() const noexcept { return inside_->geometry.queue_depth; }
 std::uint32_t ClientSession::max_io_bytes() const noexcept {
     return inside_->geometry.io_bytes_max;
@@ -614,11 +643,8 @@ void ClientSession::submit(Permit permit, const ClientRequest& request) {
 void ClientSession::submit_user(Direction direction, Bytes message, std::uint32_t response_bytes,
                                 UserResponded responded, void* context) {
     RTRS_ASSERT(message.size() <= user_message_bytes_max && response_bytes <= control_bytes);
-    inside_->users.push_back({direction,
-                              {message.begin(), message.end()},
-                              response_bytes,
-                              responded,
-                              context});
+    inside_->users.push_back(
+        {direction, {message.begin(), message.end()}, response_bytes, responded, context});
     if (inside_->closing) {
         inside_->failure_timer.arm(inside_->environment.clock.now());
         return;
@@ -639,7 +665,7 @@ void ClientSession::resume(PermitId id) {
     const auto permit = static_cast<std::uint32_t>(id);
     Request& request = inside_->requests[permit];
     RTRS_ASSERT(request.state == RequestState::held);
-    request.owner_decides = inside_->paths_up == 0;
+    request.owner_decides = !inside_->link_up;
     // Not before the path of the first attempt is back.
     const bool fenced = request.path != no_path && !inside_->paths[request.path]->connected();
     if (!request.owner_decides && !fenced) {
