@@ -3,8 +3,7 @@
 namespace rnbd {
 
 RemoteSession::Inside::Inside(rtrs::SessionEnvironment its_environment,
-                              rtrs::ClientSessionOptions options,
-                              RemoteSessionHandler& its_handler)
+                              rtrs::ClientSessionOptions options, RemoteSessionHandler& its_handler)
     : environment(its_environment),
       handler(its_handler),
       session(its_environment, std::move(options), *this) {}
@@ -15,6 +14,8 @@ void RemoteSession::Inside::on_link_up() {
 }
 
 void RemoteSession::Inside::exchange_info() {
+    if (asking) return;
+    asking = true;
     std::byte message[SessionInfoMessage::wire_bytes];
     SessionInfoMessage{.features = features_known}.emit(message);
     session.submit_user(
@@ -26,6 +27,7 @@ void RemoteSession::Inside::exchange_info() {
 }
 
 void RemoteSession::Inside::info_known(std::error_code error, rtrs::Bytes response) {
+    asking = false;
     if (error == rtrs::Error::path_lost) {
         // Another path may be left; otherwise the next link up asks again.
         if (session.link_up()) exchange_info();
@@ -40,12 +42,13 @@ void RemoteSession::Inside::info_known(std::error_code error, rtrs::Bytes respon
         }
     }
     ready = true;
-    for (auto* volume : volumes) volume->link_ready();
+    // By index: the volumes' owner may make more of them meanwhile.
+    for (std::size_t i = 0; i < volumes.size(); ++i) volumes[i]->link_ready();
 }
 
 void RemoteSession::Inside::on_link_down(std::error_code reason) {
     ready = false;
-    for (auto* volume : volumes) volume->link_lost(reason);
+    for (std::size_t i = 0; i < volumes.size(); ++i) volumes[i]->link_lost(reason);
 }
 
 IoRecord& RemoteSession::Inside::record(rtrs::PermitId id) {
@@ -60,8 +63,6 @@ RemoteSession::~RemoteSession() = default;
 std::error_code RemoteSession::open() { return inside_->session.open(); }
 void RemoteSession::close() { inside_->session.close(); }
 rtrs::ClientSession& RemoteSession::rtrs() noexcept { return inside_->session; }
-const std::string& RemoteSession::name() const noexcept {
-    return inside_->session.options().name;
-}
+const std::string& RemoteSession::name() const noexcept { return inside_->session.options().name; }
 
 }  // namespace rnbd

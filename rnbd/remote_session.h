@@ -13,6 +13,7 @@ namespace rnbd {
 struct IoRecord {
     RemoteVolume::Inside* volume;
     VolumeIo io;
+    std::uint32_t device_id;  // that its message names
 };
 
 struct RemoteSession::Inside final : rtrs::ClientSessionHandler {
@@ -36,6 +37,7 @@ struct RemoteSession::Inside final : rtrs::ClientSessionHandler {
     Feature features = Feature::none;
     // The link is up and SESS_INFO was exchanged: volumes may be opened.
     bool ready = false;
+    bool asking = false;  // a SESS_INFO is on its way
 };
 
 }  // namespace rnbd

@@ -22,11 +22,16 @@ constexpr std::uint32_t extents_response_bytes = 4096;
 
 Operation wire_operation(VolumeOperation operation) {
     switch (operation) {
-        case VolumeOperation::read: return Operation::read;
-        case VolumeOperation::write: return Operation::write;
-        case VolumeOperation::flush: return Operation::flush;
-        case VolumeOperation::discard: return Operation::discard;
-        case VolumeOperation::write_zeroes: return Operation::write_zeroes;
+        case VolumeOperation::read:
+            return Operation::read;
+        case VolumeOperation::write:
+            return Operation::write;
+        case VolumeOperation::flush:
+            return Operation::flush;
+        case VolumeOperation::discard:
+            return Operation::discard;
+        case VolumeOperation::write_zeroes:
+            return Operation::write_zeroes;
     }
     return Operation::read;
 }
@@ -57,10 +62,14 @@ bool writes(VolumeOperation operation) {
 
 const char* to_string(VolumeState state) noexcept {
     switch (state) {
-        case VolumeState::opening: return "opening";
-        case VolumeState::open: return "open";
-        case VolumeState::reopening: return "reopening";
-        case VolumeState::closed: return "closed";
+        case VolumeState::opening:
+            return "opening";
+        case VolumeState::open:
+            return "open";
+        case VolumeState::reopening:
+            return "reopening";
+        case VolumeState::closed:
+            return "closed";
     }
     return "?";
 }
@@ -99,6 +108,11 @@ RemoteVolume::Inside::~Inside() {
 
 void RemoteVolume::Inside::set_state(VolumeState next, std::string why) {
     const bool changed = next != state || why != reason;
+    if (state == VolumeState::open && next == VolumeState::reopening) {
+        if (const auto hold = session.session.options().hold_time) {
+            hold_timer.arm(session.environment.clock.now() + *hold);
+        }
+    }
     if (next != state) since = session.environment.clock.now();
     state = next;
     reason = std::move(why);
@@ -115,22 +129,19 @@ void RemoteVolume::Inside::set_state(VolumeState next, std::string why) {
 
 void RemoteVolume::Inside::link_ready() {
     refusals = 0;
-    if (!closing) send_open();
+    if (closing) return close_if_idle();
+    send_open();
 }
 
 void RemoteVolume::Inside::link_lost(std::error_code why) {
     retry_timer.disarm();
+    open_at_server = false;
     if (closing) {
         // The server closes what a lost session had open.
         close_if_idle();
         return;
     }
     if (state == VolumeState::closed) return;
-    if (state == VolumeState::open) {
-        if (const auto hold = session.session.options().hold_time) {
-            hold_timer.arm(session.environment.clock.now() + *hold);
-        }
-    }
     set_state(state == VolumeState::opening ? VolumeState::opening : VolumeState::reopening,
               "the session has no path: " + why.message());
 }
@@ -150,7 +161,15 @@ void RemoteVolume::Inside::send_open() {
 
 void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes response) {
     asking = false;
-    if (closing) return close_if_idle();
+    if (closing) {
+        const auto parsed =
+            error ? std::unexpected(ParseError::too_short) : OpenResponse::parse(response);
+        if (parsed) {
+            device_id = parsed->device_id;
+            open_at_server = session.ready;
+        }
+        return close_if_idle();
+    }
     if (error == rtrs::Error::path_lost || error == rtrs::Error::closed) {
         // Lost with the link: the next link_ready() asks again. With another path left, ask now.
         if (session.ready) retry_timer.arm(session.environment.clock.now() + retry_delay_min);
@@ -169,27 +188,29 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
     std::string why = "the server refuses to open it: " + error.message();
     if (error == std::errc::permission_denied) why += " (this session is not on its allow list)";
     if (error == std::errc::operation_not_permitted) why += " (it is open for writing elsewhere)";
-    if (error == std::errc::no_such_file_or_directory) why += " (no such export, or it waits for its storage)";
+    if (error == std::errc::no_such_file_or_directory)
+        why += " (no such export, or it waits for its storage)";
     set_state(state == VolumeState::open ? VolumeState::reopening : state, std::move(why));
 }
 
 void RemoteVolume::Inside::opened(const OpenResponse& response) {
     device_id = response.device_id;
+    open_at_server = true;
     refusals = 0;
     open_error.clear();
     const Feature features = session.features;
-    geometry = {.size_bytes = response.sectors * sector_bytes,
-                .logical_block_bytes = response.logical_block_bytes,
-                .physical_block_bytes =
-                    std::max(response.physical_block_bytes, response.logical_block_bytes),
-                .discard_bytes_max = std::uint64_t{response.max_discard_sectors} * sector_bytes,
-                .discard_granularity_bytes = response.discard_granularity_bytes,
-                .write_zeroes_bytes_max =
-                    std::uint64_t{response.max_write_zeroes_sectors} * sector_bytes,
-                .fast_zero = has(features, Feature::fast_zero),
-                .extents = has(features, Feature::extents),
-                .write_cache = response.write_back,
-                .force_unit_access = response.fua};
+    geometry = {
+        .size_bytes = response.sectors * sector_bytes,
+        .logical_block_bytes = response.logical_block_bytes,
+        .physical_block_bytes =
+            std::max(response.physical_block_bytes, response.logical_block_bytes),
+        .discard_bytes_max = std::uint64_t{response.max_discard_sectors} * sector_bytes,
+        .discard_granularity_bytes = response.discard_granularity_bytes,
+        .write_zeroes_bytes_max = std::uint64_t{response.max_write_zeroes_sectors} * sector_bytes,
+        .fast_zero = has(features, Feature::fast_zero),
+        .extents = has(features, Feature::extents),
+        .write_cache = response.write_back,
+        .force_unit_access = response.fua};
     hold_timer.disarm();
     hold_time_over = false;
     set_state(VolumeState::open, "");
@@ -204,6 +225,7 @@ void RemoteVolume::Inside::resume_held() {
         if (session.records[i].volume != this || !session.session.held(id)) continue;
         rtrs::store_le32(session.session.message(id).data() + IoMessage::device_id_offset,
                          device_id);
+        session.records[i].device_id = device_id;
         session.session.resume(id);
     }
     std::deque<Waiting> ready;
@@ -259,7 +281,7 @@ void RemoteVolume::Inside::send(rtrs::Permit permit, const VolumeIo& io) {
               .flags = wire_flags(io),
               .bytes = flush ? 0 : io.bytes}
         .emit(message);
-    session.record(permit.id()) = {this, io};
+    session.record(permit.id()) = {this, io, device_id};
     ++in_flight;
     session.session.submit(
         std::move(permit),
@@ -280,7 +302,12 @@ void RemoteVolume::Inside::answered(rtrs::Permit permit, std::error_code error) 
     --in_flight;
     const VolumeIo io = record.io;
     if (error == std::errc::not_connected && !closing && session.ready) {
-        // The server has forgotten the device (it was closed there): ask for it again.
+        // The server has forgotten the device (it was closed there): ask for it again, unless that
+        // has been done since this request was sent.
+        if (state == VolumeState::open && record.device_id != device_id) {
+            return submit(std::move(permit), io);
+        }
+        open_at_server = false;
         waiting.push_back({std::move(permit), io, {}});
         if (state == VolumeState::open) {
             set_state(VolumeState::reopening, "the server has closed the device");
@@ -373,14 +400,18 @@ void RemoteVolume::Inside::close() {
 
 void RemoteVolume::Inside::close_if_idle() {
     if (!closing || state == VolumeState::closed) return;
-    if (!session.session.link_up()) fail_all_held(rtrs::Error::closed);
+    fail_all_held(rtrs::Error::closed);
+    // A CLOSE that was sent is always answered, with an error if the link is lost.
+    if (close_sent) return;
     if (in_flight > 0 || !failing.empty() || asking || queries > 0) {
-        // Extents have no other end to report.
-        if (queries > 0) failure_timer.arm(session.environment.clock.now() + retry_delay_min);
+        // Neither the end of an extents query nor that a request in flight is held now, since its
+        // path has drained, is reported to anybody.
+        if (failing.empty() && (queries > 0 || !session.ready)) {
+            failure_timer.arm(session.environment.clock.now() + retry_delay_min);
+        }
         return;
     }
-    if (state != VolumeState::open || !session.ready) return closed();
-    if (close_sent) return;
+    if (!open_at_server || !session.ready) return closed();
     close_sent = true;
     std::byte message[CloseMessage::wire_bytes];
     CloseMessage{.device_id = device_id}.emit(message);

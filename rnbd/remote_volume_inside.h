@@ -65,14 +65,15 @@ struct RemoteVolume::Inside {
     rtrs::Instant since;
     VolumeGeometry geometry{};
     std::uint32_t device_id = 0;
-    std::uint32_t refusals = 0;    // in a row
-    bool asking = false;           // an OPEN is on its way
+    std::uint32_t refusals = 0;  // in a row
+    bool asking = false;         // an OPEN is on its way
     bool hold_time_over = false;
     bool closing = false;
     bool close_sent = false;
-    std::uint32_t in_flight = 0;   // at the session
-    std::uint32_t queries = 0;     // extents
-    std::deque<Waiting> waiting;   // for the volume to be open
+    bool open_at_server = false;  // owes it a CLOSE
+    std::uint32_t in_flight = 0;  // at the session
+    std::uint32_t queries = 0;    // extents
+    std::deque<Waiting> waiting;  // for the volume to be open
     std::deque<Waiting> failing;
 };
 
