@@ -1,0 +1,555 @@
+// Peers that break the rules: each costs its own path at most, and nobody else anything.
+#include <catch2/catch.hpp>
+#include <cstring>
+
+#include "tests/sim/raw_peer.h"
+#include "tests/sim/session_world.h"
+
+using namespace simtest;
+
+namespace {
+
+// A server with a good client, and a host for a bad one.
+struct Town {
+    explicit Town(SceneOptions options = quick_options(3))
+        : scene(options), host(scene.world.add_host({"10.0.0.66"})) {
+        scene.start_server();
+        scene.start_client();
+        REQUIRE(scene.ready());
+        scene.client->run(8, 1u << 30);
+    }
+    std::unique_ptr<RawClient> raw() {
+        return std::make_unique<RawClient>(scene.world, host, scene.address());
+    }
+    std::unique_ptr<RawClient> opened(std::uint16_t connections = 2) {
+        auto client = raw();
+        REQUIRE(client->open(connections, "bad", scene.options.server.queue_depth,
+                             scene.options.server.chunk_bytes));
+        return client;
+    }
+    // The good client never noticed; the bad one's session ends.
+    void check_peace(std::unique_ptr<RawClient> client) {
+        if (client) client->end();
+        scene.world.run_for(2s);
+        CHECK(scene.server->server.sessions().size() == 1);
+        CHECK(scene.client->links_down == 0);
+        scene.client->pause();
+        CHECK(scene.finish());
+        CHECK(scene.close_client());
+        CHECK(scene.close_server());
+        for (const std::string& line : scene.findings.lines) FAIL_CHECK(line);
+    }
+
+    Scene scene;
+    SimHost& host;
+};
+
+// A write of the server's protocol: data, IoRequest, WriteMessage.
+std::vector<std::byte> write_request(std::uint64_t epoch, std::uint32_t data_bytes) {
+    std::vector<std::byte> bytes(data_bytes + sizeof(IoRequest) + WriteMessage::wire_bytes);
+    const IoRequest io{.epoch = epoch, .block = 0, .value = 0, .bytes = data_bytes};
+    std::memcpy(bytes.data() + data_bytes, &io, sizeof io);
+    WriteMessage{.user_bytes = sizeof io}.emit(MutableBytes(bytes).subspan(data_bytes + sizeof io));
+    return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("connect requests that are not") {
+    Town town;
+    auto client = town.raw();
+    std::byte good[ConnectRequestMessage::wire_bytes];
+    client->request.connection_count = 2;
+    client->request.emit(good);
+    std::vector<std::vector<std::byte>> bad;
+    bad.push_back({});
+    // Not longer: the fabric may pad it with zeroes, which is then a good one.
+    for (std::size_t bytes = 1; bytes <= 8; ++bytes) bad.push_back({good, good + bytes});
+    for (const auto& [at, value] : std::vector<std::pair<std::size_t, int>>{
+             {2, 0}, {5, 3}, {6, 2}, {6, 255}, {8, 0}, {9, 255}}) {
+        bad.emplace_back(good, good + sizeof good);
+        bad.back()[at] = static_cast<std::byte>(value);
+    }
+    Random random(4);
+    for (int i = 0; i < 50; ++i) {
+        bad.emplace_back(sizeof good);
+        for (std::byte& byte : bad.back()) byte = static_cast<std::byte>(random.next());
+    }
+    for (const auto& bytes : bad) {
+        RawConnection& one = client->dial_bytes(bytes);
+        town.scene.world.run_for(1ms);
+        CHECK(one.rejected == ECONNRESET);
+        town.scene.world.run_for(1ms);
+        client->connections.clear();
+    }
+    town.check_peace(std::move(client));
+}
+
+TEST_CASE("only an additional path of a session that is there") {
+    Town town;
+    auto client = town.raw();
+    client->request.first_connection = FirstConnection::no;
+    RawConnection& one = client->dial(0);
+    town.scene.world.run_for(1ms);
+    CHECK(one.rejected == ENXIO);
+    town.check_peace(std::move(client));
+}
+
+TEST_CASE("half an opening is dropped in time") {
+    Town town;
+    auto client = town.raw();
+    client->request.connection_count = 3;
+    SECTION("no connection 0") { client->dial(2); }
+    SECTION("not all connections") { CHECK((client->dial(0), client->dial(1), true)); }
+    SECTION("no info request") { CHECK(client->connect(3)); }
+    town.scene.world.run_for(10ms);
+    CHECK(client->alive());
+    CHECK(town.scene.server->server.sessions().size() == 2);
+    town.scene.world.run_for(1100ms);
+    CHECK(!client->alive());
+    CHECK(town.scene.server->server.sessions().size() == 1);
+    town.check_peace(std::move(client));
+}
+
+TEST_CASE("an info exchange that breaks the rules") {
+    Town town;
+    auto client = town.raw();
+    SECTION("before all connections are there") {
+        client->request.connection_count = 3;
+        client->dial(0);
+        town.scene.world.run_for(1ms);
+        client->send_info("bad");
+    }
+    SECTION("bad names") {
+        CHECK(client->connect(2));
+        client->send_info(GENERATE(std::string(""), "a/b", "a.b", std::string(255, 'x')));
+    }
+    SECTION("the name of another") {
+        CHECK(client->connect(2));
+        client->send_info("host-a");
+    }
+    SECTION("too short, too long, of another type") {
+        CHECK(client->connect(2));
+        std::vector<std::byte> bytes(GENERATE(0u, 4u, 271u, 273u, 2000u, 272u), std::byte{1});
+        client->send(0, bytes);
+    }
+    SECTION("an immediate first") {
+        CHECK(client->connect(2));
+        client->write(0, {}, {}, ImmediateCodec::heartbeat());
+        town.scene.world.run_for(1100ms);
+    }
+    SECTION("on another connection") {
+        CHECK(client->connect(2));
+        client->send(1, std::vector<std::byte>(272));
+    }
+    SECTION("the same connection twice") {
+        client->request.connection_count = 2;
+        client->dial(0);
+        client->dial(0);
+    }
+    town.scene.world.run_for(10ms);
+    CHECK(!client->alive());
+    town.check_peace(std::move(client));
+}
+
+TEST_CASE("requests that break the rules") {
+    SceneOptions options = quick_options(4);
+    options.server.always_invalidate = GENERATE(true, false);
+    Town town(options);
+    auto client = town.opened();
+    const std::uint32_t chunk_bytes = options.server.chunk_bytes;
+    const auto post = [&](std::uint32_t permit, std::uint32_t at, std::uint32_t offset,
+                          const std::vector<std::byte>& bytes) {
+        client->write(1, client->chunk(permit, at), bytes, client->codec.request(permit, offset));
+    };
+    bool dropped = true;
+    SECTION("the offset is outside of the chunk") { post(0, 0, chunk_bytes, write_request(0, 8)); }
+    SECTION("the message would end outside of the chunk") {
+        post(0, chunk_bytes - 3, chunk_bytes - 3, {std::byte{2}, std::byte{0}, std::byte{0}});
+    }
+    SECTION("an unknown type") { post(0, 0, 0, std::vector<std::byte>(64, std::byte{9})); }
+    SECTION("a user message that begins before the chunk") {
+        std::vector<std::byte> bytes(8);
+        WriteMessage{.user_bytes = 500}.emit(bytes);
+        post(0, 0, 0, bytes);
+        dropped = false;
+    }
+    SECTION("a user message that is too long") {
+        std::vector<std::byte> bytes(4096);
+        WriteMessage{.user_bytes = 2000}.emit(MutableBytes(bytes).subspan(3000));
+        post(0, 0, 3000, bytes);
+        dropped = false;  // answered with an errno
+    }
+    SECTION("a read with many descriptors, or one that is too long") {
+        std::vector<std::byte> bytes(64);
+        ReadMessage{.destination = client->own(100000).bytes
+                                       ? std::optional(BufferDescriptor{client->own(8).address,
+                                                                        client->own(8).key, 100000})
+                                       : std::nullopt}
+            .emit(bytes);
+        if (GENERATE(true, false)) bytes[6] = std::byte{7};
+        post(0, 16, 16, bytes);
+        dropped = false;
+    }
+    SECTION("a permit out of range") { client->write(1, {}, {}, 20u << 24); }
+    SECTION("an answer, from the client") {
+        client->write(1, {}, {}, client->codec.response(0, 0));
+    }
+    SECTION("an immediate of unknown type is ignored") {
+        client->write(1, {}, {}, 7u << 28);
+        dropped = false;
+    }
+    SECTION("a message without immediate") { client->send(1, std::vector<std::byte>(8)); }
+    SECTION("a key of nobody's") {
+        RemoteBuffer nobody = client->chunk(0);
+        nobody.key ^= 0x5555;
+        client->write(1, nobody, std::vector<std::byte>(8), client->codec.request(0, 0));
+    }
+    SECTION("beyond the end of the memory") {
+        RemoteBuffer beyond = client->chunk(15, chunk_bytes - 4);
+        client->write(1, beyond, std::vector<std::byte>(8), client->codec.request(15, 0));
+    }
+    SECTION("more requests than receives") {
+        for (int i = 0; i < 40; ++i) client->write(1, {}, {}, 7u << 28);
+        dropped = false;  // none is missing as long as the server reposts in time
+    }
+    SECTION("a heartbeat answer that nobody asked for") {
+        client->write(0, {}, {}, ImmediateCodec::heartbeat_ack());
+        dropped = false;
+    }
+    SECTION("an empty request") {
+        // What lies in a fresh chunk is zero: no type.
+        client->write(1, {}, {}, client->codec.request(3, 0));
+    }
+    town.scene.world.run_for(20ms);
+    CHECK(client->alive() == !dropped);
+    town.check_peace(std::move(client));
+}
+
+TEST_CASE("a permit that is used twice at a time") {
+    SceneOptions options = quick_options(5);
+    options.server.always_invalidate = GENERATE(true, false);
+    options.sim.revoke = GENERATE(SimOptions::Revoke::effective, SimOptions::Revoke::pending);
+    Town town(options);
+    town.scene.server->service_max = 1s;
+    auto client = town.opened();
+    // The bad client's epoch is not known to it: that finding is expected.
+    const auto bytes = write_request(0, 0);
+    for (int i = 0; i < 5; ++i) {
+        client->write(1, client->chunk(2), bytes, client->codec.request(2, sizeof(IoRequest)));
+        client->write(1, {}, {}, client->codec.request(2, sizeof(IoRequest)));
+        town.scene.world.run_for(1ms);
+    }
+    town.scene.world.run_for(2s);
+    std::erase(town.scene.findings.lines, "a request of another epoch");
+    CHECK(!client->alive());
+    town.check_peace(std::move(client));
+}
+
+TEST_CASE("with always_invalidate a chunk's old key is dead") {
+    Town town;
+    auto client = town.opened();
+    const auto bytes = write_request(0, 8);
+    const RemoteBuffer old = client->chunk(1);
+    client->write(1, old, bytes, client->codec.request(1, 8 + sizeof(IoRequest)));
+    town.scene.world.run_for(5ms);
+    CHECK(client->alive());
+    REQUIRE(!client->connections[1]->received.empty());
+    const Completion& answer = client->connections[1]->received.back();
+    const auto key = KeyResponseMessage::parse(client->connections[1]->content(answer), 16);
+    REQUIRE(key.has_value());
+    CHECK(key->permit == 1);
+    CHECK(key->key != old.key);
+    std::erase(town.scene.findings.lines, "a request of another epoch");
+    client->write(1, old, bytes, client->codec.request(1, 8 + sizeof(IoRequest)));
+    town.scene.world.run_for(5ms);
+    CHECK(!client->alive());
+    town.check_peace(std::move(client));
+}
+
+TEST_CASE("a path is superseded by a later attempt of its own, never by an earlier one") {
+    Town town;
+    auto client = town.raw();
+    client->request.reconnect_count = GENERATE(as<std::uint16_t>{}, 5, 65535, 0);
+    REQUIRE(client->open(2, "bad", 16, 8192));
+    auto again = town.raw();
+    again->request = client->request;
+    SECTION("earlier") {
+        again->request.reconnect_count =
+            static_cast<std::uint16_t>(client->request.reconnect_count - 1);
+        CHECK(!again->connect(2));
+        CHECK(again->connections[0]->rejected == ECONNRESET);
+        town.scene.world.run_for(1ms);
+        CHECK(client->alive());
+    }
+    SECTION("the same") {
+        CHECK(!again->connect(2));
+        town.scene.world.run_for(1ms);
+        CHECK(client->alive());
+    }
+    SECTION("later") {
+        again->request.reconnect_count =
+            static_cast<std::uint16_t>(client->request.reconnect_count + 1);
+        CHECK(!again->connect(2));  // not before the old one is gone
+        town.scene.world.run_for(1ms);
+        CHECK(!client->alive());
+        again->end();
+        CHECK(again->open(2, "bad", 16, 8192));
+    }
+    again->end();
+    town.check_peace(std::move(client));
+}
+
+TEST_CASE("a second path over the same pair of addresses") {
+    Town town;
+    auto client = town.opened();
+    auto second = town.raw();
+    second->request.session_uuid = client->request.session_uuid;
+    CHECK(!second->connect(2));
+    CHECK(second->connections[0]->rejected == EEXIST);
+    CHECK(client->alive());
+    second->end();
+    town.check_peace(std::move(client));
+}
+
+TEST_CASE("random requests") {
+    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+        SceneOptions options = quick_options(seed);
+        options.server.always_invalidate = seed % 2 == 0;
+        Town town(options);
+        town.scene.server->service_max = 1ms;
+        Random random(seed);
+        auto client = town.opened();
+        for (int i = 0; i < 30 && client->alive(); ++i) {
+            std::vector<std::byte> bytes(random.below(600));
+            for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.below(6));
+            const auto permit = static_cast<std::uint32_t>(random.below(16));
+            const auto at = static_cast<std::uint32_t>(random.below(8192 - bytes.size()));
+            client->write(
+                static_cast<std::uint16_t>(random.below(2)), client->chunk(permit, at), bytes,
+                client->codec.request(permit, static_cast<std::uint32_t>(
+                                                  random.chance(1, 2) ? at : random.below(8200))));
+            town.scene.world.run_for(Duration(random.below(300'000)));
+        }
+        std::erase(town.scene.findings.lines, "a request of another epoch");
+        town.check_peace(std::move(client));
+    }
+}
+
+// --- Servers that break the rules.
+
+namespace {
+
+constexpr std::uint32_t depth = 16;
+constexpr std::uint32_t chunk = 8192;
+
+// A client at a bad server; then the bad server goes and a good one comes.
+struct Trap {
+    Trap()
+        : scene(quick_options(9)),
+          bad(std::make_unique<RawServer>(scene.world, scene.server_host)) {
+        bad->response = ConnectResponseMessage::accept({.queue_depth = depth,
+                                                        .chunk_bytes = chunk,
+                                                        .io_bytes_max = 4096,
+                                                        .header_bytes_max = 4096},
+                                                       KeyRenewal::every_answer, 0);
+        bad->received = [this](RawConnection& connection, const Completion& completion) {
+            if (completion.opcode == CompletionOpcode::receive) {
+                if (info) return info(connection);
+                return bad->send(connection, bad->info(depth, chunk), std::nullopt);
+            }
+            const auto immediate = ImmediateCodec(depth).decode(completion.immediate);
+            if (immediate && immediate->type == ImmediateType::request && request) {
+                ++requests;
+                request(connection, immediate->permit);
+            }
+        };
+    }
+    void answer(RawConnection& connection, std::uint32_t key_permit, std::uint32_t immediate) {
+        std::byte body[KeyResponseMessage::wire_bytes];
+        KeyResponseMessage{.permit = static_cast<std::uint16_t>(key_permit), .key = 1}.emit(body);
+        bad->send(connection, body, immediate);
+    }
+    void run() {
+        scene.start_client();
+        scene.client->errors_expected = false;
+        scene.world.run_for(2s);
+        // Times that the link was up are the bad server's: the client must not have been opened.
+        dropped = scene.client->session.status().paths.at(0);
+        bad.reset();
+        scene.world.run_for(10ms);
+        scene.start_server();
+    }
+    void good_end() {
+        REQUIRE(scene.ready());
+        scene.client->run(15, 200);
+        CHECK(scene.finish());
+        CHECK(scene.at_rest());
+        CHECK(scene.close_client());
+        CHECK(scene.close_server());
+        for (const std::string& line : scene.findings.lines) FAIL_CHECK(line);
+    }
+    RawConnection& service() { return *bad->connections.back(); }
+
+    Scene scene;
+    std::unique_ptr<RawServer> bad;
+    std::function<void(RawConnection&)> info;
+    std::function<void(RawConnection&, std::uint32_t)> request;
+    std::uint32_t requests = 0;
+    PathStatus dropped;
+};
+
+std::vector<std::byte> bytes_of(std::size_t count, int value) {
+    return std::vector<std::byte>(count, static_cast<std::byte>(value));
+}
+
+}  // namespace
+
+TEST_CASE("answers to a connect that are not") {
+    Trap trap;
+    SECTION("empty") { trap.bad->connect_reply = bytes_of(1, 0); }
+    SECTION("garbage") { trap.bad->connect_reply = bytes_of(56, 0xa5); }
+    SECTION("accepted, with an error") {
+        trap.bad->response = ConnectResponseMessage::reject(ENOMEM);
+    }
+    SECTION("no chunks") { trap.bad->response.queue_depth = 0; }
+    SECTION("one chunk") { trap.bad->response.queue_depth = 1; }
+    SECTION("no data") { trap.bad->response.io_bytes_max = 0; }
+    SECTION("no headers") { trap.bad->response.header_bytes_max = 0; }
+    SECTION("too small headers") {
+        trap.bad->response.header_bytes_max = 512;
+        trap.bad->response.io_bytes_max = 8192 - 512;
+    }
+    SECTION("more than an immediate can name") { trap.bad->response.queue_depth = 65535; }
+    SECTION("sizes without end") {
+        trap.bad->response.io_bytes_max = 0xffffffff;
+        trap.bad->response.header_bytes_max = 0xffffffff;
+    }
+    SECTION("rejected without a reason") { trap.bad->reject.emplace(); }
+    SECTION("rejected with garbage") { trap.bad->reject = bytes_of(56, 0xff); }
+    trap.run();
+    CHECK(trap.dropped.attempts > 2);
+    trap.good_end();
+}
+
+TEST_CASE("info responses that are not") {
+    Trap trap;
+    std::vector<std::byte> good = trap.bad->info(depth, chunk);
+    bool silent = false;
+    SECTION("none") {
+        trap.info = [](RawConnection&) {};
+        silent = true;
+    }
+    SECTION("bad bytes") {
+        const int kind = GENERATE(range(0, 10));
+        CAPTURE(kind);
+        switch (kind) {
+            case 0:
+                good = bytes_of(3, 0);
+                break;
+            case 1:
+                good[0] = std::byte{4};
+                break;
+            case 2:
+                good[2] = std::byte{0};
+                break;  // no descriptor
+            case 3:
+                good[2] = std::byte{2};
+                break;  // one is missing
+            case 4:
+                good[3] = std::byte{255};
+                break;  // many are missing
+            case 5:
+                good[20] = std::byte{1};
+                break;  // length not of whole chunks
+            case 6:
+                good[22] = std::byte{1};
+                break;  // too short
+            case 7:
+                good[23] = std::byte{1};
+                break;  // too long
+            case 8:
+                good = bytes_of(264, 0xee);
+                break;
+            case 9:
+                good = bytes_of(4000, 1);
+                break;
+        }
+        trap.info = [&](RawConnection& connection) {
+            trap.bad->send(connection, good, std::nullopt);
+        };
+    }
+    SECTION("an immediate instead") {
+        trap.info = [&](RawConnection& connection) {
+            trap.bad->send(connection, good, ImmediateCodec::heartbeat());
+        };
+    }
+    trap.run();
+    CHECK(trap.dropped.attempts > (silent ? 1 : 2));
+    CHECK(trap.scene.client->links_up == 0);
+    trap.good_end();
+}
+
+TEST_CASE("answers to requests that are not") {
+    Trap trap;
+    const ImmediateCodec codec(depth);
+    SECTION("a permit that is not in flight") {
+        trap.request = [&](auto& c, auto) { trap.answer(c, 3, codec.response(3, 0)); };
+    }
+    SECTION("a permit that does not exist") {
+        trap.request = [&](auto& c, auto p) { trap.answer(c, p, 1u << 28 | 100); };
+    }
+    SECTION("a key for another permit") {
+        trap.request = [&](auto& c, auto p) { trap.answer(c, p - 1, codec.response(p, 0)); };
+    }
+    SECTION("a key for a permit that does not exist") {
+        trap.request = [&](auto& c, auto p) { trap.answer(c, 999, codec.response(p, 0)); };
+    }
+    SECTION("no key") {
+        trap.request = [&](auto& c, auto p) { trap.bad->write(c, {}, 0, codec.response(p, 0)); };
+    }
+    SECTION("on another connection") {
+        trap.request = [&](auto&, auto p) {
+            auto& all = trap.bad->connections;
+            trap.answer(*all[all.size() - 1], p, codec.response(p, 0));
+        };
+    }
+    SECTION("twice") {
+        trap.request = [&](auto& c, auto p) {
+            trap.answer(c, p, codec.response(p, EINTR));
+            trap.answer(c, p, codec.response(p, EINTR));
+        };
+        trap.scene.findings.lines.clear();
+    }
+    SECTION("a request") {
+        trap.request = [&](auto& c, auto p) { trap.bad->write(c, {}, 0, codec.request(p, 0)); };
+    }
+    SECTION("a message without immediate") {
+        trap.request = [&](auto& c, auto) { trap.bad->send(c, bytes_of(8, 4), std::nullopt); };
+    }
+    SECTION("another info response") {
+        trap.request = [&](auto& c, auto) {
+            trap.bad->send(c, trap.bad->info(depth, chunk), std::nullopt);
+        };
+    }
+    SECTION("memory of nobody's") {
+        trap.request = [&](auto& c, auto p) {
+            trap.bad->write(c, {4096, 12345, 8}, 8, codec.response(p, 0));
+        };
+    }
+    SECTION("of unknown type: ignored, until silence") {
+        trap.request = [&](auto& c, auto) { trap.bad->write(c, {}, 0, 3u << 28); };
+    }
+    SECTION("garbage in the answer to a heartbeat is no matter") {
+        trap.request = [&](auto& c, auto) {
+            trap.bad->write(c, {}, 0, ImmediateCodec::heartbeat_ack() | 0x1234);
+            trap.bad->write(c, {}, 0, ImmediateCodec::heartbeat() | 0x1234);
+        };
+    }
+    trap.run();
+    CHECK(trap.requests > 1);
+    CHECK(trap.scene.client->links_down > 0);
+    std::erase_if(trap.scene.findings.lines,
+                  [](const std::string& line) { return line.starts_with("OPEN failed: Inter"); });
+    trap.good_end();
+}
