@@ -1,0 +1,315 @@
+// RemoteSession and two RemoteVolumes against a small RNBD server on simulated hosts, with users
+// that check what they read.
+#pragma once
+
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <deque>
+#include <map>
+
+#include "rnbd/remote_volume.h"
+#include "tests/sim/session_world.h"
+
+namespace simtest {
+
+using namespace rnbd;
+
+inline constexpr std::uint32_t block = 512;
+
+// A volume's blocks: the first word of each.
+struct Export {
+    std::vector<std::uint64_t> words = std::vector<std::uint64_t>(64);
+    int refuse = 0;  // errno of OPEN
+    std::uint32_t opens = 0;
+    std::uint32_t closes = 0;
+    std::uint32_t open_now = 0;
+};
+
+// Answers what a volume needs, at once or a little later.
+class SmallServer final : public ServerHandler {
+  public:
+    SmallServer(Scene& scene, std::map<std::string, Export>& exports)
+        : scene_(scene),
+          exports_(exports),
+          server({scene.server_host.clock(), scene.world.random(), scene.recorder},
+                 scene.options.server, *this) {
+        scene.findings.expect(server.listen(scene.server_host.fabric(), "0.0.0.0:1235").has_value(),
+                              "cannot listen");
+        // Small numbers: the id of one volume today is that of another tomorrow.
+        next_id_ = static_cast<std::uint32_t>(scene.world.random().below(2));
+    }
+
+    std::error_code on_session_up(ServerSession&) override { return {}; }
+    void on_session_down(ServerSession& session) override {
+        for (const auto& [id, name] : open_[&session]) --exports_[name].open_now;
+        open_.erase(&session);
+    }
+    void on_closed() override { closed = true; }
+    void on_request(ServerOp& op) override {
+        if (delay == Duration{0}) return answer(op);
+        const Duration later(
+            scene_.world.random().below(static_cast<std::uint64_t>(delay.count())));
+        auto& timer = timers_.emplace_back(std::make_unique<Late>(*this, op));
+        timer->timer.arm(scene_.world.now() + later);
+    }
+    // As if an operator had closed the device.
+    void forget(const std::string& name) {
+        for (auto& [session, devices] : open_) {
+            std::erase_if(devices, [&](const auto& one) {
+                if (one.second != name) return false;
+                --exports_[name].open_now;
+                return true;
+            });
+        }
+    }
+
+    Duration delay{0};
+    bool closed = false;
+    std::uint32_t ios = 0;
+
+  private:
+    struct Late {
+        Late(SmallServer& its_server, ServerOp& its_op)
+            : server(its_server),
+              op(its_op),
+              timer(its_server.scene_.server_host.clock(), this, [](void* self) {
+                  auto& late = *static_cast<Late*>(self);
+                  late.server.answer(late.op);
+              }) {}
+        SmallServer& server;
+        ServerOp& op;
+        Timer timer;
+    };
+
+    void answer(ServerOp& op) {
+        const auto type = request_type(op.message());
+        if (!type) return op.respond(from_errno(EINVAL));
+        switch (*type) {
+            case MessageType::session_info: {
+                const auto message = SessionInfoMessage::parse(op.message());
+                SessionInfoResponse::to(*message, Feature::none).emit(op.data());
+                return op.respond({}, SessionInfoResponse::wire_bytes);
+            }
+            case MessageType::open:
+                return open(op);
+            case MessageType::close: {
+                const auto message = CloseMessage::parse(op.message());
+                auto& devices = open_[&op.session()];
+                const auto device = devices.find(message->device_id);
+                if (device == devices.end()) return op.respond(from_errno(ENOTCONN));
+                ++exports_[device->second].closes;
+                --exports_[device->second].open_now;
+                devices.erase(device);
+                return op.respond({});
+            }
+            case MessageType::io:
+                return io(op);
+            default:
+                return op.respond(from_errno(EINVAL));
+        }
+    }
+    void open(ServerOp& op) {
+        const auto message = OpenMessage::parse(op.message());
+        const auto found = exports_.find(message->device_name);
+        if (found == exports_.end()) return op.respond(from_errno(ENOENT));
+        if (found->second.refuse != 0) return op.respond(from_errno(found->second.refuse));
+        auto& devices = open_[&op.session()];
+        for (const auto& [id, name] : devices) {
+            scene_.findings.expect(name != message->device_name, "opened twice in a session");
+        }
+        std::uint32_t id = next_id_++ % 3;
+        while (devices.contains(id)) id = next_id_++ % 3;
+        devices[id] = message->device_name;
+        ++found->second.opens;
+        ++found->second.open_now;
+        OpenResponse{.device_id = id,
+                     .sectors = found->second.words.size(),
+                     .max_hw_sectors = 8,
+                     .physical_block_bytes = block,
+                     .logical_block_bytes = block}
+            .emit(op.data());
+        op.respond({}, OpenResponse::wire_bytes);
+    }
+    void io(ServerOp& op) {
+        ++ios;
+        const auto message = IoMessage::parse(op.message());
+        auto& devices = open_[&op.session()];
+        const auto device = devices.find(message->device_id);
+        if (device == devices.end()) return op.respond(from_errno(ENOTCONN));
+        std::uint64_t& word = exports_[device->second].words.at(message->sector % 64);
+        if (message->operation == Operation::write) {
+            std::memcpy(&word, op.data().data(), sizeof word);
+            return op.respond({});
+        }
+        if (message->operation == Operation::read) {
+            std::memcpy(op.data().data(), &word, sizeof word);
+            return op.respond({}, block);
+        }
+        op.respond({});
+    }
+
+    Scene& scene_;
+    std::map<std::string, Export>& exports_;
+    std::map<const ServerSession*, std::map<std::uint32_t, std::string>> open_;
+    std::deque<std::unique_ptr<Late>> timers_;
+    std::uint32_t next_id_ = 0;
+
+  public:
+    Server server;
+};
+
+// A volume and its user: writes to each block in turn what says volume and count, reads it back.
+struct User final : RemoteVolumeHandler {
+    User(Scene& its_scene, RemoteSession& session, const std::string& name, std::uint64_t its_mark)
+        : scene(its_scene),
+          mark(its_mark),
+          volume(session, {name, AccessMode::read_write}, *this) {}
+
+    void on_volume_changed(RemoteVolume&) override { ++changes; }
+    void on_volume_closed(RemoteVolume&) override { closed = true; }
+
+    bool issue(VolumeOperation operation, std::uint32_t at) {
+        auto permit = volume.session().rtrs().try_take();
+        if (!permit) return false;
+        const auto id = static_cast<std::uint32_t>(permit->id());
+        reading[id] = operation == VolumeOperation::read ? std::optional(at) : std::nullopt;
+        if (operation == VolumeOperation::write) {
+            const std::uint64_t word = mark << 32 | at;
+            std::memcpy(permit->payload().data(), &word, sizeof word);
+        }
+        ++made;
+        volume.submit(std::move(*permit),
+                      {.operation = operation,
+                       .offset = std::uint64_t{at} * block,
+                       .bytes = operation == VolumeOperation::flush ? 0 : block,
+                       .responded =
+                           [](void* self, Permit answered_permit, std::error_code error) {
+                               static_cast<User*>(self)->done(std::move(answered_permit), error);
+                           },
+                       .context = this});
+        return true;
+    }
+    void done(Permit permit, std::error_code error) {
+        ++answered;
+        if (error) {
+            ++errors[error];
+        } else if (const auto at = reading[static_cast<std::uint32_t>(permit.id())]) {
+            std::uint64_t word = 0;
+            std::memcpy(&word, permit.payload().data(), sizeof word);
+            scene.findings.expect(word == (mark << 32 | *at), "a read of another volume's block");
+        }
+        permit = Permit();
+        if (running > 0) {
+            --running;
+            some();
+        }
+    }
+    void some() {
+        Random& random = scene.world.random();
+        const auto at = static_cast<std::uint32_t>(random.below(64));
+        const auto kind = random.below(5);
+        issue(kind < 2   ? VolumeOperation::write
+              : kind < 4 ? VolumeOperation::read
+                         : VolumeOperation::flush,
+              at);
+    }
+    void run(std::uint64_t count, std::uint32_t depth) {
+        running += count;
+        for (std::uint32_t i = 0; i < depth; ++i) some();
+    }
+    bool idle() const { return made == answered; }
+
+    Scene& scene;
+    std::uint64_t mark;
+    std::map<std::uint32_t, std::optional<std::uint32_t>> reading;
+    std::uint64_t made = 0, answered = 0, running = 0;
+    std::map<std::error_code, std::uint64_t> errors;
+    int changes = 0;
+    bool closed = false;
+    RemoteVolume volume;
+};
+
+struct Volumes final : RemoteSessionHandler {
+    explicit Volumes(SceneOptions options = quick_options(31)) : scene(options) {
+        for (const char* name : {"vol1", "vol2"}) {
+            Export& one = exports[name];
+            for (std::size_t i = 0; i < one.words.size(); ++i) {
+                one.words[i] = (name[3] - '0') * (1ull << 32) | i;
+            }
+        }
+    }
+    ~Volumes() {
+        scene.world.abandon();
+        bury(server.release());
+        bury(user1.release());
+        bury(user2.release());
+        bury(session.release());
+    }
+    void start_server() { server = std::make_unique<SmallServer>(scene, exports); }
+    void crash_server(SimHost::CrashSeen seen) {
+        scene.server_host.crash(seen);
+        bury(server.release());
+        for (auto& [name, one] : exports) one.open_now = 0;
+    }
+    void start_client() {
+        ClientSessionOptions options = scene.options.client;
+        for (PathAddress& path : options.paths) path.fabric = &scene.client_host.fabric();
+        session = std::make_unique<RemoteSession>(
+            SessionEnvironment{scene.client_host.clock(), scene.world.random(), scene.recorder},
+            options, *this);
+        user1 = std::make_unique<User>(scene, *session, "vol1", 1);
+        user2 = std::make_unique<User>(scene, *session, "vol2", 2);
+        CHECK(!session->open());
+    }
+    void on_session_closed() override { session_closed = true; }
+
+    bool until(const std::function<bool()>& done, Duration limit = 20s) {
+        return scene.world.run_until(done, limit);
+    }
+    bool opened(Duration limit = 20s) {
+        return until(
+            [&] {
+                return user1->volume.state() == VolumeState::open &&
+                       user2->volume.state() == VolumeState::open;
+            },
+            limit);
+    }
+    void good_end() {
+        REQUIRE(opened());
+        for (User* user : {user1.get(), user2.get()}) user->run(100, 4);
+        CHECK(until([&] { return user1->idle() && user2->idle(); }));
+        CHECK(user1->errors.empty());
+        CHECK(user2->errors.empty());
+        CHECK(exports["vol1"].open_now == 1);
+        end();
+        CHECK(exports["vol1"].open_now == 0);
+        CHECK(exports["vol2"].open_now == 0);
+    }
+    void end() {
+        user1->volume.close();
+        user2->volume.close();
+        CHECK(until([&] { return user1->closed && user2->closed; }));
+        CHECK(user1->idle());
+        CHECK(user2->idle());
+        user1.reset();
+        user2.reset();
+        session->close();
+        CHECK(until([&] { return session_closed; }));
+        session.reset();
+        if (server) {
+            server->server.close();
+            CHECK(until([&] { return server->closed; }));
+            server.reset();
+        }
+        for (const std::string& line : scene.findings.lines) FAIL_CHECK(line);
+    }
+
+    Scene scene;
+    std::map<std::string, Export> exports;
+    std::unique_ptr<SmallServer> server;
+    std::unique_ptr<RemoteSession> session;
+    std::unique_ptr<User> user1, user2;
+    bool session_closed = false;
+};
+
+}  // namespace simtest
