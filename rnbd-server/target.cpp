@@ -15,6 +15,8 @@ using rtrs::from_errno;
 // Discard and write zeroes carry their length in the 32 bits of bi_size.
 constexpr std::uint64_t range_bytes_max = std::numeric_limits<std::uint32_t>::max();
 constexpr std::size_t extents_max = 128;
+// Names of refused opens that are remembered per session.
+constexpr std::size_t refusals_max = 64;
 // The same error of the same volume is logged again after this long.
 constexpr rtrs::Duration failure_log_interval = std::chrono::seconds(10);
 
@@ -110,6 +112,8 @@ struct Target::Session {
     std::uint8_t version = 0;
     Feature features = Feature::none;
     std::map<std::uint32_t, OpenVolume> opens;
+    // What was said last to an open of this name.
+    std::map<std::string, std::string> refusals;
     std::vector<std::unique_ptr<Io>> ios;
     SessionStatistics statistics;
 };
@@ -208,6 +212,11 @@ void Target::open(Session& session, rtrs::ServerOp& op) {
     }
     auto& log = logger("rnbd.session");
     const auto refuse = [&](std::error_code error, std::string_view why) {
+        // A client tries again for as long as it lives: one line per reason tells it.
+        if (session.refusals.size() > refusals_max) session.refusals.clear();
+        auto& known = session.refusals[message->device_name];
+        if (known == why) return op.respond(error);
+        known = why;
         log.warn("{}: open of {} ({}) from {} refused: {}", printable(session.session.name()),
                  printable(message->device_name), to_string(message->access_mode),
                  session.session.peer_host(), why);
@@ -226,6 +235,7 @@ void Target::open(Session& session, rtrs::ServerOp& op) {
                                     : denied ? "no allow entry for this session, address and access"
                                              : open.error().message());
     }
+    session.refusals.erase(message->device_name);
     std::uint32_t id = 0;
     while (session.opens.contains(id)) ++id;
     session.opens[id] = {.volume = volume,
