@@ -326,7 +326,11 @@ void ClientSession::Inside::path_down(ClientPath&, std::error_code why) {
     link_up = false;
     since = environment.clock.now();
     reason = "no path is up: " + why.message();
-    trace(TraceLevel::warning, closing ? "link down" : "link down: requests are held");
+    if (closing) {
+        trace(TraceLevel::info, "link down");
+    } else {
+        trace(TraceLevel::warning, "link down: requests are held");
+    }
     if (options.hold_time && !closing) hold_timer.arm(since + *options.hold_time);
     handler.on_link_down(why);
 }
@@ -491,7 +495,7 @@ void ClientSession::Inside::report_failures() {
         user_failing = false;
         const std::error_code error =
             closing ? make_error_code(Error::closed) : make_error_code(Error::path_lost);
-        for (UserRequest& user : failed) user.responded(user.context, error, {});
+        for (const UserRequest& user : failed) user.responded(user.context, error, {});
         send_next_user();
         announce_link_if_ready();
     }
