@@ -1,5 +1,5 @@
 // Seeded runs of everything at once. A failure prints the line that repeats it.
-//   RNBD_SIM_SEED=N   only this seed        RNBD_SIM_SEEDS=N   so many seeds (default 300)
+//   RNBD_SIM_SEED=N   only this seed        RNBD_SIM_SEEDS=N   so many seeds (default 1000)
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
@@ -145,7 +145,7 @@ TEST_CASE("everything at once") {
     const std::uint64_t first = one != nullptr ? std::strtoull(one, nullptr, 0) : 1;
     const std::uint64_t count = one != nullptr    ? 1
                                 : many != nullptr ? std::strtoull(many, nullptr, 0)
-                                                  : 300;
+                                                  : 1000;
     for (std::uint64_t seed = first; seed < first + count; ++seed) {
         INFO("repeat with: RNBD_SIM_SEED=" << seed << " sim_chaos");
         run(seed);

@@ -16,7 +16,7 @@ struct Town {
         scene.start_server();
         scene.start_client();
         REQUIRE(scene.ready());
-        scene.client->run(8, 1u << 30);
+        scene.client->run(2, 1u << 30);
     }
     std::unique_ptr<RawClient> raw() {
         return std::make_unique<RawClient>(scene.world, host, scene.address());
@@ -30,8 +30,7 @@ struct Town {
     // The good client never noticed; the bad one's session ends.
     void check_peace(std::unique_ptr<RawClient> client) {
         if (client) client->end();
-        scene.world.run_for(2s);
-        CHECK(scene.server->server.sessions().size() == 1);
+        CHECK(scene.run_until([&] { return scene.server->server.sessions().size() == 1; }, 2s));
         CHECK(scene.client->links_down == 0);
         scene.client->pause();
         CHECK(scene.finish());

@@ -540,3 +540,85 @@ TEST_CASE("two paths: both are used, and each may be lost") {
     CHECK(scene.client->failed == 0);
     work_and_end(scene, 15, 100);
 }
+
+TEST_CASE("a server that is closed at any moment of a connect") {
+    for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+        CAPTURE(seed);
+        SceneOptions options = quick_options(seed);
+        options.client.io_connections = 4;
+        options.client.connect_timeout = 2ms;
+        Scene scene(options);
+        scene.start_server();
+        scene.start_client();
+        if (seed % 2 == 0) {
+            scene.world.run_for(Duration(scene.world.random().below(1'200'000)));
+        } else {
+            // Its path is up, perhaps before it has heard that every connection is.
+            REQUIRE(scene.run_until([&] { return scene.recorder.said("connected"); }));
+        }
+        CHECK(scene.close_server());
+        CHECK(scene.close_client());
+        check(scene);
+    }
+}
+
+TEST_CASE("a user message that is lost while requests fail") {
+    SceneOptions options = quick_options(26);
+    options.client.hold_time = 5us;
+    Scene scene(options);
+    scene.start_server();
+    scene.start_client();
+    scene.client->errors_expected = true;
+    struct Asked {
+        int answers = 0, wrong = 0;
+    } asked;
+    for (int round = 1; round <= 100; ++round) {
+        REQUIRE(scene.ready());
+        const std::byte message[8] = {};
+        scene.client->session.submit_user(
+            Direction::read, message, 8,
+            [](void* context, std::error_code error, Bytes) {
+                auto& counts = *static_cast<Asked*>(context);
+                ++counts.answers;
+                if (error && error != Error::path_lost) ++counts.wrong;
+            },
+            &asked);
+        scene.world.network().reset("10.0.0.1", "10.0.0.2", SimNetwork::Seen::by_both);
+        REQUIRE(scene.run_until([&] { return !scene.client->session.link_up(); }));
+        scene.world.run_for(6us);
+        scene.client->issue();  // fails, at once: no path, and the hold time is over
+        REQUIRE(scene.run_until([&] { return asked.answers == round; }));
+    }
+    CHECK(asked.wrong == 0);
+    scene.client->errors_expected = false;
+    work_and_end(scene, 4, 50);
+}
+
+TEST_CASE("a dial on its way since before another path was up does not split the session") {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        CAPTURE(seed);
+        SceneOptions options = quick_options(seed);
+        options.addresses = 2;
+        Scene scene(options);
+        const auto path = [&](std::size_t index) {
+            return scene.client->session.status().paths.at(index).state;
+        };
+        scene.start_client();
+        scene.world.run_for(300ms);
+        // The second path's dial is slow, the first one's is not ...
+        scene.world.network().stall("10.0.1.2", "10.0.1.1", 450ms);
+        REQUIRE(scene.run_until([&] { return path(1) == PathState::backoff; }));
+        REQUIRE(scene.run_until([&] { return path(1) == PathState::connecting; }));
+        scene.start_server();
+        REQUIRE(scene.ready(250ms));
+        REQUIRE(path(0) == PathState::connected);
+        scene.client->run(8, 100000);
+        // ... and arrives at another server than the first path still believes in.
+        scene.world.network().cut("10.0.0.1", "10.0.0.2");
+        scene.crash_server(CrashSeen::by_reset);
+        scene.start_server();
+        scene.world.run_for(400ms);
+        scene.world.network().heal_all();
+        work_and_end(scene, 8, 100);
+    }
+}
