@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <bit>
 #include <map>
 #include <set>
 
@@ -133,22 +132,21 @@ void read_transport(ConfigMap& map, ServerConfig& config) {
     const std::uint64_t io_min = rtrs::limits::chunk_bytes_min - rtrs::limits::header_bytes_default;
     const std::uint64_t io_max = (64u << 20) - rtrs::limits::header_bytes_default;
     if (map.optional("max_io_size", config_size(io_min, io_max), io_bytes)) {
-        const std::uint64_t chunk = io_bytes + rtrs::limits::header_bytes_default;
-        if (!std::has_single_bit(chunk))
-            map.error(
-                "max_io_size",
-                fmt::format("found {} bytes, expected a power of two less {} for headers, "
-                            "nearest valid value \"{}KiB\"",
-                            io_bytes, rtrs::limits::header_bytes_default,
-                            (std::bit_ceil(chunk) - rtrs::limits::header_bytes_default) >> 10));
+        const std::uint64_t unit = rtrs::limits::chunk_alignment_bytes;
+        if (io_bytes % unit != 0)
+            map.error("max_io_size",
+                      fmt::format("found {} bytes, expected a multiple of {}, nearest valid value "
+                                  "\"{}KiB\"",
+                                  io_bytes, unit, (io_bytes + unit - 1) / unit * unit >> 10));
         config.max_io_bytes = static_cast<std::uint32_t>(io_bytes);
     }
     const std::uint64_t chunk = io_bytes + rtrs::limits::header_bytes_default;
     if (rtrs::limits::geometry_possible(config.queue_depth, chunk)) return;
-    if (!std::has_single_bit(chunk)) return;
+    if (chunk % rtrs::limits::chunk_alignment_bytes != 0) return;
     map.error("queue_depth", fmt::format("found {} with requests of {} bytes, expected at most {}",
                                          config.queue_depth, io_bytes,
-                                         (1ull << rtrs::limits::immediate_payload_bits) / chunk));
+                                         1u << (rtrs::limits::immediate_payload_bits -
+                                                rtrs::limits::ceil_log2(chunk))));
 }
 
 void read_server(ConfigMap& map, ServerConfig& config) {

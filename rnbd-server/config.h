@@ -57,9 +57,8 @@ struct ServerConfig {
     std::string control = "/run/rnbd/server.ctl";
     // Requests per session, 1..32768 (together with max_io_bytes: rtrs/limits.h).
     std::uint32_t queue_depth = rtrs::limits::queue_depth_default;
-    // Longest payload of one request, bytes; plus header_bytes it is a power of two >= 8192.
-    std::uint32_t max_io_bytes =
-        rtrs::limits::chunk_bytes_default - rtrs::limits::header_bytes_default;
+    // Longest payload of one request, bytes, a multiple of 4096.
+    std::uint32_t max_io_bytes = rtrs::limits::io_bytes_default;
     // Revoke a chunk's key while its request is served.
     bool always_invalidate = true;
     // Whether this side wants payloads checksummed on TCP.

@@ -28,7 +28,10 @@ inline constexpr std::uint32_t queue_depth_default = 512;
 inline constexpr std::uint32_t chunk_bytes_min = 8192;  // (kernel)
 // One chunk addressed by all 28 payload bits of the immediate.
 inline constexpr std::uint32_t chunk_bytes_max = 1u << immediate_payload_bits;
-inline constexpr std::uint32_t chunk_bytes_default = 131072;
+inline constexpr std::uint32_t chunk_bytes_default = 131072;  // (kernel server)
+// What our server offers: 128 KiB of data and the headers beside it. A kernel server's chunk of 128
+// KiB leaves 124 KiB, so that every request of the usual size becomes two.
+inline constexpr std::uint32_t io_bytes_default = 131072;
 // A chunk is a multiple of this. A kernel server only makes powers of two.
 inline constexpr std::uint32_t chunk_alignment_bytes = 4096;
 // All chunks of a session together are strictly less than this (wire: the client's 32-bit sum).
@@ -86,6 +89,7 @@ constexpr bool geometry_possible(std::uint64_t queue_depth, std::uint64_t chunk_
 }
 
 static_assert(geometry_possible(queue_depth_default, chunk_bytes_default));
+static_assert(geometry_possible(queue_depth_default, io_bytes_default + header_bytes_default));
 static_assert(geometry_possible(1, chunk_bytes_max));
 // 16 bits of permit leave 12 of offset, less than the smallest chunk: the deepest queue is 32768.
 static_assert(!geometry_possible(queue_depth_max, chunk_bytes_min));

@@ -69,8 +69,8 @@ class Reactor : public Clock {
     struct Options {
         std::uint32_t submission_entries = 4096;
         // Shared receive buffers of recv_provided: count is a power of two.
-        std::uint32_t receive_buffers = 64;
-        std::uint32_t receive_buffer_bytes = 64u << 10;
+        std::uint32_t receive_buffers = 16;
+        std::uint32_t receive_buffer_bytes = 256u << 10;
         // Slots for register_buffer. 0..16384.
         std::uint32_t fixed_buffers = 8192;
     };

@@ -26,6 +26,7 @@
 #include "rtrs/base/uuid.h"
 #include "rtrs/client.h"
 #include "rtrs/fabric.h"
+#include "rtrs/limits.h"
 #include "rtrs/trace.h"
 
 namespace rtrs {
@@ -63,10 +64,10 @@ class ServerOp {
 };
 
 struct ServerOptions {
-    std::uint32_t queue_depth = 512;         // chunks per session, 1..65535
-    std::uint32_t chunk_bytes = 128u << 10;  // power of two, >= 8192
-    std::uint32_t header_bytes = 4096;       // of a chunk, for messages; max_io = chunk - header
-    bool always_invalidate = true;           // revoke a chunk's key while its request is served
+    std::uint32_t queue_depth = 512;  // chunks per session, 1..65535
+    std::uint32_t chunk_bytes = limits::io_bytes_default + limits::header_bytes_default;  // of 4096
+    std::uint32_t header_bytes = 4096;  // of a chunk, for messages; max_io = chunk - header
+    bool always_invalidate = true;      // revoke a chunk's key while its request is served
     Duration heartbeat_interval = std::chrono::seconds(1);
     Duration heartbeat_timeout = std::chrono::seconds(5);
     Duration half_open_timeout = std::chrono::seconds(10);  // first connection to INFO request

@@ -57,7 +57,7 @@ TEST_CASE("server config: the example is right, and says the defaults") {
     REQUIRE(least);
     CHECK(least->queue_depth == config->queue_depth);
     CHECK(least->max_io_bytes == config->max_io_bytes);
-    CHECK(least->chunk_bytes() == 128u << 10);
+    CHECK(least->chunk_bytes() == 132u << 10);
     CHECK(least->control == config->control);
     CHECK(least->always_invalidate == config->always_invalidate);
     CHECK(least->data_checksum == config->data_checksum);
@@ -132,11 +132,11 @@ TEST_CASE("server config: nobody writes to what is read-only") {
 
 TEST_CASE("server config: depth and size fit the wire together") {
     const std::string head = "listen: [{tcp: 127.0.0.1:0}]\n";
-    CHECK(complains(head + "max_io_size: 128KiB\n", "nearest valid value \"252KiB\""));
+    CHECK(complains(head + "max_io_size: 129000\n", "nearest valid value \"128KiB\""));
     CHECK(
         complains(head + "queue_depth: 4096\n",
-                  "queue_depth: found 4096 with requests of 126976 bytes, expected at most 2048"));
-    CHECK(errors_of(head + "queue_depth: 2048\n").empty());
+                  "queue_depth: found 4096 with requests of 131072 bytes, expected at most 1024"));
+    CHECK(errors_of(head + "max_io_size: 124KiB\nqueue_depth: 2048\n").empty());
     const auto config = ServerConfig::parse(head + "max_io_size: 1020KiB\nqueue_depth: 128\n", "s");
     REQUIRE(config);
     CHECK(config->chunk_bytes() == 1u << 20);
