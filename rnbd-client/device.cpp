@@ -75,6 +75,10 @@ Device::Device(RemoteVolume& volume, DeviceOptions options)
 
 Device::~Device() { RTRS_ASSERT(attached_ == 0); }
 
+bool Device::settled() const noexcept {
+    return volume_.state() != VolumeState::opening || volume_.open_error();
+}
+
 nbd::ExportDescription Device::describe() const noexcept {
     nbd::ExportDescription description;
     description.text = options_.description;

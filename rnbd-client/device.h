@@ -99,6 +99,9 @@ class Device {
 
     // As an NBD client sees it now. unavailable: until the volume was open once.
     nbd::ExportDescription describe() const noexcept;
+    // False while the server has never said whether the volume may be opened: a client that comes
+    // now is better made to wait than told that there is no export.
+    bool settled() const noexcept;
     std::uint64_t size_bytes() const noexcept { return volume_.geometry().size_bytes; }
 
     // ---- requests; ASSUMES from here on: describe() was available once ----

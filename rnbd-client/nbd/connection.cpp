@@ -23,6 +23,8 @@ constexpr std::uint32_t direct_bytes_min = 16u << 10;
 constexpr std::uint32_t small_receive_bytes = 512;
 
 // One sendmsg: at least one answer, then until one of these is reached.
+// Between looks whether the server has spoken.
+constexpr rtrs::Duration settle_poll = std::chrono::milliseconds(5);
 constexpr std::size_t batch_answers_max = 512;
 constexpr std::size_t batch_bytes_max = 1u << 20;
 constexpr std::size_t entries_max = 1024;  // UIO_MAXIOV
@@ -92,6 +94,8 @@ NbdConnection::NbdConnection(Environment environment, Socket socket, const NbdEx
             }),
       watchdog_(reactor_, this,
                 [](void* context) { static_cast<NbdConnection*>(context)->on_deadline(); }),
+      greeter_(reactor_, this,
+               [](void* context) { static_cast<NbdConnection*>(context)->greet_when_settled(); }),
       turn_end_(*this, [](rtrs::TurnTask& task) {
           NbdConnection& connection = static_cast<TurnEnd&>(task).connection;
           if (std::exchange(connection.resume_wanted_, false)) connection.resume();
@@ -115,9 +119,18 @@ void NbdConnection::start() {
     slots_ = rtrs::LazyArray<Slot>(options_.requests_max);
     headers_ = rtrs::LazyMemory(headers_bytes);
     if (!entries_ || !slots_ || !headers_) return abort("out of address space");
+    block(Blocked::handshake_reply);
+    greet_when_settled();
+}
+
+void NbdConnection::greet_when_settled() {
+    if (phase_ != Phase::handshake) return;
+    if (!exports_.settled() && reactor_.now() < since_ + options_.settle_timeout) {
+        greeter_.arm(reactor_.now() + settle_poll);
+        return;
+    }
     receive_deadline_ = reactor_.now() + options_.handshake_timeout;
     watch(*receive_deadline_);
-    block(Blocked::handshake_reply);
     entries_[0] = {handshake_replies_.data(), handshake_replies_.size()};
     send(1, handshake_replies_.size());
 }
@@ -615,6 +628,7 @@ void NbdConnection::end_if_idle() {
     if (receiving_ != Receiving::nothing || sending_ || outstanding_ > 0) return;
     ended_ = true;
     watchdog_.disarm();
+    greeter_.disarm();
     reactor_.close_fd(std::exchange(socket_.fd, -1));
     at_turn_end();
 }

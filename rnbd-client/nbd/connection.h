@@ -57,6 +57,10 @@ class NbdExports final : public nbd::ExportTable {
         return std::ranges::find(devices_, &device) != devices_.end();
     }
     Device& device(std::size_t index) const noexcept { return *devices_[index]; }
+    bool settled() const noexcept {
+        return std::ranges::all_of(devices_,
+                                   [](const Device* device) { return device->settled(); });
+    }
     std::size_t count() const noexcept override { return devices_.size(); }
     std::string_view name(std::size_t index) const noexcept override {
         return devices_[index]->name();
@@ -70,6 +74,8 @@ class NbdExports final : public nbd::ExportTable {
 };
 
 struct NbdConnectionOptions {
+    // How long a client waits, before it is greeted, for the first word of the server on a device.
+    rtrs::Duration settle_timeout = std::chrono::seconds(3);
     rtrs::Duration handshake_timeout = std::chrono::seconds(30);  // the whole of it
     rtrs::Duration payload_timeout = std::chrono::seconds(30);    // a request, first byte to last
     rtrs::Duration send_timeout = std::chrono::seconds(60);       // one batch of answers
@@ -163,6 +169,7 @@ class NbdConnection {
     void on_stream_end(std::int32_t result);
     std::size_t consume(nbd::Bytes input);
     void resume();
+    void greet_when_settled();
     void block(Blocked on) noexcept;
 
     // From bytes to requests.
@@ -260,6 +267,7 @@ class NbdConnection {
     std::optional<rtrs::Instant> receive_deadline_;
     std::optional<rtrs::Instant> send_deadline_;
     rtrs::Timer watchdog_;
+    rtrs::Timer greeter_;
     TurnEnd turn_end_;
 };
 

@@ -10,7 +10,8 @@ import nbd
 BLOCK = 4096
 with Lab() as lab:
     server = lab.server([export("vol1", lab.path("vol1.img"), "64MiB")])
-    client = lab.client(server, {"vol1": {}})
+    client = lab.client(server, {"vol1": {}}, wait_for_devices=False)
+    # A client that comes before the server has opened the volume waits for it.
     h = nbd.NBD()
     h.connect_uri(lab.uri("vol1"))
     acknowledged = {}
