@@ -70,7 +70,10 @@ void Volume::try_open() {
         }
         storage_.reset();
     }
-    auto storage = open_storage(reactor_, config_.storage);
+    StorageOptions options = config_.storage;
+    // A file that was there once is not made anew: an empty one in its place would pass for it.
+    if (generation_ > 0 && options.kind == StorageOptions::Kind::path) options.size_bytes.reset();
+    auto storage = open_storage(reactor_, options);
     if (!storage) {
         wait(storage.error().text);
         return;

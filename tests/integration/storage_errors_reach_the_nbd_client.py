@@ -59,4 +59,6 @@ with Lab() as lab, small_tmpfs(lab, "small", "4m") as small:
     wait_until("the server has noticed", lambda: any(
         e["name"] == "vanishing" and e["state"] == "waiting" for e in server.status()["exports"]))
     expect(errno.EIO, h.pwrite, b"z" * 4096, 0)
+    time.sleep(0.3)
+    check(not os.path.exists(lab.path("vanishing.img")), "no empty file takes its place")
     check(len(lines(server, "vanishing", "vanished")) == 1, "one line tells that it has vanished")
