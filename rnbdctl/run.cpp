@@ -85,7 +85,7 @@ CommandLine::CommandLine() {
         ->type_name("SECONDS")
         ->check(CLI::Range(1u, 86400u))
         ->capture_default_str();
-    app_.require_subcommand(1);
+    app_.require_subcommand(0, 1);  // parse() says which word is no command
     // Options of the program are also understood behind the command.
     app_.fallthrough();
     list_ = app_.add_subcommand("list", "Exports or devices, one per line");
@@ -129,6 +129,19 @@ std::optional<int> CommandLine::parse(int argc, const char* const* argv, std::os
                                       std::ostream& err) {
     try {
         app_.parse(argc, argv);
+        if (app_.get_subcommands().empty()) throw CLI::RequiredError("A command");
+    } catch (const CLI::ExtrasError&) {
+        const std::string word = app_.remaining(true).front();
+        const bool option = word.starts_with('-');
+        const bool command = !option && app_.get_subcommands().empty();
+        err << "rnbdctl: "
+            << (option    ? "unknown option"
+                : command ? "no command"
+                          : "unexpected word")
+            << " \"" << terminal_text(word) << '"'
+            << (command ? ": expected list, status, map, unmap or version" : "")
+            << " (see --help)\n";
+        return static_cast<int>(CtlExit::usage);
     } catch (const CLI::ParseError& error) {
         return static_cast<int>(app_.exit(error, out, err) == 0 ? CtlExit::ok : CtlExit::usage);
     }
