@@ -228,7 +228,7 @@ void Device::start(DeviceRequest& request) {
         case Command::disconnect:
             break;
     }
-    RTRS_ASSERT(!"a command that nbd::check() refuses");
+    RTRS_ASSERT(false);  // nbd::check() refuses it
 }
 
 void Device::start_payload(DeviceRequest& request) {

@@ -23,7 +23,7 @@ Opcode frame_opcode(WorkOpcode opcode) noexcept {
         case WorkOpcode::bind_window:
             break;
     }
-    RTRS_ASSERT(!"a bind has no frame");
+    RTRS_ASSERT(false);  // a bind has no frame
     return Opcode::disconnect;
 }
 
