@@ -17,6 +17,8 @@ def network(lab):
     if run("ip", "netns", "add", server, ok=False).returncode != 0:
         skip("cannot make network namespaces here")
     lab.cleanups.append(lambda: run("ip", "netns", "del", server, ok=False))
+    if run("ip", "netns", "exec", server, "true", ok=False).returncode != 0:
+        skip("cannot enter network namespaces here")
     run("ip", "netns", "add", client)
     lab.cleanups.append(lambda: run("ip", "netns", "del", client, ok=False))
     run("ip", "link", "add", "eth0", "netns", server, "type", "veth", "peer", "name", "eth0",

@@ -56,7 +56,7 @@ def wait_until(what, condition, seconds=PATIENCE_S):
 
 def run(*command, ok=True, **options):
     """Runs a tool; its output is returned, and shown if it fails."""
-    result = subprocess.run([str(word) for word in command], capture_output=True, text=True,
+    result = subprocess.run([str(word) for word in command], capture_output=True, text=True, errors="replace",
                             timeout=options.pop("timeout", 600), **options)
     if ok and result.returncode != 0:
         print(f"$ {' '.join(str(word) for word in command)}\n{result.stdout}{result.stderr}")

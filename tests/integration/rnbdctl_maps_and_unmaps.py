@@ -24,14 +24,14 @@ with Lab() as lab:
     client.ctl("map", "vol2", "--session", "host-a", "--nbd", f"unix:{shared}")
     wait_until("it is open", lambda: all(d["state"] == "open" for d in client.status()["devices"]))
     names = [e["export-name"] for e in json.loads(
-        run("nbdinfo", "--list", "--json", f"nbd+unix:///?socket={shared}").stdout)["exports"]]
+        run("nbdinfo", "--list", "--json", "--no-content", f"nbd+unix:///?socket={shared}").stdout)["exports"]]
     check(sorted(names) == ["vol1", "vol2"], names)
     check(run("nbdinfo", "--size", f"nbd+unix:///vol2?socket={shared}").stdout.strip()
           == str(2 << 20), "its size")
-    check(run("nbdinfo", f"nbd+unix:///?socket={shared}", ok=False).returncode != 0,
+    check(run("nbdinfo", "--no-content", f"nbd+unix:///?socket={shared}", ok=False).returncode != 0,
           "the empty name is ambiguous")
     client.ctl("unmap", "vol2")
-    run("nbdinfo", f"nbd+unix:///?socket={shared}")
+    run("nbdinfo", "--no-content", f"nbd+unix:///?socket={shared}")
     absent = client.ctl("unmap", "second", ok=False)
     check(absent.returncode == 4, absent.returncode)
     # A session of its own, which goes with its last device.

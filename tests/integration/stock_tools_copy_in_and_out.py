@@ -17,7 +17,7 @@ with Lab() as lab:
     source = lab.random_file("source", 64 * MIB)
     for device in ("buffered", "direct", "memory"):
         uri = lab.uri(device)
-        info = json.loads(run("nbdinfo", "--json", uri).stdout)["exports"][0]
+        info = json.loads(run("nbdinfo", "--json", "--no-content", uri).stdout)["exports"][0]
         check(info["export-size"] == 64 * MIB, info)
         check(info["can_multi_conn"] and info["can_fua"] and info["can_flush"], info)
         run("nbdcopy", "--flush", "--connections=4", source, uri)
@@ -26,7 +26,7 @@ with Lab() as lab:
         run("qemu-img", "convert", "-n", "-f", "raw", "-O", "raw", source, uri)
         run("qemu-img", "compare", "-f", "raw", "-F", "raw", source, uri)
         # Without the export's name a socket's only device is meant.
-        run("nbdinfo", f"nbd+unix:///?socket={lab.socket('client', device)}")
+        run("nbdinfo", "--no-content", f"nbd+unix:///?socket={lab.socket('client', device)}")
     run("nbdsh", "-u", lab.uri("buffered"), "-c", f"""
 b = bytes(range(256)) * 16
 h.pwrite(b, 4096, nbd.CMD_FLAG_FUA)
@@ -37,7 +37,7 @@ h.trim(4096, 8192)
 h.flush()
 h.cache(65536, 0)
 """)
-    check(json.loads(run("nbdinfo", "--json", lab.uri("null")).stdout)["exports"][0]["export-size"]
+    check(json.loads(run("nbdinfo", "--json", "--no-content", lab.uri("null")).stdout)["exports"][0]["export-size"]
           == 1 << 40, "null")
     run("nbdcopy", "--flush", source, lab.uri("buffered"))
     run("nbdcopy", "--flush", source, lab.uri("direct"))
