@@ -10,7 +10,8 @@ from tidy import Report, read, tree
 
 BASE = ["rtrs/base/"]
 # What users of the transport see; the reactor and the fabrics are named where they are allowed.
-PUBLIC = BASE + ["rtrs/client.h", "rtrs/server.h", "rtrs/fabric.h", "rtrs/limits.h", "rtrs/trace.h"]
+PUBLIC = BASE + ["rtrs/client.h", "rtrs/server.h", "rtrs/fabric.h", "rtrs/limits.h",
+                 "rtrs/path_policy.h", "rtrs/trace.h"]
 BLOCK_PROTOCOL = ["rnbd/messages.h", "rnbd/remote_volume.h"]
 DAEMON = ["daemon/"]
 SOCKETS_AND_RING = ["sys/socket.h", "netinet/", "arpa/", "liburing", "linux/io_uring.h", "sys/epoll.h",

@@ -1,0 +1,72 @@
+// How long requests took, in powers of two. Pure; a fixed array.
+//
+// Bucket 0 holds what took at most 1 us, bucket i more than 2^(i-1) us and at most 2^i us, the last
+// one all above 2^26 us (67 s).
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "rtrs/base/instant.h"
+
+namespace rtrs {
+
+class LatencyHistogram {
+  public:
+    static constexpr std::size_t bucket_count = 28;
+
+    // The greatest duration of a bucket but the last, which has none: Duration::max().
+    static constexpr Duration upper_bound(std::size_t bucket) noexcept {
+        if (bucket + 1 >= bucket_count) return Duration::max();
+        return std::chrono::microseconds(std::int64_t{1} << bucket);
+    }
+
+    void add(Duration duration) noexcept {
+        ++buckets_[bucket_of(duration)];
+        ++count_;
+        max_ = std::max(max_, duration);
+    }
+
+    // A duration that percent of the entries did not exceed: the upper bound of the bucket in which
+    // that entry lies, or the greatest entry if that is less. 0 if there are no entries.
+    // 0 < percent <= 100.
+    Duration percentile(double percent) const noexcept {
+        const double wanted = static_cast<double>(count_) * percent / 100;
+        std::uint64_t seen = 0;
+        for (std::size_t i = 0; i < bucket_count; ++i) {
+            seen += buckets_[i];
+            if (seen > 0 && static_cast<double>(seen) >= wanted)
+                return std::min(upper_bound(i), max_);
+        }
+        return max_;
+    }
+
+    void merge(const LatencyHistogram& other) noexcept {
+        for (std::size_t i = 0; i < bucket_count; ++i) buckets_[i] += other.buckets_[i];
+        count_ += other.count_;
+        max_ = std::max(max_, other.max_);
+    }
+    void reset() noexcept { *this = {}; }
+
+    std::uint64_t count() const noexcept { return count_; }
+    Duration max() const noexcept { return max_; }
+    const std::array<std::uint64_t, bucket_count>& buckets() const noexcept { return buckets_; }
+
+  private:
+    static constexpr std::size_t bucket_of(Duration duration) noexcept {
+        if (duration <= std::chrono::microseconds(1)) return 0;
+        // Rounded up, so that 2^i us and a nanosecond is in bucket i + 1.
+        const auto microseconds = static_cast<std::uint64_t>((duration.count() + 999) / 1000);
+        return std::min<std::size_t>(bucket_count - 1,
+                                     static_cast<std::size_t>(std::bit_width(microseconds - 1)));
+    }
+
+    std::array<std::uint64_t, bucket_count> buckets_{};
+    std::uint64_t count_ = 0;
+    Duration max_{};
+};
+
+}  // namespace rtrs

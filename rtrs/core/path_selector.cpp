@@ -1,0 +1,126 @@
+#include "rtrs/core/path_selector.h"
+
+#include <limits>
+
+#include "rtrs/base/assert.h"
+
+namespace rtrs {
+namespace {
+
+using namespace std::chrono_literals;
+
+// What a request costs besides its payload, in bytes.
+constexpr std::uint64_t request_work = 4096;
+// How much of the sums the next measurement leaves: 7/8.
+constexpr std::uint64_t forget_divisor = 8;
+// An idle path is measured anew after so long.
+constexpr Duration trial_interval = 1s;
+
+std::uint64_t work_of(std::uint32_t payload_bytes) noexcept { return request_work + payload_bytes; }
+
+PathSet eligible_of(std::span<const PathLoad> paths, const PathSet& tried) noexcept {
+    PathSet preferred;
+    PathSet standby;
+    for (std::size_t i = 0; i < paths.size(); ++i) {
+        if (!paths[i].usable || tried[i]) continue;
+        (paths[i].priority == PathPriority::prefer ? preferred : standby).set(i);
+    }
+    return preferred.any() ? preferred : standby;
+}
+
+// The first of the eligible paths that no other one is better than.
+template <typename Better>
+std::optional<std::size_t> best(std::span<const PathLoad> paths, const PathSet& eligible,
+                                Better better) noexcept {
+    std::optional<std::size_t> chosen;
+    for (std::size_t i = 0; i < paths.size(); ++i) {
+        if (eligible[i] && (!chosen || better(paths[i], paths[*chosen]))) chosen = i;
+    }
+    return chosen;
+}
+
+}  // namespace
+
+void PathLoad::sent(std::uint32_t payload_bytes, Instant now) noexcept {
+    // The time without requests is nobody's service time.
+    if (in_flight_ == 0) busy_until_ = now;
+    ++in_flight_;
+    work_in_flight_ += work_of(payload_bytes);
+}
+
+void PathLoad::remove(std::uint32_t payload_bytes) noexcept {
+    RTRS_ASSERT(in_flight_ > 0 && work_in_flight_ >= work_of(payload_bytes));
+    --in_flight_;
+    work_in_flight_ -= work_of(payload_bytes);
+}
+
+void PathLoad::answered(std::uint32_t payload_bytes, Instant now) noexcept {
+    remove(payload_bytes);
+    // All answers of one turn have the same time: they are one measurement.
+    if (now > busy_until_ || !measured()) {
+        busy_nanoseconds_ -= busy_nanoseconds_ / forget_divisor;
+        work_done_ -= work_done_ / forget_divisor;
+        busy_nanoseconds_ += static_cast<std::uint64_t>((now - busy_until_).count());
+        busy_until_ = now;
+    }
+    work_done_ += work_of(payload_bytes);
+    measured_at_ = now;
+}
+
+void PathLoad::left(std::uint32_t payload_bytes) noexcept { remove(payload_bytes); }
+
+double PathLoad::expected(std::uint32_t payload_bytes) const noexcept {
+    if (!measured()) return std::numeric_limits<double>::infinity();
+    return static_cast<double>(work_in_flight_ + work_of(payload_bytes)) *
+           static_cast<double>(busy_nanoseconds_) / static_cast<double>(work_done_);
+}
+
+bool PathLoad::wants_trial(Instant now) const noexcept {
+    return in_flight_ == 0 && (!measured_at_ || now >= *measured_at_ + trial_interval);
+}
+
+Duration PathLoad::service_time(std::uint32_t payload_bytes) const noexcept {
+    if (!measured()) return {};
+    return Duration(static_cast<Duration::rep>(static_cast<double>(work_of(payload_bytes)) *
+                                               static_cast<double>(busy_nanoseconds_) /
+                                               static_cast<double>(work_done_)));
+}
+
+std::optional<std::size_t> PathSelector::next_in_turn(std::span<const PathLoad> paths,
+                                                      const PathSet& eligible) noexcept {
+    for (std::size_t step = 0; step < paths.size(); ++step) {
+        const std::size_t index = (next_ + step) % paths.size();
+        if (!eligible[index]) continue;
+        next_ = index + 1;
+        return index;
+    }
+    return std::nullopt;
+}
+
+std::optional<std::size_t> PathSelector::select(std::span<const PathLoad> paths,
+                                                std::uint32_t payload_bytes, Instant now,
+                                                const PathSet& tried) noexcept {
+    RTRS_ASSERT(paths.size() <= limits::paths_max);
+    const PathSet eligible = eligible_of(paths, tried);
+    switch (policy_) {
+        case PathPolicy::round_robin:
+            return next_in_turn(paths, eligible);
+        case PathPolicy::min_inflight:
+            return best(paths, eligible, [](const PathLoad& one, const PathLoad& other) {
+                return one.in_flight_ < other.in_flight_;
+            });
+        case PathPolicy::min_latency:
+            return best(paths, eligible, [](const PathLoad& one, const PathLoad& other) {
+                return one.latency < other.latency;
+            });
+        case PathPolicy::service_time:
+            return best(paths, eligible, [&](const PathLoad& one, const PathLoad& other) {
+                const double a = one.wants_trial(now) ? 0 : one.expected(payload_bytes);
+                const double b = other.wants_trial(now) ? 0 : other.expected(payload_bytes);
+                return a < b || (a == b && one.work_in_flight_ < other.work_in_flight_);
+            });
+    }
+    return std::nullopt;
+}
+
+}  // namespace rtrs
