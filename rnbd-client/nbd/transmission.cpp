@@ -154,14 +154,6 @@ std::size_t emit_read(MutableBytes to, const Request& request, const Session& se
     return data_chunk_header_bytes;
 }
 
-std::size_t emit_read_hole(MutableBytes to, const Request& request) noexcept {
-    RTRS_ASSERT(to.size() >= hole_chunk_bytes);
-    emit_chunk_header(to.data(), request.cookie, Chunk::offset_hole, 12);
-    rtrs::store_be64(to.data() + chunk_header_bytes, request.offset);
-    rtrs::store_be32(to.data() + chunk_header_bytes + 8, request.length);
-    return hole_chunk_bytes;
-}
-
 std::size_t emit_error(MutableBytes to, const Request& request, const Session& session,
                        NbdError error, std::string_view text) noexcept {
     RTRS_ASSERT(error != NbdError::none);

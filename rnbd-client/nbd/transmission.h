@@ -58,8 +58,6 @@ inline constexpr std::size_t reply_header_bytes_max =
 std::size_t emit_done(MutableBytes to, const Request& request, const Session& session) noexcept;
 // READ: the header; request.length bytes of data follow it. ASSUMES: length is not zero.
 std::size_t emit_read(MutableBytes to, const Request& request, const Session& session) noexcept;
-// READ whose bytes are all known to be zero. ASSUMES: structured replies, length is not zero.
-std::size_t emit_read_hole(MutableBytes to, const Request& request) noexcept;
 // text is cut at error_text_bytes_max and left out of simple replies.
 std::size_t emit_error(MutableBytes to, const Request& request, const Session& session,
                        NbdError error, std::string_view text) noexcept;

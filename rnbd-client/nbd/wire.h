@@ -135,7 +135,6 @@ inline constexpr std::size_t request_bytes = 28;
 inline constexpr std::size_t simple_reply_bytes = 16;
 inline constexpr std::size_t chunk_header_bytes = 20;
 inline constexpr std::size_t data_chunk_header_bytes = chunk_header_bytes + 8;
-inline constexpr std::size_t hole_chunk_bytes = chunk_header_bytes + 12;
 inline constexpr std::size_t extent_bytes = 8;
 
 enum class Command : std::uint16_t {
@@ -160,7 +159,6 @@ inline constexpr std::uint16_t fast_zero = 1u << 4;
 enum class Chunk : std::uint16_t {
     none = 0,
     offset_data = 1,
-    offset_hole = 2,
     block_status = 5,
     error = 0x8001,
     error_offset = 0x8002,

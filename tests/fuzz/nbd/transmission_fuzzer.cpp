@@ -83,8 +83,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         }
     } else if (request->command == Command::read && request->length > 0) {
         reply(emit_read(space, *request, session));
-        if (session.structured_replies && request->length > 0)
-            reply(emit_read_hole(space, *request));
     } else if (request->command == Command::block_status) {
         BlockStatusWriter writer(space, 1 + data[14] % block_status_extents_max(space.size()),
                                  *request);

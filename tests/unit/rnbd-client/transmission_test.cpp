@@ -174,10 +174,6 @@ TEST_CASE("transmission: golden structured replies") {
     CHECK(
         emitted([&](MutableBytes to) { return emit_read(to, read, full); }) ==
         ByteString().hex("668e33ef 0001 0001 1122334455667788 00000408 0000000000000200").bytes());
-    CHECK(emitted([&](MutableBytes to) { return emit_read_hole(to, read); }) ==
-          ByteString()
-              .hex("668e33ef 0001 0002 1122334455667788 0000000c 0000000000000200 00000400")
-              .bytes());
     CHECK(emitted([&](MutableBytes to) { return emit_done(to, read, full); }) ==
           ByteString().hex("668e33ef 0001 0000 1122334455667788 00000000").bytes());
     CHECK(emitted([&](MutableBytes to) {
