@@ -1,30 +1,54 @@
 // The life of a client path. Pure: event and time in, actions out.
 //
 //   State                   On                      Goes to     Does
-//   idle                    open                    connecting  dial
+//   idle                    open, reconnect         connecting  dial
 //   connecting              all_established         exchanging  send_info_request
 //   connecting, exchanging  failed, deadline        draining    disconnect
 //   exchanging              info_accepted           connected   path_up
 //   connected               failed                  draining    path_down, disconnect
+//   connected               reconnect               draining    path_down, disconnect; see below
 //   draining                drained                 backoff     hand_back
 //                           ... attempts used up    closed      hand_back, report_closed
-//   backoff                 deadline, open          connecting  dial
-//   idle, backoff           close                   closed      report_closed
-//   connecting, exchanging  close                   closing     disconnect
-//   connected               close                   closing     path_down, disconnect
-//   draining                close                   closing     (the disconnect is under way)
+//   draining                reconnect               draining    nothing; see below
+//   backoff                 deadline, open,         connecting  dial
+//                           reconnect
+//   backoff, held back      needed                  connecting  dial
+//   idle, backoff           close, disconnect       closed      report_closed
+//   connecting, exchanging  close, disconnect       closing     disconnect
+//   connected               close, disconnect       closing     path_down, disconnect
+//   draining                close, disconnect       closing     (the disconnect is under way)
 //   closing                 drained                 closed      hand_back, report_closed
-//   closed                  open                    connecting  dial
+//   closing                 close                   closing     (the operator's disconnect becomes
+//                                                               the session's close)
+//   closed                  open, reconnect         connecting  dial
+//
+// Operators: `reconnect` closes the connection and dials at once: after connected and draining the
+// back-off has no length, whatever attempts_max says. It forgets failures and losses, as does open
+// in closed. `disconnect` is a close after which the path stays down until it is told to open or to
+// reconnect. close_cause() tells why a closed path is closed.
 //
 // Ignored, with reasons: failed in draining and closing (several connections of a path report one
-// loss each), failed in idle, backoff and closed (nothing is connected), close in closing and
-// closed, open elsewhere (already under way), a deadline that is not due. all_established outside
-// of connecting, info_accepted outside of exchanging and drained outside of draining and closing
-// cannot happen and are asserted.
+// loss each), failed in idle, backoff and closed (nothing is connected), close in closed,
+// disconnect in closing and closed, open elsewhere (already under way), reconnect in connecting and
+// exchanging (an attempt is under way) and in closing (its end must be awaited: EBUSY for the
+// operator in all three), needed elsewhere (not held back), a deadline that is not due.
+// all_established outside of connecting, info_accepted outside of exchanging and drained outside of
+// draining and closing cannot happen and are asserted.
+//
+// Shaky paths: a loss makes the path shaky if it was connected for less than stable_time, or if it
+// is one of shaky_losses within shaky_window. If another path can do its work meanwhile (the
+// caller says so with `drained`), a shaky path is held back: it waits for shaky_delay_min, doubled
+// with each such loss in a row up to shaky_delay_max, half of it by chance. Without another usable
+// path it is dialled as quickly as any, and so it is when the last other one is lost (`needed`): a
+// path that fails often is better than none. A loss that is none of these starts from the shortest
+// delays again.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <system_error>
 
 #include "rtrs/base/instant.h"
@@ -42,8 +66,14 @@ class PathMachine {
         failed,
         drained,
         deadline,
-        close
+        close,
+        reconnect,   // the operator: close and dial at once
+        disconnect,  // the operator: stay down until open or reconnect
+        needed,      // no other path is usable any more
     };
+
+    // Can another path of the session carry requests now? Matters with Event::drained.
+    enum class OtherPaths : std::uint8_t { none, usable };
 
     // Set of things to do, in the order of the bits.
     enum Actions : std::uint32_t {
@@ -59,15 +89,27 @@ class PathMachine {
 
     struct Settings {
         Duration connect_timeout;
+        // Before an attempt: min, doubled per failed attempt up to max; half of it by chance.
         Duration delay_min;
         Duration delay_max;
         std::optional<std::uint32_t> attempts_max;
+        // See "Shaky paths" above.
+        Duration stable_time = std::chrono::seconds(10);
+        Duration shaky_window = std::chrono::seconds(60);
+        std::uint32_t shaky_losses = 3;  // 1..losses_kept
+        Duration shaky_delay_min = std::chrono::seconds(1);
+        Duration shaky_delay_max = std::chrono::seconds(30);
     };
 
-    PathMachine(Settings settings, Random& random) noexcept
-        : settings_(settings), random_(random) {}
+    // Why it is closing or closed.
+    enum class CloseCause : std::uint8_t { none, asked, disconnected, gave_up };
 
-    Actions step(Event event, Instant now);
+    // Losses that are remembered.
+    static constexpr std::size_t losses_kept = 16;
+
+    PathMachine(Settings settings, Random& random) noexcept;
+
+    Actions step(Event event, Instant now, OtherPaths others = OtherPaths::none);
     std::optional<Instant> deadline() const noexcept { return deadline_; }
     PathState state() const noexcept { return state_; }
     Instant since() const noexcept { return since_; }
@@ -75,13 +117,24 @@ class PathMachine {
     std::uint32_t failures() const noexcept { return failures_; }
     // Times it became connected.
     std::uint64_t connects() const noexcept { return connects_; }
+    CloseCause close_cause() const noexcept { return close_cause_; }
+    // Shaky and kept waiting in backoff.
+    bool held_back() const noexcept { return held_back_; }
+    // "held back: 4 failures in 60 s"; empty if it is not.
+    std::string hold_reason() const;
 
   private:
     Actions go(PathState state, Instant now, std::uint32_t actions);
+    Actions open(Instant now);
     Actions fail(Instant now);
-    Actions drained(Instant now);
-    Actions close(Instant now);
+    Actions drained(Instant now, OtherPaths others);
+    Actions close(Instant now, CloseCause cause);
+    Actions reconnect(Instant now);
+    void note_loss(Instant now);
+    void forget_losses() noexcept;
     Duration backoff_delay();
+    Duration shaky_delay();
+    Duration jittered(Duration delay);
 
     Settings settings_;
     Random& random_;
@@ -90,6 +143,18 @@ class PathMachine {
     std::optional<Instant> deadline_;
     std::uint32_t failures_ = 0;
     std::uint64_t connects_ = 0;
+    CloseCause close_cause_ = CloseCause::none;
+    bool dial_at_once_ = false;  // draining: because of the operator's reconnect
+    bool lost_ = false;          // draining: it was connected, and the loss was not asked for
+    bool held_back_ = false;
+
+    // When connected paths were lost, newest at (count - 1) % losses_kept.
+    std::array<Instant, losses_kept> losses_{};
+    std::uint64_t loss_count_ = 0;
+    // Of the newest loss.
+    Duration lived_{};
+    std::uint32_t losses_in_window_ = 0;
+    std::uint32_t shaky_in_a_row_ = 0;
 };
 
 }  // namespace rtrs

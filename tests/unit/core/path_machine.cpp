@@ -2,11 +2,15 @@
 #include "rtrs/core/path_machine.h"
 
 #include <catch2/catch.hpp>
+#include <memory>
+#include <set>
 #include <vector>
 
 using namespace rtrs;
 using namespace std::chrono_literals;
 using Event = PathMachine::Event;
+using Others = PathMachine::OtherPaths;
+using Cause = PathMachine::CloseCause;
 
 namespace {
 
@@ -20,7 +24,29 @@ struct Machine {
                    .attempts_max = attempts_max},
                   random) {}
 
-    PathMachine::Actions step(Event event) { return machine.step(event, now); }
+    PathMachine::Actions step(Event event, Others others = Others::none) {
+        return machine.step(event, now, others);
+    }
+    // From connecting or a wait that ends now: up, and lost again after so long.
+    void live(Duration how_long) {
+        if (state() == PathState::idle) step(Event::open);
+        if (state() == PathState::backoff) {
+            now = *machine.deadline();
+            step(Event::deadline);
+        }
+        step(Event::all_established);
+        step(Event::info_accepted);
+        REQUIRE(state() == PathState::connected);
+        now += how_long;
+        step(Event::failed);
+    }
+    // How long it waits after a loss.
+    Duration lose_after(Duration how_long, Others others) {
+        live(how_long);
+        step(Event::drained, others);
+        REQUIRE(state() == PathState::backoff);
+        return *machine.deadline() - now;
+    }
     PathState state() const { return machine.state(); }
 
     Random random{7};
@@ -94,6 +120,17 @@ const Row table[] = {
     {P::draining, Event::close, P::closing, M::nothing},
     {P::closing, Event::drained, P::closed, M::hand_back | M::report_closed},
     {P::closed, Event::open, P::connecting, M::dial},
+    {P::idle, Event::reconnect, P::connecting, M::dial},
+    {P::connected, Event::reconnect, P::draining, M::path_down | M::disconnect},
+    {P::draining, Event::reconnect, P::draining, M::nothing},
+    {P::backoff, Event::reconnect, P::connecting, M::dial},
+    {P::closed, Event::reconnect, P::connecting, M::dial},
+    {P::idle, Event::disconnect, P::closed, M::report_closed},
+    {P::backoff, Event::disconnect, P::closed, M::report_closed},
+    {P::connecting, Event::disconnect, P::closing, M::disconnect},
+    {P::exchanging, Event::disconnect, P::closing, M::disconnect},
+    {P::connected, Event::disconnect, P::closing, M::path_down | M::disconnect},
+    {P::draining, Event::disconnect, P::closing, M::nothing},
     // Ignored, for the reasons in path_machine.h.
     {P::idle, Event::failed, P::idle, M::nothing},
     {P::draining, Event::failed, P::draining, M::nothing},
@@ -112,7 +149,34 @@ const Row table[] = {
     {P::draining, Event::deadline, P::draining, M::nothing},
     {P::closing, Event::deadline, P::closing, M::nothing},
     {P::closed, Event::deadline, P::closed, M::nothing},
+    {P::connecting, Event::reconnect, P::connecting, M::nothing},
+    {P::exchanging, Event::reconnect, P::exchanging, M::nothing},
+    {P::closing, Event::reconnect, P::closing, M::nothing},
+    {P::closing, Event::disconnect, P::closing, M::nothing},
+    {P::closed, Event::disconnect, P::closed, M::nothing},
+    {P::idle, Event::needed, P::idle, M::nothing},
+    {P::connecting, Event::needed, P::connecting, M::nothing},
+    {P::exchanging, Event::needed, P::exchanging, M::nothing},
+    {P::connected, Event::needed, P::connected, M::nothing},
+    {P::draining, Event::needed, P::draining, M::nothing},
+    {P::backoff, Event::needed, P::backoff, M::nothing},  // not held back
+    {P::closing, Event::needed, P::closing, M::nothing},
+    {P::closed, Event::needed, P::closed, M::nothing},
 };
+
+constexpr P states[] = {P::idle,     P::connecting, P::exchanging, P::connected,
+                        P::draining, P::backoff,    P::closing,    P::closed};
+constexpr Event events[] = {Event::open,   Event::all_established, Event::info_accepted,
+                            Event::failed, Event::drained,         Event::deadline,
+                            Event::close,  Event::reconnect,       Event::disconnect,
+                            Event::needed};
+
+// Asserted in the machine.
+bool cannot_happen(P state, Event event) {
+    return (event == Event::all_established && state != P::connecting) ||
+           (event == Event::info_accepted && state != P::exchanging) ||
+           (event == Event::drained && state != P::draining && state != P::closing);
+}
 
 }  // namespace
 
@@ -124,6 +188,21 @@ TEST_CASE("every row of the path's table") {
         CHECK(machine->step(row.event) == row.actions);
         CHECK(machine->state() == row.to);
         if (row.to != row.from) CHECK(machine->machine.since() == machine->now);
+    }
+}
+
+TEST_CASE("the table has every pair of a state and an event") {
+    std::set<std::pair<P, Event>> seen;
+    for (const Row& row : table) {
+        CAPTURE(to_string(row.from), static_cast<int>(row.event));
+        CHECK(seen.insert({row.from, row.event}).second);
+        CHECK(!cannot_happen(row.from, row.event));
+    }
+    for (const P state : states) {
+        for (const Event event : events) {
+            CAPTURE(to_string(state), static_cast<int>(event));
+            CHECK(seen.contains({state, event}) != cannot_happen(state, event));
+        }
     }
 }
 
@@ -223,5 +302,189 @@ TEST_CASE("attempts are counted out") {
         // An operator's wish starts afresh.
         CHECK(machine.step(Event::open) == M::dial);
         CHECK(machine.machine.failures() == 0);
+    }
+}
+
+TEST_CASE("an operator's reconnect dials as soon as the old connection has drained") {
+    // Not even attempts_max = 0 is in the way.
+    for (const auto attempts_max : {std::optional<std::uint32_t>(), std::optional(0u)}) {
+        Machine machine(attempts_max);
+        machine.step(Event::open);
+        machine.step(Event::all_established);
+        machine.step(Event::info_accepted);
+        machine.now += 1ms;
+        machine.step(Event::reconnect);
+        machine.now += 30ms;
+        CHECK(machine.step(Event::drained, Others::usable) == M::hand_back);
+        CHECK(machine.state() == P::backoff);
+        CHECK(!machine.machine.held_back());
+        CHECK(machine.machine.deadline() == machine.now);
+        CHECK(machine.step(Event::deadline) == M::dial);
+        CHECK(machine.machine.connects() == 1);
+    }
+}
+
+TEST_CASE("a reconnect while it drains shortens the wait behind it, a close takes it back") {
+    auto machine = machine_in(P::draining);
+    CHECK(machine->machine.failures() == 1);
+    machine->step(Event::reconnect);
+    CHECK(machine->machine.failures() == 0);
+    machine->step(Event::drained);
+    CHECK(machine->machine.deadline() == machine->now);
+
+    machine = machine_in(P::draining);
+    machine->step(Event::reconnect);
+    machine->step(Event::close);
+    CHECK(machine->step(Event::drained) == (M::hand_back | M::report_closed));
+    CHECK(machine->state() == P::closed);
+}
+
+TEST_CASE("an operator's reconnect is no failure, and forgets those before") {
+    Machine machine;
+    for (int i = 0; i < 4; ++i) machine.lose_after(1s, Others::usable);
+    REQUIRE(machine.machine.held_back());
+    CHECK(machine.step(Event::reconnect) == M::dial);
+    machine.step(Event::all_established);
+    machine.step(Event::info_accepted);
+    machine.now += 20s;
+    machine.step(Event::failed);
+    machine.step(Event::drained, Others::usable);
+    CHECK(!machine.machine.held_back());
+    CHECK(*machine.machine.deadline() - machine.now <= 10ms);
+}
+
+TEST_CASE("a closed path knows why") {
+    for (const P state :
+         {P::idle, P::connecting, P::exchanging, P::connected, P::draining, P::backoff}) {
+        for (const auto& [event, cause] : {std::pair(Event::close, Cause::asked),
+                                           std::pair(Event::disconnect, Cause::disconnected)}) {
+            CAPTURE(to_string(state));
+            const auto machine = machine_in(state);
+            CHECK(machine->machine.close_cause() == Cause::none);
+            machine->step(event);
+            CHECK(machine->machine.close_cause() == cause);
+            if (machine->state() == P::closing) machine->step(Event::drained);
+            CHECK(machine->state() == P::closed);
+            CHECK(machine->machine.close_cause() == cause);
+            machine->step(Event::close);
+            CHECK(machine->machine.close_cause() == cause);
+            machine->step(Event::open);
+            CHECK(machine->machine.close_cause() == Cause::none);
+        }
+    }
+    Machine machine(0);
+    machine.live(1s);
+    machine.step(Event::drained);
+    CHECK(machine.machine.close_cause() == Cause::gave_up);
+}
+
+TEST_CASE("a session that closes takes over from an operator's disconnect, not the reverse") {
+    const auto machine = machine_in(P::connected);
+    machine->step(Event::disconnect);
+    machine->step(Event::close);
+    CHECK(machine->machine.close_cause() == Cause::asked);
+    machine->step(Event::disconnect);
+    CHECK(machine->machine.close_cause() == Cause::asked);
+    CHECK(machine->step(Event::drained) == (M::hand_back | M::report_closed));
+}
+
+TEST_CASE("shaky: a loss after a stable life is dialled at once") {
+    Machine machine;
+    CHECK(machine.lose_after(10s, Others::usable) <= 10ms);
+    CHECK(!machine.machine.held_back());
+    CHECK(machine.machine.hold_reason().empty());
+    CHECK(machine.lose_after(1h, Others::usable) <= 10ms);
+    CHECK(machine.lose_after(1h, Others::usable) <= 10ms);
+}
+
+TEST_CASE("shaky: a short life is held back, each time longer, by chance") {
+    Duration whole = 1s;
+    for (int losses = 1; losses <= 9; ++losses) {
+        CAPTURE(losses);
+        std::vector<Duration> delays;
+        for (int draw = 0; draw < 50; ++draw) {
+            Machine machine;
+            machine.random = Random(static_cast<std::uint64_t>(draw));
+            for (int i = 1; i < losses; ++i) machine.lose_after(9s, Others::usable);
+            delays.push_back(machine.lose_after(10s - 1ns, Others::usable));
+            CHECK(machine.machine.held_back());
+            CHECK(delays.back() >= whole / 2);
+            CHECK(delays.back() <= whole);
+        }
+        const auto [least, most] = std::ranges::minmax_element(delays);
+        CHECK(*most - *least > whole / 4);  // seconds of chance for seconds of delay
+        whole = std::min<Duration>(whole * 2, 30s);
+    }
+    CHECK(whole == 30s);
+}
+
+TEST_CASE("shaky: the third loss within a minute is held back, whatever the lives") {
+    Machine machine;
+    CHECK(machine.lose_after(20s, Others::usable) <= 10ms);
+    CHECK(machine.lose_after(20s, Others::usable) <= 10ms);
+    CHECK(machine.lose_after(20s, Others::usable) >= 500ms);
+    CHECK(machine.machine.hold_reason() == "held back: 3 failures in 60 s");
+    // Rarer ones are not.
+    CHECK(machine.lose_after(40s, Others::usable) <= 10ms);
+    CHECK(machine.machine.hold_reason().empty());
+    CHECK(machine.lose_after(61s, Others::usable) <= 10ms);
+    // And the delays start anew.
+    CHECK(machine.lose_after(9s, Others::usable) <= 1s);
+    CHECK(machine.machine.hold_reason() == "held back: lost 9 s after it was connected");
+}
+
+TEST_CASE("shaky: the reason") {
+    Machine machine;
+    machine.lose_after(70ms, Others::usable);
+    CHECK(machine.machine.hold_reason() == "held back: lost 70 ms after it was connected");
+    for (int i = 0; i < 3; ++i) machine.lose_after(70ms, Others::usable);
+    CHECK(machine.machine.hold_reason() == "held back: 4 failures in 60 s");
+    machine.now = *machine.machine.deadline();
+    machine.step(Event::deadline);
+    CHECK(!machine.machine.held_back());
+    CHECK(machine.machine.hold_reason().empty());
+
+    Machine only;
+    for (int i = 0; i < 99; ++i) only.lose_after(70ms, Others::none);
+    only.lose_after(70ms, Others::usable);
+    CHECK(only.machine.hold_reason() == "held back: 16 or more failures in 60 s");
+}
+
+TEST_CASE("shaky: the only usable path is never held back") {
+    Machine machine;
+    for (int round = 0; round < 100; ++round) {
+        CHECK(machine.lose_after(1s, Others::none) <= 10ms);
+        CHECK(!machine.machine.held_back());
+    }
+}
+
+TEST_CASE("shaky: when the last other path is lost, a wait ends") {
+    Machine machine;
+    for (int i = 0; i < 6; ++i) machine.lose_after(1s, Others::usable);
+    REQUIRE(*machine.machine.deadline() - machine.now >= 15s);
+    machine.now += 1ms;
+    CHECK(machine.step(Event::needed) == M::dial);
+    CHECK(machine.state() == P::connecting);
+    CHECK(!machine.machine.held_back());
+    // A failed attempt is followed by the usual delays, also if others are there again.
+    machine.step(Event::failed);
+    machine.step(Event::drained, Others::usable);
+    CHECK(!machine.machine.held_back());
+    CHECK(*machine.machine.deadline() - machine.now <= 20ms);
+}
+
+TEST_CASE("shaky: held back, it obeys the operator and the session") {
+    for (const Event event : {Event::open, Event::reconnect}) {
+        Machine machine;
+        machine.lose_after(1s, Others::usable);
+        REQUIRE(machine.machine.held_back());
+        CHECK(machine.step(event) == M::dial);
+        CHECK(!machine.machine.held_back());
+    }
+    for (const Event event : {Event::close, Event::disconnect}) {
+        Machine machine;
+        machine.lose_after(1s, Others::usable);
+        CHECK(machine.step(event) == M::report_closed);
+        CHECK(!machine.machine.held_back());
     }
 }
