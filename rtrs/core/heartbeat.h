@@ -2,11 +2,18 @@
 //
 // Pure: time is an argument. Any received traffic proves life, as in the kernel since 6.1.113.
 // While a heartbeat is unanswered no further one is sent.
+//
+// A probe is a question out of turn, for a path under suspicion: a heartbeat at once (or the one
+// that is still unanswered), and death if nothing at all is received within probe_timeout after
+// it. Any received traffic ends the probe.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 
 #include "rtrs/base/instant.h"
+#include "rtrs/base/planted.h"
+#include "rtrs/base/rare.h"
 
 namespace rtrs {
 
@@ -14,18 +21,26 @@ class Heartbeat {
   public:
     enum class Action { none, send, dead };
 
-    Heartbeat(Duration interval, Duration timeout) noexcept
-        : interval_(interval), timeout_(timeout) {}
+    // probe_timeout: at most timeout, which is what it is if it is not given.
+    Heartbeat(Duration interval, Duration timeout,
+              std::optional<Duration> probe_timeout = std::nullopt) noexcept
+        : interval_(interval), timeout_(timeout), probe_timeout_(probe_timeout.value_or(timeout)) {}
 
     void start(Instant now) noexcept {
         last_received_ = now;
         next_send_ = now + interval_;
         sent_.reset();
+        unanswered_ = false;
+        probe_ = Probe::none;
         running_ = true;
     }
     void stop() noexcept { running_ = false; }
 
-    void received(Instant now) noexcept { last_received_ = now; }
+    void received(Instant now) noexcept {
+        last_received_ = now;
+        unanswered_ = false;
+        probe_ = Probe::none;
+    }
     // The answer to our heartbeat. Returns the round trip.
     Duration acknowledged(Instant now) noexcept {
         if (!sent_) return latency_;  // an answer that nobody waits for is ignored
@@ -34,10 +49,32 @@ class Heartbeat {
         return latency_;
     }
 
+    // Is the peer alive? Call step() at once, and go by deadline() afterwards. Nothing while it is
+    // probed already.
+    void probe(Instant now) noexcept {
+        if (!running_ || probe_ != Probe::none) return;
+        RTRS_RARE(probed);
+        if (unanswered_) {
+            // The peer has a question to answer already.
+            probe_ = Probe::sent;
+            probe_end_ = now + probe_timeout_;
+        } else {
+            probe_ = Probe::wanted;
+            next_send_ = now;
+        }
+    }
+    // Between probe() and the next traffic. Still true after dead if that is why.
+    bool probing() const noexcept { return probe_ != Probe::none; }
+
     // What is due at now.
     Action step(Instant now) noexcept {
         if (!running_) return Action::none;
-        if (now >= last_received_ + timeout_) {
+        if (now >= end()) {
+            if (probe_ == Probe::sent && now >= probe_end_) {
+                RTRS_RARE(probe_failed);
+            } else {
+                probe_ = Probe::none;
+            }
             running_ = false;
             return Action::dead;
         }
@@ -45,25 +82,43 @@ class Heartbeat {
         next_send_ = now + interval_;
         // An acknowledgement may have been overtaken by other traffic that proved life; then the
         // old heartbeat is forgotten.
-        if (sent_ && last_received_ < *sent_) return Action::none;
+        if (unanswered_) return Action::none;
+        if (probe_ == Probe::wanted) {
+            probe_ = Probe::sent;
+            probe_end_ = now + probe_timeout_;
+        }
         sent_ = now;
+        unanswered_ = true;
         return Action::send;
     }
 
     std::optional<Instant> deadline() const noexcept {
         if (!running_) return std::nullopt;
-        return std::min(next_send_, last_received_ + timeout_);
+        return std::min(next_send_, end());
     }
 
     Duration latency() const noexcept { return latency_; }
     Instant last_received() const noexcept { return last_received_; }
 
   private:
+    enum class Probe : std::uint8_t { none, wanted, sent };
+
+    // When silence is death.
+    Instant end() const noexcept {
+        if (planted(PlantedBug::heartbeat_never_fires)) return Instant::max();
+        const Instant silence = last_received_ + timeout_;
+        return probe_ == Probe::sent ? std::min(silence, probe_end_) : silence;
+    }
+
     Duration interval_;
     Duration timeout_;
+    Duration probe_timeout_;
     Instant last_received_{};
     Instant next_send_{};
-    std::optional<Instant> sent_;
+    std::optional<Instant> sent_;  // the heartbeat whose acknowledgement is awaited
+    bool unanswered_ = false;      // nothing at all was received since it was sent
+    Probe probe_ = Probe::none;
+    Instant probe_end_{};
     Duration latency_{};
     bool running_ = false;
 };

@@ -67,3 +67,113 @@ TEST_CASE("a stopped heartbeat has no deadline, an unasked answer no meaning") {
     heartbeat.start(start + 60s);
     CHECK(heartbeat.deadline() == start + 61s);
 }
+
+namespace {
+Heartbeat probing() {
+    Heartbeat heartbeat(1s, 5s, 1250ms);
+    heartbeat.start(start);
+    heartbeat.probe(start + 100ms);
+    REQUIRE(heartbeat.probing());
+    return heartbeat;
+}
+}  // namespace
+
+TEST_CASE("a probe is a heartbeat at once, and a shorter silence is death") {
+    Heartbeat heartbeat = probing();
+    CHECK(heartbeat.deadline() == start + 100ms);
+    CHECK(heartbeat.step(start + 100ms) == Action::send);
+    CHECK(heartbeat.deadline() == start + 1100ms);
+    CHECK(heartbeat.step(start + 1100ms) == Action::none);  // it is unanswered
+    CHECK(heartbeat.deadline() == start + 1350ms);
+    CHECK(heartbeat.step(start + 1350ms - 1ns) == Action::none);
+    CHECK(heartbeat.step(start + 1350ms) == Action::dead);
+    CHECK(heartbeat.probing());
+    CHECK(!heartbeat.deadline());
+}
+
+TEST_CASE("the probe's time runs from when it was sent, not from when it was wanted") {
+    Heartbeat heartbeat = probing();
+    CHECK(heartbeat.step(start + 900ms) == Action::send);
+    CHECK(heartbeat.step(start + 2150ms - 1ns) == Action::none);
+    CHECK(heartbeat.step(start + 2150ms) == Action::dead);
+}
+
+TEST_CASE("any traffic ends a probe") {
+    SECTION("before it was sent") {
+        Heartbeat heartbeat = probing();
+        heartbeat.received(start + 100ms);
+        CHECK(!heartbeat.probing());
+        CHECK(heartbeat.step(start + 100ms) == Action::send);
+        CHECK(heartbeat.step(start + 1350ms) == Action::none);
+        CHECK(heartbeat.step(start + 5100ms) == Action::dead);
+        CHECK(!heartbeat.probing());
+    }
+    SECTION("an acknowledgement") {
+        Heartbeat heartbeat = probing();
+        CHECK(heartbeat.step(start + 100ms) == Action::send);
+        heartbeat.received(start + 102ms);
+        CHECK(heartbeat.acknowledged(start + 102ms) == 2ms);
+        CHECK(!heartbeat.probing());
+        CHECK(heartbeat.deadline() == start + 1100ms);
+        CHECK(heartbeat.step(start + 1100ms) == Action::send);
+        CHECK(heartbeat.step(start + 1350ms) == Action::none);
+    }
+    SECTION("in the very turn in which it was sent") {
+        Heartbeat heartbeat = probing();
+        CHECK(heartbeat.step(start + 100ms) == Action::send);
+        heartbeat.received(start + 100ms);
+        CHECK(!heartbeat.probing());
+        CHECK(heartbeat.step(start + 1350ms) == Action::send);
+    }
+    SECTION("anything else, and then it can be probed again") {
+        Heartbeat heartbeat = probing();
+        CHECK(heartbeat.step(start + 100ms) == Action::send);
+        heartbeat.received(start + 1300ms);
+        CHECK(heartbeat.step(start + 1350ms) == Action::send);
+        heartbeat.probe(start + 1400ms);
+        CHECK(heartbeat.step(start + 2650ms - 1ns) == Action::none);
+        CHECK(heartbeat.step(start + 2650ms) == Action::dead);
+    }
+}
+
+TEST_CASE("a probe while a heartbeat is unanswered sends no second one") {
+    Heartbeat heartbeat(1s, 5s, 1250ms);
+    heartbeat.start(start);
+    CHECK(heartbeat.step(start + 1s) == Action::send);
+    heartbeat.probe(start + 1500ms);
+    CHECK(heartbeat.step(start + 1500ms) == Action::none);
+    heartbeat.probe(start + 2500ms);  // does not prolong it
+    CHECK(heartbeat.step(start + 2750ms - 1ns) == Action::none);
+    CHECK(heartbeat.step(start + 2750ms) == Action::dead);
+}
+
+TEST_CASE("a probe does not postpone death by silence") {
+    Heartbeat heartbeat(1s, 5s, 1250ms);
+    heartbeat.start(start);
+    CHECK(heartbeat.step(start + 1s) == Action::send);
+    heartbeat.probe(start + 4500ms);
+    CHECK(heartbeat.step(start + 5s - 1ns) == Action::none);
+    CHECK(heartbeat.step(start + 5s) == Action::dead);
+    CHECK(!heartbeat.probing());
+}
+
+TEST_CASE("a probe of what does not run is nothing, and a start forgets an old one") {
+    Heartbeat heartbeat(1s, 5s, 1250ms);
+    heartbeat.probe(start);
+    CHECK(!heartbeat.probing());
+    CHECK(!heartbeat.deadline());
+
+    heartbeat = probing();
+    heartbeat.stop();
+    heartbeat.start(start + 10s);
+    CHECK(!heartbeat.probing());
+    CHECK(heartbeat.deadline() == start + 11s);
+}
+
+TEST_CASE("without a probe timeout the usual one counts") {
+    Heartbeat heartbeat = started();
+    heartbeat.probe(start);
+    CHECK(heartbeat.step(start) == Action::send);
+    CHECK(heartbeat.step(start + 5s - 1ns) == Action::none);
+    CHECK(heartbeat.step(start + 5s) == Action::dead);
+}
