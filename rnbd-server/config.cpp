@@ -12,6 +12,8 @@ namespace rnbd {
 namespace {
 
 constexpr std::uint64_t export_bytes_max = 1ull << 62;
+constexpr rtrs::Duration delay_max = std::chrono::hours(1);
+constexpr std::uint32_t every_max = 1'000'000'000;
 
 using Kind = StorageOptions::Kind;
 using Io = StorageOptions::Io;
@@ -24,6 +26,10 @@ struct Seen {
     // Backing path -> index of its first export.
     std::map<std::string, std::size_t> paths;
 };
+
+ConfigType<Io> io_words() {
+    return config_enum<Io>({{"direct", Io::direct}, {"buffered", Io::buffered}});
+}
 
 void read_listen(const ConfigValue& item, ServerConfig& config, Seen& seen) {
     item.map([&](ConfigMap& map) {
@@ -57,9 +63,58 @@ void read_allow(const ConfigValue& item, ServerConfig::Export& target) {
     });
 }
 
+void read_delays(ConfigMap& map, DelayOptions& delay) {
+    using When = DelayOptions::When;
+    using Gate = DelayOptions::Gate;
+    const auto duration = config_duration(rtrs::Duration{0}, delay_max);
+    map.optional("read", duration, delay.read);
+    map.optional("write", duration, delay.write);
+    map.optional("flush", duration, delay.flush);
+    const bool every = map.optional("every", config_integer(1u, every_max), delay.every);
+    const bool by = map.optional("by", duration, delay.by);
+    if (every && !by) map.error("every", "found every without by, expected both");
+    if (by && !every) map.error("by", "found by without every, expected both");
+    map.optional("when", config_enum<When>({{"before", When::before}, {"after", When::after}}),
+                 delay.when);
+    const bool gate = map.optional("gate", config_path(4095), delay.gate);
+    const auto gates =
+        config_enum<Gate>({{"write", Gate::writes}, {"read", Gate::reads}, {"all", Gate::all}});
+    if (map.optional("gate_operations", gates, delay.gate_operations) && !gate)
+        map.error("gate_operations", "found gate_operations without gate, expected both");
+    if (map.optional("gate_count", config_integer(1u, every_max), delay.gate_count) && !gate)
+        map.error("gate_count", "found gate_count without gate, expected both");
+}
+
+// What `storage` may be; within a delay anything but a delay.
+enum class StorageWord : std::uint8_t { path, memory, null, delay };
+
+ConfigType<StorageWord> storage_words(bool with_delay) {
+    using Word = StorageWord;
+    std::vector<std::pair<std::string, Word>> words{
+        {"path", Word::path}, {"memory", Word::memory}, {"null", Word::null}};
+    if (with_delay) words.emplace_back("delay", Word::delay);
+    return config_enum<Word>(std::move(words));
+}
+
+void read_storage_path(ConfigMap& map, StorageOptions& storage) {
+    storage.kind = Kind::path;
+    map.required("path", config_path(4095), storage.path);
+    map.optional("size", config_size(512, export_bytes_max), storage.size_bytes);
+    map.optional("io", io_words(), storage.io);
+}
+
 void read_storage(ConfigMap& map, StorageOptions& storage) {
-    const auto kinds = config_enum<Kind>({{"memory", Kind::memory}, {"null", Kind::null}});
-    map.required("kind", kinds, storage.kind);
+    auto word = StorageWord::memory;
+    if (map.required("kind", storage_words(!storage.delay), word)) {
+        if (word == StorageWord::path) return read_storage_path(map, storage);
+        if (word == StorageWord::delay) {
+            storage.delay.emplace();
+            if (const auto inner = map.require("of", "a mapping as that of storage"))
+                inner->map([&](ConfigMap& of) { read_storage(of, storage); });
+            return read_delays(map, *storage.delay);
+        }
+    }
+    storage.kind = word == StorageWord::null ? Kind::null : Kind::memory;
     std::uint64_t bytes = 0;
     if (map.required("size", config_size(512, export_bytes_max), bytes)) storage.size_bytes = bytes;
 }
@@ -78,8 +133,7 @@ void read_backing(ConfigMap& map, StorageOptions& storage) {
     const bool sized = map.optional("size", config_size(512, export_bytes_max), storage.size_bytes);
     if (sized && other && !path)
         map.error("size", "found size beside storage, expected it inside of storage");
-    const auto ios = config_enum<Io>({{"direct", Io::direct}, {"buffered", Io::buffered}});
-    if (map.optional("io", ios, storage.io) && other && !path)
+    if (map.optional("io", io_words(), storage.io) && other && !path)
         map.error("io", "found io beside storage, expected it only with path");
 }
 
@@ -88,7 +142,7 @@ void read_block_size(ConfigMap& map, StorageOptions& storage) {
     map.optional("block_size", config_enum<std::uint32_t>({{"512", 512}, {"4096", 4096}}),
                  storage.logical_block_bytes);
     if (storage.size_bytes && *storage.size_bytes % storage.logical_block_bytes != 0)
-        map.error(storage.kind == Kind::path ? "size" : "storage",
+        map.error(map.find("storage") ? "storage" : "size",
                   fmt::format("found {} bytes, expected a multiple of the block size {}",
                               *storage.size_bytes, storage.logical_block_bytes));
 }
@@ -102,9 +156,10 @@ void check_path_once(ConfigMap& map, const ServerConfig& config, Seen& seen) {
     if (inserted) return;
     const ServerConfig::Export& earlier = config.exports[place->second];
     if (earlier.storage.use == Use::read_only && found.storage.use == Use::read_only) return;
-    map.error("path", fmt::format("found \"{}\" which export \"{}\" has already, expected another "
-                                  "path, or both read_only",
-                                  found.storage.path, earlier.name));
+    map.error(map.find("storage") ? "storage" : "path",
+              fmt::format("found \"{}\" which export \"{}\" has already, expected another "
+                          "path, or both read_only",
+                          found.storage.path, earlier.name));
 }
 
 void read_export(const ConfigValue& item, ServerConfig& config, Seen& seen) {

@@ -46,7 +46,7 @@ struct ServerConfig {
         std::string name;
         // kind, path, size_bytes (multiple of the block), io (default buffered),
         // logical_block_bytes (512 or 4096; default 512, with direct I/O 4096), use (read_only:
-        // nobody may write, whatever allow says; default read_write).
+        // nobody may write, whatever allow says; default read_write), delay (around it).
         StorageOptions storage;
         std::vector<Allow> allow;
     };

@@ -36,6 +36,7 @@ json describe(const Volume& volume, rtrs::Instant now) {
     return {{"name", volume.name()},
             {"kind", kind_of(storage.kind)},
             {"path", storage.path},
+            {"delayed", storage.delay.has_value()},
             {"size_bytes", ready ? volume.geometry().size_bytes : storage.size_bytes.value_or(0)},
             {"block_size", storage.logical_block_bytes},
             {"io", storage.io == StorageOptions::Io::direct ? "direct" : "buffered"},

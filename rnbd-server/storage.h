@@ -86,8 +86,29 @@ class Storage {
     // Whether what it stands on is still there: ENOENT when the file was deleted or the device is
     // gone. Cheap; asked once a second.
     virtual std::error_code check() noexcept { return {}; }
-    // "file /srv/vol1.img", "memory", "null".
+    // "file /srv/vol1.img", "memory", "null"; "..., delayed on purpose".
     virtual std::string description() const = 0;
+};
+
+// Slowness on purpose, put around any storage: for tests and for rehearsing failures. What is
+// late for several reasons waits for all of them, at the gate first.
+struct DelayOptions {
+    // On which side of the medium an operation waits. before: it reaches the medium late, as one
+    // that a dying server still has in its queues. after: it is done, and its answer is late.
+    enum class When : std::uint8_t { before, after };
+    enum class Gate : std::uint8_t { writes, reads, all };
+
+    rtrs::Duration read{0};
+    rtrs::Duration write{0};  // discard and write zeroes too
+    rtrs::Duration flush{0};
+    std::uint32_t every = 0;  // one of so many operations waits for `by` as well; 0: none
+    rtrs::Duration by{0};
+    When when = When::before;
+    // Operations that arrive while a file of this path exists wait until it is gone. Empty: none.
+    std::string gate;
+    Gate gate_operations = Gate::writes;
+    // Only so many that arrive while it exists, so that a retry of the same operation passes.
+    std::optional<std::uint32_t> gate_count;
 };
 
 struct StorageOptions {
@@ -101,6 +122,7 @@ struct StorageOptions {
     Io io = Io::buffered;
     std::uint32_t logical_block_bytes = 512;
     Use use = Use::read_write;
+    std::optional<DelayOptions> delay{};  // around it
 };
 
 struct StorageError {

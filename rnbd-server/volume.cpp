@@ -87,6 +87,13 @@ void Volume::try_open() {
     logger("rnbd.volume")
         .info("{}: ready: {}, {} bytes", config_.name, storage_->description(),
               storage_->geometry().size_bytes);
+    if (options.delay) {
+        logger("rnbd.volume")
+            .warn(
+                "{}: this export delays I/O on purpose (storage: kind: delay); not for data that "
+                "somebody waits for",
+                config_.name);
+    }
     timer_.arm(reactor_.now() + check_interval);
 }
 

@@ -1,3 +1,4 @@
+#include "rnbd-server/storage/delay_storage.h"
 #include "rnbd-server/storage/file_storage.h"
 #include "rnbd-server/storage/memory_storage.h"
 #include "rnbd-server/storage/null_storage.h"
@@ -22,10 +23,8 @@ std::string name_of(const StorageOptions& options) {
     return {};
 }
 
-}  // namespace
-
-std::expected<std::unique_ptr<Storage>, StorageError> open_storage(rtrs::Reactor& reactor,
-                                                                   const StorageOptions& options) {
+std::expected<std::unique_ptr<Storage>, StorageError> open_plain(rtrs::Reactor& reactor,
+                                                                 const StorageOptions& options) {
     const std::uint32_t block = options.logical_block_bytes;
     if (block != 512 && block != 4096) {
         return invalid(name_of(options) + ": block_size must be 512 or 4096");
@@ -37,6 +36,15 @@ std::expected<std::unique_ptr<Storage>, StorageError> open_storage(rtrs::Reactor
     if (!options.size_bytes) return invalid(name_of(options) + ": needs a size");
     if (options.kind == StorageOptions::Kind::memory) return MemoryStorage::open(reactor, options);
     return std::make_unique<NullStorage>(reactor, options);
+}
+
+}  // namespace
+
+std::expected<std::unique_ptr<Storage>, StorageError> open_storage(rtrs::Reactor& reactor,
+                                                                   const StorageOptions& options) {
+    auto storage = open_plain(reactor, options);
+    if (!storage || !options.delay) return storage;
+    return std::make_unique<DelayStorage>(reactor, std::move(*storage), *options.delay);
 }
 
 }  // namespace rnbd

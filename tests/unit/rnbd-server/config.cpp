@@ -104,6 +104,90 @@ TEST_CASE("server config: an export has one backing that makes sense") {
         complains(with_export("    path: /a\n    io: drect\n"), "nearest valid value \"direct\""));
 }
 
+TEST_CASE("server config: a storage may be a file as well") {
+    const auto config = ServerConfig::parse(
+        with_export("    storage: {kind: path, path: /a, size: 8KiB, io: direct}\n"), "s.yaml");
+    REQUIRE(config);
+    const StorageOptions& storage = config->exports.at(0).storage;
+    CHECK(storage.kind == Kind::path);
+    CHECK(storage.path == "/a");
+    CHECK(storage.size_bytes == 8192);
+    CHECK(storage.io == Io::direct);
+    CHECK(storage.logical_block_bytes == 4096);
+    CHECK_FALSE(storage.delay);
+    CHECK(complains(with_export("    storage: {kind: path, path: /a}\n  - name: w\n    path: /a\n"),
+                    "which export \"v\" has already"));
+    CHECK(complains(with_export("    path: /a\n  - name: w\n    storage: {kind: path, path: /a}\n"),
+                    "exports[1].storage: found \"/a\" which export \"v\" has already"));
+    CHECK(complains(with_export("    storage: {kind: path, path: /a, size: 5000}\n"),
+                    "exports[0].storage: found 5000 bytes, expected a multiple"));
+}
+
+TEST_CASE("server config: a storage that is late on purpose") {
+    using namespace std::chrono_literals;
+    const auto config =
+        ServerConfig::parse(with_export("    storage: {kind: delay, of: {kind: path, path: /a}}\n"
+                                        "  - name: w\n"
+                                        "    storage:\n"
+                                        "      kind: delay\n"
+                                        "      of: {kind: memory, size: 1MiB}\n"
+                                        "      read: 1ms\n"
+                                        "      write: 2s\n"
+                                        "      flush: 3min\n"
+                                        "      every: 100\n"
+                                        "      by: 10s\n"
+                                        "      when: after\n"
+                                        "      gate: /run/gate\n"
+                                        "      gate_operations: all\n"
+                                        "      gate_count: 1\n"),
+                            "s.yaml");
+    if (!config)
+        for (const auto& error : config.error()) UNSCOPED_INFO(to_string(error));
+    REQUIRE(config);
+    const StorageOptions& plain = config->exports.at(0).storage;
+    CHECK(plain.kind == Kind::path);
+    CHECK(plain.path == "/a");
+    REQUIRE(plain.delay);
+    CHECK(plain.delay->read == 0s);
+    CHECK(plain.delay->every == 0);
+    CHECK(plain.delay->when == DelayOptions::When::before);
+    CHECK(plain.delay->gate.empty());
+    const StorageOptions& full = config->exports.at(1).storage;
+    CHECK(full.kind == Kind::memory);
+    CHECK(full.size_bytes == 1u << 20);
+    REQUIRE(full.delay);
+    CHECK(full.delay->read == 1ms);
+    CHECK(full.delay->write == 2s);
+    CHECK(full.delay->flush == 3min);
+    CHECK(full.delay->every == 100);
+    CHECK(full.delay->by == 10s);
+    CHECK(full.delay->when == DelayOptions::When::after);
+    CHECK(full.delay->gate == "/run/gate");
+    CHECK(full.delay->gate_operations == DelayOptions::Gate::all);
+    CHECK(full.delay->gate_count == 1);
+}
+
+TEST_CASE("server config: delays that make no sense") {
+    const auto with_delay = [](const std::string& rest) {
+        return with_export("    storage: {kind: delay" + rest + "}\n");
+    };
+    const std::string of = ", of: {kind: memory, size: 1MiB}";
+    CHECK(complains(with_delay(""), "exports[0].storage.of: found no such key"));
+    CHECK(complains(with_delay(", of: {kind: delay, of: {kind: memory, size: 1MiB}}"),
+                    "storage.of.kind: found \"delay\", expected"));
+    CHECK(complains(with_delay(", of: {kind: memory}"), "storage.of.size: found no such key"));
+    CHECK(complains(with_delay(", of: {kind: path}"), "storage.of.path: found no such key"));
+    CHECK(complains(with_delay(of + ", size: 1MiB"), "storage.size: found an unknown key"));
+    CHECK(complains(with_delay(of + ", every: 3"), "found every without by"));
+    CHECK(complains(with_delay(of + ", by: 3s"), "found by without every"));
+    CHECK(complains(with_delay(of + ", every: 0, by: 3s"), "an integer from 1"));
+    CHECK(complains(with_delay(of + ", when: during"), "expected before or after"));
+    CHECK(complains(with_delay(of + ", gate: here"), "absolute path"));
+    CHECK(complains(with_delay(of + ", gate_count: 1"), "found gate_count without gate"));
+    CHECK(complains(with_delay(of + ", gate_operations: read"), "gate_operations without gate"));
+    CHECK(complains(with_delay(of + ", read: 2h"), "exports[0].storage.read"));
+}
+
 TEST_CASE("server config: names, paths and rules are there once") {
     CHECK(complains(with_export("    path: /a\n  - name: v\n    path: /b\n"),
                     "exports[1].name: found \"v\" a second time"));

@@ -1,0 +1,66 @@
+// Another storage, slower on purpose: for tests, and for rehearsing what a slow disk does.
+//
+//   when: before   wait -> the inner storage -> completed
+//   when: after    the inner storage -> wait -> completed
+//   wait           at the gate (looked at again every 20 ms while something waits there), then for
+//                  the sum of its delays
+//
+// Each operation is decided when it arrives: its delay, whether it is one of `every`, whether the
+// gate holds it. Nothing keeps operations in the order in which they came.
+//
+// OWNER: a Volume. THREAD: the clock's. LIFE: storage.h; a handler may destroy the storage if its
+// request was the last.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "rnbd-server/storage.h"
+#include "rnbd-server/storage/deferred_completions.h"
+#include "rtrs/base/clock.h"
+
+namespace rnbd {
+
+class DelayStorage final : public Storage {
+  public:
+    DelayStorage(rtrs::Clock& clock, std::unique_ptr<Storage> inner, DelayOptions options);
+    ~DelayStorage() override;
+
+    const StorageGeometry& geometry() const noexcept override { return inner_->geometry(); }
+    void submit(BlockRequest& request) override;
+    std::expected<std::vector<StorageExtent>, std::error_code> extents(
+        std::uint64_t offset, std::uint64_t bytes, std::size_t extents_max) override {
+        return inner_->extents(offset, bytes, extents_max);
+    }
+    std::error_code check() noexcept override { return inner_->check(); }
+    std::string description() const override {
+        return inner_->description() + ", delayed on purpose";
+    }
+
+  private:
+    // A request's way through: what the inner storage gets in its place.
+    struct Passage;
+
+    Passage& enter(BlockRequest& request);
+    rtrs::Duration delay_of(BlockOperation operation);
+    bool held_by_gate(BlockOperation operation);
+    bool gate_exists() const noexcept;
+    void wait(Passage& passage);
+    void go_on(Passage& passage);
+    void look_at_gate();
+    void leave(Passage& passage);
+
+    rtrs::Clock& clock_;
+    const DelayOptions options_;
+    std::unique_ptr<Storage> inner_;
+    std::uint64_t arrived_ = 0;
+    std::uint32_t gate_arrived_ = 0;  // since it was there
+    rtrs::Timer gate_timer_;
+    std::deque<Passage*> at_gate_;
+    std::vector<std::unique_ptr<Passage>> passages_;
+    std::vector<Passage*> free_;
+    DeferredCompletions completions_;
+};
+
+}  // namespace rnbd
