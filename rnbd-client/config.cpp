@@ -43,21 +43,81 @@ ConfigType<DeviceAddress> config_nbd() {
             DeviceAddress::parse};
 }
 
+ConfigType<ClientConfig::Path> config_path_address() {
+    return {config_address(PortZero::refused).expected +
+                ", or SOURCE@ and that with a local numeric address of the same family",
+            ClientConfig::Path::parse};
+}
+
+// The names of an enumeration, as the transport has them.
+template <typename Names>
+auto config_names(const Names& names) {
+    using Value = typename Names::value_type::first_type;
+    std::vector<std::pair<std::string, Value>> choices;
+    for (const auto& [value, name] : names) choices.emplace_back(name, value);
+    return config_enum<Value>(std::move(choices));
+}
+
+// "never" is an empty optional.
+ConfigType<std::optional<rtrs::Duration>> config_fail_fast() {
+    using Result = std::optional<std::optional<rtrs::Duration>>;
+    const auto finite = config_duration(0s, 24h * 365);
+    return {finite.expected + ", or never",
+            [finite](std::string_view text) -> Result {
+                if (text == "never") return Result(std::in_place, std::nullopt);
+                const auto value = finite.parse(text);
+                if (!value) return std::nullopt;
+                return Result(std::in_place, *value);
+            },
+            {"never"}};
+}
+
+bool is_six(const std::string& host) noexcept { return host.find(':') != std::string::npos; }
+
+void read_path_source(ConfigMap& map, ClientConfig::Path& path) {
+    std::string source;
+    if (!map.optional("source", config_host(), source) || path.destination.empty()) return;
+    const bool six = path.destination.starts_with('[');
+    if (!path.source.empty())
+        map.error("source",
+                  fmt::format("found \"{}\" and a source in tcp, expected one of them", source));
+    else if (six != is_six(source))
+        map.error("source", fmt::format("found \"{}\", expected an {} address as of tcp", source,
+                                        six ? "IPv6" : "IPv4"));
+    else
+        path.source = std::move(source);
+}
+
 void read_path(const ConfigValue& item, ClientConfig::Session& session) {
     item.map([&](ConfigMap& map) {
         ClientConfig::Path path;
-        const bool known = map.required("tcp", config_address(PortZero::refused), path.destination);
-        map.optional("source", config_host(), path.source);
-        if (known &&
-            std::find(session.paths.begin(), session.paths.end(), path) != session.paths.end())
+        const bool known = map.required("tcp", config_path_address(), path);
+        read_path_source(map, path);
+        map.optional("priority", config_names(rtrs::path_priority_names), path.priority);
+        if (known && std::ranges::any_of(session.paths,
+                                         [&](const auto& other) { return other.same_way(path); }))
             map.error("tcp", fmt::format("found \"{}\" a second time, expected each path once",
-                                         path.destination));
-        const bool six = path.destination.starts_with('[');
-        if (known && !path.source.empty() && six != (path.source.find(':') != std::string::npos))
-            map.error("source", fmt::format("found \"{}\", expected an {} address as of tcp",
-                                            path.source, six ? "IPv6" : "IPv4"));
+                                         path.to_string()));
         session.paths.push_back(std::move(path));
     });
+}
+
+void read_waiting(ConfigMap& map, ClientConfig::Session& session) {
+    map.optional("hold_time", config_duration_or_forever(0s, 24h * 365), session.hold_time);
+    map.optional("fail_fast_time", config_fail_fast(), session.fail_fast_time);
+    if (session.hold_time && session.fail_fast_time && *session.fail_fast_time > *session.hold_time)
+        map.error("fail_fast_time",
+                  "found more than hold_time, after which everything fails, expected at most that");
+}
+
+// After the heartbeat.
+void read_probing(ConfigMap& map, ClientConfig::Session& session) {
+    map.optional("request_deadline", config_duration(10ms, 1h), session.request_deadline);
+    session.probe_timeout = session.heartbeat_timeout / 4;
+    if (map.optional("probe_timeout", config_duration(5ms, 1h), session.probe_timeout) &&
+        session.probe_timeout > session.heartbeat_timeout)
+        map.error("probe_timeout",
+                  "found more than the heartbeat's timeout, expected at most that");
 }
 
 void read_reconnect_delay(ConfigMap& map, ClientConfig::Session& session) {
@@ -81,10 +141,12 @@ void read_session(const ConfigValue& item, ClientConfig& config, Seen& seen) {
         }
         map.required_list("paths", {.min = 1, .max = rtrs::limits::paths_max},
                           [&](const ConfigValue& path) { read_path(path, session); });
-        map.optional("hold_time", config_duration_or_forever(0s, 24h * 365), session.hold_time);
+        map.optional("policy", config_names(rtrs::path_policy_names), session.policy);
+        read_waiting(map, session);
         map.optional("max_reconnect_attempts", config_attempts(), session.max_reconnect_attempts);
         read_reconnect_delay(map, session);
         read_heartbeat(map, session.heartbeat_interval, session.heartbeat_timeout);
+        read_probing(map, session);
         map.optional("connections", config_integer<std::uint32_t>(1, io_connections_max),
                      session.connections);
         map.optional("data_checksum", config_bool(), session.data_checksum);
@@ -164,6 +226,35 @@ void read_client(ConfigMap& map, ClientConfig& config) {
 }
 
 }  // namespace
+
+bool ClientConfig::Path::same_way(const Path& other) const noexcept {
+    return fabric == other.fabric && destination == other.destination && source == other.source;
+}
+
+std::string ClientConfig::Path::to_string() const {
+    return source.empty() ? destination : fmt::format("{}@{}", source, destination);
+}
+
+std::optional<ClientConfig::Path> ClientConfig::Path::parse(std::string_view text) {
+    Path path;
+    if (const auto at = text.find('@'); at != std::string_view::npos) {
+        std::string_view host = text.substr(0, at);
+        // Brackets are not needed, there is no port; but they are natural beside those of DST.
+        if (host.size() > 2 && host.front() == '[' && host.back() == ']' &&
+            host.find(':') != std::string_view::npos)
+            host = host.substr(1, host.size() - 2);
+        auto source = config_host().parse(host);
+        if (!source) return std::nullopt;
+        path.source = std::move(*source);
+        text = text.substr(at + 1);
+    }
+    auto destination = parse_address(text, PortZero::refused);
+    if (!destination) return std::nullopt;
+    path.destination = std::move(*destination);
+    if (!path.source.empty() && is_six(path.source) != path.destination.starts_with('['))
+        return std::nullopt;
+    return path;
+}
 
 std::string DeviceAddress::to_string() const {
     return (kind == Kind::unix_socket ? "unix:" : "tcp:") + address;

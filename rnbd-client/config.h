@@ -15,6 +15,7 @@
 #include "daemon/log_level.h"
 #include "rnbd/messages.h"
 #include "rtrs/base/instant.h"
+#include "rtrs/path_policy.h"
 
 namespace rnbd {
 
@@ -38,10 +39,17 @@ struct ClientConfig {
         Fabric fabric = Fabric::tcp;
         // "HOST:PORT", canonical.
         std::string destination;
-        // Local address to dial from, "HOST"; empty: the system's choice.
+        // Local address to dial from, "HOST" without brackets; empty: the system's choice. Of the
+        // same family as the destination.
         std::string source;
+        rtrs::PathPriority priority = rtrs::PathPriority::prefer;
 
         bool operator==(const Path&) const noexcept = default;
+        // The same way to the server, whatever its priority.
+        bool same_way(const Path& other) const noexcept;
+        // "SOURCE@HOST:PORT" or "HOST:PORT".
+        std::string to_string() const;
+        static std::optional<Path> parse(std::string_view text);
     };
 
     struct Session {
@@ -51,6 +59,9 @@ struct ClientConfig {
         std::vector<Path> paths;
         // How long requests wait while no path is up, 0 .. 365 d; none: for ever.
         std::optional<rtrs::Duration> hold_time;
+        // How long without any path new requests still join those that wait, 0 .. hold_time; after
+        // that they fail at once. None: as hold_time.
+        std::optional<rtrs::Duration> fail_fast_time;
         // Failed attempts after which a path is given up, 0..1000000; none: never.
         std::optional<std::uint32_t> max_reconnect_attempts;
         // Wait before the first and before a late attempt, 1 ms .. 1 h, min <= max.
@@ -59,6 +70,13 @@ struct ClientConfig {
         // 10 ms .. 10 min; the timeout is at least twice the interval.
         rtrs::Duration heartbeat_interval = std::chrono::seconds(1);
         rtrs::Duration heartbeat_timeout = std::chrono::seconds(5);
+        // Age of an unanswered request at which its path is probed, 10 ms .. 1 h.
+        rtrs::Duration request_deadline = std::chrono::seconds(2);
+        // Silence after a probe at which the path is given up, 5 ms .. heartbeat_timeout; a quarter
+        // of that if the file does not say.
+        rtrs::Duration probe_timeout = std::chrono::milliseconds(1250);
+        // Which of several paths takes a request.
+        rtrs::PathPolicy policy = rtrs::PathPolicy::min_inflight;
         // I/O connections per path, 1..64.
         std::uint32_t connections = 1;
         // Whether this side wants payloads checksummed on TCP.

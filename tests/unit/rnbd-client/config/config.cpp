@@ -1,5 +1,7 @@
 #include "rnbd-client/config.h"
 
+#include <fmt/format.h>
+
 #include <catch2/catch.hpp>
 
 using namespace rnbd;
@@ -51,6 +53,10 @@ TEST_CASE("client config: the example is right, and says the defaults") {
     const auto& example = config->sessions.at(0);
     CHECK(session.paths == example.paths);
     CHECK(session.hold_time == example.hold_time);
+    CHECK(session.fail_fast_time == example.fail_fast_time);
+    CHECK(session.request_deadline == example.request_deadline);
+    CHECK(session.probe_timeout == example.probe_timeout);
+    CHECK(session.policy == example.policy);
     CHECK(session.max_reconnect_attempts == example.max_reconnect_attempts);
     CHECK(session.reconnect_delay_min == example.reconnect_delay_min);
     CHECK(session.reconnect_delay_max == example.reconnect_delay_max);
@@ -90,6 +96,107 @@ TEST_CASE("client config: sessions") {
                     "expected an IPv4 address"));
     CHECK(
         complains("sessions: [{name: s, paths: [{tcp: 1.2.3.4:0}]}]", "numeric address and port"));
+}
+
+TEST_CASE("client config: paths") {
+    using Priority = rtrs::PathPriority;
+    const auto config = ClientConfig::parse(
+        "sessions:\n"
+        "  - name: s\n"
+        "    paths:\n"
+        "      - tcp: 10.0.0.1:1235\n"
+        "      - tcp: 10.0.0.9@10.0.0.1:1235\n"
+        "        priority: standby\n"
+        "      - {tcp: 10.0.0.1:1236, source: 10.0.0.9, priority: prefer}\n"
+        "      - tcp: 'fd00:0::9@[fd00::0:1]:1235'\n"
+        "      - tcp: '[fd00::8]@[fd00::1]:1235'\n",
+        "c.yaml");
+    REQUIRE(config);
+    const auto& paths = config->sessions[0].paths;
+    REQUIRE(paths.size() == 5);
+    CHECK(paths[0].to_string() == "10.0.0.1:1235");
+    CHECK(paths[0].priority == Priority::prefer);
+    CHECK(paths[1].source == "10.0.0.9");
+    CHECK(paths[1].destination == "10.0.0.1:1235");
+    CHECK(paths[1].priority == Priority::standby);
+    CHECK(paths[2].to_string() == "10.0.0.9@10.0.0.1:1236");
+    CHECK(paths[3].to_string() == "fd00::9@[fd00::1]:1235");
+    CHECK(paths[4].to_string() == "fd00::8@[fd00::1]:1235");
+    for (const auto& path : paths) {
+        auto again = ClientConfig::Path::parse(path.to_string());
+        REQUIRE(again);
+        CHECK(again->same_way(path));
+    }
+    for (const char* wrong :
+         {"", "@", "@10.0.0.1:1235", "10.0.0.9@", "10.0.0.9:7@10.0.0.1:1235", "10.0.0.9@10.0.0.1",
+          "10.0.0.9@10.0.0.1:0", "10.0.0.9@[fd00::1]:1235", "fd00::9@10.0.0.1:1235",
+          "[10.0.0.9]@10.0.0.1:1235", "[]@[fd00::1]:1", "a@10.0.0.1:1235",
+          "10.0.0.9@10.0.0.8@10.0.0.1:1235", " 10.0.0.9@10.0.0.1:1235", "10.0.0.9 @10.0.0.1:1235"})
+        CHECK_FALSE(ClientConfig::Path::parse(wrong));
+}
+
+TEST_CASE("client config: paths that are wrong") {
+    const auto with_path = [](const std::string& path) {
+        return "sessions:\n  - name: s\n    paths:\n      - " + path + "\n";
+    };
+    CHECK(complains(with_path("tcp: 10.0.0.9@[fd00::1]:1235"),
+                    "c.yaml:4:14: sessions[0].paths[0].tcp: found \"10.0.0.9@[fd00::1]:1235\", "
+                    "expected a numeric address and port"));
+    CHECK(complains(with_path("{tcp: 10.0.0.9@10.0.0.1:1235, source: 10.0.0.9}"),
+                    "paths[0].source: found \"10.0.0.9\" and a source in tcp"));
+    CHECK(complains(with_path("{tcp: 10.0.0.1:1235, priority: prefered}"),
+                    "paths[0].priority: found \"prefered\", expected prefer or standby, nearest "
+                    "valid value \"prefer\""));
+    CHECK(complains(with_path("{tcp: 10.0.0.1:1235, prioriti: standby}"), "\"priority\""));
+    // Neither a priority nor the way of writing makes it another path.
+    CHECK(complains(with_path("{tcp: 10.0.0.9@10.0.0.1:1235}\n"
+                              "      - {tcp: 10.0.0.1:1235, source: 10.0.0.9, priority: standby}"),
+                    "paths[1].tcp: found \"10.0.0.9@10.0.0.1:1235\" a second time"));
+    CHECK(complains(with_path("10.0.0.1:1235"), "expected a mapping"));
+}
+
+TEST_CASE("client config: policy, deadlines, probes") {
+    const auto config = ClientConfig::parse(
+        with_session("    policy: service-time\n    hold_time: 1min\n    fail_fast_time: 1min\n"
+                     "    request_deadline: 1h\n    probe_timeout: 5ms\n"),
+        "c");
+    REQUIRE(config);
+    const auto& session = config->sessions[0];
+    CHECK(session.policy == rtrs::PathPolicy::service_time);
+    CHECK(session.fail_fast_time == rtrs::Duration(1min));
+    CHECK(session.request_deadline == rtrs::Duration(1h));
+    CHECK(session.probe_timeout == rtrs::Duration(5ms));
+    for (const auto& [policy, name] : rtrs::path_policy_names) {
+        const auto named =
+            ClientConfig::parse(with_session(fmt::format("    policy: {}\n", name)), "c");
+        REQUIRE(named);
+        CHECK(named->sessions[0].policy == policy);
+    }
+    CHECK(complains(with_session("    policy: min-inflght\n"),
+                    "nearest valid value \"min-inflight\""));
+    CHECK(complains(with_session("    policy: rr\n"),
+                    "expected round-robin, min-inflight, min-latency or service-time"));
+
+    // A quarter of the heartbeat's timeout, wherever that stands.
+    const auto quarter = ClientConfig::parse(
+        with_session("    heartbeat: {interval: 100ms, timeout: 400ms}\n"), "c");
+    REQUIRE(quarter);
+    CHECK(quarter->sessions[0].probe_timeout == rtrs::Duration(100ms));
+    CHECK(complains(with_session("    probe_timeout: 5001ms\n"),
+                    "more than the heartbeat's timeout"));
+    CHECK(errors_of(with_session("    probe_timeout: 5s\n")).empty());
+    CHECK(complains(with_session("    probe_timeout: 4ms\n"), "from 5ms to 1h"));
+    CHECK(complains(with_session("    request_deadline: 9ms\n"), "from 10ms to 1h"));
+    CHECK(complains(with_session("    request_deadline: forever\n"), "from 10ms to 1h"));
+
+    const auto never = ClientConfig::parse(with_session("    fail_fast_time: never\n"), "c");
+    REQUIRE(never);
+    CHECK_FALSE(never->sessions[0].fail_fast_time);
+    CHECK(errors_of(with_session("    fail_fast_time: 0s\n")).empty());
+    CHECK(complains(with_session("    fail_fast_time: nevr\n"), "nearest valid value \"never\""));
+    CHECK(complains(with_session("    fail_fast_time: 366d\n"), "from 0ns to 365d, or never"));
+    CHECK(complains(with_session("    hold_time: 1s\n    fail_fast_time: 2s\n"),
+                    "found more than hold_time"));
 }
 
 TEST_CASE("client config: devices") {
