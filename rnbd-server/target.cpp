@@ -98,13 +98,7 @@ struct Target::Io final : BlockRequest {
 
 struct Target::Session {
     Session(Target& its_target, rtrs::ServerSession& its_session)
-        : target(its_target), session(its_session), ios(its_session.queue_depth()) {}
-
-    Io& io(rtrs::PermitId permit) {
-        auto& io = ios[static_cast<std::size_t>(permit)];
-        if (!io) io = std::make_unique<Io>();
-        return *io;
-    }
+        : target(its_target), session(its_session) {}
 
     Target& target;
     rtrs::ServerSession& session;
@@ -114,7 +108,6 @@ struct Target::Session {
     std::map<std::uint32_t, OpenVolume> opens;
     // What was said last to an open of this name.
     std::map<std::string, std::string> refusals;
-    std::vector<std::unique_ptr<Io>> ios;
     SessionStatistics statistics;
 };
 
@@ -146,12 +139,14 @@ void Target::on_session_down(rtrs::ServerSession& session) {
     const std::unique_ptr<Session> gone(static_cast<Session*>(session.context));
     session.context = nullptr;
     for (auto& [id, open] : gone->opens) open.volume->close(open.open);
-    for (const auto& io : gone->ios) {
-        if (io && io->registered != rtrs::Reactor::FixedBuffer::none) {
-            reactor_.unregister_buffer(io->registered);
-        }
-    }
     logger("rnbd.session").info("{}: down", printable(session.name()));
+}
+
+void Target::on_chunk_gone(void* chunk_context) {
+    const std::unique_ptr<Io> gone(static_cast<Io*>(chunk_context));
+    if (gone->registered != rtrs::Reactor::FixedBuffer::none) {
+        reactor_.unregister_buffer(gone->registered);
+    }
 }
 
 const SessionStatistics& Target::statistics(const rtrs::ServerSession& session) {
@@ -201,7 +196,9 @@ void Target::open(Session& session, rtrs::ServerOp& op) {
     if (!message) return op.respond(from_errno(to_errno(message.error())));
     if (op.data().size() < OpenResponse::wire_bytes) return op.respond(from_errno(EINVAL));
     const auto answer = [&](std::uint32_t id, const Volume& volume) {
-        describe(volume.geometry(), id, op.session().max_io_bytes()).emit(op.data());
+        OpenResponse response = describe(volume.geometry(), id, op.session().max_io_bytes());
+        if (has(session.features, Feature::epoch)) response.epoch = volume.geometry().cache_epoch;
+        response.emit(op.data());
         op.respond({}, OpenResponse::wire_bytes);
     };
     for (const auto& [id, open] : session.opens) {
@@ -301,7 +298,9 @@ void Target::extents(Session& session, rtrs::ServerOp& op) {
 // --- I/O.
 
 void Target::io(Session& session, rtrs::ServerOp& op) {
-    Io& io = session.io(op.permit());
+    // One per chunk: a permit's chunks on several paths are different memory.
+    if (op.chunk_context() == nullptr) op.chunk_context() = new Io();
+    Io& io = *static_cast<Io*>(op.chunk_context());
     if (const auto error = prepare(session, op, io)) {
         ++session.statistics.errors;
         return op.respond(error);
@@ -384,9 +383,8 @@ std::error_code Target::prepare(Session& session, rtrs::ServerOp& op, Io& io) {
             // A permit's chunk is pinned at its first direct request, not for every session that
             // might make one. Without a free slot the request goes the ordinary way.
             io.registration_tried = true;
-            const std::size_t chunk_bytes =
-                op.session().chunk_memory().size() / op.session().queue_depth();
-            if (const auto slot = reactor_.register_buffer({op.data().data(), chunk_bytes})) {
+            const MutableBytes chunk{op.data().data(), op.session().chunk_bytes()};
+            if (const auto slot = reactor_.register_buffer(chunk)) {
                 io.registered = *slot;
             }
         }

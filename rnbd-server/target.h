@@ -35,6 +35,7 @@ class Target final : public rtrs::ServerHandler {
 
     std::error_code on_session_up(rtrs::ServerSession& session) override;
     void on_request(rtrs::ServerOp& op) override;
+    void on_chunk_gone(void* chunk_context) override;
     void on_session_down(rtrs::ServerSession& session) override;
     void on_closed() override { closed_(); }
 

@@ -10,7 +10,8 @@
 //
 // THREAD: a session belongs to the thread of its clock and fabrics (one reactor).
 // A request is answered exactly once: by the server, or with an error after the hold time or close.
-// While no path is up, requests are held; when a path comes up again the owner decides per request
+// A request whose path is lost goes on on another one; the server runs it once (Protection). While no
+// path is up, requests are held; when a path comes up again the owner decides per request
 // (on_link_up) with resume() or fail(), since ids inside its message may have changed.
 #pragma once
 
@@ -28,6 +29,7 @@
 #include "rtrs/base/random.h"
 #include "rtrs/base/uuid.h"
 #include "rtrs/fabric.h"
+#include "rtrs/path_policy.h"
 #include "rtrs/trace.h"
 
 namespace rtrs {
@@ -92,10 +94,21 @@ enum class PathState : std::uint8_t {
 };
 const char* to_string(PathState state) noexcept;
 
+// What keeps a late attempt of a request from landing after newer data.
+enum class Protection : std::uint8_t {
+    // The peer has no sequences (a kernel): a lost path's requests wait until the peer has accepted
+    // that same path again, which proves that the first attempts are over.
+    fenced,
+    // Every attempt carries a sequence: the server runs each request once, on whichever path.
+    exactly_once
+};
+const char* to_string(Protection protection) noexcept;
+
 struct PathAddress {
     Fabric* fabric = nullptr;  // outlives the session
     std::string source;        // "HOST" or empty
     std::string destination;   // "HOST:PORT"
+    PathPriority priority = PathPriority::prefer;
 };
 
 struct ClientSessionOptions {
@@ -109,7 +122,17 @@ struct ClientSessionOptions {
     Duration reconnect_delay_max = std::chrono::seconds(1);        // each delay is jittered
     std::optional<std::uint32_t> reconnect_attempts_max;           // none: for ever
     std::optional<Duration> hold_time;  // how long requests wait for a path; none: for ever
-    std::uint32_t features = 0;         // wire: extensions to offer (rtrs/wire/connect.h)
+    // How long without any path new requests are still accepted to wait; none: as hold_time.
+    std::optional<Duration> fail_fast_time;
+    // A request that is unanswered for so long has its path probed: it is dead if it stays silent
+    // for probe_timeout. A slow answer alone never ends a path.
+    Duration request_deadline = std::chrono::seconds(2);
+    Duration probe_timeout = std::chrono::milliseconds(1250);
+    PathPolicy policy = PathPolicy::min_inflight;
+    // Of the machine that the client runs on, the same after it came back; 0: none. With it a server
+    // knows whose session a newcomer of the same name takes over.
+    std::uint64_t identity = 0;
+    Protection protection = Protection::exactly_once;  // with servers that can
 };
 
 struct SessionEnvironment {
@@ -118,7 +141,18 @@ struct SessionEnvironment {
     Tracer& tracer;
 };
 
+// What a path has done since it was made.
+struct PathCounters {
+    std::uint64_t sent = 0;         // attempts
+    std::uint64_t completed = 0;    // answers
+    std::uint64_t failed_over = 0;  // requests that it lost and others took
+    std::uint64_t retried = 0;      // requests that it took from others, or again
+    std::uint64_t stale = 0;        // attempts that the server refused as late
+    std::uint64_t probes = 0;       // heartbeats ahead of time because an answer was late
+};
+
 struct PathStatus {
+    std::string label;  // names the path in operations: "SOURCE@HOST:PORT" or "HOST:PORT"
     std::string source, destination, fabric;
     PathState state = PathState::idle;
     std::string reason;  // why it is not connected; empty if it is
@@ -127,7 +161,34 @@ struct PathStatus {
     std::uint32_t attempts = 0;    // failed ones since it was last connected
     std::uint64_t reconnects = 0;  // successful ones after the first
     Duration latency{};            // newest heartbeat round trip, 0 before the first
+    PathPriority priority = PathPriority::prefer;
+    std::uint32_t in_flight = 0;
+    PathCounters counters{};
+    // Of requests, from post to answer; 0 before the first.
+    Duration latency_p50{}, latency_p99{}, latency_max{};
 };
+
+// A request that is not answered yet.
+struct RequestStatus {
+    enum class Stage : std::uint8_t {
+        in_flight,  // at the server, or on the way
+        no_path,    // held: no path is connected
+        owner,      // held: the link is back, its owner prepares it
+        lost_path,  // held: until the path that it was lost with has returned
+        settling,   // until the server has said that older attempts are over
+        failing,
+    };
+    PermitId permit{};
+    Stage stage = Stage::in_flight;
+    Direction direction = Direction::write;
+    std::uint32_t payload_bytes = 0;
+    std::uint32_t attempts = 0;
+    std::uint64_t sequence = 0;
+    Instant submitted{};
+    Instant posted{};  // the newest attempt
+    std::string path;  // label of the newest attempt's path, empty before the first
+};
+const char* to_string(RequestStatus::Stage stage) noexcept;
 
 struct ClientSessionStatus {
     bool link_up = false;
@@ -138,6 +199,10 @@ struct ClientSessionStatus {
     std::uint32_t permits_free = 0;
     std::uint32_t in_flight = 0;
     std::uint32_t held = 0;
+    std::uint32_t unsettled = 0;  // permits that wait until older attempts are over
+    Protection protection = Protection::fenced;
+    PathPolicy policy = PathPolicy::min_inflight;
+    std::optional<Instant> hold_until;  // then requests fail
     std::vector<PathStatus> paths;
 };
 
@@ -205,8 +270,22 @@ class ClientSession {
     void resume(PermitId id);
     void fail(PermitId id, std::error_code error);
 
+    // Paths, while requests run. label: as in PathStatus.
+    // ERRORS: EINVAL (address), EEXIST (same addresses), ENOSPC (limits::paths_max), ENOTCONN
+    // (closing), fabric errors. The path is then dialled like any other.
+    std::error_code add_path(const PathAddress& address);
+    // remove: its requests go on elsewhere; it is gone from the status when it has closed.
+    // disconnect: as remove, but it stays, closed, until reconnect. reconnect: closes it if it is
+    // open, and dials at once.
+    // ERRORS: ENOENT (no such path), EBUSY (remove, the last path), ENOTCONN (closing).
+    enum class PathOperation : std::uint8_t { remove, disconnect, reconnect };
+    std::error_code operate_path(std::string_view label, PathOperation operation);
+    void set_policy(PathPolicy policy) noexcept;
+
     const ClientSessionOptions& options() const noexcept;
     ClientSessionStatus status() const;
+    // Every unanswered request; for people, not for programs that are in a hurry.
+    std::vector<RequestStatus> requests() const;
 
   private:
     friend class Permit;

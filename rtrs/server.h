@@ -48,6 +48,9 @@ class ServerOp {
     MutableBytes data() const noexcept { return data_; }
     // For the layer above: anything it wants to keep with the operation.
     void* context = nullptr;
+    // Likewise, but with the chunk: null at its first request, kept from then on until
+    // on_chunk_gone(). data() of one chunk begins at the same address each time.
+    void*& chunk_context() const noexcept;
 
     // error: empty, or what the peer is told as an errno of at most 9 bits. produced_bytes (read
     // only): how much of data() goes to the peer.
@@ -72,7 +75,7 @@ struct ServerOptions {
     Duration heartbeat_timeout = std::chrono::seconds(5);
     Duration half_open_timeout = std::chrono::seconds(10);  // first connection to INFO request
     std::uint32_t sessions_max = 4096;
-    std::uint32_t features = 0;  // extensions to accept (rtrs/wire/connect.h)
+    Protection protection = Protection::exactly_once;  // with clients that can
 };
 
 struct ServerPathStatus {
@@ -90,6 +93,10 @@ struct ServerSessionStatus {
     std::uint32_t queue_depth = 0;
     std::uint32_t max_io_bytes = 0;
     std::uint32_t in_flight = 0;
+    Protection protection = Protection::fenced;
+    std::uint64_t stale = 0;     // late attempts that were refused
+    std::uint64_t answered = 0;  // retries that were answered without running again
+    std::uint64_t waited = 0;    // attempts that waited for an earlier one
     std::vector<ServerPathStatus> paths;
 };
 
@@ -101,8 +108,10 @@ class ServerSession {
     const std::string& peer_host() const noexcept { return peer_host_; }
     std::uint32_t queue_depth() const noexcept;
     std::uint32_t max_io_bytes() const noexcept;
-    // The whole chunk memory, for registration with the ring.
-    MutableBytes chunk_memory() const noexcept;
+    // Of one permit on one path: the longest that ServerOp::data() can be, and more.
+    std::uint32_t chunk_bytes() const noexcept;
+    // What guards it against late attempts; fenced before the first path.
+    Protection protection() const noexcept;
     ServerSessionStatus status() const;
     // For the layer above.
     void* context = nullptr;
@@ -126,6 +135,8 @@ class ServerHandler {
     // The session's first path is up; it is known by name now. Return an error to turn it away.
     virtual std::error_code on_session_up(ServerSession& session) = 0;
     virtual void on_request(ServerOp& op) = 0;
+    // A path is gone, and with it a chunk that has a context.
+    virtual void on_chunk_gone(void* chunk_context) { static_cast<void>(chunk_context); }
     // The last path is gone and every operation has been answered: what it had open can be closed.
     virtual void on_session_down(ServerSession& session) = 0;
     // After Server::close().

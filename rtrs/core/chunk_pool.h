@@ -1,4 +1,5 @@
-// The chunks of one server session: memory that permits map to, one operation slot per permit.
+// The chunks of one server path: memory that permits map to, one operation slot per permit. Each
+// path has its own, so that one that dies cannot scribble on what another uses.
 //
 // Reserved, not committed: a chunk and its slot exist once its permit was used.
 #pragma once
@@ -6,6 +7,7 @@
 #include <cstdint>
 
 #include "rtrs/base/lazy_array.h"
+#include "rtrs/core/admission.h"
 #include "rtrs/server.h"
 #include "rtrs/wire/request.h"
 
@@ -17,14 +19,16 @@ class ServerPath;
 inline constexpr std::uint32_t server_user_message_bytes_max = 512;
 
 // One request, from its arrival until its answer is posted. All zero is a free slot.
-struct OpSlot {
-    enum class State : std::uint8_t { free = 0, revoking, running };
+struct OpSlot : Attempt {
+    // waiting: for an earlier attempt of its permit (admission.h).
+    enum class State : std::uint8_t { free = 0, revoking, waiting, running };
 
     State state;
     std::uint16_t connection;
     std::uint32_t offset;  // of the request message, from the immediate
     ServerPath* path;      // on which it arrived and is answered
     RequestMessage request;
+    void* chunk_context;  // the handler's; stays when the slot is free
     std::byte message[server_user_message_bytes_max];
     ServerOp op;
 };
@@ -52,6 +56,7 @@ class ChunkPool {
                                               KeyResponseMessage::wire_bytes);
     }
     OpSlot& slot(std::uint32_t permit) noexcept { return slots_[permit]; }
+    const OpSlot& slot(std::uint32_t permit) const noexcept { return slots_[permit]; }
 
   private:
     std::uint32_t chunk_bytes_;

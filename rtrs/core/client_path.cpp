@@ -32,6 +32,7 @@ struct ClientPath::Connection final : EndpointHandler {
     void on_rejected(Bytes private_data) override {
         const auto response = ConnectResponseMessage::parse(private_data);
         const int error = response && response->error != 0 ? response->error : ECONNREFUSED;
+        if (error == ESTALE) path.owner_.taken_over();
         path.fail(from_errno(error), "rejected by the server");
     }
     void on_completion(const Completion& completion) override { path.completed(*this, completion); }
@@ -83,7 +84,8 @@ ClientPath::ClientPath(SessionEnvironment environment, const ClientSessionOption
                 .delay_max = options.reconnect_delay_max,
                 .attempts_max = options.reconnect_attempts_max},
                environment.random),
-      heartbeat_(options.heartbeat_interval, options.heartbeat_timeout),
+      heartbeat_(options.heartbeat_interval, options.heartbeat_timeout,
+                 std::min(options.probe_timeout, options.heartbeat_timeout)),
       machine_timer_(
           environment.clock, this,
           [](void* self) { static_cast<ClientPath*>(self)->handle(PathMachine::Event::deadline); }),
@@ -107,7 +109,12 @@ void ClientPath::handle(PathMachine::Event event) {
         reason_text_ = "no answer within the connect timeout";
     }
     const PathState before = machine_.state();
-    const auto actions = machine_.step(event, environment_.clock.now());
+    const auto actions = machine_.step(event, environment_.clock.now(),
+                                       owner_.any_path_connected() ? PathMachine::OtherPaths::usable
+                                                                   : PathMachine::OtherPaths::none);
+    if (machine_.held_back() && before != PathState::backoff) {
+        trace(TraceLevel::warning, machine_.hold_reason());
+    }
     if (machine_.state() != before) {
         trace(TraceLevel::debug,
               std::string(to_string(before)) + " -> " + to_string(machine_.state()));
@@ -177,7 +184,7 @@ void ClientPath::dial(std::uint16_t id) {
         .path_uuid = path_uuid_,
         .session_uuid = session_uuid_,
         .first_connection = first_connection_,
-        .features = options_.features,
+        .features = options_.protection == Protection::exactly_once ? features_known : 0,
     };
     std::byte private_data[ConnectRequestMessage::wire_bytes];
     request.emit(private_data);
@@ -203,6 +210,9 @@ void ClientPath::established(Connection& connection, Bytes private_data) {
     if (!response) return fail(Error::protocol, text(response.error()));
     if (response->error != 0) return fail(from_errno(response->error), "refused by the server");
     if (connection.id == 0) {
+        features_ = options_.protection == Protection::exactly_once
+                        ? response->features & features_known
+                        : 0;
         if (const auto error = accept_first(*response)) return fail(error, "cannot use the server");
     }
     if (const auto error = prepare_receives(connection)) return fail(error, "receive buffers");
@@ -263,7 +273,9 @@ void ClientPath::send_info_request() {
     // at the same time, on another path.
     Connection& connection = *connections_[0];
     std::byte* to = connection.receive_memory.data() + connection.info_request_offset;
-    InfoRequestMessage{.session_name = options_.name}.emit({to, InfoRequestMessage::wire_bytes});
+    InfoRequestMessage{.session_name = options_.name,
+                       .identity = sequenced() ? options_.identity : 0}
+        .emit({to, InfoRequestMessage::wire_bytes});
     const Segment segment{to, InfoRequestMessage::wire_bytes};
     const WorkRequest work{
         .opcode = WorkOpcode::send, .signal = connection.signals.next(1), .local = {&segment, 1}};
@@ -316,6 +328,10 @@ void ClientPath::post(const PathRequest& request) {
         message_bytes = static_cast<std::uint32_t>(read.wire_bytes());
         read.emit({message, message_bytes});
         at = request.payload_bytes;
+    }
+    if (sequenced()) {
+        emit_sequence(request.sequence, message + message_bytes);
+        message_bytes += sequence_bytes;
     }
     segments[count++] = {request.header, request.message_bytes + message_bytes};
     work.local = {segments, count};
@@ -385,7 +401,7 @@ void ClientPath::received(Connection& connection, const Completion& completion) 
             repost(connection, completion);
             return post_heartbeat(ImmediateCodec::heartbeat_ack());
         case ImmediateType::heartbeat_ack:
-            heartbeat_.acknowledged(environment_.clock.now());
+            owner_.latency_measured(*this, heartbeat_.acknowledged(environment_.clock.now()));
             return repost(connection, completion);
     }
 }
@@ -429,7 +445,9 @@ void ClientPath::repost(Connection& connection, const Completion& completion) {
 void ClientPath::beat() {
     switch (heartbeat_.step(environment_.clock.now())) {
         case Heartbeat::Action::dead:
-            return fail(Error::timed_out, "the server is silent");
+            return fail(Error::timed_out, heartbeat_.probing()
+                                              ? "the server is silent, a late answer's probe says"
+                                              : "the server is silent");
         case Heartbeat::Action::send:
             post_heartbeat(ImmediateCodec::heartbeat());
             break;
@@ -437,6 +455,30 @@ void ClientPath::beat() {
             break;
     }
     if (connected()) heartbeat_timer_.arm(*heartbeat_.deadline());
+}
+
+bool ClientPath::probe() {
+    if (!connected() || heartbeat_.probing()) return false;
+    heartbeat_.probe(environment_.clock.now());
+    beat();
+    return true;
+}
+
+std::error_code ClientPath::reconnect() {
+    const PathState state = machine_.state();
+    if (state == PathState::connecting || state == PathState::exchanging ||
+        state == PathState::closing) {
+        return from_errno(EBUSY);
+    }
+    if (state == PathState::connected) reason_text_ = "reconnect by the operator";
+    handle(PathMachine::Event::reconnect);
+    return {};
+}
+
+std::error_code ClientPath::disconnect() {
+    reason_text_ = "disconnected by the operator";
+    handle(PathMachine::Event::disconnect);
+    return {};
 }
 
 void ClientPath::post_heartbeat(std::uint32_t immediate) {
@@ -475,7 +517,8 @@ void ClientPath::drained(Connection&) {
 }
 
 PathStatus ClientPath::status() const {
-    PathStatus status{.source = address_.source,
+    PathStatus status{.label = std::string(address_label()),
+                      .source = address_.source,
                       .destination = address_.destination,
                       .fabric = address_.fabric->name(),
                       .state = machine_.state(),
@@ -484,7 +527,9 @@ PathStatus ClientPath::status() const {
                       .next_attempt = {},
                       .attempts = machine_.failures(),
                       .reconnects = machine_.connects() > 0 ? machine_.connects() - 1 : 0,
-                      .latency = heartbeat_.latency()};
+                      .latency = heartbeat_.latency(),
+                      .priority = address_.priority};
+    if (machine_.held_back()) status.reason = machine_.hold_reason() + "; " + reason_text_;
     if (machine_.state() == PathState::backoff) status.next_attempt = machine_.deadline();
     return status;
 }

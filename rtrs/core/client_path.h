@@ -17,6 +17,7 @@
 #include "rtrs/fabric.h"
 #include "rtrs/wire/connect.h"
 #include "rtrs/wire/immediate.h"
+#include "rtrs/wire/request.h"
 
 namespace rtrs {
 
@@ -38,6 +39,7 @@ struct PathRequest {
     Segment payload{};            // write: source; read: unused
     RemoteBuffer target{};        // read with payload: where the server shall write
     std::byte* header = nullptr;  // the user message, with room for the request message behind it
+    Sequence sequence = 0;
     std::uint16_t connection = 0;
 };
 
@@ -57,6 +59,10 @@ class ClientPathOwner {
     // False: nobody waits for this answer, the peer is broken.
     virtual bool answered(ClientPath& path, std::uint16_t connection, std::uint32_t permit,
                           int error) = 0;
+    // A heartbeat's round trip.
+    virtual void latency_measured(ClientPath& path, Duration latency) = 0;
+    // The server says that a newer session of this client has taken this one's place.
+    virtual void taken_over() = 0;
 
   protected:
     ~ClientPathOwner() = default;
@@ -73,11 +79,26 @@ class ClientPath {
 
     void open() { handle(PathMachine::Event::open); }
     void close() { handle(PathMachine::Event::close); }
+    // The operator's; see path_machine.h. ERRORS: EBUSY (reconnect, while it is being connected or
+    // closed).
+    std::error_code reconnect();
+    std::error_code disconnect();
+    // The last other path was lost.
+    void needed() { handle(PathMachine::Event::needed); }
+    // Ends the path soon if the server is silent. False: not connected, or under way already.
+    bool probe();
     // Ends the connection because of what the peer did; it is dialled again.
     void fail(std::error_code reason, std::string_view what);
 
     bool connected() const noexcept { return machine_.state() == PathState::connected; }
     bool closed() const noexcept { return machine_.state() == PathState::closed; }
+    bool idle() const noexcept { return machine_.state() == PathState::idle; }
+    // Closed, or closing, because the operator said so.
+    bool disconnected() const noexcept {
+        return machine_.close_cause() == PathMachine::CloseCause::disconnected;
+    }
+    // Its server takes sequences. Known once the first connection was accepted.
+    bool sequenced() const noexcept { return has(features_, Feature::failover); }
     std::uint16_t io_connections() const noexcept {
         return static_cast<std::uint16_t>(connection_count_ - 1);
     }
@@ -86,6 +107,10 @@ class ClientPath {
     void post(const PathRequest& request);
 
     const std::string& label() const noexcept { return label_; }
+    // The label without the session's name, as operators give it.
+    std::string_view address_label() const noexcept {
+        return std::string_view(label_).substr(options_.name.size() + 1);
+    }
     FabricMemory& memory() noexcept { return memory_; }
     PathStatus status() const;
 
@@ -131,6 +156,7 @@ class ClientPath {
     std::uint16_t reconnect_count_ = 0;
     FirstConnection first_connection_ = FirstConnection::yes;
     KeyRenewal key_renewal_ = KeyRenewal::no;
+    std::uint32_t features_ = 0;  // in force
     ChunkGeometry geometry_{};
     ImmediateCodec codec_{1};
     std::vector<std::unique_ptr<Connection>> connections_;

@@ -41,6 +41,12 @@ class PermitPool {
         free_.push_back(static_cast<std::uint32_t>(id));
     }
 
+    // Takes out every free permit of which the predicate says so; each must be put() again.
+    template <typename Predicate>
+    void withdraw(Predicate&& predicate) {
+        std::erase_if(free_, predicate);
+    }
+
     void wait(PermitWaiter& waiter) noexcept { waiters_.push_back(waiter); }
     void stop_waiting(PermitWaiter& waiter) noexcept {
         if (waiter.linked()) IntrusiveList<PermitWaiter>::remove(waiter);

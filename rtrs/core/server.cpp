@@ -4,16 +4,22 @@
 #include "rtrs/server.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 
 #include "rtrs/base/assert.h"
-#include "rtrs/core/chunk_pool.h"
+#include "rtrs/core/admission.h"
 #include "rtrs/core/server_path.h"
 #include "rtrs/limits.h"
 #include "rtrs/wire/connect.h"
 
 namespace rtrs {
 namespace {
+
+// Sessions that were taken over and must not come back; older ones are forgotten.
+constexpr std::size_t retired_max = 1024;
+
+OpSlot& slot_of(Attempt& attempt) noexcept { return static_cast<OpSlot&>(attempt); }
 
 // The host of "HOST:PORT" or "[HOST]:PORT".
 std::string host_of(const std::string& address) {
@@ -52,6 +58,7 @@ struct Server::Inside {
     std::expected<ServerSession*, int> find_or_make_session(const ConnectRequestMessage& message,
                                                             const std::string& remote);
     void forget(ServerSession& session);
+    void retire(const ServerSession& session);
     void close();
 
     SessionEnvironment environment;
@@ -59,19 +66,26 @@ struct Server::Inside {
     ServerHandler& handler;
     std::vector<std::unique_ptr<Door>> doors;
     std::map<Uuid, std::unique_ptr<ServerSession>> sessions;
+    std::deque<Uuid> retired;
     Timer closed_timer;
     bool closing = false;
 };
 
 struct ServerSession::Inside final : ServerPathOwner {
     Inside(Server::Inside& its_server, Instant now)
-        : server(its_server),
-          chunks(server.options.queue_depth, server.options.chunk_bytes),
-          since(now) {}
+        : server(its_server), admission(server.options.queue_depth), since(now) {}
 
-    std::string accept_name(ServerPath& path, const std::string& name) override;
-    void path_connected(ServerPath&) override {}
-    void request(ServerPath&, OpSlot& slot) override { server.handler.on_request(slot.op); }
+    std::string accept_name(ServerPath& path, const std::string& name,
+                            std::uint64_t its_identity) override;
+    std::string take_over(ServerSession& other, const ServerPath& path, std::uint64_t its_identity);
+    void request(ServerPath& path, OpSlot& slot) override;
+    void no_longer_waits(ServerPath& path, OpSlot& slot) override {
+        admission.drop(path.permit_of(slot), slot);
+    }
+    void chunk_gone(void* chunk_context) override { server.handler.on_chunk_gone(chunk_context); }
+    void decide(OpSlot& slot, const Admission::Decision& decision);
+    void serve(OpSlot& slot);
+    void ended(ServerPath& path, OpSlot& slot, int error) override;
     void path_closed(ServerPath& path) override;
 
     // Positive errno, or the path for the connection.
@@ -82,7 +96,8 @@ struct ServerSession::Inside final : ServerPathOwner {
 
     Server::Inside& server;
     ServerSession* self = nullptr;
-    ChunkPool chunks;
+    Admission admission;
+    std::uint64_t identity = 0;  // of the client's machine
     std::vector<std::unique_ptr<ServerMemory>> memories;
     std::vector<std::unique_ptr<ServerPath>> paths;
     Instant since;
@@ -108,6 +123,10 @@ int Server::Inside::admit(Fabric& fabric, std::unique_ptr<ConnectRequest>& reque
                                  std::string("bad connect request: ") + text(message.error()));
         return ECONNRESET;
     }
+    if (std::ranges::find(retired, message->session_uuid) != retired.end()) {
+        RTRS_RARE(retired_refused);
+        return ESTALE;
+    }
     const auto session = find_or_make_session(*message, request->remote_address());
     if (!session) return session.error();
     ServerSession::Inside& inside = *(*session)->inside_;
@@ -116,8 +135,7 @@ int Server::Inside::admit(Fabric& fabric, std::unique_ptr<ConnectRequest>& reque
         if (inside.paths.empty()) forget(**session);
         return path.error();
     }
-    const auto error =
-        (*path)->accept(std::move(request), *message, message->features & options.features);
+    const auto error = (*path)->accept(std::move(request), *message);
     if (error) (*path)->close("cannot accept a connection: " + error.message());
     return 0;
 }
@@ -134,7 +152,7 @@ std::expected<ServerSession*, int> Server::Inside::find_or_make_session(
         return std::unexpected(ENOMEM);
     }
     auto inside = std::make_unique<ServerSession::Inside>(*this, environment.clock.now());
-    if (!inside->chunks) return std::unexpected(ENOMEM);
+    if (!inside->admission) return std::unexpected(ENOMEM);
     std::unique_ptr<ServerSession> session(new ServerSession(std::move(inside)));
     session->id_ = message.session_uuid;
     session->peer_host_ = host_of(remote);
@@ -146,17 +164,18 @@ std::expected<ServerPath*, int> ServerSession::Inside::find_or_make_path(
     const std::string local = request.local_address();
     const std::string remote = request.remote_address();
     for (const auto& path : paths) {
-        const ServerPathIdentity& identity = path->identity();
-        if (identity.path_uuid != message.path_uuid) continue;
+        const ServerPathIdentity& known = path->identity();
+        if (known.path_uuid != message.path_uuid) continue;
         if (path->state() == ServerPath::State::connecting &&
-            identity.reconnect_count == message.reconnect_count &&
-            identity.connection_count == message.connection_count) {
+            known.reconnect_count == message.reconnect_count &&
+            known.connection_count == message.connection_count) {
             return path.get();
         }
         // The client has given that attempt up, whatever this side thinks of it. Until the old
         // path is drained and its operations have ended the answer is no; the client tries again.
         // A dial of an earlier attempt that arrives late changes nothing.
-        if (static_cast<std::int16_t>(message.reconnect_count - identity.reconnect_count) > 0) {
+        if (static_cast<std::int16_t>(message.reconnect_count - known.reconnect_count) > 0) {
+            RTRS_RARE(superseded);
             path->close("superseded by a later connect of the same path");
         }
         return std::unexpected(ECONNRESET);
@@ -171,17 +190,30 @@ std::expected<ServerPath*, int> ServerSession::Inside::find_or_make_path(
             return std::unexpected(EEXIST);
         }
     }
+    const std::uint32_t features = server.options.protection == Protection::exactly_once
+                                       ? message.features & features_known
+                                       : 0;
+    // Admission compares attempts of all paths: they all have sequences, or none.
+    if (std::ranges::any_of(
+            paths, [&](const auto& path) { return path->identity().features != features; })) {
+        return std::unexpected(EINVAL);
+    }
     const auto memory = memory_of(fabric);
     if (!memory) return std::unexpected(to_errno(memory.error()));
-    paths.push_back(std::make_unique<ServerPath>(
+    auto path = std::make_unique<ServerPath>(
         server.environment, server.options,
         ServerPathIdentity{.path_uuid = message.path_uuid,
                            .connection_count = message.connection_count,
                            .reconnect_count = message.reconnect_count,
+                           .features = features,
                            .local_address = local,
                            .remote_address = remote},
-        *self, **memory, chunks, *this));
-    return paths.back().get();
+        *self, **memory, *this);
+    if (const auto error = path->prepare()) {
+        path->abandon();
+        return std::unexpected(to_errno(error));
+    }
+    return paths.emplace_back(std::move(path)).get();
 }
 
 std::expected<ServerMemory*, std::error_code> ServerSession::Inside::memory_of(Fabric& fabric) {
@@ -193,29 +225,21 @@ std::expected<ServerMemory*, std::error_code> ServerSession::Inside::memory_of(F
     auto domain = fabric.create_domain();
     if (!domain) return std::unexpected(domain.error());
     memory->domain = std::move(*domain);
-    // With always_invalidate only the windows open it to the client.
-    const Access access =
-        server.options.always_invalidate ? Access::local : Access::local | Access::remote_write;
-    auto region = memory->domain->register_memory(chunks.memory(), access);
-    if (!region) return std::unexpected(region.error());
-    memory->chunks = std::move(*region);
-    auto keys = memory->domain->register_memory(chunks.key_responses(), Access::local);
-    if (!keys) return std::unexpected(keys.error());
-    memory->key_responses = std::move(*keys);
     return memories.emplace_back(std::move(memory)).get();
 }
 
 // --- A session's life.
 
-std::string ServerSession::Inside::accept_name(ServerPath&, const std::string& name) {
+std::string ServerSession::Inside::accept_name(ServerPath& path, const std::string& name,
+                                               std::uint64_t its_identity) {
     if (up) {
         if (name != self->name_) return "the session's name is " + self->name_ + ", not " + name;
         return {};
     }
     for (const auto& [id, other] : server.sessions) {
         if (other.get() != self && other->name_ == name) {
-            return "the session name " + name + " is in use by another client at " +
-                   other->peer_host_;
+            if (planted(PlantedBug::takeover_off)) continue;
+            return take_over(*other, path, its_identity);
         }
     }
     self->name_ = name;
@@ -223,8 +247,72 @@ std::string ServerSession::Inside::accept_name(ServerPath&, const std::string& n
         self->name_.clear();
         return "session " + name + " is turned away: " + error.message();
     }
+    identity = its_identity;
     up = true;
     return {};
+}
+
+// A client that died and came back need not wait until its former life is found dead. It comes in
+// when nothing of that can happen any more: the name is free once the old session has gone.
+std::string ServerSession::Inside::take_over(ServerSession& other, const ServerPath& path,
+                                             std::uint64_t its_identity) {
+    const Inside& old = *other.inside_;
+    const bool same = its_identity != 0 && old.identity != 0
+                          ? its_identity == old.identity
+                          : host_of(path.identity().remote_address) == other.peer_host_;
+    if (!same) {
+        return "the session name " + other.name_ + " is in use by another client at " +
+               other.peer_host_;
+    }
+    RTRS_RARE(took_over);
+    server.retire(other);
+    other.close("taken over by a newer session of the same client");
+    return "takes the session name " + other.name_ + " over: waiting for the old session's end";
+}
+
+// --- Requests: admission decides, the handler serves.
+
+void ServerSession::Inside::request(ServerPath& path, OpSlot& slot) {
+    const std::uint32_t permit = path.permit_of(slot);
+    const Admission::Decision decision = admission.arrive(permit, slot);
+    if (decision.verdict != Admission::Verdict::wait) return decide(slot, decision);
+    path.make_wait(slot);
+    // A peer without sequences does this only when it has given the other path up.
+    Attempt* running = admission.running(permit);
+    if (slot.sequence == 0 && running != nullptr) {
+        slot_of(*running).path->close("its permit came back on another path");
+    }
+}
+
+void ServerSession::Inside::decide(OpSlot& slot, const Admission::Decision& decision) {
+    switch (decision.verdict) {
+        case Admission::Verdict::run:
+            return serve(slot);
+        case Admission::Verdict::wait:
+            return;
+        case Admission::Verdict::answer:
+            return slot.path->respond(slot, from_errno(decision.result), 0);
+        case Admission::Verdict::stale:
+            return slot.path->respond(slot, from_errno(ESTALE), 0);
+    }
+}
+
+void ServerSession::Inside::serve(OpSlot& slot) {
+    // Nothing to do: the client only wants to know that older attempts of this permit are settled.
+    const bool fence = slot.sequence != 0 && slot.request.kind == RequestKind::write &&
+                       slot.request.user_bytes == 0 && slot.request.data_bytes == 0;
+    if (fence) return slot.op.respond({});
+    server.handler.on_request(slot.op);
+}
+
+void ServerSession::Inside::ended(ServerPath& path, OpSlot& slot, int error) {
+    const std::uint32_t permit = path.permit_of(slot);
+    admission.ended(permit, slot, error);
+    while (const auto released = admission.next_released(permit)) {
+        OpSlot& next = slot_of(*released->attempt);
+        next.path->run(next);
+        decide(next, released->decision);
+    }
 }
 
 void ServerSession::Inside::path_closed(ServerPath& path) {
@@ -237,6 +325,12 @@ void ServerSession::Inside::path_closed(ServerPath& path) {
 void Server::Inside::forget(ServerSession& session) {
     sessions.erase(session.id());
     if (closing && sessions.empty()) closed_timer.arm(environment.clock.now());
+}
+
+void Server::Inside::retire(const ServerSession& session) {
+    if (std::ranges::find(retired, session.id()) != retired.end()) return;
+    if (retired.size() == retired_max) retired.pop_front();
+    retired.push_back(session.id());
 }
 
 void Server::Inside::close() {
@@ -259,7 +353,11 @@ void Server::Inside::close() {
 void ServerOp::respond(std::error_code error, std::uint32_t produced_bytes) {
     OpSlot& slot = *static_cast<OpSlot*>(slot_);
     RTRS_ASSERT(produced_bytes <= data_.size());
-    slot.path->respond(slot, error, produced_bytes);
+    slot.path->end(slot, error, produced_bytes);
+}
+
+void*& ServerOp::chunk_context() const noexcept {
+    return static_cast<OpSlot*>(slot_)->chunk_context;
 }
 
 ServerSession::ServerSession(std::unique_ptr<Inside> inside) : inside_(std::move(inside)) {
@@ -267,11 +365,20 @@ ServerSession::ServerSession(std::unique_ptr<Inside> inside) : inside_(std::move
 }
 ServerSession::~ServerSession() = default;
 
-std::uint32_t ServerSession::queue_depth() const noexcept { return inside_->chunks.count(); }
+std::uint32_t ServerSession::queue_depth() const noexcept {
+    return inside_->server.options.queue_depth;
+}
 std::uint32_t ServerSession::max_io_bytes() const noexcept {
     return inside_->server.options.chunk_bytes - inside_->server.options.header_bytes;
 }
-MutableBytes ServerSession::chunk_memory() const noexcept { return inside_->chunks.memory(); }
+std::uint32_t ServerSession::chunk_bytes() const noexcept {
+    return inside_->server.options.chunk_bytes;
+}
+Protection ServerSession::protection() const noexcept {
+    const auto& paths = inside_->paths;
+    return !paths.empty() && paths.front()->sequenced() ? Protection::exactly_once
+                                                        : Protection::fenced;
+}
 
 void ServerSession::close(std::string_view reason) {
     for (const auto& path : inside_->paths) path->close(reason);
@@ -285,6 +392,10 @@ ServerSessionStatus ServerSession::status() const {
                                .queue_depth = queue_depth(),
                                .max_io_bytes = max_io_bytes(),
                                .in_flight = 0,
+                               .protection = protection(),
+                               .stale = inside_->admission.statistics().stale,
+                               .answered = inside_->admission.statistics().answered,
+                               .waited = inside_->admission.statistics().waited,
                                .paths = {}};
     for (const auto& path : inside_->paths) {
         status.in_flight += path->running();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "rtrs/base/assert.h"
 #include "rtrs/core/send_signals.h"
@@ -48,14 +49,14 @@ struct ServerPath::Connection final : EndpointHandler {
 
 ServerPath::ServerPath(SessionEnvironment environment, const ServerOptions& options,
                        ServerPathIdentity identity, ServerSession& session, ServerMemory& memory,
-                       ChunkPool& chunks, ServerPathOwner& owner)
+                       ServerPathOwner& owner)
     : environment_(environment),
       options_(options),
       identity_(std::move(identity)),
       label_(session.id().text().substr(0, 8) + "/" + identity_.remote_address),
       session_(session),
       memory_(memory),
-      chunks_(chunks),
+      chunks_(options.queue_depth, options.chunk_bytes),
       owner_(owner),
       codec_(options.queue_depth),
       heartbeat_(options.heartbeat_interval, options.heartbeat_timeout),
@@ -82,8 +83,22 @@ void ServerPath::trace(TraceLevel level, std::string_view text) {
     environment_.tracer.trace(level, "rtrs.path", label_, text);
 }
 
+std::error_code ServerPath::prepare() {
+    if (!chunks_) return from_errno(ENOMEM);
+    // With always_invalidate only the windows open it to the client.
+    const Access access =
+        options_.always_invalidate ? Access::local : Access::local | Access::remote_write;
+    auto region = memory_.domain->register_memory(chunks_.memory(), access);
+    if (!region) return region.error();
+    chunk_region_ = std::move(*region);
+    auto keys = memory_.domain->register_memory(chunks_.key_responses(), Access::local);
+    if (!keys) return keys.error();
+    key_region_ = std::move(*keys);
+    return {};
+}
+
 std::error_code ServerPath::accept(std::unique_ptr<ConnectRequest> request,
-                                   const ConnectRequestMessage& message, std::uint32_t features) {
+                                   const ConnectRequestMessage& message) {
     RTRS_ASSERT(message.connection_id < connections_.size());
     auto& place = connections_[message.connection_id];
     if (place) return from_errno(EEXIST);
@@ -93,7 +108,8 @@ std::error_code ServerPath::accept(std::unique_ptr<ConnectRequest> request,
                                  .header_bytes_max = options_.header_bytes};
     std::byte private_data[ConnectResponseMessage::wire_bytes];
     ConnectResponseMessage::accept(
-        geometry, options_.always_invalidate ? KeyRenewal::every_answer : KeyRenewal::no, features)
+        geometry, options_.always_invalidate ? KeyRenewal::every_answer : KeyRenewal::no,
+        identity_.features)
         .emit(private_data);
 
     const bool service = message.connection_id == 0;
@@ -159,7 +175,9 @@ void ServerPath::info_request(const Completion& completion) {
     const bool complete = std::ranges::all_of(
         connections_, [](const auto& connection) { return connection && connection->endpoint; });
     if (!complete) return close("info request before all connections were there");
-    if (const std::string why = owner_.accept_name(*this, message->session_name); !why.empty()) {
+    if (const std::string why =
+            owner_.accept_name(*this, message->session_name, sequenced() ? message->identity : 0);
+        !why.empty()) {
         return close(why);
     }
     if (state_ != State::connecting) return;  // the layer above has ended the session
@@ -174,7 +192,6 @@ void ServerPath::info_request(const Completion& completion) {
     heartbeat_.start(since_);
     heartbeat_timer_.arm(*heartbeat_.deadline());
     trace(TraceLevel::info, "connected");
-    owner_.path_connected(*this);
 }
 
 std::error_code ServerPath::post_receives() {
@@ -191,7 +208,7 @@ std::error_code ServerPath::post_receives() {
 std::error_code ServerPath::create_windows() {
     windows_.reserve(options_.queue_depth);
     for (std::uint32_t permit = 0; permit < options_.queue_depth; ++permit) {
-        auto window = memory_.domain->create_window(*memory_.chunks);
+        auto window = memory_.domain->create_window(*chunk_region_);
         if (!window) return window.error();
         const Segment chunk{chunks_.chunk(permit), chunks_.chunk_bytes()};
         const WorkRequest bind{
@@ -206,10 +223,10 @@ std::error_code ServerPath::send_info_response() {
     const MutableBytes to = control_memory_.bytes();
     std::uint16_t count = 1;
     if (windows_.empty()) {
-        const auto bytes = static_cast<std::uint32_t>(memory_.chunks->bytes());
+        const auto bytes = static_cast<std::uint32_t>(chunk_region_->bytes());
         InfoResponseMessage::emit_descriptor(0,
-                                             {.address = memory_.chunks->remote(0, bytes).address,
-                                              .key = memory_.chunks->key(),
+                                             {.address = chunk_region_->remote(0, bytes).address,
+                                              .key = chunk_region_->key(),
                                               .bytes = bytes},
                                              to);
     } else {
@@ -218,7 +235,7 @@ std::error_code ServerPath::send_info_response() {
             const std::uint64_t offset = std::uint64_t{permit} * chunks_.chunk_bytes();
             InfoResponseMessage::emit_descriptor(
                 permit,
-                {.address = memory_.chunks->remote(offset, chunks_.chunk_bytes()).address,
+                {.address = chunk_region_->remote(offset, chunks_.chunk_bytes()).address,
                  .key = windows_[permit]->key(),
                  .bytes = chunks_.chunk_bytes()},
                 to);
@@ -287,15 +304,18 @@ void ServerPath::serve(OpSlot& slot) {
     std::byte* chunk = chunks_.chunk(permit);
     const RequestPlace place{.offset = slot.offset,
                              .chunk_bytes = chunks_.chunk_bytes(),
-                             .user_bytes_max = server_user_message_bytes_max};
+                             .user_bytes_max = server_user_message_bytes_max,
+                             .sequenced = sequenced()};
     // Private copies: without always_invalidate, or over another path, the client can still write
     // to the chunk while we look at it.
-    std::byte copy[ReadMessage::wire_bytes_max];
+    std::byte copy[request_message_bytes_max];
     const std::size_t copied = place.copy_bytes();
     std::memcpy(copy, chunk + slot.offset, copied);
     const auto request = RequestMessage::parse({copy, copied}, place);
     if (!request) return refuse(slot, request.error());
     slot.request = *request;
+    static_cast<Attempt&>(slot) = {.sequence = request->sequence,
+                                   .has_response_data = request->destination.has_value()};
     std::memcpy(slot.message, chunk + request->data_bytes, request->user_bytes);
 
     ServerOp& op = slot.op;
@@ -309,6 +329,26 @@ void ServerPath::serve(OpSlot& slot) {
     owner_.request(*this, slot);
 }
 
+void ServerPath::make_wait(OpSlot& slot) {
+    slot.state = OpSlot::State::waiting;
+    waiting_.push_back(&slot);
+}
+
+void ServerPath::run(OpSlot& slot) noexcept {
+    RTRS_ASSERT(slot.state == OpSlot::State::waiting);
+    slot.state = OpSlot::State::running;
+    std::erase(waiting_, &slot);
+}
+
+void ServerPath::drop_waiting() {
+    for (OpSlot* slot : waiting_) {
+        owner_.no_longer_waits(*this, *slot);
+        slot->state = OpSlot::State::free;
+        --running_;
+    }
+    waiting_.clear();
+}
+
 void ServerPath::refuse(OpSlot& slot, const RequestRefusal& refusal) {
     trace(TraceLevel::warning, std::string("bad request: ") + text(refusal.why));
     slot.request = RequestMessage{};
@@ -319,6 +359,11 @@ void ServerPath::refuse(OpSlot& slot, const RequestRefusal& refusal) {
     }
     if (refusal.answer_errno == 0) close(text(refusal.why));
     respond(slot, from_errno(refusal.answer_errno != 0 ? refusal.answer_errno : EINVAL), 0);
+}
+
+void ServerPath::end(OpSlot& slot, std::error_code error, std::uint32_t produced_bytes) {
+    respond(slot, error, produced_bytes);
+    owner_.ended(*this, slot, to_errno(error));
 }
 
 void ServerPath::respond(OpSlot& slot, std::error_code error, std::uint32_t produced_bytes) {
@@ -455,6 +500,7 @@ void ServerPath::close(std::string_view reason) {
             connection->endpoint->disconnect();
         }
     }
+    drop_waiting();
     finish_if_done();
 }
 
@@ -466,6 +512,10 @@ void ServerPath::finish_if_done() {
         if (connection && connection->endpoint) return;
     }
     state_ = State::closed;
+    for (std::uint32_t permit = 0; permit < chunks_.count(); ++permit) {
+        void*& context = chunks_.slot(permit).chunk_context;
+        if (context != nullptr) owner_.chunk_gone(std::exchange(context, nullptr));
+    }
     // Not from inside respond() or an endpoint's event: the owner destroys this path.
     finish_timer_.arm(environment_.clock.now());
 }

@@ -7,9 +7,10 @@
 //   connected   failure, heartbeat timeout, close      closing     disconnect; no new operations
 //   closing     endpoints drained, operations answered closed      the session forgets the path
 //
-// An operation that is running when its path fails runs to its end; its answer goes nowhere. Only
-// then is the path forgotten, and only then is a reconnect with the same identity accepted: that
-// acceptance tells the client that nothing of the old path can happen any more.
+// An operation that is running when its path fails runs to its end; its answer goes nowhere. One
+// that waits for an earlier attempt is dropped. Only then is the path forgotten, and only then is a
+// reconnect with the same identity accepted: that acceptance tells the client that nothing of the
+// old path can happen any more.
 //
 // OWNER: ServerSession. THREAD: the server's.
 #pragma once
@@ -32,17 +33,22 @@ namespace rtrs {
 struct ServerMemory {
     Fabric* fabric = nullptr;
     std::unique_ptr<ProtectionDomain> domain;
-    std::unique_ptr<MemoryRegion> chunks;
-    std::unique_ptr<MemoryRegion> key_responses;
 };
 
 // What a path tells its session.
 class ServerPathOwner {
   public:
     // The info request arrived: may a session of this name be? Empty reason: yes.
-    virtual std::string accept_name(ServerPath& path, const std::string& name) = 0;
-    virtual void path_connected(ServerPath& path) = 0;
+    // identity: of the client's machine, 0 if it gave none.
+    virtual std::string accept_name(ServerPath& path, const std::string& name,
+                                    std::uint64_t identity) = 0;
+    // A checked request. It is served, answered or made to wait.
     virtual void request(ServerPath& path, OpSlot& slot) = 0;
+    virtual void chunk_gone(void* chunk_context) = 0;
+    // A request that ran has been answered; its slot is free.
+    virtual void ended(ServerPath& path, OpSlot& slot, int error) = 0;
+    // The path has died before the slot's turn came.
+    virtual void no_longer_waits(ServerPath& path, OpSlot& slot) = 0;
     // Drained and nothing running: may be destroyed from inside this call.
     virtual void path_closed(ServerPath& path) = 0;
 
@@ -54,7 +60,8 @@ struct ServerPathIdentity {
     Uuid path_uuid;
     std::uint16_t connection_count = 1;
     std::uint16_t reconnect_count = 1;
-    std::string local_address;  // "HOST:PORT"
+    std::uint32_t features = 0;  // granted
+    std::string local_address;   // "HOST:PORT"
     std::string remote_address;
 };
 
@@ -64,17 +71,26 @@ class ServerPath {
 
     ServerPath(SessionEnvironment environment, const ServerOptions& options,
                ServerPathIdentity identity, ServerSession& session, ServerMemory& memory,
-               ChunkPool& chunks, ServerPathOwner& owner);
+               ServerPathOwner& owner);
     ~ServerPath();
     ServerPath(const ServerPath&) = delete;
     ServerPath& operator=(const ServerPath&) = delete;
 
+    // Reserves and registers the chunks. Before everything else. ERRORS: ENOMEM, fabric errors.
+    std::error_code prepare();
+    // Instead of close(), for a path that could not be prepared.
+    void abandon() noexcept { state_ = State::closed; }
     // One more connection of this path. ERRORS: EEXIST (its number is taken), as accept().
     std::error_code accept(std::unique_ptr<ConnectRequest> request,
-                           const ConnectRequestMessage& message, std::uint32_t features);
+                           const ConnectRequestMessage& message);
     void close(std::string_view reason);
     // Posts what was promised, then closes: for a server that ends in peace.
     void close_after_answers(std::string_view reason);
+    // A request has been looked at by admission: it waits in its slot, or is answered at once.
+    void make_wait(OpSlot& slot);
+    void run(OpSlot& slot) noexcept;
+    // The handler has done with a request that ran.
+    void end(OpSlot& slot, std::error_code error, std::uint32_t produced_bytes);
     // Answers, if the path still lives, and frees the slot.
     void respond(OpSlot& slot, std::error_code error, std::uint32_t produced_bytes);
 
@@ -82,6 +98,8 @@ class ServerPath {
     const ServerPathIdentity& identity() const noexcept { return identity_; }
     const std::string& label() const noexcept { return label_; }
     std::uint32_t running() const noexcept { return running_; }
+    bool sequenced() const noexcept { return has(identity_.features, Feature::failover); }
+    std::uint32_t permit_of(const OpSlot& slot) const noexcept;
     ServerMemory& memory() noexcept { return memory_; }
     ServerPathStatus status() const;
 
@@ -104,8 +122,8 @@ class ServerPath {
     void beat();
     void drained();
     void finish_if_done();
+    void drop_waiting();
     void trace(TraceLevel level, std::string_view text);
-    std::uint32_t permit_of(const OpSlot& slot) const noexcept;
 
     SessionEnvironment environment_;
     const ServerOptions& options_;
@@ -113,7 +131,9 @@ class ServerPath {
     std::string label_;
     ServerSession& session_;
     ServerMemory& memory_;
-    ChunkPool& chunks_;
+    ChunkPool chunks_;
+    std::unique_ptr<MemoryRegion> chunk_region_;
+    std::unique_ptr<MemoryRegion> key_region_;
     ServerPathOwner& owner_;
     ImmediateCodec codec_;
     Heartbeat heartbeat_;
@@ -126,7 +146,8 @@ class ServerPath {
     std::vector<std::unique_ptr<MemoryWindow>> windows_;    // one per chunk, with always_invalidate
     LazyMemory control_memory_;                             // info request, then info response
     std::unique_ptr<MemoryRegion> control_region_;
-    std::uint32_t running_ = 0;     // slots that are not free, of this path
+    std::uint32_t running_ = 0;     // slots that are not free
+    std::vector<OpSlot*> waiting_;  // for an earlier attempt; few, seldom
     std::uint32_t last_words_ = 0;  // still to be sent
     std::string last_reason_;       // not empty: ending after the answers
 };

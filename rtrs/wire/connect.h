@@ -45,8 +45,16 @@ inline constexpr unsigned wire_version_major = wire_version >> 8;
 // What our peers add to the protocol. The client offers bits, the server answers with those of
 // them that it grants; a bit is in force only if it is in both. A kernel leaves the field zero and
 // ignores it, so with a kernel peer no bit is ever in force. Unknown bits are ignored.
-// No bit is in use yet.
-enum class Feature : std::uint32_t { none = 0 };
+enum class Feature : std::uint32_t {
+    none = 0,
+    // Requests carry sequence numbers, INFO_REQ an identity; ESTALE rejects a session that was taken
+    // over. docs/reference/wire-failover.md
+    failover = 1u << 0,
+};
+inline constexpr std::uint32_t features_known = static_cast<std::uint32_t>(Feature::failover);
+constexpr bool has(std::uint32_t features, Feature feature) noexcept {
+    return (features & static_cast<std::uint32_t>(feature)) != 0;
+}
 
 // May this connection create the session, or must the session exist?
 enum class FirstConnection : std::uint8_t { no = 0, yes = 1 };

@@ -9,6 +9,7 @@ namespace rtrs {
 
 namespace {
 
+constexpr std::size_t identity_offset = 2 + limits::name_field_bytes;
 constexpr std::uint16_t type_info_request = 0;
 constexpr std::uint16_t type_info_response = 1;
 
@@ -42,7 +43,7 @@ std::expected<InfoRequestMessage, ParseError> InfoRequestMessage::parse(Bytes da
     if (length == limits::name_field_bytes) return std::unexpected(ParseError::name_unterminated);
     const std::string_view name(field, length);
     if (auto checked = check_session_name(name); !checked) return std::unexpected(checked.error());
-    return InfoRequestMessage{std::string(name)};
+    return InfoRequestMessage{std::string(name), load_le64(data.data() + identity_offset)};
 }
 
 void InfoRequestMessage::emit(MutableBytes to) const noexcept {
@@ -51,6 +52,7 @@ void InfoRequestMessage::emit(MutableBytes to) const noexcept {
     std::fill_n(to.begin(), wire_bytes, std::byte{});
     store_le16(to.data(), type_info_request);
     std::memcpy(to.data() + 2, session_name.data(), session_name.size());
+    store_le64(to.data() + identity_offset, identity);
 }
 
 std::expected<InfoResponseView, ParseError> InfoResponseView::parse(Bytes data) noexcept {

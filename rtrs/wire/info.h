@@ -4,7 +4,8 @@
 // INFO_REQ, client to server, 272 bytes
 //    0    2  type       0
 //    2  255  pathname   session name, NUL padded
-//  257   15  reserved   zero
+//  257    8  identity   ours, with Feature::failover: the client's machine, 0 none; else zero
+//  265    7  reserved   zero
 //
 // INFO_RSP, server to client, 8 + 16 * sg_cnt bytes
 //    0    2  type       1
@@ -52,6 +53,8 @@ struct InfoRequestMessage {
     static constexpr std::size_t wire_bytes = 272;
 
     std::string session_name;
+    // As it stands there: believe it only if the extension is in force.
+    std::uint64_t identity = 0;
 
     // Checks length, type, termination and the rules of a session name. There is no negative
     // answer on the wire: a server drops the path.

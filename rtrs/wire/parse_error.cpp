@@ -56,6 +56,8 @@ const char* text(ParseError error) noexcept {
             return "descriptor of a read is longer than its data";
         case ParseError::invalidate_without_descriptor:
             return "NEED_INVAL is set on a read without descriptor";
+        case ParseError::sequence_zero:
+            return "sequence of a request is 0";
     }
     return "unknown parse error";
 }

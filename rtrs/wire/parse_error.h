@@ -32,6 +32,7 @@ enum class ParseError : std::uint8_t {
     descriptor_empty,
     descriptor_longer_than_data,
     invalidate_without_descriptor,
+    sequence_zero,
 };
 
 // One line that names the field and what was expected, without a final period. Never null.

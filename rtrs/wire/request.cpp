@@ -94,7 +94,21 @@ std::optional<RequestRefusal> check_lengths(const RequestMessage& message,
     return std::nullopt;
 }
 
+// Behind the message, wherever it ends.
+std::expected<void, RequestRefusal> parse_sequence(Bytes copy, RequestMessage& message) noexcept {
+    std::size_t at = WriteMessage::wire_bytes;
+    if (message.kind == RequestKind::read) {
+        at = message.destination ? ReadMessage::wire_bytes_max : ReadMessage::header_bytes;
+    }
+    if (copy.size() < at + sequence_bytes) return drop_path(ParseError::message_crosses_chunk_end);
+    message.sequence = load_le64(copy.data() + at);
+    if (message.sequence == 0) return drop_path(ParseError::sequence_zero);
+    return {};
+}
+
 }  // namespace
+
+void emit_sequence(Sequence sequence, std::byte* to) noexcept { store_le64(to, sequence); }
 
 void WriteMessage::emit(MutableBytes to) const noexcept {
     RTRS_ASSERT(to.size() >= wire_bytes);
@@ -121,6 +135,10 @@ std::expected<RequestMessage, RequestRefusal> RequestMessage::parse(
     if (message.kind == RequestKind::read) {
         const auto read = parse_read(copy.first(place.copy_bytes()), message);
         if (!read) return std::unexpected(read.error());
+    }
+    if (place.sequenced) {
+        const auto sequence = parse_sequence(copy.first(place.copy_bytes()), message);
+        if (!sequence) return std::unexpected(sequence.error());
     }
     if (const auto refusal = check_lengths(message, place)) return std::unexpected(*refusal);
     message.data_bytes = place.offset - message.user_bytes;

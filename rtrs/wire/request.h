@@ -14,6 +14,9 @@
 //    0  2  type     4                   8  16 descriptor: addr 8, key 4, len 4
 //    2  2  buf_id   the permit
 //    4  4  rkey     the chunk's key on this path from now on
+//
+// With Feature::failover 8 bytes follow a write or read message: le64 sequence, from 1
+// (docs/reference/wire-failover.md).
 #pragma once
 
 #include <cstddef>
@@ -32,6 +35,12 @@ enum class RequestKind : std::uint8_t { write = 2, read = 3 };
 
 // Must the server invalidate the descriptor's key before it answers?
 enum class Invalidation : std::uint8_t { none = 0, needed = 1 };
+
+// Which request an attempt belongs to: from 1, one counter per session; 0: a peer without sequences.
+using Sequence = std::uint64_t;
+inline constexpr std::size_t sequence_bytes = 8;
+// to: at least sequence_bytes.
+void emit_sequence(Sequence sequence, std::byte* to) noexcept;
 
 struct WriteMessage {
     static constexpr std::size_t wire_bytes = 4;
@@ -57,13 +66,15 @@ struct RequestPlace {
     std::uint32_t offset = 0;  // from the immediate
     std::uint32_t chunk_bytes = 0;
     std::uint32_t user_bytes_max = limits::user_message_bytes_max;  // what the server can copy
+    bool sequenced = false;  // a sequence follows the message
 
     // How much of the chunk, from offset on, has to be copied for RequestMessage::parse(); 0 if
     // the offset is outside.
     std::size_t copy_bytes() const noexcept {
         if (offset >= chunk_bytes) return 0;
         const std::size_t rest = chunk_bytes - offset;
-        return rest < ReadMessage::wire_bytes_max ? rest : ReadMessage::wire_bytes_max;
+        const std::size_t longest = ReadMessage::wire_bytes_max + (sequenced ? sequence_bytes : 0);
+        return rest < longest ? rest : longest;
     }
 };
 
@@ -84,15 +95,21 @@ struct RequestMessage {
     std::uint32_t user_bytes = 0;
     Invalidation invalidation = Invalidation::none;
     std::optional<BufferDescriptor> destination{};  // read: bytes within 1..data_bytes
+    Sequence sequence = 0;                          // 0 if the place is not sequenced
 
     // copy: a PRIVATE copy of place.copy_bytes() bytes at chunk + place.offset; the client can
     // still write the chunk itself. Copy the user message the same way before looking at it.
     // Checks: the offset is in the chunk; the message ends in the chunk; the type is known; the
     // user message starts in the chunk and is not too long; at most one descriptor; a descriptor is
-    // not empty and not longer than the data.
+    // not empty and not longer than the data; a sequence, if there must be one, is in the chunk and
+    // not 0.
     static std::expected<RequestMessage, RequestRefusal> parse(Bytes copy,
                                                                const RequestPlace& place) noexcept;
 };
+
+// The longest message behind a user message.
+inline constexpr std::size_t request_message_bytes_max =
+    ReadMessage::wire_bytes_max + sequence_bytes;
 
 struct KeyResponseMessage {  // RKEY_RSP
     static constexpr std::size_t wire_bytes = 8;

@@ -1,0 +1,221 @@
+// The inside of ClientSession, shared by the files that implement it:
+//   client_session.cpp    the public face and status
+//   session_life.cpp      open and close, paths come and go, the link
+//   session_requests.cpp  requests: which path carries them, failover, fences, failures
+//   session_messages.cpp  user messages, one at a time
+//
+// A request, by state:
+//   free       its permit is in the pool or in somebody's hands
+//   in_flight  posted on `path`
+//   held       waits: for a path, for its owner's decision after the link was lost, for its lost
+//              path's return (protection fenced), or until its permit is settled
+//   failing    its error is reported in a coming turn, or when its permit is settled
+//
+// A permit, by fate: *settled*, or *unknown* when a request was given up whose attempt may still
+// run or arrive at the server. With protection exactly_once a fence, a request of a newer sequence
+// that does nothing, settles it (state *fencing* until its answer); with protection fenced the
+// return of the path that carried the attempt does. The link is announced only when all permits are
+// settled, so that nothing that was reported as failed lands after what is started later.
+#pragma once
+
+#include <deque>
+
+#include "rtrs/base/lazy_array.h"
+#include "rtrs/client.h"
+#include "rtrs/core/client_path.h"
+#include "rtrs/core/latency_histogram.h"
+#include "rtrs/core/path_selector.h"
+#include "rtrs/core/permit_pool.h"
+
+namespace rtrs {
+
+inline constexpr std::size_t session_page_bytes = 4096;
+// Longest response of a user message.
+inline constexpr std::size_t control_bytes = session_page_bytes;
+// Per permit: user message, request message behind it; then the message of a fence.
+inline constexpr std::size_t header_stride = 576;
+inline constexpr std::size_t fence_offset =
+    ClientSession::user_message_bytes_max + request_message_bytes_max;
+static_assert(fence_offset + WriteMessage::wire_bytes + sequence_bytes <= header_stride);
+
+inline std::size_t round_to_session_page(std::size_t bytes) {
+    return (bytes + session_page_bytes - 1) / session_page_bytes * session_page_bytes;
+}
+
+struct ClientSession::Inside final : ClientPathOwner {
+    static constexpr std::uint16_t no_path = UINT16_MAX;
+
+    enum class RequestState : std::uint8_t { free = 0, in_flight, held, failing };
+    enum class Fate : std::uint8_t { settled = 0, unknown, fencing };
+
+    // All zero is a permit that was never used.
+    struct Request {
+        RequestState state;
+        Fate fate;                 // of the permit
+        bool owner_decides;        // held until resume() or fail()
+        bool sent;                 // an attempt was posted: the server may have it
+        bool report_when_settled;  // failing
+        bool comes_home;           // the permit is free, and goes to the pool when settled
+        bool probed;               // its path was probed because it took so long
+        Direction direction;
+        std::uint16_t message_bytes;
+        std::uint16_t path;  // in flight: where; else where it was last, or no_path
+        std::uint16_t connection;
+        std::uint16_t fate_path;  // unknown: which path carried it; fencing: where the fence is
+        std::uint32_t attempts;
+        std::uint32_t payload_bytes;
+        int error;  // failing
+        const std::error_category* error_category;
+        Sequence sequence;
+        Instant submitted;
+        Instant posted;
+        ClientRequest::Responded responded;
+        void* context;
+    };
+
+    struct UserRequest {
+        Direction direction;
+        std::vector<std::byte> message;
+        std::uint32_t response_bytes;
+        ClientSession::UserResponded responded;
+        void* context;
+        Sequence sequence = 0;
+    };
+
+    // Of a path, beside PathLoad; both by the path's index.
+    struct PathRecord {
+        std::unique_ptr<ClientPath> path;
+        PathCounters counters;
+        LatencyHistogram latency;
+        bool removing = false;  // goes from the list when closed
+    };
+
+    Inside(ClientSession& its_self, SessionEnvironment its_environment,
+           ClientSessionOptions its_options, ClientSessionHandler& its_handler);
+
+    // ClientPathOwner
+    std::error_code accept_geometry(ClientPath& path, const ChunkGeometry& geometry) override;
+    bool any_path_connected() const noexcept override { return paths_up > 0; }
+    void path_up(ClientPath& path) override;
+    void path_down(ClientPath& path, std::error_code reason) override;
+    void path_drained(ClientPath& path) override;
+    void path_closed(ClientPath& path) override;
+    bool answered(ClientPath& path, std::uint16_t connection, std::uint32_t permit,
+                  int error) override;
+    void latency_measured(ClientPath& path, Duration latency) override;
+    void taken_over() override;
+
+    // --- session_life.cpp
+    std::error_code check_options() const;
+    std::error_code make_path(const PathAddress& address);
+    std::expected<FabricMemory*, std::error_code> memory_of(Fabric& fabric);
+    std::error_code register_buffers(FabricMemory& memory);
+    std::error_code open();
+    void open_other_paths();
+    std::error_code allocate(const ChunkGeometry& geometry);
+    void announce_link_if_ready();
+    void close();
+    void finish_close_if_done();
+    void out_of_paths();
+    void erase_removed_paths();
+    std::error_code add_path(const PathAddress& address);
+    std::error_code operate(std::string_view label, PathOperation operation);
+    std::uint16_t index_of(const ClientPath& path) const noexcept;
+
+    // --- session_requests.cpp
+    void submit(std::uint32_t permit, const ClientRequest& request);
+    void send_or_hold(std::uint32_t permit);
+    void post(std::uint32_t permit, std::uint16_t path);
+    std::uint16_t choose_path(std::uint32_t payload_bytes) noexcept;
+    void request_answered(std::uint32_t permit, int error);
+    void hand_back(std::uint16_t path);
+    void send_held(std::uint16_t path_that_came);
+    void resume(std::uint32_t permit);
+    void fail(std::uint32_t permit, std::error_code error);
+    void fail_later(std::uint32_t permit, std::error_code error);
+    void fail_held(std::error_code error);
+    void report_failures();
+    void fate_unknown(std::uint32_t permit);
+    void settle(std::uint32_t permit);
+    void settle_all();
+    void send_fences();
+    void send_fence(std::uint32_t permit);
+    void put(PermitId id);
+    void serve_waiters();
+    void watch();
+
+    std::optional<RequestStatus> request_status(std::uint32_t permit) const;
+
+    // --- session_messages.cpp
+    void submit_user(UserRequest request);
+    void send_next_user();
+    void user_answered(int error);
+    void user_path_lost();
+    void fail_users();
+
+    bool exactly_once() const noexcept { return protection == Protection::exactly_once; }
+    std::byte* header(std::uint32_t permit) const noexcept {
+        return header_memory.data() + permit * header_stride;
+    }
+    std::uint32_t user_permit() const noexcept { return geometry.queue_depth - 1; }
+    // Permits of requests: the last one is kept for user messages.
+    std::uint32_t request_permits() const noexcept {
+        return geometry.queue_depth == 0 ? 0 : geometry.queue_depth - 1;
+    }
+    void trace(TraceLevel level, std::string_view text) {
+        environment.tracer.trace(level, "rtrs.session", options.name, text);
+    }
+
+    ClientSession& self;
+    SessionEnvironment environment;
+    ClientSessionOptions options;
+    ClientSessionHandler& handler;
+    Uuid uuid;
+
+    ChunkGeometry geometry{};                    // all 0 until the first path was accepted
+    Protection protection = Protection::fenced;  // as the server of the newest path can
+    std::size_t payload_stride = 0;
+    LazyMemory payload_memory;
+    LazyMemory header_memory;
+    LazyMemory control_memory;
+    std::vector<std::unique_ptr<FabricMemory>> memories;
+    LazyArray<Request> requests;
+    PermitPool pool;
+    Sequence last_sequence = 0;
+
+    std::vector<PathRecord> paths;  // in the order of creation
+    std::vector<PathLoad> loads;    // likewise
+    PathSelector selector;
+    std::uint32_t paths_up = 0;
+    // What the owner was told. Later than the first path when a lost one is still draining, or
+    // permits are not settled yet.
+    bool link_up = false;
+    bool other_paths_opened = false;
+
+    Timer hold_timer;
+    Timer fail_fast_timer;
+    Timer failure_timer;  // what may not happen inside a call of the owner or of a path
+    Timer waiter_timer;
+    Timer watch_timer;
+    std::vector<std::uint32_t> failures;
+    // New requests fail at once, with this.
+    std::error_code refuse_new;
+    bool hold_time_over = false;  // held ones too
+
+    std::deque<UserRequest> users;
+    std::uint16_t user_path = no_path;  // where users.front() was posted
+    bool user_failing = false;
+
+    std::uint32_t in_flight = 0;
+    std::uint32_t held = 0;
+    std::uint32_t unsettled = 0;
+    std::uint32_t waiting_for_settlement = 0;  // failing, report_when_settled
+    Instant since{};
+    std::string reason = "not opened";
+    bool opened = false;
+    bool closing = false;
+    bool closed = false;
+    bool dead = false;  // taken over: nothing will be tried again
+};
+
+}  // namespace rtrs

@@ -1,0 +1,431 @@
+// ClientSession: open and close, paths that come and go, and the link that they make together.
+
+#include <algorithm>
+
+#include "rtrs/base/assert.h"
+#include "rtrs/base/rare.h"
+#include "rtrs/core/client_session_inside.h"
+#include "rtrs/limits.h"
+#include "rtrs/wire/info.h"
+
+namespace rtrs {
+namespace {
+
+constexpr std::uint32_t io_connections_max = 64;
+
+std::string label_of(const PathAddress& address) {
+    return address.source.empty() ? address.destination
+                                  : address.source + "@" + address.destination;
+}
+
+}  // namespace
+
+ClientSession::Inside::Inside(ClientSession& its_self, SessionEnvironment its_environment,
+                              ClientSessionOptions its_options, ClientSessionHandler& its_handler)
+    : self(its_self),
+      environment(its_environment),
+      options(std::move(its_options)),
+      handler(its_handler),
+      uuid(Uuid::random(environment.random)),
+      selector(options.policy),
+      hold_timer(environment.clock, this,
+                 [](void* context) {
+                     auto& inside = *static_cast<Inside*>(context);
+                     inside.trace(TraceLevel::error, "hold time is over: failing requests");
+                     inside.hold_time_over = true;
+                     inside.refuse_new = Error::no_path;
+                     inside.fail_held(Error::no_path);
+                 }),
+      fail_fast_timer(environment.clock, this,
+                      [](void* context) {
+                          auto& inside = *static_cast<Inside*>(context);
+                          inside.trace(TraceLevel::error,
+                                       "fail-fast time is over: new requests fail at once");
+                          inside.refuse_new = Error::no_path;
+                      }),
+      failure_timer(environment.clock, this,
+                    [](void* context) { static_cast<Inside*>(context)->report_failures(); }),
+      waiter_timer(environment.clock, this,
+                   [](void* context) { static_cast<Inside*>(context)->serve_waiters(); }),
+      watch_timer(environment.clock, this,
+                  [](void* context) { static_cast<Inside*>(context)->watch(); }) {}
+
+std::error_code ClientSession::Inside::check_options() const {
+    if (!check_session_name(options.name) || options.paths.empty() ||
+        options.paths.size() > limits::paths_max || options.io_connections < 1 ||
+        options.io_connections > io_connections_max ||
+        options.heartbeat_interval <= Duration::zero() ||
+        options.heartbeat_timeout <= options.heartbeat_interval ||
+        options.reconnect_delay_min <= Duration::zero() ||
+        options.reconnect_delay_max < options.reconnect_delay_min ||
+        options.connect_timeout <= Duration::zero() ||
+        options.request_deadline <= Duration::zero() || options.probe_timeout <= Duration::zero()) {
+        return from_errno(EINVAL);
+    }
+    return {};
+}
+
+// --- Memory.
+
+std::expected<FabricMemory*, std::error_code> ClientSession::Inside::memory_of(Fabric& fabric) {
+    const auto same = std::ranges::find_if(
+        memories, [&](const auto& memory) { return memory->fabric == &fabric; });
+    if (same != memories.end()) return same->get();
+    auto memory = std::make_unique<FabricMemory>();
+    memory->fabric = &fabric;
+    auto domain = fabric.create_domain();
+    if (!domain) return std::unexpected(domain.error());
+    memory->domain = std::move(*domain);
+    auto control = memory->domain->register_memory(control_memory.bytes(),
+                                                   Access::local | Access::remote_write);
+    if (!control) return std::unexpected(control.error());
+    memory->control = std::move(*control);
+    if (geometry.queue_depth > 0) {  // a path that was added later
+        if (const auto error = register_buffers(*memory)) return std::unexpected(error);
+    }
+    return memories.emplace_back(std::move(memory)).get();
+}
+
+std::error_code ClientSession::Inside::register_buffers(FabricMemory& memory) {
+    auto payload = memory.domain->register_memory(payload_memory.bytes(),
+                                                  Access::local | Access::remote_write);
+    if (!payload) return payload.error();
+    auto headers = memory.domain->register_memory(header_memory.bytes(), Access::local);
+    if (!headers) return headers.error();
+    memory.payload = std::move(*payload);
+    memory.headers = std::move(*headers);
+    return {};
+}
+
+std::error_code ClientSession::Inside::accept_geometry(ClientPath& path,
+                                                       const ChunkGeometry& offered) {
+    const Protection offers = path.sequenced() ? Protection::exactly_once : Protection::fenced;
+    if (paths_up > 0 && offers != protection) {
+        trace(TraceLevel::error, "a path's server differs from the others' in what it can");
+        return Error::rejected;
+    }
+    if (geometry.queue_depth == 0) {
+        if (const auto error = allocate(offered)) return error;
+    } else if (offered.queue_depth < geometry.queue_depth) {
+        // Requests in flight may have any of the old permits.
+        trace(TraceLevel::error, "the server's queue depth has shrunk; this session needs " +
+                                     std::to_string(geometry.queue_depth));
+        return Error::rejected;
+    } else if (offered.io_bytes_max < geometry.io_bytes_max ||
+               offered.header_bytes_max < user_message_bytes_max + request_message_bytes_max) {
+        trace(TraceLevel::error, "the server's chunks have shrunk; this session needs " +
+                                     std::to_string(geometry.io_bytes_max) + " bytes of data");
+        return Error::rejected;
+    }
+    protection = offers;
+    return {};
+}
+
+std::error_code ClientSession::Inside::allocate(const ChunkGeometry& offered) {
+    // One permit is kept for user messages, so that a volume can be opened again while all others
+    // belong to requests that wait for it.
+    if (offered.queue_depth < 2 ||
+        offered.header_bytes_max < user_message_bytes_max + request_message_bytes_max) {
+        trace(TraceLevel::error, "the server offers a queue depth below 2 or too short headers");
+        return Error::protocol;
+    }
+    // An earlier attempt may have got stuck half way: no region outlives its memory.
+    for (const auto& memory : memories) {
+        memory->payload.reset();
+        memory->headers.reset();
+    }
+    payload_stride = round_to_session_page(offered.io_bytes_max);
+    payload_memory = LazyMemory(payload_stride * (offered.queue_depth - 1));
+    header_memory = LazyMemory(round_to_session_page(header_stride * offered.queue_depth));
+    requests = LazyArray<Request>(offered.queue_depth);
+    if (!payload_memory || !header_memory || !requests) return from_errno(ENOMEM);
+    for (const auto& memory : memories) {
+        if (const auto error = register_buffers(*memory)) return error;
+    }
+    geometry = offered;
+    pool.fill(request_permits());
+    failures.reserve(geometry.queue_depth);
+    return {};
+}
+
+// --- Open, close.
+
+std::error_code ClientSession::Inside::open() {
+    if (const auto error = check_options()) return error;
+    control_memory = LazyMemory(control_bytes);
+    if (!control_memory) return from_errno(ENOMEM);
+    for (const PathAddress& address : options.paths) {
+        if (const auto error = make_path(address)) {
+            paths.clear();
+            loads.clear();
+            memories.clear();
+            return error;
+        }
+    }
+    opened = true;
+    since = environment.clock.now();
+    reason = "connecting";
+    if (options.hold_time) hold_timer.arm(since + *options.hold_time);
+    if (options.fail_fast_time) fail_fast_timer.arm(since + *options.fail_fast_time);
+    // The first path makes the session; the others join it (see path_up) or, if the first cannot
+    // be reached, make it themselves.
+    paths.front().path->open();
+    return {};
+}
+
+void ClientSession::Inside::open_other_paths() {
+    if (other_paths_opened || closing) return;
+    other_paths_opened = true;
+    for (const PathRecord& record : paths) {
+        if (record.path->idle()) record.path->open();
+    }
+}
+
+void ClientSession::Inside::close() {
+    if (closing) return;
+    closing = true;
+    hold_timer.disarm();
+    fail_fast_timer.disarm();
+    watch_timer.disarm();
+    // First of all: it keeps on_closed() out of this call.
+    failure_timer.arm(environment.clock.now());
+    if (!opened) return;
+    trace(TraceLevel::info, "closing");
+    for (const PathRecord& record : paths) record.path->close();
+    fail_held(Error::closed);
+}
+
+void ClientSession::Inside::finish_close_if_done() {
+    if (!closing || closed || !failures.empty() || in_flight > 0 || held > 0) return;
+    const auto is_closed = [](const PathRecord& record) { return record.path->closed(); };
+    if (!std::ranges::all_of(paths, is_closed)) return;
+    if (failure_timer.armed() || !users.empty()) {
+        failure_timer.arm(environment.clock.now());
+        return;
+    }
+    settle_all();
+    closed = true;
+    reason = "closed";
+    handler.on_closed();
+}
+
+// --- The link.
+
+void ClientSession::Inside::path_up(ClientPath& path) {
+    ++paths_up;
+    const std::uint16_t index = index_of(path);
+    loads[index].usable = true;
+    if (!exactly_once()) {
+        // Its acceptance proves that the server has finished with what it carried before (section
+        // 7.5 of the wire reference).
+        for (std::uint32_t id = 0; id < request_permits() && unsettled > 0; ++id) {
+            if (requests[id].fate != Fate::settled && requests[id].fate_path == index) settle(id);
+        }
+    } else {
+        send_fences();
+    }
+    if (!link_up) return announce_link_if_ready();
+    send_held(index);
+    send_next_user();
+}
+
+// Not while a lost path drains: its requests would not be held yet, and the owner could not change
+// their messages, which name what the server may have forgotten. Nor before the user messages that
+// were lost with it are reported. Nor while something that was reported as failed may still land.
+void ClientSession::Inside::announce_link_if_ready() {
+    if (link_up || paths_up == 0 || in_flight > 0 || !users.empty() || closing) return;
+    if (exactly_once() && unsettled > 0) return;
+    link_up = true;
+    since = environment.clock.now();
+    reason.clear();
+    hold_timer.disarm();
+    fail_fast_timer.disarm();
+    refuse_new.clear();
+    hold_time_over = false;
+    pool.withdraw([this](std::uint32_t id) {
+        requests[id].comes_home = requests[id].fate != Fate::settled;
+        return requests[id].comes_home;
+    });
+    trace(TraceLevel::info, "link up");
+    handler.on_link_up();
+    open_other_paths();
+    send_next_user();
+}
+
+void ClientSession::Inside::path_down(ClientPath& path, std::error_code why) {
+    RTRS_ASSERT(paths_up > 0);
+    const std::uint16_t index = index_of(path);
+    loads[index].usable = false;
+    --paths_up;
+    if (planted(PlantedBug::quarantine_off)) hand_back(index);
+    if (paths_up > 0 || !link_up) return;
+    link_up = false;
+    since = environment.clock.now();
+    reason = "no path is up: " + why.message();
+    if (closing) {
+        trace(TraceLevel::info, "link down");
+    } else {
+        trace(TraceLevel::warning, "link down: requests are held");
+        if (options.hold_time) hold_timer.arm(since + *options.hold_time);
+        if (options.fail_fast_time) fail_fast_timer.arm(since + *options.fail_fast_time);
+    }
+    handler.on_link_down(why);
+    if (closing) return;
+    // A path that fails often is better than none.
+    for (const PathRecord& record : paths) record.path->needed();
+}
+
+void ClientSession::Inside::path_drained(ClientPath& path) {
+    const std::uint16_t index = index_of(path);
+    hand_back(index);
+    if (!link_up) {
+        // Also what another path left behind before: the server may forget all it had open.
+        for (std::uint32_t id = 0; id < request_permits() && held > 0; ++id) {
+            if (requests[id].state == RequestState::held) requests[id].owner_decides = true;
+        }
+    }
+    if (user_path == index) user_path_lost();
+    if (!users.empty() && (!link_up || user_failing)) failure_timer.arm(environment.clock.now());
+    if (closing) return fail_held(Error::closed);
+    if (exactly_once()) send_fences();
+    if (link_up) {
+        if (exactly_once()) send_held(index);
+    } else if (hold_time_over) {
+        fail_held(Error::no_path);
+    }
+    open_other_paths();  // the first could not be reached
+    announce_link_if_ready();
+}
+
+void ClientSession::Inside::path_closed(ClientPath& path) {
+    if (closing) return finish_close_if_done();
+    const std::uint16_t index = index_of(path);
+    PathRecord& record = paths[index];
+    // Nobody will come back on this path and prove that its attempts are over.
+    if (!exactly_once() && !record.path->disconnected()) {
+        for (std::uint32_t id = 0; id < request_permits(); ++id) {
+            Request& request = requests[id];
+            if (request.state == RequestState::held && request.path == index) {
+                fail_later(id, Error::path_lost);
+            }
+            if (request.fate != Fate::settled && request.fate_path == index) settle(id);
+        }
+    }
+    if (record.removing) failure_timer.arm(environment.clock.now());
+    const bool all_given_up = std::ranges::all_of(paths, [](const PathRecord& one) {
+        return one.path->closed() && !one.path->disconnected() && !one.removing;
+    });
+    if (all_given_up) out_of_paths();
+}
+
+void ClientSession::Inside::out_of_paths() {
+    if (!dead) reason = "every path has used up its reconnect attempts";
+    trace(TraceLevel::error, reason);
+    if (!refuse_new) refuse_new = Error::path_lost;
+    hold_time_over = true;
+    for (std::uint32_t id = 0; id < request_permits() && held > 0; ++id) {
+        if (requests[id].state == RequestState::held) fail_later(id, Error::path_lost);
+    }
+    failure_timer.arm(environment.clock.now());
+}
+
+// Another session of the same client has taken this one's place: it must not fight back.
+void ClientSession::Inside::taken_over() {
+    if (dead || closing) return;
+    dead = true;
+    reason = "taken over by a newer session of the same name";
+    trace(TraceLevel::error, reason);
+    refuse_new = Error::rejected;
+    failure_timer.arm(environment.clock.now());
+}
+
+// --- Paths, by the operator.
+
+std::error_code ClientSession::Inside::make_path(const PathAddress& address) {
+    if (address.fabric == nullptr || address.destination.empty()) return from_errno(EINVAL);
+    if (paths.size() >= limits::paths_max) return from_errno(ENOSPC);
+    for (const PathRecord& record : paths) {
+        if (record.path->address_label() == label_of(address)) return from_errno(EEXIST);
+    }
+    const auto memory = memory_of(*address.fabric);
+    if (!memory) return memory.error();
+    PathRecord record;
+    record.path =
+        std::make_unique<ClientPath>(environment, options, address, uuid, **memory, *this);
+    paths.push_back(std::move(record));
+    loads.emplace_back().priority = address.priority;
+    return {};
+}
+
+std::error_code ClientSession::Inside::add_path(const PathAddress& address) {
+    if (!opened || closing || dead) return from_errno(ENOTCONN);
+    if (const auto error = make_path(address)) return error;
+    trace(TraceLevel::info, "path " + label_of(address) + " is added");
+    if (other_paths_opened) paths.back().path->open();
+    return {};
+}
+
+std::error_code ClientSession::Inside::operate(std::string_view label, PathOperation operation) {
+    if (!opened || closing || dead) return from_errno(ENOTCONN);
+    const auto record = std::ranges::find_if(paths, [&](const PathRecord& one) {
+        return !one.removing && one.path->address_label() == label;
+    });
+    if (record == paths.end()) return from_errno(ENOENT);
+    const auto staying =
+        std::ranges::count_if(paths, [](const PathRecord& one) { return !one.removing; });
+    ClientPath& path = *record->path;
+    switch (operation) {
+        case PathOperation::remove:
+            if (staying == 1) return from_errno(EBUSY);
+            trace(TraceLevel::info, "path " + std::string(path.address_label()) + " is removed");
+            record->removing = true;
+            if (path.closed()) failure_timer.arm(environment.clock.now());
+            path.close();
+            return {};
+        case PathOperation::disconnect:
+            return path.disconnect();
+        case PathOperation::reconnect:
+            return path.reconnect();
+    }
+    return from_errno(EINVAL);
+}
+
+// Not from inside a path's own call.
+void ClientSession::Inside::erase_removed_paths() {
+    for (std::size_t i = 0; i < paths.size();) {
+        if (!paths[i].path->closed() || !paths[i].removing) {
+            ++i;
+            continue;
+        }
+        const auto gone = static_cast<std::uint16_t>(i);
+        const auto renumber = [gone](std::uint16_t& index) {
+            if (index == no_path) return;
+            if (index == gone) {
+                index = no_path;
+            } else if (index > gone) {
+                --index;
+            }
+        };
+        for (std::uint32_t id = 0; id < request_permits(); ++id) {
+            renumber(requests[id].path);
+            renumber(requests[id].fate_path);
+        }
+        renumber(user_path);
+        paths.erase(paths.begin() + static_cast<std::ptrdiff_t>(i));
+        loads.erase(loads.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+}
+
+std::uint16_t ClientSession::Inside::index_of(const ClientPath& path) const noexcept {
+    for (std::size_t i = 0; i < paths.size(); ++i) {
+        if (paths[i].path.get() == &path) return static_cast<std::uint16_t>(i);
+    }
+    RTRS_ASSERT(false);
+    return no_path;
+}
+
+void ClientSession::Inside::latency_measured(ClientPath& path, Duration latency) {
+    loads[index_of(path)].latency = latency;
+}
+
+}  // namespace rtrs

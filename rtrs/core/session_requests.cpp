@@ -1,0 +1,342 @@
+// ClientSession: the requests. Which path carries one, what happens when that path is lost, and
+// when its permit may be used again.
+
+#include <cstring>
+
+#include "rtrs/base/assert.h"
+#include "rtrs/base/rare.h"
+#include "rtrs/core/client_session_inside.h"
+
+namespace rtrs {
+
+void ClientSession::Inside::submit(std::uint32_t permit, const ClientRequest& what) {
+    Request& request = requests[permit];
+    RTRS_ASSERT(request.state == RequestState::free);
+    RTRS_ASSERT(what.payload_bytes <= geometry.io_bytes_max);
+    RTRS_ASSERT(what.message.size() <= user_message_bytes_max && what.responded != nullptr);
+    RTRS_ASSERT(!what.message.empty());
+    request.owner_decides = false;
+    request.sent = false;
+    request.report_when_settled = false;
+    request.direction = what.direction;
+    request.message_bytes = static_cast<std::uint16_t>(what.message.size());
+    request.path = no_path;
+    request.attempts = 0;
+    request.payload_bytes = what.payload_bytes;
+    request.sequence = ++last_sequence;
+    request.submitted = environment.clock.now();
+    request.responded = what.responded;
+    request.context = what.context;
+    std::memcpy(header(permit), what.message.data(), what.message.size());
+    request.state = RequestState::held;
+    ++held;
+    if (closing) return fail_later(permit, Error::closed);
+    if (refuse_new) return fail_later(permit, refuse_new);
+    request.owner_decides = !link_up;
+    if (!request.owner_decides) send_or_hold(permit);
+}
+
+void ClientSession::Inside::send_or_hold(std::uint32_t permit) {
+    // A fence of this permit is on its way, or its lost path must come back first.
+    if (requests[permit].fate != Fate::settled) return;
+    const std::uint16_t path = choose_path(requests[permit].payload_bytes);
+    if (path == no_path) return;
+    post(permit, path);
+}
+
+std::uint16_t ClientSession::Inside::choose_path(std::uint32_t payload_bytes) noexcept {
+    if (paths_up == 0) return no_path;
+    if (loads.size() == 1) return 0;
+    const auto index = selector.select(loads, payload_bytes, environment.clock.now());
+    return index ? static_cast<std::uint16_t>(*index) : no_path;
+}
+
+void ClientSession::Inside::post(std::uint32_t permit, std::uint16_t path) {
+    Request& request = requests[permit];
+    RTRS_ASSERT(request.state == RequestState::held);
+    PathRecord& record = paths[path];
+    ClientPath& on = *record.path;
+    request.state = RequestState::in_flight;
+    request.path = path;
+    request.posted = environment.clock.now();
+    request.probed = false;
+    if (request.attempts++ > 0) ++record.counters.retried;
+    request.sent = true;
+    // A permit always travels on the same connection of a path: what hangs on it stays on one core.
+    request.connection = static_cast<std::uint16_t>(1 + permit % on.io_connections());
+    --held;
+    ++in_flight;
+    ++record.counters.sent;
+    loads[path].sent(request.payload_bytes, request.posted);
+    if (!watch_timer.armed()) watch_timer.arm(request.posted + options.request_deadline);
+    const std::size_t at = permit * payload_stride;
+    on.post({.permit = permit,
+             .direction = request.direction,
+             .payload_bytes = request.payload_bytes,
+             .message_bytes = request.message_bytes,
+             .payload = {payload_memory.data() + at, request.payload_bytes},
+             .target = on.memory().payload->remote(at, request.payload_bytes),
+             .header = header(permit),
+             .sequence = request.sequence,
+             .connection = request.connection});
+}
+
+bool ClientSession::Inside::answered(ClientPath& path, std::uint16_t connection,
+                                     std::uint32_t permit, int error) {
+    if (permit >= geometry.queue_depth) return false;  // the server has more than this session
+    if (permit == user_permit()) {
+        if (user_path == no_path || paths[user_path].path.get() != &path || connection != 0)
+            return false;
+        user_answered(error);
+        return true;
+    }
+    Request& request = requests[permit];
+    if (request.connection != connection) return false;
+    if (request.fate == Fate::fencing && paths[request.fate_path].path.get() == &path) {
+        settle(permit);
+        announce_link_if_ready();
+        return true;
+    }
+    if (request.state != RequestState::in_flight || paths[request.path].path.get() != &path) {
+        return false;
+    }
+    request_answered(permit, error);
+    return true;
+}
+
+void ClientSession::Inside::request_answered(std::uint32_t permit, int error) {
+    Request& request = requests[permit];
+    PathRecord& record = paths[request.path];
+    const Instant now = environment.clock.now();
+    loads[request.path].answered(request.payload_bytes, now);
+    record.latency.add(now - request.posted);
+    ++record.counters.completed;
+    if (error == ESTALE && exactly_once()) ++record.counters.stale;
+    request.state = RequestState::free;
+    --in_flight;
+    request.responded(request.context, Permit(self, PermitId{permit}), from_errno(error));
+}
+
+// --- A path is lost.
+
+// Its endpoints are drained: what it left unanswered is the session's again.
+void ClientSession::Inside::hand_back(std::uint16_t path) {
+    for (std::uint32_t id = 0; id < request_permits() && (in_flight > 0 || unsettled > 0); ++id) {
+        Request& request = requests[id];
+        if (request.fate == Fate::fencing && request.fate_path == path) {
+            RTRS_RARE(fence_lost);
+            request.fate = Fate::unknown;
+        }
+        if (request.state != RequestState::in_flight || request.path != path) continue;
+        request.state = RequestState::held;
+        --in_flight;
+        ++held;
+        loads[path].left(request.payload_bytes);
+        ++paths[path].counters.failed_over;
+    }
+}
+
+// A path has come, or one was lost while others are left.
+void ClientSession::Inside::send_held(std::uint16_t path_that_came) {
+    for (std::uint32_t id = 0; id < request_permits() && held > 0; ++id) {
+        const Request& request = requests[id];
+        if (request.state != RequestState::held || request.owner_decides) continue;
+        const bool may_go = exactly_once() || request.path == no_path ||
+                            request.path == path_that_came || !request.sent;
+        if (!may_go) continue;
+        if (request.sent) RTRS_RARE(failed_over);
+        send_or_hold(id);
+    }
+}
+
+void ClientSession::Inside::resume(std::uint32_t permit) {
+    Request& request = requests[permit];
+    RTRS_ASSERT(request.state == RequestState::held);
+    request.owner_decides = !link_up;
+    if (request.owner_decides) return;
+    // Without sequences: not before the path of the first attempt is back.
+    const bool fenced = !exactly_once() && request.sent && request.path != no_path &&
+                        !paths[request.path].path->connected();
+    if (fenced) return;
+    if (request.sent) RTRS_RARE(resumed);
+    send_or_hold(permit);
+}
+
+// --- Failures. They are reported in a turn of their own, never inside a call of the owner.
+
+// While the link is up the caller is told only when nothing of the request can land any more: what
+// it does next may touch the same blocks.
+void ClientSession::Inside::fail(std::uint32_t permit, std::error_code error) {
+    Request& request = requests[permit];
+    RTRS_ASSERT(request.state == RequestState::held);
+    const bool settle_first = request.sent && link_up && !closing;
+    if (!settle_first) return fail_later(permit, error);
+    request.state = RequestState::failing;
+    request.error = error.value();
+    request.error_category = &error.category();
+    request.report_when_settled = true;
+    --held;
+    ++waiting_for_settlement;
+    fate_unknown(permit);
+}
+
+void ClientSession::Inside::fail_later(std::uint32_t permit, std::error_code error) {
+    Request& request = requests[permit];
+    RTRS_ASSERT(request.state == RequestState::held);
+    request.state = RequestState::failing;
+    request.error = error.value();
+    request.error_category = &error.category();
+    --held;
+    failures.push_back(permit);
+    failure_timer.arm(environment.clock.now());
+    if (request.sent && !closing) fate_unknown(permit);
+}
+
+void ClientSession::Inside::fail_held(std::error_code error) {
+    for (std::uint32_t id = 0; id < request_permits() && (held > 0 || waiting_for_settlement > 0);
+         ++id) {
+        Request& request = requests[id];
+        if (request.state == RequestState::held) fail_later(id, error);
+        if (request.state == RequestState::failing && request.report_when_settled) {
+            request.report_when_settled = false;
+            --waiting_for_settlement;
+            failures.push_back(id);
+            failure_timer.arm(environment.clock.now());
+        }
+    }
+}
+
+void ClientSession::Inside::report_failures() {
+    std::vector<std::uint32_t> now_failing;
+    now_failing.swap(failures);
+    for (const std::uint32_t permit : now_failing) {
+        Request& request = requests[permit];
+        RTRS_ASSERT(request.state == RequestState::failing);
+        request.state = RequestState::free;
+        request.responded(request.context, Permit(self, PermitId{permit}),
+                          std::error_code(request.error, *request.error_category));
+    }
+    if (dead && !closing) {
+        for (const PathRecord& record : paths) record.path->close();
+        fail_held(Error::rejected);
+    }
+    erase_removed_paths();
+    fail_users();
+    finish_close_if_done();
+}
+
+// --- The fate of permits.
+
+void ClientSession::Inside::fate_unknown(std::uint32_t permit) {
+    Request& request = requests[permit];
+    if (planted(PlantedBug::permit_reused_early)) return;
+    if (request.fate != Fate::settled) return;
+    request.fate = Fate::unknown;
+    request.fate_path = request.path;
+    ++unsettled;
+    const bool came_back =
+        !exactly_once() && (request.path == no_path || paths[request.path].path->connected());
+    if (came_back) return settle(permit);
+    if (exactly_once()) send_fence(permit);
+}
+
+void ClientSession::Inside::settle(std::uint32_t permit) {
+    Request& request = requests[permit];
+    RTRS_ASSERT(request.fate != Fate::settled);
+    request.fate = Fate::settled;
+    --unsettled;
+    if (request.comes_home) {
+        request.comes_home = false;
+        pool.put(PermitId{permit});
+        if (pool.waiting() && !waiter_timer.armed()) waiter_timer.arm(environment.clock.now());
+    } else if (request.state == RequestState::failing && request.report_when_settled) {
+        request.report_when_settled = false;
+        --waiting_for_settlement;
+        failures.push_back(permit);
+        failure_timer.arm(environment.clock.now());
+    } else if (request.state == RequestState::held && link_up && !request.owner_decides) {
+        send_or_hold(permit);  // its taker has used it again meanwhile
+    }
+}
+
+// The session has come to its end: its connections are gone, and the server ends what it had.
+void ClientSession::Inside::settle_all() {
+    for (std::uint32_t id = 0; id < request_permits() && unsettled > 0; ++id) {
+        if (requests[id].fate != Fate::settled) settle(id);
+    }
+}
+
+void ClientSession::Inside::send_fences() {
+    for (std::uint32_t id = 0; id < request_permits() && unsettled > 0; ++id) {
+        if (requests[id].fate == Fate::unknown) send_fence(id);
+    }
+}
+
+void ClientSession::Inside::send_fence(std::uint32_t permit) {
+    Request& request = requests[permit];
+    // A request that its path has not handed back yet is its own fence's rival.
+    if (request.state == RequestState::in_flight || closing) return;
+    const std::uint16_t path = choose_path(0);
+    if (path == no_path) return;
+    RTRS_RARE(fence_sent);
+    request.fate = Fate::fencing;
+    request.fate_path = path;
+    ClientPath& on = *paths[path].path;
+    request.connection = static_cast<std::uint16_t>(1 + permit % on.io_connections());
+    // A request that its taker has submitted meanwhile comes after the fence.
+    const Sequence fence = ++last_sequence;
+    if (request.state == RequestState::held && !request.sent) request.sequence = ++last_sequence;
+    on.post({.permit = permit,
+             .direction = Direction::write,
+             .payload_bytes = 0,
+             .message_bytes = 0,
+             .payload = {},
+             .target = {},
+             .header = header(permit) + fence_offset,
+             .sequence = fence,
+             .connection = request.connection});
+}
+
+// --- Permits.
+
+void ClientSession::Inside::put(PermitId id) {
+    Request& request = requests[static_cast<std::uint32_t>(id)];
+    RTRS_ASSERT(request.state == RequestState::free);
+    // While the link is down it may be taken: what is submitted then fails, or waits, unsent.
+    if (request.fate != Fate::settled && link_up) {
+        request.comes_home = true;
+        return;
+    }
+    pool.put(id);
+    if (pool.waiting() && !waiter_timer.armed()) waiter_timer.arm(environment.clock.now());
+}
+
+void ClientSession::Inside::serve_waiters() {
+    while (PermitWaiter* waiter = pool.next_served()) {
+        for (Permit& permit : waiter->permits) permit = Permit(self, pool.take());
+        waiter->granted(*waiter);
+    }
+}
+
+// --- Late answers.
+
+// A request that has waited for long has its path probed: a black hole is found before the
+// heartbeat would notice. A path that only answers slowly stays.
+void ClientSession::Inside::watch() {
+    const Instant now = environment.clock.now();
+    Instant oldest = now;
+    for (std::uint32_t id = 0; id < request_permits() && in_flight > 0; ++id) {
+        Request& request = requests[id];
+        if (request.state != RequestState::in_flight || request.probed) continue;
+        if (now - request.posted < options.request_deadline) {
+            oldest = std::min(oldest, request.posted);
+            continue;
+        }
+        request.probed = true;
+        PathRecord& record = paths[request.path];
+        if (record.path->probe()) ++record.counters.probes;
+    }
+    if (in_flight > 0) watch_timer.arm(oldest + options.request_deadline);
+}
+
+}  // namespace rtrs
