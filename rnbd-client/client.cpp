@@ -37,11 +37,17 @@ std::expected<Client::Session*, std::string> Client::add_session(
                                        .reconnect_delay_min = config.reconnect_delay_min,
                                        .reconnect_delay_max = config.reconnect_delay_max,
                                        .reconnect_attempts_max = config.max_reconnect_attempts,
-                                       .hold_time = config.hold_time};
+                                       .hold_time = config.hold_time,
+                                       .fail_fast_time = config.fail_fast_time,
+                                       .request_deadline = config.request_deadline,
+                                       .probe_timeout = config.probe_timeout,
+                                       .policy = config.policy};
     rtrs::Fabric& fabric = config.data_checksum ? fabrics_.tcp : fabrics_.tcp_unchecked;
     for (const auto& path : config.paths) {
-        options.paths.push_back(
-            {.fabric = &fabric, .source = path.source, .destination = path.destination});
+        options.paths.push_back({.fabric = &fabric,
+                                 .source = path.source,
+                                 .destination = path.destination,
+                                 .priority = path.priority});
     }
     auto session = std::make_unique<Session>(
         *this, rtrs::SessionEnvironment{reactor_, random_, tracer_}, std::move(options), config);

@@ -85,7 +85,9 @@ json describe(Mapping& mapping, rtrs::Instant now) {
             {"writes", writes.requests},
             {"read_bytes", reads.bytes},
             {"write_bytes", writes.bytes},
-            {"errors", errors}};
+            {"errors", errors},
+            {"lost_caches", volume.losses().caches},
+            {"lost_writes", volume.losses().writes}};
 }
 
 json devices_of(const ClientState& state) {

@@ -64,6 +64,9 @@ struct StorageGeometry {
     bool force_unit_access = true;
     bool rotational = false;
     bool extents = false;  // extents() can tell
+    // One life of what keeps acknowledged writes until they are flushed. Another number after the
+    // storage was opened again: those may be gone. 0: not known.
+    std::uint64_t cache_epoch = 0;
 };
 
 struct StorageExtent {

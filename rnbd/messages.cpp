@@ -187,6 +187,7 @@ std::expected<OpenResponse, ParseError> OpenResponse::parse(Bytes data) noexcept
     const std::uint8_t policy = load_u8(p + 45);
     message.fua = (policy & fua_policy) != 0;
     message.write_back = (policy & write_back_policy) != 0;
+    message.epoch = load_le64(p + 48);
     if (message.logical_block_bytes == 0) {
         return std::unexpected(ParseError::logical_block_size_zero);
     }
@@ -208,6 +209,7 @@ void OpenResponse::emit(MutableBytes to) const noexcept {
     store_le16(p + 42, secure_discard);
     const int policy = (fua ? fua_policy : 0) | (write_back ? write_back_policy : 0);
     store_u8(p + 45, static_cast<std::uint8_t>(policy));
+    store_le64(p + 48, epoch);
 }
 
 std::expected<CloseMessage, ParseError> CloseMessage::parse(Bytes data) noexcept {

@@ -28,7 +28,8 @@
 //   42   2  secure_discard
 //   44   1  obsolete (rotational)
 //   45   1  cache_policy  1 FUA, 2 write back
-//   46  10  reserved
+//   46   2  reserved
+//   48   8  epoch     ours, if Feature::epoch is in force
 //
 // Ours, only after both sides announced Feature::extents:
 // 16 EXTENTS, 32 bytes, an RTRS read         17 EXTENTS_RSP, 16 + 16 * count bytes
@@ -114,6 +115,8 @@ enum class Feature : std::uint32_t {
     fast_zero = 1u << 0,
     // EXTENTS is answered.
     extents = 1u << 1,
+    // OPEN_RSP says the epoch of the cache behind the volume.
+    epoch = 1u << 2,
 };
 constexpr Feature operator|(Feature a, Feature b) noexcept {
     return static_cast<Feature>(static_cast<std::uint32_t>(a) | static_cast<std::uint32_t>(b));
@@ -123,7 +126,7 @@ constexpr Feature operator&(Feature a, Feature b) noexcept {
 }
 constexpr bool has(Feature set, Feature wanted) noexcept { return (set & wanted) == wanted; }
 // All bits that this version knows.
-inline constexpr Feature features_known = Feature::fast_zero | Feature::extents;
+inline constexpr Feature features_known = Feature::fast_zero | Feature::extents | Feature::epoch;
 
 struct SessionInfoMessage {
     static constexpr std::size_t wire_bytes = 36;
@@ -184,6 +187,9 @@ struct OpenResponse {
     std::uint16_t secure_discard = 0;  // 0: never send secure_erase
     bool fua = false;
     bool write_back = false;
+    // Ours (Feature::epoch): one life of the cache that keeps unflushed writes; another number says
+    // that they are gone. 0: not known. Without the feature in force it is anything.
+    std::uint64_t epoch = 0;
 
     // Checks length and that logical_block_bytes is not 0; not the type (kernel clients do not).
     static std::expected<OpenResponse, ParseError> parse(Bytes data) noexcept;

@@ -14,6 +14,8 @@ struct IoRecord {
     RemoteVolume::Inside* volume;
     VolumeIo io;
     std::uint32_t device_id;  // that its message names
+    std::uint64_t covers;     // of a flush: writes acknowledged before it was submitted
+    bool lost;                // of a flush: some of those are gone
 };
 
 struct RemoteSession::Inside final : rtrs::ClientSessionHandler {

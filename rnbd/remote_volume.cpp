@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "rnbd/remote_session.h"
 #include "rnbd/remote_volume_inside.h"
 #include "rtrs/base/assert.h"
 #include "rtrs/base/bytes.h"
+#include "rtrs/base/planted.h"
 
 namespace rnbd {
 namespace {
@@ -211,6 +213,7 @@ void RemoteVolume::Inside::opened(const OpenResponse& response) {
         .extents = has(features, Feature::extents),
         .write_cache = response.write_back,
         .force_unit_access = response.fua};
+    if (has(features, Feature::epoch) && response.epoch != 0) note_epoch(response.epoch);
     hold_timer.disarm();
     hold_time_over = false;
     set_state(VolumeState::open, "");
@@ -230,7 +233,13 @@ void RemoteVolume::Inside::resume_held() {
     }
     std::deque<Waiting> ready;
     ready.swap(waiting);
-    for (Waiting& one : ready) submit(std::move(one.permit), one.io);
+    for (Waiting& one : ready) {
+        if (one.error) {
+            fail_later(std::move(one.permit), one.io, one.error);
+        } else {
+            submit(std::move(one.permit), one.io, one.covers);
+        }
+    }
 }
 
 // --- Requests.
@@ -257,21 +266,24 @@ std::error_code RemoteVolume::Inside::check(const VolumeIo& io) const {
     return {};
 }
 
-void RemoteVolume::Inside::submit(rtrs::Permit permit, const VolumeIo& io) {
+void RemoteVolume::Inside::submit(rtrs::Permit permit, const VolumeIo& io, std::uint64_t covers) {
     RTRS_ASSERT(io.responded != nullptr);
     if (closing || state == VolumeState::closed) {
         return fail_later(std::move(permit), io, rtrs::Error::closed);
     }
     if (state != VolumeState::open) {
         if (hold_time_over) return fail_later(std::move(permit), io, rtrs::Error::no_path);
-        waiting.push_back({std::move(permit), io, {}});
+        waiting.push_back({std::move(permit), io, {}, covers});
         return;
     }
     if (const auto error = check(io)) return fail_later(std::move(permit), io, error);
-    send(std::move(permit), io);
+    if (io.operation == VolumeOperation::flush && std::exchange(loss_untold, false)) {
+        return fail_later(std::move(permit), io, rtrs::from_errno(EIO));
+    }
+    send(std::move(permit), io, covers);
 }
 
-void RemoteVolume::Inside::send(rtrs::Permit permit, const VolumeIo& io) {
+void RemoteVolume::Inside::send(rtrs::Permit permit, const VolumeIo& io, std::uint64_t covers) {
     const Operation operation = wire_operation(io.operation);
     const bool flush = io.operation == VolumeOperation::flush;
     std::byte message[IoMessage::wire_bytes];
@@ -281,7 +293,7 @@ void RemoteVolume::Inside::send(rtrs::Permit permit, const VolumeIo& io) {
               .flags = wire_flags(io),
               .bytes = flush ? 0 : io.bytes}
         .emit(message);
-    session.record(permit.id()) = {this, io, device_id};
+    session.record(permit.id()) = {this, io, device_id, covers, false};
     ++in_flight;
     session.session.submit(
         std::move(permit),
@@ -300,25 +312,41 @@ void RemoteVolume::Inside::answered(rtrs::Permit permit, std::error_code error) 
     RTRS_ASSERT(record.volume == this);
     record.volume = nullptr;
     --in_flight;
-    const VolumeIo io = record.io;
-    if (error == std::errc::not_connected && !closing && session.ready) {
-        // The server has forgotten the device (it was closed there): ask for it again, unless that
-        // has been done since this request was sent.
-        if (state == VolumeState::open && record.device_id != device_id) {
-            return submit(std::move(permit), io);
-        }
-        open_at_server = false;
-        waiting.push_back({std::move(permit), io, {}});
-        if (state == VolumeState::open) {
-            set_state(VolumeState::reopening, "the server has closed the device");
-        }
-        if (!asking && !retry_timer.armed()) {
-            retry_timer.arm(session.environment.clock.now() + retry_delay_min);
-        }
-        return;
+    const IoRecord done = record;
+    if (done.lost) {
+        error = rtrs::from_errno(EIO);
+    } else if (error == std::errc::not_connected && !closing && session.ready) {
+        return submit_again(std::move(permit), done);
+    } else if (!error) {
+        succeeded(done);
     }
-    io.responded(io.context, std::move(permit), error);
+    done.io.responded(done.io.context, std::move(permit), error);
     if (closing) close_if_idle();
+}
+
+// The server has forgotten the device (it was closed there): ask for it again, unless that has been
+// done since this request was sent.
+void RemoteVolume::Inside::submit_again(rtrs::Permit permit, const IoRecord& record) {
+    if (state == VolumeState::open && record.device_id != device_id) {
+        return submit(std::move(permit), record.io, record.covers);
+    }
+    open_at_server = false;
+    waiting.push_back({std::move(permit), record.io, {}, record.covers});
+    if (state == VolumeState::open) {
+        set_state(VolumeState::reopening, "the server has closed the device");
+    }
+    if (!asking && !retry_timer.armed()) {
+        retry_timer.arm(session.environment.clock.now() + retry_delay_min);
+    }
+}
+
+void RemoteVolume::Inside::succeeded(const IoRecord& record) {
+    if (record.io.operation == VolumeOperation::flush) {
+        flushed = std::max(flushed, record.covers);
+    } else if (writes(record.io.operation) &&
+               !(record.io.force_unit_access && geometry.force_unit_access)) {
+        ++acknowledged;
+    }
 }
 
 void RemoteVolume::Inside::fail_later(rtrs::Permit permit, const VolumeIo& io,
@@ -347,6 +375,47 @@ void RemoteVolume::Inside::fail_all_held(std::error_code error) {
             session.session.fail(rtrs::PermitId{i}, error);
         }
     }
+}
+
+// --- What the server may lose.
+
+void RemoteVolume::Inside::note_epoch(std::uint64_t now) {
+    const bool another = epoch && *epoch != now;
+    epoch = now;
+    if (another && flushed < acknowledged && !rtrs::planted(rtrs::PlantedBug::flush_forgotten)) {
+        cache_lost();
+    }
+}
+
+void RemoteVolume::Inside::cache_lost() {
+    const std::uint64_t writes_lost = acknowledged - flushed;
+    ++losses.caches;
+    losses.writes += writes_lost;
+    session.environment.tracer.trace(
+        rtrs::TraceLevel::error, "rnbd.volume", session.session.options().name + "/" + options.name,
+        "the server came back without its cache: up to " + std::to_string(writes_lost) +
+            " acknowledged writes are lost that were not flushed; a flush fails to say so");
+    if (!fail_lost_flushes()) loss_untold = true;
+    flushed = acknowledged;
+}
+
+// Flushes that were submitted before the cache was lost. True if one of them covers all that is.
+bool RemoteVolume::Inside::fail_lost_flushes() {
+    bool all = false;
+    const auto covers_lost = [&](const VolumeIo& io, std::uint64_t covers) {
+        if (io.operation != VolumeOperation::flush || covers <= flushed) return false;
+        all = all || covers == acknowledged;
+        return true;
+    };
+    const std::uint32_t depth = session.session.queue_depth();
+    for (std::uint32_t i = 0; i + 1 < depth && in_flight > 0; ++i) {
+        IoRecord& record = session.records[i];
+        if (record.volume == this && covers_lost(record.io, record.covers)) record.lost = true;
+    }
+    for (Waiting& one : waiting) {
+        if (covers_lost(one.io, one.covers)) one.error = rtrs::from_errno(EIO);
+    }
+    return all;
 }
 
 // --- Extents.
@@ -444,10 +513,11 @@ rtrs::Instant RemoteVolume::since() const noexcept { return inside_->since; }
 std::error_code RemoteVolume::open_error() const noexcept { return inside_->open_error; }
 const VolumeGeometry& RemoteVolume::geometry() const noexcept { return inside_->geometry; }
 const RemoteVolumeOptions& RemoteVolume::options() const noexcept { return inside_->options; }
+const VolumeLosses& RemoteVolume::losses() const noexcept { return inside_->losses; }
 RemoteSession& RemoteVolume::session() noexcept { return session_; }
 
 void RemoteVolume::submit(rtrs::Permit permit, const VolumeIo& io) {
-    inside_->submit(std::move(permit), io);
+    inside_->submit(std::move(permit), io, inside_->acknowledged);
 }
 
 void RemoteVolume::query_extents(std::uint64_t offset, std::uint64_t bytes, ExtentsKnown known,

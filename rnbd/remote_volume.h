@@ -10,6 +10,10 @@
 // If the server then refuses the open (export waiting, access taken), it is tried again with
 // back-off, for ever; state and reason say so.
 //
+// What was written and not flushed may be lost with the server's machine. A server that announces
+// an epoch (Feature::epoch) lets the volume notice; then every flush that was to cover it fails with
+// EIO, and if there is none, the next one: once. Nothing else fails for it.
+//
 // THREAD: the session's.
 #pragma once
 
@@ -36,6 +40,12 @@ struct VolumeGeometry {
     bool extents = false;                      // query_extents() works
     bool write_cache = false;
     bool force_unit_access = false;  // else: write, then flush
+};
+
+// What the server's side lost of what it had acknowledged; since the start.
+struct VolumeLosses {
+    std::uint64_t caches = 0;  // how often it came back without its cache while that was needed
+    std::uint64_t writes = 0;  // how many that no flush had covered
 };
 
 enum class VolumeOperation : std::uint8_t { read, write, flush, discard, write_zeroes };
@@ -130,6 +140,7 @@ class RemoteVolume {
     // Meaningful once it has been open; may change when it is opened again.
     const VolumeGeometry& geometry() const noexcept;
     const RemoteVolumeOptions& options() const noexcept;
+    const VolumeLosses& losses() const noexcept;
     RemoteSession& session() noexcept;
 
     // Held while the volume is not open. Range and rights are checked by the server; what lies

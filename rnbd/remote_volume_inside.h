@@ -11,17 +11,21 @@
 #pragma once
 
 #include <deque>
+#include <optional>
 #include <string>
 
 #include "rnbd/remote_volume.h"
 
 namespace rnbd {
 
+struct IoRecord;
+
 struct RemoteVolume::Inside {
     struct Waiting {
         rtrs::Permit permit;
         VolumeIo io;
-        std::error_code error;  // failing: what is reported
+        std::error_code error;     // what is reported
+        std::uint64_t covers = 0;  // as IoRecord
     };
 
     Inside(RemoteVolume& its_self, RemoteSession::Inside& its_session,
@@ -35,14 +39,21 @@ struct RemoteVolume::Inside {
     void opened(const OpenResponse& response);
     void set_state(VolumeState next, std::string why);
 
-    void submit(rtrs::Permit permit, const VolumeIo& io);
+    // covers: as IoRecord, kept when a request has to be submitted again.
+    void submit(rtrs::Permit permit, const VolumeIo& io, std::uint64_t covers);
     std::error_code check(const VolumeIo& io) const;
-    void send(rtrs::Permit permit, const VolumeIo& io);
+    void send(rtrs::Permit permit, const VolumeIo& io, std::uint64_t covers);
     void answered(rtrs::Permit permit, std::error_code error);
+    void submit_again(rtrs::Permit permit, const IoRecord& record);
+    void succeeded(const IoRecord& record);
     void resume_held();
     void fail_later(rtrs::Permit permit, const VolumeIo& io, std::error_code error);
     void report_failures();
     void fail_all_held(std::error_code error);
+
+    void note_epoch(std::uint64_t now);
+    void cache_lost();
+    bool fail_lost_flushes();
 
     void close();
     void close_if_idle();
@@ -73,6 +84,12 @@ struct RemoteVolume::Inside {
     bool open_at_server = false;  // owes it a CLOSE
     std::uint32_t in_flight = 0;  // at the session
     std::uint32_t queries = 0;    // extents
+    // Writes whose durability needs a flush are numbered as they are acknowledged.
+    std::uint64_t acknowledged = 0;
+    std::uint64_t flushed = 0;           // up to here they are durable, or counted as lost
+    std::optional<std::uint64_t> epoch;  // of the cache that has the others
+    bool loss_untold = false;            // the next flush fails for it
+    VolumeLosses losses;
     std::deque<Waiting> waiting;  // for the volume to be open
     std::deque<Waiting> failing;
 };

@@ -115,6 +115,13 @@ void add_io(std::vector<std::string>& row, const json& object) {
 
 // --- The server ---
 
+// "/srv/vol1.img", "memory (delayed)"
+std::string backing(const json& item) {
+    const std::string path = word(item, "path");
+    return (path.empty() ? word(item, "kind") : path) +
+           (member(item, "delayed") == true ? " (delayed)" : "");
+}
+
 Table export_table(const json& document) {
     Table table({{"NAME"},
                  {"SIZE", Align::right},
@@ -125,13 +132,11 @@ Table export_table(const json& document) {
                  {"OPENED BY"},
                  {"STATE"}});
     for (const json& item : elements(document, "exports")) {
-        const std::string path = word(item, "path");
         const std::string opens = joined(elements(item, "opens"), [](const json& open) {
             return fmt::format("{} ({})", word(open, "session"), word(open, "access"));
         });
         table.add({word(item, "name"), size(item, "size_bytes"), word(item, "block_size"),
-                   word(item, "io"), path.empty() ? word(item, "kind") : path, age(item, "age_s"),
-                   opens, state(item)});
+                   word(item, "io"), backing(item), age(item, "age_s"), opens, state(item)});
     }
     return table;
 }
@@ -210,10 +215,20 @@ Table device_table(const json& document) {
     return table;
 }
 
+// A line for a device that has lost something, nothing for the others.
+std::string losses(const json& device) {
+    const std::string caches = count(device, "lost_caches");
+    if (caches.empty() || caches == "0") return "";
+    return fmt::format("  {}: lost {} acknowledged writes that were not flushed, with {} {}\n",
+                       word(device, "name"), count(device, "lost_writes"), caches,
+                       caches == "1" ? "cache of the server" : "caches of the server");
+}
+
 std::string client_status_view(const json& document) {
     std::string text = head_line(document);
     for (const json& session : elements(document, "sessions")) text += client_session_view(session);
     text += section("Devices", device_table(document), "none");
+    for (const json& device : elements(document, "devices")) text += losses(device);
     Table io = io_table({{"DEVICE"}});
     for (const json& device : elements(document, "devices")) {
         std::vector<std::string> row{word(device, "name")};

@@ -16,6 +16,7 @@
 #include <fstream>
 #include <optional>
 
+#include "rnbd-server/storage/cache_epoch.h"
 #include "rnbd-server/storage/mapping.h"
 #include "rtrs/base/error.h"
 
@@ -42,6 +43,19 @@ std::optional<std::string> queue_attribute(dev_t device, std::string_view name) 
 std::uint64_t queue_number(dev_t device, std::string_view name) {
     const std::optional<std::string> text = queue_attribute(device, name);
     return text ? std::strtoull(text->c_str(), nullptr, 10) : 0;
+}
+
+// Of what the page cache has of a device. The sequence number tells a disk from the one that was
+// under the same name before: what the cache had of that is gone.
+std::uint64_t device_epoch(dev_t device) {
+    const std::uint64_t epoch = mix_epoch(machine_epoch(), device);
+    for (const char* place : {"", "../"}) {
+        std::ifstream file(
+            fmt::format("/sys/dev/block/{}:{}/{}diskseq", major(device), minor(device), place));
+        std::uint64_t sequence = 0;
+        if (file >> sequence) return mix_epoch(epoch, sequence);
+    }
+    return epoch;
 }
 
 bool is_writable(const StorageOptions& options) {
@@ -231,7 +245,8 @@ FileMedium::Step FileMedium::measure_regular(const StorageOptions& options) {
                  .volatile_cache = true,
                  .force_unit_access = true,
                  .rotational = queue_number(device_, "rotational") != 0,
-                 .extents = true};
+                 .extents = true,
+                 .cache_epoch = mix_epoch(device_epoch(device_), inode_)};
     return {};
 }
 
@@ -276,7 +291,8 @@ FileMedium::Step FileMedium::measure_device(const StorageOptions& options) {
                  .volatile_cache = !written_through,
                  .force_unit_access = true,
                  .rotational = queue_number(device_, "rotational") != 0,
-                 .extents = false};
+                 .extents = false,
+                 .cache_epoch = written_through ? epoch_without_cache : device_epoch(device_)};
     return {};
 }
 

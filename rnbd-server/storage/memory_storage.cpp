@@ -7,6 +7,7 @@
 
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
+#include "rtrs/base/random.h"
 
 namespace rnbd {
 
@@ -35,7 +36,9 @@ MemoryStorage::MemoryStorage(rtrs::Reactor& reactor, Mapping memory, const Stora
                 .volatile_cache = false,
                 .force_unit_access = true,
                 .rotational = false,
-                .extents = false},
+                .extents = false,
+                // Never 0. With the memory goes what was in it.
+                .cache_epoch = rtrs::Random::from_entropy().next() | 1},
       use_(options.use),
       memory_(std::move(memory)),
       completions_(reactor) {}

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "rnbd-server/storage/cache_epoch.h"
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
 
@@ -18,7 +19,8 @@ NullStorage::NullStorage(rtrs::Reactor& reactor, const StorageOptions& options)
                 .volatile_cache = false,
                 .force_unit_access = true,
                 .rotational = false,
-                .extents = true},
+                .extents = true,
+                .cache_epoch = epoch_without_cache},
       use_(options.use),
       completions_(reactor) {}
 

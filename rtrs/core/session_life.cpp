@@ -321,7 +321,7 @@ void ClientSession::Inside::path_closed(ClientPath& path) {
 void ClientSession::Inside::out_of_paths() {
     if (!dead) reason = "every path has used up its reconnect attempts";
     trace(TraceLevel::error, reason);
-    if (!refuse_new) refuse_new = Error::path_lost;
+    if (!refuse_new) refuse_new = Error::no_path;
     hold_time_over = true;
     for (std::uint32_t id = 0; id < request_permits() && held > 0; ++id) {
         if (requests[id].state == RequestState::held) fail_later(id, Error::path_lost);

@@ -16,10 +16,18 @@ using namespace rnbd;
 
 inline constexpr std::uint32_t block = 512;
 
-// A volume's blocks: the first word of each.
+// A volume's blocks: the first word of each, as they are read and as they are when the machine has
+// crashed.
 struct Export {
     std::vector<std::uint64_t> words = std::vector<std::uint64_t>(64);
+    std::vector<std::uint64_t> durable = words;
+    std::uint64_t epoch = 1;
+    bool fua = false;
     int refuse = 0;  // errno of OPEN
+    void lose_cache() {
+        words = durable;
+        ++epoch;
+    }
     std::uint32_t opens = 0;
     std::uint32_t closes = 0;
     std::uint32_t open_now = 0;
@@ -64,6 +72,7 @@ class SmallServer final : public ServerHandler {
     }
 
     Duration delay{0};
+    Feature features = Feature::none;
     bool closed = false;
     std::uint32_t ios = 0;
 
@@ -87,7 +96,7 @@ class SmallServer final : public ServerHandler {
         switch (*type) {
             case MessageType::session_info: {
                 const auto message = SessionInfoMessage::parse(op.message());
-                SessionInfoResponse::to(*message, Feature::none).emit(op.data());
+                SessionInfoResponse::to(*message, features).emit(op.data());
                 return op.respond({}, SessionInfoResponse::wire_bytes);
             }
             case MessageType::open:
@@ -126,7 +135,10 @@ class SmallServer final : public ServerHandler {
                      .sectors = found->second.words.size(),
                      .max_hw_sectors = 8,
                      .physical_block_bytes = block,
-                     .logical_block_bytes = block}
+                     .logical_block_bytes = block,
+                     .fua = found->second.fua,
+                     .write_back = true,
+                     .epoch = found->second.epoch}
             .emit(op.data());
         op.respond({}, OpenResponse::wire_bytes);
     }
@@ -136,9 +148,15 @@ class SmallServer final : public ServerHandler {
         auto& devices = open_[&op.session()];
         const auto device = devices.find(message->device_id);
         if (device == devices.end()) return op.respond(from_errno(ENOTCONN));
-        std::uint64_t& word = exports_[device->second].words.at(message->sector % 64);
+        Export& one = exports_[device->second];
+        if (message->operation == Operation::flush) {
+            one.durable = one.words;
+            return op.respond({});
+        }
+        std::uint64_t& word = one.words.at(message->sector % 64);
         if (message->operation == Operation::write) {
             std::memcpy(&word, op.data().data(), sizeof word);
+            if (one.fua && has(message->flags, IoFlag::fua)) one.durable[message->sector] = word;
             return op.respond({});
         }
         if (message->operation == Operation::read) {
@@ -236,6 +254,7 @@ struct Volumes final : RemoteSessionHandler {
             for (std::size_t i = 0; i < one.words.size(); ++i) {
                 one.words[i] = (name[3] - '0') * (1ull << 32) | i;
             }
+            one.durable = one.words;
         }
     }
     ~Volumes() {
@@ -245,7 +264,10 @@ struct Volumes final : RemoteSessionHandler {
         bury(user2.release());
         bury(session.release());
     }
-    void start_server() { server = std::make_unique<SmallServer>(scene, exports); }
+    void start_server() {
+        server = std::make_unique<SmallServer>(scene, exports);
+        server->features = features;
+    }
     void crash_server(SimHost::CrashSeen seen) {
         scene.server_host.crash(seen);
         bury(server.release());
@@ -306,6 +328,7 @@ struct Volumes final : RemoteSessionHandler {
 
     Scene scene;
     std::map<std::string, Export> exports;
+    Feature features = Feature::none;  // of the servers to come
     std::unique_ptr<SmallServer> server;
     std::unique_ptr<RemoteSession> session;
     std::unique_ptr<User> user1, user2;

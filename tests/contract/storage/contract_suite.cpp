@@ -157,6 +157,17 @@ TEST_CASE("storage: its geometry makes sense") {
     });
 }
 
+TEST_CASE("storage: its cache has an epoch, which ends with what was in it") {
+    on_every_storage([](Bench& bench, const Case& storage, const StorageOptions& options) {
+        const std::uint64_t epoch = bench.storage->geometry().cache_epoch;
+        REQUIRE(epoch != 0);
+        bench.close();
+        REQUIRE(!bench.open(options));
+        const bool same = bench.storage->geometry().cache_epoch == epoch;
+        REQUIRE(same == (storage.persistent || !storage.keeps_data));
+    });
+}
+
 TEST_CASE("storage: a new one is all zeroes, the last block included") {
     on_every_storage([](Bench& bench, const Case&, const StorageOptions&) {
         const std::uint32_t block = bench.storage->geometry().logical_block_bytes;

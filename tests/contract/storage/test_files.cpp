@@ -222,3 +222,16 @@ TEST_CASE("file storage: memory that nobody touches is not committed") {
     REQUIRE(bench.write((1ull << 40) - 4096, pages.bytes()) == 0);
     REQUIRE(bench.discard(0, 1u << 30) == 0);
 }
+
+TEST_CASE("file: another file in its place has another epoch") {
+    TemporaryFolder folder;
+    const StorageOptions options{.path = folder.file("image"), .size_bytes = 65536};
+    Bench bench;
+    REQUIRE(!bench.open(options));
+    const std::uint64_t epoch = bench.storage->geometry().cache_epoch;
+    // Both exist at a time: the number of the first is not used again.
+    std::filesystem::rename(options.path, folder.file("old"));
+    bench.close();
+    REQUIRE(!bench.open(options));
+    CHECK(bench.storage->geometry().cache_epoch != epoch);
+}

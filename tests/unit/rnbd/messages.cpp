@@ -99,7 +99,7 @@ TEST_CASE("session info: the answer takes the smaller version and common feature
         SessionInfoResponse::to({.version = 200, .features = features_known}, Feature::fast_zero) ==
         SessionInfoResponse{.version = 2, .features = Feature::fast_zero});
     CHECK(SessionInfoResponse::to({.features = static_cast<Feature>(0xfffffffe)}, features_known)
-              .features == Feature::extents);
+              .features == (Feature::extents | Feature::epoch));
     CHECK(has(features_known, Feature::extents));
     CHECK_FALSE(has(Feature::fast_zero, Feature::extents));
 }
@@ -165,15 +165,17 @@ TEST_CASE("open response: every field has its place and its byte order") {
                                .max_segments = 0x7576,
                                .secure_discard = 0x7778,
                                .fua = true,
-                               .write_back = true};
+                               .write_back = true,
+                               .epoch = 0x8182838485868788};
     const auto bytes =
         hex("03 00 00 00 04 03 02 01 18 17 16 15 14 13 12 11 24 23 22 21 34 33 32 31"
-            " 44 43 42 41 54 53 52 51 64 63 62 61 72 71 74 73 76 75 78 77 00 03 00*10");
+            " 44 43 42 41 54 53 52 51 64 63 62 61 72 71 74 73 76 75 78 77 00 03 00 00"
+            " 88 87 86 85 84 83 82 81");
     REQUIRE(bytes.size() == OpenResponse::wire_bytes);
     CHECK(emitted(message, 56) == bytes);
     CHECK(OpenResponse::parse(bytes) == message);
     // Other bits, the obsolete and the reserved bytes and the type mean nothing.
-    CHECK(OpenResponse::parse(with(with(bytes, 44, hex("01 ff ff*10")), 0, hex("09 09 09 09"))) ==
+    CHECK(OpenResponse::parse(with(with(bytes, 44, hex("01 ff ff ff")), 0, hex("09 09 09 09"))) ==
           message);
     const auto fua_only = OpenResponse::parse(with(bytes, 45, hex("01")));
     CHECK((fua_only->fua && !fua_only->write_back));

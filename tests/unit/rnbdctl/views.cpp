@@ -24,7 +24,7 @@ const json client =
    "state":"backoff","reason":"Connection refused","age_s":1,"next_attempt_s":0.2,"attempts":3,"latency_us":0}]}],
  "devices":[{"name":"vol1","session":"host-a","volume":"vol1","access":"rw","state":"open","reason":"","age_s":4,
    "size_bytes":1073741824,"block_size":4096,"nbd":["unix:/a"],"connections":2,"reads":1,"writes":2,
-   "read_bytes":3,"write_bytes":4,"errors":5}]})");
+   "read_bytes":3,"write_bytes":4,"errors":5,"lost_caches":0,"lost_writes":0}]})");
 
 bool has(const std::string& text, const std::string& part) {
     INFO(text);
@@ -42,6 +42,10 @@ TEST_CASE("views: the server's list and status") {
     CHECK(has(status, "rnbd-server 0.1.0, pid 7, running for 1m 1s\n"));
     CHECK(has(status, "listening on tcp:127.0.0.1:1235\n"));
     CHECK(has(status, "host-a (rw)"));
+    CHECK_FALSE(has(status, "delayed"));
+    json late = server;
+    late["exports"][0]["delayed"] = true;
+    CHECK(has(status_view(late), "/srv/v (delayed)"));
     CHECK(has(status, "Session host-a from 127.0.0.1: up for 3s, queue depth 512, 2 in flight\n"));
     CHECK(has(status, "1,234"));
 }
@@ -54,6 +58,13 @@ TEST_CASE("views: the client's list and status") {
     CHECK(has(status, "backoff (Connection refused)"));
     CHECK(has(status, "511 permits free"));
     CHECK(has(status, "Traffic:\n"));
+    CHECK_FALSE(has(status, "lost"));
+    json lossy = client;
+    lossy["devices"][0]["lost_caches"] = 1;
+    lossy["devices"][0]["lost_writes"] = 1200;
+    CHECK(has(status_view(lossy),
+              "  vol1: lost 1,200 acknowledged writes that were not flushed, with 1 cache of the "
+              "server\n"));
 }
 
 TEST_CASE("views: members that are absent or odd do no harm") {
