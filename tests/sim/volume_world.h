@@ -247,7 +247,7 @@ struct User final : RemoteVolumeHandler {
     RemoteVolume volume;
 };
 
-struct Volumes final : RemoteSessionHandler {
+struct Volumes : RemoteSessionHandler {
     explicit Volumes(SceneOptions options = quick_options(31)) : scene(options) {
         for (const char* name : {"vol1", "vol2"}) {
             Export& one = exports[name];
@@ -257,7 +257,7 @@ struct Volumes final : RemoteSessionHandler {
             one.durable = one.words;
         }
     }
-    ~Volumes() {
+    virtual ~Volumes() {
         scene.world.abandon();
         bury(server.release());
         bury(user1.release());
