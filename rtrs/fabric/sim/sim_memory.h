@@ -31,6 +31,7 @@ class KeyTable {
 
     // 0: used up.
     std::uint32_t take_slot();
+    std::size_t in_use() const noexcept { return slots_.size() - free_.size(); }
     void free_slot(std::uint32_t slot);
     Entry& entry(std::uint32_t slot) { return slots_[slot - 1]; }
     // Gives the slot a key that it has not had lately.

@@ -1,0 +1,70 @@
+#include "tests/sim/failover/bugs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "rtrs/base/planted.h"
+#include "tests/sim/failover/runner.h"
+
+namespace failover {
+
+#ifdef RTRS_PLANTED
+
+namespace {
+
+using rtrs::PlantedBug;
+
+struct Expectation {
+    PlantedBug bug;
+    std::uint64_t seeds;  // from 1, within which it is found
+};
+constexpr Expectation expectations[] = {
+    {PlantedBug::admission_off, 200},       {PlantedBug::quarantine_off, 2000},
+    {PlantedBug::takeover_off, 200},        {PlantedBug::lock_off, 200},
+    {PlantedBug::permit_reused_early, 500}, {PlantedBug::retry_not_waiting, 200},
+    {PlantedBug::flush_forgotten, 200},     {PlantedBug::heartbeat_never_fires, 200},
+};
+static_assert(std::size(expectations) == rtrs::planted_bug_names.size());
+
+}  // namespace
+
+bool plant(const std::string& name) {
+    const auto found = std::ranges::find_if(rtrs::planted_bug_names,
+                                            [&](const auto& each) { return each.second == name; });
+    if (found == rtrs::planted_bug_names.end()) return false;
+    rtrs::planted_bug = found->first;
+    return true;
+}
+
+bool find_all_planted_bugs(unsigned jobs) {
+    bool all = true;
+    for (const auto& [bug, seeds] : expectations) {
+        rtrs::planted_bug = bug;
+        const Totals totals =
+            run_seeds({.first = 1, .last = seeds, .jobs = jobs, .after_finding = Job::After::stop});
+        const auto* name = std::ranges::find_if(
+            rtrs::planted_bug_names, [&](const auto& each) { return each.first == bug; });
+        if (totals.findings == 0) {
+            fmt::print("{}: NOT FOUND within {} seeds\n", name->second, seeds);
+            all = false;
+            continue;
+        }
+        const auto first = std::ranges::min_element(
+            totals.found.begin(), totals.found.begin() + static_cast<long>(totals.findings), {},
+            &FoundText::seed);
+        fmt::print("{}: found by seed {} of {}: {}\n", name->second, first->seed, seeds,
+                   first->what.data());
+    }
+    rtrs::planted_bug = PlantedBug::none;
+    return all;
+}
+
+#else
+
+bool plant(const std::string&) { return false; }
+bool find_all_planted_bugs(unsigned) { return false; }
+
+#endif
+
+}  // namespace failover

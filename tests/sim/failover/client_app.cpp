@@ -1,0 +1,415 @@
+#include "tests/sim/failover/client_app.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace failover {
+
+using rnbd::VolumeOperation;
+using rtrs::Error;
+using rtrs::from_errno;
+using rtrs::Permit;
+
+// --- VolumeUser
+
+VolumeUser::VolumeUser(const Surroundings& surroundings, ClientLife& life, ServerVolume& volume)
+    : surroundings_(surroundings),
+      life_(life),
+      storage_(volume.storage),
+      history_(volume.storage.history),
+      timer_(life.host.clock(), this, [](void* self) { static_cast<VolumeUser*>(self)->tick(); }),
+      writing_(volume.storage.medium.blocks()),
+      volume_(life.session, {volume.name, rnbd::AccessMode::read_write}, *this) {}
+
+VolumeUser::Op& VolumeUser::op(rtrs::PermitId id) {
+    const auto index = static_cast<std::size_t>(id);
+    if (index >= ops_.size()) ops_.resize(index + 1);
+    return ops_[index];
+}
+
+void VolumeUser::verify() {
+    verify_next_ = storage_.medium.blocks();
+    remaining_ = verify_next_ + 5;
+    pace_ = {};
+    pump();
+}
+
+Instant VolumeUser::oldest() const {
+    Instant oldest = surroundings_.world.now();
+    for (const Op& each : ops_) {
+        if (each.busy) oldest = std::min(oldest, each.began);
+    }
+    return oldest;
+}
+
+void VolumeUser::tick() {
+    if (prepared_) submit(std::move(prepared_));
+    pump();
+}
+
+void VolumeUser::pump() {
+    if (timer_.armed() && pace_ > Duration{0}) return;
+    rtrs::Random& random = surroundings_.random;
+    while (remaining_ > 0 && !life_.closing && outstanding_ < surroundings_.options.depth) {
+        if (!issue() || pace_ > Duration{0}) break;
+    }
+    if ((remaining_ > 0 || prepared_) && !life_.closing && !timer_.armed()) {
+        const auto mean = pace_ > Duration{0} ? pace_ : Duration(std::chrono::milliseconds(1));
+        timer_.arm(surroundings_.world.now() + std::chrono::microseconds(20) +
+                   Duration(random.below(static_cast<std::uint64_t>(2 * mean.count()))));
+    }
+}
+
+bool VolumeUser::issue() {
+    if (prepared_) return false;
+    auto permit = life_.session.rtrs().try_take();
+    if (!permit) return false;
+    Op& op = this->op(permit->id());
+    if (op.busy) surroundings_.findings.add("a permit was handed out twice", "");
+    op.busy = true;
+    op.began = surroundings_.world.now();
+    choose(op);
+    prepare(op, *permit);
+    --remaining_;
+    ++outstanding_;
+    ++life_.counters.requests;
+    // Some fill the buffer long before they send it.
+    if (surroundings_.random.chance(1, 4)) {
+        prepared_ = std::move(*permit);
+        timer_.arm(surroundings_.world.now() +
+                   microseconds(static_cast<std::uint32_t>(surroundings_.random.below(300))));
+        return false;
+    }
+    submit(std::move(*permit));
+    return true;
+}
+
+// Often the block whose write has just failed: what is left of that write shows there.
+std::uint32_t VolumeUser::choose_block() {
+    rtrs::Random& random = surroundings_.random;
+    if (last_failed_count_ > 0 && random.chance(1, 2)) {
+        --last_failed_count_;
+        return last_failed_;
+    }
+    return static_cast<std::uint32_t>(random.below(writing_.size()));
+}
+
+void VolumeUser::choose(Op& op) {
+    if (verify_next_ > 0) {
+        op.operation = BlockOperation::read;
+        op.block = --verify_next_;
+        return;
+    }
+    op.block = choose_block();
+    const std::uint64_t which = surroundings_.random.below(100);
+    op.operation = which < 45   ? BlockOperation::write
+                   : which < 55 ? BlockOperation::write_through
+                   : which < 90 ? BlockOperation::read
+                                : BlockOperation::flush;
+    const bool writes =
+        op.operation == BlockOperation::write || op.operation == BlockOperation::write_through;
+    if (writes && writing_[op.block]) op.operation = BlockOperation::read;
+}
+
+void VolumeUser::prepare(Op& op, Permit& permit) {
+    switch (op.operation) {
+        case BlockOperation::read:
+            op.read = history_.begin_read(op.block);
+            std::ranges::fill(permit.payload().first(block_bytes), std::byte{0xdd});
+            return;
+        case BlockOperation::flush:
+            op.promised = promised_;
+            return;
+        case BlockOperation::write:
+        case BlockOperation::write_through:
+            writing_[op.block] = true;
+            op.number = history_.begin_write(op.block);
+            history_.fill(permit.payload().first(block_bytes), op.block, op.number);
+            return;
+    }
+}
+
+void VolumeUser::submit(Permit permit) {
+    const Op& op = this->op(permit.id());
+    const bool flush = op.operation == BlockOperation::flush;
+    volume_.submit(std::move(permit),
+                   {.operation = flush                                  ? VolumeOperation::flush
+                                 : op.operation == BlockOperation::read ? VolumeOperation::read
+                                                                        : VolumeOperation::write,
+                    .force_unit_access = op.operation == BlockOperation::write_through,
+                    .offset = flush ? 0 : std::uint64_t{op.block} * block_bytes,
+                    .bytes = flush ? 0 : block_bytes,
+                    .responded = responded,
+                    .context = this});
+}
+
+void VolumeUser::responded(void* context, Permit permit, std::error_code error) {
+    static_cast<VolumeUser*>(context)->done(std::move(permit), error);
+}
+
+void VolumeUser::done(Permit permit, std::error_code error) {
+    Op& op = this->op(permit.id());
+    if (!op.busy) surroundings_.findings.add("a request was answered twice", "");
+    op.busy = false;
+    --outstanding_;
+    if (error) check_error(op, error);
+    switch (op.operation) {
+        case BlockOperation::read:
+            if (!error) history_.end_read(op.block, op.read, permit.payload().first(block_bytes));
+            break;
+        case BlockOperation::flush:
+            flush_done(op, error);
+            break;
+        case BlockOperation::write:
+        case BlockOperation::write_through:
+            write_done(op, error);
+            break;
+    }
+    surroundings_.world.mix(std::uint64_t{op.block} << 32 |
+                            static_cast<std::uint32_t>(error.value()));
+    permit = Permit();
+    pump();
+}
+
+void VolumeUser::check_error(const Op& op, std::error_code error) {
+    ++life_.counters.failed;
+    const Options& options = surroundings_.options;
+    // Injected, or a loss that is told.
+    if (error == from_errno(EIO) || error == from_errno(ENOSPC)) return;
+    const bool gave_up = options.hold_ms != 0 || options.fail_fast_ms != 0;
+    if (error == Error::no_path && gave_up) return;
+    // A path was taken away, and nothing tells what came of what it carried.
+    if (error == Error::path_lost && !options.exactly_once()) return;
+    if (life_.closing || life_.superseded) return;
+    surroundings_.findings.add(
+        "a request failed for no reason",
+        fmt::format("block {}: {} ({})", op.block, error.message(), error.category().name()));
+}
+
+void VolumeUser::write_done(const Op& op, std::error_code error) {
+    writing_[op.block] = false;
+    if (error) {
+        history_.failed(op.block, op.number);
+        last_failed_ = op.block;
+        last_failed_count_ = 4;
+        return;
+    }
+    history_.acknowledged(op.block, op.number);
+    if (op.operation == BlockOperation::write_through) {
+        if (storage_.medium.durable(op.block) < op.number) {
+            surroundings_.findings.add("a FUA write is not durable",
+                                       fmt::format("block {} write {}: {} is", op.block, op.number,
+                                                   storage_.medium.durable(op.block)));
+        }
+    }
+    promised_[op.block] = std::max(promised_[op.block], op.number);
+}
+
+void VolumeUser::flush_done(const Op& op, std::error_code error) {
+    ++life_.counters.flushes;
+    if (!error) {
+        for (std::uint32_t block = 0; block < writing_.size(); ++block) {
+            // A server that does not tell its epoch cannot say that something is gone.
+            if (surroundings_.options.epoch == 0) break;
+            if (storage_.medium.durable(block) >= op.promised[block]) continue;
+            surroundings_.findings.add(
+                "a flush succeeded over lost writes",
+                fmt::format("block {}: {} was acknowledged, {} is durable", block,
+                            op.promised[block], storage_.medium.durable(block)));
+        }
+        return;
+    }
+    if (error != from_errno(EIO)) return;
+    // What is gone was told now.
+    for (std::uint32_t block = 0; block < writing_.size(); ++block) {
+        if (promised_[block] <= storage_.medium.content(block)) continue;
+        promised_[block] = storage_.medium.content(block);
+        ++life_.counters.losses_told;
+    }
+}
+
+void VolumeUser::close() {
+    remaining_ = verify_next_ = 0;
+    if (prepared_) submit(std::move(prepared_));
+    volume_.close();
+}
+
+// --- ClientLife
+
+ClientLife::ClientLife(const Surroundings& surroundings, rtrs::SimHost& its_host,
+                       const rtrs::ClientSessionOptions& options, Counters& its_counters,
+                       const std::vector<ServerVolume*>& volumes)
+    : host(its_host),
+      counters(its_counters),
+      session({its_host.clock(), surroundings.world.random(), surroundings.tracer}, options,
+              *this) {
+    for (ServerVolume* volume : volumes) {
+        users.push_back(std::make_unique<VolumeUser>(surroundings, *this, *volume));
+    }
+    if (const auto error = session.open()) {
+        surroundings.findings.add("a session cannot be opened", error.message());
+    }
+}
+
+void ClientLife::begin_close() {
+    if (closing) return;
+    closing = true;
+    for (const auto& user : users) user->close();
+}
+
+bool ClientLife::continue_close() {
+    if (session_closed) return true;
+    if (users.empty()) return false;
+    if (!std::ranges::all_of(users, [](const auto& user) { return user->closed(); })) return false;
+    users.clear();
+    session.close();
+    return false;
+}
+
+bool ClientLife::idle() const {
+    return std::ranges::all_of(users, [](const auto& user) { return user->idle(); });
+}
+
+bool ClientLife::ready() const {
+    if (!std::ranges::all_of(users, [](const auto& user) { return user->open(); })) return false;
+    const auto status = const_cast<rnbd::RemoteSession&>(session).rtrs().status();
+    return std::ranges::all_of(status.paths, [](const rtrs::PathStatus& path) {
+        return path.state == rtrs::PathState::connected;
+    });
+}
+
+std::string ClientLife::complaint() const {
+    const auto status = const_cast<rnbd::RemoteSession&>(session).rtrs().status();
+    std::string text = fmt::format(
+        "{}: {} in flight, {} held, {} of {} permits free, {} unsettled;", session.name(),
+        status.in_flight, status.held, status.permits_free, status.queue_depth, status.unsettled);
+    for (const auto& path : status.paths) {
+        text += fmt::format(" path {} {} {};", path.label, to_string(path.state), path.reason);
+    }
+    for (const auto& user : users) {
+        text += fmt::format(" volume {} {} outstanding {};", user->open() ? "open" : "not open",
+                            user->outstanding(), user->reason());
+    }
+    return text;
+}
+
+Instant ClientLife::oldest() const {
+    Instant oldest = Instant::max();
+    for (const auto& user : users) oldest = std::min(oldest, user->oldest());
+    return oldest;
+}
+
+// --- ClientMachine
+
+ClientMachine::ClientMachine(const Surroundings& surroundings, rtrs::SimHost& first,
+                             rtrs::SimHost& second, std::uint32_t number,
+                             std::vector<std::string> servers,
+                             std::vector<ServerVolume*> its_volumes)
+    : surroundings_(surroundings),
+      hosts_{&first, &second},
+      number_(number),
+      servers_(std::move(servers)),
+      volumes_(std::move(its_volumes)) {}
+
+rtrs::ClientSessionOptions ClientMachine::session_options() {
+    const Options& options = surroundings_.options;
+    rtrs::ClientSessionOptions made{
+        .name = fmt::format("client-{}", number_),
+        .io_connections = options.io_connections,
+        .connect_timeout = milliseconds(options.connect_timeout_ms),
+        .heartbeat_interval = milliseconds(options.heartbeat_ms),
+        .heartbeat_timeout = milliseconds(options.heartbeat_timeout_ms),
+        .reconnect_delay_max = milliseconds(options.reconnect_max_ms),
+        .request_deadline = milliseconds(options.heartbeat_timeout_ms / 2),
+        .probe_timeout = milliseconds(std::max(1u, options.heartbeat_timeout_ms / 4)),
+        .policy = static_cast<rtrs::PathPolicy>(options.policy),
+        .identity = options.identity != 0 ? number_ + 1000 : 0,
+        .protection = options.client_failover != 0 ? rtrs::Protection::exactly_once
+                                                   : rtrs::Protection::fenced};
+    if (options.hold_ms != 0) made.hold_time = milliseconds(options.hold_ms);
+    if (options.fail_fast_ms != 0) made.fail_fast_time = milliseconds(options.fail_fast_ms);
+    for (const std::string& server : servers_) {
+        made.paths.push_back({.fabric = &host().fabric(), .source = "", .destination = server});
+    }
+    // A standby path now and then.
+    if (made.paths.size() > 1 && surroundings_.random.chance(1, 4)) {
+        made.paths.back().priority = rtrs::PathPriority::standby;
+    }
+    return made;
+}
+
+void ClientMachine::start() {
+    if (life_ != nullptr || !host().up()) return;
+    life_ = new ClientLife(surroundings_, host(), session_options(), counters, volumes_);
+}
+
+void ClientMachine::crash(rtrs::SimHost::CrashSeen seen) {
+    if (life_ == nullptr) return;
+    host().crash(seen);
+    bury(std::exchange(life_, nullptr));
+}
+
+void ClientMachine::restart() {
+    host().restart();
+    start();
+}
+
+void ClientMachine::start_twin() {
+    if (life_ == nullptr || old_ != nullptr || life_->closing) return;
+    life_->superseded = true;
+    old_ = std::exchange(life_, nullptr);
+    current_ = 1 - current_;
+    host().restart();
+    start();
+}
+
+void ClientMachine::end_old() {
+    if (old_ != nullptr) old_->begin_close();
+}
+
+bool ClientMachine::poll_old() {
+    if (old_ == nullptr) return true;
+    if (!old_->closing || !old_->continue_close()) return false;
+    delete std::exchange(old_, nullptr);
+    return true;
+}
+
+void ClientMachine::change_a_path() {
+    if (life_ == nullptr || life_->closing) return;
+    rtrs::Random& random = surroundings_.random;
+    rtrs::ClientSession& session = life_->session.rtrs();
+    const auto paths = session.status().paths;
+    using Operation = rtrs::ClientSession::PathOperation;
+    if (random.chance(1, 6)) {
+        return session.set_policy(static_cast<rtrs::PathPolicy>(random.below(4)));
+    }
+    const std::string& server = servers_[random.below(servers_.size())];
+    if (random.chance(1, 3) || paths.empty()) {
+        // Mostly there already.
+        static_cast<void>(
+            session.add_path({.fabric = &host().fabric(), .source = "", .destination = server}));
+        return;
+    }
+    const std::string label = paths[random.below(paths.size())].label;
+    static_cast<void>(session.operate_path(label, static_cast<Operation>(random.below(3))));
+}
+
+void ClientMachine::restore_paths() {
+    if (life_ == nullptr || life_->closing) return;
+    rtrs::ClientSession& session = life_->session.rtrs();
+    for (const std::string& server : servers_) {
+        static_cast<void>(
+            session.add_path({.fabric = &host().fabric(), .source = "", .destination = server}));
+    }
+    for (const rtrs::PathStatus& path : session.status().paths) {
+        if (path.state != rtrs::PathState::closed) continue;
+        static_cast<void>(
+            session.operate_path(path.label, rtrs::ClientSession::PathOperation::reconnect));
+    }
+}
+
+void ClientMachine::remove() { delete std::exchange(life_, nullptr); }
+
+}  // namespace failover
