@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "daemon/log.h"
+#include "daemon/machine_identity.h"
 #include "rtrs/base/assert.h"
 
 namespace rnbd {
@@ -41,7 +42,8 @@ std::expected<Client::Session*, std::string> Client::add_session(
                                        .fail_fast_time = config.fail_fast_time,
                                        .request_deadline = config.request_deadline,
                                        .probe_timeout = config.probe_timeout,
-                                       .policy = config.policy};
+                                       .policy = config.policy,
+                                       .identity = machine_identity()};
     rtrs::Fabric& fabric = config.data_checksum ? fabrics_.tcp : fabrics_.tcp_unchecked;
     for (const auto& path : config.paths) {
         options.paths.push_back({.fabric = &fabric,

@@ -10,8 +10,8 @@
 //
 // THREAD: a session belongs to the thread of its clock and fabrics (one reactor).
 // A request is answered exactly once: by the server, or with an error after the hold time or close.
-// A request whose path is lost goes on on another one; the server runs it once (Protection). While no
-// path is up, requests are held; when a path comes up again the owner decides per request
+// A request whose path is lost goes on on another one; the server runs it once (Protection). While
+// no path is up, requests are held; when a path comes up again the owner decides per request
 // (on_link_up) with resume() or fail(), since ids inside its message may have changed.
 #pragma once
 
@@ -129,8 +129,8 @@ struct ClientSessionOptions {
     Duration request_deadline = std::chrono::seconds(2);
     Duration probe_timeout = std::chrono::milliseconds(1250);
     PathPolicy policy = PathPolicy::min_inflight;
-    // Of the machine that the client runs on, the same after it came back; 0: none. With it a server
-    // knows whose session a newcomer of the same name takes over.
+    // Of the machine that the client runs on, the same after it came back; 0: none. With it a
+    // server knows whose session a newcomer of the same name takes over.
     std::uint64_t identity = 0;
     Protection protection = Protection::exactly_once;  // with servers that can
 };

@@ -182,9 +182,8 @@ std::expected<ServerPath*, int> ServerSession::Inside::find_or_make_path(
     }
     if (paths.size() >= limits::paths_max) return std::unexpected(ECONNRESET);
     for (const auto& path : paths) {
-        // Ports do not count: two paths over the same pair of addresses would fail together.
-        if (path->memory().fabric == &fabric &&
-            host_of(path->identity().local_address) == host_of(local) &&
+        // The client's port does not count: two paths over the same addresses would fail together.
+        if (path->memory().fabric == &fabric && path->identity().local_address == local &&
             host_of(path->identity().remote_address) == host_of(remote) &&
             path->state() == ServerPath::State::connected) {
             return std::unexpected(EEXIST);

@@ -47,8 +47,8 @@ inline constexpr unsigned wire_version_major = wire_version >> 8;
 // ignores it, so with a kernel peer no bit is ever in force. Unknown bits are ignored.
 enum class Feature : std::uint32_t {
     none = 0,
-    // Requests carry sequence numbers, INFO_REQ an identity; ESTALE rejects a session that was taken
-    // over. docs/reference/wire-failover.md
+    // Requests carry sequence numbers, INFO_REQ an identity; ESTALE rejects a session that was
+    // taken over. docs/reference/wire-failover.md
     failover = 1u << 0,
 };
 inline constexpr std::uint32_t features_known = static_cast<std::uint32_t>(Feature::failover);

@@ -36,7 +36,7 @@ enum class RequestKind : std::uint8_t { write = 2, read = 3 };
 // Must the server invalidate the descriptor's key before it answers?
 enum class Invalidation : std::uint8_t { none = 0, needed = 1 };
 
-// Which request an attempt belongs to: from 1, one counter per session; 0: a peer without sequences.
+// Which request an attempt belongs to: from 1, one counter per session; 0: a peer without them.
 using Sequence = std::uint64_t;
 inline constexpr std::size_t sequence_bytes = 8;
 // to: at least sequence_bytes.

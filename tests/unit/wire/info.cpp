@@ -53,8 +53,17 @@ TEST_CASE("info request: the longest name fits with its NUL") {
 }
 
 TEST_CASE("info request: reserved bytes and what follows the NUL are ignored") {
-    CHECK(InfoRequestMessage::parse(hex("00 00 61 00 62*253 ff*15")) == InfoRequestMessage{"a"});
-    CHECK(InfoRequestMessage::parse(hex("00 00 61 00 62*253 ff*16")) == InfoRequestMessage{"a"});
+    const InfoRequestMessage a{"a", 0x0807060504030201};
+    const auto identity = std::string("01 02 03 04 05 06 07 08 ");
+    CHECK(InfoRequestMessage::parse(hex("00 00 61 00 62*253 " + identity + "ff*7")) == a);
+    CHECK(InfoRequestMessage::parse(hex("00 00 61 00 62*253 " + identity + "ff*8")) == a);
+}
+
+TEST_CASE("info request: the identity of the failover extension, both ways") {
+    const InfoRequestMessage message{"a", 0x0807060504030201};
+    const auto bytes = emitted(message, 272);
+    CHECK(bytes == hex("00 00 61 00*254 01 02 03 04 05 06 07 08 00*7"));
+    CHECK(InfoRequestMessage::parse(bytes) == message);
 }
 
 TEST_CASE("info request: refused") {

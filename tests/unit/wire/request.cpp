@@ -245,3 +245,49 @@ TEST_CASE("parse error: each has a text of its own") {
     std::sort(texts.begin(), texts.end());
     CHECK(std::adjacent_find(texts.begin(), texts.end()) == texts.end());
 }
+
+TEST_CASE("request: the sequence of the failover extension follows the message") {
+    RequestPlace place = at(4096 + 32);
+    place.sequenced = true;
+    CHECK(place.copy_bytes() == 32);
+    const auto sequence = std::string(" 08 07 06 05 04 03 02 01");
+    const auto write = parsed(hex("02 00 20 00" + sequence), place);
+    REQUIRE(write);
+    CHECK(write->sequence == 0x0102030405060708);
+    CHECK(write->data_bytes == 4096);
+    const auto read = parsed(hex(io_read_4k + sequence), place);
+    REQUIRE(read);
+    CHECK(read->sequence == 0x0102030405060708);
+    const auto flush = parsed(hex("03 00 20 00 00 00 00 00" + sequence), place);
+    REQUIRE(flush);
+    CHECK(flush->sequence == 0x0102030405060708);
+    std::byte emitted_bytes[sequence_bytes];
+    emit_sequence(0x0102030405060708, emitted_bytes);
+    CHECK(std::ranges::equal(emitted_bytes, hex("08 07 06 05 04 03 02 01")));
+
+    SECTION("not without the extension") {
+        const auto plain = parsed(hex("02 00 20 00" + sequence), at(4096 + 32));
+        REQUIRE(plain);
+        CHECK(plain->sequence == 0);
+    }
+    SECTION("a fence is a write of nothing") {
+        RequestPlace start = at(0);
+        start.sequenced = true;
+        const auto fence = parsed(hex("02 00 00 00" + sequence), start);
+        REQUIRE(fence);
+        CHECK(fence->data_bytes == 0);
+        CHECK(fence->user_bytes == 0);
+    }
+    SECTION("0 is none") {
+        const auto refusal = refused(hex("02 00 20 00 00*8"), place);
+        CHECK(refusal.why == ParseError::sequence_zero);
+        CHECK(refusal.answer_errno == 0);
+    }
+    SECTION("it must end in the chunk") {
+        RequestPlace end = at(chunk_bytes - 11);
+        end.sequenced = true;
+        CHECK(refused(hex("02 00 20 00"), end).why == ParseError::message_crosses_chunk_end);
+        end.offset = chunk_bytes - 12;
+        CHECK(parsed(hex("02 00 20 00" + sequence), end));
+    }
+}
