@@ -1,0 +1,88 @@
+"""kill -9 of a server loses what it kept in memory: the next flush says so, once; what is in files is not lost."""
+import errno
+import importlib.util
+
+from harness import *
+
+if not importlib.util.find_spec("nbd"):
+    skip("python3-libnbd is not installed")
+import nbd
+
+
+def connected(lab, device):
+    h = nbd.NBD()
+    h.connect_uri(lab.uri(device))
+    return h
+
+
+def error_of(call, *arguments):
+    try:
+        call(*arguments)
+    except nbd.Error as error:
+        return error.errnum
+    return 0
+
+
+def device(client, name):
+    return next(d for d in client.status()["devices"] if d["name"] == name)
+
+
+def restart(server, client):
+    server.kill()
+    # Seen as gone first: "open" must be said about the new one.
+    wait_until("the client has noticed", lambda: device(client, "memory")["state"] != "open")
+    server.start()
+    wait_until("the devices are open again", lambda: all(
+        d["state"] == "open" for d in client.status()["devices"]))
+
+
+with Lab() as lab:
+    allow = [{"session": "host-a", "access": "rw"}]
+    memory = {"kind": "memory", "size": "1MiB"}
+    server = lab.server([
+        {"name": "memory", "storage": memory, "allow": allow},
+        {"name": "late", "storage": {"kind": "delay", "of": memory, "write": "1ms"}, "allow": allow},
+        {"name": "flushed", "storage": memory, "allow": allow},
+        export("file", lab.path("file.img"), "1MiB"),
+        export("direct", lab.path("direct.img"), "1MiB", io="direct"),
+    ])
+    names = ("memory", "late", "flushed", "file", "direct")
+    client = lab.client(server, {name: {} for name in names})
+    handles = {name: connected(lab, name) for name in names}
+    for h in handles.values():
+        h.pwrite(b"x" * 4096, 0)
+    handles["flushed"].flush()
+    restart(server, client)
+
+    for name in ("memory", "late"):
+        h = handles[name]
+        check(h.pread(4096, 0) == bytes(4096), f"{name}: the data is gone, and reads go on")
+        check(error_of(h.flush) == errno.EIO, f"{name}: the next flush fails")
+        check(error_of(h.flush) == 0, f"{name}: and only that one")
+        status = device(client, name)
+        check((status["lost_caches"], status["lost_writes"]) == (1, 1), f"{name}: counted")
+        check(any(f"/{name}:" in line and "acknowledged writes are lost" in line
+                  for line in client.log().splitlines()), f"{name}: one line tells it")
+    check("memory: lost 1 acknowledged writes" in client.ctl("status").stdout, "shown to people")
+    for name in ("flushed", "file", "direct"):
+        check(error_of(handles[name].flush) == 0, f"{name}: lost nothing")
+        check(device(client, name)["lost_caches"] == 0, f"{name}: counts nothing")
+    for name in ("file", "direct"):
+        check(handles[name].pread(4096, 0) == b"x" * 4096, f"{name}: the data is there")
+
+    # Again, over a flush that is submitted while nobody is there.
+    h = handles["memory"]
+    h.pwrite(b"y" * 4096, 4096)
+    server.kill()
+    wait_until("the client has noticed", lambda: device(client, "memory")["state"] != "open")
+    cookie = h.aio_flush()
+    server.start()
+    def finished():
+        h.poll(100)
+        try:
+            return h.aio_command_completed(cookie)
+        except nbd.Error as error:
+            return error
+    result = wait_until("the flush is answered", finished)
+    check(getattr(result, "errnum", 0) == errno.EIO, f"the flush that waited fails: {result}")
+    check(error_of(h.flush) == 0, "and has told it")
