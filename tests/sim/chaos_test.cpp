@@ -33,12 +33,44 @@ struct Chaos {
         scene.client->run(15, 150);
     }
 
+    void operate() {
+        ClientSession& session = scene.client->session;
+        const auto paths = session.status().paths;
+        if (paths.empty()) return;
+        const PathStatus& path = paths[random.below(paths.size())];
+        switch (random.below(4)) {
+            case 0:
+                static_cast<void>(
+                    session.operate_path(path.label, ClientSession::PathOperation::reconnect));
+                return;
+            case 1:
+                static_cast<void>(
+                    session.operate_path(path.label, ClientSession::PathOperation::disconnect));
+                scene.world.run_for(up_to(3ms));
+                static_cast<void>(
+                    session.operate_path(path.label, ClientSession::PathOperation::reconnect));
+                return;
+            case 2:
+                // Without sequences its requests would fail: nobody could settle them.
+                if (session.status().protection == Protection::fenced) return;
+                static_cast<void>(
+                    session.operate_path(path.label, ClientSession::PathOperation::remove));
+                scene.world.run_for(up_to(3ms));
+                static_cast<void>(session.add_path({.fabric = &scene.client->fabric,
+                                                    .source = path.source,
+                                                    .destination = path.destination}));
+                return;
+            case 3:
+                return session.set_policy(static_cast<PathPolicy>(random.below(4)));
+        }
+    }
+
     void trouble() {
         const std::size_t which = random.below(scene.options.addresses);
         const std::string client = scene.client_host.address(which);
         const std::string server = scene.server_host.address(which);
         SimNetwork& network = scene.world.network();
-        switch (random.below(14)) {
+        switch (random.below(16)) {
             case 0:
                 return network.reset(client, server, SimNetwork::Seen::by_both);
             case 1:
@@ -72,6 +104,9 @@ struct Chaos {
                 }
                 scene.world.run_for(up_to(400ms));
                 return server_back();
+            case 14:
+            case 15:
+                return operate();
             case 13:
                 if (!client_may_crash) return;
                 scene.crash_client(seen());
@@ -96,14 +131,21 @@ void run(std::uint64_t seed) {
     options.server.always_invalidate = random.chance(2, 3);
     options.server.queue_depth = static_cast<std::uint32_t>(2 + random.below(20));
     options.client.io_connections = static_cast<std::uint32_t>(1 + random.below(4));
-    options.addresses = 1 + random.below(4) / 3;
+    options.addresses = 1 + random.below(3);
+    options.client.identity = random.chance(1, 2) ? 7 : 0;
+    options.client.policy = static_cast<PathPolicy>(random.below(4));
+    if (random.chance(1, 5)) options.client.protection = Protection::fenced;
+    if (random.chance(1, 8)) options.server.protection = Protection::fenced;
+    const bool exactly_once = options.client.protection == Protection::exactly_once &&
+                              options.server.protection == Protection::exactly_once;
     options.client_faults.completion_delay_max = random.chance(1, 3) ? 100us : 0us;
     options.client_faults.lose_connection_per_million = random.chance(1, 3) ? 300 : 0;
     options.server_faults.lose_connection_per_million = random.chance(1, 3) ? 300 : 0;
     options.server_faults.refuse_registration_per_million = random.chance(1, 4) ? 100000 : 0;
     options.client_faults.refuse_connect_per_million = random.chance(1, 4) ? 100000 : 0;
     Scene scene(options);
-    Chaos chaos{scene, Random(seed), options.addresses == 1};
+    // Without the extension a newcomer is known by its address alone: by that of its first path.
+    Chaos chaos{scene, Random(seed), options.addresses == 1 || exactly_once};
     chaos.server_back();
     chaos.client_back();
     const auto troubles = 4 + random.below(10);
@@ -116,6 +158,13 @@ void run(std::uint64_t seed) {
     scene.world.network().heal_all();
     for (FaultyFabric* fabric : {&scene.server->fabric, &scene.client->fabric}) {
         fabric->options() = {};
+    }
+    // What the operator disconnected, and could not reconnect while it was closing.
+    scene.world.run_for(5s);
+    for (const PathStatus& path : scene.client->session.status().paths) {
+        if (path.state != PathState::closed) continue;
+        CHECK(!scene.client->session.operate_path(path.label,
+                                                  ClientSession::PathOperation::reconnect));
     }
     scene.client->pause();
     CHECK(scene.finish());
@@ -132,6 +181,9 @@ void run(std::uint64_t seed) {
     }
     CHECK(scene.close_client());
     CHECK(scene.close_server());
+    if (std::getenv("RNBD_SIM_SEED") != nullptr && std::getenv("RNBD_SIM_TRACE") != nullptr) {
+        for (const std::string& line : scene.recorder.lines()) fmt::print("{}\n", line);
+    }
     for (const std::string& line : scene.findings.lines) FAIL_CHECK(line);
     total.requests += scene.disk.reads + scene.disk.writes;
     total.events += scene.world.events();
