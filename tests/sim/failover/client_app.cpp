@@ -72,6 +72,7 @@ bool VolumeUser::issue() {
     op.began = surroundings_.world.now();
     choose(op);
     prepare(op, *permit);
+    trace(op, "begins");
     --remaining_;
     ++outstanding_;
     ++life_.counters.requests;
@@ -84,6 +85,15 @@ bool VolumeUser::issue() {
     }
     submit(std::move(*permit));
     return true;
+}
+
+void VolumeUser::trace(const Op& op, std::string_view what) {
+    if (surroundings_.silent) return;
+    constexpr std::string_view names[] = {"read", "write", "write-through", "flush"};
+    surroundings_.tracer.trace(
+        rtrs::TraceLevel::debug, "user", life_.session.name() + "/" + volume_.options().name,
+        fmt::format("{} block {} number {}: {}", names[static_cast<std::size_t>(op.operation)],
+                    op.block, op.number, what));
 }
 
 // Often the block whose write has just failed: what is left of that write shows there.
@@ -154,6 +164,7 @@ void VolumeUser::done(Permit permit, std::error_code error) {
     if (!op.busy) surroundings_.findings.add("a request was answered twice", "");
     op.busy = false;
     --outstanding_;
+    if (!surroundings_.silent) trace(op, error ? error.message() : "done");
     if (error) check_error(op, error);
     switch (op.operation) {
         case BlockOperation::read:
@@ -191,7 +202,9 @@ void VolumeUser::check_error(const Op& op, std::error_code error) {
 void VolumeUser::write_done(const Op& op, std::error_code error) {
     writing_[op.block] = false;
     if (error) {
-        history_.failed(op.block, op.number);
+        const bool answered = error == from_errno(EIO) || error == from_errno(ENOSPC);
+        history_.failed(op.block, op.number,
+                        answered ? History::Failure::answered : History::Failure::given_up);
         last_failed_ = op.block;
         last_failed_count_ = 4;
         return;
@@ -214,6 +227,7 @@ void VolumeUser::flush_done(const Op& op, std::error_code error) {
             // A server that does not tell its epoch cannot say that something is gone.
             if (surroundings_.options.epoch == 0) break;
             if (storage_.medium.durable(block) >= op.promised[block]) continue;
+            if (history_.lawless(block)) continue;
             surroundings_.findings.add(
                 "a flush succeeded over lost writes",
                 fmt::format("block {}: {} was acknowledged, {} is durable", block,

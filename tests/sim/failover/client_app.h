@@ -76,6 +76,7 @@ class VolumeUser final : public rnbd::RemoteVolumeHandler {
     void flush_done(const Op& op, std::error_code error);
     void check_error(const Op& op, std::error_code error);
     Op& op(rtrs::PermitId id);
+    void trace(const Op& op, std::string_view what);
 
     const Surroundings& surroundings_;
     ClientLife& life_;
@@ -85,6 +86,7 @@ class VolumeUser final : public rnbd::RemoteVolumeHandler {
     std::vector<Op> ops_;  // by permit
     std::vector<bool> writing_;
     Medium::Snapshot promised_{};  // acknowledged to this user, and to be there after a flush
+    std::uint64_t told_ = 0;       // flushes that failed with EIO
     Duration pace_{0};
     std::uint32_t remaining_ = 0;
     std::uint32_t verify_next_ = 0;  // block + 1 counts down

@@ -80,8 +80,16 @@ void Faults::plan(Duration span) {
     action.duration = draw_duration(random);
     const Duration after(
         static_cast<Duration::rep>(random.below(static_cast<std::uint64_t>(span.count()))));
-    if (planned_ <= options.steps && options.allows(action.fault)) {
-        push(action, Step::begin, after);
+    // Late operations are worst when something else goes wrong before they have ended.
+    Action late = action;
+    late.fault = Fault::storage_late;
+    late.variant = 200 + late.variant % 300;
+    late.duration = std::chrono::milliseconds(20 + random.below(400));
+    const bool with_late = random.chance(1, 4) && action.fault != Fault::storage_late;
+    if (planned_ > options.steps) return;
+    if (with_late && options.allows(Fault::storage_late)) push(late, Step::begin, after);
+    if (options.allows(action.fault)) {
+        push(action, Step::begin, with_late ? after + late.duration / 2 : after);
     }
 }
 
@@ -217,6 +225,15 @@ void Faults::reset(const Action& action) {
     disturb(action.client, action.network, 0s);
 }
 
+// Again while the path is being dialled: what was begun is never finished.
+void Faults::reset_then_cut(const Action& action) {
+    reset(action);
+    const std::uint32_t delay_us = surroundings_.options.delay_us;
+    Action later = action;
+    later.fault = Fault::cut;
+    push(later, Step::begin, 8ms + microseconds(action.variant % (10000 + 6 * delay_us)));
+}
+
 void Faults::flap(const Action& action) {
     const std::uint32_t count = 3 + action.variant % 6;
     const Duration period = std::min<Duration>(action.duration + 100ms, 3s);
@@ -260,6 +277,9 @@ void Faults::begin_network(const Action& action) {
             return disturb(action.client, action.network, action.duration);
         case Fault::reset:
         case Fault::half_open:
+            if ((action.variant & 6) == 0 && options.allows(Fault::cut)) {
+                return reset_then_cut(action);
+            }
             return reset(action);
         case Fault::flap:
             return flap(action);
@@ -333,10 +353,13 @@ void Faults::begin_process(const Action& action) {
 void Faults::twin(const Action& action) {
     ClientMachine& client = *machines_.clients[action.client];
     if (client.life() == nullptr || client.old() != nullptr) return;
+    // Without the extension nobody knows which of two is the newer: they would take turns.
+    const Options& options = surroundings_.options;
+    if (!options.exactly_once() || options.identity == 0) return;
     // Why somebody starts another: the first one hangs, or cannot be reached, or for no reason.
     if (action.variant % 3 == 0) client.host().stall(action.duration);
     if (action.variant % 3 == 1) {
-        for (std::uint32_t each = 0; each < surroundings_.options.paths; ++each) {
+        for (std::uint32_t each = 0; each < options.paths; ++each) {
             cut(action, action.client, each);
         }
     }

@@ -32,7 +32,9 @@ class Faults {
     Instant next() const;
     // Does what is due now.
     void act();
-    // Everything works again: ends what goes on. What is planned is dropped.
+    // A host or a link that was stopped goes on after so long at the latest.
+    static constexpr Duration longest_stall = std::chrono::seconds(17);
+    // Everything works again: ends what goes on, but for stalls. What is planned is dropped.
     void end_all();
 
     // Whether client's path over this network has had nothing to suffer since then.
@@ -81,6 +83,7 @@ class Faults {
     void poll_old(const Action& action);
     void cut(const Action& action, std::uint32_t client, std::uint32_t network);
     void reset(const Action& action);
+    void reset_then_cut(const Action& action);
     void disturb(std::uint32_t client, std::uint32_t network, Duration duration);
     void disturb_client(std::uint32_t client, Duration duration);
     void disturb_server(std::uint32_t server, Duration duration);

@@ -52,7 +52,9 @@ Number History::begin_write(std::uint32_t block) {
 void History::landed(std::uint32_t block, Number number, Writer writer) {
     Write& write = blocks_[block].writes[number];
     const Number newest = medium_.content(block);
-    if (number < newest) {
+    if (lawless(block)) {
+        // Anything may land.
+    } else if (number < newest) {
         findings_.add("a stale write landed over a newer one",
                       fmt::format("{} over {}{}", place(block, number), newest,
                                   write.failed         ? ", long given up"
@@ -81,8 +83,10 @@ void History::acknowledged(std::uint32_t block, Number number) {
     if (there) its.acknowledged = std::max(its.acknowledged, number);
 }
 
-void History::failed(std::uint32_t block, Number number) {
-    blocks_[block].writes[number].failed = true;
+void History::failed(std::uint32_t block, Number number, Failure failure) {
+    Block& its = blocks_[block];
+    its.writes[number].failed = true;
+    if (failure == Failure::given_up && rule_ == Rule::may_repeat) its.lawless = true;
 }
 
 History::ReadStart History::begin_read(std::uint32_t block) const {
@@ -96,7 +100,7 @@ void History::end_read(std::uint32_t block, const ReadStart& start, rtrs::Bytes 
     Number least = start.acknowledged;
     // What was there when it began may have been lost before it ran; what was durable was not.
     if (start.boot != medium_.boot()) least = std::min(least, start.durable);
-    if (number < least) {
+    if (number < least && !lawless(block)) {
         findings_.add("a read returned what had been overwritten",
                       fmt::format("{}, {} was acknowledged", place(block, number), least));
     }

@@ -63,7 +63,11 @@ class History {
     Number begin_write(std::uint32_t block);
     void landed(std::uint32_t block, Number number, Writer writer);
     void acknowledged(std::uint32_t block, Number number);
-    void failed(std::uint32_t block, Number number);
+    // answered: by the server. Else its result is not known; without the extension such a write may
+    // land at any time, and nothing can be said of its block any more.
+    enum class Failure : std::uint8_t { answered, given_up };
+    void failed(std::uint32_t block, Number number, Failure failure);
+    bool lawless(std::uint32_t block) const { return blocks_[block].lawless; }
     ReadStart begin_read(std::uint32_t block) const;
     void end_read(std::uint32_t block, const ReadStart& start, rtrs::Bytes data);
     // The machine lost what was not durable, apart from what the medium now has.
@@ -83,6 +87,7 @@ class History {
     struct Block {
         std::vector<Write> writes;  // by number
         Number acknowledged = 0;
+        bool lawless = false;
     };
     std::string place(std::uint32_t block, Number number) const;
 

@@ -32,13 +32,20 @@ constexpr const char* help = R"(usage: sim --seeds A..B [options]    run these s
   --no-fault FAULT     leave one kind of fault out; any number of times
 )";
 
-class PrintingTracer final : public rtrs::Tracer {
+class Printer final : public Listener {
   public:
+    bool silent() const noexcept override { return false; }
+    void begin(const rtrs::SimWorld& world) override { world_ = &world; }
     void trace(rtrs::TraceLevel level, std::string_view subsystem, std::string_view subject,
                std::string_view text) override {
         constexpr char levels[] = {'d', 'i', 'W', 'E'};
-        fmt::print("{} {} {}: {}\n", levels[static_cast<int>(level)], subsystem, subject, text);
+        const std::chrono::duration<double> at = world_->now().time_since_epoch();
+        fmt::print("{:12.6f} {} {} {}: {}\n", at.count(), levels[static_cast<int>(level)],
+                   subsystem, subject, text);
     }
+
+  private:
+    const rtrs::SimWorld* world_ = nullptr;
 };
 
 struct Command {
@@ -148,8 +155,8 @@ int run_one(const Command& command, const std::string& program) {
         return 0;
     }
     fmt::print("{}", describe(options));
-    PrintingTracer tracer;
-    const Outcome outcome = run(options, tracer);
+    Printer printer;
+    const Outcome outcome = run(options, printer);
     for (const Finding& finding : outcome.findings) {
         fmt::print("{}: {}\n", finding.what, finding.particulars);
     }

@@ -89,7 +89,7 @@ void draw_times(Options& options, Random& random) {
     options.half_open_ms = between(random, 1000, 5000);
     options.connect_timeout_ms = between(random, 1000, 4000);
     options.reconnect_max_ms = between(random, 200, 1500);
-    options.hold_ms = random.chance(1, 2) ? 0 : between(random, 500, 12000);
+    options.hold_ms = random.chance(1, 2) ? 0 : one_of(random, {300, 1000, 3000, 12000});
     options.fail_fast_ms = random.chance(3, 4) ? 0 : between(random, 200, 5000);
     options.delay_us = one_of(random, {60, 60, 60, 60, 500, 500, 5000, 30000});
     options.drain_us = one_of(random, {100, 100, 1000, 10000});
@@ -108,10 +108,10 @@ Options Options::from_seed(std::uint64_t seed) {
     options.volumes = between(random, 1, 2);
     options.paths = one_of(random, {1, 2, 2, 2, 3});
     options.blocks = between(random, 2, 12);
-    options.rounds = between(random, 2, 5);
+    options.rounds = between(random, 3, 7);
     options.requests = between(random, 20, 60);
     options.depth = between(random, 1, 8);
-    options.faults = between(random, 1, 4);
+    options.faults = between(random, 1, 5);
     options.quiet_s = between(random, 5, 60);
     options.queue_depth = random.chance(1, 8) ? 32 : between(random, 2, 8);
     options.io_connections = one_of(random, {1, 1, 2, 3});

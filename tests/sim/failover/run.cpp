@@ -38,7 +38,7 @@ std::vector<std::string> addresses(const Options& options, std::uint32_t group,
 
 class Run {
   public:
-    Run(const Options& options, rtrs::Tracer& tracer);
+    Run(const Options& options, Listener& listener);
     ~Run();
     Outcome operator()();
 
@@ -53,7 +53,8 @@ class Run {
     bool loads_done();
     bool settled();
     bool old_gone();
-    bool verified();
+    bool servers_run();
+    void restore();
     bool clients_closed();
     bool servers_quiet();
     bool servers_closed();
@@ -77,13 +78,14 @@ class Run {
     bool closed_ = false;
 };
 
-Run::Run(const Options& options, rtrs::Tracer& tracer)
+Run::Run(const Options& options, Listener& listener)
     : options_(options),
       world_(sim_options(options)),
       random_(options.seed * 31 + 7),
-      surroundings_{world_, random_, tracer, findings_, options_},
+      surroundings_{world_, random_, listener, findings_, options_, listener.silent()},
       faults_(surroundings_, machines_),
       patience_(patience(options)) {
+    listener.begin(world_);
     make_machines();
 }
 
@@ -222,30 +224,40 @@ bool Run::old_gone() {
                                [](const auto& client) { return client->poll_old(); });
 }
 
-bool Run::verified() { return loads_done(); }
+// A server that was stopping is started again when it has stopped.
+bool Run::servers_run() {
+    for (const auto& server : machines_.servers) {
+        if (server->stopping && server->stopped()) server->remove();
+        if (!server->stopping) server->restart();
+    }
+    return std::ranges::all_of(machines_.servers, [](const auto& server) {
+        return server->running() && !server->stopping;
+    });
+}
 
-void Run::settle() {
+void Run::restore() {
     faults_.end_all();
     for (const auto& server : machines_.servers) {
-        if (server->stopping) {
-            const Instant end = world_.now() + patience_;
-            while (!server->stopped() && world_.now() < end) advance(10ms);
-            if (!server->stopped()) return complain("a server does not stop");
-            server->remove();
-        }
-        server->restart();
+        if (!server->stopping) server->restart();
     }
     for (const auto& client : machines_.clients) {
         client->restart();
         client->end_old();
         client->restore_paths();
     }
+}
+
+void Run::settle() {
+    restore();
+    if (!advance_until(&Run::servers_run, patience_)) return complain("a server does not stop");
+    // What is still stopped goes on.
+    advance(Faults::longest_stall);
     if (!advance_until(&Run::old_gone, patience_)) return complain("an old client does not close");
     if (!advance_until(&Run::settled, patience_)) return complain("not all is well at the end");
     for (const auto& client : machines_.clients) {
         for (const auto& user : client->life()->users) user->verify();
     }
-    if (!advance_until(&Run::verified, patience_)) return complain("the last requests wait");
+    if (!advance_until(&Run::loads_done, patience_)) return complain("the last requests wait");
     check_counts();
 }
 
@@ -311,7 +323,14 @@ void Run::close() {
 }
 
 void Run::check_leftovers() {
-    if (!advance_until(&Run::network_quiet, patience_)) {
+    const auto& counts = faults_.counts();
+    // A process that died keeps its ends.
+    const bool died = counts[static_cast<std::size_t>(Fault::server_kill)] +
+                          counts[static_cast<std::size_t>(Fault::machine_crash)] +
+                          counts[static_cast<std::size_t>(Fault::client_crash)] >
+                      0;
+    if (!died && !advance_until(&Run::network_quiet,
+                                patience_ + milliseconds(options_.transport_timeout_ms))) {
         findings_.add("connections are left",
                       fmt::format("{} of them", world_.network().connections()));
     }
@@ -358,6 +377,6 @@ Outcome Run::operator()() {
 
 }  // namespace
 
-Outcome run(const Options& options, rtrs::Tracer& tracer) { return Run(options, tracer)(); }
+Outcome run(const Options& options, Listener& listener) { return Run(options, listener)(); }
 
 }  // namespace failover

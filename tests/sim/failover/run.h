@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "rtrs/fabric/sim/sim_world.h"
 #include "rtrs/trace.h"
 #include "tests/sim/failover/findings.h"
 #include "tests/sim/failover/options.h"
@@ -25,7 +26,15 @@ struct Outcome {
     std::array<std::uint64_t, fault_kinds> faults{};
 };
 
+// Hears all decisions of a run. Silent: what costs time to say is not said.
+class Listener : public rtrs::Tracer {
+  public:
+    virtual bool silent() const noexcept = 0;
+    // world: of the run that begins, for the time.
+    virtual void begin(const rtrs::SimWorld& world) = 0;
+};
+
 // The same options give the same outcome.
-Outcome run(const Options& options, rtrs::Tracer& tracer);
+Outcome run(const Options& options, Listener& listener);
 
 }  // namespace failover

@@ -26,8 +26,10 @@ constexpr std::uint64_t batch_seeds = 50;
 // A run takes milliseconds; only one that never ends is ended by the clock.
 constexpr unsigned hang_seconds = 100;
 
-class SilentTracer final : public rtrs::Tracer {
+class Silence final : public Listener {
   public:
+    bool silent() const noexcept override { return true; }
+    void begin(const rtrs::SimWorld&) override {}
     void trace(rtrs::TraceLevel, std::string_view, std::string_view, std::string_view) override {}
 };
 
@@ -79,11 +81,11 @@ void take_rare_counts([[maybe_unused]] Sums& sums) {
 }
 
 void run_one(const Job& job, std::uint64_t seed, Totals& totals) {
-    SilentTracer tracer;
+    Silence silence;
     const Options options = job.overrides.apply(Options::from_seed(seed));
-    Outcome outcome = run(options, tracer);
+    Outcome outcome = run(options, silence);
     if (job.check == Job::Check::repeatable && outcome.findings.empty()) {
-        const Outcome again = run(options, tracer);
+        const Outcome again = run(options, silence);
         if (again.hash != outcome.hash) {
             outcome.findings.push_back({"the same seed gave another run", ""});
         }
@@ -243,8 +245,8 @@ Totals run_isolated(const Options& options) {
     if (pid == 0) {
         note.redirect_errors();
         ::alarm(hang_seconds);
-        SilentTracer tracer;
-        note->totals.add(options.seed, run(options, tracer));
+        Silence silence;
+        note->totals.add(options.seed, run(options, silence));
         take_rare_counts(note->totals.sums);
         ::_exit(0);
     }

@@ -56,6 +56,7 @@ class ServerMachine::Life final : public rtrs::ServerHandler {
         Writer writer = 0;
         rnbd::Feature features = rnbd::Feature::none;
         std::vector<std::unique_ptr<Device>> devices;
+        std::uint32_t next_device = 0;
     };
     // An operation that the storage has.
     struct Work {
@@ -79,7 +80,6 @@ class ServerMachine::Life final : public rtrs::ServerHandler {
     const Surroundings& surroundings_;
     std::uint32_t number_;
     std::uint32_t sessions_made_ = 0;
-    std::uint32_t next_device_ = 0;
     std::vector<std::unique_ptr<Session>> sessions_;
     std::vector<std::unique_ptr<Work>> works_;
     std::vector<Work*> free_works_;
@@ -94,6 +94,7 @@ std::error_code ServerMachine::Life::on_session_up(ServerSession& session) {
     auto ours = std::make_unique<Session>();
     ours->session = &session;
     ours->writer = Writer{machine_.number_} << 48 | Writer{number_} << 24 | ++sessions_made_;
+    ours->next_device = static_cast<std::uint32_t>(surroundings_.random.below(2));
     session.context = ours.get();
     sessions_.push_back(std::move(ours));
     return {};
@@ -187,10 +188,9 @@ void ServerMachine::Life::open(Session& session, ServerOp& op) {
     if (const int error = may_open(session, **volume)) return op.respond(from_errno(error));
     auto device = std::make_unique<Device>();
     device->volume = volume->get();
-    // Small numbers: the id of one volume today is that of another tomorrow.
-    do {
-        device->id = next_device_++ % 3;
-    } while (find(session, device->id) != nullptr);
+    // Small numbers: the id of one volume today is that of another in tomorrow's session. Within a
+    // session none comes back, since a client may not know yet that its device was closed.
+    device->id = session.next_device++;
     session.devices.push_back(std::move(device));
     describe(*session.devices.back(), op);
 }
@@ -293,9 +293,7 @@ ServerMachine::ServerMachine(const Surroundings& surroundings, rtrs::SimHost& it
 
 ServerVolume& ServerMachine::add_volume(std::uint8_t number) {
     volumes.push_back(std::unique_ptr<ServerVolume>(
-        new ServerVolume{fmt::format("vol{}", number),
-                         SimStorage(surroundings_.world, host, surroundings_.random,
-                                    surroundings_.options, surroundings_.findings, number)}));
+        new ServerVolume{fmt::format("vol{}", number), SimStorage(surroundings_, host, number)}));
     return *volumes.back();
 }
 

@@ -16,15 +16,6 @@
 
 namespace failover {
 
-// Everything of a run that its parts share.
-struct Surroundings {
-    rtrs::SimWorld& world;
-    rtrs::Random& random;
-    rtrs::Tracer& tracer;
-    Findings& findings;
-    const Options& options;
-};
-
 // What belongs to a process that died: nothing calls it any more, and nothing may destroy it, since
 // it has not come to its end.
 void bury(void* object);

@@ -6,16 +6,15 @@
 
 namespace failover {
 
-SimStorage::SimStorage(rtrs::SimWorld& world, rtrs::SimHost& host, rtrs::Random& random,
-                       const Options& options, Findings& findings, std::uint8_t volume)
-    : medium(options.blocks),
-      history(volume, options.blocks, medium, findings,
-              options.exactly_once() ? History::Rule::once_per_session : History::Rule::may_repeat),
-      world_(world),
-      host_(host),
-      random_(random),
-      options_(options),
-      findings_(findings) {}
+SimStorage::SimStorage(const Surroundings& surroundings, rtrs::SimHost& host, std::uint8_t volume)
+    : medium(surroundings.options.blocks),
+      history(volume, surroundings.options.blocks, medium, surroundings.findings,
+              surroundings.options.exactly_once() ? History::Rule::once_per_session
+                                                  : History::Rule::may_repeat),
+      surroundings_(surroundings),
+      world_(surroundings.world),
+      random_(surroundings.random),
+      host_(host) {}
 
 Duration SimStorage::draw(std::uint32_t least_us, std::uint32_t most_us) {
     return microseconds(least_us + static_cast<std::uint32_t>(random_.below(most_us - least_us)));
@@ -32,8 +31,9 @@ void SimStorage::check_writers(const StorageRequest& request) {
     for (const Work& work : works_) {
         if (!work.busy || work.request.writer == request.writer) continue;
         if (work.request.operation == BlockOperation::read) continue;
-        findings_.add("two writers have operations in one storage",
-                      fmt::format("{:x} and {:x}", work.request.writer, request.writer));
+        surroundings_.findings.add(
+            "two writers have operations in one storage",
+            fmt::format("{:x} and {:x}", work.request.writer, request.writer));
         return;
     }
 }
@@ -65,7 +65,7 @@ void SimStorage::submit(const StorageRequest& request) {
     Instant end = now + draw(5, 200);
     if (random_.chance(mood.slow_per_mille, 1000)) end = now + draw(1000, 30000);
     if (random_.chance(mood.late_per_mille, 1000)) {
-        end = now + draw(options_.late_ms * 100, options_.late_ms * 1000);
+        end = now + draw(surroundings_.options.late_ms * 100, surroundings_.options.late_ms * 1000);
         // Some are done at once and told late.
         if (random_.chance(1, 3)) schedule(now + draw(5, 200), slot, Phase::land);
     }
@@ -104,11 +104,18 @@ void SimStorage::land(Work& work) {
     }
     const Number number = history.parse(request.data, request.block, "landing write");
     if (number != work.number) {
-        findings_.add("the data of a write changed while the storage had it",
-                      fmt::format("block {}: {} became {}", request.block, work.number, number));
+        surroundings_.findings.add(
+            "the data of a write changed while the storage had it",
+            fmt::format("block {}: {} became {}", request.block, work.number, number));
+    }
+    if (!surroundings_.silent) {
+        surroundings_.tracer.trace(rtrs::TraceLevel::debug, "storage", "",
+                                   fmt::format("{:x} lands: block {} number {}, error {}",
+                                               request.writer, request.block, number, work.error));
     }
     history.landed(request.block, number, request.writer);
-    if (number < medium.content(request.block)) return;  // found; go on without it
+    // If it is found to be stale, the run goes on without it.
+    if (number < medium.content(request.block)) return;
     const bool stable = request.operation == BlockOperation::write_through && work.error == 0;
     medium.write(request.block, number, stable ? Medium::Place::stable : Medium::Place::cache);
     world_.mix(history.value(request.block, number));

@@ -9,11 +9,9 @@
 
 #include <vector>
 
-#include "rtrs/fabric/sim/sim_world.h"
-#include "tests/sim/failover/findings.h"
 #include "tests/sim/failover/history.h"
 #include "tests/sim/failover/medium.h"
-#include "tests/sim/failover/options.h"
+#include "tests/sim/failover/surroundings.h"
 
 namespace failover {
 
@@ -38,8 +36,7 @@ struct StorageMood {
 
 class SimStorage final : public rtrs::sim::EventSink {
   public:
-    SimStorage(rtrs::SimWorld& world, rtrs::SimHost& host, rtrs::Random& random,
-               const Options& options, Findings& findings, std::uint8_t volume);
+    SimStorage(const Surroundings& surroundings, rtrs::SimHost& host, std::uint8_t volume);
 
     void submit(const StorageRequest& request);
     // The process died: nobody is told, but what was begun goes on.
@@ -76,11 +73,10 @@ class SimStorage final : public rtrs::sim::EventSink {
     void check_writers(const StorageRequest& request);
     Duration draw(std::uint32_t least_us, std::uint32_t most_us);
 
+    const Surroundings& surroundings_;
     rtrs::SimWorld& world_;
-    rtrs::SimHost& host_;
     rtrs::Random& random_;
-    const Options& options_;
-    Findings& findings_;
+    rtrs::SimHost& host_;
     std::vector<Work> works_;
     std::vector<std::uint32_t> free_;
     std::uint32_t under_way_ = 0;

@@ -97,7 +97,11 @@ void FoundText::set(std::uint64_t its_seed, std::string_view its_what,
 }
 
 void Totals::add(const FoundText& one) {
-    if (findings < findings_max) found[findings++] = one;
+    const auto end = found.begin() + static_cast<std::ptrdiff_t>(findings);
+    const auto same = std::count_if(found.begin(), end, [&](const FoundText& each) {
+        return std::string_view(each.what.data()) == one.what.data();
+    });
+    if (findings < findings_max && same < of_a_kind_max) found[findings++] = one;
 }
 
 void Totals::add(std::uint64_t seed, const Outcome& outcome) {

@@ -46,7 +46,8 @@ struct FoundText {
 };
 
 struct Totals {
-    static constexpr std::size_t findings_max = 32;
+    static constexpr std::size_t findings_max = 64;
+    static constexpr std::ptrdiff_t of_a_kind_max = 3;
     Sums sums;
     std::size_t findings = 0;  // kept
     std::array<FoundText, findings_max> found{};
