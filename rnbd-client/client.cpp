@@ -1,12 +1,22 @@
 #include "rnbd-client/client.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "daemon/log.h"
 #include "daemon/machine_identity.h"
 #include "rtrs/base/assert.h"
 
 namespace rnbd {
+namespace {
+
+std::uint64_t milliseconds_since_epoch() {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
+}
+
+}  // namespace
 
 Client::Client(rtrs::Reactor& reactor, rtrs::Random& random, rtrs::Tracer& tracer,
                ClientFabrics fabrics)
@@ -43,7 +53,8 @@ std::expected<Client::Session*, std::string> Client::add_session(
                                        .request_deadline = config.request_deadline,
                                        .probe_timeout = config.probe_timeout,
                                        .policy = config.policy,
-                                       .identity = machine_identity()};
+                                       .identity = machine_identity(),
+                                       .life = milliseconds_since_epoch()};
     rtrs::Fabric& fabric = config.data_checksum ? fabrics_.tcp : fabrics_.tcp_unchecked;
     for (const auto& path : config.paths) {
         options.paths.push_back({.fabric = &fabric,

@@ -132,6 +132,9 @@ struct ClientSessionOptions {
     // Of the machine that the client runs on, the same after it came back; 0: none. With it a
     // server knows whose session a newcomer of the same name takes over.
     std::uint64_t identity = 0;
+    // Which life of the client it is: greater is newer, e.g. milliseconds since the epoch at its
+    // start; 0: not said. An older one never takes over from a newer one. Below 2^56.
+    std::uint64_t life = 0;
     Protection protection = Protection::exactly_once;  // with servers that can
 };
 

@@ -274,7 +274,8 @@ void ClientPath::send_info_request() {
     Connection& connection = *connections_[0];
     std::byte* to = connection.receive_memory.data() + connection.info_request_offset;
     InfoRequestMessage{.session_name = options_.name,
-                       .identity = sequenced() ? options_.identity : 0}
+                       .identity = sequenced() ? options_.identity : 0,
+                       .life = sequenced() ? options_.life : 0}
         .emit({to, InfoRequestMessage::wire_bytes});
     const Segment segment{to, InfoRequestMessage::wire_bytes};
     const WorkRequest work{

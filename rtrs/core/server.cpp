@@ -75,9 +75,9 @@ struct ServerSession::Inside final : ServerPathOwner {
     Inside(Server::Inside& its_server, Instant now)
         : server(its_server), admission(server.options.queue_depth), since(now) {}
 
-    std::string accept_name(ServerPath& path, const std::string& name,
-                            std::uint64_t its_identity) override;
-    std::string take_over(ServerSession& other, const ServerPath& path, std::uint64_t its_identity);
+    std::string accept_name(ServerPath& path, const InfoRequestMessage& its_who) override;
+    std::string take_over(ServerSession& other, const ServerPath& path,
+                          const InfoRequestMessage& its_who);
     void request(ServerPath& path, OpSlot& slot) override;
     void no_longer_waits(ServerPath& path, OpSlot& slot) override {
         admission.drop(path.permit_of(slot), slot);
@@ -97,7 +97,7 @@ struct ServerSession::Inside final : ServerPathOwner {
     Server::Inside& server;
     ServerSession* self = nullptr;
     Admission admission;
-    std::uint64_t identity = 0;  // of the client's machine
+    InfoRequestMessage who;  // as its first path said
     std::vector<std::unique_ptr<ServerMemory>> memories;
     std::vector<std::unique_ptr<ServerPath>> paths;
     Instant since;
@@ -229,8 +229,9 @@ std::expected<ServerMemory*, std::error_code> ServerSession::Inside::memory_of(F
 
 // --- A session's life.
 
-std::string ServerSession::Inside::accept_name(ServerPath& path, const std::string& name,
-                                               std::uint64_t its_identity) {
+std::string ServerSession::Inside::accept_name(ServerPath& path,
+                                               const InfoRequestMessage& its_who) {
+    const std::string& name = its_who.session_name;
     if (up) {
         if (name != self->name_) return "the session's name is " + self->name_ + ", not " + name;
         return {};
@@ -238,7 +239,7 @@ std::string ServerSession::Inside::accept_name(ServerPath& path, const std::stri
     for (const auto& [id, other] : server.sessions) {
         if (other.get() != self && other->name_ == name) {
             if (planted(PlantedBug::takeover_off)) continue;
-            return take_over(*other, path, its_identity);
+            return take_over(*other, path, its_who);
         }
     }
     self->name_ = name;
@@ -246,7 +247,7 @@ std::string ServerSession::Inside::accept_name(ServerPath& path, const std::stri
         self->name_.clear();
         return "session " + name + " is turned away: " + error.message();
     }
-    identity = its_identity;
+    who = its_who;
     up = true;
     return {};
 }
@@ -254,14 +255,17 @@ std::string ServerSession::Inside::accept_name(ServerPath& path, const std::stri
 // A client that died and came back need not wait until its former life is found dead. It comes in
 // when nothing of that can happen any more: the name is free once the old session has gone.
 std::string ServerSession::Inside::take_over(ServerSession& other, const ServerPath& path,
-                                             std::uint64_t its_identity) {
-    const Inside& old = *other.inside_;
-    const bool same = its_identity != 0 && old.identity != 0
-                          ? its_identity == old.identity
+                                             const InfoRequestMessage& its_who) {
+    const InfoRequestMessage& old = other.inside_->who;
+    const bool same = its_who.identity != 0 && old.identity != 0
+                          ? its_who.identity == old.identity
                           : host_of(path.identity().remote_address) == other.peer_host_;
     if (!same) {
         return "the session name " + other.name_ + " is in use by another client at " +
                other.peer_host_;
+    }
+    if (its_who.life != 0 && its_who.life < old.life) {
+        return "the session name " + other.name_ + " is in use by a newer life of this client";
     }
     RTRS_RARE(took_over);
     server.retire(other);

@@ -175,9 +175,9 @@ void ServerPath::info_request(const Completion& completion) {
     const bool complete = std::ranges::all_of(
         connections_, [](const auto& connection) { return connection && connection->endpoint; });
     if (!complete) return close("info request before all connections were there");
-    if (const std::string why =
-            owner_.accept_name(*this, message->session_name, sequenced() ? message->identity : 0);
-        !why.empty()) {
+    const InfoRequestMessage who{message->session_name, sequenced() ? message->identity : 0,
+                                 sequenced() ? message->life : 0};
+    if (const std::string why = owner_.accept_name(*this, who); !why.empty()) {
         return close(why);
     }
     if (state_ != State::connecting) return;  // the layer above has ended the session

@@ -26,6 +26,7 @@
 #include "rtrs/server.h"
 #include "rtrs/wire/connect.h"
 #include "rtrs/wire/immediate.h"
+#include "rtrs/wire/info.h"
 
 namespace rtrs {
 
@@ -39,9 +40,8 @@ struct ServerMemory {
 class ServerPathOwner {
   public:
     // The info request arrived: may a session of this name be? Empty reason: yes.
-    // identity: of the client's machine, 0 if it gave none.
-    virtual std::string accept_name(ServerPath& path, const std::string& name,
-                                    std::uint64_t identity) = 0;
+    // With what the client says of itself: machine and life are 0 if it does not.
+    virtual std::string accept_name(ServerPath& path, const InfoRequestMessage& who) = 0;
     // A checked request. It is served, answered or made to wait.
     virtual void request(ServerPath& path, OpSlot& slot) = 0;
     virtual void chunk_gone(void* chunk_context) = 0;

@@ -58,7 +58,7 @@ std::error_code ClientSession::Inside::check_options() const {
         options.heartbeat_timeout <= options.heartbeat_interval ||
         options.reconnect_delay_min <= Duration::zero() ||
         options.reconnect_delay_max < options.reconnect_delay_min ||
-        options.connect_timeout <= Duration::zero() ||
+        options.connect_timeout <= Duration::zero() || options.life >> 56 != 0 ||
         options.request_deadline <= Duration::zero() || options.probe_timeout <= Duration::zero()) {
         return from_errno(EINVAL);
     }

@@ -43,7 +43,8 @@ std::expected<InfoRequestMessage, ParseError> InfoRequestMessage::parse(Bytes da
     if (length == limits::name_field_bytes) return std::unexpected(ParseError::name_unterminated);
     const std::string_view name(field, length);
     if (auto checked = check_session_name(name); !checked) return std::unexpected(checked.error());
-    return InfoRequestMessage{std::string(name), load_le64(data.data() + identity_offset)};
+    return InfoRequestMessage{std::string(name), load_le64(data.data() + identity_offset),
+                              load_le64(data.data() + identity_offset + 7) >> 8};
 }
 
 void InfoRequestMessage::emit(MutableBytes to) const noexcept {
@@ -52,6 +53,8 @@ void InfoRequestMessage::emit(MutableBytes to) const noexcept {
     std::fill_n(to.begin(), wire_bytes, std::byte{});
     store_le16(to.data(), type_info_request);
     std::memcpy(to.data() + 2, session_name.data(), session_name.size());
+    // The life first: its lowest byte overlaps the identity's highest.
+    store_le64(to.data() + identity_offset + 7, life << 8);
     store_le64(to.data() + identity_offset, identity);
 }
 

@@ -5,7 +5,7 @@
 //    0    2  type       0
 //    2  255  pathname   session name, NUL padded
 //  257    8  identity   ours, with Feature::failover: the client's machine, 0 none; else zero
-//  265    7  reserved   zero
+//  265    7  life       likewise: which life of the client it is, greater is newer; else zero
 //
 // INFO_RSP, server to client, 8 + 16 * sg_cnt bytes
 //    0    2  type       1
@@ -55,6 +55,7 @@ struct InfoRequestMessage {
     std::string session_name;
     // As it stands there: believe it only if the extension is in force.
     std::uint64_t identity = 0;
+    std::uint64_t life = 0;  // 56 bits
 
     // Checks length, type, termination and the rules of a session name. There is no negative
     // answer on the wire: a server drops the path.

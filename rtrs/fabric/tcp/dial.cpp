@@ -11,9 +11,17 @@ namespace rtrs::tcp {
 std::expected<int, std::error_code> open_socket(int family) noexcept {
     const int fd = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
     if (fd < 0) return std::unexpected(from_errno(errno));
+    prepare_socket(fd);
+    return fd;
+}
+
+void prepare_socket(int fd) noexcept {
     const int on = 1;
     (void)::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    return fd;
+    // ICMP errors end a connection at once; otherwise TCP would try on for minutes, and a path would
+    // be lost by its heartbeat only. A socket of IPv6 may have a peer of IPv4, and wants both.
+    (void)::setsockopt(fd, IPPROTO_IP, IP_RECVERR, &on, sizeof on);
+    (void)::setsockopt(fd, IPPROTO_IPV6, IPV6_RECVERR, &on, sizeof on);
 }
 
 std::error_code send_now(int fd, const HandshakeFrame& frame) noexcept {

@@ -14,6 +14,8 @@ namespace rtrs::tcp {
 
 // A stream socket as both sides want it; with the ring it must block. ERRORS: EMFILE, ...
 std::expected<int, std::error_code> open_socket(int family) noexcept;
+// The same for a socket that was accepted.
+void prepare_socket(int fd) noexcept;
 // Hands a whole handshake frame to a socket that has sent little so far.
 std::error_code send_now(int fd, const HandshakeFrame& frame) noexcept;
 

@@ -1,7 +1,6 @@
 #include "rtrs/fabric/tcp/listener.h"
 
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -148,8 +147,7 @@ void Acceptor::admit(int fd) {
         ::close(fd);
         return;
     }
-    const int on = 1;
-    (void)::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    prepare_socket(fd);
     ++handshakes_count_;
     handshakes_.push_back(*new Handshake(*this, fd));
 }

@@ -53,16 +53,16 @@ TEST_CASE("info request: the longest name fits with its NUL") {
 }
 
 TEST_CASE("info request: reserved bytes and what follows the NUL are ignored") {
-    const InfoRequestMessage a{"a", 0x0807060504030201};
-    const auto identity = std::string("01 02 03 04 05 06 07 08 ");
-    CHECK(InfoRequestMessage::parse(hex("00 00 61 00 62*253 " + identity + "ff*7")) == a);
-    CHECK(InfoRequestMessage::parse(hex("00 00 61 00 62*253 " + identity + "ff*8")) == a);
+    const InfoRequestMessage a{"a", 0x0807060504030201, 0x0f0e0d0c0b0a09};
+    const auto rest = std::string("01 02 03 04 05 06 07 08 09 0a 0b 0c 0d 0e 0f");
+    CHECK(InfoRequestMessage::parse(hex("00 00 61 00 62*253 " + rest)) == a);
+    CHECK(InfoRequestMessage::parse(hex("00 00 61 00 62*253 " + rest + " ff")) == a);
 }
 
-TEST_CASE("info request: the identity of the failover extension, both ways") {
-    const InfoRequestMessage message{"a", 0x0807060504030201};
+TEST_CASE("info request: identity and life of the failover extension, both ways") {
+    const InfoRequestMessage message{"a", 0x0807060504030201, 0x0f0e0d0c0b0a09};
     const auto bytes = emitted(message, 272);
-    CHECK(bytes == hex("00 00 61 00*254 01 02 03 04 05 06 07 08 00*7"));
+    CHECK(bytes == hex("00 00 61 00*254 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d 0e 0f"));
     CHECK(InfoRequestMessage::parse(bytes) == message);
 }
 
