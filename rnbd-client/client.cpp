@@ -64,6 +64,14 @@ std::expected<Client::Session*, std::string> Client::add_session(
     }
     auto session = std::make_unique<Session>(
         *this, rtrs::SessionEnvironment{reactor_, random_, tracer_}, std::move(options), config);
+    for (const auto& path : config.paths) {
+        if (const auto error = session->lock.take(config.name, path.destination)) {
+            return std::unexpected("session " + config.name + " to " + path.destination + ": " +
+                                   (error == std::errc::address_in_use
+                                        ? "another rnbd-client on this machine has it"
+                                        : error.message()));
+        }
+    }
     if (const auto error = session->remote.open()) {
         return std::unexpected("session " + config.name + ": " + error.message());
     }

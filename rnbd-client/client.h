@@ -13,6 +13,7 @@
 #include "daemon/control_protocol.h"
 #include "rnbd-client/config.h"
 #include "rnbd-client/mapping.h"
+#include "rnbd-client/session_lock.h"
 #include "rnbd/remote_volume.h"
 #include "rtrs/base/random.h"
 #include "rtrs/fabric.h"
@@ -83,6 +84,7 @@ struct Client::Session final : RemoteSessionHandler {
 
     Client& client;
     ClientConfig::Session config;
+    SessionLock lock;
     RemoteSession remote;
     // Made by rnbdctl map --path: goes with its last device.
     bool temporary = false;

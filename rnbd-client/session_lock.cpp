@@ -1,0 +1,52 @@
+#include "rnbd-client/session_lock.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "rtrs/base/error.h"
+
+namespace rnbd {
+namespace {
+
+// Names are longer than a socket's name may be.
+std::string socket_name(const std::string& session, const std::string& destination) {
+    std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+    for (const char c : session + "\n" + destination) {
+        hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+    }
+    return "rnbd-client session " + std::to_string(hash);
+}
+
+}  // namespace
+
+SessionLock::~SessionLock() {
+    for (const auto& [name, socket] : sockets_) ::close(socket);
+}
+
+std::error_code SessionLock::take(const std::string& session, const std::string& destination) {
+    const std::string name = socket_name(session, destination);
+    if (sockets_.contains(name)) return {};
+    const int socket = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (socket < 0) return rtrs::from_errno(errno);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, name.data(),
+                std::min(name.size(), sizeof address.sun_path - 1));
+    const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    if (::bind(socket, reinterpret_cast<const sockaddr*>(&address), bytes) != 0) {
+        const int error = errno;
+        ::close(socket);
+        return rtrs::from_errno(error);
+    }
+    sockets_.emplace(name, socket);
+    return {};
+}
+
+}  // namespace rnbd

@@ -1,0 +1,29 @@
+// Two clients on one machine must not be the same session to the same server: each would take over
+// from the other for ever, or land its old writes after the other's new ones.
+//
+// A lock per session name and server address, held while it lives. It is the name of an abstract
+// Unix socket (unix(7)), so it ends with the process however that ends, needs no directory, and
+// network namespaces, which are machines to a server, have their own.
+#pragma once
+
+#include <map>
+#include <string>
+#include <system_error>
+
+namespace rnbd {
+
+class SessionLock {
+  public:
+    SessionLock() = default;
+    ~SessionLock();
+    SessionLock(const SessionLock&) = delete;
+    SessionLock& operator=(const SessionLock&) = delete;
+
+    // Once more for what it has already does nothing. ERRORS: EADDRINUSE (another client has it), EMFILE, ...
+    std::error_code take(const std::string& session, const std::string& destination);
+
+  private:
+    std::map<std::string, int> sockets_;  // by name
+};
+
+}  // namespace rnbd
