@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "rtrs/base/assert.h"
 #include "rtrs/core/send_signals.h"
@@ -23,6 +24,14 @@ constexpr std::uint32_t send_queue_reserve = 64;
 
 std::size_t round_to_page(std::size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
+// "12 ms", "1.4 s"
+std::string duration_text(Duration duration) {
+    using namespace std::chrono;
+    const auto tenths = duration / milliseconds(100);
+    if (tenths < 10) return std::to_string(duration / milliseconds(1)) + " ms";
+    return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+}
+
 }  // namespace
 
 struct ClientPath::Connection final : EndpointHandler {
@@ -37,7 +46,9 @@ struct ClientPath::Connection final : EndpointHandler {
     }
     void on_completion(const Completion& completion) override { path.completed(*this, completion); }
     void on_disconnected(std::error_code reason) override {
-        path.fail(reason ? reason : make_error_code(Error::path_lost), "connection lost");
+        path.fail(reason ? reason : make_error_code(Error::path_lost),
+                  path.machine_.state() == PathState::connecting ? "cannot connect"
+                                                                 : "connection lost");
     }
     void on_drained() override {
         endpoint.reset();
@@ -105,16 +116,13 @@ void ClientPath::handle(PathMachine::Event event) {
     if (event == PathMachine::Event::deadline && machine_.deadline() &&
         machine_.state() != PathState::backoff &&
         environment_.clock.now() >= *machine_.deadline()) {
-        reason_ = make_error_code(Error::timed_out);
-        reason_text_ = "no answer within the connect timeout";
+        note_failure(Error::timed_out, "cannot connect: no answer within the connect timeout");
     }
     const PathState before = machine_.state();
     const auto actions = machine_.step(event, environment_.clock.now(),
                                        owner_.any_path_connected() ? PathMachine::OtherPaths::usable
                                                                    : PathMachine::OtherPaths::none);
-    if (machine_.held_back() && before != PathState::backoff) {
-        trace(TraceLevel::warning, machine_.hold_reason());
-    }
+    if (machine_.state() == PathState::backoff && before != PathState::backoff) trace_backoff();
     if (machine_.state() != before) {
         trace(TraceLevel::debug,
               std::string(to_string(before)) + " -> " + to_string(machine_.state()));
@@ -154,7 +162,7 @@ void ClientPath::apply(PathMachine::Actions actions) {
     if ((actions & PathMachine::disconnect) != 0) disconnect_all();
     if ((actions & PathMachine::hand_back) != 0) owner_.path_drained(*this);
     if ((actions & PathMachine::report_closed) != 0) {
-        trace(TraceLevel::info, "closed");
+        trace_closed();
         owner_.path_closed(*this);
     }
 }
@@ -163,17 +171,43 @@ void ClientPath::fail(std::error_code reason, std::string_view what) {
     const PathState state = machine_.state();
     if (state == PathState::connected || state == PathState::connecting ||
         state == PathState::exchanging) {
-        reason_ = reason;
-        std::string text(what);
-        text += ": ";
-        text += reason.message();
-        // A server that is down is one line, not one per attempt.
-        if (text != reason_text_) {
-            trace(state == PathState::connected ? TraceLevel::warning : TraceLevel::info, text);
-        }
-        reason_text_ = std::move(text);
+        note_failure(reason, std::string(what) + ": " + reason.message());
     }
     handle(PathMachine::Event::failed);
+}
+
+void ClientPath::note_failure(std::error_code reason, std::string text) {
+    reason_ = reason;
+    // A server that is down is one line, not one per attempt.
+    reason_is_news_ = connected() || text != reason_text_;
+    if (reason_is_news_) {
+        trace(connected() ? TraceLevel::warning : TraceLevel::info, text);
+    }
+    reason_text_ = std::move(text);
+}
+
+void ClientPath::trace_backoff() {
+    const std::string next =
+        "next attempt in " + duration_text(*machine_.deadline() - environment_.clock.now());
+    if (machine_.held_back()) {
+        trace(TraceLevel::warning, machine_.hold_reason() + ", " + next);
+    } else if (std::exchange(reason_is_news_, false)) {
+        trace(TraceLevel::info, next);
+    }
+}
+
+void ClientPath::trace_closed() {
+    switch (machine_.close_cause()) {
+        case PathMachine::CloseCause::gave_up:
+            trace(TraceLevel::warning, "given up after " + std::to_string(machine_.failures()) +
+                                           " failed attempts");
+            return;
+        case PathMachine::CloseCause::none:
+        case PathMachine::CloseCause::asked:
+        case PathMachine::CloseCause::disconnected:
+            trace(TraceLevel::info, "closed");
+            return;
+    }
 }
 
 void ClientPath::dial(std::uint16_t id) {
@@ -472,12 +506,15 @@ std::error_code ClientPath::reconnect() {
         return from_errno(EBUSY);
     }
     if (state == PathState::connected) reason_text_ = "reconnect by the operator";
+    reason_is_news_ = false;
+    trace(TraceLevel::info, "reconnect by the operator");
     handle(PathMachine::Event::reconnect);
     return {};
 }
 
 std::error_code ClientPath::disconnect() {
     reason_text_ = "disconnected by the operator";
+    if (!closed()) trace(TraceLevel::info, reason_text_);
     handle(PathMachine::Event::disconnect);
     return {};
 }
@@ -528,7 +565,9 @@ PathStatus ClientPath::status() const {
                       .next_attempt = {},
                       .attempts = machine_.failures(),
                       .reconnects = machine_.connects() > 0 ? machine_.connects() - 1 : 0,
+                      .attempts_failed = machine_.failures_total(),
                       .latency = heartbeat_.latency(),
+                      .dead_at = connected() ? heartbeat_.dead_at() : std::nullopt,
                       .priority = address_.priority};
     if (machine_.held_back()) status.reason = machine_.hold_reason() + "; " + reason_text_;
     if (machine_.state() == PathState::backoff) status.next_attempt = machine_.deadline();

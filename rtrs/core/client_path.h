@@ -139,6 +139,9 @@ class ClientPath {
     void post_heartbeat(std::uint32_t immediate);
     void beat();
     void trace(TraceLevel level, std::string_view text);
+    void note_failure(std::error_code reason, std::string text);
+    void trace_backoff();
+    void trace_closed();
 
     SessionEnvironment environment_;
     const ClientSessionOptions& options_;
@@ -163,6 +166,7 @@ class ClientPath {
     LazyArray<Chunk> chunks_;
     std::error_code reason_;
     std::string reason_text_;
+    bool reason_is_news_ = false;  // the log has been told of it just now
 };
 
 }  // namespace rtrs

@@ -14,8 +14,9 @@
 // A permit, by fate: *settled*, or *unknown* when a request was given up whose attempt may still
 // run or arrive at the server. With protection exactly_once a fence, a request of a newer sequence
 // that does nothing, settles it (state *fencing* until its answer); with protection fenced the
-// return of the path that carried the attempt does. The link is announced only when all permits are
-// settled, so that nothing that was reported as failed lands after what is started later.
+// return of the path that carried the attempt does. With exactly_once the link is announced only
+// when all permits are settled, so that nothing that was reported as failed lands after what is
+// started later; with fenced that path may never return, and such permits stay out of use alone.
 #pragma once
 
 #include <deque>

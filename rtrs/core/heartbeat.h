@@ -99,6 +99,11 @@ class Heartbeat {
 
     Duration latency() const noexcept { return latency_; }
     Instant last_received() const noexcept { return last_received_; }
+    // When the peer is dead if it stays silent.
+    std::optional<Instant> dead_at() const noexcept {
+        if (!running_) return std::nullopt;
+        return end();
+    }
 
   private:
     enum class Probe : std::uint8_t { none, wanted, sent };

@@ -123,6 +123,7 @@ PathMachine::Actions PathMachine::fail(Instant now) {
         case PathState::connecting:
         case PathState::exchanging:
             ++failures_;
+            ++failures_total_;
             return go(PathState::draining, now, disconnect);
         case PathState::connected: {
             note_loss(now);

@@ -115,6 +115,8 @@ class PathMachine {
     Instant since() const noexcept { return since_; }
     // Failed attempts since the path was last connected.
     std::uint32_t failures() const noexcept { return failures_; }
+    // All failed attempts.
+    std::uint64_t failures_total() const noexcept { return failures_total_; }
     // Times it became connected.
     std::uint64_t connects() const noexcept { return connects_; }
     CloseCause close_cause() const noexcept { return close_cause_; }
@@ -142,6 +144,7 @@ class PathMachine {
     Instant since_{};
     std::optional<Instant> deadline_;
     std::uint32_t failures_ = 0;
+    std::uint64_t failures_total_ = 0;
     std::uint64_t connects_ = 0;
     CloseCause close_cause_ = CloseCause::none;
     bool dial_at_once_ = false;  // draining: because of the operator's reconnect

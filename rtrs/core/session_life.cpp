@@ -234,7 +234,10 @@ void ClientSession::Inside::path_up(ClientPath& path) {
 // were lost with it are reported. Nor while something that was reported as failed may still land.
 void ClientSession::Inside::announce_link_if_ready() {
     if (link_up || paths_up == 0 || in_flight > 0 || !users.empty() || closing) return;
-    if (exactly_once() && unsettled > 0) return;
+    if (exactly_once() && unsettled > 0) {
+        reason = "the server has not finished with requests that were given up";
+        return;
+    }
     link_up = true;
     since = environment.clock.now();
     reason.clear();
