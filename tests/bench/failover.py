@@ -1,0 +1,101 @@
+"""What a failing path costs: the longest stall per kind of failure, and what two links carry.
+
+Prints two tables. Stalls are of 4 KiB random writes at depth 32 that are read back and checked: the
+longest time that any one I/O took, from the failure on. Rates are of 128 KiB I/O at depth 32.
+
+    RNBD_BUILD=build-release python3 tests/bench/failover.py [stalls|rates] [ROUNDS]
+"""
+import os
+import statistics
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../integration"))
+from multipath_lab import *  # noqa: E402,F403
+
+PROFILES = {"default": ({}, {}),
+            "tuned": (TUNED, {"heartbeat": TUNED["heartbeat"]})}  # client, server
+RATE_MBIT = 400
+
+
+def rate(figures):
+    return (figures["reads"] + figures["writes"]) / figures["seconds"]
+
+
+def one_failure(lab, judge, link, fault):
+    """Rate before and after, stall, and how long the path was away after the link was healed."""
+    judge.mark()
+    time.sleep(1)
+    before = rate(judge.mark())
+    lab.net.break_link(link, fault)
+    lab.wait_for_loss(link)
+    time.sleep(0.5)
+    stall = judge.mark()
+    reason = lab.path_of(link)["reason"]
+    lab.net.heal(link)
+    healed = time.monotonic()
+    lab.wait_for_paths()
+    back = time.monotonic() - healed
+    judge.mark()
+    time.sleep(1)
+    return {"before": before, "after": rate(judge.mark()), "stall_ms": stall["longest_ms"],
+            "gap_ms": stall["gap_ms"], "back_s": back, "reason": reason}
+
+
+def stalls(rounds):
+    print(f"{'profile':8} {'failure':24} {'stall ms':>9} {'(median)':>9} {'gap ms':>8} "
+          f"{'back s':>7} {'IOPS before':>12} {'after':>8}  reason")
+    for profile, (client, server) in PROFILES.items():
+        with MultipathLab() as lab:
+            lab.network()
+            lab.start_server([{"name": "vol1", "allow": [{"session": "host-a", "access": "rw"}],
+                               "storage": {"kind": "memory", "size": "64MiB"}}], **server)
+            lab.start_client(["vol1"], **client)
+            judge = lab.judge("vol1", blocks=8192, reads=10)
+            for fault in FAULTS:
+                results = [one_failure(lab, judge, n % 2, fault) for n in range(rounds)]
+                of = lambda key: [result[key] for result in results]
+                print(f"{profile:8} {fault:24} {max(of('stall_ms')):9.0f} "
+                      f"{statistics.median(of('stall_ms')):9.0f} {max(of('gap_ms')):8.0f} "
+                      f"{max(of('back_s')):7.2f} {statistics.median(of('before')):12.0f} "
+                      f"{statistics.median(of('after')):8.0f}  {results[-1]['reason']}", flush=True)
+            end = judge.finish()
+            print(f"{profile:8} errors {end['errors']}, mismatches {end['mismatches']}")
+
+
+def carried(links, policy, limited, reads):
+    with MultipathLab() as lab:
+        net = lab.network(links=links)
+        if limited:
+            for space in net.spaces():
+                for link in range(links):
+                    run("tc", "-n", space, "qdisc", "add", "dev", f"link{link}", "root", "tbf",
+                        "rate", f"{RATE_MBIT}mbit", "burst", "256kb", "latency", "50ms")
+        lab.start_server([{"name": "vol1", "allow": [{"session": "host-a", "access": "rw"}],
+                           "storage": {"kind": "memory", "size": "128MiB"}}])
+        lab.start_client(["vol1"], policy=policy)
+        judge = lab.judge("vol1", blocks=1000, block_size=128 << 10, reads=reads)
+        time.sleep(1)
+        judge.mark()
+        time.sleep(4)
+        figures = judge.mark()
+        judge.finish()
+        return figures["bytes"] / figures["seconds"] / 1e6
+
+
+def rates(_):
+    print(f"{'limit':16} {'policy':14} {'I/O':6} {'1 path':>8} {'2 paths':>8} {'4 paths':>8}  MB/s")
+    for limited in (True, False):
+        for policy in ("round-robin", "min-inflight", "min-latency", "service-time"):
+            for kind, reads in (("write", 0), ("read", 100)):
+                figures = [carried(links, policy, limited, reads) for links in (1, 2, 4)]
+                print(f"{f'{RATE_MBIT} Mbit/s a link' if limited else 'processor':16} "
+                      f"{policy:14} {kind:6} " + " ".join(f"{f:8.1f}" for f in figures), flush=True)
+
+
+if __name__ == "__main__":
+    words = sys.argv[1:]
+    count = int(words[-1]) if words and words[-1].isdigit() else 3
+    for name, what in (("stalls", stalls), ("rates", rates)):
+        if not words or name in words or words == [str(count)]:
+            what(count)

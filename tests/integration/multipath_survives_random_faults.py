@@ -1,0 +1,73 @@
+"""Random links fail in random ways, one after the other and together, under verified I/O: no error.
+
+RNBD_ROUNDS=1000 is the long run, of about ten minutes; it also shows that no memory is lost.
+RNBD_SEED repeats a run's faults.
+"""
+from multipath_lab import *
+
+ROUNDS = int(os.environ.get("RNBD_ROUNDS", "30"))
+SEED = int(os.environ.get("RNBD_SEED", random.randrange(1 << 32)))
+LINKS = 4
+# A round breaks a link and heals one, as a rule not the same; so long each.
+STEP_S = 0.25
+# Of what a daemon has in memory after a tenth of the run.
+TOLERANCE_KIB, TOLERANCE = 8 * 1024, 1.1
+
+
+def stop_for_a_while(process, dice):
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(dice.uniform(0.05, 1.0))
+    process.send_signal(signal.SIGCONT)
+
+
+print(f"RNBD_SEED={SEED} RNBD_ROUNDS={ROUNDS}", flush=True)
+with MultipathLab() as lab:
+    dice = random.Random(SEED)
+    net = lab.network(links=LINKS, six=[3])
+    server = lab.start_server([disk(lab, "numbered"), disk(lab, "fio", "256MiB")],
+                              heartbeat=TUNED["heartbeat"])
+    client = lab.start_client(["numbered", "fio"], **TUNED)
+    fio_run = Fio(lab, "fio", int(ROUNDS * 2.4 * STEP_S))
+    judge = lab.judge("numbered", blocks=512, seed=SEED)
+    done = {fault: 0 for fault in (*FAULTS, "server-stopped")}
+    all_at_once = 0
+    memory = {server: [], client: []}
+    requests, longest_ms = 0, 0.0
+    for step in range(ROUNDS):
+        # Now and then none is left.
+        most = LINKS if dice.random() < 0.1 else LINKS - 1
+        while len(net.broken) >= most:
+            net.heal(dice.choice(sorted(net.broken)))
+        fault = dice.choice(list(done))
+        done[fault] += 1
+        if fault == "server-stopped":
+            stop_for_a_while(server.process, dice)
+        else:
+            net.break_link(dice.choice([l for l in range(LINKS) if l not in net.broken]), fault)
+        all_at_once += len(net.broken) == LINKS
+        time.sleep(dice.uniform(0, 2 * STEP_S))
+        if net.broken and dice.random() < 0.8:
+            net.heal(dice.choice(sorted(net.broken)))
+            time.sleep(dice.uniform(0, 2 * STEP_S))
+        figures = judge.mark()
+        requests += figures["reads"] + figures["writes"]
+        longest_ms = max(longest_ms, figures["longest_ms"])
+        for daemon, sizes in memory.items():
+            sizes.append(resident_kib(daemon))
+        if step % 100 == 99:
+            print(f"{step + 1} rounds, {requests} requests, resident "
+                  f"{[sizes[-1] for sizes in memory.values()]} KiB", flush=True)
+    net.heal_all()
+    lab.wait_for_paths()
+    judge.wait_for_progress()
+    judge.finish()
+    fio_run.finish()
+    lab.check_no_errors()
+    for daemon, sizes in memory.items():
+        tenth = max(1, ROUNDS // 10)
+        early, late = max(sizes[tenth:2 * tenth]), max(sizes[-tenth:])
+        print(f"{daemon.name}: {early} KiB resident after a tenth, {late} KiB at the end")
+        if ROUNDS >= 200:
+            check(late <= early * TOLERANCE + TOLERANCE_KIB, f"{daemon.name} grows: {sizes}")
+    print(f"{done}, all links at once {all_at_once} times; {requests} checked requests, "
+          f"the longest took {longest_ms:.0f} ms")
