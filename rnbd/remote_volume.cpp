@@ -62,6 +62,22 @@ bool writes(VolumeOperation operation) {
 
 }  // namespace
 
+const char* to_string(VolumeOperation operation) noexcept {
+    switch (operation) {
+        case VolumeOperation::read:
+            return "read";
+        case VolumeOperation::write:
+            return "write";
+        case VolumeOperation::flush:
+            return "flush";
+        case VolumeOperation::discard:
+            return "discard";
+        case VolumeOperation::write_zeroes:
+            return "write_zeroes";
+    }
+    return "?";
+}
+
 const char* to_string(VolumeState state) noexcept {
     switch (state) {
         case VolumeState::opening:
@@ -273,7 +289,7 @@ void RemoteVolume::Inside::submit(rtrs::Permit permit, const VolumeIo& io, std::
     }
     if (state != VolumeState::open) {
         if (hold_time_over) return fail_later(std::move(permit), io, rtrs::Error::no_path);
-        waiting.push_back({std::move(permit), io, {}, covers});
+        waiting.push_back({std::move(permit), io, {}, covers, session.environment.clock.now()});
         return;
     }
     if (const auto error = check(io)) return fail_later(std::move(permit), io, error);
@@ -331,7 +347,8 @@ void RemoteVolume::Inside::submit_again(rtrs::Permit permit, const IoRecord& rec
         return submit(std::move(permit), record.io, record.covers);
     }
     open_at_server = false;
-    waiting.push_back({std::move(permit), record.io, {}, record.covers});
+    waiting.push_back(
+        {std::move(permit), record.io, {}, record.covers, session.environment.clock.now()});
     if (state == VolumeState::open) {
         set_state(VolumeState::reopening, "the server has closed the device");
     }
@@ -494,8 +511,29 @@ void RemoteVolume::Inside::close_if_idle() {
 
 void RemoteVolume::Inside::closed() {
     if (state == VolumeState::closed) return;
-    set_state(VolumeState::closed, "closed");
+    set_state(VolumeState::closed, "");
     closed_timer.arm(session.environment.clock.now());
+}
+
+std::vector<VolumeRequestStatus> RemoteVolume::Inside::requests() const {
+    using Stage = VolumeRequestStatus::Stage;
+    std::vector<VolumeRequestStatus> all;
+    const std::uint32_t depth = session.session.queue_depth();
+    for (std::uint32_t i = 0; i + 1 < depth && all.size() < in_flight; ++i) {
+        const IoRecord& record = session.records[i];
+        if (record.volume != this) continue;
+        all.push_back({Stage::session,
+                       rtrs::PermitId{i},
+                       record.io.operation,
+                       record.io.offset,
+                       record.io.bytes,
+                       {}});
+    }
+    for (const Waiting& one : waiting) {
+        all.push_back({Stage::waiting, one.permit.id(), one.io.operation, one.io.offset,
+                       one.io.bytes, one.since});
+    }
+    return all;
 }
 
 // --- The public face.
@@ -515,6 +553,7 @@ const VolumeGeometry& RemoteVolume::geometry() const noexcept { return inside_->
 const RemoteVolumeOptions& RemoteVolume::options() const noexcept { return inside_->options; }
 const VolumeLosses& RemoteVolume::losses() const noexcept { return inside_->losses; }
 RemoteSession& RemoteVolume::session() noexcept { return session_; }
+std::vector<VolumeRequestStatus> RemoteVolume::requests() const { return inside_->requests(); }
 
 void RemoteVolume::submit(rtrs::Permit permit, const VolumeIo& io) {
     inside_->submit(std::move(permit), io, inside_->acknowledged);

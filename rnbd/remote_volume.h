@@ -63,6 +63,22 @@ struct VolumeIo {
     void* context = nullptr;
 };
 
+const char* to_string(VolumeOperation operation) noexcept;
+
+// A request that is not answered yet.
+struct VolumeRequestStatus {
+    enum class Stage : std::uint8_t {
+        session,  // rtrs::ClientSession has it, and knows more under the same permit
+        waiting,  // until the volume is open
+    };
+    Stage stage = Stage::session;
+    rtrs::PermitId permit{};
+    VolumeOperation operation = VolumeOperation::read;
+    std::uint64_t offset = 0;
+    std::uint32_t bytes = 0;
+    rtrs::Instant since{};  // waiting: since when
+};
+
 enum class VolumeState : std::uint8_t {
     opening,  // never open so far: session down or open refused; reason says which
     open,
@@ -142,6 +158,8 @@ class RemoteVolume {
     const RemoteVolumeOptions& options() const noexcept;
     const VolumeLosses& losses() const noexcept;
     RemoteSession& session() noexcept;
+    // Every unanswered request; for people, not for programs that are in a hurry.
+    std::vector<VolumeRequestStatus> requests() const;
 
     // Held while the volume is not open. Range and rights are checked by the server; what lies
     // outside of the current geometry is refused here with EINVAL (ENOSPC for writes), a write to

@@ -26,6 +26,7 @@ struct RemoteVolume::Inside {
         VolumeIo io;
         std::error_code error;     // what is reported
         std::uint64_t covers = 0;  // as IoRecord
+        rtrs::Instant since{};
     };
 
     Inside(RemoteVolume& its_self, RemoteSession::Inside& its_session,
@@ -60,6 +61,7 @@ struct RemoteVolume::Inside {
     void closed();
     void query_extents(std::uint64_t offset, std::uint64_t bytes, ExtentsKnown known,
                        void* context);
+    std::vector<VolumeRequestStatus> requests() const;
 
     RemoteVolume& self;
     RemoteSession::Inside& session;

@@ -46,9 +46,9 @@ struct ClientPath::Connection final : EndpointHandler {
     }
     void on_completion(const Completion& completion) override { path.completed(*this, completion); }
     void on_disconnected(std::error_code reason) override {
-        path.fail(reason ? reason : make_error_code(Error::path_lost),
-                  path.machine_.state() == PathState::connecting ? "cannot connect"
-                                                                 : "connection lost");
+        path.fail(
+            reason ? reason : make_error_code(Error::path_lost),
+            path.machine_.state() == PathState::connecting ? "cannot connect" : "connection lost");
     }
     void on_drained() override {
         endpoint.reset();
@@ -199,8 +199,8 @@ void ClientPath::trace_backoff() {
 void ClientPath::trace_closed() {
     switch (machine_.close_cause()) {
         case PathMachine::CloseCause::gave_up:
-            trace(TraceLevel::warning, "given up after " + std::to_string(machine_.failures()) +
-                                           " failed attempts");
+            trace(TraceLevel::warning,
+                  "given up after " + std::to_string(machine_.failures()) + " failed attempts");
             return;
         case PathMachine::CloseCause::none:
         case PathMachine::CloseCause::asked:
