@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "rtrs/base/assert.h"
 
@@ -253,11 +254,30 @@ void Connection::drop_all(SideIndex from) {
 
 void Connection::snapshot(Message& message) {
     if (message.bytes == 0 || message.snapshot || message.opcode == WorkOpcode::read) return;
+    watch_source(message);
     message.snapshot = world().buffers().take(message.bytes);
     std::byte* to = message.snapshot.get();
     for (std::size_t i = 0; i < message.segments; ++i) {
         to = std::copy_n(message.local[i].data, message.local[i].bytes, to);
     }
+}
+
+std::uint64_t source_sum(const Message& message) noexcept {
+    std::uint64_t sum = 0xcbf29ce484222325u;
+    for (std::size_t i = 0; i < message.segments; ++i) {
+        const Segment& segment = message.local[i];
+        for (std::uint32_t at = 0; at < segment.bytes; at += 8) {
+            std::uint64_t word = 0;
+            std::memcpy(&word, segment.data + at, std::min<std::size_t>(8, segment.bytes - at));
+            sum = (sum ^ word) * 0x100000001b3u;
+        }
+    }
+    return sum;
+}
+
+void Connection::watch_source(const Message& message) {
+    if (message.posted_sum == 0) return;
+    if (source_sum(message) != message.posted_sum) world().note_changed_source();
 }
 
 void Connection::depart(SideIndex side, Farewell farewell) {

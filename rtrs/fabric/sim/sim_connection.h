@@ -36,6 +36,7 @@ struct Message {
     RemoteBuffer remote{};
     std::array<Segment, Endpoint::max_segments> local{};
     BufferPool::Buffer snapshot{};  // if set, instead of local
+    std::uint64_t posted_sum = 0;   // of the source when it was posted, if that is watched
 };
 
 struct Answer {
@@ -65,6 +66,9 @@ struct Failure {
     CompletionStatus receive = CompletionStatus::flushed;
     Farewell farewell = Farewell::goodbye;
 };
+
+// Of the bytes that a message's source has now.
+std::uint64_t source_sum(const Message& message) noexcept;
 
 class Connection final : public EventSink {
   public:
@@ -99,6 +103,8 @@ class Connection final : public EventSink {
     void let_go(SideIndex side);
     // Copies the payload.
     void snapshot(Message& message);
+    // The source is about to be read: is it as it was posted?
+    void watch_source(const Message& message);
     // The side's process is no more. answered: a reset tells its peer.
     void vanish(SideIndex side, Farewell farewell);
     // The side, or both, finds its connection reset.

@@ -84,7 +84,12 @@ void SimEndpoint::start(const WorkRequest& request) {
         message.local[i] = request.local[i];
         message.bytes += request.local[i].bytes;
     }
-    if (!connection_.world().options().late_source_reads) connection_.snapshot(message);
+    const SimOptions& options = connection_.world().options();
+    if (!options.late_source_reads) {
+        connection_.snapshot(message);
+    } else if (options.watch_sources && message.bytes > 0 && message.opcode != WorkOpcode::read) {
+        message.posted_sum = source_sum(message);
+    }
     connection_.send(side_, std::move(message));
 }
 
@@ -357,6 +362,7 @@ void SimEndpoint::place(const Message& message, std::byte* target) {
     }
     SimEndpoint* sender = connection_.endpoint(other(side_));
     RTRS_ASSERT(sender != nullptr);
+    connection_.watch_source(message);
     for (std::size_t i = 0; i < message.segments; ++i) {
         // Fires when a buffer was deregistered under posted work.
         RTRS_ASSERT(sender->domain_.covers(message.local[i]));

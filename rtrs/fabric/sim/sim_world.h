@@ -66,6 +66,8 @@ struct SimOptions {
     // Read the source memory when the message arrives, not when it is posted: finds callers that
     // reuse a buffer too early.
     bool late_source_reads = true;
+    // Count sources that were changed between being posted and being read (changed_sources).
+    bool watch_sources = false;
     // How post_revoke answers. drawn: now this, now that.
     enum class Revoke : std::uint8_t { effective, pending, drawn };
     Revoke revoke = Revoke::drawn;
@@ -179,12 +181,15 @@ class SimWorld {
     std::uint64_t trace_hash() const noexcept { return hash_; }
     void mix(std::uint64_t value) noexcept { hash_ = (hash_ ^ value) * 0x100000001b3u; }
     std::uint64_t events() const noexcept { return events_; }
+    // How often a caller changed what it had posted, before it was read: fabric.h forbids it.
+    std::uint64_t changed_sources() const noexcept { return changed_sources_; }
 
     // For the fabric.
     void schedule(Instant instant, sim::EventSink& sink, std::uint64_t argument);
     Duration draw_delay() noexcept;
     Duration draw_below(Duration bound) noexcept;
     sim::BufferPool& buffers() noexcept { return *buffers_; }
+    void note_changed_source() noexcept { ++changed_sources_; }
 
   private:
     struct Script;
@@ -194,6 +199,7 @@ class SimWorld {
     Instant now_{};
     std::uint64_t hash_ = 0xcbf29ce484222325u;
     std::uint64_t events_ = 0;
+    std::uint64_t changed_sources_ = 0;
     sim::EventQueue queue_;
     std::unique_ptr<sim::BufferPool> buffers_;
     std::unique_ptr<Script> script_;

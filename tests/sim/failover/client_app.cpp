@@ -340,6 +340,7 @@ rtrs::ClientSessionOptions ClientMachine::session_options() {
         .probe_timeout = milliseconds(std::max(1u, options.heartbeat_timeout_ms / 4)),
         .policy = static_cast<rtrs::PathPolicy>(options.policy),
         .identity = options.identity != 0 ? number_ + 1000 : 0,
+        .life = ++lives_,
         .protection = options.client_failover != 0 ? rtrs::Protection::exactly_once
                                                    : rtrs::Protection::fenced};
     if (options.hold_ms != 0) made.hold_time = milliseconds(options.hold_ms);
@@ -363,6 +364,7 @@ void ClientMachine::crash(rtrs::SimHost::CrashSeen seen) {
     if (life_ == nullptr) return;
     host().crash(seen);
     bury(std::exchange(life_, nullptr));
+    died = true;
 }
 
 void ClientMachine::restart() {
@@ -390,6 +392,13 @@ bool ClientMachine::poll_old() {
     return true;
 }
 
+void ClientMachine::crash_old() {
+    if (old_ == nullptr) return;
+    other_host().crash(rtrs::SimHost::CrashSeen::by_reset);
+    bury(std::exchange(old_, nullptr));
+    died = true;
+}
+
 void ClientMachine::change_a_path() {
     if (life_ == nullptr || life_->closing) return;
     rtrs::Random& random = surroundings_.random;
@@ -410,18 +419,21 @@ void ClientMachine::change_a_path() {
     static_cast<void>(session.operate_path(label, static_cast<Operation>(random.below(3))));
 }
 
-void ClientMachine::restore_paths() {
-    if (life_ == nullptr || life_->closing) return;
+bool ClientMachine::restore_paths() {
+    if (life_ == nullptr || life_->closing) return true;
     rtrs::ClientSession& session = life_->session.rtrs();
     for (const std::string& server : servers_) {
         static_cast<void>(
             session.add_path({.fabric = &host().fabric(), .source = "", .destination = server}));
     }
+    bool all = true;
     for (const rtrs::PathStatus& path : session.status().paths) {
+        if (path.state == rtrs::PathState::closing) all = false;
         if (path.state != rtrs::PathState::closed) continue;
         static_cast<void>(
             session.operate_path(path.label, rtrs::ClientSession::PathOperation::reconnect));
     }
+    return all;
 }
 
 void ClientMachine::remove() { delete std::exchange(life_, nullptr); }

@@ -137,9 +137,10 @@ class ClientMachine {
     // The first one ends; true when it has.
     void end_old();
     bool poll_old();
+    void crash_old();
     void change_a_path();
-    // Every path is there and tried.
-    void restore_paths();
+    // Sees that every path is there and tried. False: one is just closing, ask again.
+    bool restore_paths();
 
     ClientLife* life() noexcept { return life_; }
     ClientLife* old() noexcept { return old_; }
@@ -149,6 +150,7 @@ class ClientMachine {
     void remove();
 
     Counters counters;
+    bool died = false;  // a process did, once
 
   private:
     rtrs::ClientSessionOptions session_options();
@@ -157,6 +159,7 @@ class ClientMachine {
     std::array<rtrs::SimHost*, 2> hosts_;
     std::size_t current_ = 0;
     std::uint32_t number_;
+    std::uint64_t lives_ = 0;
     std::vector<std::string> servers_;  // an address per network
     std::vector<ServerVolume*> volumes_;
     ClientLife* life_ = nullptr;

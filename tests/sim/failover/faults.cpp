@@ -146,7 +146,9 @@ void Faults::act() {
                 }
                 break;
             case Step::paths_back:
-                machines_.clients[action.client]->restore_paths();
+                if (!machines_.clients[action.client]->restore_paths()) {
+                    push(action, Step::paths_back, 20ms);
+                }
                 break;
         }
     }
@@ -312,14 +314,17 @@ void Faults::begin_process(const Action& action) {
     const Duration shorter = action.duration / 2;
     switch (action.fault) {
         case Fault::server_kill:
+            end_old_clients(action.server);
             server.kill();
             push(action, Step::server_start, shorter);
             return disturb_server(action.server, shorter);
         case Fault::machine_crash:
+            end_old_clients(action.server);
             server.crash();
             push(action, Step::server_start, shorter);
             return disturb_server(action.server, shorter);
         case Fault::server_stop:
+            end_old_clients(action.server);
             server.stop();
             push(action, Step::server_poll, 5ms);
             return disturb_server(action.server, 5ms);
@@ -367,6 +372,14 @@ void Faults::twin(const Action& action) {
     const Duration rest = action.duration + 3s;
     push(action, Step::old_end, rest);
     disturb_client(action.client, rest + 5s);
+}
+
+// A server that starts again does not know which of two processes is the newer, if only the older
+// one comes: then it has to be kept away by other means.
+void Faults::end_old_clients(std::uint32_t server) {
+    for (std::uint32_t i = 0; i < machines_.clients.size(); ++i) {
+        if (machines_.server_of(i) == server) machines_.clients[i]->crash_old();
+    }
 }
 
 void Faults::poll_old(const Action& action) {

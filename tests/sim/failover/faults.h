@@ -80,6 +80,7 @@ class Faults {
     void twin(const Action& action);
     void flap(const Action& action);
     void poll_server(const Action& action);
+    void end_old_clients(std::uint32_t server);
     void poll_old(const Action& action);
     void cut(const Action& action, std::uint32_t client, std::uint32_t network);
     void reset(const Action& action);

@@ -92,7 +92,7 @@ void draw_times(Options& options, Random& random) {
     options.hold_ms = random.chance(1, 2) ? 0 : one_of(random, {300, 1000, 3000, 12000});
     options.fail_fast_ms = random.chance(3, 4) ? 0 : between(random, 200, 5000);
     options.delay_us = one_of(random, {60, 60, 60, 60, 500, 500, 5000, 30000});
-    options.drain_us = one_of(random, {100, 100, 1000, 10000});
+    options.drain_us = one_of(random, {100, 100, 1000, 10000, 50000});
     options.transport_timeout_ms = one_of(random, {300, 5000, 900000});
     options.late_ms = between(random, 1000, 9000);
 }

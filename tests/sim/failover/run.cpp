@@ -22,6 +22,7 @@ SimOptions sim_options(const Options& options) {
             .drain_max = microseconds(options.drain_us),
             .connect_timeout = milliseconds(options.connect_timeout_ms),
             .transport_timeout = milliseconds(options.transport_timeout_ms),
+            .watch_sources = true,
             .unsignalled_slot = options.seed % 2 == 0
                                     ? SimOptions::UnsignalledSlot::freed_by_arrival
                                     : SimOptions::UnsignalledSlot::freed_by_completion};
@@ -53,6 +54,7 @@ class Run {
     bool loads_done();
     bool settled();
     bool old_gone();
+    bool paths_there();
     bool servers_run();
     void restore();
     bool clients_closed();
@@ -132,6 +134,9 @@ void Run::advance(Duration duration) {
         world_.run_until(next);
         faults_.act();
         if (world_.now() >= next_watch_) watch();
+        if (world_.changed_sources() > 0) {
+            findings_.add("a buffer was changed before it was sent", "");
+        }
     }
 }
 
@@ -224,6 +229,11 @@ bool Run::old_gone() {
                                [](const auto& client) { return client->poll_old(); });
 }
 
+bool Run::paths_there() {
+    return std::ranges::all_of(machines_.clients,
+                               [](const auto& client) { return client->restore_paths(); });
+}
+
 // A server that was stopping is started again when it has stopped.
 bool Run::servers_run() {
     for (const auto& server : machines_.servers) {
@@ -243,12 +253,12 @@ void Run::restore() {
     for (const auto& client : machines_.clients) {
         client->restart();
         client->end_old();
-        client->restore_paths();
     }
 }
 
 void Run::settle() {
     restore();
+    if (!advance_until(&Run::paths_there, patience_)) return complain("a path does not close");
     if (!advance_until(&Run::servers_run, patience_)) return complain("a server does not stop");
     // What is still stopped goes on.
     advance(Faults::longest_stall);
@@ -323,12 +333,10 @@ void Run::close() {
 }
 
 void Run::check_leftovers() {
-    const auto& counts = faults_.counts();
     // A process that died keeps its ends.
-    const bool died = counts[static_cast<std::size_t>(Fault::server_kill)] +
-                          counts[static_cast<std::size_t>(Fault::machine_crash)] +
-                          counts[static_cast<std::size_t>(Fault::client_crash)] >
-                      0;
+    const auto died_once = [](const auto& machine) { return machine->died; };
+    const bool died = std::ranges::any_of(machines_.servers, died_once) ||
+                      std::ranges::any_of(machines_.clients, died_once);
     if (!died && !advance_until(&Run::network_quiet,
                                 patience_ + milliseconds(options_.transport_timeout_ms))) {
         findings_.add("connections are left",

@@ -306,6 +306,7 @@ void ServerMachine::kill() {
     if (life_ == nullptr) return;
     host.crash(rtrs::SimHost::CrashSeen::by_reset);
     bury(std::exchange(life_, nullptr));
+    died = true;
     stopping = false;
     for (const auto& volume : volumes) volume->storage.orphan();
 }
@@ -314,6 +315,7 @@ void ServerMachine::crash() {
     if (!host.up()) return;
     host.crash(rtrs::SimHost::CrashSeen::never);
     if (life_ != nullptr) bury(std::exchange(life_, nullptr));
+    died = true;
     stopping = false;
     for (const auto& volume : volumes) volume->storage.crash();
 }

@@ -51,6 +51,7 @@ class ServerMachine {
     rtrs::SimHost& host;
     std::vector<std::unique_ptr<ServerVolume>> volumes;
     bool stopping = false;
+    bool died = false;  // a process did, once
 
   private:
     class Life;
