@@ -1,6 +1,7 @@
 // rnbd-server: exports of files and block devices to RTRS sessions.
 
 #include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "daemon/command_line.h"
@@ -10,6 +11,7 @@
 #include "daemon/version.h"
 #include "rnbd-server/config.h"
 #include "rnbd-server/status.h"
+#include "rnbd-server/storage/epoch_book.h"
 #include "rnbd-server/target.h"
 #include "rtrs/fabrics.h"
 #include "rtrs/reactor.h"
@@ -32,6 +34,23 @@ rtrs::ServerOptions options_of(const ServerConfig& config) {
             .heartbeat_timeout = config.heartbeat_timeout};
 }
 
+// systemd names the folder that StateDirectory= asks for.
+std::string epochs_path() {
+    const char* const folder = std::getenv("STATE_DIRECTORY");
+    if (folder == nullptr || *folder != '/') return "";
+    const std::string_view folders(folder);
+    return std::string(folders.substr(0, folders.find(':'))) + "/server.epochs";
+}
+
+EpochBook& opened(EpochBook& epochs) {
+    if (const auto error = epochs.load()) {
+        logger("rnbd.server")
+            .warn("{}: {}; clients take this start for one after a crash", epochs.path(),
+                  error.message());
+    }
+    return epochs;
+}
+
 // The daemon from its first listener to its last flush.
 class Daemon {
   public:
@@ -43,7 +62,8 @@ class Daemon {
               reactor,
               {.data_checksum = config.data_checksum ? rtrs::TcpFabricOptions::DataChecksum::on
                                                      : rtrs::TcpFabricOptions::DataChecksum::off})),
-          target_(reactor, config.exports),
+          epochs_(epochs_path()),
+          target_(reactor, config.exports, opened(epochs_)),
           server_({reactor, random_, tracer_}, options_of(config), target_),
           state_{reactor, server_, target_, reactor.now(), {}, false} {}
 
@@ -52,6 +72,7 @@ class Daemon {
   private:
     void add_commands();
     void stop(int signal);
+    void flushed();
     void closed();
 
     rtrs::Reactor& reactor_;
@@ -59,6 +80,7 @@ class Daemon {
     rtrs::Random random_;
     LogTracer tracer_;
     std::unique_ptr<rtrs::Fabric> fabric_;
+    EpochBook epochs_;
     Target target_;
     rtrs::Server server_;
     ServerState state_;
@@ -101,8 +123,17 @@ void Daemon::stop(int signal) {
     logger("rnbd.server").info("stopping on signal {}", signal);
     notify_stopping("finishing what is in flight");
     state_.stopping = true;
-    target_.when_closed([this] { target_.flush_all([this] { closed(); }); });
+    target_.when_closed([this] { target_.flush_all([this] { flushed(); }); });
     server_.close();
+}
+
+void Daemon::flushed() {
+    if (const auto error = epochs_.save()) {
+        logger("rnbd.server")
+            .warn("{}: {}; if the machine is restarted now, clients take it for a crash",
+                  epochs_.path(), error.message());
+    }
+    closed();
 }
 
 void Daemon::closed() {

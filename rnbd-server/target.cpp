@@ -111,10 +111,11 @@ struct Target::Session {
     SessionStatistics statistics;
 };
 
-Target::Target(rtrs::Reactor& reactor, const std::vector<ServerConfig::Export>& exports)
+Target::Target(rtrs::Reactor& reactor, const std::vector<ServerConfig::Export>& exports,
+               EpochBook& epochs)
     : reactor_(reactor) {
     for (const auto& config : exports) {
-        volumes_.push_back(std::make_unique<Volume>(reactor, config));
+        volumes_.push_back(std::make_unique<Volume>(reactor, config, epochs));
     }
 }
 
@@ -197,7 +198,7 @@ void Target::open(Session& session, rtrs::ServerOp& op) {
     if (op.data().size() < OpenResponse::wire_bytes) return op.respond(from_errno(EINVAL));
     const auto answer = [&](std::uint32_t id, const Volume& volume) {
         OpenResponse response = describe(volume.geometry(), id, op.session().max_io_bytes());
-        if (has(session.features, Feature::epoch)) response.epoch = volume.geometry().cache_epoch;
+        if (has(session.features, Feature::epoch)) response.epoch = volume.cache_epoch();
         response.emit(op.data());
         op.respond({}, OpenResponse::wire_bytes);
     };

@@ -30,7 +30,9 @@ struct SessionStatistics {
 
 class Target final : public rtrs::ServerHandler {
   public:
-    Target(rtrs::Reactor& reactor, const std::vector<ServerConfig::Export>& exports);
+    // epochs: outlives it.
+    Target(rtrs::Reactor& reactor, const std::vector<ServerConfig::Export>& exports,
+           EpochBook& epochs);
     ~Target();
 
     std::error_code on_session_up(rtrs::ServerSession& session) override;

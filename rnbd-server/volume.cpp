@@ -40,9 +40,10 @@ const char* to_string(AccessMode access) noexcept {
     return "?";
 }
 
-Volume::Volume(rtrs::Reactor& reactor, ServerConfig::Export config)
+Volume::Volume(rtrs::Reactor& reactor, ServerConfig::Export config, EpochBook& epochs)
     : reactor_(reactor),
       config_(std::move(config)),
+      epochs_(epochs),
       timer_(reactor, this,
              [](void* self) {
                  auto& volume = *static_cast<Volume*>(self);
@@ -81,6 +82,11 @@ void Volume::try_open() {
     storage_ = std::move(*storage);
     gone_ = false;
     ++generation_;
+    cache_epoch_ = storage_->geometry().cache_epoch;
+    // Memory is gone with any end of the process.
+    if (options.kind == StorageOptions::Kind::path) {
+        cache_epoch_ = epochs_.opened(config_.name, cache_epoch_);
+    }
     reason_.clear();
     since_ = reactor_.now();
     delay_ = retry_delay_min;
@@ -161,6 +167,8 @@ void Volume::flush(std::function<void()> done) {
             Volume& volume = static_cast<LastFlush&>(request).volume;
             if (error) {
                 logger("rnbd.volume").error("{}: last flush: {}", volume.name(), error.message());
+            } else {
+                volume.epochs_.flushed(volume.name());
             }
             volume.flushed_();
         });

@@ -16,6 +16,7 @@
 
 #include "rnbd-server/config.h"
 #include "rnbd-server/storage.h"
+#include "rnbd-server/storage/epoch_book.h"
 #include "rnbd/messages.h"
 #include "rtrs/base/clock.h"
 #include "rtrs/reactor.h"
@@ -36,7 +37,8 @@ class Volume {
         std::uint64_t in_flight = 0;
     };
 
-    Volume(rtrs::Reactor& reactor, ServerConfig::Export config);
+    // epochs: outlives it.
+    Volume(rtrs::Reactor& reactor, ServerConfig::Export config, EpochBook& epochs);
     ~Volume();  // ASSUMES: nobody has it open
     Volume(const Volume&) = delete;
     Volume& operator=(const Volume&) = delete;
@@ -48,6 +50,8 @@ class Volume {
     rtrs::Instant since() const noexcept { return since_; }
     // Meaningful while ready.
     const StorageGeometry& geometry() const noexcept { return storage_->geometry(); }
+    // Of the storage's cache, as clients are told; meaningful while ready.
+    std::uint64_t cache_epoch() const noexcept { return cache_epoch_; }
 
     // ERRORS: ENOENT (waiting), EACCES (the session or its address is not on the list, or not for
     // this access), EROFS (the storage is read-only), EPERM (another holder's access excludes it,
@@ -77,11 +81,13 @@ class Volume {
 
     rtrs::Reactor& reactor_;
     ServerConfig::Export config_;
+    EpochBook& epochs_;
     rtrs::Timer timer_;
     rtrs::Duration delay_;
     std::unique_ptr<Storage> storage_;
     bool gone_ = false;  // storage_ is kept for what is in flight on it
     std::uint64_t generation_ = 0;
+    std::uint64_t cache_epoch_ = 0;
     std::string reason_ = "not opened yet";
     rtrs::Instant since_;
     std::vector<std::unique_ptr<Open>> opens_;

@@ -1,0 +1,115 @@
+#include "rnbd-server/storage/epoch_book.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include "rnbd-server/storage/cache_epoch.h"
+#include "rtrs/base/error.h"
+#include "rtrs/base/random.h"
+
+namespace rnbd {
+namespace {
+
+constexpr std::string_view first_line = "rnbd-server epochs 1";
+
+std::error_code last_error() { return rtrs::from_errno(errno); }
+
+// The content of a descriptor, durable; closes it.
+std::error_code put(int fd, std::string_view text) {
+    std::error_code error;
+    while (!text.empty() && !error) {
+        const ssize_t written = ::write(fd, text.data(), text.size());
+        if (written > 0) {
+            text.remove_prefix(static_cast<std::size_t>(written));
+        } else if (written == 0 || errno != EINTR) {
+            error = written == 0 ? rtrs::from_errno(EIO) : last_error();
+        }
+    }
+    if (!error && ::fsync(fd) != 0) error = last_error();
+    if (::close(fd) != 0 && !error) error = last_error();
+    return error;
+}
+
+// A name that was given to a file, durable.
+std::error_code synchronize_folder(const std::string& path) {
+    const std::size_t slash = path.rfind('/');
+    const std::string folder = slash == path.npos ? "." : path.substr(0, slash + 1);
+    const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return last_error();
+    const std::error_code error = ::fsync(fd) == 0 ? std::error_code{} : last_error();
+    ::close(fd);
+    return error;
+}
+
+}  // namespace
+
+std::error_code EpochBook::load() {
+    if (path_.empty()) return {};
+    if (::access(path_.c_str(), F_OK) != 0 && errno == ENOENT) return {};
+    std::ifstream file(path_);
+    std::string line;
+    if (std::getline(file, line) && line == first_line) {
+        while (std::getline(file, line)) {
+            std::istringstream words(line);
+            std::string name;
+            std::string state;
+            Entry entry;
+            words >> name >> std::hex >> entry.storage_epoch >> entry.shown >> state;
+            if (!words) continue;
+            entry.flushed = state == "flushed";
+            entries_[name] = entry;
+        }
+    }
+    const std::error_code error = write(Say::in_use);
+    if (!error) return {};
+    // What it says of being flushed will be wrong soon, and nobody may believe it.
+    entries_.clear();
+    salt_ = rtrs::Random::from_entropy().next() | 1;
+    return error;
+}
+
+std::uint64_t EpochBook::opened(const std::string& name, std::uint64_t storage_epoch) {
+    if (path_.empty() || storage_epoch <= epoch_without_cache) return storage_epoch;
+    if (salt_ != 0) return mix_epoch(storage_epoch, salt_);
+    Entry& entry = entries_[name];
+    const bool same = entry.storage_epoch == storage_epoch;
+    if (!same && !entry.flushed) entry.shown = storage_epoch;
+    entry.flushed = false;
+    if (same) return entry.shown;
+    entry.storage_epoch = storage_epoch;
+    // For the case that this process is killed. Failing, it only makes a loss be told that was none.
+    if (entry.shown != storage_epoch) static_cast<void>(write(Say::in_use));
+    return entry.shown;
+}
+
+void EpochBook::flushed(const std::string& name) {
+    const auto entry = entries_.find(name);
+    if (entry != entries_.end()) entry->second.flushed = true;
+}
+
+std::error_code EpochBook::save() const {
+    return path_.empty() || salt_ != 0 ? std::error_code{} : write(Say::as_it_is);
+}
+
+std::error_code EpochBook::write(Say say) const {
+    std::string text = fmt::format("{}\n", first_line);
+    for (const auto& [name, entry] : entries_) {
+        const bool flushed = entry.flushed && say == Say::as_it_is;
+        text += fmt::format("{} {:016x} {:016x} {}\n", name, entry.storage_epoch, entry.shown,
+                            flushed ? "flushed" : "in-use");
+    }
+    const std::string temporary = path_ + ".new";
+    const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0) return last_error();
+    if (const auto error = put(fd, text)) return error;
+    if (::rename(temporary.c_str(), path_.c_str()) != 0) return last_error();
+    return synchronize_folder(path_);
+}
+
+}  // namespace rnbd

@@ -1,0 +1,53 @@
+// Tells a machine that was restarted in order from one that crashed. The epoch of an export's cache
+// changes with the machine's boot; but after an orderly end, with everything flushed, nothing was
+// lost, and clients must not be told otherwise. So the epoch that was shown is kept in a file and
+// shown again, if its export was flushed last.
+//
+//   In the file           Next server, same boot      Next server, another boot
+//   flushed               shows the same              shows the same, now for this boot
+//   in use                shows the same              shows the boot's own
+//
+// The file says "in use" of everything before any export is opened.
+//
+// OWNER: main. THREAD: the reactor's.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <system_error>
+
+namespace rnbd {
+
+class EpochBook {
+  public:
+    // path: empty for nothing to be kept.
+    explicit EpochBook(std::string path) : path_(std::move(path)) {}
+
+    const std::string& path() const noexcept { return path_; }
+    // Before anything else. A file that is absent or not of this form is an empty one. ERRORS: of
+    // reading or rewriting the file; then epochs are shown that nobody has seen before.
+    std::error_code load();
+    // The epoch to show for an export whose storage has this one.
+    std::uint64_t opened(const std::string& name, std::uint64_t storage_epoch);
+    // Nothing was written since the last flush, and nothing will be.
+    void flushed(const std::string& name);
+    // At the end.
+    std::error_code save() const;
+
+  private:
+    struct Entry {
+        std::uint64_t storage_epoch = 0;
+        std::uint64_t shown = 0;
+        bool flushed = false;
+    };
+    enum class Say : std::uint8_t { in_use, as_it_is };
+
+    std::error_code write(Say say) const;
+
+    std::string path_;
+    std::map<std::string, Entry> entries_;
+    std::uint64_t salt_ = 0;  // 0: the file can be relied on
+};
+
+}  // namespace rnbd

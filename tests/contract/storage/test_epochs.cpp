@@ -1,0 +1,116 @@
+// Which epoch is shown after which end of a server.
+#include <sys/stat.h>
+
+#include <fstream>
+
+#include "rnbd-server/storage/cache_epoch.h"
+#include "rnbd-server/storage/epoch_book.h"
+#include "tests/contract/storage/support.h"
+
+using namespace rnbd;
+using namespace rnbd::testing;
+
+namespace {
+
+enum class End : std::uint8_t { killed, flushed, in_order_but_not_flushed };
+
+// One life of a server with two exports; what the first one shows.
+std::uint64_t life(const std::string& path, std::uint64_t storage_epoch, End end) {
+    EpochBook book(path);
+    REQUIRE(!book.load());
+    const std::uint64_t shown = book.opened("vol1", storage_epoch);
+    book.opened("vol2", storage_epoch + 1000);
+    if (end == End::killed) return shown;
+    if (end == End::flushed) book.flushed("vol1");
+    book.flushed("vol2");
+    REQUIRE(!book.save());
+    return shown;
+}
+
+}  // namespace
+
+TEST_CASE("epochs: numbers") {
+    CHECK(machine_epoch() > epoch_without_cache);
+    CHECK(machine_epoch() == machine_epoch());
+    CHECK(mix_epoch(5, 6) > epoch_without_cache);
+    CHECK(mix_epoch(5, 6) != mix_epoch(5, 7));
+    CHECK(mix_epoch(5, 6) != mix_epoch(6, 6));
+    CHECK(mix_epoch(0, 6) == 0);
+}
+
+TEST_CASE("epochs: a machine that was restarted in order shows what it showed") {
+    TemporaryFolder folder;
+    const std::string path = folder.file("epochs");
+    CHECK(life(path, 100, End::killed) == 100);
+    CHECK(life(path, 100, End::flushed) == 100);
+    CHECK(life(path, 200, End::killed) == 100);  // another boot
+    CHECK(life(path, 200, End::flushed) == 100);
+    CHECK(life(path, 200, End::flushed) == 100);
+    CHECK(life(path, 300, End::flushed) == 100);
+    SECTION("and one that crashed does not") {
+        CHECK(life(path, 300, End::killed) == 100);
+        CHECK(life(path, 400, End::killed) == 400);
+        CHECK(life(path, 400, End::killed) == 400);
+    }
+    SECTION("not even when it crashed before anything was written") {
+        EpochBook book(path);
+        REQUIRE(!book.load());
+        CHECK(life(path, 400, End::killed) == 400);
+    }
+    SECTION("an end without its last flush is a crash") {
+        CHECK(life(path, 300, End::in_order_but_not_flushed) == 100);
+        CHECK(life(path, 300, End::in_order_but_not_flushed) == 100);  // same boot: nothing lost
+        CHECK(life(path, 400, End::killed) == 400);
+    }
+}
+
+TEST_CASE("epochs: an export that could not be opened meanwhile is still flushed") {
+    TemporaryFolder folder;
+    const std::string path = folder.file("epochs");
+    CHECK(life(path, 100, End::flushed) == 100);
+    {
+        EpochBook book(path);
+        REQUIRE(!book.load());
+        REQUIRE(!book.save());
+    }
+    CHECK(life(path, 200, End::killed) == 100);
+}
+
+TEST_CASE("epochs: storages without a cache, and servers without a file") {
+    TemporaryFolder folder;
+    EpochBook book(folder.file("epochs"));
+    REQUIRE(!book.load());
+    CHECK(book.opened("null", epoch_without_cache) == epoch_without_cache);
+    CHECK(book.opened("unknown", 0) == 0);
+    EpochBook none("");
+    REQUIRE(!none.load());
+    CHECK(none.opened("vol1", 7) == 7);
+    none.flushed("vol1");
+    CHECK(!none.save());
+}
+
+TEST_CASE("epochs: a file that is not ours is an empty one") {
+    TemporaryFolder folder;
+    const std::string path = folder.file("epochs");
+    const char* content = GENERATE("", "something\nvol1 64 64 flushed\n",
+                                   "rnbd-server epochs 1\nvol1\n\nvol1 x y flushed\nvol1 64\n");
+    std::ofstream(path) << content;
+    CHECK(life(path, 100, End::flushed) == 100);
+    CHECK(life(path, 200, End::killed) == 100);
+}
+
+TEST_CASE("epochs: a file that cannot be rewritten is not believed, and no epoch comes twice") {
+    TemporaryFolder folder;
+    const std::string path = folder.file("epochs");
+    CHECK(life(path, 100, End::flushed) == 100);
+    // Where the new file would be there is a folder.
+    REQUIRE(::mkdir((path + ".new").c_str(), 0700) == 0);
+    EpochBook first(path);
+    CHECK(first.load());
+    const std::uint64_t shown = first.opened("vol1", 100);
+    CHECK(shown != 100);
+    EpochBook second(path);
+    CHECK(second.load());
+    CHECK(second.opened("vol1", 100) != shown);
+    CHECK(!second.save());
+}

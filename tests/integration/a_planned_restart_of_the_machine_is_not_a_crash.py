@@ -1,0 +1,71 @@
+"""The server's machine is restarted in order: no flush fails. It crashes: the next flush does, also of a file."""
+import errno
+import importlib.util
+
+from harness import *
+
+if not importlib.util.find_spec("nbd"):
+    skip("python3-libnbd is not installed")
+import nbd
+
+need("unshare")
+need_root()
+
+
+def error_of(call, *arguments):
+    try:
+        call(*arguments)
+    except nbd.Error as error:
+        return error.errnum
+    return 0
+
+
+def boot(number):
+    """The machine has another boot id from here on, for servers that start."""
+    with open(lab.path("boot_id"), "w") as out:
+        out.write(f"00000000-0000-0000-0000-{number:012}\n")
+
+
+def wait_for(word):
+    wait_until(f"the device is {word}", lambda: client.status()["devices"][0]["state"] == word)
+
+
+def restart(end):
+    end()
+    wait_for("reopening")
+    server.start()
+    wait_for("open")
+
+
+def write_then(end, boot_number=None):
+    """What a flush says after a write, and such an end."""
+    h.pwrite(b"x" * 4096, 0)
+    if boot_number is not None:
+        boot(boot_number)
+    restart(end)
+    result = error_of(h.flush)
+    check(error_of(h.flush) == 0, "no flush fails twice")
+    return result
+
+
+with Lab() as lab:
+    boot(1)
+    inside = ["unshare", "-m", "sh", "-c",
+              f"mount --bind {lab.path('boot_id')} /proc/sys/kernel/random/boot_id && exec \"$@\"", "sh"]
+    if run(*inside, "true", ok=False).returncode != 0:
+        skip("cannot bind files in a mount namespace here")
+    os.mkdir(lab.path("state"))
+    server = lab.server([export("vol1", lab.path("vol1.img"), "1MiB")],
+                        prefix=["env", f"STATE_DIRECTORY={lab.path('state')}"] + inside)
+    client = lab.client(server, {"vol1": {}})
+    h = nbd.NBD()
+    h.connect_uri(lab.uri("vol1"))
+
+    check(write_then(server.kill) == 0, "a killed process loses nothing")
+    check(write_then(server.kill, 2) == errno.EIO, "a crash of the machine does")
+    check(write_then(server.kill) == 0, "once")
+    check(write_then(server.stop, 3) == 0, "a restart in order loses nothing")
+    check(write_then(server.kill) == 0, "nor does a killed process after it")
+    check(write_then(server.stop) == 0, "nor an update of the server")
+    check(write_then(server.kill, 4) == errno.EIO, "but a crash does, still")
+    check(client.status()["devices"][0]["lost_caches"] == 2, "two were lost")
