@@ -1,0 +1,62 @@
+"""A block device, direct and buffered: data, zeroes and trims arrive on it as on a file."""
+import importlib.util
+import subprocess
+
+from harness import *
+
+need_root()
+need("losetup", "nbdcopy", "qemu-img", "blkdiscard")
+if not importlib.util.find_spec("nbd"):
+    skip("python3-libnbd is not installed")
+import nbd
+
+MiB = 1 << 20
+
+
+def loop_device(lab, backing, block_size):
+    made = subprocess.run(["losetup", "--find", "--show", "--sector-size", str(block_size), backing],
+                          capture_output=True, text=True)
+    if made.returncode != 0:
+        skip(f"no loop device here: {made.stderr.strip()}")
+    device = made.stdout.strip()
+    lab.cleanups.append(lambda: run("losetup", "--detach", device, ok=False))
+    return device
+
+
+with Lab() as lab:
+    exports, devices = [], {}
+    for name, block_size, io in (("direct", 512, "direct"), ("four-k", 4096, "direct"), ("buffered", 512, "buffered")):
+        backing = lab.random_file(f"{name}.img", 16 * MiB)
+        device = loop_device(lab, backing, block_size)
+        exports.append(export(name, device, io=io, block_size=block_size))
+        devices[name] = dict(device=device, block_size=block_size)
+    server = lab.server(exports)
+    lab.client(server, {name: {} for name in devices})
+    source = lab.random_file("source.img", 16 * MiB)
+    for name, one in devices.items():
+        run("nbdcopy", source, lab.uri(name))
+        run("cmp", source, one["device"])
+        run("qemu-img", "compare", "-f", "raw", "-F", "raw", source, lab.uri(name))
+
+        h = nbd.NBD()
+        h.connect_uri(lab.uri(name))
+        check(h.get_size() == 16 * MiB, "the size is the device's")
+        check(h.get_block_size(nbd.SIZE_MINIMUM) == one["block_size"], "and so is the block size")
+        h.pwrite(b"\x5a" * MiB, 2 * MiB, nbd.CMD_FLAG_FUA)
+        h.zero(MiB, 4 * MiB)
+        h.zero(MiB, 6 * MiB, nbd.CMD_FLAG_NO_HOLE)
+        if h.can_trim():
+            h.trim(MiB, 8 * MiB)
+        h.flush()
+        with open(one["device"], "rb") as raw:
+            raw.seek(2 * MiB)
+            check(raw.read(MiB) == b"\x5a" * MiB, f"{name}: the write is there")
+            raw.seek(4 * MiB)
+            check(raw.read(MiB) == bytes(MiB), f"{name}: zeroes")
+            raw.seek(6 * MiB)
+            check(raw.read(MiB) == bytes(MiB), f"{name}: zeroes without a hole")
+        h.shutdown()
+    # A mounted or otherwise used device is not taken from its user.
+    second = lab.server([dict(exports[0], name="again")], name="second")
+    wait_until("the second server says who has it", lambda: any(
+        e["state"] == "waiting" for e in second.status()["exports"]))
