@@ -11,8 +11,8 @@
 // back-off, for ever; state and reason say so.
 //
 // What was written and not flushed may be lost with the server's machine. A server that announces
-// an epoch (Feature::epoch) lets the volume notice; then every flush that was to cover it fails with
-// EIO, and if there is none, the next one: once. Nothing else fails for it.
+// an epoch (Feature::epoch) lets the volume notice. Then every flush that was to cover it fails
+// with EIO, and if there is none, the next one: once. Nothing else fails for it.
 //
 // THREAD: the session's.
 #pragma once

@@ -83,7 +83,7 @@ std::uint64_t EpochBook::opened(const std::string& name, std::uint64_t storage_e
     entry.flushed = false;
     if (same) return entry.shown;
     entry.storage_epoch = storage_epoch;
-    // For the case that this process is killed. Failing, it only makes a loss be told that was none.
+    // For the case that this process is killed. If it fails, a loss is told then that was none.
     if (entry.shown != storage_epoch) static_cast<void>(write(Say::in_use));
     return entry.shown;
 }
