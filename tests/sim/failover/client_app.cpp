@@ -419,6 +419,16 @@ void ClientMachine::change_a_path() {
     static_cast<void>(session.operate_path(label, static_cast<Operation>(random.below(3))));
 }
 
+void ClientMachine::reconnect(std::uint32_t network) {
+    if (life_ == nullptr || life_->closing) return;
+    rtrs::ClientSession& session = life_->session.rtrs();
+    for (const rtrs::PathStatus& path : session.status().paths) {
+        if (path.destination != servers_[network]) continue;
+        static_cast<void>(
+            session.operate_path(path.label, rtrs::ClientSession::PathOperation::reconnect));
+    }
+}
+
 bool ClientMachine::restore_paths() {
     if (life_ == nullptr || life_->closing) return true;
     rtrs::ClientSession& session = life_->session.rtrs();

@@ -139,6 +139,8 @@ class ClientMachine {
     bool poll_old();
     void crash_old();
     void change_a_path();
+    // Closes the path over this network and dials it again.
+    void reconnect(std::uint32_t network);
     // Sees that every path is there and tried. False: one is just closing, ask again.
     bool restore_paths();
 

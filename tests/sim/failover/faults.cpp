@@ -124,6 +124,9 @@ void Faults::act() {
             case Step::reset_again:
                 reset(action);
                 break;
+            case Step::path_again:
+                machines_.clients[action.client]->reconnect(action.network);
+                break;
             case Step::server_start:
                 machines_.servers[action.server]->restart();
                 break;
@@ -236,6 +239,23 @@ void Faults::reset_then_cut(const Action& action) {
     push(later, Step::begin, 8ms + microseconds(action.variant % (10000 + 6 * delay_us)));
 }
 
+// What the client has sent comes late, when it has long been sent again elsewhere: the client ends
+// the path meanwhile, for its own reasons or because it is told to.
+void Faults::delay_and_give_up(const Action& action) {
+    const bool told = (action.variant & 8) != 0;
+    const Duration late =
+        told ? action.duration / 8 + 30ms
+             : milliseconds(surroundings_.options.heartbeat_timeout_ms + action.variant % 1000);
+    for (std::uint32_t host = 0; host < 2; ++host) {
+        Action one = action;
+        one.host = host;
+        surroundings_.world.network().stall(client_address(one, action.network),
+                                            server_address(one, action.network), late);
+    }
+    disturb(action.client, action.network, late);
+    if (told) push(action, Step::path_again, 2ms + microseconds(action.variant % 20000));
+}
+
 void Faults::flap(const Action& action) {
     const std::uint32_t count = 3 + action.variant % 6;
     const Duration period = std::min<Duration>(action.duration + 100ms, 3s);
@@ -263,6 +283,9 @@ void Faults::begin_network(const Action& action) {
             return cut(action, action.client, action.network);
         case Fault::cut_one_way:
         case Fault::delay:
+            if (action.fault == Fault::delay && (action.variant & 4) != 0) {
+                return delay_and_give_up(action);
+            }
             for (std::uint32_t host = 0; host < 2; ++host) {
                 Action one = action;
                 one.host = host;

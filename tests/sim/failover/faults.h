@@ -48,6 +48,7 @@ class Faults {
         heal,
         cut_again,
         reset_again,
+        path_again,
         server_start,
         server_poll,
         client_start,
@@ -85,6 +86,7 @@ class Faults {
     void cut(const Action& action, std::uint32_t client, std::uint32_t network);
     void reset(const Action& action);
     void reset_then_cut(const Action& action);
+    void delay_and_give_up(const Action& action);
     void disturb(std::uint32_t client, std::uint32_t network, Duration duration);
     void disturb_client(std::uint32_t client, Duration duration);
     void disturb_server(std::uint32_t server, Duration duration);

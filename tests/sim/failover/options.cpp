@@ -108,8 +108,8 @@ Options Options::from_seed(std::uint64_t seed) {
     options.volumes = between(random, 1, 2);
     options.paths = one_of(random, {1, 2, 2, 2, 3});
     options.blocks = between(random, 2, 12);
-    options.rounds = between(random, 3, 7);
-    options.requests = between(random, 20, 60);
+    options.rounds = between(random, 4, 9);
+    options.requests = between(random, 20, 80);
     options.depth = between(random, 1, 8);
     options.faults = between(random, 1, 5);
     options.quiet_s = between(random, 5, 60);
