@@ -7,6 +7,7 @@ import os
 import random
 import select
 import signal
+import socket
 import subprocess
 import time
 
@@ -199,6 +200,17 @@ class MultipathLab(Lab):
     def wait_for_loss(self, link):
         wait_until(f"the path over link {link} is given up",
                    lambda: self.path_of(link)["state"] != "connected")
+
+    def operate_path(self, operation, link, **arguments):
+        """add, remove, reconnect or disconnect, with the result."""
+        with socket.socket(socket.AF_UNIX) as control:
+            control.connect(self.the_client.control)
+            control.sendall(json.dumps({"command": f"path_{operation}", "arguments": dict(
+                arguments, session="host-a", path=self.net.path(link, self.port))}).encode() + b"\n")
+            with control.makefile() as lines:
+                answer = json.loads(lines.readline())
+        check(answer["ok"], f"path_{operation}: {answer}")
+        return answer["result"]
 
     def judge(self, device, **options):
         return Judge(self, self.uri(device), **options)

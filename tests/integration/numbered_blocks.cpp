@@ -1,13 +1,13 @@
-// A judge of a block device: writes numbered blocks over NBD, reads them back, and says how long the
-// longest I/O took. Independent of our own code: libnbd is the other side.
+// A judge of a block device: writes numbered blocks over NBD, reads them back, and says how long
+// the longest I/O took. Independent of our own code: libnbd is the other side.
 //
 //   numbered_blocks URI [--blocks N] [--block-size BYTES] [--depth N] [--reads PERCENT]
 //                       [--seconds S] [--seed N]
 //
-// No block has two requests in flight, so each read has exactly one right answer: the number that was
-// acknowledged last. After a write that failed it may also be that write's.
-// Standard input: "mark" prints the figures since the last mark as one line of JSON; "stop", the end
-// of the input or the end of --seconds reads every block once more and prints the last line.
+// No block has two requests in flight, so each read has exactly one right answer: the number that
+// was acknowledged last. After a write that failed it may also be that write's.
+// Standard input: "mark" prints the figures since the last mark as one line of JSON; "stop", the
+// end of the input or the end of --seconds reads every block once more and prints the last line.
 // Exit status: 0, or 1 if a request failed or a block was not what it had to be.
 #include <fmt/format.h>
 #include <libnbd.h>

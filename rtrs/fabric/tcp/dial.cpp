@@ -18,8 +18,8 @@ std::expected<int, std::error_code> open_socket(int family) noexcept {
 void prepare_socket(int fd) noexcept {
     const int on = 1;
     (void)::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    // ICMP errors end a connection at once; otherwise TCP would try on for minutes, and a path would
-    // be lost by its heartbeat only. A socket of IPv6 may have a peer of IPv4, and wants both.
+    // ICMP errors end a connection at once; otherwise TCP would try on for minutes, and a path
+    // would be lost by its heartbeat only. A socket of IPv6 may have a peer of IPv4: it wants both.
     (void)::setsockopt(fd, IPPROTO_IP, IP_RECVERR, &on, sizeof on);
     (void)::setsockopt(fd, IPPROTO_IPV6, IPV6_RECVERR, &on, sizeof on);
 }
