@@ -429,6 +429,14 @@ void ClientMachine::reconnect(std::uint32_t network) {
     }
 }
 
+bool ClientMachine::exchanges(std::uint32_t network) const {
+    if (life_ == nullptr) return false;
+    const auto paths = life_->session.rtrs().status().paths;
+    return std::ranges::any_of(paths, [&](const rtrs::PathStatus& path) {
+        return path.destination == servers_[network] && path.state == rtrs::PathState::exchanging;
+    });
+}
+
 bool ClientMachine::restore_paths() {
     if (life_ == nullptr || life_->closing) return true;
     rtrs::ClientSession& session = life_->session.rtrs();

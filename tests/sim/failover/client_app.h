@@ -141,6 +141,8 @@ class ClientMachine {
     void change_a_path();
     // Closes the path over this network and dials it again.
     void reconnect(std::uint32_t network);
+    // The path over this network has dialled and waits for the server to know it.
+    bool exchanges(std::uint32_t network) const;
     // Sees that every path is there and tried. False: one is just closing, ask again.
     bool restore_paths();
 

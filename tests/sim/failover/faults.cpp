@@ -124,6 +124,9 @@ void Faults::act() {
             case Step::reset_again:
                 reset(action);
                 break;
+            case Step::cut_exchange:
+                cut_exchange(action);
+                break;
             case Step::path_again:
                 machines_.clients[action.client]->reconnect(action.network);
                 break;
@@ -230,13 +233,22 @@ void Faults::reset(const Action& action) {
     disturb(action.client, action.network, 0s);
 }
 
-// Again while the path is being dialled: what was begun is never finished.
+// And again while the path is being set up: the server waits for what never comes.
 void Faults::reset_then_cut(const Action& action) {
     reset(action);
-    const std::uint32_t delay_us = surroundings_.options.delay_us;
     Action later = action;
-    later.fault = Fault::cut;
-    push(later, Step::begin, 8ms + microseconds(action.variant % (10000 + 6 * delay_us)));
+    later.polls = 400;
+    later.duration =
+        action.duration + milliseconds(surroundings_.options.half_open_ms + action.variant % 500);
+    push(later, Step::cut_exchange, 5ms);
+}
+
+void Faults::cut_exchange(Action action) {
+    ClientMachine& client = *machines_.clients[action.client];
+    if (client.exchanges(action.network)) return cut(action, action.client, action.network);
+    if (--action.polls == 0) return;
+    const std::uint32_t delay_us = surroundings_.options.delay_us;
+    push(action, Step::cut_exchange, microseconds(15 + delay_us / 4));
 }
 
 // What the client has sent comes late, when it has long been sent again elsewhere: the client ends

@@ -48,6 +48,7 @@ class Faults {
         heal,
         cut_again,
         reset_again,
+        cut_exchange,
         path_again,
         server_start,
         server_poll,
@@ -66,7 +67,8 @@ class Faults {
         std::uint32_t server = 0;
         std::uint32_t network = 0;
         std::uint32_t variant = 0;
-        std::uint32_t host = 0;  // of the client: the address pair that was cut
+        std::uint32_t host = 0;   // of the client: the address pair that was cut
+        std::uint32_t polls = 0;  // that are left
         Duration duration{};
     };
     static bool later(const Action& a, const Action& b) noexcept {
@@ -86,6 +88,7 @@ class Faults {
     void cut(const Action& action, std::uint32_t client, std::uint32_t network);
     void reset(const Action& action);
     void reset_then_cut(const Action& action);
+    void cut_exchange(Action action);
     void delay_and_give_up(const Action& action);
     void disturb(std::uint32_t client, std::uint32_t network, Duration duration);
     void disturb_client(std::uint32_t client, Duration duration);
