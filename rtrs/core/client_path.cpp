@@ -42,7 +42,10 @@ struct ClientPath::Connection final : EndpointHandler {
         const auto response = ConnectResponseMessage::parse(private_data);
         const int error = response && response->error != 0 ? response->error : ECONNREFUSED;
         if (error == ESTALE) path.owner_.taken_over();
-        path.fail(from_errno(error), "rejected by the server");
+        path.fail(from_errno(error), error == EEXIST
+                                         ? "rejected by the server, which has a path between "
+                                           "the same addresses already"
+                                         : "rejected by the server");
     }
     void on_completion(const Completion& completion) override { path.completed(*this, completion); }
     void on_disconnected(std::error_code reason) override {
@@ -480,9 +483,10 @@ void ClientPath::repost(Connection& connection, const Completion& completion) {
 void ClientPath::beat() {
     switch (heartbeat_.step(environment_.clock.now())) {
         case Heartbeat::Action::dead:
-            return fail(Error::timed_out, heartbeat_.probing()
-                                              ? "the server is silent, a late answer's probe says"
-                                              : "the server is silent");
+            return fail(Error::timed_out,
+                        heartbeat_.probing()
+                            ? "the server is silent, also when probed for a late answer"
+                            : "the server is silent");
         case Heartbeat::Action::send:
             post_heartbeat(ImmediateCodec::heartbeat());
             break;
