@@ -130,6 +130,52 @@ std::expected<void, ControlFailure> Client::map(const ClientConfig::Device& devi
     return {};
 }
 
+std::expected<Client::Session*, ControlFailure> Client::find_session(
+    const std::string& name) const {
+    const auto found = sessions_.find(name);
+    if (found == sessions_.end()) {
+        std::string message = "there is no session " + name + "; rnbd-client has ";
+        for (const auto& [other, session] : sessions_) {
+            message += (session == sessions_.begin()->second ? "" : ", ") + other;
+        }
+        if (sessions_.empty()) message += "none";
+        return std::unexpected(ControlFailure{ControlError::not_found, std::move(message)});
+    }
+    if (stopped_ || found->second->closing) {
+        return std::unexpected(
+            ControlFailure{ControlError::stopping, "session " + name + " is closing"});
+    }
+    return found->second.get();
+}
+
+std::expected<void, ControlFailure> Client::add_path(const std::string& name,
+                                                     const ClientConfig::Path& path) {
+    const auto failure = [&](ControlError code, const std::string& message) {
+        return std::unexpected(ControlFailure{
+            code, "path " + path.to_string() + " of session " + name + ": " + message});
+    };
+    const auto session = find_session(name);
+    if (!session) return std::unexpected(session.error());
+    if (const auto error = (*session)->lock.take(name, path.destination)) {
+        return failure(ControlError::busy, error == std::errc::address_in_use
+                                               ? "another rnbd-client on this machine has it"
+                                               : error.message());
+    }
+    const auto error = (*session)->remote.rtrs().add_path(
+        {.fabric = (*session)->config.data_checksum ? &fabrics_.tcp : &fabrics_.tcp_unchecked,
+         .source = path.source,
+         .destination = path.destination,
+         .priority = path.priority});
+    if (!error) return {};
+    if (error == std::errc::file_exists)
+        return failure(ControlError::exists, "it is there already");
+    if (error == std::errc::not_connected) {
+        return failure(ControlError::failed,
+                       "the session has ended: " + (*session)->remote.rtrs().status().reason);
+    }
+    return failure(ControlError::failed, error.message());
+}
+
 std::expected<void, ControlFailure> Client::unmap(const std::string& device, Unmap how,
                                                   std::function<void()> done) {
     for (const auto& mapping : mappings_) {

@@ -45,6 +45,11 @@ class Client final : public Mapping::Owner {
     enum class Unmap : std::uint8_t { if_unused, by_force };
     std::expected<void, ControlFailure> unmap(const std::string& device, Unmap how,
                                               std::function<void()> done);
+    // Only asks the session; rtrs/client.h says how it goes on.
+    // ERRORS: not_found (session), exists (a path with these addresses), busy (another client on
+    // this machine has it), failed, stopping.
+    std::expected<void, ControlFailure> add_path(const std::string& session,
+                                                 const ClientConfig::Path& path);
     // Ends everything, then calls done.
     void stop(std::function<void()> done);
 
@@ -52,6 +57,9 @@ class Client final : public Mapping::Owner {
     const std::map<std::string, std::unique_ptr<Session>>& sessions() const noexcept {
         return sessions_;
     }
+    // ERRORS: not_found, stopping.
+    std::expected<Session*, ControlFailure> find_session(const std::string& name) const;
+    rtrs::Clock& clock() const noexcept { return reactor_; }
     const std::vector<std::unique_ptr<Mapping>>& mappings() const noexcept { return mappings_; }
 
   private:

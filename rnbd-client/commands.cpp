@@ -2,7 +2,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "daemon/log.h"
 #include "daemon/version.h"
+#include "rnbd-client/explain.h"
+#include "rnbd-client/path_commands.h"
 
 namespace rnbd {
 namespace {
@@ -102,6 +105,86 @@ void unmap(Client& client, const json& arguments, ControlReply reply) {
     if (!unmapped) later->fail(unmapped.error().code, unmapped.error().message);
 }
 
+// A string argument, empty if it is absent. ERRORS: anything else, and arguments beside `known`.
+std::expected<std::string, ControlFailure> only_argument(const json& arguments,
+                                                         const std::string& known) {
+    for (const auto& [key, value] : arguments.items()) {
+        if (key != known) {
+            return std::unexpected(
+                ControlFailure{ControlError::bad_arguments, "unknown argument " + key});
+        }
+    }
+    const json value = arguments.value(known, json(""));
+    if (!value.is_string()) {
+        return std::unexpected(
+            ControlFailure{ControlError::bad_arguments, known + ": expected a name"});
+    }
+    return value.get<std::string>();
+}
+
+void paths(Client& client, const ClientState& state, const json& arguments, ControlReply reply) {
+    const auto session = only_argument(arguments, "session");
+    if (!session) return reply.fail(session.error().code, session.error().message);
+    const json document = client_paths(state, *session);
+    if (!document.is_null()) return reply.succeed(document);
+    const auto found = client.find_session(*session);
+    reply.fail(found.error().code, found.error().message);
+}
+
+void explain(const ClientState& state, const json& arguments, ControlReply reply) {
+    const auto device = only_argument(arguments, "device");
+    if (!device) return reply.fail(device.error().code, device.error().message);
+    if (device->empty()) {
+        return reply.fail(ControlError::bad_arguments, "device: expected a name");
+    }
+    const json document = client_explain(state, *device);
+    if (!document.is_null()) return reply.succeed(document);
+    reply.fail(ControlError::not_found, "no device " + *device + " is mapped");
+}
+
+void policy(Client& client, json arguments, ControlReply reply) {
+    std::optional<rtrs::PathPolicy> wanted;
+    if (arguments.contains("policy")) {
+        if (arguments["policy"].is_string()) {
+            wanted = rtrs::parse_path_policy(arguments["policy"].get<std::string>());
+        }
+        if (!wanted) {
+            std::string message = "policy: expected";
+            for (const auto& [value, name] : rtrs::path_policy_names) {
+                message += (value == rtrs::path_policy_names.front().first ? " " : ", ");
+                message += name;
+            }
+            return reply.fail(ControlError::bad_arguments, std::move(message));
+        }
+        arguments.erase("policy");
+    }
+    const auto name = only_argument(arguments, "session");
+    if (!name) return reply.fail(name.error().code, name.error().message);
+    if (name->empty()) return reply.fail(ControlError::bad_arguments, "session: expected a name");
+    const auto session = client.find_session(*name);
+    if (!session) return reply.fail(session.error().code, session.error().message);
+    rtrs::ClientSession& rtrs = (*session)->remote.rtrs();
+    if (wanted && rtrs.status().policy != *wanted) {
+        rtrs.set_policy(*wanted);
+        logger("rnbd.client").info("{}: policy {}", *name, rtrs::to_string(*wanted));
+    }
+    reply.succeed({{"session", *name}, {"policy", rtrs::to_string(rtrs.status().policy)}});
+}
+
+void add_path_commands(ControlServer& control, Client& client) {
+    using Kind = PathCommands::Kind;
+    const auto operations = std::make_shared<PathCommands>(client);
+    for (const auto& [name, kind] : {std::pair{"path_add", Kind::add},
+                                     {"path_remove", Kind::remove},
+                                     {"path_reconnect", Kind::reconnect},
+                                     {"path_disconnect", Kind::disconnect}}) {
+        control.add_command(name,
+                            [operations, which = kind](const json& arguments, ControlReply reply) {
+                                operations->start(which, arguments, std::move(reply));
+                            });
+    }
+}
+
 }  // namespace
 
 void add_client_commands(ControlServer& control, Client& client, const ClientState& state,
@@ -111,6 +194,16 @@ void add_client_commands(ControlServer& control, Client& client, const ClientSta
     });
     control.add_command(
         "list", [&state](const json&, ControlReply reply) { reply.succeed(client_list(state)); });
+    control.add_command("paths", [&client, &state](const json& arguments, ControlReply reply) {
+        paths(client, state, arguments, std::move(reply));
+    });
+    add_path_commands(control, client);
+    control.add_command("policy", [&client](const json& arguments, ControlReply reply) {
+        policy(client, arguments, std::move(reply));
+    });
+    control.add_command("explain", [&state](const json& arguments, ControlReply reply) {
+        explain(state, arguments, std::move(reply));
+    });
     control.add_command("version", [](const json&, ControlReply reply) {
         reply.succeed({{"daemon", "rnbd-client"}, {"version", version()}});
     });

@@ -26,25 +26,61 @@ const char* access_word(AccessMode access) {
     return "?";
 }
 
-json describe(const rtrs::PathStatus& path, rtrs::Instant now) {
-    json document{{"source", path.source},
-                  {"destination", path.destination},
-                  {"fabric", path.fabric},
-                  {"state", rtrs::to_string(path.state)},
-                  {"reason", path.reason},
-                  {"age_s", seconds(now - path.since)},
-                  {"attempts", path.attempts},
-                  {"reconnects", path.reconnects},
-                  {"latency_us", std::chrono::duration<double, std::micro>(path.latency).count()},
-                  {"next_attempt_s", nullptr}};
-    if (path.next_attempt) {
-        document["next_attempt_s"] =
-            seconds(std::max(*path.next_attempt - now, rtrs::Duration::zero()));
-    }
-    return document;
+double microseconds(rtrs::Duration duration) {
+    return std::chrono::duration<double, std::micro>(duration).count();
 }
 
-json describe(Client::Session& session, rtrs::Instant now) {
+json left(const std::optional<rtrs::Instant>& until, rtrs::Instant now) {
+    if (!until) return nullptr;
+    return seconds(std::max(*until - now, rtrs::Duration::zero()));
+}
+
+json describe(const rtrs::PathStatus& path, rtrs::Instant now) {
+    return {{"label", path.label},
+            {"source", path.source},
+            {"destination", path.destination},
+            {"fabric", path.fabric},
+            {"priority", rtrs::to_string(path.priority)},
+            {"state", rtrs::to_string(path.state)},
+            {"reason", path.reason},
+            {"age_s", seconds(now - path.since)},
+            {"next_attempt_s", left(path.next_attempt, now)},
+            {"dead_s", left(path.dead_at, now)},
+            {"attempts", path.attempts},
+            {"reconnects", path.reconnects},
+            {"reconnects_failed", path.attempts_failed},
+            {"in_flight", path.in_flight},
+            {"sent", path.counters.sent},
+            {"completed", path.counters.completed},
+            {"failed_over", path.counters.failed_over},
+            {"retried", path.counters.retried},
+            {"stale", path.counters.stale},
+            {"probes", path.counters.probes},
+            {"latency_us", microseconds(path.latency)},
+            {"request_p50_us", microseconds(path.latency_p50)},
+            {"request_p99_us", microseconds(path.latency_p99)},
+            {"request_max_us", microseconds(path.latency_max)}};
+}
+
+json sessions_of(const ClientState& state) {
+    json sessions = json::array();
+    for (const auto& [name, session] : state.client.sessions()) {
+        sessions.push_back(describe_session(*session, state.reactor.now()));
+    }
+    return sessions;
+}
+
+json devices_of(const ClientState& state) {
+    json devices = json::array();
+    for (const auto& mapping : state.client.mappings()) {
+        devices.push_back(describe_device(*mapping, state.reactor.now()));
+    }
+    return devices;
+}
+
+}  // namespace
+
+json describe_session(Client::Session& session, rtrs::Instant now) {
     const rtrs::ClientSessionStatus status = session.remote.rtrs().status();
     json paths = json::array();
     for (const auto& path : status.paths) paths.push_back(describe(path, now));
@@ -58,10 +94,14 @@ json describe(Client::Session& session, rtrs::Instant now) {
             {"permits_free", status.permits_free},
             {"in_flight", status.in_flight},
             {"held", status.held},
+            {"unsettled", status.unsettled},
+            {"hold_left_s", left(status.hold_until, now)},
+            {"protection", rtrs::to_string(status.protection)},
+            {"policy", rtrs::to_string(status.policy)},
             {"paths", paths}};
 }
 
-json describe(Mapping& mapping, rtrs::Instant now) {
+json describe_device(Mapping& mapping, rtrs::Instant now) {
     RemoteVolume& volume = mapping.volume();
     const DeviceCounters& counters = mapping.device().counters();
     const auto& reads = counters.of(nbd::Command::read);
@@ -90,32 +130,26 @@ json describe(Mapping& mapping, rtrs::Instant now) {
             {"lost_writes", volume.losses().writes}};
 }
 
-json devices_of(const ClientState& state) {
-    json devices = json::array();
-    for (const auto& mapping : state.client.mappings()) {
-        devices.push_back(describe(*mapping, state.reactor.now()));
-    }
-    return devices;
-}
-
-}  // namespace
-
 json client_status(const ClientState& state) {
-    json sessions = json::array();
-    for (const auto& [name, session] : state.client.sessions()) {
-        sessions.push_back(describe(*session, state.reactor.now()));
-    }
     return {{"daemon", "rnbd-client"},
             {"version", version()},
             {"pid", ::getpid()},
             {"uptime_s", seconds(state.reactor.now() - state.started)},
             {"state", state.stopping ? "stopping" : "running"},
-            {"sessions", sessions},
+            {"sessions", sessions_of(state)},
             {"devices", devices_of(state)}};
 }
 
 json client_list(const ClientState& state) {
     return {{"daemon", "rnbd-client"}, {"devices", devices_of(state)}};
+}
+
+json client_paths(const ClientState& state, const std::string& session) {
+    if (session.empty()) return {{"daemon", "rnbd-client"}, {"sessions", sessions_of(state)}};
+    const auto found = state.client.sessions().find(session);
+    if (found == state.client.sessions().end()) return nullptr;
+    return {{"daemon", "rnbd-client"},
+            {"sessions", {describe_session(*found->second, state.reactor.now())}}};
 }
 
 }  // namespace rnbd

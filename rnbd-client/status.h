@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 
 #include "rnbd-client/client.h"
 #include "rtrs/base/clock.h"
@@ -17,5 +18,11 @@ struct ClientState {
 
 nlohmann::json client_status(const ClientState& state);
 nlohmann::json client_list(const ClientState& state);
+// The sessions of the status, or the one of this name. Null if there is none of it.
+nlohmann::json client_paths(const ClientState& state, const std::string& session);
+
+// Parts of the above.
+nlohmann::json describe_session(Client::Session& session, rtrs::Instant now);
+nlohmann::json describe_device(Mapping& mapping, rtrs::Instant now);
 
 }  // namespace rnbd

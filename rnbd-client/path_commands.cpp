@@ -1,0 +1,220 @@
+#include "rnbd-client/path_commands.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace rnbd {
+namespace {
+
+using nlohmann::json;
+using Kind = PathCommands::Kind;
+
+// How often the paths are looked at while somebody waits for one.
+constexpr rtrs::Duration look_interval = std::chrono::milliseconds(10);
+constexpr double timeout_default_s = 10;
+constexpr double timeout_max_s = 86400;
+
+double seconds(rtrs::Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+struct Request {
+    std::string session;
+    ClientConfig::Path path;
+    std::string label;
+    rtrs::Duration timeout{};
+};
+
+std::expected<std::string, ControlFailure> name_in(const json& arguments, const char* key,
+                                                   const char* expected) {
+    if (!arguments.contains(key) || !arguments[key].is_string()) {
+        return std::unexpected(ControlFailure{ControlError::bad_arguments,
+                                              fmt::format("{}: expected {}", key, expected)});
+    }
+    return arguments[key].get<std::string>();
+}
+
+std::expected<Request, ControlFailure> parse(Kind kind, const json& arguments) {
+    const auto bad = [](std::string message) {
+        return std::unexpected(ControlFailure{ControlError::bad_arguments, std::move(message)});
+    };
+    for (const auto& [key, value] : arguments.items()) {
+        const bool known = key == "session" || key == "path" || key == "timeout_s" ||
+                           (key == "priority" && kind == Kind::add);
+        if (!known) return bad("unknown argument " + key);
+    }
+    const auto session = name_in(arguments, "session", "a name");
+    if (!session) return std::unexpected(session.error());
+    const auto text = name_in(arguments, "path", "[SOURCE@]HOST:PORT");
+    if (!text) return std::unexpected(text.error());
+    const auto path = ClientConfig::Path::parse(*text);
+    if (!path) {
+        return bad(fmt::format("path: found \"{}\", expected [SOURCE@]HOST:PORT, numeric", *text));
+    }
+    Request request{.session = *session, .path = *path, .label = path->to_string()};
+    if (arguments.contains("priority")) {
+        const auto word = name_in(arguments, "priority", "prefer or standby");
+        if (!word) return std::unexpected(word.error());
+        const auto priority = rtrs::parse_path_priority(*word);
+        if (!priority) return bad("priority: expected prefer or standby");
+        request.path.priority = *priority;
+    }
+    const json timeout = arguments.value("timeout_s", json(timeout_default_s));
+    const double wanted = timeout.is_number() ? timeout.get<double>() : -1;
+    if (!(wanted >= 0 && wanted <= timeout_max_s)) {
+        return bad(fmt::format("timeout_s: expected seconds from 0 to {}", timeout_max_s));
+    }
+    request.timeout = rtrs::Duration(std::llround(wanted * 1e9));
+    return request;
+}
+
+const rtrs::PathStatus* find(const rtrs::ClientSessionStatus& status, const std::string& label) {
+    const auto found = std::ranges::find(status.paths, label, &rtrs::PathStatus::label);
+    return found == status.paths.end() ? nullptr : &*found;
+}
+
+std::string labels_of(const rtrs::ClientSessionStatus& status) {
+    std::string text;
+    for (const auto& path : status.paths) text += (text.empty() ? "" : ", ") + path.label;
+    return text;
+}
+
+// "backoff (cannot connect: Connection refused), next attempt in 0.4 s"
+std::string words_of(const rtrs::PathStatus& path, rtrs::Instant now) {
+    std::string text = rtrs::to_string(path.state);
+    if (!path.reason.empty()) text += " (" + path.reason + ")";
+    if (path.next_attempt) {
+        text += fmt::format(", next attempt in {:.1f} s",
+                            std::max(seconds(*path.next_attempt - now), 0.0));
+    }
+    return text;
+}
+
+const char* goal_of(Kind kind) {
+    switch (kind) {
+        case Kind::add:
+        case Kind::reconnect:
+            return "connected";
+        case Kind::remove:
+            return "gone";
+        case Kind::disconnect:
+            return "closed";
+    }
+    return "?";
+}
+
+rtrs::ClientSession::PathOperation operation_of(Kind kind) {
+    using Operation = rtrs::ClientSession::PathOperation;
+    return kind == Kind::remove       ? Operation::remove
+           : kind == Kind::disconnect ? Operation::disconnect
+                                      : Operation::reconnect;
+}
+
+}  // namespace
+
+PathCommands::PathCommands(Client& client)
+    : client_(client),
+      timer_(client.clock(), this, [](void* self) { static_cast<PathCommands*>(self)->check(); }) {}
+
+void PathCommands::start(Kind kind, const json& arguments, ControlReply reply) {
+    const auto request = parse(kind, arguments);
+    if (!request) return reply.fail(request.error().code, request.error().message);
+    if (kind == Kind::add) {
+        if (const auto added = client_.add_path(request->session, request->path); !added) {
+            return reply.fail(added.error().code, added.error().message);
+        }
+    }
+    const rtrs::Instant now = client_.clock().now();
+    waits_.push_back({.kind = kind,
+                      .session = request->session,
+                      .label = request->label,
+                      .started = now,
+                      .deadline = now + request->timeout,
+                      .begun = kind == Kind::add,
+                      .reply = std::move(reply)});
+    if (check(waits_.back())) waits_.pop_back();
+    if (!waits_.empty() && !timer_.armed()) timer_.arm(now + look_interval);
+}
+
+void PathCommands::check() {
+    std::erase_if(waits_, [this](Wait& wait) { return check(wait); });
+    if (!waits_.empty()) timer_.arm(client_.clock().now() + look_interval);
+}
+
+bool PathCommands::check(Wait& wait) {
+    const auto session = client_.find_session(wait.session);
+    if (!session) {
+        wait.reply.fail(session.error().code, session.error().message);
+        return true;
+    }
+    rtrs::ClientSession& rtrs = (*session)->remote.rtrs();
+    if (!wait.begun && begin(wait, rtrs)) return true;
+    const rtrs::ClientSessionStatus status = rtrs.status();
+    const rtrs::PathStatus* const path = find(status, wait.label);
+    const bool closed = path != nullptr && path->state == rtrs::PathState::closed;
+    const bool connected = path != nullptr && path->state == rtrs::PathState::connected;
+    const rtrs::Instant now = client_.clock().now();
+    if (wait.begun && wait.kind == Kind::remove && path == nullptr) {
+        return succeed(wait, status, "removed"), true;
+    }
+    if (wait.begun && wait.kind == Kind::disconnect && closed) {
+        return succeed(wait, status, "closed"), true;
+    }
+    const bool dials = wait.kind == Kind::add || wait.kind == Kind::reconnect;
+    if (wait.begun && dials && connected) return succeed(wait, status, "connected"), true;
+    if (path == nullptr || (wait.begun && dials && closed)) {
+        wait.reply.fail(ControlError::failed,
+                        fmt::format("path {} of session {} is {}", wait.label, wait.session,
+                                    path == nullptr ? "gone" : words_of(*path, now)));
+        return true;
+    }
+    if (now < wait.deadline) return false;
+    wait.reply.fail(ControlError::timed_out,
+                    fmt::format("path {} of session {} is not {} yet: {}", wait.label, wait.session,
+                                goal_of(wait.kind), words_of(*path, now)));
+    return true;
+}
+
+// Tells the session. Later if it is busy: an attempt to connect is what a reconnect wants anyway.
+bool PathCommands::begin(Wait& wait, rtrs::ClientSession& session) {
+    const auto error = session.operate_path(wait.label, operation_of(wait.kind));
+    wait.begun = !error;
+    if (!error) return false;
+    const rtrs::ClientSessionStatus status = session.status();
+    if (error == std::errc::no_such_file_or_directory) {
+        wait.reply.fail(ControlError::not_found,
+                        fmt::format("session {} has no path {}; it has {}", wait.session,
+                                    wait.label, labels_of(status)));
+        return true;
+    }
+    if (error == std::errc::device_or_resource_busy) {
+        if (wait.kind == Kind::remove) {
+            wait.reply.fail(ControlError::busy, fmt::format("{} is the last path of session {}",
+                                                            wait.label, wait.session));
+            return true;
+        }
+        const rtrs::PathStatus* const path = find(status, wait.label);
+        wait.begun = path != nullptr && path->state != rtrs::PathState::closing;
+        return false;
+    }
+    wait.reply.fail(ControlError::failed,
+                    error == std::errc::not_connected
+                        ? fmt::format("session {} has ended: {}", wait.session, status.reason)
+                        : error.message());
+    return true;
+}
+
+void PathCommands::succeed(Wait& wait, const rtrs::ClientSessionStatus& status,
+                           std::string_view state) {
+    const auto up =
+        std::ranges::count(status.paths, rtrs::PathState::connected, &rtrs::PathStatus::state);
+    wait.reply.succeed({{"session", wait.session},
+                        {"path", wait.label},
+                        {"state", state},
+                        {"paths", status.paths.size()},
+                        {"paths_connected", up},
+                        {"took_s", seconds(client_.clock().now() - wait.started)}});
+}
+
+}  // namespace rnbd

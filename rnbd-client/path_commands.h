@@ -1,0 +1,52 @@
+// What rnbdctl may do with the paths of a session while I/O runs: docs/reference/control-protocol.md
+// (path_add, path_remove, path_reconnect, path_disconnect).
+//
+// Each is answered with its result: when the path is connected, gone or closed; when that cannot
+// happen any more; or when the time that the caller gives is over, with the reason why not yet. The
+// operation itself goes on then.
+//
+// OWNER: the commands of the control socket. THREAD: the reactor's.
+#pragma once
+
+#include <list>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "daemon/control_server.h"
+#include "rnbd-client/client.h"
+#include "rtrs/base/clock.h"
+
+namespace rnbd {
+
+class PathCommands {
+  public:
+    enum class Kind : std::uint8_t { add, remove, reconnect, disconnect };
+
+    // client: outlives this.
+    explicit PathCommands(Client& client);
+
+    void start(Kind kind, const nlohmann::json& arguments, ControlReply reply);
+
+  private:
+    struct Wait {
+        Kind kind;
+        std::string session;
+        std::string label;
+        rtrs::Instant started;
+        rtrs::Instant deadline;
+        bool begun = false;  // the session has been told
+        ControlReply reply;
+    };
+
+    void check();
+    // True if it has been answered.
+    bool check(Wait& wait);
+    bool begin(Wait& wait, rtrs::ClientSession& session);
+    void succeed(Wait& wait, const rtrs::ClientSessionStatus& status, std::string_view state);
+
+    Client& client_;
+    rtrs::Timer timer_;
+    std::list<Wait> waits_;
+};
+
+}  // namespace rnbd
