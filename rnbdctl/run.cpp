@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
 #include <vector>
 
@@ -41,9 +42,9 @@ struct Wish {
 struct Options {
     bool server = false, client = false, as_json = false, read_only = false, migration = false;
     bool force = false;
-    std::string socket, volume, session, name, device;
+    std::string socket, volume, session, name, device, path, priority, policy;
     std::vector<std::string> nbd, paths;
-    unsigned timeout_s = 60;
+    std::optional<unsigned> timeout_s;
 };
 
 class CommandLine {
@@ -57,6 +58,13 @@ class CommandLine {
   private:
     void add_map();
     void add_unmap();
+    void add_paths();
+    void add_path_operation(CLI::App*& command, const char* name, const char* help);
+    void add_policy();
+    void add_explain();
+    bool of_client() const;
+    bool operates_on_path() const;
+    void wish_path(Wish& wish) const;
     void find_sockets(Wish& wish, const DefaultSockets& sockets) const;
 
     CLI::App app_{"Asks rnbd-server and rnbd-client what they do, and maps volumes.", "rnbdctl"};
@@ -66,6 +74,13 @@ class CommandLine {
     CLI::App* version_ = nullptr;
     CLI::App* map_ = nullptr;
     CLI::App* unmap_ = nullptr;
+    CLI::App* paths_ = nullptr;
+    CLI::App* path_add_ = nullptr;
+    CLI::App* path_remove_ = nullptr;
+    CLI::App* path_reconnect_ = nullptr;
+    CLI::App* path_disconnect_ = nullptr;
+    CLI::App* policy_ = nullptr;
+    CLI::App* explain_ = nullptr;
 };
 
 CommandLine::CommandLine() {
@@ -81,10 +96,10 @@ CommandLine::CommandLine() {
     client->excludes(socket);
     app_.add_flag("--json", options_.as_json,
                   "Print the daemon's answer as one line of JSON (schema rnbd-control)");
-    app_.add_option("--timeout", options_.timeout_s, "Seconds to wait for an answer")
+    app_.add_option("--timeout", options_.timeout_s,
+                    "Seconds to wait for an answer (default: 60; for a path's operation: 10)")
         ->type_name("SECONDS")
-        ->check(CLI::Range(1u, 86400u))
-        ->capture_default_str();
+        ->check(CLI::Range(1u, 86400u));
     app_.require_subcommand(0, 1);  // parse() says which word is no command
     // Options of the program are also understood behind the command.
     app_.fallthrough();
@@ -93,6 +108,9 @@ CommandLine::CommandLine() {
     version_ = app_.add_subcommand("version", "Versions of rnbdctl and the daemons");
     add_map();
     add_unmap();
+    add_paths();
+    add_policy();
+    add_explain();
 }
 
 void CommandLine::add_map() {
@@ -125,6 +143,60 @@ void CommandLine::add_unmap() {
                      "Even if NBD clients are connected: they are disconnected");
 }
 
+void CommandLine::add_paths() {
+    paths_ =
+        app_.add_subcommand("paths", "The paths of sessions, and operations on them (rnbd-client)");
+    paths_->add_option("session", options_.session, "Only this session's")->type_name("SESSION");
+    paths_->require_subcommand(0, 1);
+    add_path_operation(path_add_, "add", "Add a path and wait until it is connected");
+    path_add_
+        ->add_option("--priority", options_.priority,
+                     "prefer (default), or standby: only while no preferred path is up")
+        ->type_name("PRIORITY");
+    add_path_operation(path_remove_, "remove",
+                       "Remove a path, its requests go on elsewhere; wait until it is gone");
+    add_path_operation(path_reconnect_, "reconnect",
+                       "Close a path and dial it at once; wait until it is connected");
+    add_path_operation(path_disconnect_, "disconnect",
+                       "Close a path until reconnect; wait until it is closed");
+}
+
+void CommandLine::add_path_operation(CLI::App*& command, const char* name, const char* help) {
+    command = paths_->add_subcommand(name, help);
+    command->add_option("session", options_.session, "The session")
+        ->type_name("SESSION")
+        ->required();
+    command->add_option("path", options_.path, "[SOURCE@]HOST:PORT")->type_name("PATH")->required();
+}
+
+void CommandLine::add_policy() {
+    policy_ =
+        app_.add_subcommand("policy", "Which path takes a request: show or set (rnbd-client)");
+    policy_->add_option("session", options_.session, "The session")
+        ->type_name("SESSION")
+        ->required();
+    policy_
+        ->add_option(
+            "policy", options_.policy,
+            "round-robin, min-inflight, min-latency or service-time; until rnbd-client ends")
+        ->type_name("POLICY");
+}
+
+void CommandLine::add_explain() {
+    explain_ = app_.add_subcommand(
+        "explain", "What every unanswered request of a device's session waits for (rnbd-client)");
+    explain_->add_option("device", options_.device, "The device's name")
+        ->type_name("DEVICE")
+        ->required();
+}
+
+// Commands that rnbd-server does not have.
+bool CommandLine::of_client() const { return *map_ || *unmap_ || *paths_ || *policy_ || *explain_; }
+
+bool CommandLine::operates_on_path() const {
+    return *path_add_ || *path_remove_ || *path_reconnect_ || *path_disconnect_;
+}
+
 std::optional<int> CommandLine::parse(int argc, const char* const* argv, std::ostream& out,
                                       std::ostream& err) {
     try {
@@ -139,14 +211,16 @@ std::optional<int> CommandLine::parse(int argc, const char* const* argv, std::os
                 : command ? "no command"
                           : "unexpected word")
             << " \"" << terminal_text(word) << '"'
-            << (command ? ": expected list, status, map, unmap or version" : "")
+            << (command ? ": expected list, status, paths, policy, explain, map, unmap or version"
+                        : "")
             << " (see --help)\n";
         return static_cast<int>(CtlExit::usage);
     } catch (const CLI::ParseError& error) {
         return static_cast<int>(app_.exit(error, out, err) == 0 ? CtlExit::ok : CtlExit::usage);
     }
-    if (options_.server && (*map_ || *unmap_)) {
-        err << "rnbdctl: map and unmap are commands of rnbd-client: leave --server out\n";
+    if (options_.server && of_client()) {
+        err << "rnbdctl: " << app_.get_subcommands().front()->get_name()
+            << " is a command of rnbd-client: leave --server out\n";
         return static_cast<int>(CtlExit::usage);
     }
     return std::nullopt;
@@ -157,7 +231,7 @@ void CommandLine::find_sockets(Wish& wish, const DefaultSockets& sockets) const 
         wish.sockets = {options_.socket};
     else if (options_.server)
         wish.sockets = {sockets.server};
-    else if (options_.client || *map_ || *unmap_)
+    else if (options_.client || of_client())
         wish.sockets = {sockets.client};
     else {
         wish.sockets = {sockets.server, sockets.client};
@@ -168,7 +242,7 @@ void CommandLine::find_sockets(Wish& wish, const DefaultSockets& sockets) const 
 Wish CommandLine::wish(const DefaultSockets& sockets) const {
     Wish wish;
     wish.output = options_.as_json ? Output::json : Output::text;
-    wish.timeout = std::chrono::seconds(options_.timeout_s);
+    wish.timeout = std::chrono::seconds(options_.timeout_s.value_or(60));
     find_sockets(wish, sockets);
     if (*list_) wish.command = "list", wish.view = list_view;
     if (*status_) wish.command = "status", wish.view = status_view;
@@ -192,7 +266,39 @@ Wish CommandLine::wish(const DefaultSockets& sockets) const {
         wish.view = unmap_view;
         wish.arguments = {{"device", options_.device}, {"force", options_.force}};
     }
+    if (*policy_) {
+        wish.command = "policy";
+        wish.view = policy_view;
+        wish.arguments = {{"session", options_.session}};
+        if (!options_.policy.empty()) wish.arguments["policy"] = options_.policy;
+    }
+    if (*explain_) {
+        wish.command = "explain";
+        wish.view = explain_view;
+        wish.arguments = {{"device", options_.device}};
+    }
+    if (*paths_) wish_path(wish);
     return wish;
+}
+
+void CommandLine::wish_path(Wish& wish) const {
+    if (!operates_on_path()) {
+        wish.command = "paths";
+        wish.view = paths_view;
+        if (!options_.session.empty()) wish.arguments = {{"session", options_.session}};
+        return;
+    }
+    const unsigned patience_s = options_.timeout_s.value_or(10);
+    wish.command = *path_add_         ? "path_add"
+                   : *path_remove_    ? "path_remove"
+                   : *path_reconnect_ ? "path_reconnect"
+                                      : "path_disconnect";
+    wish.view = path_view;
+    wish.arguments = {
+        {"session", options_.session}, {"path", options_.path}, {"timeout_s", patience_s}};
+    if (!options_.priority.empty()) wish.arguments["priority"] = options_.priority;
+    // The daemon knows why it is not done yet: it answers first.
+    wish.timeout = std::chrono::seconds(patience_s + 10);
 }
 
 std::string json_line(const json& document) {

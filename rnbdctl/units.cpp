@@ -29,6 +29,13 @@ std::string age_words(double seconds) {
     return fmt::format("{}s", total);
 }
 
+std::string short_age_words(double seconds) {
+    if (!(seconds > 0)) return "0 ms";
+    if (seconds < 1) return fmt::format("{:.0f} ms", seconds * 1000);
+    if (seconds < 60) return fmt::format("{:.1f} s", seconds);
+    return age_words(seconds);
+}
+
 std::string latency_words(double microseconds) {
     if (!(microseconds > 0)) return "-";
     if (microseconds < 1000) return fmt::format("{:.0f} us", microseconds);

@@ -11,6 +11,8 @@ namespace rnbd {
 std::string size_words(std::uint64_t bytes);
 // "0s", "4s", "3m 20s", "5h 1m", "2d 3h": the two largest units. Negative counts as 0.
 std::string age_words(double seconds);
+// "420 ms", "1.2 s", then as age_words: of times that are about to be over. Negative counts as 0.
+std::string short_age_words(double seconds);
 // "950 us", "1.2 ms".
 std::string latency_words(double microseconds);
 // 1234567 -> "1,234,567"

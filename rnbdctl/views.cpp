@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <functional>
 #include <nlohmann/json.hpp>
 
+#include "rnbdctl/members.h"
 #include "rnbdctl/table.h"
 #include "rnbdctl/units.h"
 
@@ -15,67 +15,7 @@ using Align = Table::Align;
 
 namespace {
 
-// --- Members as text; every one tolerates absence and wrong types. ---
-
-const json& member(const json& object, const char* key) {
-    static const json nothing;
-    if (!object.is_object()) return nothing;
-    const auto found = object.find(key);
-    return found == object.end() ? nothing : *found;
-}
-
-// The elements of an array member; none if it is no array.
-const json& elements(const json& object, const char* key) {
-    static const json none = json::array();
-    const json& value = member(object, key);
-    return value.is_array() ? value : none;
-}
-
-std::string word(const json& object, const char* key) {
-    const json& value = member(object, key);
-    if (value.is_string()) return terminal_text(value.get_ref<const std::string&>());
-    if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
-    if (value.is_number_integer()) return value.dump();
-    return "";
-}
-
-bool unsigned_number(const json& value) {
-    return value.is_number_unsigned() ||
-           (value.is_number_integer() && value.get<std::int64_t>() >= 0);
-}
-
-std::string size(const json& object, const char* key) {
-    const json& value = member(object, key);
-    return unsigned_number(value) ? size_words(value.get<std::uint64_t>()) : "";
-}
-
-std::string count(const json& object, const char* key) {
-    const json& value = member(object, key);
-    return unsigned_number(value) ? count_words(value.get<std::uint64_t>()) : "";
-}
-
-std::string age(const json& object, const char* key) {
-    const json& value = member(object, key);
-    return value.is_number() ? age_words(value.get<double>()) : "";
-}
-
-std::string latency(const json& object, const char* key) {
-    const json& value = member(object, key);
-    return value.is_number() ? latency_words(value.get<double>()) : "";
-}
-
-// "waiting (no such file)"
-std::string state(const json& object) {
-    const std::string reason = word(object, "reason");
-    return reason.empty() ? word(object, "state")
-                          : fmt::format("{} ({})", word(object, "state"), reason);
-}
-
-std::string joined(const json& array, const std::function<std::string(const json&)>& text) {
-    std::string result;
-    for (const json& element : array) result += (result.empty() ? "" : ", ") + text(element);
-    return result;
-}
+using namespace members;
 
 std::string nbd_addresses(const json& device) {
     const json& nbd = member(device, "nbd");
@@ -146,6 +86,11 @@ std::string server_session_view(const json& session) {
         "\nSession {} from {}: {} for {}, queue depth {}, {} in flight\n", word(session, "name"),
         word(session, "peer"), word(session, "state"), age(session, "age_s"),
         word(session, "queue_depth"), word(session, "in_flight"));
+    text += fmt::format(
+        "  protection {}: {} late attempts refused, {} retries answered without running again, {} "
+        "waited for an earlier attempt\n",
+        dash(word(session, "protection")), dash(count(session, "stale")),
+        dash(count(session, "answered")), dash(count(session, "waited")));
     Table paths({{"LOCAL"}, {"REMOTE"}, {"STATE"}, {"AGE", Align::right}, {"HEARD", Align::right}});
     for (const json& path : elements(session, "paths"))
         paths.add({word(path, "local"), word(path, "remote"), word(path, "state"),
@@ -175,14 +120,29 @@ std::string server_status_view(const json& document) {
 
 // --- The client ---
 
+// Sum of a counter of the paths that a session has now.
+std::string path_sum(const json& session, const char* key) {
+    std::uint64_t sum = 0;
+    for (const json& path : elements(session, "paths")) {
+        const json& value = member(path, key);
+        if (unsigned_number(value)) sum += value.get<std::uint64_t>();
+    }
+    return count_words(sum);
+}
+
 std::string client_session_view(const json& session) {
     std::string text = fmt::format(
         "\nSession {}: {} for {}, queue depth {}, {} permits free, {} in flight, {} held\n",
         word(session, "name"), state(session), age(session, "age_s"), word(session, "queue_depth"),
         word(session, "permits_free"), word(session, "in_flight"), word(session, "held"));
+    text += fmt::format(
+        "  protection {}, policy {}: {} requests failed over, {} retried, {} refused as late\n",
+        dash(word(session, "protection")), dash(word(session, "policy")),
+        path_sum(session, "failed_over"), path_sum(session, "retried"), path_sum(session, "stale"));
     Table paths({{"DESTINATION"},
                  {"SOURCE"},
                  {"FABRIC"},
+                 {"PRIORITY"},
                  {"AGE", Align::right},
                  {"LATENCY", Align::right},
                  {"ATTEMPTS", Align::right},
@@ -190,8 +150,8 @@ std::string client_session_view(const json& session) {
                  {"STATE"}});
     for (const json& path : elements(session, "paths"))
         paths.add({word(path, "destination"), word(path, "source"), word(path, "fabric"),
-                   age(path, "age_s"), latency(path, "latency_us"), word(path, "attempts"),
-                   age(path, "next_attempt_s"), state(path)});
+                   word(path, "priority"), age(path, "age_s"), latency(path, "latency_us"),
+                   word(path, "attempts"), short_age(path, "next_attempt_s"), state(path)});
     if (!paths.empty()) text += paths.text(2);
     return text;
 }

@@ -14,5 +14,9 @@ std::string status_view(const nlohmann::json& document);
 std::string map_view(const nlohmann::json& document);
 std::string unmap_view(const nlohmann::json& document);
 std::string version_view(const nlohmann::json& document);
+std::string paths_view(const nlohmann::json& document);
+std::string path_view(const nlohmann::json& document);
+std::string policy_view(const nlohmann::json& document);
+std::string explain_view(const nlohmann::json& document);
 
 }  // namespace rnbd

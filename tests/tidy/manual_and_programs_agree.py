@@ -83,7 +83,14 @@ for daemon in ("rnbd-server", "rnbd-client"):
 ctl = help_of("rnbdctl")
 commands = section(ctl, "Subcommands")
 compare("rnbdctl.8", "sub-command", commands, items("rnbdctl.8", "Cm"))
-check_options("rnbdctl.8", [ctl] + [help_of("rnbdctl", command) for command in sorted(commands)])
+helps = {(command,): help_of("rnbdctl", command) for command in sorted(commands)}
+for (command,), text in list(helps.items()):
+    nested = section(text, "Subcommands")
+    helps |= {(command, word): help_of("rnbdctl", command, word) for word in sorted(nested)}
+    if nested:
+        compare("rnbdctl.8", f"sub-command of {command}", nested,
+                set(re.findall(rf"^\.It Cm {command} (\w+) ", read(MAN + "rnbdctl.8"), re.MULTILINE)) - {"Op"})
+check_options("rnbdctl.8", [ctl] + list(helps.values()))
 check_exit_status("rnbdctl.8", section(ctl, "Exit codes"))
 
 listed = read(MAN + "CMakeLists.txt")

@@ -84,6 +84,11 @@ class World {
     std::string directory_;
 };
 
+bool has(const std::string& text, const char* part) {
+    INFO(text);
+    return text.find(part) != std::string::npos;
+}
+
 int number(CtlExit exit) { return static_cast<int>(exit); }
 
 }  // namespace
@@ -145,6 +150,35 @@ TEST_CASE("rnbdctl: map and unmap say everything to the daemon") {
         world.run_answered(emit_control_result({{"device", "d"}}), {"unmap", "d", "--force"});
     CHECK(unmap.out == "d is no longer served\n");
     CHECK(world.request["arguments"] == json{{"device", "d"}, {"force", true}});
+}
+
+TEST_CASE("rnbdctl: paths, their operations, policy and explain") {
+    World world;
+    const auto answer = emit_control_result(json::object());
+    const auto asked = [&](const std::vector<const char*>& words) {
+        CHECK(world.run_answered(answer, words).exit == 0);
+        return world.request;
+    };
+    CHECK(asked({"paths"}) == json{{"command", "paths"}, {"arguments", json::object()}});
+    CHECK(asked({"paths", "s"})["arguments"] == json{{"session", "s"}});
+    CHECK(asked({"paths", "add", "s", "1.2.3.4:5", "--priority", "standby"}) ==
+          json::parse(R"({"command":"path_add","arguments":
+              {"session":"s","path":"1.2.3.4:5","priority":"standby","timeout_s":10}})"));
+    CHECK(asked({"paths", "remove", "s", "p", "--timeout", "3"}) ==
+          json::parse(
+              R"({"command":"path_remove","arguments":{"session":"s","path":"p","timeout_s":3}})"));
+    CHECK(asked({"paths", "reconnect", "s", "p"})["command"] == "path_reconnect");
+    CHECK(asked({"paths", "disconnect", "s", "p"})["command"] == "path_disconnect");
+    CHECK(asked({"policy", "s"})["arguments"] == json{{"session", "s"}});
+    CHECK(asked({"policy", "s", "min-latency"})["arguments"] ==
+          json{{"session", "s"}, {"policy", "min-latency"}});
+    CHECK(asked({"explain", "vol1", "--json"}) ==
+          json{{"command", "explain"}, {"arguments", {{"device", "vol1"}}}});
+    CHECK(world.run({"paths", "add", "s"}).exit == number(CtlExit::usage));
+    CHECK(world.run({"explain"}).exit == number(CtlExit::usage));
+    const auto wrong = world.run({"--server", "paths"});
+    CHECK(wrong.exit == number(CtlExit::usage));
+    CHECK(has(wrong.err, "paths is a command of rnbd-client"));
 }
 
 TEST_CASE("rnbdctl: each error has its exit code and advice") {

@@ -20,6 +20,10 @@ TEST_CASE("units: sizes, ages, latencies, counts") {
     CHECK(age_words(-1) == "0s");
     CHECK(age_words(1e300) == "3472222d 5h");
     CHECK(age_words(std::numeric_limits<double>::quiet_NaN()) == "0s");
+    CHECK(short_age_words(0.42) == "420 ms");
+    CHECK(short_age_words(1.25) == "1.2 s");
+    CHECK(short_age_words(200) == "3m 20s");
+    CHECK(short_age_words(-1) == "0 ms");
     CHECK(latency_words(950) == "950 us");
     CHECK(latency_words(1200) == "1.2 ms");
     CHECK(latency_words(2'500'000) == "2.5 s");

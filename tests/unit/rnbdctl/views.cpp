@@ -15,13 +15,16 @@ const json server = json::parse(R"({"daemon":"rnbd-server","version":"0.1.0","pi
   {"name":"vol2","kind":"path","path":"/srv/w","state":"waiting","reason":"No such file or directory","age_s":2,"opens":[]}],
  "sessions":[{"name":"host-a","id":"x","peer":"127.0.0.1","state":"up","age_s":3,
    "paths":[{"local":"127.0.0.1:1235","remote":"127.0.0.1:5","state":"connected","age_s":3,"heartbeat_age_s":0.4}],
-   "queue_depth":512,"max_io_bytes":126976,"in_flight":2,"reads":1234,"writes":1,"read_bytes":4096,"write_bytes":512,"errors":0,"features":{}}]})");
+   "queue_depth":512,"max_io_bytes":126976,"in_flight":2,"protection":"fenced","stale":3,"answered":2,"waited":1,"reads":1234,"writes":1,"read_bytes":4096,"write_bytes":512,"errors":0,"features":{}}]})");
 
 const json client =
     json::parse(R"({"daemon":"rnbd-client","version":"0.1.0","pid":8,"uptime_s":5,"state":"running",
  "sessions":[{"name":"host-a","state":"up","reason":"","age_s":4,"queue_depth":512,"max_io_bytes":126976,
-   "permits_free":511,"in_flight":0,"held":0,"paths":[{"source":"","destination":"127.0.0.1:1235","fabric":"tcp",
-   "state":"backoff","reason":"Connection refused","age_s":1,"next_attempt_s":0.2,"attempts":3,"latency_us":0}]}],
+   "permits_free":511,"in_flight":0,"held":0,"protection":"exactly-once","policy":"min-inflight","paths":[
+   {"label":"127.0.0.1:1235","source":"","destination":"127.0.0.1:1235","fabric":"tcp","priority":"prefer",
+   "state":"backoff","reason":"Connection refused","age_s":1,"next_attempt_s":0.2,"attempts":3,"latency_us":0,
+   "reconnects":2,"reconnects_failed":7,"in_flight":1,"sent":1000,"completed":990,"failed_over":9,"retried":8,"stale":1,
+   "request_p50_us":128,"request_p99_us":2048,"request_max_us":3000}]}],
  "devices":[{"name":"vol1","session":"host-a","volume":"vol1","access":"rw","state":"open","reason":"","age_s":4,
    "size_bytes":1073741824,"block_size":4096,"nbd":["unix:/a"],"connections":2,"reads":1,"writes":2,
    "read_bytes":3,"write_bytes":4,"errors":5,"lost_caches":0,"lost_writes":0}]})");
@@ -47,6 +50,9 @@ TEST_CASE("views: the server's list and status") {
     late["exports"][0]["delayed"] = true;
     CHECK(has(status_view(late), "/srv/v (delayed)"));
     CHECK(has(status, "Session host-a from 127.0.0.1: up for 3s, queue depth 512, 2 in flight\n"));
+    CHECK(has(status,
+              "  protection fenced: 3 late attempts refused, 2 retries answered without "
+              "running again, 1 waited for an earlier attempt\n"));
     CHECK(has(status, "1,234"));
 }
 
@@ -58,6 +64,9 @@ TEST_CASE("views: the client's list and status") {
     CHECK(has(status, "backoff (Connection refused)"));
     CHECK(has(status, "511 permits free"));
     CHECK(has(status, "Traffic:\n"));
+    CHECK(has(status,
+              "  protection exactly-once, policy min-inflight: 9 requests failed over, "
+              "8 retried, 1 refused as late\n"));
     CHECK_FALSE(has(status, "lost"));
     json lossy = client;
     lossy["devices"][0]["lost_caches"] = 1;
@@ -67,13 +76,70 @@ TEST_CASE("views: the client's list and status") {
               "server\n"));
 }
 
+TEST_CASE("views: paths, one line each; results of operations") {
+    CHECK(paths_view(client) ==
+          "SESSION  PATH            STATE    AGE    NEXT  PRIORITY  IN FLIGHT   SENT  DONE  FAILED "
+          "OVER  RETRIED  STALE  RECONNECTS     P50     P99     MAX  HEARTBEAT  REASON\n"
+          "host-a   127.0.0.1:1235  backoff   1s  200 ms  prefer            1  1,000   990         "
+          "   9        8      1         2/7  128 us  2.0 ms  3.0 ms          -  Connection "
+          "refused\n");
+    CHECK(paths_view(json::object()) == "no paths\n");
+    CHECK(
+        path_view(json::parse(
+            R"({"session":"s","path":"1.2.3.4:5","state":"removed","paths":2,"paths_connected":1})")) ==
+        "path 1.2.3.4:5 of session s is removed; 1 of 2 paths connected\n");
+    CHECK(policy_view(json::parse(R"({"session":"s","policy":"round-robin"})")) ==
+          "s: round-robin\n");
+}
+
+TEST_CASE("views: explain says what each request waits for") {
+    const auto explained = [](const char* stage, const char* next) {
+        json document{{"device", client["devices"][0]},
+                      {"session", client["sessions"][0]},
+                      {"settings", {{"hold_time_s", nullptr}, {"request_deadline_s", 2}}}};
+        document["requests"] = json::array({{{"device", "vol1"},
+                                             {"operation", "write"},
+                                             {"offset", 4096},
+                                             {"bytes", 512},
+                                             {"stage", stage},
+                                             {"age_s", 1.5},
+                                             {"path", "p"},
+                                             {"attempts", 1},
+                                             {"next", json::parse(next)}}});
+        return explain_view(document);
+    };
+    const std::string text = explained(
+        "in_flight",
+        R"([{"event":"probe","path":"p","in_s":1.2},{"event":"path_dead","path":"p","in_s":3.1}])");
+    CHECK(has(text, "Device vol1: volume vol1 of session host-a, open for 4s\n"));
+    CHECK(has(text, "Session host-a: up for 4s, 0 of 1 paths connected, policy min-inflight\n"));
+    CHECK(has(text, "Protection exactly-once: a request goes on on another path at once"));
+    CHECK(has(text, "hold_time forever"));
+    CHECK(has(text, "path probed in 1.2 s; path dead in 3.1 s if silent\n"));
+    CHECK(has(explained("no_path", R"([{"event":"connect","path":"p","in_s":0.4},
+                                       {"event":"fail","path":"","in_s":55}])"),
+              "held: no path is up  1.5 s  p            1  sent when p is connected (next attempt "
+              "in 400 ms); fails at hold time in 55.0 s\n"));
+    CHECK(has(explained("no_path", R"([{"event":"no_attempt","path":"","in_s":null},
+                                       {"event":"held_for_ever","path":"","in_s":null}])"),
+              "no path will be dialled: all are closed; held for ever: no hold_time is set\n"));
+    CHECK(has(explained("in_flight", R"([{"event":"path_drained","path":"p","in_s":null}])"),
+              "leaves p when that has drained\n"));
+    CHECK(has(explained("settling", R"([{"event":"fence","path":"","in_s":null}])"),
+              "held: older attempts"));
+    CHECK(has(explained("something", R"([{"event":"new","path":"","in_s":null}])"), "something"));
+}
+
 TEST_CASE("views: members that are absent or odd do no harm") {
-    for (auto* view : {&list_view, &status_view, &map_view, &unmap_view, &version_view})
+    for (auto* view : {&list_view, &status_view, &map_view, &unmap_view, &version_view, &paths_view,
+                       &path_view, &policy_view, &explain_view})
         for (
             const json& odd :
             {json(), json::array(), json(7), json::object(),
              json::parse(
                  R"({"daemon":"rnbd-server","exports":[1,null,{"name":[],"size_bytes":-1,"opens":{},"age_s":"x"}],"sessions":7,"listen":[[]]})"),
+             json::parse(
+                 R"({"device":[],"session":{"paths":[{"state":[]}]},"requests":[{"next":[{"event":4}]},8]})"),
              json::parse(R"({"daemon":3,"devices":[{"nbd":[1]}],"sessions":[{"paths":[7]}]})")})
             CHECK_NOTHROW((*view)(odd));
     CHECK(list_view(json{{"daemon", "rnbd-server"}}) == "no exports\n");

@@ -1,0 +1,202 @@
+// The views of paths, policy and explain.
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "rnbdctl/members.h"
+#include "rnbdctl/table.h"
+#include "rnbdctl/units.h"
+#include "rnbdctl/views.h"
+
+namespace rnbd {
+namespace {
+
+using namespace members;
+using Align = Table::Align;
+
+std::vector<Table::Column> path_columns() {
+    return {{"PATH"},
+            {"STATE"},
+            {"AGE", Align::right},
+            {"NEXT", Align::right},
+            {"PRIORITY"},
+            {"IN FLIGHT", Align::right},
+            {"SENT", Align::right},
+            {"DONE", Align::right},
+            {"FAILED OVER", Align::right},
+            {"RETRIED", Align::right},
+            {"STALE", Align::right},
+            {"RECONNECTS", Align::right},
+            {"P50", Align::right},
+            {"P99", Align::right},
+            {"MAX", Align::right},
+            {"HEARTBEAT", Align::right},
+            {"REASON"}};
+}
+
+// "3/1": connected again, failed attempts.
+std::string reconnects(const json& path) {
+    return dash(count(path, "reconnects")) + "/" + dash(count(path, "reconnects_failed"));
+}
+
+std::vector<std::string> path_row(const json& path) {
+    return {word(path, "label"),
+            word(path, "state"),
+            age(path, "age_s"),
+            short_age(path, "next_attempt_s"),
+            word(path, "priority"),
+            count(path, "in_flight"),
+            count(path, "sent"),
+            count(path, "completed"),
+            count(path, "failed_over"),
+            count(path, "retried"),
+            count(path, "stale"),
+            reconnects(path),
+            latency(path, "request_p50_us"),
+            latency(path, "request_p99_us"),
+            latency(path, "request_max_us"),
+            latency(path, "latency_us"),
+            word(path, "reason")};
+}
+
+std::size_t paths_connected(const json& session) {
+    std::size_t up = 0;
+    for (const json& path : elements(session, "paths")) {
+        if (member(path, "state") == "connected") ++up;
+    }
+    return up;
+}
+
+// --- explain
+
+const char* meaning_of_protection(const json& session) {
+    if (member(session, "protection") == "exactly-once") {
+        return "a request goes on on another path at once; the server runs each once and refuses "
+               "late attempts";
+    }
+    if (member(session, "protection") == "fenced") {
+        return "the server knows no sequences: requests of a lost path wait until that same path "
+               "is accepted again";
+    }
+    return "unknown to this rnbdctl";
+}
+
+std::string stage_words(const json& request) {
+    const json& stage = member(request, "stage");
+    if (stage == "in_flight") return "in flight";
+    if (stage == "no_path") return "held: no path is up";
+    if (stage == "reopening") return "held: volume not open";
+    if (stage == "lost_path") return "held: path was lost";
+    if (stage == "settling") return "held: older attempts";
+    return word(request, "stage");
+}
+
+// "path X is probed in 1.2 s"
+std::string next_words(const json& next) {
+    const std::string path = word(next, "path");
+    const std::string in = short_age(next, "in_s");
+    const json& event = member(next, "event");
+    if (event == "probe") return fmt::format("path probed in {}", in);
+    if (event == "path_dead") return fmt::format("path dead in {} if silent", in);
+    if (event == "path_drained") return fmt::format("leaves {} when that has drained", dash(path));
+    if (event == "connect") {
+        return fmt::format("sent when {} is connected ({})", path,
+                           in.empty() ? "being tried" : "next attempt in " + in);
+    }
+    if (event == "no_attempt") {
+        return path.empty() ? "no path will be dialled: all are closed"
+                            : fmt::format("path {} will not be dialled: it is closed", path);
+    }
+    if (event == "reopen") return "sent when the volume is open";
+    if (event == "fence") return "goes on when the server has settled older attempts";
+    if (event == "fail") return in == "0 ms" ? "fails now" : "fails at hold time in " + in;
+    if (event == "held_for_ever") return "held for ever: no hold_time is set";
+    return dash(word(next, "event"));
+}
+
+Table request_table(const json& document) {
+    Table table({{"DEVICE"},
+                 {"OPERATION"},
+                 {"OFFSET", Align::right},
+                 {"BYTES", Align::right},
+                 {"STAGE"},
+                 {"AGE", Align::right},
+                 {"PATH"},
+                 {"ATTEMPTS", Align::right},
+                 {"NEXT"}});
+    for (const json& request : elements(document, "requests")) {
+        std::string next;
+        for (const json& one : elements(request, "next")) {
+            next += (next.empty() ? "" : "; ") + next_words(one);
+        }
+        table.add({word(request, "device"), word(request, "operation"), word(request, "offset"),
+                   word(request, "bytes"), stage_words(request), short_age(request, "age_s"),
+                   word(request, "path"), word(request, "attempts"), std::move(next)});
+    }
+    return table;
+}
+
+std::string limit(const json& settings, const char* key, const char* none) {
+    const std::string text = short_age(settings, key);
+    return text.empty() ? none : text;
+}
+
+std::string settings_line(const json& settings) {
+    return fmt::format(
+        "  hold_time {}, fail_fast_time {}; a request without answer for {} has its path probed, "
+        "which is dead after {} of silence\n",
+        limit(settings, "hold_time_s", "forever"), limit(settings, "fail_fast_time_s", "never"),
+        limit(settings, "request_deadline_s", "-"), limit(settings, "probe_timeout_s", "-"));
+}
+
+}  // namespace
+
+std::string paths_view(const json& document) {
+    auto columns = path_columns();
+    columns.insert(columns.begin(), Table::Column{"SESSION"});
+    Table table(std::move(columns));
+    for (const json& session : elements(document, "sessions")) {
+        for (const json& path : elements(session, "paths")) {
+            auto row = path_row(path);
+            row.insert(row.begin(), word(session, "name"));
+            table.add(std::move(row));
+        }
+    }
+    return table.empty() ? "no paths\n" : table.text(0);
+}
+
+std::string path_view(const json& document) {
+    return fmt::format("path {} of session {} is {}; {} of {} paths connected\n",
+                       dash(word(document, "path")), dash(word(document, "session")),
+                       dash(word(document, "state")), dash(word(document, "paths_connected")),
+                       dash(word(document, "paths")));
+}
+
+std::string policy_view(const json& document) {
+    return fmt::format("{}: {}\n", dash(word(document, "session")), dash(word(document, "policy")));
+}
+
+std::string explain_view(const json& document) {
+    const json& device = member(document, "device");
+    const json& session = member(document, "session");
+    std::string text =
+        fmt::format("Device {}: volume {} of session {}, {} for {}\n", dash(word(device, "name")),
+                    dash(word(device, "volume")), dash(word(device, "session")),
+                    dash(state(device)), dash(age(device, "age_s")));
+    text += fmt::format("Session {}: {} for {}, {} of {} paths connected, policy {}\n",
+                        dash(word(session, "name")), dash(state(session)),
+                        dash(age(session, "age_s")), paths_connected(session),
+                        elements(session, "paths").size(), dash(word(session, "policy")));
+    text += settings_line(member(document, "settings"));
+    text += fmt::format("Protection {}: {}\n", dash(word(session, "protection")),
+                        meaning_of_protection(session));
+    Table paths(path_columns());
+    for (const json& path : elements(session, "paths")) paths.add(path_row(path));
+    text += "\nPaths:\n" + paths.text(2);
+    const Table requests = request_table(document);
+    if (requests.empty()) return text + "\nRequests of the session: none is unanswered\n";
+    return text + "\nRequests of the session, oldest first:\n" + requests.text(2);
+}
+
+}  // namespace rnbd
