@@ -1,0 +1,63 @@
+"""Paths are added, removed, disconnected and reconnected, and the policy is changed, under verified I/O."""
+from fio import *
+from harness import *
+
+need("fio")
+SECONDS = int(os.environ.get("RNBD_FIO_SECONDS", "5"))
+POLICIES = ["round-robin", "min-latency", "service-time", "min-inflight"]
+
+
+def connected(client):
+    return {p["label"] for p in client.status()["sessions"][0]["paths"]
+            if p["state"] == "connected"}
+
+
+def refusals(client, port, spare):
+    """Each wrong or impossible operation says why, with its exit code."""
+    for words, code, text in [
+            (("add", "host-a", f"127.0.0.1:{port}"), 5, "there already"),
+            (("add", "nobody", f"127.0.0.1:{port}"), 4, "no session nobody"),
+            (("add", "host-a", "somewhere"), 2, "HOST:PORT"),
+            (("remove", "host-a", "127.0.0.9:9"), 4, "has no path"),
+            (("remove", "host-a", f"127.0.0.1:{port}"), 5, "last path"),
+            (("add", "host-a", f"127.0.0.1:{spare}", "--timeout", "1"), 7, "Connection refused")]:
+        result = client.ctl("paths", *words, ok=False)
+        check(result.returncode == code and text in result.stderr, (words, result))
+    client.ctl("paths", "remove", "host-a", f"127.0.0.1:{spare}")
+    check(client.ctl("policy", "host-a", "fastest", ok=False).returncode == 2, "no such policy")
+
+
+with Lab() as lab:
+    server = lab.server([export("vol1", lab.path("vol1.img"), "256MiB")], host="0.0.0.0")
+    client = lab.client(server, {"vol1": {}})
+    first, second = f"127.0.0.1:{server.port}", f"127.0.0.2:{server.port}"
+    refusals(client, server.port, free_port())
+    load = start_verify(lab.uri("vol1"), max(SECONDS, 5), lab.path("fio.log"), lab.folder)
+    rounds = 0
+    while load.poll() is None:
+        client.ctl("paths", "add", "host-a", second,
+                   "--priority", "standby" if rounds % 3 == 2 else "prefer")
+        check(connected(client) == {first, second}, client.status()["sessions"])
+        client.ctl("policy", "host-a", POLICIES[rounds % len(POLICIES)])
+        client.ctl("paths", "disconnect", "host-a", first)
+        check(connected(client) == {second}, "one is left")
+        client.ctl("paths", "reconnect", "host-a", first)
+        client.ctl("paths", "reconnect", "host-a", second)
+        check(connected(client) == {first, second}, "both are back")
+        client.ctl("paths", "remove", "host-a", first)
+        check(connected(client) == {second}, "one is gone")
+        third = f"127.0.0.3@{first}"  # between the same two addresses there is only one path
+        client.ctl("paths", "add", "host-a", third)
+        client.ctl("paths", "remove", "host-a", second)
+        client.ctl("paths", "add", "host-a", first)
+        client.ctl("paths", "remove", "host-a", third)
+        rounds += 1
+    with open(lab.path("fio.log")) as log:
+        text = log.read()
+    check(load.returncode == 0 and "err= 0" in text, text[-4000:])
+    check(rounds > 0, "no round was completed")
+    device = client.status()["devices"][0]
+    check(device["errors"] == 0 and device["state"] == "open", device)
+    check(client.status()["sessions"][0]["protection"] == "exactly-once", "protection")
+    check(server.status()["sessions"][0]["protection"] == "exactly-once", "protection")
+    print(f"{rounds} rounds; paths at the end:\n{client.ctl('paths').stdout}")
