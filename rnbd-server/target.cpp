@@ -106,6 +106,7 @@ struct Target::Session {
     std::uint8_t version = 0;
     Feature features = Feature::none;
     std::map<std::uint32_t, OpenVolume> opens;
+    std::uint32_t next_device_id = 0;
     // What was said last to an open of this name.
     std::map<std::string, std::string> refusals;
     SessionStatistics statistics;
@@ -234,8 +235,9 @@ void Target::open(Session& session, rtrs::ServerOp& op) {
                                              : open.error().message());
     }
     session.refusals.erase(message->device_name);
-    std::uint32_t id = 0;
-    while (session.opens.contains(id)) ++id;
+    // Not one that was in use before: a request that names it is not for this volume.
+    std::uint32_t id = session.next_device_id++;
+    while (session.opens.contains(id)) id = session.next_device_id++;
     session.opens[id] = {.volume = volume,
                          .open = *open,
                          .name = message->device_name,

@@ -293,7 +293,7 @@ void RemoteVolume::Inside::submit(rtrs::Permit permit, const VolumeIo& io, std::
         return;
     }
     if (const auto error = check(io)) return fail_later(std::move(permit), io, error);
-    if (io.operation == VolumeOperation::flush && std::exchange(loss_untold, false)) {
+    if (io.operation == VolumeOperation::flush && loss_untold) {
         return fail_later(std::move(permit), io, rtrs::from_errno(EIO));
     }
     send(std::move(permit), io, covers);
@@ -331,6 +331,7 @@ void RemoteVolume::Inside::answered(rtrs::Permit permit, std::error_code error) 
     const IoRecord done = record;
     if (done.lost) {
         error = rtrs::from_errno(EIO);
+        loss_untold = false;
     } else if (error == std::errc::not_connected && !closing && session.ready) {
         return submit_again(std::move(permit), done);
     } else if (!error) {
@@ -376,6 +377,9 @@ void RemoteVolume::Inside::report_failures() {
     std::deque<Waiting> now_failing;
     now_failing.swap(failing);
     for (Waiting& one : now_failing) {
+        const bool tells =
+            one.io.operation == VolumeOperation::flush && one.error == std::errc::io_error;
+        if (tells) loss_untold = false;
         one.io.responded(one.io.context, std::move(one.permit), one.error);
     }
     if (closing) close_if_idle();
@@ -412,17 +416,15 @@ void RemoteVolume::Inside::cache_lost() {
         rtrs::TraceLevel::error, "rnbd.volume", session.session.options().name + "/" + options.name,
         "the server came back without its cache: up to " + std::to_string(writes_lost) +
             " acknowledged writes are lost that were not flushed; a flush fails to say so");
-    if (!fail_lost_flushes()) loss_untold = true;
+    loss_untold = true;
+    fail_lost_flushes();
     flushed = acknowledged;
 }
 
-// Flushes that were submitted before the cache was lost. True if one of them covers all that is.
-bool RemoteVolume::Inside::fail_lost_flushes() {
-    bool all = false;
+// Flushes that were submitted before the cache was lost.
+void RemoteVolume::Inside::fail_lost_flushes() {
     const auto covers_lost = [&](const VolumeIo& io, std::uint64_t covers) {
-        if (io.operation != VolumeOperation::flush || covers <= flushed) return false;
-        all = all || covers == acknowledged;
-        return true;
+        return io.operation == VolumeOperation::flush && covers > flushed;
     };
     const std::uint32_t depth = session.session.queue_depth();
     for (std::uint32_t i = 0; i + 1 < depth && in_flight > 0; ++i) {
@@ -432,7 +434,6 @@ bool RemoteVolume::Inside::fail_lost_flushes() {
     for (Waiting& one : waiting) {
         if (covers_lost(one.io, one.covers)) one.error = rtrs::from_errno(EIO);
     }
-    return all;
 }
 
 // --- Extents.

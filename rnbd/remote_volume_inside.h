@@ -54,7 +54,7 @@ struct RemoteVolume::Inside {
 
     void note_epoch(std::uint64_t now);
     void cache_lost();
-    bool fail_lost_flushes();
+    void fail_lost_flushes();
 
     void close();
     void close_if_idle();
@@ -90,7 +90,8 @@ struct RemoteVolume::Inside {
     std::uint64_t acknowledged = 0;
     std::uint64_t flushed = 0;           // up to here they are durable, or counted as lost
     std::optional<std::uint64_t> epoch;  // of the cache that has the others
-    bool loss_untold = false;            // the next flush fails for it
+    // Flushes fail for a loss until the failure of one of them was delivered.
+    bool loss_untold = false;
     VolumeLosses losses;
     std::deque<Waiting> waiting;  // for the volume to be open
     std::deque<Waiting> failing;

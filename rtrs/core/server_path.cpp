@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rtrs/base/assert.h"
+#include "rtrs/base/rare.h"
 #include "rtrs/core/send_signals.h"
 #include "rtrs/limits.h"
 #include "rtrs/wire/info.h"
@@ -65,6 +66,7 @@ ServerPath::ServerPath(SessionEnvironment environment, const ServerOptions& opti
       half_open_timer_(
           environment.clock, this,
           [](void* self) {
+              RTRS_RARE(half_open_expired);
               static_cast<ServerPath*>(self)->close("no info request within the half-open timeout");
           }),
       finish_timer_(environment.clock, this,

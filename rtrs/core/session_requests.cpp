@@ -169,7 +169,8 @@ void ClientSession::Inside::resume(std::uint32_t permit) {
 void ClientSession::Inside::fail(std::uint32_t permit, std::error_code error) {
     Request& request = requests[permit];
     RTRS_ASSERT(request.state == RequestState::held);
-    const bool settle_first = request.sent && link_up && !closing;
+    const bool settle_first =
+        request.sent && link_up && !closing && !planted(PlantedBug::permit_reused_early);
     if (!settle_first) return fail_later(permit, error);
     request.state = RequestState::failing;
     request.error = error.value();
