@@ -251,7 +251,7 @@ void RemoteVolume::Inside::resume_held() {
     ready.swap(waiting);
     for (Waiting& one : ready) {
         if (one.error) {
-            fail_later(std::move(one.permit), one.io, one.error);
+            fail_later(std::move(one.permit), one.io, one.error, one.covers);
         } else {
             submit(std::move(one.permit), one.io, one.covers);
         }
@@ -293,8 +293,8 @@ void RemoteVolume::Inside::submit(rtrs::Permit permit, const VolumeIo& io, std::
         return;
     }
     if (const auto error = check(io)) return fail_later(std::move(permit), io, error);
-    if (io.operation == VolumeOperation::flush && loss_untold) {
-        return fail_later(std::move(permit), io, rtrs::from_errno(EIO));
+    if (io.operation == VolumeOperation::flush && untold > 0) {
+        return fail_later(std::move(permit), io, rtrs::from_errno(EIO), covers);
     }
     send(std::move(permit), io, covers);
 }
@@ -331,7 +331,7 @@ void RemoteVolume::Inside::answered(rtrs::Permit permit, std::error_code error) 
     const IoRecord done = record;
     if (done.lost) {
         error = rtrs::from_errno(EIO);
-        loss_untold = false;
+        told(done.covers);
     } else if (error == std::errc::not_connected && !closing && session.ready) {
         return submit_again(std::move(permit), done);
     } else if (!error) {
@@ -368,8 +368,8 @@ void RemoteVolume::Inside::succeeded(const IoRecord& record) {
 }
 
 void RemoteVolume::Inside::fail_later(rtrs::Permit permit, const VolumeIo& io,
-                                      std::error_code error) {
-    failing.push_back({std::move(permit), io, error});
+                                      std::error_code error, std::uint64_t covers) {
+    failing.push_back({std::move(permit), io, error, covers, session.environment.clock.now()});
     failure_timer.arm(session.environment.clock.now());
 }
 
@@ -379,7 +379,7 @@ void RemoteVolume::Inside::report_failures() {
     for (Waiting& one : now_failing) {
         const bool tells =
             one.io.operation == VolumeOperation::flush && one.error == std::errc::io_error;
-        if (tells) loss_untold = false;
+        if (tells) told(one.covers);
         one.io.responded(one.io.context, std::move(one.permit), one.error);
     }
     if (closing) close_if_idle();
@@ -416,9 +416,14 @@ void RemoteVolume::Inside::cache_lost() {
         rtrs::TraceLevel::error, "rnbd.volume", session.session.options().name + "/" + options.name,
         "the server came back without its cache: up to " + std::to_string(writes_lost) +
             " acknowledged writes are lost that were not flushed; a flush fails to say so");
-    loss_untold = true;
+    untold = acknowledged;
     fail_lost_flushes();
     flushed = acknowledged;
+}
+
+// A flush that covers so many writes was reported as failed.
+void RemoteVolume::Inside::told(std::uint64_t covers) {
+    if (covers >= untold) untold = 0;
 }
 
 // Flushes that were submitted before the cache was lost.

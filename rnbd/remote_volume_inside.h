@@ -48,13 +48,16 @@ struct RemoteVolume::Inside {
     void submit_again(rtrs::Permit permit, const IoRecord& record);
     void succeeded(const IoRecord& record);
     void resume_held();
-    void fail_later(rtrs::Permit permit, const VolumeIo& io, std::error_code error);
+    // covers: of a flush that fails for a loss.
+    void fail_later(rtrs::Permit permit, const VolumeIo& io, std::error_code error,
+                    std::uint64_t covers = 0);
     void report_failures();
     void fail_all_held(std::error_code error);
 
     void note_epoch(std::uint64_t now);
     void cache_lost();
     void fail_lost_flushes();
+    void told(std::uint64_t covers);
 
     void close();
     void close_if_idle();
@@ -90,8 +93,9 @@ struct RemoteVolume::Inside {
     std::uint64_t acknowledged = 0;
     std::uint64_t flushed = 0;           // up to here they are durable, or counted as lost
     std::optional<std::uint64_t> epoch;  // of the cache that has the others
-    // Flushes fail for a loss until the failure of one of them was delivered.
-    bool loss_untold = false;
+    // Up to here writes are lost, and flushes fail until the failure of one that covers them all
+    // was delivered; 0: nothing to tell.
+    std::uint64_t untold = 0;
     VolumeLosses losses;
     std::deque<Waiting> waiting;  // for the volume to be open
     std::deque<Waiting> failing;
