@@ -130,7 +130,6 @@ void VolumeUser::prepare(Op& op, Permit& permit) {
             std::ranges::fill(permit.payload().first(block_bytes), std::byte{0xdd});
             return;
         case BlockOperation::flush:
-            op.promised = promised_;
             return;
         case BlockOperation::write:
         case BlockOperation::write_through:
@@ -142,8 +141,9 @@ void VolumeUser::prepare(Op& op, Permit& permit) {
 }
 
 void VolumeUser::submit(Permit permit) {
-    const Op& op = this->op(permit.id());
+    Op& op = this->op(permit.id());
     const bool flush = op.operation == BlockOperation::flush;
+    if (flush) op.promised = promised_;
     volume_.submit(std::move(permit),
                    {.operation = flush                                  ? VolumeOperation::flush
                                  : op.operation == BlockOperation::read ? VolumeOperation::read

@@ -85,7 +85,9 @@ void Faults::plan(Duration span) {
     late.fault = Fault::storage_late;
     late.variant = 200 + late.variant % 300;
     late.duration = std::chrono::milliseconds(20 + random.below(400));
-    const bool with_late = random.chance(1, 4) && action.fault != Fault::storage_late;
+    const bool patience_ends = action.fault == Fault::isolation && options.hold_ms != 0;
+    const bool with_late =
+        patience_ends || (random.chance(1, 4) && action.fault != Fault::storage_late);
     if (planned_ > options.steps) return;
     if (with_late && options.allows(Fault::storage_late)) push(late, Step::begin, after);
     if (options.allows(action.fault)) {
@@ -286,6 +288,18 @@ void Faults::flap(const Action& action) {
     disturb(action.client, action.network, period * count);
 }
 
+// With a hold time often just long enough for requests to be given up while the storage has them.
+void Faults::isolate(const Action& action) {
+    const Options& options = surroundings_.options;
+    Action one = action;
+    const bool given_up = options.hold_ms != 0 && (action.variant & 3) != 0;
+    if (given_up) one.duration = milliseconds(options.hold_ms + 50 + action.variant % 400);
+    for (one.network = 0; one.network < options.paths; ++one.network) {
+        if (given_up) reset(one);
+        cut(one, one.client, one.network);
+    }
+}
+
 void Faults::begin_network(const Action& action) {
     SimNetwork& network = surroundings_.world.network();
     const Options& options = surroundings_.options;
@@ -326,10 +340,7 @@ void Faults::begin_network(const Action& action) {
             }
             return;
         case Fault::isolation:
-            for (std::uint32_t each = 0; each < options.paths; ++each) {
-                cut(action, action.client, each);
-            }
-            return;
+            return isolate(action);
         case Fault::dead_path: {
             if (options.paths < 2) return;
             Action longer = action;

@@ -82,6 +82,7 @@ class Faults {
     void begin_storage(const Action& action);
     void twin(const Action& action);
     void flap(const Action& action);
+    void isolate(const Action& action);
     void poll_server(const Action& action);
     void end_old_clients(std::uint32_t server);
     void poll_old(const Action& action);
