@@ -1,10 +1,14 @@
 // The only door to fabric implementations. Included by the daemons' main files and by tests.
 #pragma once
 
+#include <expected>
 #include <memory>
+#include <string>
+#include <system_error>
 
 #include "rtrs/fabric.h"
 #include "rtrs/reactor.h"
+#include "rtrs/trace.h"
 
 namespace rtrs {
 
@@ -23,5 +27,26 @@ struct TcpFabricOptions {
 
 // RDMA's words over sockets (docs/reference/tcp-fabric.md). Lives shorter than the reactor.
 std::unique_ptr<Fabric> make_tcp_fabric(Reactor& reactor, const TcpFabricOptions& options);
+
+#ifdef RTRS_VERBS  // built with librdmacm and libibverbs
+
+struct VerbsFabricOptions {
+    // A numeric address of this machine: its device is the fabric's. Empty: the first device with
+    // an active port. Connections whose addresses lead to another device are refused (ENODEV).
+    std::string local_host;
+    // A connection that is not established by then fails with ETIMEDOUT.
+    Duration connect_timeout = std::chrono::seconds(10);
+    // May be null. Lives longer than the fabric.
+    Tracer* tracer = nullptr;
+};
+
+// RDMA by one device, with rdma_cm. Lives shorter than the reactor, and longer than its endpoints,
+// listeners and domains.
+// ERRORS: ENODEV (no RDMA device, or none behind local_host), EINVAL (local_host not understood),
+// EMFILE, ENOMEM.
+std::expected<std::unique_ptr<Fabric>, std::error_code> make_verbs_fabric(
+    Reactor& reactor, const VerbsFabricOptions& options);
+
+#endif
 
 }  // namespace rtrs

@@ -28,6 +28,12 @@ ROOMS = {
         "may": BASE + ["rtrs/fabric.h", "rtrs/fabrics.h", "rtrs/reactor.h", "rtrs/fabric/tcp/"],
         "never": ["spdlog/"],
     },
+    # The TCP fabric's addresses are the same: IP and port.
+    "rtrs/fabric/verbs/": {
+        "may": BASE + ["rtrs/fabric.h", "rtrs/fabrics.h", "rtrs/reactor.h", "rtrs/trace.h",
+                       "rtrs/fabric/verbs/", "rtrs/fabric/tcp/address.h"],
+        "never": ["spdlog/"],
+    },
     "rtrs/fabric/sim/": {"may": BASE + ["rtrs/fabric.h", "rtrs/fabric/sim/"], "never": ["spdlog/"]},
     "rtrs/fabric/fault/": {
         "may": BASE + ["rtrs/fabric.h", "rtrs/fabric/fault/"],

@@ -26,6 +26,11 @@ class FabricUnderTest {
     virtual void settle() = 0;
     // Ends the server's process without a word to it. False: cannot be done here.
     virtual bool kill_server() { return false; }
+    // What some devices cannot: their tests are skipped aloud.
+    // A window's key reaches nothing of its region outside of the window.
+    virtual bool enforces_window_bounds() const { return true; }
+    // A peer may kill a window's key.
+    virtual bool has_remote_invalidation() const { return true; }
 };
 
 std::unique_ptr<FabricUnderTest> make_under_test();

@@ -1,0 +1,107 @@
+// Protection domain, memory regions and type 1 memory windows.
+//
+// Why type 1: its key is valid in the whole domain, as a kernel peer expects of a chunk's key, which
+// it uses on any connection of a path. A type 2 key is tied to one queue pair. The price: a peer
+// cannot invalidate it (send with invalidate of such a key fails the connection).
+//
+// THREAD: the fabric's. A domain outlives its regions, windows and endpoints.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "rtrs/base/intrusive_list.h"
+#include "rtrs/fabric.h"
+#include "rtrs/fabric/verbs/engine.h"
+
+namespace rtrs::verbs {
+
+class VerbsDomain;
+
+class VerbsRegion final : public MemoryRegion {
+  public:
+    VerbsRegion(VerbsDomain& domain, ibv_mr* region) noexcept : domain_(domain), region_(region) {}
+    ~VerbsRegion() override;
+    Key key() const noexcept override { return region_->rkey; }
+    std::byte* data() const noexcept override { return static_cast<std::byte*>(region_->addr); }
+    std::uint64_t bytes() const noexcept override { return region_->length; }
+    ibv_mr* get() const noexcept { return region_; }
+    bool contains(const Segment& segment) const noexcept {
+        const auto offset = static_cast<std::uint64_t>(segment.data - data());
+        return offset <= bytes() && segment.bytes <= bytes() - offset;
+    }
+
+  private:
+    VerbsDomain& domain_;
+    ibv_mr* region_;
+};
+
+// In an endpoint's list while its revoke waits for a place in the send queue.
+class VerbsWindow final : public MemoryWindow, public ListLink {
+  public:
+    VerbsWindow(VerbsDomain& domain, VerbsRegion& region, ibv_mw* window) noexcept
+        : domain_(domain), region_(region), window_(window) {}
+    ~VerbsWindow() override;
+    Key key() const noexcept override { return window_ == nullptr ? 0 : window_->rkey; }
+
+    // ERRORS: EINVAL (outside of the region), EBUSY (its revoke is not done), ENOMEM (lost).
+    std::error_code check_bind(const Segment& range) const noexcept;
+    // Posts the bind; key() is the new key from here on. ERRORS: the device's; EOPNOTSUPP.
+    std::error_code bind(ibv_qp* queue, const Segment& range, std::uint64_t work_id,
+                         unsigned send_flags) noexcept;
+    // Posts a bind of no bytes; the key is dead when it completed, and revoked() is to be called.
+    std::error_code unbind(ibv_qp* queue, std::uint64_t work_id) noexcept;
+    // Kills the key without a connection: a new window takes the old one's place.
+    void replace() noexcept;
+
+    bool bound() const noexcept { return state_ == State::bound; }
+    void begin_revoke(std::uint64_t context) noexcept {
+        state_ = State::revoking;
+        revoke_context_ = context;
+    }
+    void revoked() noexcept { state_ = State::revoked; }
+    std::uint64_t revoke_context() const noexcept { return revoke_context_; }
+
+  private:
+    enum class State : std::uint8_t { revoked, bound, revoking };
+    VerbsDomain& domain_;
+    VerbsRegion& region_;
+    ibv_mw* window_;  // null: could not be replaced
+    State state_ = State::revoked;
+    std::uint64_t revoke_context_ = 0;
+};
+
+class VerbsDomain final : public ProtectionDomain {
+  public:
+    // ERRORS: ENOMEM, ENODEV.
+    static std::expected<std::unique_ptr<VerbsDomain>, std::error_code> create(
+        std::shared_ptr<Engine> engine);
+    ~VerbsDomain() override;
+
+    std::expected<std::unique_ptr<MemoryRegion>, std::error_code> register_memory(
+        MutableBytes memory, Access access) override;
+    std::expected<std::unique_ptr<MemoryWindow>, std::error_code> create_window(
+        MemoryRegion& region) override;
+
+    ibv_pd* get() const noexcept { return domain_; }
+    Engine& engine() noexcept { return *engine_; }
+    // A region that holds the segment, for local access; null if none does.
+    const VerbsRegion* find(const Segment& segment) noexcept;
+    void forget(VerbsRegion& region) noexcept;
+
+  private:
+    VerbsDomain(std::shared_ptr<Engine> engine, ibv_pd* domain) noexcept
+        : engine_(std::move(engine)), domain_(domain) {}
+
+    std::shared_ptr<Engine> engine_;
+    ibv_pd* domain_;
+    // Few, and mostly the same one again.
+    std::vector<VerbsRegion*> regions_;
+    VerbsRegion* last_found_ = nullptr;
+    bool windows_ = true;  // regions accept windows
+};
+
+}  // namespace rtrs::verbs

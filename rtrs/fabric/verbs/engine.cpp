@@ -1,0 +1,289 @@
+#include "rtrs/fabric/verbs/engine.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "rtrs/fabric/tcp/address.h"
+#include "rtrs/fabric/verbs/endpoint.h"
+
+namespace rtrs::verbs {
+namespace {
+
+// Long enough for a few repetitions, should the disconnect request be lost.
+constexpr Duration linger_time = std::chrono::seconds(10);
+constexpr std::uint32_t rxe_vendor = 0xffffff;
+constexpr std::uint8_t reads_wanted = 16;
+
+std::error_code make_nonblocking(int fd) noexcept {
+    const int flags = ::fcntl(fd, F_GETFL);
+    if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) return from_errno(errno);
+    return {};
+}
+
+CmEvent copy_of(const rdma_cm_event& event) noexcept {
+    CmEvent copy;
+    copy.type = event.event;
+    copy.id = event.id;
+    copy.status = event.status;
+    const auto& connection = event.param.conn;
+    switch (event.event) {
+        case RDMA_CM_EVENT_CONNECT_REQUEST:
+        case RDMA_CM_EVENT_CONNECT_RESPONSE:
+        case RDMA_CM_EVENT_ESTABLISHED:
+        case RDMA_CM_EVENT_REJECTED:
+            copy.responder_resources = connection.responder_resources;
+            copy.initiator_depth = connection.initiator_depth;
+            if (connection.private_data != nullptr) {
+                copy.private_bytes = connection.private_data_len;
+                std::memcpy(copy.private_data.data(), connection.private_data,
+                            connection.private_data_len);
+            }
+            break;
+        default:
+            break;
+    }
+    return copy;
+}
+
+bool has_active_port(ibv_context* device, std::uint8_t ports) noexcept {
+    for (std::uint8_t port = 1; port <= ports; ++port) {
+        ibv_port_attr attributes{};
+        if (ibv_query_port(device, port, &attributes) == 0 && attributes.state == IBV_PORT_ACTIVE) {
+            return true;
+        }
+    }
+    return false;
+}
+
+}  // namespace
+
+// An id whose queue pair has gone, until the peer answered the disconnect request.
+class Engine::LingeringId final : public CmOwner, public ListLink {
+  public:
+    LingeringId(Engine& engine, rdma_cm_id* id)
+        : id_(id), timer_(engine.reactor(), this, [](void* self) {
+              static_cast<LingeringId*>(self)->end();
+          }) {
+        id_->context = static_cast<CmOwner*>(this);
+        timer_.arm(engine.reactor().now() + linger_time);
+    }
+    void on_cm_event(const CmEvent&) override { end(); }
+    void end() {
+        IntrusiveList<LingeringId>::remove(*this);
+        rdma_destroy_id(id_);
+        delete this;
+    }
+
+  private:
+    rdma_cm_id* id_;
+    Timer timer_;
+};
+
+Engine::Engine(Reactor& reactor, const VerbsFabricOptions& options) noexcept
+    : reactor_(reactor),
+      tracer_(options.tracer),
+      connect_timeout_(options.connect_timeout),
+      busy_timer_(reactor, this, [](void* self) { static_cast<Engine*>(self)->run_busy(); }) {}
+
+std::expected<std::shared_ptr<Engine>, std::error_code> Engine::create(
+    Reactor& reactor, const VerbsFabricOptions& options) {
+    std::shared_ptr<Engine> engine(new Engine(reactor, options));
+    if (const auto error = engine->open(options.local_host)) return std::unexpected(error);
+    return engine;
+}
+
+Engine::~Engine() {
+    if (anchor_ != nullptr) rdma_destroy_id(anchor_);
+    if (completion_channel_ != nullptr) (void)ibv_destroy_comp_channel(completion_channel_);
+    if (devices_ != nullptr) rdma_free_devices(devices_);
+    if (cm_channel_ != nullptr) rdma_destroy_event_channel(cm_channel_);
+}
+
+std::error_code Engine::open(const std::string& local_host) {
+    cm_channel_ = rdma_create_event_channel();
+    if (cm_channel_ == nullptr) return from_errno(errno == ENOENT ? ENODEV : errno);
+    if (const auto error = choose_device(local_host)) return error;
+    if (const auto error = query_limits()) return error;
+    return open_channels();
+}
+
+std::error_code Engine::open_channels() {
+    completion_channel_ = ibv_create_comp_channel(device_);
+    if (completion_channel_ == nullptr) return from_errno(errno);
+    if (const auto error = make_nonblocking(completion_channel_->fd)) return error;
+    return make_nonblocking(cm_channel_->fd);
+}
+
+std::error_code Engine::choose_device(const std::string& local_host) {
+    if (local_host.empty()) return choose_first_device();
+    auto address = tcp::parse_host(local_host);
+    if (!address) return address.error();
+    auto id = create_id(anchor_owner_);
+    if (!id) return id.error();
+    anchor_ = *id;
+    if (rdma_bind_addr(anchor_, address->get()) != 0) return from_errno(errno);
+    device_ = anchor_->verbs;  // null for the wildcard address
+    return device_ != nullptr ? std::error_code{} : choose_first_device();
+}
+
+std::error_code Engine::choose_first_device() {
+    int count = 0;
+    devices_ = rdma_get_devices(&count);
+    if (devices_ == nullptr || count == 0) return from_errno(ENODEV);
+    device_ = devices_[0];
+    for (int i = 0; i < count; ++i) {
+        ibv_device_attr attributes{};
+        if (ibv_query_device(devices_[i], &attributes) != 0) continue;
+        if (!has_active_port(devices_[i], attributes.phys_port_cnt)) continue;
+        device_ = devices_[i];
+        break;
+    }
+    return {};
+}
+
+std::error_code Engine::query_limits() {
+    ibv_device_attr attributes{};
+    if (const int error = ibv_query_device(device_, &attributes)) return from_errno(error);
+    ibv_port_attr port{};
+    if (const int error = ibv_query_port(device_, 1, &port)) return from_errno(error);
+    limits_.work_requests_max = static_cast<std::uint32_t>(std::max(1, attributes.max_qp_wr));
+    limits_.completions_max = static_cast<std::uint32_t>(std::max(1, attributes.max_cqe));
+    limits_.message_bytes_max = std::min(Endpoint::payload_bytes_max, port.max_msg_sz);
+    limits_.segments_max = static_cast<std::uint32_t>(std::max(1, attributes.max_sge));
+    limits_.reads_max = static_cast<std::uint8_t>(std::clamp(
+        std::min(attributes.max_qp_rd_atom, attributes.max_qp_init_rd_atom), 0, int{reads_wanted}));
+    limits_.invalidation_is_bit_2 = attributes.vendor_id == rxe_vendor;
+    // Of the iWARP devices only Chelsio's can write with immediate (RFC 7306).
+    limits_.immediates = device_->device->transport_type != IBV_TRANSPORT_IWARP ||
+                         std::string_view(device_name()).starts_with("cxgb4");
+    if (limits_.segments_max < Endpoint::max_segments) return from_errno(EOPNOTSUPP);
+    trace(TraceLevel::info, "up to " + std::to_string(limits_.work_requests_max) +
+                                " work requests a queue, " +
+                                std::to_string(limits_.message_bytes_max) + " bytes a message, " +
+                                std::to_string(limits_.reads_max) + " reads at a time");
+    return {};
+}
+
+void Engine::start() {
+    reactor_.poll_readable(cm_operation_, cm_channel_->fd);
+    reactor_.poll_readable(completions_operation_, completion_channel_->fd);
+}
+
+void Engine::stop() {
+    stopped_ = true;
+    busy_timer_.disarm();
+    lingering_.for_each([](LingeringId& id) { id.end(); });
+    reactor_.cancel(cm_operation_);
+    reactor_.cancel(completions_operation_);
+    wait_for_ring(shared_from_this());
+}
+
+void Engine::wait_for_ring(const std::shared_ptr<Engine>& engine) {
+    if (!engine->cm_operation_.in_flight && !engine->completions_operation_.in_flight) return;
+    engine->reactor_.post([engine] { wait_for_ring(engine); });
+}
+
+int Engine::next_completion_vector() noexcept {
+    const int vectors = std::max(1, device_->num_comp_vectors);
+    next_vector_ = (next_vector_ + 1) % vectors;
+    return next_vector_;
+}
+
+std::expected<rdma_cm_id*, std::error_code> Engine::create_id(CmOwner& owner) {
+    rdma_cm_id* id = nullptr;
+    if (rdma_create_id(cm_channel_, &id, &owner, RDMA_PS_TCP) != 0) {
+        return std::unexpected(from_errno(errno));
+    }
+    return id;
+}
+
+std::error_code Engine::usable() const {
+    if (device_gone_) return from_errno(ENODEV);
+    if (limits_.immediates) return {};
+    trace(TraceLevel::error,
+          "this iWARP device cannot write with immediate, which RTRS is made of; "
+          "use an InfiniBand or RoCE device, or TCP");
+    return from_errno(ENOTSUP);
+}
+
+bool Engine::is_on_device(const rdma_cm_id& id) const {
+    if (id.verbs == device_) return true;
+    trace(TraceLevel::error,
+          "the addresses lead to device " +
+              std::string(id.verbs == nullptr ? "none" : ibv_get_device_name(id.verbs->device)) +
+              ", not here");
+    return false;
+}
+
+void Engine::linger(rdma_cm_id* id) {
+    if (stopped_) {
+        rdma_destroy_id(id);
+        return;
+    }
+    lingering_.push_back(*new LingeringId(*this, id));
+}
+
+void Engine::trace(TraceLevel level, std::string_view text) const {
+    if (tracer_ != nullptr) tracer_->trace(level, "rtrs.fabric.verbs", device_name(), text);
+}
+
+void Engine::Anchor::on_cm_event(const CmEvent& event) {
+    if (event.type != RDMA_CM_EVENT_DEVICE_REMOVAL) return;
+    engine_.device_gone_ = true;
+    engine_.trace(TraceLevel::error, "the device has been removed");
+}
+
+// --- In the reactor's turn.
+
+void Engine::on_cm_readable() {
+    const auto self = shared_from_this();
+    while (!stopped_ && take_cm_event()) {
+    }
+    if (!stopped_) reactor_.poll_readable(cm_operation_, cm_channel_->fd);
+}
+
+bool Engine::take_cm_event() {
+    rdma_cm_event* event = nullptr;
+    if (rdma_get_cm_event(cm_channel_, &event) != 0) {
+        if (errno == EAGAIN || errno == EINTR) return false;
+        // One connection's: librdmacm could not set up its id, and has ended it.
+        trace(TraceLevel::warning, "an event was lost: " + from_errno(errno).message());
+        return false;
+    }
+    const CmEvent copy = copy_of(*event);
+    // A request's new id has the context of its listener's.
+    auto* owner = static_cast<CmOwner*>(event->id->context);
+    rdma_ack_cm_event(event);
+    owner->on_cm_event(copy);
+    return true;
+}
+
+void Engine::on_completions_readable() {
+    const auto self = shared_from_this();
+    ibv_cq* queue = nullptr;
+    void* context = nullptr;
+    while (!stopped_ && ibv_get_cq_event(completion_channel_, &queue, &context) == 0) {
+        ibv_ack_cq_events(queue, 1);
+        static_cast<VerbsEndpoint*>(context)->on_completions();
+    }
+    if (!stopped_) reactor_.poll_readable(completions_operation_, completion_channel_->fd);
+}
+
+void Engine::poll_again(VerbsEndpoint& endpoint) noexcept {
+    if (endpoint.linked()) return;
+    busy_.push_back(endpoint);
+    busy_timer_.arm(reactor_.now());
+}
+
+void Engine::run_busy() {
+    const auto self = shared_from_this();
+    // Those that come again wait for the next turn.
+    IntrusiveList<VerbsEndpoint> now;
+    while (!busy_.empty()) now.push_back(busy_.pop_front());
+    while (!now.empty()) now.pop_front().on_completions();
+}
+
+}  // namespace rtrs::verbs

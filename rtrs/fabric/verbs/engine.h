@@ -1,0 +1,165 @@
+// What everything of one verbs fabric shares: the device, rdma_cm's event channel, the completion
+// channel, and their place in the reactor's ring.
+//
+// One completion queue per endpoint, all on one channel: a queue is sized for its endpoint and
+// cannot be overrun by others, and it ends with its endpoint. Nothing polls: a completion makes the
+// channel readable, the queue is armed again and then emptied.
+//
+// The device's asynchronous events are not read: librdmacm keeps one context per device and
+// process, whose events several fabrics would take from each other. What they say arrives as failed
+// completions and as events of rdma_cm too.
+//
+// THREAD: the fabric's. Lives until the fabric, its endpoints, listeners and domains have gone.
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#include <array>
+#include <cstdint>
+#include <expected>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "rtrs/base/intrusive_list.h"
+#include "rtrs/fabrics.h"
+#include "rtrs/reactor.h"
+#include "rtrs/trace.h"
+
+namespace rtrs::verbs {
+
+class VerbsEndpoint;
+
+// An event of rdma_cm, copied so that it could be acknowledged before it is handled: a handler may
+// then destroy the id.
+struct CmEvent {
+    rdma_cm_event_type type = RDMA_CM_EVENT_CONNECT_ERROR;
+    rdma_cm_id* id = nullptr;
+    int status = 0;
+    std::uint8_t responder_resources = 0;
+    std::uint8_t initiator_depth = 0;
+    std::uint8_t private_bytes = 0;
+    std::array<std::byte, 256> private_data{};
+    Bytes data() const noexcept { return Bytes(private_data).first(private_bytes); }
+};
+
+// Whoever an rdma_cm_id's context points to.
+class CmOwner {
+  public:
+    virtual void on_cm_event(const CmEvent& event) = 0;
+
+  protected:
+    ~CmOwner() = default;
+};
+
+// What the device allows, as far as it matters here.
+struct DeviceLimits {
+    std::uint32_t work_requests_max = 0;  // per queue
+    std::uint32_t completions_max = 0;    // per completion queue
+    std::uint32_t message_bytes_max = 0;
+    std::uint32_t segments_max = 0;
+    std::uint8_t reads_max = 0;  // outstanding, per direction
+    // rxe says "with invalidation" by the bit that means something else for other devices.
+    bool invalidation_is_bit_2 = false;
+    // Writes and sends can carry an immediate. Without it there is no RTRS.
+    bool immediates = true;
+};
+
+class Engine : public std::enable_shared_from_this<Engine> {
+  public:
+    // ERRORS: ENODEV (no device, or none behind options.local_host), EINVAL (host not understood),
+    // EMFILE, ENOMEM.
+    static std::expected<std::shared_ptr<Engine>, std::error_code> create(
+        Reactor& reactor, const VerbsFabricOptions& options);
+    ~Engine();
+    Engine(const Engine&) = delete;
+    Engine& operator=(const Engine&) = delete;
+
+    // Begins to wait for events.
+    void start();
+    // The fabric ends: nothing is handed out any more. Keeps itself alive until the ring let go.
+    void stop();
+
+    Reactor& reactor() noexcept { return reactor_; }
+    ibv_context* device() const noexcept { return device_; }
+    const char* device_name() const noexcept { return ibv_get_device_name(device_->device); }
+    const DeviceLimits& limits() const noexcept { return limits_; }
+    Duration connect_timeout() const noexcept { return connect_timeout_; }
+    ibv_comp_channel* completion_channel() const noexcept { return completion_channel_; }
+    // Spreads the queues over the device's interrupts.
+    int next_completion_vector() noexcept;
+    // An id on the event channel. ERRORS: ENOMEM, EMFILE, ENODEV.
+    std::expected<rdma_cm_id*, std::error_code> create_id(CmOwner& owner);
+
+    // ENOTSUP, said aloud, where the device cannot carry RTRS; ENODEV where it has gone.
+    std::error_code usable() const;
+    // The device that an id was bound to by its address is this one. Says so if not.
+    bool is_on_device(const rdma_cm_id& id) const;
+
+    // Takes an id without queue pair whose disconnect request is not yet answered: it is repeated
+    // for a while should it be lost.
+    void linger(rdma_cm_id* id);
+
+    // More than one turn's worth waits in its completion queue.
+    void poll_again(VerbsEndpoint& endpoint) noexcept;
+
+    void trace(TraceLevel level, std::string_view text) const;
+
+  private:
+    class LingeringId;
+    template <void (Engine::*method)()>
+    struct Readable : Operation {
+        explicit Readable(Engine& its_engine) noexcept
+            : Operation([](Operation& operation, const Result&) {
+                  auto& self = static_cast<Readable&>(operation);
+                  (self.engine.*method)();
+              }),
+              engine(its_engine) {}
+        Engine& engine;
+    };
+    // The anchor's: the device has gone.
+    class Anchor final : public CmOwner {
+      public:
+        explicit Anchor(Engine& engine) noexcept : engine_(engine) {}
+        void on_cm_event(const CmEvent& event) override;
+
+      private:
+        Engine& engine_;
+    };
+
+    Engine(Reactor& reactor, const VerbsFabricOptions& options) noexcept;
+    std::error_code open(const std::string& local_host);
+    std::error_code open_channels();
+    std::error_code choose_device(const std::string& local_host);
+    std::error_code choose_first_device();
+    std::error_code query_limits();
+    void on_cm_readable();
+    bool take_cm_event();
+    void on_completions_readable();
+    void run_busy();
+    static void wait_for_ring(const std::shared_ptr<Engine>& engine);
+
+    Reactor& reactor_;
+    Tracer* tracer_;
+    Duration connect_timeout_;
+    rdma_event_channel* cm_channel_ = nullptr;
+    ibv_context** devices_ = nullptr;  // librdmacm's list, where no address chose
+    // Bound to the fabric's address: keeps the device open, and hears when it goes away.
+    Anchor anchor_owner_{*this};
+    rdma_cm_id* anchor_ = nullptr;
+    ibv_context* device_ = nullptr;
+    ibv_comp_channel* completion_channel_ = nullptr;
+    DeviceLimits limits_;
+    bool device_gone_ = false;
+    bool stopped_ = false;
+    int next_vector_ = 0;
+    Readable<&Engine::on_cm_readable> cm_operation_{*this};
+    Readable<&Engine::on_completions_readable> completions_operation_{*this};
+    IntrusiveList<LingeringId> lingering_;
+    IntrusiveList<VerbsEndpoint> busy_;
+    Timer busy_timer_;
+};
+
+}  // namespace rtrs::verbs

@@ -1,0 +1,66 @@
+// Listening, and the requests that come of it.
+//
+// THREAD: the fabric's.
+#pragma once
+
+#include <rdma/rdma_cma.h>
+
+#include <expected>
+#include <memory>
+#include <string>
+#include <system_error>
+
+#include "rtrs/fabric.h"
+#include "rtrs/fabric/tcp/address.h"
+#include "rtrs/fabric/verbs/engine.h"
+
+namespace rtrs::verbs {
+
+class VerbsConnectRequest final : public ConnectRequest, public CmOwner {
+  public:
+    // Owns request.id.
+    VerbsConnectRequest(std::shared_ptr<Engine> engine, const CmEvent& request);
+    ~VerbsConnectRequest() override;
+
+    Bytes private_data() const noexcept override { return request_.data(); }
+    std::string local_address() const override { return local_address_; }
+    std::string remote_address() const override { return remote_address_; }
+    // ERRORS: also EINVAL (depths); then, and with EMSGSIZE, the request is still unanswered.
+    std::expected<std::unique_ptr<Endpoint>, std::error_code> accept(
+        ProtectionDomain& domain, Bytes private_data, const EndpointOptions& options,
+        EndpointHandler& handler) override;
+    void reject(Bytes private_data) override;
+
+    // Whatever happens to an unanswered request is its end.
+    void on_cm_event(const CmEvent&) override { peer_gone_ = true; }
+
+  private:
+    std::shared_ptr<Engine> engine_;
+    CmEvent request_;
+    rdma_cm_id* id_;  // null: answered
+    bool peer_gone_ = false;
+    std::string local_address_;
+    std::string remote_address_;
+};
+
+class VerbsListener final : public Listener, public CmOwner {
+  public:
+    // ERRORS: EADDRINUSE, EACCES, EADDRNOTAVAIL, ENODEV (an address of another device), ENOMEM.
+    static std::expected<std::unique_ptr<VerbsListener>, std::error_code> create(
+        std::shared_ptr<Engine> engine, const tcp::Address& address, ListenerHandler& handler);
+    ~VerbsListener() override;
+    std::string address() const override { return address_; }
+    void on_cm_event(const CmEvent& event) override;
+
+  private:
+    VerbsListener(std::shared_ptr<Engine> engine, ListenerHandler& handler) noexcept
+        : engine_(std::move(engine)), handler_(handler) {}
+    std::error_code listen(tcp::Address address);
+
+    std::shared_ptr<Engine> engine_;
+    ListenerHandler& handler_;
+    rdma_cm_id* id_ = nullptr;
+    std::string address_;
+};
+
+}  // namespace rtrs::verbs

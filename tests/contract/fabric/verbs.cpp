@@ -1,0 +1,178 @@
+// The verbs fabric for the contract suite: both sides on one device of this machine, which
+// RNBD_RDMA_HOST names by its address; else the first address that leads to one.
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
+
+#include "rtrs/fabrics.h"
+#include "tests/contract/fabric/pair.h"
+
+namespace rtrs::contract {
+namespace {
+
+constexpr const char* address_pipe = "RNBD_CONTRACT_ADDRESS_PIPE";
+
+[[noreturn]] void skip(const std::string& why) {
+    std::cerr << "skipped: " << why << '\n';
+    std::exit(77);
+}
+
+// Says in the test's output what the fabric has to say.
+class PrintingTracer final : public Tracer {
+  public:
+    void trace(TraceLevel level, std::string_view subsystem, std::string_view subject,
+               std::string_view text) override {
+        if (level < TraceLevel::warning && std::getenv("RNBD_TRACE") == nullptr) return;
+        std::cerr << subsystem << ' ' << subject << ": " << text << '\n';
+    }
+};
+
+std::vector<std::string> hosts() {
+    if (const char* named = std::getenv("RNBD_RDMA_HOST")) return {named};
+    std::vector<std::string> found;
+    ifaddrs* list = nullptr;
+    if (getifaddrs(&list) != 0) return found;
+    for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next) {
+        if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET) continue;
+        char host[NI_MAXHOST];
+        if (getnameinfo(each->ifa_addr, sizeof(sockaddr_in), host, sizeof host, nullptr, 0,
+                        NI_NUMERICHOST) == 0) {
+            found.emplace_back(host);
+        }
+    }
+    freeifaddrs(list);
+    return found;
+}
+
+class VerbsUnderTest : public FabricUnderTest {
+  public:
+    VerbsUnderTest() : reactor_(make_reactor()) {
+        for (const std::string& host : hosts()) {
+            auto fabric = make_verbs_fabric(*reactor_, {.local_host = host, .tracer = &tracer_});
+            if (!fabric) continue;
+            host_ = host;
+            client_ = std::move(*fabric);
+            server_ =
+                make_verbs_fabric(*reactor_, {.local_host = host, .tracer = &tracer_}).value();
+            return;
+        }
+        skip("no RDMA device: none of this machine's addresses leads to one");
+    }
+
+    Fabric& client() override { return *client_; }
+    Fabric& server() override { return *server_; }
+    std::string server_address() const override { return host_ + ":0"; }
+    std::string client_host() const override { return host_; }
+    std::string deserted_address() const override { return host_ + ":9"; }
+    bool enforces_window_bounds() const override { return std::getenv("RNBD_RDMA_RXE") == nullptr; }
+    bool has_remote_invalidation() const override { return false; }
+
+    bool pump_until(const std::function<bool()>& done) override {
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+        while (!done()) {
+            if (std::chrono::steady_clock::now() > deadline) return false;
+            reactor_->run_once(std::chrono::milliseconds(100));
+        }
+        return true;
+    }
+    void settle() override {
+        const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+        while (std::chrono::steady_clock::now() < end) {
+            reactor_->run_once(std::chrono::milliseconds(10));
+        }
+    }
+
+  private:
+    static std::unique_ptr<Reactor> make_reactor() {
+        auto reactor = Reactor::create();
+        if (reactor) return std::move(*reactor);
+        skip("no reactor: " + reactor.error().message());
+    }
+
+    PrintingTracer tracer_;
+    std::unique_ptr<Reactor> reactor_;
+    std::string host_;
+    std::unique_ptr<Fabric> client_, server_;
+};
+
+}  // namespace
+
+std::unique_ptr<FabricUnderTest> make_under_test() { return std::make_unique<VerbsUnderTest>(); }
+
+// Not a test: what the one below runs as a process of its own. A device's memory and files do not
+// survive a fork, so it is this program, started again.
+TEST_CASE("a server that accepts whatever comes until it is killed", "[.]") {
+    const char* pipe_number = std::getenv(address_pipe);
+    if (pipe_number == nullptr) return;
+    VerbsUnderTest fabric;
+    auto domain = fabric.server().create_domain().value();
+    std::vector<std::unique_ptr<Peer>> peers;
+    Acceptor acceptor;
+    acceptor.requested = [&](std::unique_ptr<ConnectRequest> request) {
+        peers.push_back(std::make_unique<Peer>());
+        Peer& peer = *peers.back();
+        peer.endpoint = request->accept(*domain, {}, EndpointOptions{}, peer).value();
+        for (std::uint64_t i = 0; i < 64; ++i) peer.receive({}, i);
+    };
+    auto listener = fabric.server().listen(fabric.server_address(), acceptor).value();
+    const std::string address = listener->address();
+    const int fd = std::atoi(pipe_number);
+    if (write(fd, address.data(), address.size()) < 0) _exit(1);
+    ::close(fd);
+    fabric.pump_until([] { return false; });
+    _exit(1);
+}
+
+TEST_CASE("P4: when the peer's process is killed, this side is told and drains (own process)") {
+    std::array<int, 2> pipes{};
+    REQUIRE(pipe(pipes.data()) == 0);
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        ::close(pipes[0]);
+        setenv(address_pipe, std::to_string(pipes[1]).c_str(), 1);
+        execl("/proc/self/exe", "contract_fabric_verbs",
+              "a server that accepts whatever comes until it is killed", nullptr);
+        _exit(1);
+    }
+    ::close(pipes[1]);
+    std::array<char, 64> text{};
+    const ssize_t bytes = read(pipes[0], text.data(), text.size());
+    ::close(pipes[0]);
+    if (bytes <= 0) {
+        int status = 0;
+        waitpid(child, &status, 0);
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 77) skip("no RDMA device");
+    }
+    REQUIRE(bytes > 0);
+
+    Pair pair;
+    pair.address.assign(text.data(), static_cast<std::size_t>(bytes));
+    pair.dial({});
+    pair.pump([&] { return pair.client.established == 1; });
+    for (std::uint64_t i = 0; i < 8; ++i) {
+        REQUIRE(!pair.client.post(
+            {.opcode = WorkOpcode::write_immediate, .signal = Signal::completion, .context = i}));
+        REQUIRE(!pair.client.receive({}, 100 + i));
+    }
+    pair.pump([&] { return pair.client.sends > 0; });
+    kill(child, SIGKILL);
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFSIGNALED(status));
+    pair.pump([&] { return pair.client.drained == 1; });
+    CHECK(pair.client.disconnected == 1);
+    CHECK(pair.client.reason);
+    CHECK(pair.client.count(CompletionStatus::flushed) >= 8);
+}
+
+}  // namespace rtrs::contract
