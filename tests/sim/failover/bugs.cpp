@@ -20,10 +20,10 @@ struct Expectation {
     std::uint64_t seeds;  // from 1, within which it is found
 };
 constexpr Expectation expectations[] = {
-    {PlantedBug::admission_off, 200},       {PlantedBug::quarantine_off, 2000},
-    {PlantedBug::takeover_off, 200},        {PlantedBug::lock_off, 200},
-    {PlantedBug::permit_reused_early, 500}, {PlantedBug::retry_not_waiting, 200},
-    {PlantedBug::flush_forgotten, 200},     {PlantedBug::heartbeat_never_fires, 200},
+    {PlantedBug::admission_off, 100},       {PlantedBug::quarantine_off, 1500},
+    {PlantedBug::takeover_off, 100},        {PlantedBug::lock_off, 100},
+    {PlantedBug::permit_reused_early, 500}, {PlantedBug::retry_not_waiting, 100},
+    {PlantedBug::flush_forgotten, 100},     {PlantedBug::heartbeat_never_fires, 1000},
 };
 static_assert(std::size(expectations) == rtrs::planted_bug_names.size());
 

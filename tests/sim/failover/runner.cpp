@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -95,6 +96,8 @@ void run_one(const Job& job, std::uint64_t seed, Totals& totals) {
 
 // In the child. ends: inclusive.
 [[noreturn]] void work(const Job& job, std::uint64_t first, std::uint64_t last, SharedNote& note) {
+    // A run that is broken off leaves nobody behind.
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     note.redirect_errors();
     for (std::uint64_t seed = first; seed <= last; ++seed) {
         note->current = seed;
@@ -123,6 +126,8 @@ class Runner {
     void reap();
     void finish(Child& child, int status);
     void merge();
+    // Of another job nothing is taken over.
+    std::string what_runs() const { return "runs with" + job_.overrides.line(); }
     void load_state();
     void save_state() const;
     bool stopping() const {
@@ -193,7 +198,9 @@ void Runner::merge() {
 void Runner::load_state() {
     if (job_.state_file.empty()) return;
     std::ifstream file(job_.state_file);
+    std::string what;
     std::string word;
+    if (!std::getline(file, what) || what != what_runs()) return;
     std::uint64_t first = 0;
     std::uint64_t next = 0;
     if (!(file >> word >> first >> word >> next) || first != job_.first) return;
@@ -210,7 +217,8 @@ void Runner::save_state() const {
     const std::string fresh = job_.state_file + ".new";
     {
         std::ofstream file(fresh);
-        file << "first " << job_.first << "\nnext " << done_to_ << "\n" << to_text(totals_.sums);
+        file << what_runs() << "\nfirst " << job_.first << "\nnext " << done_to_ << "\n"
+             << to_text(totals_.sums);
         // Findings are for people: the seeds tell the rest.
         for (std::size_t i = 0; i < totals_.findings; ++i) {
             file << "found-" << totals_.found[i].seed << " 1\n";
