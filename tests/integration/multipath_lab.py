@@ -7,13 +7,12 @@ import os
 import random
 import select
 import signal
-import socket
 import subprocess
 import time
 
 import fio
-from harness import BUILD, Daemon, Lab, check, export, free_port, need, need_root, run, skip, \
-    wait_until
+from harness import BUILD, PATIENCE_S, Daemon, Lab, check, export, free_port, need, need_root, \
+    run, skip, wait_until
 
 # The profile for short stalls that the documentation gives.
 TUNED = {"heartbeat": {"interval": "100ms", "timeout": "400ms"}, "request_deadline": "200ms",
@@ -201,16 +200,10 @@ class MultipathLab(Lab):
         wait_until(f"the path over link {link} is given up",
                    lambda: self.path_of(link)["state"] != "connected")
 
-    def operate_path(self, operation, link, **arguments):
-        """add, remove, reconnect or disconnect, with the result."""
-        with socket.socket(socket.AF_UNIX) as control:
-            control.connect(self.the_client.control)
-            control.sendall(json.dumps({"command": f"path_{operation}", "arguments": dict(
-                arguments, session="host-a", path=self.net.path(link, self.port))}).encode() + b"\n")
-            with control.makefile() as lines:
-                answer = json.loads(lines.readline())
-        check(answer["ok"], f"path_{operation}: {answer}")
-        return answer["result"]
+    def operate_path(self, operation, link):
+        """add, remove, reconnect or disconnect, and wait for the result."""
+        self.the_client.ctl("paths", operation, "host-a", self.net.path(link, self.port),
+                            "--timeout", PATIENCE_S)
 
     def judge(self, device, **options):
         return Judge(self, self.uri(device), **options)
