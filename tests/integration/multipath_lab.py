@@ -305,5 +305,14 @@ def resident_kib(daemon):
         return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
 
 
+def heap_kib(daemon):
+    """What malloc holds, without the pools that are filled once as far as they are used."""
+    with open(f"/proc/{daemon.process.pid}/smaps") as maps:
+        for line in maps:
+            if line.endswith("[heap]\n"):
+                return next(int(line.split()[1]) for line in maps if line.startswith("Rss:"))
+    return 0
+
+
 def disk(lab, name, size="64MiB"):
     return export(name, lab.path(f"{name}.img"), size)
