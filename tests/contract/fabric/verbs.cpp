@@ -108,6 +108,162 @@ class VerbsUnderTest : public FabricUnderTest {
 
 std::unique_ptr<FabricUnderTest> make_under_test() { return std::make_unique<VerbsUnderTest>(); }
 
+namespace {
+
+// What all programs have on the machine's devices: "... pd 1 cq 1 qp 1 cm_id 0 mr 0 ...".
+std::string device_use() {
+    std::string text;
+    FILE* pipe = popen("rdma resource show 2>/dev/null", "r");
+    if (pipe == nullptr) return text;
+    char line[256];
+    while (fgets(line, sizeof line, pipe) != nullptr) text += line;
+    pclose(pipe);
+    return text;
+}
+
+std::size_t windows_revoked(const Peer& peer) { return peer.count(CompletionOpcode::revoke); }
+
+}  // namespace
+
+TEST_CASE("what connections, regions and windows took of the device, they give back") {
+    auto under = make_under_test();  // keeps the device open
+    const std::string before = device_use();
+    if (before.empty()) {
+        WARN("skipped: no rdma(8) here");
+        return;
+    }
+    for (int round = 0; round < 5; ++round) {
+        Pair pair;
+        pair.connect();
+        auto window = pair.server_domain->create_window(*pair.server_region).value();
+        const Segment range = pair.server_memory.segment(0, 4096);
+        REQUIRE(!pair.server.post(
+            {.opcode = WorkOpcode::bind_window, .local = {&range, 1}, .window = window.get()}));
+        (round % 2 == 0 ? pair.client : pair.server).disconnect();
+        pair.pump_drained();
+    }
+    CHECK(device_use() == before);
+}
+
+TEST_CASE("post_revoke: more at a time than the send queue has places for wait in turn") {
+    constexpr std::size_t count = 300;
+    const bool disconnect = GENERATE(false, true);
+    Pair pair({.endpoint = {.send_queue_depth = 4, .receive_queue_depth = 64}});
+    pair.connect();
+    std::vector<std::unique_ptr<MemoryWindow>> windows;
+    const Segment range = pair.server_memory.segment(0, 4096);
+    for (std::size_t i = 0; i < count; ++i) {
+        windows.push_back(pair.server_domain->create_window(*pair.server_region).value());
+        pair.pump([&] {
+            return !pair.server.post({.opcode = WorkOpcode::bind_window,
+                                      .signal = Signal::completion,
+                                      .local = {&range, 1},
+                                      .window = windows[i].get()});
+        });
+    }
+    pair.pump([&] { return pair.server.sends == count; });
+    for (const auto& window : windows) pair.server.revoke(*window);
+    CHECK(pair.server.revokes_pending == count);
+    if (disconnect) pair.server.disconnect();
+    pair.pump([&] { return windows_revoked(pair.server) == count; });
+    if (disconnect) return;
+    // Each of them is dead.
+    const Segment source = pair.client_memory.segment(0, 64);
+    RemoteBuffer remote = pair.server_region->remote(0, 0);
+    remote.key = windows.back()->key();
+    REQUIRE(!pair.client.post({.opcode = WorkOpcode::write,
+                               .signal = Signal::completion,
+                               .local = {&source, 1},
+                               .remote = remote}));
+    pair.pump_drained();
+    CHECK(pair.client.reason == Error::remote_access);
+}
+
+TEST_CASE("post_revoke: a window whose connection went down is dead, and can be bound again") {
+    Pair pair;
+    pair.connect();
+    auto window = pair.server_domain->create_window(*pair.server_region).value();
+    const Segment range = pair.server_memory.segment(0, 4096);
+    REQUIRE(!pair.server.post({.opcode = WorkOpcode::bind_window,
+                               .signal = Signal::completion,
+                               .local = {&range, 1},
+                               .window = window.get()}));
+    pair.pump([&] { return pair.server.sends == 1; });
+    RemoteBuffer remote = pair.server_region->remote(0, 0);
+    remote.key = window->key();
+    pair.server.disconnect();
+    CHECK(pair.server.endpoint->post_revoke(*window, 1) == RevokeResult::effective);
+    pair.pump_drained();
+
+    // Another connection of the same domains.
+    Peer client;
+    Peer server;
+    pair.acceptor.requested = [&](std::unique_ptr<ConnectRequest> request) {
+        server.endpoint = request->accept(*pair.server_domain, {}, {}, server).value();
+    };
+    client.endpoint =
+        pair.under->client().connect(*pair.client_domain, "", pair.address, {}, {}, client).value();
+    pair.pump([&] { return client.established == 1 && server.established == 1; });
+    const Segment source = pair.client_memory.segment(0, 64);
+    REQUIRE(!server.post({.opcode = WorkOpcode::bind_window,
+                          .signal = Signal::completion,
+                          .local = {&range, 1},
+                          .window = window.get()}));
+    pair.pump([&] { return server.sends == 1; });
+    RemoteBuffer fresh = remote;
+    fresh.key = window->key();
+    CHECK(fresh.key != remote.key);
+    const auto write = [&](const RemoteBuffer& to) {
+        return client.post({.opcode = WorkOpcode::write,
+                            .signal = Signal::completion,
+                            .local = {&source, 1},
+                            .remote = to});
+    };
+    REQUIRE(!write(fresh));
+    pair.pump([&] { return client.sends == 1; });
+    REQUIRE(!write(remote));
+    pair.pump([&] { return client.drained == 1 && server.drained == 1; });
+    CHECK(client.reason == Error::remote_access);
+}
+
+TEST_CASE("a segment that lies in no region is refused with EFAULT") {
+    Pair pair;
+    pair.connect();
+    std::byte elsewhere[300];
+    const Segment segment{elsewhere, sizeof elsewhere};
+    CHECK(pair.client.post({.opcode = WorkOpcode::send, .local = {&segment, 1}}) ==
+          from_errno(EFAULT));
+    CHECK(pair.client.endpoint->post_receive(1000, segment) == from_errno(EFAULT));
+    pair.under->settle();
+    CHECK(pair.client.disconnected == 0);
+}
+
+// For a guest alone: takes the machine's device away.
+TEST_CASE("P4: when the device is removed, both sides are told and drain", "[.][removal]") {
+    const char* device = std::getenv("RNBD_RDMA_RXE");
+    if (device == nullptr) skip("RNBD_RDMA_RXE names no soft-RoCE device to remove");
+    Pair pair;
+    pair.connect();
+    const Segment source = pair.client_memory.segment(0, 65536);
+    for (std::uint64_t i = 0; i < 100; ++i) {
+        REQUIRE(!pair.client.post({.opcode = WorkOpcode::write,
+                                   .context = i,
+                                   .local = {&source, 1},
+                                   .remote = pair.server_region->remote(0, 0)}));
+    }
+    // It may wait until this process has let go of the device.
+    REQUIRE(std::system((std::string("rdma link delete ") + device + " &").c_str()) == 0);
+    pair.pump_drained();
+    CHECK(pair.client.reason == from_errno(ENODEV));
+    CHECK(pair.server.reason == from_errno(ENODEV));
+    pair.pump([&] { return !pair.under->client().create_domain().has_value(); });
+    CHECK(pair.under->client().create_domain().error() == from_errno(ENODEV));
+    auto late =
+        pair.under->client().connect(*pair.client_domain, "", pair.address, {}, {}, pair.client);
+    REQUIRE(!late);
+    CHECK(late.error() == from_errno(ENODEV));
+}
+
 // Not a test: what the one below runs as a process of its own. A device's memory and files do not
 // survive a fork, so it is this program, started again.
 TEST_CASE("a server that accepts whatever comes until it is killed", "[.]") {
