@@ -135,6 +135,7 @@ struct ClientSession::Inside final : ClientPathOwner {
     void fail(std::uint32_t permit, std::error_code error);
     void fail_later(std::uint32_t permit, std::error_code error);
     void fail_held(std::error_code error);
+    void report_unsettled();
     void report_failures();
     void fate_unknown(std::uint32_t permit);
     void settle(std::uint32_t permit);

@@ -272,6 +272,7 @@ void ClientSession::Inside::path_down(ClientPath& path, std::error_code why) {
         if (options.hold_time) hold_timer.arm(since + *options.hold_time);
         if (options.fail_fast_time) fail_fast_timer.arm(since + *options.fail_fast_time);
     }
+    report_unsettled();
     handler.on_link_down(why);
     if (closing) return;
     // A path that fails often is better than none.

@@ -194,16 +194,22 @@ void ClientSession::Inside::fail_later(std::uint32_t permit, std::error_code err
 }
 
 void ClientSession::Inside::fail_held(std::error_code error) {
-    for (std::uint32_t id = 0; id < request_permits() && (held > 0 || waiting_for_settlement > 0);
-         ++id) {
+    for (std::uint32_t id = 0; id < request_permits() && held > 0; ++id) {
+        if (requests[id].state == RequestState::held) fail_later(id, error);
+    }
+    report_unsettled();
+}
+
+// Failures that waited for their permit to be settled. While the link is down nothing can start
+// before that anyway.
+void ClientSession::Inside::report_unsettled() {
+    for (std::uint32_t id = 0; id < request_permits() && waiting_for_settlement > 0; ++id) {
         Request& request = requests[id];
-        if (request.state == RequestState::held) fail_later(id, error);
-        if (request.state == RequestState::failing && request.report_when_settled) {
-            request.report_when_settled = false;
-            --waiting_for_settlement;
-            failures.push_back(id);
-            failure_timer.arm(environment.clock.now());
-        }
+        if (request.state != RequestState::failing || !request.report_when_settled) continue;
+        request.report_when_settled = false;
+        --waiting_for_settlement;
+        failures.push_back(id);
+        failure_timer.arm(environment.clock.now());
     }
 }
 
