@@ -1,8 +1,8 @@
 // Protection domain, memory regions and type 1 memory windows.
 //
-// Why type 1: its key is valid in the whole domain, as a kernel peer expects of a chunk's key, which
-// it uses on any connection of a path. A type 2 key is tied to one queue pair. The price: a peer
-// cannot invalidate it (send with invalidate of such a key fails the connection).
+// Why type 1: its key is valid in the whole domain, as a kernel peer expects of a chunk's key,
+// which it uses on any connection of a path. A type 2 key is tied to one queue pair. The price: a
+// peer cannot invalidate it (send with invalidate of such a key fails the connection).
 //
 // THREAD: the fabric's. A domain outlives its regions, windows and endpoints.
 #pragma once

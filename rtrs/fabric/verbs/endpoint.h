@@ -13,10 +13,10 @@
 // | all of them | disconnect()                     | closing     | the same, with no reason        |
 // | closing     | end of turn                      | drained     | see below, then on_drained      |
 //
-// The end: what has completed is delivered; the queue pair goes to error with the disconnect request
-// and is destroyed, after which the device touches no buffer; what is left is reported as flushed
-// from the rings. A destroyed queue pair is the one statement about buffers that every device gives,
-// and it needs no waiting for completions that a broken device might never deliver.
+// The end: what has completed is delivered; the queue pair goes to error with the disconnect
+// request and is destroyed, after which the device touches no buffer; what is left is reported as
+// flushed from the rings. A destroyed queue pair is the one statement about buffers that every
+// device gives, and it needs no waiting for completions that a broken device may never deliver.
 //
 // Files: endpoint.cpp life cycle, endpoint_work.cpp posted work and completions.
 //

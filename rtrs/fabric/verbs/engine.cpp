@@ -124,7 +124,9 @@ std::error_code Engine::choose_device(const std::string& local_host) {
     auto id = create_id(anchor_owner_);
     if (!id) return id.error();
     anchor_ = *id;
-    if (rdma_bind_addr(anchor_, address->get()) != 0) return from_errno(errno);
+    if (rdma_bind_addr(anchor_, address->get()) != 0) {
+        return from_errno(errno == EADDRNOTAVAIL ? ENODEV : errno);
+    }
     device_ = anchor_->verbs;  // null for the wildcard address
     return device_ != nullptr ? std::error_code{} : choose_first_device();
 }

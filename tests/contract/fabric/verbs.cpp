@@ -238,6 +238,42 @@ TEST_CASE("a segment that lies in no region is refused with EFAULT") {
     CHECK(pair.client.disconnected == 0);
 }
 
+TEST_CASE("several devices: the fabric's address chooses one, and others' addresses are refused") {
+    const char* other_host = std::getenv("RNBD_RDMA_OTHER_HOST");
+    if (other_host == nullptr) {
+        WARN("skipped: RNBD_RDMA_OTHER_HOST names no address of a second device");
+        return;
+    }
+    Pair pair;
+    const auto there = pair.under->client().listen(std::string(other_host) + ":0", pair.acceptor);
+    REQUIRE(!there);
+    CHECK(there.error() == from_errno(ENODEV));
+    SECTION("from there") {
+        pair.client.endpoint = pair.under->client()
+                                   .connect(*pair.client_domain, other_host,
+                                            std::string(other_host) + ":9", {}, {}, pair.client)
+                                   .value();
+        pair.pump([&] { return pair.client.drained == 1; });
+        CHECK(pair.client.reason == from_errno(ENODEV));
+    }
+    SECTION("a fabric of its own reaches it") {
+        auto reactor = Reactor::create().value();
+        auto fabric = make_verbs_fabric(*reactor, {.local_host = other_host}).value();
+        auto listener = fabric->listen(std::string(other_host) + ":0", pair.acceptor);
+        CHECK(listener.has_value());
+    }
+}
+
+TEST_CASE("make_verbs_fabric: an address that leads to no device is refused") {
+    auto reactor = Reactor::create().value();
+    const auto nowhere = make_verbs_fabric(*reactor, {.local_host = "192.0.2.1"});
+    REQUIRE(!nowhere);
+    CHECK(nowhere.error() == from_errno(ENODEV));
+    const auto nonsense = make_verbs_fabric(*reactor, {.local_host = "nonsense"});
+    REQUIRE(!nonsense);
+    CHECK(nonsense.error() == from_errno(EINVAL));
+}
+
 // For a guest alone: takes the machine's device away.
 TEST_CASE("P4: when the device is removed, both sides are told and drain", "[.][removal]") {
     const char* device = std::getenv("RNBD_RDMA_RXE");
