@@ -92,7 +92,7 @@ void VolumeUser::trace(const Op& op, std::string_view what) {
     constexpr std::string_view names[] = {"read", "write", "write-through", "flush"};
     surroundings_.tracer.trace(
         rtrs::TraceLevel::debug, "user", life_.session.name() + "/" + volume_.options().name,
-        fmt::format("{} block {} number {}: {}", names[static_cast<std::size_t>(op.operation)],
+        fmt::format("{} block {} number {:x}: {}", names[static_cast<std::size_t>(op.operation)],
                     op.block, op.number, what));
 }
 
@@ -134,7 +134,7 @@ void VolumeUser::prepare(Op& op, Permit& permit) {
         case BlockOperation::write:
         case BlockOperation::write_through:
             writing_[op.block] = true;
-            op.number = history_.begin_write(op.block);
+            op.number = history_.begin_write(op.block, life_.number);
             history_.fill(permit.payload().first(block_bytes), op.block, op.number);
             return;
     }
@@ -199,6 +199,12 @@ void VolumeUser::check_error(const Op& op, std::error_code error) {
         fmt::format("block {}: {} ({})", op.block, error.message(), error.category().name()));
 }
 
+void VolumeUser::give_up_unanswered_writes() {
+    for (std::uint32_t block = 0; block < writing_.size(); ++block) {
+        if (writing_[block]) history_.give_up(block);
+    }
+}
+
 void VolumeUser::write_done(const Op& op, std::error_code error) {
     writing_[op.block] = false;
     if (error) {
@@ -213,8 +219,8 @@ void VolumeUser::write_done(const Op& op, std::error_code error) {
     if (op.operation == BlockOperation::write_through) {
         if (storage_.medium.durable(op.block) < op.number) {
             surroundings_.findings.add("a FUA write is not durable",
-                                       fmt::format("block {} write {}: {} is", op.block, op.number,
-                                                   storage_.medium.durable(op.block)));
+                                       fmt::format("block {} write {:x}: {:x} is", op.block,
+                                                   op.number, storage_.medium.durable(op.block)));
         }
     }
     promised_[op.block] = std::max(promised_[op.block], op.number);
@@ -230,7 +236,7 @@ void VolumeUser::flush_done(const Op& op, std::error_code error) {
             if (history_.lawless(block)) continue;
             surroundings_.findings.add(
                 "a flush succeeded over lost writes",
-                fmt::format("block {}: {} was acknowledged, {} is durable", block,
+                fmt::format("block {}: {:x} was acknowledged, {:x} is durable", block,
                             op.promised[block], storage_.medium.durable(block)));
         }
         return;
@@ -257,6 +263,7 @@ ClientLife::ClientLife(const Surroundings& surroundings, rtrs::SimHost& its_host
                        const std::vector<ServerVolume*>& volumes)
     : host(its_host),
       counters(its_counters),
+      number(static_cast<std::uint32_t>(options.life)),
       session({its_host.clock(), surroundings.world.random(), surroundings.tracer}, options,
               *this) {
     for (ServerVolume* volume : volumes) {
@@ -375,6 +382,7 @@ void ClientMachine::restart() {
 void ClientMachine::start_twin() {
     if (life_ == nullptr || old_ != nullptr || life_->closing) return;
     life_->superseded = true;
+    for (const auto& user : life_->users) user->give_up_unanswered_writes();
     old_ = std::exchange(life_, nullptr);
     current_ = 1 - current_;
     host().restart();

@@ -52,6 +52,9 @@ class VolumeUser final : public rnbd::RemoteVolumeHandler {
     bool closed() const noexcept { return closed_; }
     std::uint32_t outstanding() const noexcept { return outstanding_; }
 
+    // Of a process that goes on beside a newer one of its name.
+    void give_up_unanswered_writes();
+
   private:
     struct Op {
         bool busy = false;
@@ -116,7 +119,8 @@ class ClientLife final : public rnbd::RemoteSessionHandler {
 
     rtrs::SimHost& host;
     Counters& counters;
-    bool superseded = false;  // another process of the same name was started
+    const std::uint32_t number;  // of its life, from 1
+    bool superseded = false;     // another process of the same name was started
     bool closing = false;
     bool session_closed = false;
     rnbd::RemoteSession session;

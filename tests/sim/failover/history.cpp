@@ -13,13 +13,19 @@ History::History(std::uint8_t volume, std::uint32_t blocks, const Medium& medium
                  Findings& findings, Rule rule)
     : volume_(volume), medium_(medium), findings_(findings), rule_(rule), blocks_(blocks) {
     for (Block& block : blocks_) {
-        block.writes.reserve(64);
-        block.writes.push_back({.acknowledged = true, .landed = true});
+        block.lives.push_back({{.acknowledged = true, .landed = true}});
     }
 }
 
+const History::Write* History::find(std::uint32_t block, Number number) const {
+    const auto& lives = blocks_[block].lives;
+    const std::size_t life = number >> life_shift;
+    const std::size_t index = number & ((1u << life_shift) - 1);
+    return life < lives.size() && index < lives[life].size() ? &lives[life][index] : nullptr;
+}
+
 std::string History::place(std::uint32_t block, Number number) const {
-    return fmt::format("volume {} block {} write {}", volume_, block, number);
+    return fmt::format("volume {} block {} write {:x}", volume_, block, number);
 }
 
 void History::fill(rtrs::MutableBytes data, std::uint32_t block, Number number) const noexcept {
@@ -36,7 +42,7 @@ Number History::parse(rtrs::Bytes data, std::uint32_t block, const char* who) {
         findings_.add(fmt::format("{}: torn data", who), place(block, number));
         return 0;
     }
-    if (word != value(block, number) || number >= blocks_[block].writes.size()) {
+    if (word != value(block, number) || find(block, number) == nullptr) {
         findings_.add(fmt::format("{}: data that was never written there", who),
                       fmt::format("{:x} at {}", word, place(block, 0)));
         return 0;
@@ -44,19 +50,26 @@ Number History::parse(rtrs::Bytes data, std::uint32_t block, const char* who) {
     return number;
 }
 
-Number History::begin_write(std::uint32_t block) {
-    blocks_[block].writes.emplace_back();
-    return static_cast<Number>(blocks_[block].writes.size() - 1);
+Number History::begin_write(std::uint32_t block, std::uint32_t life) {
+    auto& lives = blocks_[block].lives;
+    if (life >= lives.size()) lives.resize(life + 1);
+    auto& writes = lives[life];
+    if (writes.empty()) {
+        writes.reserve(64);
+        writes.emplace_back();  // numbers count from 1
+    }
+    writes.emplace_back();
+    return life << life_shift | static_cast<Number>(writes.size() - 1);
 }
 
 void History::landed(std::uint32_t block, Number number, Writer writer) {
-    Write& write = blocks_[block].writes[number];
+    Write& write = at(block, number);
     const Number newest = medium_.content(block);
     if (lawless(block)) {
         // Anything may land.
     } else if (number < newest) {
         findings_.add("a stale write landed over a newer one",
-                      fmt::format("{} over {}{}", place(block, number), newest,
+                      fmt::format("{} over {:x}{}", place(block, number), newest,
                                   write.failed         ? ", long given up"
                                   : write.acknowledged ? ", acknowledged before"
                                                        : ""));
@@ -73,7 +86,7 @@ void History::landed(std::uint32_t block, Number number, Writer writer) {
 
 void History::acknowledged(std::uint32_t block, Number number) {
     Block& its = blocks_[block];
-    Write& write = its.writes[number];
+    Write& write = at(block, number);
     write.acknowledged = true;
     if (!write.landed) {
         findings_.add("a write was acknowledged that never ran", place(block, number));
@@ -85,7 +98,7 @@ void History::acknowledged(std::uint32_t block, Number number) {
 
 void History::failed(std::uint32_t block, Number number, Failure failure) {
     Block& its = blocks_[block];
-    its.writes[number].failed = true;
+    at(block, number).failed = true;
     if (failure == Failure::given_up && rule_ == Rule::may_repeat) its.lawless = true;
 }
 
@@ -102,7 +115,7 @@ void History::end_read(std::uint32_t block, const ReadStart& start, rtrs::Bytes 
     if (start.boot != medium_.boot()) least = std::min(least, start.durable);
     if (number < least && !lawless(block)) {
         findings_.add("a read returned what had been overwritten",
-                      fmt::format("{}, {} was acknowledged", place(block, number), least));
+                      fmt::format("{}, {:x} was acknowledged", place(block, number), least));
     }
 }
 

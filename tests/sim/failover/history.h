@@ -1,9 +1,11 @@
 // What was written to one volume and what came of it; the check that it behaves as disk.
 //
-// A block is a register. Writes to it are numbered from 1 in the order in which they began; the
-// number travels in the data, so a landing write and a read say which write they are of. A client
-// process has at most one write per block in flight, since one that is unanswered when the server
-// session is lost may run again until it is answered.
+// A block is a register. Writes to it are numbered: first by the life of the client (its processes
+// come one after the other, the newest is right), then in the order in which they began. The number
+// travels in the data, so a landing write and a read say which write they are of. A client process
+// has at most one write per block in flight, since one that is unanswered when the server session
+// is lost may run again until it is answered: so a greater number of the same life began when the
+// smaller had ended. Of a new life nothing runs before everything of the old one has ended.
 //
 // Why the rules below are enough. Let W be a write with number n.
 //   Landing. Numbers that land on a block never go down, and no write lands after it was
@@ -30,7 +32,8 @@
 
 namespace failover {
 
-using Number = std::uint32_t;  // of a write to a block; 0 is what was there at first
+// Of a write to a block: the life in the upper half, counted from 1. 0 is what was there at first.
+using Number = std::uint32_t;
 inline constexpr std::uint32_t block_bytes = 512;
 
 // Who brings a write to the storage: a server process and a session of it.
@@ -60,13 +63,16 @@ class History {
     // block.
     Number parse(rtrs::Bytes data, std::uint32_t block, const char* who);
 
-    Number begin_write(std::uint32_t block);
+    Number begin_write(std::uint32_t block, std::uint32_t life);
     void landed(std::uint32_t block, Number number, Writer writer);
     void acknowledged(std::uint32_t block, Number number);
     // answered: by the server. Else its result is not known; without the extension such a write may
     // land at any time, and nothing can be said of its block any more.
     enum class Failure : std::uint8_t { answered, given_up };
     void failed(std::uint32_t block, Number number, Failure failure);
+    // Its newest write is of a process that may come back after a newer one has lost its session:
+    // rnbd-client's lock keeps two of a name away from each other, a server alone cannot.
+    void give_up(std::uint32_t block) { blocks_[block].lawless = true; }
     bool lawless(std::uint32_t block) const { return blocks_[block].lawless; }
     ReadStart begin_read(std::uint32_t block) const;
     void end_read(std::uint32_t block, const ReadStart& start, rtrs::Bytes data);
@@ -85,10 +91,16 @@ class History {
         Writer writer = 0;       // ditto
     };
     struct Block {
-        std::vector<Write> writes;  // by number
+        std::vector<std::vector<Write>> lives;
         Number acknowledged = 0;
         bool lawless = false;
     };
+    static constexpr unsigned life_shift = 16;
+    // Null: there is none.
+    const Write* find(std::uint32_t block, Number number) const;
+    Write& at(std::uint32_t block, Number number) {
+        return const_cast<Write&>(*find(block, number));
+    }
     std::string place(std::uint32_t block, Number number) const;
 
     std::uint8_t volume_;

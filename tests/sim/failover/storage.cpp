@@ -106,11 +106,11 @@ void SimStorage::land(Work& work) {
     if (number != work.number) {
         surroundings_.findings.add(
             "the data of a write changed while the storage had it",
-            fmt::format("block {}: {} became {}", request.block, work.number, number));
+            fmt::format("block {}: {:x} became {:x}", request.block, work.number, number));
     }
     if (!surroundings_.silent) {
         surroundings_.tracer.trace(rtrs::TraceLevel::debug, "storage", "",
-                                   fmt::format("{:x} lands: block {} number {}, error {}",
+                                   fmt::format("{:x} lands: block {} number {:x}, error {}",
                                                request.writer, request.block, number, work.error));
     }
     history.landed(request.block, number, request.writer);
