@@ -134,6 +134,7 @@ void VolumeUser::prepare(Op& op, Permit& permit) {
         case BlockOperation::write:
         case BlockOperation::write_through:
             writing_[op.block] = true;
+            if (life_.superseded) history_.give_up(op.block);
             op.number = history_.begin_write(op.block, life_.number);
             history_.fill(permit.payload().first(block_bytes), op.block, op.number);
             return;
