@@ -62,7 +62,8 @@ std::error_code error_of(const CmEvent& event) noexcept {
 
 }  // namespace
 
-std::expected<std::unique_ptr<VerbsEndpoint>, std::error_code> VerbsEndpoint::create(Setup setup) {
+std::expected<std::unique_ptr<VerbsEndpoint>, std::error_code> VerbsEndpoint::create(
+    const Setup& setup) {
     if (!valid(setup.depths)) return std::unexpected(from_errno(EINVAL));
     if (const auto error = setup.engine->usable()) return std::unexpected(error);
     return std::unique_ptr<VerbsEndpoint>(new VerbsEndpoint(setup));

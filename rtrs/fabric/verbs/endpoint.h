@@ -50,7 +50,8 @@ class VerbsEndpoint final : public Endpoint, public CmOwner, public ListLink {
         EndpointHandler& handler;
     };
     // ERRORS: EINVAL (depths), ENODEV, ENOTSUP.
-    static std::expected<std::unique_ptr<VerbsEndpoint>, std::error_code> create(Setup setup);
+    static std::expected<std::unique_ptr<VerbsEndpoint>, std::error_code> create(
+        const Setup& setup);
     ~VerbsEndpoint() override;
 
     // Begins to connect. Once, and instead of adopt(). source: null for any. The data is copied.
