@@ -1,4 +1,5 @@
-// What rnbdctl may do with the paths of a session while I/O runs: docs/reference/control-protocol.md
+// What rnbdctl may do with the paths of a session while I/O runs:
+// docs/reference/control-protocol.md
 // (path_add, path_remove, path_reconnect, path_disconnect).
 //
 // Each is answered with its result: when the path is connected, gone or closed; when that cannot

@@ -19,7 +19,8 @@ class SessionLock {
     SessionLock(const SessionLock&) = delete;
     SessionLock& operator=(const SessionLock&) = delete;
 
-    // Once more for what it has already does nothing. ERRORS: EADDRINUSE (another client has it), EMFILE, ...
+    // Once more for what it has already does nothing.
+    // ERRORS: EADDRINUSE (another client has it), EMFILE, ...
     std::error_code take(const std::string& session, const std::string& destination);
 
   private:

@@ -13,10 +13,10 @@
 //   answered, or a later one has landed) or a W whose result nobody knows. Where the extension is
 //   in force, W also lands at most once per server session.
 //   Acknowledgement. W has landed, since the machine started or it was durable.
-//   Read. Let f be the newest number acknowledged when the read began: it returns a number >= f. By
-//   the landing rule the block never falls behind f afterwards, so what a read returns is the newest
-//   acknowledged write or one that overlaps it; a failed write may be seen, but never again once a
-//   later one was acknowledged.
+//   Read. Let f be the newest number acknowledged when the read began: it returns a number >= f.
+//   By the landing rule the block never falls behind f afterwards, so what a read returns is the
+//   newest acknowledged write or one that overlaps it; a failed write may be seen, but never again
+//   once a later one was acknowledged.
 //   Crash of the machine. The medium keeps some write between the durable one and the newest; f
 //   falls to it. Whether it was right to call a write durable is checked when that is said: a flush
 //   that succeeds and a FUA write find their numbers on the durable side. A flush that fails tells
