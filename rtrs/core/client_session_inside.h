@@ -129,6 +129,7 @@ struct ClientSession::Inside final : ClientPathOwner {
     void post(std::uint32_t permit, std::uint16_t path);
     std::uint16_t choose_path(std::uint32_t payload_bytes) noexcept;
     void request_answered(std::uint32_t permit, int error);
+    void owner_decides_all();
     void hand_back(std::uint16_t path);
     void send_held(std::uint16_t path_that_came);
     void resume(std::uint32_t permit);

@@ -272,6 +272,7 @@ void ClientSession::Inside::path_down(ClientPath& path, std::error_code why) {
         if (options.hold_time) hold_timer.arm(since + *options.hold_time);
         if (options.fail_fast_time) fail_fast_timer.arm(since + *options.fail_fast_time);
     }
+    owner_decides_all();
     report_unsettled();
     handler.on_link_down(why);
     if (closing) return;
@@ -282,12 +283,7 @@ void ClientSession::Inside::path_down(ClientPath& path, std::error_code why) {
 void ClientSession::Inside::path_drained(ClientPath& path) {
     const std::uint16_t index = index_of(path);
     hand_back(index);
-    if (!link_up) {
-        // Also what another path left behind before: the server may forget all it had open.
-        for (std::uint32_t id = 0; id < request_permits() && held > 0; ++id) {
-            if (requests[id].state == RequestState::held) requests[id].owner_decides = true;
-        }
-    }
+    if (!link_up) owner_decides_all();
     if (user_path == index) user_path_lost();
     if (!users.empty() && (!link_up || user_failing)) failure_timer.arm(environment.clock.now());
     if (closing) return fail_held(Error::closed);

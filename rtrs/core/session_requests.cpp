@@ -119,6 +119,14 @@ void ClientSession::Inside::request_answered(std::uint32_t permit, int error) {
 
 // --- A path is lost.
 
+// The link is down: the server may forget all it had open, and what is held names it. Also what
+// other paths left behind before.
+void ClientSession::Inside::owner_decides_all() {
+    for (std::uint32_t id = 0; id < request_permits() && held > 0; ++id) {
+        if (requests[id].state == RequestState::held) requests[id].owner_decides = true;
+    }
+}
+
 // Its endpoints are drained: what it left unanswered is the session's again.
 void ClientSession::Inside::hand_back(std::uint16_t path) {
     for (std::uint32_t id = 0; id < request_permits() && (in_flight > 0 || unsettled > 0); ++id) {
