@@ -622,31 +622,3 @@ TEST_CASE("a dial on its way since before another path was up does not split the
         work_and_end(scene, 8, 100);
     }
 }
-
-TEST_CASE(
-    "what one path left behind waits for its owner when the last path goes with nothing on it") {
-    SceneOptions options = quick_options(29);
-    options.addresses = 2;
-    options.client.protection = GENERATE(Protection::fenced, Protection::exactly_once);
-    Scene scene(options);
-    scene.start_server();
-    scene.server->service_max = 2ms;
-    scene.start_client();
-    REQUIRE(scene.ready());
-    scene.client->run(15, 100000);
-    scene.world.run_for(20ms);
-    scene.world.network().cut("10.0.0.1", "10.0.0.2");
-    scene.client->pause();
-    // All that is left belongs to the path that was cut, and that is known to be lost.
-    REQUIRE(scene.run_until([&] {
-        const auto status = scene.client->session.status();
-        return status.in_flight == 0 && status.paths.at(0).state != PathState::connected;
-    }));
-    CHECK(scene.client->idle() == (options.client.protection == Protection::exactly_once));
-    scene.crash_server(CrashSeen::by_reset);
-    scene.world.run_for(1ms);
-    scene.start_server();
-    REQUIRE(scene.ready());
-    scene.world.network().heal_all();
-    work_and_end(scene, 15, 100);
-}
