@@ -117,6 +117,7 @@ struct ClientSession::Inside final : ClientPathOwner {
     void announce_link_if_ready();
     void close();
     void finish_close_if_done();
+    void give_path_up(std::uint16_t path);
     void out_of_paths();
     void erase_removed_paths();
     std::error_code add_path(const PathAddress& address);

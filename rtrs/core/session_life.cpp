@@ -301,21 +301,24 @@ void ClientSession::Inside::path_closed(ClientPath& path) {
     if (closing) return finish_close_if_done();
     const std::uint16_t index = index_of(path);
     PathRecord& record = paths[index];
-    // Nobody will come back on this path and prove that its attempts are over.
-    if (!exactly_once() && !record.path->disconnected()) {
-        for (std::uint32_t id = 0; id < request_permits(); ++id) {
-            Request& request = requests[id];
-            if (request.state == RequestState::held && request.path == index) {
-                fail_later(id, Error::path_lost);
-            }
-            if (request.fate != Fate::settled && request.fate_path == index) settle(id);
-        }
-    }
+    if (!record.path->disconnected()) give_path_up(index);
     if (record.removing) failure_timer.arm(environment.clock.now());
     const bool all_given_up = std::ranges::all_of(paths, [](const PathRecord& one) {
         return one.path->closed() && !one.path->disconnected() && !one.removing;
     });
     if (all_given_up) out_of_paths();
+}
+
+// Nobody will come back on this path and prove that its attempts are over.
+void ClientSession::Inside::give_path_up(std::uint16_t path) {
+    if (exactly_once()) return;
+    for (std::uint32_t id = 0; id < request_permits(); ++id) {
+        const Request& request = requests[id];
+        if (request.state == RequestState::held && request.path == path) {
+            fail_later(id, Error::path_lost);
+        }
+        if (request.fate != Fate::settled && request.fate_path == path) settle(id);
+    }
 }
 
 void ClientSession::Inside::out_of_paths() {
@@ -398,6 +401,7 @@ void ClientSession::Inside::erase_removed_paths() {
             continue;
         }
         const auto gone = static_cast<std::uint16_t>(i);
+        give_path_up(gone);  // one that the operator had disconnected before
         const auto renumber = [gone](std::uint16_t& index) {
             if (index == no_path) return;
             if (index == gone) {
