@@ -227,6 +227,17 @@ std::string to_string(const ConfigError& error) {
     return result + ": " + error.text;
 }
 
+std::string config_errors_text(const std::vector<ConfigError>& errors, std::string_view prefix) {
+    std::string text;
+    for (const ConfigError& error : errors) {
+        std::string_view key = error.key;
+        if (key.starts_with(prefix)) key.remove_prefix(prefix.size());
+        text +=
+            (text.empty() ? "" : "; ") + std::string(key) + (key.empty() ? "" : ": ") + error.text;
+    }
+    return text;
+}
+
 std::string nearest_word(std::string_view word, const std::vector<std::string>& words) {
     constexpr std::size_t word_bytes_max = 64;
     if (word.empty() || word.size() > word_bytes_max) return "";
@@ -241,16 +252,6 @@ std::string nearest_word(std::string_view word, const std::vector<std::string>& 
         }
     }
     return nearest;
-}
-
-std::string config_join_words(const std::vector<std::string>& words) {
-    std::string result;
-    for (std::size_t i = 0; i < words.size(); ++i) {
-        if (i > 0) result += i + 1 == words.size() ? " or " : ", ";
-        // YAML reads a bare null as "no value".
-        result += words[i] == "null" ? "'null' (in quotes)" : words[i];
-    }
-    return result;
 }
 
 // --- ConfigValue ---

@@ -61,6 +61,9 @@ struct ConfigError {
 
 // "server.yaml:3:5: exports[0].io: found ..."
 std::string to_string(const ConfigError& error);
+// All of them in one line, without places: for arguments that were read as a piece of a file.
+// prefix: of keys, left out.
+std::string config_errors_text(const std::vector<ConfigError>& errors, std::string_view prefix);
 
 // What a scalar has to look like and how it is read.
 template <typename T>

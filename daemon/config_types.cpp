@@ -123,6 +123,16 @@ std::optional<std::string> parse_address(std::string_view text, PortZero port_ze
                      : fmt::format("{}:{}", *canonical, port);
 }
 
+std::string config_join_words(const std::vector<std::string>& words) {
+    std::string result;
+    for (std::size_t i = 0; i < words.size(); ++i) {
+        if (i > 0) result += i + 1 == words.size() ? " or " : ", ";
+        // YAML reads a bare null as "no value".
+        result += words[i] == "null" ? "'null' (in quotes)" : words[i];
+    }
+    return result;
+}
+
 ConfigType<std::string> config_text(std::size_t bytes_min, std::size_t bytes_max) {
     return {fmt::format("a text of {} to {} bytes", bytes_min, bytes_max),
             [=](std::string_view text) -> std::optional<std::string> {

@@ -18,6 +18,9 @@ using Kind = ControlCallFailure::Kind;
 
 namespace {
 
+// Linux has none beyond.
+constexpr int error_number_max = 4095;
+
 using SteadyTime = std::chrono::steady_clock::time_point;
 
 class Socket {
@@ -129,6 +132,10 @@ std::expected<json, ControlCallFailure> read_answer(const std::string& line) {
     ControlCallFailure failure{Kind::refused,
                                message.is_string() ? message.get<std::string>() : ""};
     if (word.is_string()) failure.code = control_error_from(word.get<std::string>());
+    const auto number = error.value("errno", json());
+    if (number.is_number_unsigned() && number <= error_number_max) {
+        failure.error_number = number.get<int>();
+    }
     return std::unexpected(std::move(failure));
 }
 

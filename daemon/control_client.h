@@ -28,6 +28,8 @@ struct ControlCallFailure {
     std::string message;
     // refused: the daemon's code, if this version knows it.
     std::optional<ControlError> code{};
+    // refused: of attributes, the errno; else 0.
+    int error_number = 0;
 };
 
 struct ControlCallOptions {

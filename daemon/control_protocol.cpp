@@ -112,6 +112,7 @@ std::string emit_control_result(const json& result) {
 std::string emit_control_failure(const ControlFailure& failure) {
     json document = answer(false);
     document["error"] = {{"code", to_string(failure.code)}, {"message", failure.message}};
+    if (failure.error_number != 0) document["error"]["errno"] = failure.error_number;
     return write(document);
 }
 

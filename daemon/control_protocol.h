@@ -45,6 +45,8 @@ struct ControlFailure {
     ControlError code = ControlError::failed;
     // One line for people: what happened and, where there is something, what to do.
     std::string message;
+    // Of attributes: the errno that the kernel's would give; 0: none.
+    int error_number = 0;
 };
 
 struct ControlRequest {

@@ -399,6 +399,8 @@ void ControlReply::fail(ControlError code, std::string message) {
     answer(emit_control_failure({code, std::move(message)}));
 }
 
+void ControlReply::fail(const ControlFailure& failure) { answer(emit_control_failure(failure)); }
+
 void ControlReply::answer(std::string line) {
     RTRS_ASSERT(target_ != nullptr);
     const auto target = std::exchange(target_, nullptr);

@@ -38,6 +38,7 @@ class ControlReply {
 
     void succeed(const nlohmann::json& result);
     void fail(ControlError code, std::string message);
+    void fail(const ControlFailure& failure);
 
   private:
     friend class ControlServer;

@@ -26,7 +26,7 @@ Client::Client(rtrs::Reactor& reactor, rtrs::Random& random, rtrs::Tracer& trace
       fabrics_(fabrics),
       sockets_({reactor, tracer}) {}
 
-Client::~Client() { RTRS_ASSERT(mappings_.empty() && sessions_.empty()); }
+Client::~Client() { RTRS_ASSERT(mappings_.empty() && sessions_.empty() && discoveries_.empty()); }
 
 std::expected<void, std::string> Client::start(const ClientConfig& config) {
     for (const auto& session : config.sessions) {
@@ -54,13 +54,15 @@ std::expected<Client::Session*, std::string> Client::add_session(
                                        .probe_timeout = config.probe_timeout,
                                        .policy = config.policy,
                                        .identity = machine_identity(),
-                                       .life = milliseconds_since_epoch()};
-    rtrs::Fabric& fabric = config.data_checksum ? fabrics_.tcp : fabrics_.tcp_unchecked;
+                                       .life = milliseconds_since_epoch(),
+                                       .messages = rtrs::MessageOptions{}};
     for (const auto& path : config.paths) {
-        options.paths.push_back({.fabric = &fabric,
-                                 .source = path.source,
-                                 .destination = path.destination,
-                                 .priority = path.priority});
+        auto address = address_of(config, path);
+        if (!address) {
+            return std::unexpected("session " + config.name + ", path " + path.to_string() + ": " +
+                                   address.error());
+        }
+        options.paths.push_back(std::move(*address));
     }
     auto session = std::make_unique<Session>(
         *this, rtrs::SessionEnvironment{reactor_, random_, tracer_}, std::move(options), config);
@@ -78,11 +80,40 @@ std::expected<Client::Session*, std::string> Client::add_session(
     return sessions_.emplace(config.name, std::move(session)).first->second.get();
 }
 
+std::expected<rtrs::PathAddress, std::string> Client::address_of(
+    const ClientConfig::Session& session, const ClientConfig::Path& path) {
+    rtrs::PathAddress address{.source = path.source,
+                              .destination = path.destination,
+                              .priority = path.priority,
+                              .label = path.to_string()};
+    address.fabric = session.data_checksum ? &fabrics_.tcp : &fabrics_.tcp_unchecked;
+    if (path.fabric == ClientConfig::Path::Fabric::rdma) {
+        const auto fabric = fabrics_.rdma.towards(path.source, path.destination);
+        if (!fabric) return std::unexpected(fabric.error());
+        address.fabric = *fabric;
+    }
+    return address;
+}
+
+ClientConfig::Path::Fabric Client::fabric_towards(const ClientConfig::Path& path) {
+    return fabrics_.rdma.towards(path.source, path.destination) ? ClientConfig::Path::Fabric::rdma
+                                                                : ClientConfig::Path::Fabric::tcp;
+}
+
 std::expected<void, std::string> Client::add_mapping(Session& session,
                                                      const ClientConfig::Device& config) {
-    auto& mapping = *mappings_.emplace_back(
-        std::make_unique<Mapping>(reactor_, sockets_, session.remote, config, *this));
+    auto& mapping = *mappings_.emplace_back(std::make_unique<Mapping>(
+        reactor_, sockets_, session.remote, config, free_number(), *this));
     return mapping.start();
+}
+
+std::uint32_t Client::free_number() const noexcept {
+    std::uint32_t number = 0;
+    while (
+        std::ranges::any_of(mappings_, [&](const auto& one) { return one->number() == number; })) {
+        ++number;
+    }
+    return number;
 }
 
 std::expected<void, ControlFailure> Client::map(const ClientConfig::Device& device,
@@ -161,11 +192,9 @@ std::expected<void, ControlFailure> Client::add_path(const std::string& name,
                                                ? "another rnbd-client on this machine has it"
                                                : error.message());
     }
-    const auto error = (*session)->remote.rtrs().add_path(
-        {.fabric = (*session)->config.data_checksum ? &fabrics_.tcp : &fabrics_.tcp_unchecked,
-         .source = path.source,
-         .destination = path.destination,
-         .priority = path.priority});
+    const auto address = address_of((*session)->config, path);
+    if (!address) return failure(ControlError::failed, address.error());
+    const auto error = (*session)->remote.rtrs().add_path(*address);
     if (!error) return {};
     if (error == std::errc::file_exists)
         return failure(ControlError::exists, "it is there already");
@@ -176,39 +205,134 @@ std::expected<void, ControlFailure> Client::add_path(const std::string& name,
     return failure(ControlError::failed, error.message());
 }
 
-std::expected<void, ControlFailure> Client::unmap(const std::string& device, Unmap how,
-                                                  std::function<void()> done) {
-    for (const auto& mapping : mappings_) {
-        if (mapping->config().name != device) continue;
-        if (how == Unmap::if_unused && mapping->connections() > 0) {
-            return std::unexpected(ControlFailure{
-                ControlError::busy, device + " has " + std::to_string(mapping->connections()) +
-                                        " NBD clients; --force disconnects them"});
+void Client::unmap(const std::string& device, Unmap how, Unmapped done) {
+    const auto found = std::ranges::find_if(
+        mappings_, [&](const auto& one) { return one->config().name == device; });
+    if (found == mappings_.end()) {
+        return done(std::unexpected(
+            ControlFailure{ControlError::not_found, "no device " + device + " is mapped"}));
+    }
+    Mapping& mapping = **found;
+    if (how == Unmap::if_unused && mapping.connections() > 0) {
+        return done(std::unexpected(ControlFailure{
+            ControlError::busy, device + " has " + std::to_string(mapping.connections()) +
+                                    " NBD clients; --force disconnects them"}));
+    }
+    unmapped_[&mapping].push_back(std::move(done));
+    mapping.stop(how == Unmap::if_unused ? KernelNbd::Use::refuse : KernelNbd::Use::ignore);
+}
+
+void Client::unmap_ended(const Mapping& mapping,
+                         const std::expected<void, ControlFailure>& result) {
+    const auto waiting = unmapped_.find(&mapping);
+    if (waiting == unmapped_.end()) return;
+    const std::vector<Unmapped> done = std::move(waiting->second);
+    unmapped_.erase(waiting);
+    for (const auto& call : done) call(result);
+}
+
+void Client::on_mapping_used(Mapping& mapping) {
+    unmap_ended(mapping, std::unexpected(ControlFailure{
+                             ControlError::busy, mapping.kernel()->path() +
+                                                     " is mounted or used in another way; --force "
+                                                     "detaches it all the same"}));
+}
+
+std::expected<void, ControlFailure> Client::discover(const std::string& server,
+                                                     const std::string& session_name,
+                                                     rtrs::Duration timeout,
+                                                     Discovery::Answered answered) {
+    const auto failure = [](ControlError code, std::string message) {
+        return std::unexpected(ControlFailure{code, std::move(message)});
+    };
+    if (stopped_) return failure(ControlError::stopping, "rnbd-client is stopping");
+    const auto over = [&](Session& session) {
+        session.remote.catalog().ask(
+            [answered](std::error_code error, const std::vector<CatalogEntry>& entries) {
+                answered(error ? catalog_failure(error) : "", entries);
+            });
+    };
+    const auto path = ClientConfig::Path::parse(server);
+    if (!path) {
+        const auto session = find_session(server);
+        if (!session) {
+            return failure(session.error().code,
+                           session.error().message + " (a server is HOST:PORT, numeric)");
         }
-        unmapped_[mapping.get()].push_back(std::move(done));
-        mapping->stop();
+        over(**session);
         return {};
     }
-    return std::unexpected(
-        ControlFailure{ControlError::not_found, "no device " + device + " is mapped"});
+    for (const auto& [name, session] : sessions_) {
+        if (session->closing || (!session_name.empty() && name != session_name)) continue;
+        for (const auto& known : session->config.paths) {
+            if (known.destination != path->destination) continue;
+            over(*session);
+            return {};
+        }
+    }
+    if (session_name.empty()) {
+        return failure(ControlError::bad_arguments, "no session has a path to " +
+                                                        path->destination +
+                                                        ": --session says under which name to ask");
+    }
+    if (sessions_.contains(session_name)) {
+        return failure(ControlError::exists, "session " + session_name + " is to another server");
+    }
+    rtrs::ClientSessionOptions options{.name = session_name,
+                                       .identity = machine_identity(),
+                                       .life = milliseconds_since_epoch(),
+                                       .messages = rtrs::MessageOptions{}};
+    options.paths.push_back(
+        {.fabric = &fabrics_.tcp, .source = path->source, .destination = path->destination});
+    auto discovery = std::make_unique<Discovery>(
+        rtrs::SessionEnvironment{reactor_, random_, tracer_}, std::move(options), *this);
+    if (const auto error = discovery->start(timeout, std::move(answered))) {
+        return error == std::errc::address_in_use
+                   ? failure(ControlError::busy,
+                             "another rnbd-client on this machine has session " + session_name)
+                   : failure(ControlError::failed,
+                             "session " + session_name + ": " + error.message());
+    }
+    discoveries_.push_back(std::move(discovery));
+    return {};
+}
+
+void Client::on_discovery_over(Discovery& discovery) {
+    std::erase_if(discoveries_, [&](const auto& one) { return one.get() == &discovery; });
+    finish_if_done();
 }
 
 void Client::on_mapping_stopped(Mapping& mapping) {
     logger("rnbd.device").info("{}: gone", mapping.config().name);
     const std::string session = mapping.config().session;
-    std::vector<std::function<void()>> done;
-    if (const auto waiting = unmapped_.find(&mapping); waiting != unmapped_.end()) {
-        done = std::move(waiting->second);
-        unmapped_.erase(waiting);
-    }
+    unmap_ended(mapping, {});
     std::erase_if(mappings_, [&](const auto& one) { return one.get() == &mapping; });
-    for (const auto& call : done) call();
     const auto found = sessions_.find(session);
     const bool used = std::ranges::any_of(
         mappings_, [&](const auto& one) { return one->config().session == session; });
     if (found != sessions_.end() && !used && (found->second->temporary || stopped_)) {
         found->second->closing = true;
         found->second->remote.close();
+    }
+}
+
+void Client::Session::on_catalog_event(const CatalogEvent& event) {
+    auto& log = logger("rnbd.client");
+    switch (event.kind) {
+        case CatalogEventKind::draining:
+            return log.info("{}: the server is about to end", config.name);
+        case CatalogEventKind::added:
+        case CatalogEventKind::removed:
+            // The first picture is nothing but these.
+            return log.debug("{}: export {}: {}", config.name, printable(event.entry.name),
+                             to_string(event.kind));
+        case CatalogEventKind::resized:
+        case CatalogEventKind::access:
+        case CatalogEventKind::waiting:
+        case CatalogEventKind::ready:
+            return log.info("{}: export {}: {}, {} bytes, {}", config.name,
+                            printable(event.entry.name), to_string(event.kind),
+                            event.entry.size_bytes, event.entry.writable ? "rw" : "ro");
     }
 }
 
@@ -220,7 +344,11 @@ void Client::session_closed(Session& session) {
 
 void Client::stop(std::function<void()> done) {
     stopped_ = std::move(done);
-    for (const auto& mapping : mappings_) mapping->stop();
+    for (const auto& discovery : discoveries_) discovery->stop();
+    // A mapping may end in here.
+    std::vector<Mapping*> mappings;
+    for (const auto& mapping : mappings_) mappings.push_back(mapping.get());
+    for (Mapping* const mapping : mappings) mapping->stop(KernelNbd::Use::leave);
     for (const auto& [name, session] : sessions_) {
         const bool used = std::ranges::any_of(
             mappings_, [&](const auto& one) { return one->config().session == name; });
@@ -233,7 +361,7 @@ void Client::stop(std::function<void()> done) {
 }
 
 void Client::finish_if_done() {
-    if (!stopped_ || !mappings_.empty() || !sessions_.empty()) return;
+    if (!stopped_ || !mappings_.empty() || !sessions_.empty() || !discoveries_.empty()) return;
     reactor_.post(stopped_);
 }
 

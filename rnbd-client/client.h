@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "daemon/control_protocol.h"
+#include "daemon/rdma_devices.h"
 #include "rnbd-client/config.h"
+#include "rnbd-client/discovery.h"
 #include "rnbd-client/mapping.h"
 #include "rnbd-client/session_lock.h"
 #include "rnbd/remote_volume.h"
@@ -26,9 +28,10 @@ namespace rnbd {
 struct ClientFabrics {
     rtrs::Fabric& tcp;  // payload checksums wanted
     rtrs::Fabric& tcp_unchecked;
+    RdmaDevices& rdma;
 };
 
-class Client final : public Mapping::Owner {
+class Client final : public Mapping::Owner, public Discovery::Owner {
   public:
     Client(rtrs::Reactor& reactor, rtrs::Random& random, rtrs::Tracer& tracer,
            ClientFabrics fabrics);
@@ -41,17 +44,31 @@ class Client final : public Mapping::Owner {
     // ERRORS: exists, not_found (session), failed (address in use, bad names).
     std::expected<void, ControlFailure> map(const ClientConfig::Device& device,
                                             const ClientConfig::Session* new_session);
-    // done is called when the device is gone. ERRORS: not_found, busy (clients are connected).
+    // done is called when the device is gone, or stays because it is used. ERRORS: not_found, busy
+    // (clients are connected, the kernel's device is used).
     enum class Unmap : std::uint8_t { if_unused, by_force };
-    std::expected<void, ControlFailure> unmap(const std::string& device, Unmap how,
-                                              std::function<void()> done);
+    using Unmapped = std::function<void(std::expected<void, ControlFailure>)>;
+    void unmap(const std::string& device, Unmap how, Unmapped done);
     // Only asks the session; rtrs/client.h says how it goes on.
     // ERRORS: not_found (session), exists (a path with these addresses), busy (another client on
     // this machine has it), failed, stopping.
     std::expected<void, ControlFailure> add_path(const std::string& session,
                                                  const ClientConfig::Path& path);
+    // What a server has for a session. server: a session of ours, or "HOST:PORT"; with the latter
+    // over the session of ours that has this path, else over one of this name, made for it.
+    // ERRORS: not_found (no such session), bad_arguments, exists (the name is a session of ours),
+    // busy (another client on this machine has it), failed, stopping. Then answered is not called.
+    std::expected<void, ControlFailure> discover(const std::string& server,
+                                                 const std::string& session_name,
+                                                 rtrs::Duration timeout,
+                                                 Discovery::Answered answered);
     // Ends everything, then calls done.
     void stop(std::function<void()> done);
+
+    // What a path is over that does not say it: RDMA where a device leads there, else TCP.
+    ClientConfig::Path::Fabric fabric_towards(const ClientConfig::Path& path);
+    // Of the device that is mapped next.
+    std::uint32_t free_number() const noexcept;
 
     struct Session;
     const std::map<std::string, std::unique_ptr<Session>>& sessions() const noexcept {
@@ -64,9 +81,15 @@ class Client final : public Mapping::Owner {
 
   private:
     std::expected<Session*, std::string> add_session(const ClientConfig::Session& config);
+    // Finds the fabric. The error is a sentence.
+    std::expected<rtrs::PathAddress, std::string> address_of(const ClientConfig::Session& session,
+                                                             const ClientConfig::Path& path);
     std::expected<void, std::string> add_mapping(Session& session,
                                                  const ClientConfig::Device& config);
     void on_mapping_stopped(Mapping& mapping) override;
+    void on_mapping_used(Mapping& mapping) override;
+    void unmap_ended(const Mapping& mapping, const std::expected<void, ControlFailure>& result);
+    void on_discovery_over(Discovery& discovery) override;
     void session_closed(Session& session);
     void finish_if_done();
 
@@ -77,7 +100,8 @@ class Client final : public Mapping::Owner {
     std::map<std::string, std::unique_ptr<Session>> sessions_;
     NbdSockets sockets_;
     std::vector<std::unique_ptr<Mapping>> mappings_;
-    std::map<const Mapping*, std::vector<std::function<void()>>> unmapped_;
+    std::vector<std::unique_ptr<Discovery>> discoveries_;
+    std::map<const Mapping*, std::vector<Unmapped>> unmapped_;
     std::function<void()> stopped_;
 };
 
@@ -89,6 +113,7 @@ struct Client::Session final : RemoteSessionHandler {
           config(std::move(its_config)),
           remote(environment, std::move(options), *this) {}
     void on_session_closed() override { client.session_closed(*this); }
+    void on_catalog_event(const CatalogEvent& event) override;
 
     Client& client;
     ClientConfig::Session config;

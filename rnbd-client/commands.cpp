@@ -1,5 +1,6 @@
 #include "rnbd-client/commands.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "daemon/log.h"
@@ -24,8 +25,8 @@ std::expected<MapRequest, ControlFailure> parse_map(const json& arguments, const
     const auto bad = [](std::string message) {
         return std::unexpected(ControlFailure{ControlError::bad_arguments, std::move(message)});
     };
-    static constexpr const char* known[] = {"volume", "session", "device",
-                                            "access", "nbd",     "paths"};
+    static constexpr const char* known[] = {"volume", "session", "device",       "access",
+                                            "nbd",    "paths",   "kernel_device"};
     for (const auto& [key, value] : arguments.items()) {
         if (std::find(std::begin(known), std::end(known), key) == std::end(known)) {
             return bad("unknown argument " + key);
@@ -46,6 +47,7 @@ std::expected<MapRequest, ControlFailure> parse_map(const json& arguments, const
         arguments.contains("nbd")
             ? arguments["nbd"]
             : json("unix:" + socket_folder + "/" + device["name"].get<std::string>() + ".sock");
+    if (arguments.contains("kernel_device")) device["device"] = arguments["kernel_device"];
     json session{{"name", session_name}};
     MapRequest request;
     request.with_paths = arguments.contains("paths");
@@ -59,18 +61,12 @@ std::expected<MapRequest, ControlFailure> parse_map(const json& arguments, const
                 "there is no session " + session_name + "; --path HOST:PORT makes one"});
         }
         // Only to satisfy the rules of a whole configuration.
-        session["paths"] = {{{"tcp", found->second->config.paths.front().destination}}};
+        session["paths"] = {{{"tcp", "127.0.0.1:1"}}};
     }
     const json config{{"sessions", {session}}, {"devices", {device}}};
     auto parsed =
         ClientConfig::parse(config.dump(-1, ' ', false, json::error_handler_t::replace), "map");
-    if (!parsed) {
-        std::string message;
-        for (const ConfigError& error : parsed.error()) {
-            message += (message.empty() ? "" : "; ") + error.key + ": " + error.text;
-        }
-        return bad(message);
-    }
+    if (!parsed) return bad(config_errors_text(parsed.error(), ""));
     request.device = std::move(parsed->devices.front());
     request.session = std::move(parsed->sessions.front());
     return request;
@@ -99,10 +95,11 @@ void unmap(Client& client, const json& arguments, ControlReply reply) {
     const std::string device = arguments["device"];
     // The reply outlives this call: it is given when the device is gone.
     auto later = std::make_shared<ControlReply>(std::move(reply));
-    const auto unmapped =
-        client.unmap(device, force.get<bool>() ? Client::Unmap::by_force : Client::Unmap::if_unused,
-                     [later, device] { later->succeed({{"device", device}}); });
-    if (!unmapped) later->fail(unmapped.error().code, unmapped.error().message);
+    client.unmap(device, force.get<bool>() ? Client::Unmap::by_force : Client::Unmap::if_unused,
+                 [later, device](const std::expected<void, ControlFailure>& result) {
+                     if (result) return later->succeed({{"device", device}});
+                     later->fail(result.error().code, result.error().message);
+                 });
 }
 
 // A string argument, empty if it is absent. ERRORS: anything else, and arguments beside `known`.
@@ -171,6 +168,47 @@ void policy(Client& client, json arguments, ControlReply reply) {
     reply.succeed({{"session", *name}, {"policy", rtrs::to_string(rtrs.status().policy)}});
 }
 
+json catalog_document(const std::string& server, const std::vector<CatalogEntry>& entries) {
+    json exports = json::array();
+    for (const CatalogEntry& entry : entries) {
+        exports.push_back({{"name", entry.name},
+                           {"size_bytes", entry.size_bytes},
+                           {"block_size", entry.block_bytes},
+                           {"access", entry.writable ? "rw" : "ro"},
+                           {"state", entry.waiting ? "waiting" : "ready"},
+                           {"in_use", entry.in_use}});
+    }
+    return {{"server", server}, {"exports", std::move(exports)}};
+}
+
+void discover(Client& client, const json& arguments, ControlReply reply) {
+    const auto bad = [&](const char* message) { reply.fail(ControlError::bad_arguments, message); };
+    for (const auto& [key, value] : arguments.items()) {
+        if (key == "server" || key == "session" || key == "timeout_s") continue;
+        return reply.fail(ControlError::bad_arguments, "unknown argument " + key);
+    }
+    if (!arguments.contains("server") || !arguments["server"].is_string()) {
+        return bad("server: expected a session's name or HOST:PORT");
+    }
+    const json session = arguments.value("session", json(""));
+    if (!session.is_string()) return bad("session: expected a name");
+    const json timeout = arguments.value("timeout_s", json(10));
+    const double seconds = timeout.is_number() ? timeout.get<double>() : -1;
+    if (!(seconds >= 0 && seconds <= 86400)) {
+        return bad("timeout_s: expected seconds from 0 to 86400");
+    }
+    const std::string server = arguments["server"];
+    // The reply outlives this call: it is given when the server has answered.
+    auto later = std::make_shared<ControlReply>(std::move(reply));
+    const auto asked = client.discover(
+        server, session.get<std::string>(), rtrs::Duration(std::llround(seconds * 1e9)),
+        [later, server](const std::string& error, const std::vector<CatalogEntry>& entries) {
+            if (!error.empty()) return later->fail(ControlError::failed, server + ": " + error);
+            later->succeed(catalog_document(server, entries));
+        });
+    if (!asked) later->fail(asked.error().code, asked.error().message);
+}
+
 void add_path_commands(ControlServer& control, Client& client) {
     using Kind = PathCommands::Kind;
     const auto operations = std::make_shared<PathCommands>(client);
@@ -210,6 +248,9 @@ void add_client_commands(ControlServer& control, Client& client, const ClientSta
     control.add_command("map", [&client, folder = std::move(socket_folder)](const json& arguments,
                                                                             ControlReply reply) {
         map(client, folder, arguments, std::move(reply));
+    });
+    control.add_command("discover", [&client](const json& arguments, ControlReply reply) {
+        discover(client, arguments, std::move(reply));
     });
     control.add_command("unmap", [&client](const json& arguments, ControlReply reply) {
         unmap(client, arguments, std::move(reply));

@@ -16,12 +16,14 @@ using namespace std::chrono_literals;
 
 constexpr std::uint32_t reconnect_attempts_max = 1'000'000;
 constexpr std::uint32_t io_connections_max = 64;
+constexpr std::uint32_t kernel_connections_max = 16;
 
 // What has been seen so far, to find what is said twice or refers to nothing.
 struct Seen {
     std::set<std::string> names;
     std::vector<std::string> sessions;
     std::set<std::string> addresses;
+    std::set<std::string> kernel_devices;
 };
 
 ConfigType<std::optional<std::uint32_t>> config_attempts() {
@@ -43,10 +45,16 @@ ConfigType<DeviceAddress> config_nbd() {
             DeviceAddress::parse};
 }
 
+ConfigType<KernelDeviceName> config_kernel_device() {
+    return {fmt::format("/dev/nbdN with N from 0 to {}, or auto", KernelDeviceName::index_max),
+            KernelDeviceName::parse,
+            {"auto"}};
+}
+
 ConfigType<ClientConfig::Path> config_path_address() {
     return {config_address(PortZero::refused).expected +
                 ", or SOURCE@ and that with a local numeric address of the same family",
-            ClientConfig::Path::parse};
+            ClientConfig::Path::parse_addresses};
 }
 
 // The names of an enumeration, as the transport has them.
@@ -74,30 +82,49 @@ ConfigType<std::optional<rtrs::Duration>> config_fail_fast() {
 
 bool is_six(const std::string& host) noexcept { return host.find(':') != std::string::npos; }
 
+const char* word_of(ClientConfig::Path::Fabric fabric) noexcept {
+    return fabric == ClientConfig::Path::Fabric::tcp ? "tcp" : "rdma";
+}
+
 void read_path_source(ConfigMap& map, ClientConfig::Path& path) {
+    const char* const word = word_of(path.fabric);
     std::string source;
     if (!map.optional("source", config_host(), source) || path.destination.empty()) return;
     const bool six = path.destination.starts_with('[');
     if (!path.source.empty())
-        map.error("source",
-                  fmt::format("found \"{}\" and a source in tcp, expected one of them", source));
+        map.error("source", fmt::format("found \"{}\" and a source in {}, expected one of them",
+                                        source, word));
     else if (six != is_six(source))
-        map.error("source", fmt::format("found \"{}\", expected an {} address as of tcp", source,
-                                        six ? "IPv6" : "IPv4"));
+        map.error("source", fmt::format("found \"{}\", expected an {} address as of {}", source,
+                                        six ? "IPv6" : "IPv4", word));
     else
         path.source = std::move(source);
+}
+
+// `tcp` or `rdma`, one of them.
+bool read_path_addresses(ConfigMap& map, ClientConfig::Path& path) {
+    const auto tcp = map.find("tcp");
+    const auto rdma = map.find("rdma");
+    if (tcp && rdma)
+        return map.error("rdma", "found both tcp and rdma, expected one of them"), false;
+    if (!tcp && !rdma)
+        return map.error("tcp", "found no such key, expected tcp or rdma with an address"), false;
+    if (!(tcp ? tcp : rdma)->scalar(config_path_address(), path)) return false;
+    path.fabric = tcp ? ClientConfig::Path::Fabric::tcp : ClientConfig::Path::Fabric::rdma;
+    return true;
 }
 
 void read_path(const ConfigValue& item, ClientConfig::Session& session) {
     item.map([&](ConfigMap& map) {
         ClientConfig::Path path;
-        const bool known = map.required("tcp", config_path_address(), path);
+        const bool known = read_path_addresses(map, path);
         read_path_source(map, path);
         map.optional("priority", config_names(rtrs::path_priority_names), path.priority);
         if (known && std::ranges::any_of(session.paths,
                                          [&](const auto& other) { return other.same_way(path); }))
-            map.error("tcp", fmt::format("found \"{}\" a second time, expected each path once",
-                                         path.to_string()));
+            map.error(word_of(path.fabric),
+                      fmt::format("found \"{}\" a second time, expected each path once",
+                                  path.to_string()));
         session.paths.push_back(std::move(path));
     });
 }
@@ -167,11 +194,24 @@ void read_nbd_address(const ConfigValue& value, ClientConfig::Device& device, Se
 
 // One address, or a list of them.
 void read_nbd(ConfigMap& map, ClientConfig::Device& device, Seen& seen) {
-    const auto value = map.require("nbd", config_nbd().expected);
+    const auto value = device.kernel ? map.find("nbd") : map.require("nbd", config_nbd().expected);
     if (!value) return;
     if (!value->is_list()) return read_nbd_address(*value, device, seen);
     value->list({.min = 1, .max = 16},
                 [&](const ConfigValue& item) { read_nbd_address(item, device, seen); });
+}
+
+void read_kernel_device(ConfigMap& map, ClientConfig::Device& device, Seen& seen) {
+    KernelDeviceName name;
+    if (map.optional("device", config_kernel_device(), name)) {
+        const std::string text = name.to_string();
+        if (name.index && !seen.kernel_devices.insert(text).second)
+            map.error("device",
+                      fmt::format("found \"{}\" a second time, expected each device once", text));
+        device.kernel = name;
+    }
+    map.optional("device_connections", config_integer<std::uint32_t>(1, kernel_connections_max),
+                 device.kernel_connections);
 }
 
 // A session opens a volume once: the server would give a second device the first one's access, and
@@ -205,6 +245,7 @@ void read_device(const ConfigValue& item, ClientConfig& config, Seen& seen) {
         }
         const bool known = map.required("volume", config_volume_name(), device.volume);
         map.required("access", config_access(), device.access);
+        read_kernel_device(map, device, seen);
         read_nbd(map, device, seen);
         if (known) check_volume_unused(map, config, device);
         config.devices.push_back(std::move(device));
@@ -232,10 +273,20 @@ bool ClientConfig::Path::same_way(const Path& other) const noexcept {
 }
 
 std::string ClientConfig::Path::to_string() const {
-    return source.empty() ? destination : fmt::format("{}@{}", source, destination);
+    const std::string addresses =
+        source.empty() ? destination : fmt::format("{}@{}", source, destination);
+    return fabric == Fabric::rdma ? "rdma:" + addresses : addresses;
 }
 
 std::optional<ClientConfig::Path> ClientConfig::Path::parse(std::string_view text) {
+    const bool rdma = text.starts_with("rdma:");
+    if (rdma || text.starts_with("tcp:")) text.remove_prefix(text.find(':') + 1);
+    auto path = parse_addresses(text);
+    if (path && rdma) path->fabric = Fabric::rdma;
+    return path;
+}
+
+std::optional<ClientConfig::Path> ClientConfig::Path::parse_addresses(std::string_view text) {
     Path path;
     if (const auto at = text.find('@'); at != std::string_view::npos) {
         std::string_view host = text.substr(0, at);
@@ -254,6 +305,19 @@ std::optional<ClientConfig::Path> ClientConfig::Path::parse(std::string_view tex
     if (!path.source.empty() && is_six(path.source) != path.destination.starts_with('['))
         return std::nullopt;
     return path;
+}
+
+std::string KernelDeviceName::to_string() const {
+    return index ? fmt::format("/dev/nbd{}", *index) : "auto";
+}
+
+std::optional<KernelDeviceName> KernelDeviceName::parse(std::string_view text) {
+    constexpr std::string_view folder = "/dev/nbd";
+    if (text == "auto") return KernelDeviceName{};
+    if (!text.starts_with(folder)) return std::nullopt;
+    const auto index = parse_integer(text.substr(folder.size()));
+    if (!index || *index < 0 || *index > index_max) return std::nullopt;
+    return KernelDeviceName{static_cast<std::uint32_t>(*index)};
 }
 
 std::string DeviceAddress::to_string() const {

@@ -32,10 +32,21 @@ struct DeviceAddress {
     static std::optional<DeviceAddress> parse(std::string_view text);
 };
 
+// A block device of the kernel's NBD driver.
+struct KernelDeviceName {
+    static constexpr std::uint32_t index_max = 32767;
+    // The N of /dev/nbdN, 0..index_max; none: "auto", one that is free.
+    std::optional<std::uint32_t> index;
+
+    bool operator==(const KernelDeviceName&) const noexcept = default;
+    std::string to_string() const;
+    static std::optional<KernelDeviceName> parse(std::string_view text);
+};
+
 struct ClientConfig {
     // sessions[].paths[]
     struct Path {
-        enum class Fabric : std::uint8_t { tcp };
+        enum class Fabric : std::uint8_t { tcp, rdma };
         Fabric fabric = Fabric::tcp;
         // "HOST:PORT", canonical.
         std::string destination;
@@ -47,9 +58,12 @@ struct ClientConfig {
         bool operator==(const Path&) const noexcept = default;
         // The same way to the server, whatever its priority.
         bool same_way(const Path& other) const noexcept;
-        // "SOURCE@HOST:PORT" or "HOST:PORT".
+        // "SOURCE@HOST:PORT" or "HOST:PORT", with "rdma:" before it if that is its fabric.
         std::string to_string() const;
+        // What to_string() gives; "tcp:" may be said too.
         static std::optional<Path> parse(std::string_view text);
+        // Without the fabric.
+        static std::optional<Path> parse_addresses(std::string_view text);
     };
 
     struct Session {
@@ -91,8 +105,13 @@ struct ClientConfig {
         // The export's name at the server, 1..254 bytes.
         std::string volume;
         AccessMode access = AccessMode::read_write;
-        // At least one, each once. Devices may share an address: clients choose by name.
+        // Each once; at least one if there is no kernel device. Devices may share an address:
+        // clients choose by name.
         std::vector<DeviceAddress> nbd;
+        // The block device that it is attached to; no two devices have the same.
+        std::optional<KernelDeviceName> kernel;
+        // Between that and this process, 1..16.
+        std::uint32_t kernel_connections = 4;
     };
 
     std::vector<Session> sessions;

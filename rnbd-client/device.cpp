@@ -182,6 +182,7 @@ void Device::attach(DeviceRequest& request, std::span<rtrs::Permit> permits) noe
     request.error = {};
     request.reply_bytes = 0;
     request.flushing = false;
+    request.unforced = false;
     const std::uint32_t most = piece_bytes();
     std::uint32_t left = request.nbd.length;
     for (rtrs::Permit& permit : permits) {
@@ -237,6 +238,8 @@ void Device::start_payload(DeviceRequest& request) {
     io.operation = write ? VolumeOperation::write : VolumeOperation::read;
     io.force_unit_access =
         write && (request.nbd.flags & flag::fua) && volume_.geometry().force_unit_access;
+    // Noted now: when it ends, the volume may have come back as one that takes FUA.
+    request.unforced = !io.force_unit_access;
     // Counted first: nothing may look complete before all of it is on its way.
     request.in_flight = request.pieces;
     for (DevicePiece* piece = request.first; piece != nullptr; piece = piece->next) {
@@ -250,13 +253,6 @@ void Device::start_rounds(DeviceRequest& request) {
     if ((request.nbd.flags & flag::fast_zero) && !volume_.geometry().fast_zero) {
         request.error = rtrs::from_errno(EOPNOTSUPP);
         return request.done(request);
-    }
-    if (zeroes_are_written(request.nbd)) {
-        for (DevicePiece* piece = request.first; piece != nullptr; piece = piece->next) {
-            const auto payload = piece->permit.payload();
-            std::memset(payload.data(), 0,
-                        std::min<std::size_t>(payload.size(), request.nbd.length));
-        }
     }
     request.in_flight = request.pieces;
     for (DevicePiece* piece = request.first; piece != nullptr; piece = piece->next) {
@@ -278,8 +274,12 @@ void Device::submit_round(DeviceRequest& request, DevicePiece& piece) {
             io.operation = VolumeOperation::discard;
             break;
         case Command::write_zeroes:
-            io.operation = zeroes_are_written(request.nbd) ? VolumeOperation::write
-                                                           : VolumeOperation::write_zeroes;
+            io.operation = VolumeOperation::write_zeroes;
+            if (zeroes_are_written(request.nbd)) {
+                // In every round: the volume may have come back as one that needs it.
+                io.operation = VolumeOperation::write;
+                std::memset(piece.permit.payload().data(), 0, io.bytes);
+            }
             io.no_unmap = request.nbd.flags & flag::no_hole;
             io.fast_only = request.nbd.flags & flag::fast_zero;
             break;
@@ -315,7 +315,7 @@ bool Device::wants_flush_after(const DeviceRequest& request) const noexcept {
         command == Command::write || command == Command::trim || command == Command::write_zeroes;
     if (!changes || (request.nbd.flags & flag::fua) == 0) return false;
     // Only plain writes carry FUA to the volume.
-    return command != Command::write || !volume_.geometry().force_unit_access;
+    return command != Command::write || request.unforced || !volume_.geometry().force_unit_access;
 }
 
 void Device::piece_done(DevicePiece& piece, std::error_code error) {

@@ -54,6 +54,7 @@ struct DeviceRequest {
     std::uint64_t error_offset;
     std::uint32_t reply_bytes;  // what payload the reply carries, at the front of the pieces
     bool flushing;
+    bool unforced;  // a piece of a WRITE was sent without FUA
 };
 
 struct DeviceCounters {

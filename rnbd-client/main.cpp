@@ -3,11 +3,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "daemon/command_line.h"
 #include "daemon/control_server.h"
 #include "daemon/lifecycle.h"
 #include "daemon/log.h"
+#include "daemon/rdma_devices.h"
+#include "daemon/statistics.h"
+#include "rnbd-client/attributes.h"
 #include "rnbd-client/client.h"
 #include "rnbd-client/commands.h"
 #include "rnbd-client/config.h"
@@ -23,6 +27,17 @@ std::unique_ptr<rtrs::Fabric> tcp(rtrs::Reactor& reactor,
     return rtrs::make_tcp_fabric(reactor, {.data_checksum = checksum});
 }
 
+RdmaDevices::Make rdma_maker([[maybe_unused]] rtrs::Reactor& reactor,
+                             [[maybe_unused]] rtrs::Tracer& tracer) {
+#ifdef RTRS_VERBS
+    return [&reactor, &tracer](std::string host) {
+        return rtrs::make_verbs_fabric(reactor, {.local_host = std::move(host), .tracer = &tracer});
+    };
+#else
+    return {};
+#endif
+}
+
 // The daemon from its first session to its last flush.
 class Daemon {
   public:
@@ -32,8 +47,11 @@ class Daemon {
           random_(rtrs::Random::from_entropy()),
           tcp_(tcp(reactor, rtrs::TcpFabricOptions::DataChecksum::on)),
           tcp_unchecked_(tcp(reactor, rtrs::TcpFabricOptions::DataChecksum::off)),
-          client_(reactor, random_, tracer_, {.tcp = *tcp_, .tcp_unchecked = *tcp_unchecked_}),
-          state_{reactor, client_, reactor.now(), false} {}
+          rdma_(rdma_maker(reactor, tracer_)),
+          client_(reactor, random_, tracer_,
+                  {.tcp = *tcp_, .tcp_unchecked = *tcp_unchecked_, .rdma = rdma_}),
+          state_{reactor, client_, reactor.now(), false},
+          statistics_(reactor, "rnbd-client", [this] { return client_statistics(state_); }) {}
 
     int start();
 
@@ -46,8 +64,11 @@ class Daemon {
     LogTracer tracer_;
     std::unique_ptr<rtrs::Fabric> tcp_;
     std::unique_ptr<rtrs::Fabric> tcp_unchecked_;
+    RdmaDevices rdma_;
     Client client_;
     ClientState state_;
+    Statistics statistics_;
+    std::unique_ptr<ClientAttributes> attributes_;
     std::unique_ptr<ControlServer> control_;
     std::unique_ptr<StopSignals> signals_;
 };
@@ -66,8 +87,11 @@ int Daemon::start() {
         return exit_code::failed;
     }
     control_ = std::move(*control);
-    add_client_commands(*control_, client_, state_,
-                        std::filesystem::path(config_.control).parent_path().string());
+    const std::string folder = std::filesystem::path(config_.control).parent_path().string();
+    add_client_commands(*control_, client_, state_, folder);
+    attributes_ = std::make_unique<ClientAttributes>(client_, folder);
+    add_attribute_commands(*control_, attributes_->tree());
+    statistics_.add_commands(*control_);
     if (const auto started = client_.start(config_); !started) {
         log.critical("{}", started.error());
         return exit_code::failed;

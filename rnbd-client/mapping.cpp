@@ -1,6 +1,9 @@
 #include "rnbd-client/mapping.h"
 
+#include <utility>
+
 #include "daemon/log.h"
+#include "rnbd-client/kernel_nbd/names.h"
 #include "rtrs/base/assert.h"
 
 namespace rnbd {
@@ -9,13 +12,17 @@ namespace {
 // How long the connections and the last flush may take before they are cut off.
 constexpr rtrs::Duration stop_time = std::chrono::seconds(10);
 
+// How long the kernel may take afterwards to let go.
+constexpr rtrs::Duration cut_time = std::chrono::seconds(6);
+
 }  // namespace
 
 Mapping::Mapping(rtrs::Reactor& reactor, NbdSockets& sockets, RemoteSession& session,
-                 ClientConfig::Device config, Owner& owner)
+                 ClientConfig::Device config, std::uint32_t number, Owner& owner)
     : reactor_(reactor),
       sockets_(sockets),
       config_(std::move(config)),
+      number_(number),
       owner_(owner),
       volume_(std::make_unique<RemoteVolume>(
           session, RemoteVolumeOptions{.name = config_.volume, .access = config_.access}, *this)),
@@ -23,14 +30,15 @@ Mapping::Mapping(rtrs::Reactor& reactor, NbdSockets& sockets, RemoteSession& ses
           *volume_,
           DeviceOptions{.name = config_.name,
                         .description = config_.volume + " of session " + session.name()})),
-      stop_timer_(reactor, this, [](void* self) {
-          auto& mapping = *static_cast<Mapping*>(self);
-          logger("rnbd.device")
-              .warn("{}: does not end in time: what is in flight is given up",
-                    mapping.config_.name);
-          mapping.sockets_.abort(*mapping.device_);
-          mapping.close_volume();
-      }) {}
+      stop_timer_(reactor, this,
+                  [](void* self) { static_cast<Mapping*>(self)->on_stop_deadline(); }) {
+    if (!config_.kernel) return;
+    KernelDeviceOptions options{.identifier = backend_identifier(config_.session, config_.volume),
+                                .index = config_.kernel->index,
+                                .connections = config_.kernel_connections};
+    kernel_ = std::make_unique<KernelDevice>(sockets.environment(), netlink_nbd(), *device_,
+                                             std::move(options), *this);
+}
 
 Mapping::~Mapping() = default;
 
@@ -39,7 +47,7 @@ std::expected<void, std::string> Mapping::start() {
         const auto parsed = NbdAddress::parse(address.to_string());
         RTRS_ASSERT(parsed);  // the configuration was checked
         if (const auto attached = sockets_.attach(*parsed, *device_); !attached) {
-            stop();
+            stop(KernelNbd::Use::leave);
             return std::unexpected(attached.error());
         }
         logger("rnbd.device").info("{}: NBD on {}", config_.name, parsed->text());
@@ -47,12 +55,43 @@ std::expected<void, std::string> Mapping::start() {
     return {};
 }
 
-void Mapping::stop() {
+void Mapping::on_volume_changed(RemoteVolume&) {
+    if (kernel_) kernel_->update();
+}
+
+void Mapping::stop(KernelNbd::Use use) {
+    if (kernel_ && stopping_ && !kernel_gone_) return kernel_->stop(use);
     if (stopping_) return;
     stopping_ = true;
     logger("rnbd.device").info("{}: stopping", config_.name);
     stop_timer_.arm(reactor_.now() + stop_time);
+    if (kernel_) return kernel_->stop(use);
     sockets_.detach(*device_, *this);
+}
+
+void Mapping::on_kernel_detached(KernelDevice&) {
+    kernel_gone_ = true;
+    sockets_.detach(*device_, *this);
+}
+
+void Mapping::on_kernel_used(KernelDevice&) {
+    stopping_ = false;
+    stop_timer_.disarm();
+    logger("rnbd.device").info("{}: stays: {} is used", config_.name, kernel_->path());
+    owner_.on_mapping_used(*this);
+}
+
+void Mapping::on_stop_deadline() {
+    logger("rnbd.device")
+        .warn("{}: does not end in time: what is in flight is given up", config_.name);
+    if (kernel_ && !kernel_gone_) {
+        const bool was_cut = std::exchange(kernel_cut_, true);
+        kernel_->cut();
+        // Its requests may wait for the server: closing the volume ends them.
+        if (!was_cut) return stop_timer_.arm(reactor_.now() + cut_time);
+    }
+    sockets_.abort(*device_);
+    close_volume();
 }
 
 void Mapping::on_detached(Device&) {

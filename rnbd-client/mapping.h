@@ -1,9 +1,10 @@
-// One mapped device: a remote volume and the NBD device on it.
+// One mapped device: a remote volume, the NBD device on it, and the kernel's device on that.
 //
 // OWNER: Client. THREAD: the reactor's.
-// Life: start() -> serves -> stop() -> on_mapping_stopped. What stop() does, in order: the device
-// leaves its sockets and its connections end after what was received is answered (after stop_time:
-// at once); the volume is flushed and closed at the server.
+// Life: start() -> serves -> stop() -> on_mapping_stopped. What stop() does, in order: the kernel's
+// device is flushed and detached; the device leaves its sockets and its connections end after what
+// was received is answered (each after stop_time: at once); the volume is flushed and closed at the
+// server.
 #pragma once
 
 #include <expected>
@@ -12,43 +13,57 @@
 
 #include "rnbd-client/config.h"
 #include "rnbd-client/device.h"
+#include "rnbd-client/kernel_nbd/kernel_device.h"
 #include "rnbd-client/nbd/sockets.h"
 #include "rnbd/remote_volume.h"
 #include "rtrs/reactor.h"
 
 namespace rnbd {
 
-class Mapping final : public RemoteVolumeHandler, public NbdSockets::Handler {
+class Mapping final : public RemoteVolumeHandler,
+                      public NbdSockets::Handler,
+                      public KernelDevice::Handler {
   public:
     class Owner {
       public:
         // The mapping may be destroyed from inside this call.
         virtual void on_mapping_stopped(Mapping& mapping) = 0;
+        // After stop(Use::refuse): the kernel's device is used, so it goes on.
+        virtual void on_mapping_used(Mapping& mapping) = 0;
 
       protected:
         ~Owner() = default;
     };
 
+    // number: see below.
     Mapping(rtrs::Reactor& reactor, NbdSockets& sockets, RemoteSession& session,
-            ClientConfig::Device config, Owner& owner);
+            ClientConfig::Device config, std::uint32_t number, Owner& owner);
     ~Mapping();  // ASSUMES: on_mapping_stopped was delivered
     Mapping(const Mapping&) = delete;
     Mapping& operator=(const Mapping&) = delete;
 
     // Serves it. On failure (one line that names the address) it is stopping already.
     std::expected<void, std::string> start();
-    void stop();
+    // use: of the kernel's device.
+    void stop(KernelNbd::Use use);
 
     const ClientConfig::Device& config() const noexcept { return config_; }
+    // The N of its attributes in block/rnbdN: the lowest that was free.
+    std::uint32_t number() const noexcept { return number_; }
     RemoteVolume& volume() noexcept { return *volume_; }
     Device& device() noexcept { return *device_; }
     std::size_t connections() const noexcept { return sockets_.connections(*device_); }
+    // Null: it is not meant for the kernel.
+    const KernelDevice* kernel() const noexcept { return kernel_.get(); }
     bool stopping() const noexcept { return stopping_; }
 
   private:
-    void on_volume_changed(RemoteVolume&) override {}
+    void on_volume_changed(RemoteVolume&) override;
     void on_volume_closed(RemoteVolume&) override;
     void on_detached(Device& device) override;
+    void on_kernel_detached(KernelDevice& device) override;
+    void on_kernel_used(KernelDevice& device) override;
+    void on_stop_deadline();
     void flush_then_close();
     void close_volume();
     void end_if_done();
@@ -56,11 +71,15 @@ class Mapping final : public RemoteVolumeHandler, public NbdSockets::Handler {
     rtrs::Reactor& reactor_;
     NbdSockets& sockets_;
     ClientConfig::Device config_;
+    std::uint32_t number_;
     Owner& owner_;
     std::unique_ptr<RemoteVolume> volume_;
     std::unique_ptr<Device> device_;
+    std::unique_ptr<KernelDevice> kernel_;
     rtrs::Timer stop_timer_;
     bool stopping_ = false;
+    bool kernel_cut_ = false;
+    bool kernel_gone_ = false;
     bool detached_ = false;
     bool closing_ = false;  // the volume
     bool volume_closed_ = false;

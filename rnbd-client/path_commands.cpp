@@ -46,11 +46,12 @@ std::expected<Request, ControlFailure> parse(Kind kind, const json& arguments) {
     }
     const auto session = name_in(arguments, "session", "a name");
     if (!session) return std::unexpected(session.error());
-    const auto text = name_in(arguments, "path", "[SOURCE@]HOST:PORT");
+    const auto text = name_in(arguments, "path", "[rdma:][SOURCE@]HOST:PORT");
     if (!text) return std::unexpected(text.error());
     const auto path = ClientConfig::Path::parse(*text);
     if (!path) {
-        return bad(fmt::format("path: found \"{}\", expected [SOURCE@]HOST:PORT, numeric", *text));
+        return bad(
+            fmt::format("path: found \"{}\", expected [rdma:][SOURCE@]HOST:PORT, numeric", *text));
     }
     Request request{.session = *session, .path = *path, .label = path->to_string()};
     if (arguments.contains("priority")) {

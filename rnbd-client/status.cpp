@@ -40,6 +40,7 @@ json describe(const rtrs::PathStatus& path, rtrs::Instant now) {
             {"source", path.source},
             {"destination", path.destination},
             {"fabric", path.fabric},
+            {"device", path.device},
             {"priority", rtrs::to_string(path.priority)},
             {"state", rtrs::to_string(path.state)},
             {"reason", path.reason},
@@ -60,6 +61,16 @@ json describe(const rtrs::PathStatus& path, rtrs::Instant now) {
             {"request_p50_us", microseconds(path.latency_p50)},
             {"request_p99_us", microseconds(path.latency_p99)},
             {"request_max_us", microseconds(path.latency_max)}};
+}
+
+json describe_kernel(const KernelDevice* kernel, rtrs::Instant now) {
+    if (kernel == nullptr) return nullptr;
+    return {{"path", kernel->path()},
+            {"state", to_string(kernel->state())},
+            {"reason", kernel->reason()},
+            {"age_s", seconds(now - kernel->since())},
+            {"name", "/dev/" + kernel->options().identifier},
+            {"connections", kernel->connections()}};
 }
 
 json sessions_of(const ClientState& state) {
@@ -121,6 +132,7 @@ json describe_device(Mapping& mapping, rtrs::Instant now) {
             {"block_size", volume.geometry().logical_block_bytes},
             {"nbd", nbd},
             {"connections", mapping.connections()},
+            {"kernel", describe_kernel(mapping.kernel(), now)},
             {"reads", reads.requests},
             {"writes", writes.requests},
             {"read_bytes", reads.bytes},
@@ -138,6 +150,17 @@ json client_status(const ClientState& state) {
             {"state", state.stopping ? "stopping" : "running"},
             {"sessions", sessions_of(state)},
             {"devices", devices_of(state)}};
+}
+
+json client_statistics(const ClientState& state) {
+    json items = json::array();
+    for (const json& device : devices_of(state)) {
+        json item{{"kind", "device"}};
+        for (const char* key : {"name", "reads", "read_bytes", "writes", "write_bytes", "errors"})
+            item[key] = device[key];
+        items.push_back(std::move(item));
+    }
+    return items;
 }
 
 json client_list(const ClientState& state) {

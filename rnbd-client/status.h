@@ -17,6 +17,8 @@ struct ClientState {
 };
 
 nlohmann::json client_status(const ClientState& state);
+// Items of daemon/statistics.h.
+nlohmann::json client_statistics(const ClientState& state);
 nlohmann::json client_list(const ClientState& state);
 // The sessions of the status, or the one of this name. Null if there is none of it.
 nlohmann::json client_paths(const ClientState& state, const std::string& session);

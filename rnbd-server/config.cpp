@@ -31,14 +31,43 @@ ConfigType<Io> io_words() {
     return config_enum<Io>({{"direct", Io::direct}, {"buffered", Io::buffered}});
 }
 
+bool is_wildcard(const std::string& address) {
+    return address.starts_with("0.0.0.0:") || address.starts_with("[::]:");
+}
+
+// `tcp` or `rdma`, one of them.
+bool read_listen_address(ConfigMap& map, ServerConfig::Listen& listen) {
+    const auto tcp = map.find("tcp");
+    const auto rdma = map.find("rdma");
+    if (tcp && rdma)
+        return map.error("rdma", "found both tcp and rdma, expected one of them"), false;
+    if (!tcp && !rdma)
+        return map.error("tcp", "found no such key, expected tcp or rdma with an address"), false;
+    listen.fabric = tcp ? ConfigFabric::tcp : ConfigFabric::rdma;
+    if (!(tcp ? tcp : rdma)->scalar(config_address(PortZero::allowed), listen.address))
+        return false;
+    if (tcp || !is_wildcard(listen.address)) return true;
+    map.error("rdma",
+              fmt::format("found \"{}\", expected an address of one RDMA device", listen.address));
+    return false;
+}
+
 void read_listen(const ConfigValue& item, ServerConfig& config, Seen& seen) {
     item.map([&](ConfigMap& map) {
         ServerConfig::Listen listen;
-        if (!map.required("tcp", config_address(PortZero::allowed), listen.address)) return;
+        const bool known = read_listen_address(map, listen);
+        const char* const word = to_word(listen.fabric);
+        const bool kernel = map.optional_map("kernel", [&](ConfigMap& inner) {
+            read_kernel_listener(inner, listen.kernel.emplace());
+        });
+        if (!known) return;
+        if (kernel && listen.fabric == ConfigFabric::tcp)
+            map.error("kernel",
+                      "found kernel beside tcp, expected rdma: kernel clients have no TCP");
         const bool any_port = listen.address.ends_with(":0");
-        if (!any_port && !seen.listen.insert(listen.address).second)
-            map.error("tcp", fmt::format("found \"{}\" a second time, expected each address once",
-                                         listen.address));
+        if (!any_port && !seen.listen.insert(word + (":" + listen.address)).second)
+            map.error(word, fmt::format("found \"{}\" a second time, expected each address once",
+                                        listen.address));
         config.listen.push_back(std::move(listen));
     });
 }
@@ -86,14 +115,25 @@ void read_delays(ConfigMap& map, DelayOptions& delay) {
 }
 
 // What `storage` may be; within a delay anything but a delay.
-enum class StorageWord : std::uint8_t { path, memory, null, delay };
+enum class StorageWord : std::uint8_t { path, memory, null, nbd, delay };
 
 ConfigType<StorageWord> storage_words(bool with_delay) {
     using Word = StorageWord;
     std::vector<std::pair<std::string, Word>> words{
-        {"path", Word::path}, {"memory", Word::memory}, {"null", Word::null}};
+        {"path", Word::path}, {"memory", Word::memory}, {"null", Word::null}, {"nbd", Word::nbd}};
     if (with_delay) words.emplace_back("delay", Word::delay);
     return config_enum<Word>(std::move(words));
+}
+
+ConfigType<std::string> config_nbd_uri() {
+    return {"a URI that begins with nbd://, nbds://, nbd+unix:// or nbds+unix://",
+            [](std::string_view text) -> std::optional<std::string> {
+                for (const std::string_view scheme :
+                     {"nbd://", "nbds://", "nbd+unix://", "nbds+unix://"}) {
+                    if (text.starts_with(scheme)) return std::string(text);
+                }
+                return std::nullopt;
+            }};
 }
 
 void read_storage_path(ConfigMap& map, StorageOptions& storage) {
@@ -107,6 +147,11 @@ void read_storage(ConfigMap& map, StorageOptions& storage) {
     auto word = StorageWord::memory;
     if (map.required("kind", storage_words(!storage.delay), word)) {
         if (word == StorageWord::path) return read_storage_path(map, storage);
+        if (word == StorageWord::nbd) {
+            storage.kind = Kind::nbd;
+            map.required("uri", config_nbd_uri(), storage.uri);
+            return;
+        }
         if (word == StorageWord::delay) {
             storage.delay.emplace();
             if (const auto inner = map.require("of", "a mapping as that of storage"))
@@ -150,16 +195,17 @@ void read_block_size(ConfigMap& map, StorageOptions& storage) {
 // Two exports of one path would fight for its lock, unless both only read.
 void check_path_once(ConfigMap& map, const ServerConfig& config, Seen& seen) {
     const ServerConfig::Export& found = config.exports.back();
-    if (found.storage.path.empty()) return;
-    const auto [place, inserted] =
-        seen.paths.emplace(found.storage.path, config.exports.size() - 1);
+    const std::string& where =
+        found.storage.kind == Kind::nbd ? found.storage.uri : found.storage.path;
+    if (where.empty()) return;
+    const auto [place, inserted] = seen.paths.emplace(where, config.exports.size() - 1);
     if (inserted) return;
     const ServerConfig::Export& earlier = config.exports[place->second];
     if (earlier.storage.use == Use::read_only && found.storage.use == Use::read_only) return;
     map.error(map.find("storage") ? "storage" : "path",
               fmt::format("found \"{}\" which export \"{}\" has already, expected another "
                           "path, or both read_only",
-                          found.storage.path, earlier.name));
+                          where, earlier.name));
 }
 
 void read_export(const ConfigValue& item, ServerConfig& config, Seen& seen) {
@@ -212,13 +258,21 @@ void read_server(ConfigMap& map, ServerConfig& config) {
                       [&](const ConfigValue& item) { read_export(item, config, seen); });
     map.optional("control", config_socket_path(), config.control);
     read_transport(map, config);
-    map.optional("always_invalidate", config_bool(), config.always_invalidate);
+    map.optional("always_invalidate",
+                 config_enum<AlwaysInvalidate>({{"true", AlwaysInvalidate::on},
+                                                {"false", AlwaysInvalidate::off},
+                                                {"if-possible", AlwaysInvalidate::if_possible}}),
+                 config.always_invalidate);
     map.optional("data_checksum", config_bool(), config.data_checksum);
     read_heartbeat(map, config.heartbeat_interval, config.heartbeat_timeout);
     read_log(map, config.log_level);
 }
 
 }  // namespace
+
+const char* to_word(ConfigFabric fabric) noexcept {
+    return fabric == ConfigFabric::tcp ? "tcp" : "rdma";
+}
 
 std::expected<ServerConfig, std::vector<ConfigError>> ServerConfig::parse(std::string_view text,
                                                                           std::string file) {

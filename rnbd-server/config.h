@@ -14,6 +14,7 @@
 #include "daemon/address_range.h"
 #include "daemon/config_reader.h"
 #include "daemon/log_level.h"
+#include "rnbd-server/kernel_listener.h"
 #include "rnbd-server/storage.h"
 #include "rnbd/messages.h"
 #include "rtrs/base/instant.h"
@@ -21,14 +22,20 @@
 
 namespace rnbd {
 
-enum class ConfigFabric : std::uint8_t { tcp };
+enum class ConfigFabric : std::uint8_t { tcp, rdma };
+const char* to_word(ConfigFabric fabric) noexcept;
+
+// if_possible: on where the device has memory windows, off elsewhere.
+enum class AlwaysInvalidate : std::uint8_t { off, on, if_possible };
 
 struct ServerConfig {
     // listen[]: where sessions come in. At least one, each address once.
     struct Listen {
         ConfigFabric fabric = ConfigFabric::tcp;
-        // "HOST:PORT", canonical; port 0: any free one.
+        // "HOST:PORT", canonical; port 0: any free one. rdma: one address of this machine.
         std::string address;
+        // rdma: it is there for kernel clients. None: for clients of this project.
+        std::optional<KernelListener> kernel;
     };
 
     // exports[].allow[]: who may open it and how. Nobody else may.
@@ -60,7 +67,7 @@ struct ServerConfig {
     // Longest payload of one request, bytes, a multiple of 4096.
     std::uint32_t max_io_bytes = rtrs::limits::io_bytes_default;
     // Revoke a chunk's key while its request is served.
-    bool always_invalidate = true;
+    AlwaysInvalidate always_invalidate = AlwaysInvalidate::on;
     // Whether this side wants payloads checksummed on TCP.
     bool data_checksum = true;
     // 10 ms .. 10 min; the timeout is at least twice the interval.

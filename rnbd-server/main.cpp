@@ -4,12 +4,17 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "daemon/attribute_commands.h"
 #include "daemon/command_line.h"
 #include "daemon/control_server.h"
 #include "daemon/lifecycle.h"
 #include "daemon/log.h"
+#include "daemon/rdma_devices.h"
+#include "daemon/statistics.h"
 #include "daemon/version.h"
+#include "rnbd-server/attributes.h"
 #include "rnbd-server/config.h"
+#include "rnbd-server/export_commands.h"
 #include "rnbd-server/status.h"
 #include "rnbd-server/storage/epoch_book.h"
 #include "rnbd-server/target.h"
@@ -29,9 +34,34 @@ rtrs::ServerOptions options_of(const ServerConfig& config) {
     return {.queue_depth = config.queue_depth,
             .chunk_bytes = config.chunk_bytes(),
             .header_bytes = rtrs::limits::header_bytes_default,
-            .always_invalidate = config.always_invalidate,
+            .always_invalidate = config.always_invalidate != AlwaysInvalidate::off,
             .heartbeat_interval = config.heartbeat_interval,
-            .heartbeat_timeout = config.heartbeat_timeout};
+            .heartbeat_timeout = config.heartbeat_timeout,
+            .messages = rtrs::MessageOptions{}};
+}
+
+RdmaDevices::Make rdma_maker([[maybe_unused]] rtrs::Reactor& reactor,
+                             [[maybe_unused]] rtrs::Tracer& tracer) {
+#ifdef RTRS_VERBS
+    return [&reactor, &tracer](std::string host) {
+        return rtrs::make_verbs_fabric(reactor, {.local_host = std::move(host), .tracer = &tracer});
+    };
+#else
+    return {};
+#endif
+}
+
+std::string host_of(const std::string& address) {
+    std::string host = address.substr(0, address.rfind(':'));
+    return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
+}
+
+std::map<std::uint32_t, KernelListener> kernel_doors(const ServerConfig& config) {
+    std::map<std::uint32_t, KernelListener> doors;
+    for (std::uint32_t i = 0; i < config.listen.size(); ++i) {
+        if (config.listen[i].kernel) doors.emplace(i, *config.listen[i].kernel);
+    }
+    return doors;
 }
 
 // systemd names the folder that StateDirectory= asks for.
@@ -58,18 +88,25 @@ class Daemon {
         : reactor_(reactor),
           config_(config),
           random_(rtrs::Random::from_entropy()),
-          fabric_(rtrs::make_tcp_fabric(
+          tcp_(rtrs::make_tcp_fabric(
               reactor,
               {.data_checksum = config.data_checksum ? rtrs::TcpFabricOptions::DataChecksum::on
                                                      : rtrs::TcpFabricOptions::DataChecksum::off})),
+          rdma_(rdma_maker(reactor, tracer_)),
           epochs_(epochs_path()),
           target_(reactor, config.exports, opened(epochs_)),
           server_({reactor, random_, tracer_}, options_of(config), target_),
-          state_{reactor, server_, target_, reactor.now(), {}, false} {}
+          attributes_(server_, target_),
+          state_{reactor, server_, target_, reactor.now(), {}, false},
+          statistics_(reactor, "rnbd-server", [this] { return server_statistics(state_); }) {
+        target_.use_kernel_doors(kernel_doors(config));
+    }
 
     int start();
 
   private:
+    std::expected<void, std::string> listen(const ServerConfig::Listen& listen, std::uint32_t door);
+    std::expected<rtrs::DoorOptions::Invalidate, std::string> invalidation(rtrs::Fabric& fabric);
     void add_commands();
     void stop(int signal);
     void flushed();
@@ -79,11 +116,14 @@ class Daemon {
     const ServerConfig& config_;
     rtrs::Random random_;
     LogTracer tracer_;
-    std::unique_ptr<rtrs::Fabric> fabric_;
+    std::unique_ptr<rtrs::Fabric> tcp_;
+    RdmaDevices rdma_;
     EpochBook epochs_;
     Target target_;
     rtrs::Server server_;
+    ServerAttributes attributes_;
     ServerState state_;
+    Statistics statistics_;
     std::unique_ptr<ControlServer> control_;
     std::unique_ptr<StopSignals> signals_;
 };
@@ -96,14 +136,64 @@ int Daemon::start() {
     if (!control) return fail("control socket " + config_.control, control.error());
     control_ = std::move(*control);
     add_commands();
-    for (const auto& listen : config_.listen) {
-        const auto address = server_.listen(*fabric_, listen.address);
-        if (!address) return fail("cannot listen on tcp " + listen.address, address.error());
-        logger("rnbd.server").info("listening on tcp {}", *address);
-        state_.addresses.push_back(*address);
+    for (std::uint32_t door = 0; door < config_.listen.size(); ++door) {
+        const auto& it = config_.listen[door];
+        if (const auto done = listen(it, door); !done) {
+            logger("rnbd.server")
+                .critical("cannot listen on {} {}: {}", to_word(it.fabric), it.address,
+                          done.error());
+            return exit_code::failed;
+        }
     }
     notify_ready("serving " + std::to_string(target_.volumes().size()) + " exports");
     return exit_code::ok;
+}
+
+std::expected<void, std::string> Daemon::listen(const ServerConfig::Listen& listen,
+                                                std::uint32_t door) {
+    using Clients = rtrs::DoorOptions::Clients;
+    rtrs::DoorOptions options{.id = door};
+    rtrs::Fabric* fabric = tcp_.get();
+    if (listen.fabric == ConfigFabric::rdma) {
+        const auto device = rdma_.at(host_of(listen.address));
+        if (!device) return std::unexpected(device.error());
+        fabric = *device;
+        const auto invalidate = invalidation(*fabric);
+        if (!invalidate) return std::unexpected(invalidate.error());
+        options.invalidate = *invalidate;
+        if (!listen.kernel) options.clients = Clients::extended;
+    }
+    const auto address = server_.listen(*fabric, listen.address, options);
+    if (!address) return std::unexpected(address.error().message());
+    const char* const clients = listen.kernel                     ? "kernel"
+                                : options.clients == Clients::any ? "any"
+                                                                  : "extended";
+    logger("rnbd.server")
+        .info("listening on {} {}{}{}", to_word(listen.fabric), *address,
+              fabric->device().empty() ? "" : " of " + fabric->device(),
+              listen.kernel ? ", for kernel clients" : "");
+    state_.listening.push_back({to_word(listen.fabric), fabric->device(), *address, clients});
+    return {};
+}
+
+// Whether a request's key can be taken back on this device, and what is done if not.
+std::expected<rtrs::DoorOptions::Invalidate, std::string> Daemon::invalidation(
+    rtrs::Fabric& fabric) {
+    using Invalidate = rtrs::DoorOptions::Invalidate;
+    if (config_.always_invalidate == AlwaysInvalidate::off || windows_work(fabric)) {
+        return Invalidate::as_server;
+    }
+    if (config_.always_invalidate == AlwaysInvalidate::if_possible) {
+        logger("rnbd.server")
+            .warn(
+                "{} has no memory windows: always_invalidate is off there, and a client can "
+                "write into its requests' memory at any time",
+                fabric.device());
+        return Invalidate::never;
+    }
+    return std::unexpected(fabric.device() +
+                           " has no memory windows, which always_invalidate is made of; say "
+                           "always_invalidate: if-possible, or false");
 }
 
 void Daemon::add_commands() {
@@ -113,9 +203,12 @@ void Daemon::add_commands() {
     control_->add_command("list", [this](const nlohmann::json&, ControlReply reply) {
         reply.succeed(server_list(state_));
     });
+    statistics_.add_commands(*control_);
+    add_export_commands(*control_, target_, state_);
     control_->add_command("version", [](const nlohmann::json&, ControlReply reply) {
         reply.succeed({{"daemon", "rnbd-server"}, {"version", version()}});
     });
+    add_attribute_commands(*control_, attributes_.tree());
 }
 
 // Operations end and are answered, sessions close, volumes are flushed, the control socket goes.
@@ -124,7 +217,7 @@ void Daemon::stop(int signal) {
     notify_stopping("finishing what is in flight");
     state_.stopping = true;
     target_.when_closed([this] { target_.flush_all([this] { flushed(); }); });
-    server_.close();
+    target_.catalog().drain([this] { server_.close(); });
 }
 
 void Daemon::flushed() {

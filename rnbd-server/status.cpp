@@ -22,6 +22,8 @@ const char* kind_of(StorageOptions::Kind kind) {
             return "memory";
         case StorageOptions::Kind::null:
             return "null";
+        case StorageOptions::Kind::nbd:
+            return "nbd";
     }
     return "?";
 }
@@ -32,10 +34,21 @@ json describe(const Volume& volume, rtrs::Instant now) {
     for (const auto& open : volume.opens()) {
         opens.push_back({{"session", open->session}, {"access", to_string(open->access)}});
     }
+    json allow = json::array();
+    for (const ServerConfig::Allow& rule : volume.config().allow) {
+        allow.push_back({{"session", rule.session},
+                         {"address", rule.address ? json(rule.address->to_string()) : json()},
+                         {"access", to_string(rule.access)}});
+    }
+    json shut_out = json::array();
+    for (const auto& [session, until] : volume.shut_out()) {
+        if (until > now)
+            shut_out.push_back({{"session", session}, {"left_s", seconds(until - now)}});
+    }
     const bool ready = volume.state() == Volume::State::ready;
     return {{"name", volume.name()},
             {"kind", kind_of(storage.kind)},
-            {"path", storage.path},
+            {"path", storage.kind == StorageOptions::Kind::nbd ? storage.uri : storage.path},
             {"delayed", storage.delay.has_value()},
             {"size_bytes", ready ? volume.geometry().size_bytes : storage.size_bytes.value_or(0)},
             {"block_size", storage.logical_block_bytes},
@@ -43,6 +56,9 @@ json describe(const Volume& volume, rtrs::Instant now) {
             {"state", to_string(volume.state())},
             {"reason", volume.reason()},
             {"age_s", seconds(now - volume.since())},
+            {"in_flight", volume.in_flight()},
+            {"allow", allow},
+            {"shut_out", shut_out},
             {"opens", opens}};
 }
 
@@ -56,6 +72,8 @@ json describe(const rtrs::ServerSession& session, rtrs::Instant now) {
         paths.push_back({{"local", path.local},
                          {"remote", path.remote},
                          {"fabric", path.fabric},
+                         {"device", path.device},
+                         {"always_invalidate", path.always_invalidate},
                          {"connections", path.connections},
                          {"state", path.state},
                          {"age_s", seconds(now - path.since)},
@@ -88,8 +106,11 @@ json describe(const rtrs::ServerSession& session, rtrs::Instant now) {
 json server_status(const ServerState& state) {
     const rtrs::Instant now = state.reactor.now();
     json listen = json::array();
-    for (const std::string& address : state.addresses) {
-        listen.push_back({{"fabric", "tcp"}, {"address", address}});
+    for (const auto& door : state.listening) {
+        listen.push_back({{"fabric", door.fabric},
+                          {"device", door.device},
+                          {"address", door.address},
+                          {"clients", door.clients}});
     }
     json exports = json::array();
     for (const auto& volume : state.target.volumes()) exports.push_back(describe(*volume, now));
@@ -101,10 +122,28 @@ json server_status(const ServerState& state) {
             {"version", version()},
             {"pid", ::getpid()},
             {"uptime_s", seconds(now - state.started)},
-            {"state", state.stopping ? "stopping" : "running"},
+            {"state", state.stopping                                    ? "stopping"
+                      : state.target.draining() == Target::Draining::on ? "draining"
+                                                                        : "running"},
             {"listen", listen},
             {"exports", exports},
             {"sessions", sessions}};
+}
+
+json server_statistics(const ServerState& state) {
+    json items = json::array();
+    for (const rtrs::ServerSession* session : state.server.sessions()) {
+        const SessionStatistics& done = Target::statistics(*session);
+        items.push_back({{"kind", "session"},
+                         {"name", session->name()},
+                         {"reads", done.reads},
+                         {"read_bytes", done.read_bytes},
+                         {"writes", done.writes},
+                         {"write_bytes", done.write_bytes},
+                         {"others", done.other},
+                         {"errors", done.errors}});
+    }
+    return items;
 }
 
 json server_list(const ServerState& state) {
@@ -113,6 +152,31 @@ json server_list(const ServerState& state) {
         exports.push_back(describe(*volume, state.reactor.now()));
     }
     return {{"daemon", "rnbd-server"}, {"exports", exports}};
+}
+
+json server_exports(const ServerState& state, const std::string& name) {
+    json exports = json::array();
+    for (const auto& volume : state.target.volumes()) {
+        if (name.empty() || volume->name() == name) {
+            exports.push_back(describe(*volume, state.reactor.now()));
+        }
+    }
+    return {{"daemon", "rnbd-server"}, {"exports", exports}};
+}
+
+json server_drain(const ServerState& state) {
+    std::uint64_t opens = 0;
+    for (const auto& volume : state.target.volumes()) opens += volume->opens().size();
+    std::uint64_t in_flight = 0;
+    const auto sessions = state.server.sessions();
+    for (const rtrs::ServerSession* session : sessions) in_flight += session->status().in_flight;
+    const bool draining = state.target.draining() == Target::Draining::on;
+    return {{"daemon", "rnbd-server"},
+            {"draining", draining},
+            {"done", draining && opens == 0 && in_flight == 0},
+            {"sessions", sessions.size()},
+            {"opens", opens},
+            {"in_flight", in_flight}};
 }
 
 }  // namespace rnbd

@@ -16,11 +16,22 @@ struct ServerState {
     const rtrs::Server& server;
     const Target& target;
     rtrs::Instant started{};
-    std::vector<std::string> addresses;  // "HOST:PORT" with real ports
+    struct Listening {
+        std::string fabric, device;
+        std::string address;  // "HOST:PORT" with the real port
+        std::string clients;  // "any", "extended" or "kernel"
+    };
+    std::vector<Listening> listening;
     bool stopping = false;
 };
 
 nlohmann::json server_status(const ServerState& state);
 nlohmann::json server_list(const ServerState& state);
+// name: only this export; empty: all.
+nlohmann::json server_exports(const ServerState& state, const std::string& name);
+// Items of daemon/statistics.h.
+nlohmann::json server_statistics(const ServerState& state);
+// How far draining is.
+nlohmann::json server_drain(const ServerState& state);
 
 }  // namespace rnbd

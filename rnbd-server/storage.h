@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "rtrs/base/bytes.h"
+#include "rtrs/base/error.h"
 #include "rtrs/reactor.h"
 
 namespace rnbd {
@@ -75,6 +76,11 @@ struct StorageExtent {
     bool zero = false;  // reads as zeroes
 };
 
+struct StorageError {
+    std::error_code code;
+    std::string text;  // one line that names the path and what to do
+};
+
 class Storage {
   public:
     virtual ~Storage() = default;
@@ -89,6 +95,19 @@ class Storage {
     // Whether what it stands on is still there: ENOENT when the file was deleted or the device is
     // gone. Cheap; asked once a second.
     virtual std::error_code check() noexcept { return {}; }
+    // Bytes that the medium has now: not what geometry() says once somebody else has made
+    // it larger or smaller. ERRORS: those of asking it.
+    virtual std::expected<std::uint64_t, StorageError> measure() const {
+        return geometry().size_bytes;
+    }
+    // Makes it so long; geometry() says so then. A block device must have that size already.
+    // ASSUMES: a positive multiple of the block; nothing beyond `bytes` is in flight.
+    // ERRORS: EINVAL (device of another size), EROFS, ENOMEM, EFBIG, EOPNOTSUPP, ...
+    virtual std::expected<void, StorageError> resize(std::uint64_t bytes) {
+        static_cast<void>(bytes);
+        return std::unexpected(StorageError{rtrs::from_errno(EOPNOTSUPP),
+                                            description() + ": its size cannot be changed"});
+    }
     // "file /srv/vol1.img", "memory", "null"; "..., delayed on purpose".
     virtual std::string description() const = 0;
 };
@@ -115,11 +134,12 @@ struct DelayOptions {
 };
 
 struct StorageOptions {
-    enum class Kind : std::uint8_t { path, memory, null };
+    enum class Kind : std::uint8_t { path, memory, null, nbd };
     enum class Io : std::uint8_t { buffered, direct };
     enum class Use : std::uint8_t { read_only, read_write };
     Kind kind = Kind::path;
-    std::string path;  // Kind::path: regular file or block device
+    std::string path;   // Kind::path: regular file or block device
+    std::string uri{};  // Kind::nbd: of an NBD server's export, as libnbd takes it
     std::optional<std::uint64_t>
         size_bytes;  // creates an absent file with this size; memory, null: required
     Io io = Io::buffered;
@@ -128,16 +148,12 @@ struct StorageOptions {
     std::optional<DelayOptions> delay{};  // around it
 };
 
-struct StorageError {
-    std::error_code code;
-    std::string text;  // one line that names the path and what to do
-};
-
 // Opens and locks it: exclusively for read_write, shared for read_only; the lock ends only when the
 // last I/O of a dead process has ended.
 // ERRORS: ENOENT (absent and no size given), EACCES, EROFS, EWOULDBLOCK (locked by another
 // process), EINVAL (neither file nor block device, size not a multiple of the block, size differs
-// from the block device's), ENOSPC, ...
+// from the block device's), ENOSPC, EINPROGRESS (nbd: its server has not answered yet; to be tried
+// again soon), ENOSYS (nbd: built without libnbd), ...
 std::expected<std::unique_ptr<Storage>, StorageError> open_storage(rtrs::Reactor& reactor,
                                                                    const StorageOptions& options);
 

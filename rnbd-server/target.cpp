@@ -1,9 +1,8 @@
-#include "rnbd-server/target.h"
-
 #include <algorithm>
 #include <limits>
 
 #include "daemon/log.h"
+#include "rnbd-server/target_inside.h"
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
 
@@ -64,6 +63,13 @@ const char* name_of(Operation operation) {
     return "?";
 }
 
+// Some errors of a medium (a FUSE file system that ended, NFS) mean another thing to a client: that
+// the device is to be opened again, that an attempt came late.
+std::error_code answered_as(std::error_code error) {
+    const int number = rtrs::to_errno(error);
+    return number == ENOTCONN || number == ESTALE ? from_errno(EIO) : error;
+}
+
 bool writes(Operation operation) {
     return operation == Operation::write || operation == Operation::discard ||
            operation == Operation::write_zeroes;
@@ -71,68 +77,50 @@ bool writes(Operation operation) {
 
 }  // namespace
 
-struct Target::OpenVolume {
-    Volume* volume = nullptr;
-    Volume::Open* open = nullptr;
-    std::string name;
-    AccessMode access = AccessMode::read_only;
-    // CLOSE waits for what is in flight.
-    rtrs::ServerOp* closing = nullptr;
-    // A full disk fails thousands of requests: one line tells it.
-    std::error_code logged_error;
-    rtrs::Instant logged_at{};
-};
-
-// A storage request of a session, one per permit, made at the permit's first use.
-struct Target::Io final : BlockRequest {
-    Io() : BlockRequest(&Target::completed) {}
-    Session* session = nullptr;
-    rtrs::ServerOp* op = nullptr;
-    std::uint32_t device_id = 0;
-    Operation wire_operation = Operation::read;
-    // A write with PREFLUSH: the flush comes first.
-    bool flush_first = false;
-    rtrs::Reactor::FixedBuffer registered = rtrs::Reactor::FixedBuffer::none;
-    bool registration_tried = false;
-};
-
-struct Target::Session {
-    Session(Target& its_target, rtrs::ServerSession& its_session)
-        : target(its_target), session(its_session) {}
-
-    Target& target;
-    rtrs::ServerSession& session;
-    // Session protocol version: 0 until SESS_INFO.
-    std::uint8_t version = 0;
-    Feature features = Feature::none;
-    std::map<std::uint32_t, OpenVolume> opens;
-    std::uint32_t next_device_id = 0;
-    // What was said last to an open of this name.
-    std::map<std::string, std::string> refusals;
-    SessionStatistics statistics;
-};
-
 Target::Target(rtrs::Reactor& reactor, const std::vector<ServerConfig::Export>& exports,
                EpochBook& epochs)
-    : reactor_(reactor) {
+    : reactor_(reactor), epochs_(epochs), catalog_(reactor, volumes_) {
     for (const auto& config : exports) {
         volumes_.push_back(std::make_unique<Volume>(reactor, config, epochs));
+        volumes_.back()->report_to(*this);
     }
+    catalog_.changed();
 }
 
 Target::~Target() = default;
 
-Volume* Target::find(const std::string& name) noexcept {
-    for (const auto& volume : volumes_) {
-        if (volume->name() == name) return volume.get();
-    }
-    return nullptr;
-}
-
 // --- Sessions.
 
+const KernelListener* Target::kernel_door(std::uint32_t door) const noexcept {
+    const auto found = kernel_doors_.find(door);
+    return found == kernel_doors_.end() ? nullptr : &found->second;
+}
+
+// A kernel's client asks for a device path; only exports can be found by it.
+std::string Target::export_for(const Session& session, const std::string& asked) const {
+    const KernelListener* kernel = kernel_door(session.session.door());
+    return kernel != nullptr ? kernel->export_for(session.session.name(), asked) : asked;
+}
+
+std::error_code Target::on_path(const rtrs::Arrival& arrival) {
+    const KernelListener* kernel = kernel_door(arrival.door);
+    if (kernel == nullptr || kernel->allows(arrival.session, arrival.host)) return {};
+    logger("rnbd.session")
+        .warn("{}: refused: no entry of the listener's kernel.allow for this session and {}",
+              printable(arrival.session), arrival.host);
+    return from_errno(EACCES);
+}
+
 std::error_code Target::on_session_up(rtrs::ServerSession& session) {
-    session.context = new Session(*this, session);
+    if (draining_ == Draining::on) {
+        logger("rnbd.session")
+            .info("{}: turned away, the server is being drained", printable(session.name()));
+        return from_errno(EBUSY);
+    }
+    auto* const made = new Session(*this, session);
+    session.context = made;
+    sessions_.push_back(made);
+    catalog_.session_up(session);
     logger("rnbd.session").info("{}: up, from {}", printable(session.name()), session.peer_host());
     return {};
 }
@@ -140,7 +128,12 @@ std::error_code Target::on_session_up(rtrs::ServerSession& session) {
 void Target::on_session_down(rtrs::ServerSession& session) {
     const std::unique_ptr<Session> gone(static_cast<Session*>(session.context));
     session.context = nullptr;
-    for (auto& [id, open] : gone->opens) open.volume->close(open.open);
+    std::erase(sessions_, gone.get());
+    catalog_.session_down(session);
+    for (auto& [id, open] : gone->opens) {
+        open.volume->close(open.open);
+        closed_one(*open.volume);
+    }
     logger("rnbd.session").info("{}: down", printable(session.name()));
 }
 
@@ -205,7 +198,7 @@ void Target::open(Session& session, rtrs::ServerOp& op) {
     };
     for (const auto& [id, open] : session.opens) {
         // As the kernel: the same id, fresh geometry, whatever access is asked for now.
-        if (open.name != message->device_name || open.closing != nullptr) continue;
+        if (open.name != message->device_name || open.ends()) continue;
         if (open.volume->storage(*open.open) == nullptr) return op.respond(from_errno(ENODEV));
         return answer(id, *open.volume);
     }
@@ -221,17 +214,26 @@ void Target::open(Session& session, rtrs::ServerOp& op) {
                  session.session.peer_host(), why);
         op.respond(error);
     };
-    Volume* volume = find(message->device_name);
-    if (volume == nullptr) return refuse(from_errno(ENOENT), "no export has this name");
+    if (draining_ == Draining::on) return refuse(from_errno(EBUSY), "the server is being drained");
+    const std::string wanted = export_for(session, message->device_name);
+    Volume* volume = find(wanted);
+    if (volume == nullptr) {
+        return refuse(from_errno(ENOENT),
+                      wanted == message->device_name
+                          ? std::string("no export has this name")
+                          : "it stands for an export " + printable(wanted) + ", and there is none");
+    }
     const auto open =
         volume->open(session.session.name(), session.session.peer_host(), message->access_mode);
     if (!open) {
         const bool waiting = open.error() == std::errc::no_such_file_or_directory;
         const bool taken = open.error() == std::errc::operation_not_permitted;
         const bool denied = open.error() == std::errc::permission_denied;
+        const bool out = open.error() == std::errc::device_or_resource_busy;
         return refuse(open.error(), waiting  ? "the export waits: " + volume->reason()
                                     : taken  ? "another session has it open for writing"
                                     : denied ? "no allow entry for this session, address and access"
+                                    : out    ? "the export was taken from this session for a while"
                                              : open.error().message());
     }
     session.refusals.erase(message->device_name);
@@ -259,9 +261,11 @@ void Target::close(Session& session, rtrs::ServerOp& op) {
         return;
     }
     logger("rnbd.session").info("{}: closed {}", printable(session.session.name()), open.name);
-    open.volume->close(open.open);
+    Volume& volume = *open.volume;
+    volume.close(open.open);
     session.opens.erase(found);
     op.respond({});
+    closed_one(volume);
 }
 
 void Target::extents(Session& session, rtrs::ServerOp& op) {
@@ -269,9 +273,10 @@ void Target::extents(Session& session, rtrs::ServerOp& op) {
     if (!message) return op.respond(from_errno(to_errno(message.error())));
     const auto found = session.opens.find(message->device_id);
     if (found == session.opens.end()) return op.respond(from_errno(ENOTCONN));
+    if (found->second.taken) return op.respond(from_errno(ENOTCONN));
     Storage* storage = found->second.volume->storage(*found->second.open);
     if (storage == nullptr) return op.respond(from_errno(ENODEV));
-    const StorageGeometry& geometry = storage->geometry();
+    const StorageGeometry& geometry = found->second.volume->geometry();
     if (message->length == 0 || message->offset > geometry.size_bytes ||
         message->length > geometry.size_bytes - message->offset ||
         message->offset % geometry.logical_block_bytes != 0 ||
@@ -323,13 +328,10 @@ std::error_code Target::prepare(Session& session, rtrs::ServerOp& op, Io& io) {
         return from_errno(EINVAL);
     }
     const auto found = session.opens.find(message->device_id);
-    if (found == session.opens.end() || found->second.closing != nullptr) {
-        return from_errno(ENOTCONN);
-    }
+    if (found == session.opens.end() || found->second.ends()) return from_errno(ENOTCONN);
     const OpenVolume& open = found->second;
-    const Storage* storage = open.volume->storage(*open.open);
-    if (storage == nullptr) return from_errno(ENODEV);
-    const StorageGeometry& geometry = storage->geometry();
+    if (open.volume->storage(*open.open) == nullptr) return from_errno(ENODEV);
+    const StorageGeometry& geometry = open.volume->geometry();
 
     if (writes(message->operation) && open.access == AccessMode::read_only)
         return from_errno(EROFS);
@@ -421,6 +423,7 @@ void Target::completed(BlockRequest& request, std::error_code error) {
     if (error) {
         ++statistics.errors;
         session.target.log_failure(open, io, error);
+        error = answered_as(error);
     } else if (io.wire_operation == Operation::read) {
         ++statistics.reads;
         statistics.read_bytes += io.bytes;
@@ -432,13 +435,17 @@ void Target::completed(BlockRequest& request, std::error_code error) {
         ++statistics.other;
     }
     rtrs::ServerOp* closing = nullptr;
-    if (--open.open->in_flight == 0 && open.closing != nullptr) {
+    Volume* closed = nullptr;
+    if (--open.open->in_flight == 0 && open.ends()) {
         closing = open.closing;
-        open.volume->close(open.open);
+        closed = open.volume;
+        closed->close(open.open);
         session.opens.erase(io.device_id);
     }
-    op.respond(error, produced);
+    Target& target = session.target;
+    op.respond(error, produced);  // may end the session
     if (closing != nullptr) closing->respond({});
+    if (closed != nullptr) target.closed_one(*closed);
 }
 
 void Target::log_failure(OpenVolume& open, const Io& io, std::error_code error) {
@@ -458,7 +465,14 @@ void Target::flush_all(std::function<void()> done) {
     const auto one_done = [this, done = std::move(done)] {
         if (--flushes_ == 0) done();
     };
-    for (const auto& volume : volumes_) volume->flush(one_done);
+    for (const auto& volume : volumes_) {
+        const auto leaving = leaving_.find(volume.get());
+        if (leaving == leaving_.end()) {
+            volume->flush(one_done);
+        } else {
+            leaving->second.waiting.emplace_back(one_done);  // flushed, for it is about to go
+        }
+    }
     one_done();
 }
 

@@ -1,4 +1,5 @@
 // The RNBD protocol at the server: sessions open volumes, their requests become storage requests.
+// Exports come, go and change while it runs (target_exports.cpp).
 //
 // OWNER: main. THREAD: the reactor's.
 #pragma once
@@ -10,7 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "daemon/control_protocol.h"
+#include "rnbd-server/catalog.h"
 #include "rnbd-server/config.h"
+#include "rnbd-server/target_observer.h"
 #include "rnbd-server/volume.h"
 #include "rnbd/messages.h"
 #include "rtrs/reactor.h"
@@ -28,18 +32,51 @@ struct SessionStatistics {
     std::uint64_t errors = 0;
 };
 
-class Target final : public rtrs::ServerHandler {
+class Target final : public rtrs::ServerHandler, private VolumeEvents {
   public:
     // epochs: outlives it.
     Target(rtrs::Reactor& reactor, const std::vector<ServerConfig::Export>& exports,
            EpochBook& epochs);
+    // The doors of the server, by id, that are for kernel clients. Before it listens.
+    void use_kernel_doors(std::map<std::uint32_t, KernelListener> doors) {
+        kernel_doors_ = std::move(doors);
+    }
     ~Target();
 
+    std::error_code on_path(const rtrs::Arrival& arrival) override;
     std::error_code on_session_up(rtrs::ServerSession& session) override;
     void on_request(rtrs::ServerOp& op) override;
     void on_chunk_gone(void* chunk_context) override;
     void on_session_down(rtrs::ServerSession& session) override;
     void on_closed() override { closed_(); }
+
+    // observer: outlives it.
+    void observe(TargetObserver& observer) { observers_.push_back(&observer); }
+
+    // --- Exports, while sessions run. What an operation waits for is only what was in flight.
+
+    // ERRORS: exists (the name; the path, unless both only read).
+    std::expected<void, ControlFailure> add_export(ServerConfig::Export config);
+    // Takes it from whoever has it open, flushes it and forgets it, then calls done. From now on
+    // nobody can open it. ERRORS: not_found, busy (it is open, unless by force).
+    enum class Removal : std::uint8_t { if_unused, by_force };
+    std::expected<void, ControlFailure> remove_export(const std::string& name, Removal how,
+                                                      std::function<void()> done);
+    // Takes the export from a session, when what it has in flight has ended, and lets it open it
+    // again no earlier than after `out`. ERRORS: not_found.
+    std::expected<void, ControlFailure> evict(const std::string& name, const std::string& session,
+                                              rtrs::Duration out);
+    // Who may open it from now on; it is taken from those that may not.
+    void set_allow(Volume& volume, std::vector<ServerConfig::Allow> allow);
+    // Null if there is none, or it is about to go.
+    Volume* find(const std::string& name) noexcept;
+
+    // While draining, no session comes in and nothing is opened.
+    enum class Draining : std::uint8_t { off, on };
+    void set_draining(Draining draining) noexcept { draining_ = draining; }
+    Draining draining() const noexcept { return draining_; }
+    // Takes every export from every session.
+    void evict_all();
 
     // What to do when the server has closed.
     void when_closed(std::function<void()> closed) { closed_ = std::move(closed); }
@@ -47,6 +84,7 @@ class Target final : public rtrs::ServerHandler {
     void flush_all(std::function<void()> done);
 
     const std::vector<std::unique_ptr<Volume>>& volumes() const noexcept { return volumes_; }
+    Catalog& catalog() noexcept { return catalog_; }
     static const SessionStatistics& statistics(const rtrs::ServerSession& session);
 
   private:
@@ -63,10 +101,29 @@ class Target final : public rtrs::ServerHandler {
     static void start(Io& io, Storage& storage);
     static void completed(BlockRequest& request, std::error_code error);
     void log_failure(OpenVolume& open, const Io& io, std::error_code error);
-    Volume* find(const std::string& name) noexcept;
+    const KernelListener* kernel_door(std::uint32_t door) const noexcept;
+    std::string export_for(const Session& session, const std::string& asked) const;
+    void take_away(Session& session, std::uint32_t device_id);
+    void take_away(Volume& volume, const std::string* only_session);
+    void closed_one(Volume& volume);
+    void leave(Volume& volume);
+    void on_volume_resized(Volume& volume) override;
+    void on_volume_state(Volume& volume) override;
 
     rtrs::Reactor& reactor_;
+    EpochBook& epochs_;
     std::vector<std::unique_ptr<Volume>> volumes_;
+    std::map<std::uint32_t, KernelListener> kernel_doors_;
+    std::vector<Session*> sessions_;
+    Catalog catalog_;
+    std::vector<TargetObserver*> observers_{&catalog_};
+    // Volumes that are about to go, and who waits for that.
+    struct Leaving {
+        std::vector<std::function<void()>> waiting;
+        bool flushing = false;
+    };
+    std::map<const Volume*, Leaving> leaving_;
+    Draining draining_ = Draining::off;
     std::function<void()> closed_;
     std::size_t flushes_ = 0;
 };

@@ -1,6 +1,7 @@
 #include "rnbd-server/volume.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "daemon/log.h"
 #include "rtrs/base/assert.h"
@@ -21,6 +22,12 @@ using namespace std::chrono_literals;
 constexpr rtrs::Duration retry_delay_min = 20ms;
 constexpr rtrs::Duration retry_delay_max = 1s;
 constexpr rtrs::Duration check_interval = 1s;
+// How often a resize looks whether what was in flight has ended.
+constexpr rtrs::Duration resize_interval = 2ms;
+
+StorageError no_longer_there(const std::string& name) {
+    return {rtrs::from_errno(ENODEV), name + ": its storage is gone"};
+}
 
 }  // namespace
 
@@ -54,11 +61,26 @@ Volume::Volume(rtrs::Reactor& reactor, ServerConfig::Export config, EpochBook& e
                  }
              }),
       delay_(retry_delay_min),
-      since_(reactor.now()) {
+      since_(reactor.now()),
+      resize_timer_(reactor, this,
+                    [](void* self) { static_cast<Volume*>(self)->finish_resize(); }) {
     try_open();
 }
 
-Volume::~Volume() { RTRS_ASSERT(opens_.empty()); }
+Volume::~Volume() {
+    RTRS_ASSERT(opens_.empty());
+    if (resized_) end_resize(std::unexpected(no_longer_there(config_.name)));
+}
+
+void Volume::tell_state() {
+    if (events_ != nullptr) events_->on_volume_state(*this);
+}
+
+std::uint64_t Volume::in_flight() const noexcept {
+    std::uint64_t sum = 0;
+    for (const auto& open : opens_) sum += open->in_flight;
+    return sum;
+}
 
 void Volume::try_open() {
     if (storage_) {
@@ -80,6 +102,7 @@ void Volume::try_open() {
         return;
     }
     storage_ = std::move(*storage);
+    geometry_ = storage_->geometry();
     gone_ = false;
     ++generation_;
     cache_epoch_ = storage_->geometry().cache_epoch;
@@ -92,7 +115,7 @@ void Volume::try_open() {
     delay_ = retry_delay_min;
     logger("rnbd.volume")
         .info("{}: ready: {}, {} bytes", config_.name, storage_->description(),
-              storage_->geometry().size_bytes);
+              geometry_.size_bytes);
     if (options.delay) {
         logger("rnbd.volume")
             .warn(
@@ -101,16 +124,19 @@ void Volume::try_open() {
                 config_.name);
     }
     timer_.arm(reactor_.now() + check_interval);
+    tell_state();
 }
 
 void Volume::wait(std::string reason) {
-    if (reason != reason_) {
+    const bool changed = reason != reason_;
+    if (changed) {
         logger("rnbd.volume").warn("{}: waiting: {}", config_.name, reason);
         since_ = reactor_.now();
     }
     reason_ = std::move(reason);
     timer_.arm(reactor_.now() + delay_);
     delay_ = std::min(2 * delay_, retry_delay_max);
+    if (changed) tell_state();
 }
 
 void Volume::check() {
@@ -124,13 +150,23 @@ void Volume::check() {
     timer_.arm(reactor_.now() + check_interval);
 }
 
-std::error_code Volume::may_open(const std::string& session, const std::string& host,
-                                 AccessMode access) const {
-    const bool allowed = std::ranges::any_of(config_.allow, [&](const ServerConfig::Allow& allow) {
+bool Volume::allows(const std::string& session, const std::string& host,
+                    AccessMode access) const noexcept {
+    return std::ranges::any_of(config_.allow, [&](const ServerConfig::Allow& allow) {
         return allow.session == session && (!allow.address || allow.address->contains(host)) &&
                access <= allow.access;
     });
-    if (!allowed) return rtrs::from_errno(EACCES);
+}
+
+bool Volume::is_shut_out(const std::string& session) const noexcept {
+    const auto found = shut_out_.find(session);
+    return found != shut_out_.end() && reactor_.now() < found->second;
+}
+
+std::error_code Volume::may_open(const std::string& session, const std::string& host,
+                                 AccessMode access) const {
+    if (!allows(session, host, access)) return rtrs::from_errno(EACCES);
+    if (is_shut_out(session)) return rtrs::from_errno(EBUSY);
     if (access == AccessMode::read_only) return {};
     if (config_.storage.use == StorageOptions::Use::read_only) return rtrs::from_errno(EROFS);
     const auto writers = std::ranges::count_if(
@@ -153,6 +189,65 @@ std::expected<Volume::Open*, std::error_code> Volume::open(const std::string& se
 void Volume::close(Open* open) {
     RTRS_ASSERT(open->in_flight == 0);
     std::erase_if(opens_, [&](const auto& one) { return one.get() == open; });
+}
+
+// --- Size.
+
+void Volume::resize(std::optional<std::uint64_t> bytes, Shrink shrink, Resized done) {
+    const auto refuse = [&](int error, const std::string& why) {
+        done(std::unexpected(StorageError{rtrs::from_errno(error), config_.name + ": " + why}));
+    };
+    if (state() == State::waiting) return refuse(ENOENT, "it waits: " + reason_);
+    if (resized_) return refuse(EBUSY, "another resize is under way");
+    const auto medium = storage_->measure();
+    if (!medium) return done(std::unexpected(medium.error()));
+    const std::uint64_t wanted = bytes.value_or(*medium);
+    const std::uint64_t block = geometry_.logical_block_bytes;
+    if (wanted == 0 || wanted % block != 0) {
+        return refuse(EINVAL, "its size would be " + std::to_string(wanted) +
+                                  " bytes; expected a positive multiple of the block size " +
+                                  std::to_string(block));
+    }
+    if (wanted < *medium && shrink == Shrink::refused) {
+        return refuse(EINVAL, "it has " + std::to_string(*medium) +
+                                  " bytes, and what lies beyond " + std::to_string(wanted) +
+                                  " would be lost");
+    }
+    resized_ = std::move(done);
+    resize_generation_ = generation_;
+    if (wanted >= geometry_.size_bytes) {
+        if (const auto grown = storage_->resize(wanted); !grown) {
+            return end_resize(std::unexpected(grown.error()));
+        }
+        geometry_.size_bytes = wanted;
+        return end_resize(wanted);
+    }
+    // From now on nothing starts beyond the new end.
+    geometry_.size_bytes = wanted;
+    finish_resize();
+}
+
+// Cuts the medium, when nothing can write beyond the new end any more.
+void Volume::finish_resize() {
+    if (gone_ || resize_generation_ != generation_) {
+        return end_resize(std::unexpected(no_longer_there(config_.name)));
+    }
+    if (in_flight() > 0) return resize_timer_.arm(reactor_.now() + resize_interval);
+    if (const auto cut = storage_->resize(geometry_.size_bytes); !cut) {
+        geometry_.size_bytes = storage_->geometry().size_bytes;
+        return end_resize(std::unexpected(cut.error()));
+    }
+    end_resize(geometry_.size_bytes);
+}
+
+void Volume::end_resize(std::expected<std::uint64_t, StorageError> result) {
+    const Resized done = std::exchange(resized_, nullptr);
+    if (result) {
+        if (config_.storage.size_bytes) config_.storage.size_bytes = *result;
+        logger("rnbd.volume").info("{}: has {} bytes now", config_.name, *result);
+        if (events_ != nullptr) events_->on_volume_resized(*this);
+    }
+    done(std::move(result));
 }
 
 void Volume::flush(std::function<void()> done) {

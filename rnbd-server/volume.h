@@ -10,7 +10,9 @@
 #include <cstdint>
 #include <expected>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,20 @@
 #include "rtrs/reactor.h"
 
 namespace rnbd {
+
+class Volume;
+
+// Who wants to know what becomes of a volume. Not called from inside the constructor.
+class VolumeEvents {
+  public:
+    // Its size is another now.
+    virtual void on_volume_resized(Volume& volume) = 0;
+    // Ready, or waiting for its storage.
+    virtual void on_volume_state(Volume& volume) = 0;
+
+  protected:
+    ~VolumeEvents() = default;
+};
 
 class Volume {
   public:
@@ -49,7 +65,7 @@ class Volume {
     const std::string& reason() const noexcept { return reason_; }  // empty while ready
     rtrs::Instant since() const noexcept { return since_; }
     // Meaningful while ready.
-    const StorageGeometry& geometry() const noexcept { return storage_->geometry(); }
+    const StorageGeometry& geometry() const noexcept { return geometry_; }
     // Of the storage's cache, as clients are told; meaningful while ready.
     std::uint64_t cache_epoch() const noexcept { return cache_epoch_; }
 
@@ -67,8 +83,31 @@ class Volume {
     Storage* storage(const Open& open) noexcept {
         return open.generation == generation_ && !gone_ ? storage_.get() : nullptr;
     }
-    // Flushes what was acknowledged, then calls done; for a server that ends.
+    // Flushes what was acknowledged, then calls done: a server ends, or an export goes.
     void flush(std::function<void()> done);
+
+    void report_to(VolumeEvents& events) noexcept { events_ = &events; }
+    // Requests of all holders.
+    std::uint64_t in_flight() const noexcept;
+    // Who may open it from now on; who has it open keeps it.
+    void set_allow(std::vector<ServerConfig::Allow> allow) { config_.allow = std::move(allow); }
+    // Whether the rules let this session have it so.
+    bool allows(const std::string& session, const std::string& host,
+                AccessMode access) const noexcept;
+    // Refuses the session's opens with EBUSY until then.
+    void shut_out(const std::string& session, rtrs::Instant until) { shut_out_[session] = until; }
+    bool is_shut_out(const std::string& session) const noexcept;
+    // Until when; times that are over may be among them.
+    const std::map<std::string, rtrs::Instant>& shut_out() const noexcept { return shut_out_; }
+
+    // bytes: none takes the size that the medium has by now. cut: bytes may be less than the medium
+    // has, and what lies beyond is lost. A smaller size is in force at once, and the medium is cut
+    // when what is in flight has ended. done: once, possibly from inside.
+    // ERRORS: ENOENT (waiting), EBUSY (a resize is under way), EINVAL (no multiple of the block, or
+    // smaller and !cut), those of Storage::resize().
+    enum class Shrink : std::uint8_t { refused, cut };
+    using Resized = std::function<void(std::expected<std::uint64_t, StorageError>)>;
+    void resize(std::optional<std::uint64_t> bytes, Shrink shrink, Resized done);
 
   private:
     struct LastFlush;
@@ -78,6 +117,9 @@ class Volume {
     void try_open();
     void check();
     void wait(std::string reason);
+    void finish_resize();
+    void end_resize(std::expected<std::uint64_t, StorageError> result);
+    void tell_state();
 
     rtrs::Reactor& reactor_;
     ServerConfig::Export config_;
@@ -85,7 +127,8 @@ class Volume {
     rtrs::Timer timer_;
     rtrs::Duration delay_;
     std::unique_ptr<Storage> storage_;
-    bool gone_ = false;  // storage_ is kept for what is in flight on it
+    StorageGeometry geometry_;  // as clients see it: may be smaller than the storage for a moment
+    bool gone_ = false;         // storage_ is kept for what is in flight on it
     std::uint64_t generation_ = 0;
     std::uint64_t cache_epoch_ = 0;
     std::string reason_ = "not opened yet";
@@ -93,6 +136,11 @@ class Volume {
     std::vector<std::unique_ptr<Open>> opens_;
     std::unique_ptr<LastFlush> last_flush_;
     std::function<void()> flushed_;
+    VolumeEvents* events_ = nullptr;
+    std::map<std::string, rtrs::Instant> shut_out_;
+    rtrs::Timer resize_timer_;
+    Resized resized_;  // a resize is under way
+    std::uint64_t resize_generation_ = 0;
 };
 
 const char* to_string(Volume::State state) noexcept;

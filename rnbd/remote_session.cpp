@@ -6,10 +6,24 @@ RemoteSession::Inside::Inside(rtrs::SessionEnvironment its_environment,
                               rtrs::ClientSessionOptions options, RemoteSessionHandler& its_handler)
     : environment(its_environment),
       handler(its_handler),
-      session(its_environment, std::move(options), *this) {}
+      session(its_environment, std::move(options), *this),
+      catalog(session, [this](const CatalogEvent& event) { catalog_event(event); }) {}
+
+void RemoteSession::Inside::catalog_event(const CatalogEvent& event) {
+    const bool sized = event.kind == CatalogEventKind::resized ||
+                       event.kind == CatalogEventKind::added ||
+                       event.kind == CatalogEventKind::ready;
+    for (std::size_t i = 0; sized && !event.entry.waiting && i < volumes.size(); ++i) {
+        if (volumes[i]->options.name == event.entry.name) {
+            volumes[i]->resized(event.entry.size_bytes);
+        }
+    }
+    handler.on_catalog_event(event);
+}
 
 void RemoteSession::Inside::on_link_up() {
     if (!records) records = rtrs::LazyArray<IoRecord>(session.queue_depth());
+    handler.on_session_link_up();
     exchange_info();
 }
 
@@ -42,12 +56,14 @@ void RemoteSession::Inside::info_known(std::error_code error, rtrs::Bytes respon
         }
     }
     ready = true;
+    catalog.link_ready();
     // By index: the volumes' owner may make more of them meanwhile.
     for (std::size_t i = 0; i < volumes.size(); ++i) volumes[i]->link_ready();
 }
 
 void RemoteSession::Inside::on_link_down(std::error_code reason) {
     ready = false;
+    handler.on_session_link_down(reason);
     for (std::size_t i = 0; i < volumes.size(); ++i) volumes[i]->link_lost(reason);
 }
 
@@ -63,6 +79,7 @@ RemoteSession::~RemoteSession() = default;
 std::error_code RemoteSession::open() { return inside_->session.open(); }
 void RemoteSession::close() { inside_->session.close(); }
 rtrs::ClientSession& RemoteSession::rtrs() noexcept { return inside_->session; }
+RemoteCatalog& RemoteSession::catalog() noexcept { return inside_->catalog; }
 const std::string& RemoteSession::name() const noexcept { return inside_->session.options().name; }
 
 }  // namespace rnbd

@@ -24,8 +24,17 @@ struct RemoteSession::Inside final : rtrs::ClientSessionHandler {
 
     void on_link_up() override;
     void on_link_down(std::error_code reason) override;
-    void on_closed() override { handler.on_session_closed(); }
+    void on_messages_reset() override { catalog.reset(); }
+    void on_closed() override {
+        catalog.closed();
+        handler.on_session_closed();
+    }
+    void on_path_changed(std::string_view label, rtrs::PathChange change,
+                         std::error_code reason) override {
+        handler.on_session_path_changed(label, change, reason);
+    }
 
+    void catalog_event(const CatalogEvent& event);
     void exchange_info();
     void info_known(std::error_code error, rtrs::Bytes response);
     IoRecord& record(rtrs::PermitId id);
@@ -33,6 +42,7 @@ struct RemoteSession::Inside final : rtrs::ClientSessionHandler {
     rtrs::SessionEnvironment environment;
     RemoteSessionHandler& handler;
     rtrs::ClientSession session;
+    RemoteCatalog catalog;
     rtrs::LazyArray<IoRecord> records;
     std::vector<RemoteVolume::Inside*> volumes;
     // What both sides speak; valid while ready.

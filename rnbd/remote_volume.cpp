@@ -1,6 +1,7 @@
 #include "rnbd/remote_volume.h"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <memory>
 #include <utility>
@@ -145,6 +146,24 @@ void RemoteVolume::Inside::set_state(VolumeState next, std::string why) {
 
 // --- Opening.
 
+// What a broken server may say of a volume, and what everything above counts on.
+bool RemoteVolume::Inside::usable(const OpenResponse& response) const {
+    constexpr std::uint64_t sectors_max = (std::uint64_t{1} << 63) / sector_bytes - 1;
+    const std::uint32_t block = response.logical_block_bytes;
+    return std::has_single_bit(block) && block >= sector_bytes &&
+           block <= session.session.max_io_bytes() && response.sectors <= sectors_max;
+}
+
+// Requests beyond a new end are the server's to refuse: they were in range when they were made.
+void RemoteVolume::Inside::resized(std::uint64_t size_bytes) {
+    if (state != VolumeState::open || size_bytes == geometry.size_bytes) return;
+    const std::uint64_t before = std::exchange(geometry.size_bytes, size_bytes);
+    session.environment.tracer.trace(
+        rtrs::TraceLevel::info, "rnbd.volume", session.session.options().name + "/" + options.name,
+        "resized from " + std::to_string(before) + " to " + std::to_string(size_bytes) + " bytes");
+    handler.on_volume_changed(self);
+}
+
 void RemoteVolume::Inside::link_ready() {
     refusals = 0;
     if (closing) return close_if_idle();
@@ -195,8 +214,12 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
     }
     if (!error) {
         const auto parsed = OpenResponse::parse(response);
-        if (parsed) return opened(*parsed);
+        if (parsed && usable(*parsed)) return opened(*parsed);
         error = rtrs::Error::protocol;
+        if (parsed) {
+            device_id = parsed->device_id;
+            open_at_server = true;
+        }
     }
     rtrs::Duration delay = retry_delay_min;
     for (std::uint32_t i = 0; i < refusals && delay < retry_delay_max; ++i) delay *= 2;
@@ -209,6 +232,16 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
     if (error == std::errc::no_such_file_or_directory)
         why += " (no such export, or it waits for its storage)";
     set_state(state == VolumeState::open ? VolumeState::reopening : state, std::move(why));
+}
+
+std::error_code RemoteVolume::Inside::open_again() {
+    if (closing || state == VolumeState::closed) return rtrs::from_errno(ENODEV);
+    if (state == VolumeState::open) return rtrs::from_errno(EALREADY);
+    if (!session.ready) return rtrs::from_errno(ECONNABORTED);
+    open_error.clear();
+    retry_timer.disarm();
+    send_open();
+    return {};
 }
 
 void RemoteVolume::Inside::opened(const OpenResponse& response) {
@@ -554,6 +587,7 @@ void RemoteVolume::close() { inside_->close(); }
 VolumeState RemoteVolume::state() const noexcept { return inside_->state; }
 const std::string& RemoteVolume::reason() const noexcept { return inside_->reason; }
 rtrs::Instant RemoteVolume::since() const noexcept { return inside_->since; }
+std::error_code RemoteVolume::open_again() { return inside_->open_again(); }
 std::error_code RemoteVolume::open_error() const noexcept { return inside_->open_error; }
 const VolumeGeometry& RemoteVolume::geometry() const noexcept { return inside_->geometry; }
 const RemoteVolumeOptions& RemoteVolume::options() const noexcept { return inside_->options; }

@@ -21,10 +21,12 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
 #include "rnbd/messages.h"
+#include "rnbd/remote_catalog.h"
 #include "rtrs/client.h"
 
 namespace rnbd {
@@ -108,6 +110,13 @@ struct RemoteVolumeOptions {
 class RemoteSessionHandler {
   public:
     virtual void on_session_closed() = 0;
+    // As of rtrs::ClientSessionHandler, for who wants to know.
+    virtual void on_session_link_up() {}
+    virtual void on_session_link_down(std::error_code /*reason*/) {}
+    virtual void on_session_path_changed(std::string_view /*label*/, rtrs::PathChange /*change*/,
+                                         std::error_code /*reason*/) {}
+    // What the server says of an export that this session may open; also when it ends (draining).
+    virtual void on_catalog_event(const CatalogEvent& event) { static_cast<void>(event); }
 
   protected:
     ~RemoteSessionHandler() = default;
@@ -129,6 +138,8 @@ class RemoteSession {
     // Permits and sizes: permits_max() and max_io_bytes() are 0 until the link was up once.
     rtrs::ClientSession& rtrs() noexcept;
     const std::string& name() const noexcept;
+    // Of the server, if its session options want messages.
+    RemoteCatalog& catalog() noexcept;
 
     struct Inside;
 
@@ -153,11 +164,15 @@ class RemoteVolume {
     // (no such export, or it waits), EACCES (not allowed), EPERM (access taken), EROFS, ...
     std::error_code open_error() const noexcept;
     rtrs::Instant since() const noexcept;
-    // Meaningful once it has been open; may change when it is opened again.
+    // Meaningful once it has been open; may change when it is opened again, and its size also while
+    // it is open, when a server with a catalog says so.
     const VolumeGeometry& geometry() const noexcept;
     const RemoteVolumeOptions& options() const noexcept;
     const VolumeLosses& losses() const noexcept;
     RemoteSession& session() noexcept;
+    // Asks the server now instead of at the end of the back-off. open_error() is empty until it has
+    // answered. ERRORS: EALREADY (open), ENODEV (closing or closed), ECONNABORTED (no path is up).
+    std::error_code open_again();
     // Every unanswered request; for people, not for programs that are in a hurry.
     std::vector<VolumeRequestStatus> requests() const;
 

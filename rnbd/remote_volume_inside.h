@@ -33,11 +33,15 @@ struct RemoteVolume::Inside {
            RemoteVolumeOptions its_options, RemoteVolumeHandler& its_handler);
     ~Inside();
 
+    // The server says that the export has this size now.
+    void resized(std::uint64_t size_bytes);
     void link_ready();
     void link_lost(std::error_code why);
     void send_open();
     void open_answered(std::error_code error, rtrs::Bytes response);
+    bool usable(const OpenResponse& response) const;
     void opened(const OpenResponse& response);
+    std::error_code open_again();
     void set_state(VolumeState next, std::string why);
 
     // covers: as IoRecord, kept when a request has to be submitted again.

@@ -1,6 +1,15 @@
 // rnbdctl: the command line for both daemons.
+#include <unistd.h>
+
+#include <cstdlib>
 #include <iostream>
 
+#include "rnbdctl/colour.h"
 #include "rnbdctl/run.h"
 
-int main(int argc, char** argv) { return rnbd::run_rnbdctl(argc, argv, std::cout, std::cerr); }
+int main(int argc, char** argv) {
+    if (::isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr) {
+        rnbd::use_colour(rnbd::Colour::on);
+    }
+    return rnbd::run_rnbdctl(argc, argv, std::cout, std::cerr);
+}

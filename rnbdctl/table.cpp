@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "rnbdctl/colour.h"
+
 namespace rnbd {
 
 namespace {
@@ -35,7 +37,8 @@ std::string Table::text(std::size_t indent) const {
             const std::string padding(widths[i] - width_of(cell(i)), ' ');
             if (i > 0) line += "  ";
             if (columns_[i].align == Align::right) line += padding;
-            line += cell(i);
+            const bool state = columns_[i].title == "STATE" && cell(i) != columns_[i].title;
+            line += state ? coloured_state(cell(i)) : cell(i);
             if (columns_[i].align == Align::left) line += padding;
         }
         line.erase(line.find_last_not_of(' ') + 1);

@@ -17,12 +17,27 @@ namespace {
 
 using namespace members;
 
+// Where it is served: the kernel's device first.
 std::string nbd_addresses(const json& device) {
+    const std::string kernel = word(member(device, "kernel"), "path");
     const json& nbd = member(device, "nbd");
-    if (!nbd.is_array()) return word(device, "nbd");
-    return joined(nbd, [](const json& address) {
-        return address.is_string() ? terminal_text(address.get_ref<const std::string&>()) : "-";
-    });
+    const std::string sockets =
+        nbd.is_array()
+            ? joined(nbd,
+                     [](const json& address) {
+                         return address.is_string()
+                                    ? terminal_text(address.get_ref<const std::string&>())
+                                    : "-";
+                     })
+            : word(device, "nbd");
+    if (kernel.empty()) return sockets;
+    return sockets.empty() || nbd.empty() ? kernel : kernel + ", " + sockets;
+}
+
+// "tcp", "rdma/mlx5_0"
+std::string fabric(const json& item) {
+    const std::string device = word(item, "device");
+    return device.empty() ? word(item, "fabric") : word(item, "fabric") + "/" + device;
 }
 
 bool is_server(const json& document) { return member(document, "daemon") == "rnbd-server"; }
@@ -91,9 +106,14 @@ std::string server_session_view(const json& session) {
         "waited for an earlier attempt\n",
         dash(word(session, "protection")), dash(count(session, "stale")),
         dash(count(session, "answered")), dash(count(session, "waited")));
-    Table paths({{"LOCAL"}, {"REMOTE"}, {"STATE"}, {"AGE", Align::right}, {"HEARD", Align::right}});
+    Table paths({{"LOCAL"},
+                 {"REMOTE"},
+                 {"FABRIC"},
+                 {"STATE"},
+                 {"AGE", Align::right},
+                 {"HEARD", Align::right}});
     for (const json& path : elements(session, "paths"))
-        paths.add({word(path, "local"), word(path, "remote"), word(path, "state"),
+        paths.add({word(path, "local"), word(path, "remote"), fabric(path), word(path, "state"),
                    age(path, "age_s"), age(path, "heartbeat_age_s")});
     if (!paths.empty()) text += paths.text(2);
     return text;
@@ -104,7 +124,9 @@ std::string server_status_view(const json& document) {
     text += "listening on " +
             joined(elements(document, "listen"),
                    [](const json& listen) {
-                       return fmt::format("{}:{}", word(listen, "fabric"), word(listen, "address"));
+                       const bool kernel = member(listen, "clients") == "kernel";
+                       return fmt::format("{}:{}{}", fabric(listen), word(listen, "address"),
+                                          kernel ? " (kernel clients)" : "");
                    }) +
             "\n";
     text += section("Exports", export_table(document), "none");
@@ -149,7 +171,7 @@ std::string client_session_view(const json& session) {
                  {"NEXT", Align::right},
                  {"STATE"}});
     for (const json& path : elements(session, "paths"))
-        paths.add({word(path, "destination"), word(path, "source"), word(path, "fabric"),
+        paths.add({word(path, "destination"), word(path, "source"), fabric(path),
                    word(path, "priority"), age(path, "age_s"), latency(path, "latency_us"),
                    word(path, "attempts"), short_age(path, "next_attempt_s"), state(path)});
     if (!paths.empty()) text += paths.text(2);
@@ -184,11 +206,21 @@ std::string losses(const json& device) {
                        caches == "1" ? "cache of the server" : "caches of the server");
 }
 
+// A line for a device that the kernel should have and has not.
+std::string kernel_fault(const json& device) {
+    const json& kernel = member(device, "kernel");
+    const std::string reason = word(kernel, "reason");
+    if (!kernel.is_object() || reason.empty()) return "";
+    return fmt::format("  {}: kernel device {}: {}\n", word(device, "name"), word(kernel, "state"),
+                       reason);
+}
+
 std::string client_status_view(const json& document) {
     std::string text = head_line(document);
     for (const json& session : elements(document, "sessions")) text += client_session_view(session);
     text += section("Devices", device_table(document), "none");
-    for (const json& device : elements(document, "devices")) text += losses(device);
+    for (const json& device : elements(document, "devices"))
+        text += losses(device) + kernel_fault(device);
     Table io = io_table({{"DEVICE"}});
     for (const json& device : elements(document, "devices")) {
         std::vector<std::string> row{word(device, "name")};
@@ -220,6 +252,60 @@ std::string status_view(const json& document) {
     return is_server(document) ? server_status_view(document) : client_status_view(document);
 }
 
+std::string sessions_view(const json& document) {
+    const bool server = is_server(document);
+    Table table({{"SESSION"},
+                 {server ? "PEER" : "POLICY"},
+                 {"PATHS", Align::right},
+                 {"IN FLIGHT", Align::right},
+                 {"PROTECTION"},
+                 {"AGE", Align::right},
+                 {"STATE"}});
+    for (const json& session : elements(document, "sessions")) {
+        std::size_t up = 0;
+        const json& paths = elements(session, "paths");
+        for (const json& path : paths) up += member(path, "state") == "connected" ? 1 : 0;
+        table.add({word(session, "name"), word(session, server ? "peer" : "policy"),
+                   fmt::format("{}/{}", up, paths.size()), count(session, "in_flight"),
+                   word(session, "protection"), age(session, "age_s"), state(session)});
+    }
+    return table.empty() ? "no sessions\n" : table.text(0);
+}
+
+std::string exports_view(const json& document) {
+    const Table table = export_table(document);
+    std::string text = table.empty() ? "no exports\n" : table.text(0);
+    for (const json& item : elements(document, "exports")) {
+        for (const json& out : elements(item, "shut_out")) {
+            text += fmt::format("{}: session {} may not open it for {}\n", word(item, "name"),
+                                word(out, "session"), dash(short_age(out, "left_s")));
+        }
+    }
+    return text;
+}
+
+std::string export_view(const json& document) {
+    return fmt::format("export {} is {}\n", dash(word(document, "export")), dash(state(document)));
+}
+
+std::string export_resize_view(const json& document) {
+    return fmt::format("export {} has {} now\n", dash(word(document, "export")),
+                       dash(size(document, "size_bytes")));
+}
+
+std::string export_evict_view(const json& document) {
+    return fmt::format("export {} is taken from session {}, which may open it again in {}\n",
+                       dash(word(document, "export")), dash(word(document, "session")),
+                       dash(short_age(document, "out_s")));
+}
+
+std::string drain_view(const json& document) {
+    if (member(document, "draining") != true) return "sessions may come in\n";
+    return fmt::format("draining: {} sessions, {} exports open, {} requests in flight\n",
+                       dash(count(document, "sessions")), dash(count(document, "opens")),
+                       dash(count(document, "in_flight")));
+}
+
 std::string map_view(const json& document) {
     return fmt::format("{} is served at {}\n", word(document, "device"), nbd_addresses(document));
 }
@@ -230,6 +316,21 @@ std::string unmap_view(const json& document) {
 
 std::string version_view(const json& document) {
     return fmt::format("{} {}\n", word(document, "daemon"), word(document, "version"));
+}
+
+std::string discover_view(const json& document) {
+    Table table({{"NAME"},
+                 {"SIZE", Table::Align::right},
+                 {"BLOCK", Table::Align::right},
+                 {"ACCESS"},
+                 {"USERS", Table::Align::right},
+                 {"STATE"}});
+    for (const json& item : elements(document, "exports")) {
+        table.add({word(item, "name"), size(item, "size_bytes"), word(item, "block_size"),
+                   word(item, "access"), word(item, "in_use"), word(item, "state")});
+    }
+    if (table.empty()) return "no exports for this session\n";
+    return table.text(0);
 }
 
 }  // namespace rnbd

@@ -18,5 +18,16 @@ std::string paths_view(const nlohmann::json& document);
 std::string path_view(const nlohmann::json& document);
 std::string policy_view(const nlohmann::json& document);
 std::string explain_view(const nlohmann::json& document);
+std::string discover_view(const nlohmann::json& document);
+std::string sessions_view(const nlohmann::json& document);
+std::string exports_view(const nlohmann::json& document);
+std::string export_view(const nlohmann::json& document);
+std::string export_resize_view(const nlohmann::json& document);
+std::string export_evict_view(const nlohmann::json& document);
+std::string drain_view(const nlohmann::json& document);
+std::string stats_view(const nlohmann::json& document);
+std::string stats_reset_view(const nlohmann::json& document);
+// Of a document that rnbdctl/rates.h made.
+std::string rates_view(const nlohmann::json& document);
 
 }  // namespace rnbd

@@ -29,6 +29,7 @@
 #include "rtrs/base/random.h"
 #include "rtrs/base/uuid.h"
 #include "rtrs/fabric.h"
+#include "rtrs/messages.h"
 #include "rtrs/path_policy.h"
 #include "rtrs/trace.h"
 
@@ -109,6 +110,8 @@ struct PathAddress {
     std::string source;        // "HOST" or empty
     std::string destination;   // "HOST:PORT"
     PathPriority priority = PathPriority::prefer;
+    // Names the path in operations; empty: "SOURCE@HOST:PORT" or "HOST:PORT".
+    std::string label{};
 };
 
 struct ClientSessionOptions {
@@ -136,6 +139,7 @@ struct ClientSessionOptions {
     // start; 0: not said. An older one never takes over from a newer one. Below 2^56.
     std::uint64_t life = 0;
     Protection protection = Protection::exactly_once;  // with servers that can
+    std::optional<MessageOptions> messages{};          // with servers that can; none: not wanted
 };
 
 struct SessionEnvironment {
@@ -152,14 +156,21 @@ struct PathCounters {
     std::uint64_t retried = 0;      // requests that it took from others, or again
     std::uint64_t stale = 0;        // attempts that the server refused as late
     std::uint64_t probes = 0;       // heartbeats ahead of time because an answer was late
+    // Of `sent`, by direction; bytes with the user messages.
+    std::uint64_t reads = 0, read_bytes = 0;
+    std::uint64_t writes = 0, write_bytes = 0;
 };
 
 struct PathStatus {
-    std::string label;  // names the path in operations: "SOURCE@HOST:PORT" or "HOST:PORT"
+    std::string label;  // names the path in operations: as in PathAddress
+    std::string id;     // of this path alone, also if one of the same label comes after it
     std::string source, destination, fabric;
+    std::string device;      // the fabric's, empty if it has none
+    std::string local_host;  // where it was dialled from last, "HOST"; empty before it was accepted
     PathState state = PathState::idle;
-    std::string reason;  // why it is not connected; empty if it is
-    Instant since{};     // of the state
+    std::string reason;     // why it is not connected; empty if it is
+    std::error_code error;  // of the newest failure; kept when it is connected again
+    Instant since{};        // of the state
     std::optional<Instant> next_attempt;
     std::uint32_t attempts = 0;         // failed ones since it was last connected
     std::uint64_t reconnects = 0;       // successful ones after the first
@@ -211,6 +222,8 @@ struct ClientSessionStatus {
     std::vector<PathStatus> paths;
 };
 
+enum class PathChange : std::uint8_t { up, down };
+
 class ClientSessionHandler {
   public:
     // The first path is up (again). Sizes are known now. The server has forgotten everything that
@@ -218,9 +231,15 @@ class ClientSessionHandler {
     virtual void on_link_up() = 0;
     // The last path was lost; requests in flight are held.
     virtual void on_link_down(std::error_code reason) = 0;
+    // The server's end of the messages was made anew: all that was posted and sent has failed.
+    virtual void on_messages_reset() {}
     // After close(): every request has been answered, every endpoint drained. The session may be
     // destroyed from inside this call.
     virtual void on_closed() = 0;
+    // One path came up or went down, before what that means for the link. label: as in PathStatus,
+    // lives for the call. The session is not to be operated from inside it.
+    virtual void on_path_changed(std::string_view /*label*/, PathChange /*change*/,
+                                 std::error_code /*reason*/) {}
 
   protected:
     ~ClientSessionHandler() = default;
@@ -286,6 +305,14 @@ class ClientSession {
     enum class PathOperation : std::uint8_t { remove, disconnect, reconnect };
     std::error_code operate_path(std::string_view label, PathOperation operation);
     void set_policy(PathPolicy policy) noexcept;
+    // For failures to come; a path that was given up stays so until it is told to reconnect.
+    void set_reconnect_attempts_max(std::optional<std::uint32_t> attempts) noexcept;
+
+    // Null if the options do not want messages, or before open(). Usable until on_closed; nothing
+    // is sent while peer_has_messages() is false.
+    MessageService* messages() noexcept;
+    // As the server of the newest path said.
+    bool peer_has_messages() const noexcept;
 
     const ClientSessionOptions& options() const noexcept;
     ClientSessionStatus status() const;

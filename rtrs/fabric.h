@@ -125,7 +125,8 @@ struct WorkRequest {
     // Handed back in the completion.
     std::uint64_t context = 0;
     // At most max_segments; each stays untouched by the caller until the work completes, or until
-    // the peer's answer proves that it has arrived. The span itself is read only during post().
+    // the peer's answer proves that it has arrived (Endpoint::source_release). The span itself is
+    // read only during post().
     std::span<const Segment> local{};
     // write, write_immediate, read: where, and under which key. `bytes` is not used: the length is
     // the sum of local.
@@ -196,18 +197,28 @@ struct EndpointOptions {
 class Endpoint {
   public:
     static constexpr std::size_t max_segments = 4;
+    // Places of a send queue that every fabric has, whatever depth was asked for above that.
+    static constexpr std::uint32_t send_queue_depth_least = 128;
     // Longest payload of one work request.
     static constexpr std::uint32_t payload_bytes_max = 64u << 20;
 
     virtual ~Endpoint() = default;
     // Queues a chain: all of it or nothing. May be called between on_established and
     // on_disconnected; later the chain completes as flushed.
-    // ERRORS: ENOBUFS send queue full (wait for a completion), EMSGSIZE payload too long, ENOTCONN
+    // ERRORS: ENOBUFS send queue full (wait for a completion, which comes if one of the newest
+    // send_queue_depth_least requests was signalled), EMSGSIZE payload too long, ENOTCONN
     // not established yet, or drained.
     virtual std::error_code post(std::span<const WorkRequest> chain) = 0;
     // Offers a receive; buffer may be empty. Allowed from creation on.
     // ERRORS: ENOBUFS receive queue full.
     virtual std::error_code post_receive(std::uint64_t context, Segment buffer) = 0;
+    // When what a request names as local may be changed or go away: by_answer as soon as the peer
+    // has answered what arrived; by_completion not before the request has completed too, because
+    // the device may still send it again.
+    enum class SourceRelease : std::uint8_t { by_answer, by_completion };
+    virtual SourceRelease source_release() const noexcept { return SourceRelease::by_answer; }
+    // Requests of no more bytes than this are copied by post().
+    virtual std::uint32_t copied_bytes_max() const noexcept { return 0; }
     // Kills the window's key.
     virtual RevokeResult post_revoke(MemoryWindow& window, std::uint64_t context) = 0;
     // Idempotent. on_disconnected (if not yet delivered) and on_drained follow.
@@ -255,6 +266,8 @@ class Fabric {
     virtual ~Fabric() = default;
     // "tcp", "rdma", "sim": for logs.
     virtual const char* name() const noexcept = 0;
+    // The RDMA device that it uses; empty if there is none.
+    virtual std::string device() const { return {}; }
     virtual std::expected<std::unique_ptr<ProtectionDomain>, std::error_code> create_domain() = 0;
     // ERRORS: EADDRINUSE, EACCES, EINVAL (address not understood), EADDRNOTAVAIL.
     virtual std::expected<std::unique_ptr<Listener>, std::error_code> listen(

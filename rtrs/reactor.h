@@ -127,6 +127,7 @@ class Reactor : public Clock {
     void fallocate(Operation& operation, int fd, int mode, std::uint64_t offset,
                    std::uint64_t bytes);
     void poll_readable(Operation& operation, int fd);
+    void poll_writable(Operation& operation, int fd);
     // The operation still completes, with -ECANCELED or its own result.
     void cancel(Operation& operation);
     // After all that was prepared for it before. Operations in flight keep the file open: cancel

@@ -27,6 +27,7 @@
 #include "rtrs/client.h"
 #include "rtrs/fabric.h"
 #include "rtrs/limits.h"
+#include "rtrs/messages.h"
 #include "rtrs/trace.h"
 
 namespace rtrs {
@@ -76,13 +77,43 @@ struct ServerOptions {
     Duration half_open_timeout = std::chrono::seconds(10);  // first connection to INFO request
     std::uint32_t sessions_max = 4096;
     Protection protection = Protection::exactly_once;  // with clients that can
+    std::optional<MessageOptions> messages{};          // with clients that can; none: not offered
+};
+
+// Requests of one path since it was accepted; bytes with the user messages.
+struct ServerPathCounters {
+    std::uint64_t reads = 0, read_bytes = 0;
+    std::uint64_t writes = 0, write_bytes = 0;
+};
+
+// One of the places where sessions come in.
+struct DoorOptions {
+    // Whatever the layer above wants to know it by.
+    std::uint32_t id = 0;
+    // extended: only those with the failover extension, which a kernel's client does not have.
+    enum class Clients : std::uint8_t { any, extended };
+    Clients clients = Clients::any;
+    // never: whatever ServerOptions::always_invalidate says; for a fabric without windows.
+    enum class Invalidate : std::uint8_t { as_server, never };
+    Invalidate invalidate = Invalidate::as_server;
+};
+
+// A path that has been connected and says whose it is.
+struct Arrival {
+    std::string_view session;  // its name
+    std::string host;          // where it comes from
+    std::uint32_t door = 0;
 };
 
 struct ServerPathStatus {
+    std::string id;  // of this path alone: a reconnect makes a new one
     std::string local, remote, fabric, state;
+    std::string device;              // the fabric's, empty if it has none
+    bool always_invalidate = false;  // in force on this path
     Instant since{};
     Instant last_received{};
     std::uint32_t connections = 0;
+    ServerPathCounters counters{};
 };
 
 struct ServerSessionStatus {
@@ -106,6 +137,8 @@ class ServerSession {
     const Uuid& id() const noexcept { return id_; }
     // "HOST" of the path on which it came first.
     const std::string& peer_host() const noexcept { return peer_host_; }
+    // By which it came first.
+    std::uint32_t door() const noexcept { return door_; }
     std::uint32_t queue_depth() const noexcept;
     std::uint32_t max_io_bytes() const noexcept;
     // Of one permit on one path: the longest that ServerOp::data() can be, and more.
@@ -113,10 +146,15 @@ class ServerSession {
     // What guards it against late attempts; fenced before the first path.
     Protection protection() const noexcept;
     ServerSessionStatus status() const;
+    // Null if the client or the options do not want messages. Usable from on_session_up until
+    // on_session_down.
+    MessageService* messages() noexcept;
     // For the layer above.
     void* context = nullptr;
     // Ends the session from this side; reason goes to the log.
     void close(std::string_view reason);
+    // Ends one path, by its id in the status; the client may come back on it. False: no such path.
+    bool close_path(std::string_view id, std::string_view reason);
 
     ~ServerSession();
 
@@ -128,10 +166,16 @@ class ServerSession {
     std::string name_;
     Uuid id_;
     std::string peer_host_;
+    std::uint32_t door_ = 0;
 };
 
 class ServerHandler {
   public:
+    // Before anything else that a path brings. Return an error to turn it away.
+    virtual std::error_code on_path(const Arrival& arrival) {
+        static_cast<void>(arrival);
+        return {};
+    }
     // The session's first path is up; it is known by name now. Return an error to turn it away.
     virtual std::error_code on_session_up(ServerSession& session) = 0;
     virtual void on_request(ServerOp& op) = 0;
@@ -154,7 +198,8 @@ class Server {
     Server& operator=(const Server&) = delete;
 
     // May be called for several fabrics and addresses. Returns the bound address.
-    std::expected<std::string, std::error_code> listen(Fabric& fabric, const std::string& address);
+    std::expected<std::string, std::error_code> listen(Fabric& fabric, const std::string& address,
+                                                       const DoorOptions& door = {});
     // Stops listening, lets operations finish and answers them, then closes all sessions.
     void close();
     std::vector<ServerSession*> sessions() const;

@@ -110,17 +110,32 @@ NbdConnection::~NbdConnection() {
     Reactor::cancel_turn_end(turn_end_);
 }
 
-void NbdConnection::start() {
+bool NbdConnection::prepare() {
     started_ = true;
     since_ = reactor_.now();
-    handshake_ = std::make_unique<nbd::Handshake>(exports_);
-    nbd::Handshake::greet(handshake_replies_);
     entries_ = rtrs::LazyArray<iovec>(entries_max);
     slots_ = rtrs::LazyArray<Slot>(options_.requests_max);
     headers_ = rtrs::LazyMemory(headers_bytes);
-    if (!entries_ || !slots_ || !headers_) return abort("out of address space");
+    if (entries_ && slots_ && headers_) return true;
+    abort("out of address space");
+    return false;
+}
+
+void NbdConnection::start() {
+    if (!prepare()) return;
+    handshake_ = std::make_unique<nbd::Handshake>(exports_);
+    nbd::Handshake::greet(handshake_replies_);
     block(Blocked::handshake_reply);
     greet_when_settled();
+}
+
+void NbdConnection::start_chosen(std::size_t export_index) {
+    if (!prepare()) return;
+    const nbd::ExportDescription description = exports_.describe(export_index);
+    begin_transmission({.export_index = export_index,
+                        .size_bytes = description.size_bytes,
+                        .transmission_flags = description.transmission_flags});
+    want_input();
 }
 
 void NbdConnection::greet_when_settled() {
@@ -254,7 +269,13 @@ void NbdConnection::resume() {
             acquire(*receiving_slot_);
             break;
         case Blocked::permits:
-            begin(*receiving_slot_);
+            if (device_->permits_for(receiving_slot_->nbd) == receiving_slot_->pieces) {
+                begin(*receiving_slot_);
+                break;
+            }
+            // The volume has come back with other limits meanwhile.
+            for (rtrs::Permit& permit : granted_) permit = rtrs::Permit();
+            acquire(*receiving_slot_);
             break;
     }
     if (stash_used_ < stash_.size()) {
@@ -278,15 +299,17 @@ std::size_t NbdConnection::take_handshake(Bytes input) {
         entries_[0] = {handshake_replies_.data(), handshake_replies_.size()};
         send(1, handshake_replies_.size());
     }
-    if (state == nbd::Handshake::State::transmission) begin_transmission();
+    if (state == nbd::Handshake::State::transmission) {
+        begin_transmission(handshake_->negotiated());
+        handshake_.reset();
+    }
     if (state == nbd::Handshake::State::aborted) {
         set_phase(Phase::finishing, "handshake ended by the client", TraceLevel::debug);
     }
     return used;
 }
 
-void NbdConnection::begin_transmission() {
-    const nbd::Negotiated& chosen = handshake_->negotiated();
+void NbdConnection::begin_transmission(const nbd::Negotiated& chosen) {
     device_ = &exports_.device(chosen.export_index);
     const nbd::ExportDescription description = device_->describe();
     session_.size_bytes = chosen.size_bytes;
@@ -298,7 +321,6 @@ void NbdConnection::begin_transmission() {
     granted_.resize(device_->request_permits_max());
     // A client that does not read its answers keeps permits: leave some to the others.
     permits_share_ = std::max(device_->permits().permits_max() / 2, device_->request_permits_max());
-    handshake_.reset();
     receive_deadline_.reset();
     expect_ = Expect::request;
     set_phase(Phase::transmission,

@@ -111,7 +111,11 @@ class NbdConnection {
     NbdConnection(const NbdConnection&) = delete;
     NbdConnection& operator=(const NbdConnection&) = delete;
 
+    // Greets, and lets the client choose an export.
     void start();
+    // For a client that knows all that it could ask: no handshake, simple replies. ASSUMES: the
+    // export's description is available.
+    void start_chosen(std::size_t export_index);
     // What was received is done and answered, then the connection closes.
     void finish();
     // Closes without answering. why: one line for the log.
@@ -174,7 +178,8 @@ class NbdConnection {
 
     // From bytes to requests.
     std::size_t take_handshake(nbd::Bytes input);
-    void begin_transmission();
+    bool prepare();
+    void begin_transmission(const nbd::Negotiated& chosen);
     std::size_t take_header(nbd::Bytes input);
     void take_request(const std::byte* bytes);
     std::size_t take_payload(nbd::Bytes input);

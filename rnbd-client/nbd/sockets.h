@@ -39,6 +39,7 @@ class NbdSockets final : public NbdListener::Handler {
     // Its connections end without answers.
     void abort(const Device& device);
     std::size_t connections(const Device& device) const noexcept;
+    NbdConnection::Environment environment() const noexcept { return environment_; }
 
   private:
     struct Socket {

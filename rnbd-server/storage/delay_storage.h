@@ -34,6 +34,12 @@ class DelayStorage final : public Storage {
         return inner_->extents(offset, bytes, extents_max);
     }
     std::error_code check() noexcept override { return inner_->check(); }
+    std::expected<std::uint64_t, StorageError> measure() const override {
+        return inner_->measure();
+    }
+    std::expected<void, StorageError> resize(std::uint64_t bytes) override {
+        return inner_->resize(bytes);
+    }
     std::string description() const override {
         return inner_->description() + ", delayed on purpose";
     }

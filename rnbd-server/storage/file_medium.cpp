@@ -313,6 +313,40 @@ FileMedium::Step FileMedium::try_direct(const StorageOptions& options) {
                                        options.logical_block_bytes));
 }
 
+std::expected<std::uint64_t, StorageError> FileMedium::measure() const {
+    if (kind_ == Kind::block_device) {
+        std::uint64_t bytes = 0;
+        if (::ioctl(fd_, BLKGETSIZE64, &bytes) != 0)
+            return failure(errno, "does not tell its size");
+        return bytes;
+    }
+    struct stat status{};
+    if (::fstat(fd_, &status) != 0) return failure(errno, "cannot be examined");
+    return static_cast<std::uint64_t>(status.st_size);
+}
+
+std::expected<void, StorageError> FileMedium::resize(std::uint64_t bytes, StorageOptions::Use use) {
+    const auto now = measure();
+    if (!now) return std::unexpected(now.error());
+    if (*now != bytes && kind_ == Kind::block_device) {
+        return failure(EINVAL, fmt::format("the device has {} bytes; change its own size first, "
+                                           "then leave the size out",
+                                           *now));
+    }
+    if (*now != bytes && use == StorageOptions::Use::read_only) {
+        return failure(EROFS,
+                       "the export is read_only; change the file's size by other means, then "
+                       "leave the size out");
+    }
+    if (*now != bytes && ::ftruncate(fd_, static_cast<off_t>(bytes)) != 0) {
+        const int error = errno;
+        return failure(
+            error, fmt::format("cannot be given its size: {}", rtrs::from_errno(error).message()));
+    }
+    geometry_.size_bytes = bytes;
+    return {};
+}
+
 std::error_code FileMedium::check() const noexcept {
     struct stat status{};
     if (::stat(path_.c_str(), &status) != 0) return rtrs::from_errno(errno);

@@ -1,4 +1,5 @@
-// The file or block device under a FileStorage: found, created, locked, measured. Start-up only.
+// The file or block device under a FileStorage: found, created, locked, measured, and measured
+// again when it is resized.
 //
 // OWNER: FileStorage. THREAD: any one.
 #pragma once
@@ -30,6 +31,9 @@ class FileMedium {
     const StorageGeometry& geometry() const noexcept { return geometry_; }
     // ENOENT: the path no longer leads to what was opened.
     std::error_code check() const noexcept;
+    // As those of Storage.
+    std::expected<std::uint64_t, StorageError> measure() const;
+    std::expected<void, StorageError> resize(std::uint64_t bytes, StorageOptions::Use use);
 
   private:
     explicit FileMedium(std::string path) : path_(std::move(path)) {}

@@ -112,7 +112,8 @@ void FileStorage::transfer(BlockRequest& request) {
     // Pinned memory spares direct I/O the look-up of pages; the page cache copies either way.
     const auto buffer =
         io_ == StorageOptions::Io::direct ? request.fixed_buffer : rtrs::Reactor::FixedBuffer::none;
-    const int flags = request.force_unit_access ? RWF_DSYNC : 0;
+    const bool rewrite = request.stage == static_cast<std::uint32_t>(Technique::rewrite);
+    const int flags = request.force_unit_access && !rewrite ? RWF_DSYNC : 0;
     if (request.operation == BlockOperation::read) {
         reactor_.read(request.work, medium_.fd(), request.data.subspan(request.done_bytes, left),
                       at, buffer);
@@ -129,15 +130,38 @@ void FileStorage::on_transferred(Operation& operation, const Result& result) {
     BlockRequest& request = request_of(operation);
     FileStorage& self = storage_of(request);
     if (interrupted(result.value)) return self.transfer(request);
-    if (result.value < 0) return self.finish(request, from_errno(result.value));
+    if (result.value < 0) return self.transfer_failed(request, result.value);
     request.done_bytes += static_cast<std::uint64_t>(result.value);
-    if (request.done_bytes == request.bytes) return self.finish(request, {});
+    if (request.done_bytes == request.bytes) {
+        const bool rewrite = request.stage == static_cast<std::uint32_t>(Technique::rewrite);
+        return self.finish(request,
+                           rewrite ? self.cache_broken(from_errno(EIO)) : std::error_code{});
+    }
     // Nothing moved, or an end within a block that direct I/O cannot go on from: the medium has
     // become shorter than its volume.
     const bool stuck = self.io_ == StorageOptions::Io::direct &&
                        request.done_bytes % self.geometry().logical_block_bytes != 0;
     if (result.value == 0 || stuck) return self.finish(request, from_errno(EIO));
     self.transfer(request);
+}
+
+// A write with FUA fails because it cannot be written, or because something cannot be written back:
+// maybe what others wrote before, of which nobody else will hear then. Written again without FUA it
+// shows which.
+void FileStorage::transfer_failed(BlockRequest& request, int result) {
+    const bool rewrite = request.stage == static_cast<std::uint32_t>(Technique::rewrite);
+    const bool forced = request.force_unit_access && request.operation != BlockOperation::read;
+    if (io_ == StorageOptions::Io::direct || !forced || rewrite) {
+        return finish(request, from_errno(result));
+    }
+    request.stage = static_cast<std::uint32_t>(Technique::rewrite);
+    transfer(request);
+}
+
+// Direct I/O has nothing in the page cache that could be lost.
+std::error_code FileStorage::cache_broken(std::error_code error) noexcept {
+    if (io_ == StorageOptions::Io::buffered && !broken_) broken_ = error;
+    return error;
 }
 
 FileStorage::Technique FileStorage::choose_technique(const BlockRequest& request) const noexcept {
@@ -169,6 +193,7 @@ void FileStorage::empty_range(BlockRequest& request) {
             return discard_elsewhere(request);
         case Technique::write_zeroes:
             return transfer(request);
+        case Technique::rewrite:  // only of a write
         case Technique::none:
             --in_flight_;
             return refusals_.add(request, from_errno(EOPNOTSUPP));
@@ -228,7 +253,8 @@ void FileStorage::on_synchronized(Operation& operation, const Result& result) {
     BlockRequest& request = request_of(operation);
     FileStorage& self = storage_of(request);
     if (interrupted(result.value)) return self.synchronize(request);
-    self.finish(request, from_errno(result.value));
+    if (result.value < 0) return self.finish(request, self.cache_broken(from_errno(result.value)));
+    self.finish(request, self.broken_);
 }
 
 std::expected<std::vector<StorageExtent>, std::error_code> FileStorage::extents(

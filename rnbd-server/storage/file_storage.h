@@ -8,6 +8,7 @@
 //   write_zeroes     punch a hole -> zero the range -> write zeroes; what must stay allocated
 //                    starts at the second, what must be fast never comes to the third
 //   with FUA         writes are RWF_DSYNC; the others end with an fdatasync
+//   flush            fdatasync; once one has failed, all fail until the storage is opened anew
 //
 // "->" is taken when the medium cannot do the former; that is remembered.
 //
@@ -33,16 +34,23 @@ class FileStorage final : public Storage {
     std::expected<std::vector<StorageExtent>, std::error_code> extents(
         std::uint64_t offset, std::uint64_t bytes, std::size_t extents_max) override;
     std::error_code check() noexcept override { return medium_.check(); }
+    std::expected<std::uint64_t, StorageError> measure() const override {
+        return medium_.measure();
+    }
+    std::expected<void, StorageError> resize(std::uint64_t bytes) override {
+        return medium_.resize(bytes, use_);
+    }
     std::string description() const override;
 
   private:
-    // How a range is emptied; kept in BlockRequest::stage.
+    // How a range is emptied, or what a write is at; kept in BlockRequest::stage.
     enum class Technique : std::uint32_t {
         none,
         punch_hole,
         zero_range,
         discard_call,
         write_zeroes,
+        rewrite,  // without FUA, of what failed with it
     };
     using Operation = rtrs::Operation;
     using Result = rtrs::Operation::Result;
@@ -57,6 +65,8 @@ class FileStorage final : public Storage {
     void discard_elsewhere(BlockRequest& request);
     void forget(Technique technique) noexcept;
     void synchronize(BlockRequest& request);
+    void transfer_failed(BlockRequest& request, int result);
+    std::error_code cache_broken(std::error_code error) noexcept;
     void finish_range(BlockRequest& request);
     void finish(BlockRequest& request, std::error_code error);
     std::expected<StorageExtent, std::error_code> extent_at(std::uint64_t at, std::uint64_t end);
@@ -75,6 +85,9 @@ class FileStorage final : public Storage {
     bool can_punch_hole_ = true;
     bool can_zero_range_ = true;
     bool can_discard_call_;
+    // What writing back has failed with. The page cache forgets a failure once it was told, and the
+    // data with it: no later flush may succeed.
+    std::error_code broken_;
     std::uint32_t in_flight_ = 0;
     DeferredCompletions refusals_;
 };

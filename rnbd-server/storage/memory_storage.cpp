@@ -82,6 +82,14 @@ void MemoryStorage::release(std::uint64_t offset, std::uint64_t bytes) noexcept 
     }
 }
 
+std::expected<void, StorageError> MemoryStorage::resize(std::uint64_t bytes) {
+    if (const auto error = memory_.resize(bytes)) {
+        return std::unexpected(StorageError{error, "memory: " + error.message()});
+    }
+    geometry_.size_bytes = bytes;
+    return {};
+}
+
 // The kernel would tell which pages are resident, but not which were only swapped out.
 std::expected<std::vector<StorageExtent>, std::error_code> MemoryStorage::extents(std::uint64_t,
                                                                                   std::uint64_t,

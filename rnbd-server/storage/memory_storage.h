@@ -20,6 +20,7 @@ class MemoryStorage final : public Storage {
     void submit(BlockRequest& request) override;
     std::expected<std::vector<StorageExtent>, std::error_code> extents(
         std::uint64_t offset, std::uint64_t bytes, std::size_t extents_max) override;
+    std::expected<void, StorageError> resize(std::uint64_t bytes) override;
     std::string description() const override { return "memory"; }
 
   private:

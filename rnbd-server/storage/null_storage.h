@@ -17,6 +17,10 @@ class NullStorage final : public Storage {
     void submit(BlockRequest& request) override;
     std::expected<std::vector<StorageExtent>, std::error_code> extents(
         std::uint64_t offset, std::uint64_t bytes, std::size_t extents_max) override;
+    std::expected<void, StorageError> resize(std::uint64_t bytes) override {
+        geometry_.size_bytes = bytes;
+        return {};
+    }
     std::string description() const override { return "null"; }
 
   private:

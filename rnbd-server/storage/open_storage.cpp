@@ -1,6 +1,9 @@
 #include "rnbd-server/storage/delay_storage.h"
 #include "rnbd-server/storage/file_storage.h"
 #include "rnbd-server/storage/memory_storage.h"
+#ifdef RNBD_HAVE_LIBNBD
+#include "rnbd-server/storage/nbd_storage.h"
+#endif
 #include "rnbd-server/storage/null_storage.h"
 #include "rtrs/base/error.h"
 
@@ -19,8 +22,20 @@ std::string name_of(const StorageOptions& options) {
             return "memory";
         case StorageOptions::Kind::null:
             return "null";
+        case StorageOptions::Kind::nbd:
+            return options.uri;
     }
     return {};
+}
+
+std::expected<std::unique_ptr<Storage>, StorageError> open_nbd(
+    [[maybe_unused]] rtrs::Reactor& reactor, const StorageOptions& options) {
+#ifdef RNBD_HAVE_LIBNBD
+    return NbdStorage::open(reactor, options);
+#else
+    return std::unexpected(StorageError{rtrs::from_errno(ENOSYS),
+                                        options.uri + ": this server was built without libnbd"});
+#endif
 }
 
 std::expected<std::unique_ptr<Storage>, StorageError> open_plain(rtrs::Reactor& reactor,
@@ -33,6 +48,7 @@ std::expected<std::unique_ptr<Storage>, StorageError> open_plain(rtrs::Reactor& 
         return invalid(name_of(options) + ": size must be a positive multiple of the block size");
     }
     if (options.kind == StorageOptions::Kind::path) return FileStorage::open(reactor, options);
+    if (options.kind == StorageOptions::Kind::nbd) return open_nbd(reactor, options);
     if (!options.size_bytes) return invalid(name_of(options) + ": needs a size");
     if (options.kind == StorageOptions::Kind::memory) return MemoryStorage::open(reactor, options);
     return std::make_unique<NullStorage>(reactor, options);

@@ -20,14 +20,18 @@ inline constexpr std::uint32_t server_user_message_bytes_max = 512;
 
 // One request, from its arrival until its answer is posted. All zero is a free slot.
 struct OpSlot : Attempt {
-    // waiting: for an earlier attempt of its permit (admission.h).
-    enum class State : std::uint8_t { free = 0, revoking, waiting, running };
+    // waiting: for an earlier attempt of its permit (admission.h). answering: for a place in the
+    // send queue.
+    enum class State : std::uint8_t { free = 0, revoking, waiting, running, answering };
 
     State state;
+    bool rebound;  // answering: its window has its fresh key already
     std::uint16_t connection;
     std::uint32_t offset;  // of the request message, from the immediate
     ServerPath* path;      // on which it arrived and is answered
     RequestMessage request;
+    int answer_error;
+    std::uint32_t answer_bytes;
     void* chunk_context;  // the handler's; stays when the slot is free
     std::byte message[server_user_message_bytes_max];
     ServerOp op;

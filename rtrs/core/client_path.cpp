@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "rtrs/base/assert.h"
+#include "rtrs/base/host.h"
+#include "rtrs/core/message_service.h"
 #include "rtrs/core/send_signals.h"
 #include "rtrs/limits.h"
 #include "rtrs/wire/info.h"
@@ -15,6 +17,8 @@ namespace {
 
 // Contexts of receives that are not one of the small ones.
 constexpr std::uint64_t info_response_context = UINT64_MAX;
+// A send whose completion is waited for: this, and its permit.
+constexpr std::uint64_t sent_context = std::uint64_t{1} << 32;
 // Every small receive holds an RKEY_RSP, or nothing.
 constexpr std::size_t small_receive_bytes = KeyResponseMessage::wire_bytes;
 // verbs' limit, and the fabric's.
@@ -33,6 +37,12 @@ std::string duration_text(Duration duration) {
 }
 
 }  // namespace
+
+std::string label_of(const PathAddress& address) {
+    if (!address.label.empty()) return address.label;
+    return address.source.empty() ? address.destination
+                                  : address.source + "@" + address.destination;
+}
 
 struct ClientPath::Connection final : EndpointHandler {
     Connection(ClientPath& its_path, std::uint16_t its_id) : path(its_path), id(its_id) {}
@@ -55,7 +65,7 @@ struct ClientPath::Connection final : EndpointHandler {
     }
     void on_drained() override {
         endpoint.reset();
-        path.drained(*this);
+        path.drained();
     }
 
     ClientPath& path;
@@ -69,6 +79,10 @@ struct ClientPath::Connection final : EndpointHandler {
     std::size_t info_request_offset = 0;
     std::size_t info_response_offset = 0;
     SendSignals signals;
+    // Requests for which the send queue had no place, oldest first: a ring.
+    LazyArray<PathRequest> waiting;
+    std::size_t waiting_first = 0;
+    std::size_t waiting_count = 0;
 };
 
 namespace {
@@ -86,9 +100,7 @@ ClientPath::ClientPath(SessionEnvironment environment, const ClientSessionOption
     : environment_(environment),
       options_(options),
       address_(address),
-      label_(options.name + "/" +
-             (address.source.empty() ? address.destination
-                                     : address.source + "@" + address.destination)),
+      label_(options.name + "/" + label_of(address)),
       path_uuid_(Uuid::random(environment.random)),
       session_uuid_(session_uuid),
       memory_(memory),
@@ -105,10 +117,13 @@ ClientPath::ClientPath(SessionEnvironment environment, const ClientSessionOption
           [](void* self) { static_cast<ClientPath*>(self)->handle(PathMachine::Event::deadline); }),
       heartbeat_timer_(environment.clock, this,
                        [](void* self) { static_cast<ClientPath*>(self)->beat(); }),
-      connection_count_(static_cast<std::uint16_t>(options.io_connections + 1)) {}
+      connection_count_(static_cast<std::uint16_t>(options.io_connections + 1)),
+      link_timer_(environment.clock, this,
+                  [](void* self) { static_cast<ClientPath*>(self)->dial_messages(); }) {}
 
 ClientPath::~ClientPath() {
     for (const auto& connection : connections_) RTRS_ASSERT(!connection->endpoint);
+    RTRS_ASSERT(!link_ || link_->drained());
 }
 
 void ClientPath::trace(TraceLevel level, std::string_view text) {
@@ -141,6 +156,7 @@ void ClientPath::handle(PathMachine::Event event) {
 void ClientPath::apply(PathMachine::Actions actions) {
     if ((actions & PathMachine::dial) != 0) {
         connections_.clear();
+        link_.reset();
         ++reconnect_count_;
         // While another path is up the session must exist already: a server that was restarted
         // would make a new one, and the session would be two, with the owner none the wiser. (A
@@ -155,6 +171,7 @@ void ClientPath::apply(PathMachine::Actions actions) {
         heartbeat_.start(environment_.clock.now());
         heartbeat_timer_.arm(*heartbeat_.deadline());
         trace(TraceLevel::info, "connected");
+        if (has_messages()) link_timer_.arm(environment_.clock.now());
         owner_.path_up(*this);
     }
     if ((actions & PathMachine::path_down) != 0) {
@@ -213,26 +230,37 @@ void ClientPath::trace_closed() {
     }
 }
 
+std::uint32_t ClientPath::features_wanted() const noexcept {
+    std::uint32_t features = 0;
+    if (options_.protection == Protection::exactly_once) features |= features_of(Feature::failover);
+    if (options_.messages) features |= features_of(Feature::messages);
+    return features;
+}
+
+ConnectRequestMessage ClientPath::connect_request(std::uint16_t connection) const noexcept {
+    return {.connection_id = connection,
+            .connection_count = connection_count_,
+            .reconnect_count = reconnect_count_,
+            .path_uuid = path_uuid_,
+            .session_uuid = session_uuid_,
+            .first_connection = first_connection_,
+            .features = features_wanted()};
+}
+
 void ClientPath::dial(std::uint16_t id) {
-    const ConnectRequestMessage request{
-        .connection_id = id,
-        .connection_count = connection_count_,
-        .reconnect_count = reconnect_count_,
-        .path_uuid = path_uuid_,
-        .session_uuid = session_uuid_,
-        .first_connection = first_connection_,
-        .features = options_.protection == Protection::exactly_once ? features_known : 0,
-    };
     std::byte private_data[ConnectRequestMessage::wire_bytes];
-    request.emit(private_data);
+    connect_request(id).emit(private_data);
     // The depth of connection 0 must do before the server has named the queue depth.
     const std::uint32_t receives =
         id == 0 ? limits::client_service_receives + 1 : io_receives(geometry_.queue_depth);
-    const std::uint32_t sends = (id == 0 ? limits::service_queue_depth : geometry_.queue_depth);
+    // Twice: a permit's next request may come before its last one has completed. Many leave as one
+    // message, and the server answers the first of them while the last wait for the socket.
+    const std::uint32_t sends = 2 * (id == 0 ? limits::service_queue_depth : geometry_.queue_depth);
     auto& connection = *connections_.emplace_back(std::make_unique<Connection>(*this, id));
     auto endpoint = address_.fabric->connect(
         *memory_.domain, address_.source, address_.destination, private_data,
-        {.send_queue_depth = sends + send_queue_reserve, .receive_queue_depth = receives},
+        {.send_queue_depth = std::min(sends + send_queue_reserve, queue_entries_max),
+         .receive_queue_depth = receives},
         connection);
     if (!endpoint) {
         fail(endpoint.error(), "cannot dial");
@@ -247,9 +275,8 @@ void ClientPath::established(Connection& connection, Bytes private_data) {
     if (!response) return fail(Error::protocol, text(response.error()));
     if (response->error != 0) return fail(from_errno(response->error), "refused by the server");
     if (connection.id == 0) {
-        features_ = options_.protection == Protection::exactly_once
-                        ? response->features & features_known
-                        : 0;
+        local_host_ = host_of(connection.endpoint->local_address());
+        features_ = response->features & features_wanted();
         if (const auto error = accept_first(*response)) return fail(error, "cannot use the server");
     }
     if (const auto error = prepare_receives(connection)) return fail(error, "receive buffers");
@@ -271,10 +298,15 @@ std::error_code ClientPath::accept_first(const ConnectResponseMessage& response)
         chunks_ = LazyArray<Chunk>(geometry_.queue_depth);
         if (!chunks_) return from_errno(ENOMEM);
     }
+    // What a lost connection left there is over.
+    sending_ = LazyArray<Sending>(geometry_.queue_depth);
+    if (!sending_) return from_errno(ENOMEM);
     return {};
 }
 
 std::error_code ClientPath::prepare_receives(Connection& connection) {
+    connection.waiting = LazyArray<PathRequest>(geometry_.queue_depth);
+    if (!connection.waiting) return from_errno(ENOMEM);
     connection.receives =
         connection.id == 0 ? limits::client_service_receives : io_receives(geometry_.queue_depth);
     const std::size_t small = round_to_page(connection.receives * small_receive_bytes);
@@ -344,6 +376,34 @@ void ClientPath::info_response(Connection& connection, const Completion& complet
 
 void ClientPath::post(const PathRequest& request) {
     RTRS_ASSERT(connected());
+    Connection& connection = *connections_[request.connection];
+    const std::error_code error =
+        connection.waiting_count > 0 ? from_errno(ENOBUFS) : try_post(connection, request);
+    if (!error) return;
+    if (error == std::errc::no_buffer_space &&
+        connection.waiting_count < connection.waiting.size()) {
+        const std::size_t last = connection.waiting_first + connection.waiting_count++;
+        connection.waiting[last % connection.waiting.size()] = request;
+        return;
+    }
+    // The loss is heard of in a coming turn: nothing may happen to the path inside submit().
+    trace(TraceLevel::warning, "cannot post a request: " + error.message());
+    connection.endpoint->disconnect();
+}
+
+// A completion has made room.
+void ClientPath::post_waiting(Connection& connection) {
+    while (connection.waiting_count > 0 && connected() && !connection.disconnecting) {
+        const std::error_code error =
+            try_post(connection, connection.waiting[connection.waiting_first]);
+        if (error == std::errc::no_buffer_space) return;
+        if (error) return fail(error, "cannot post a request");
+        connection.waiting_first = (connection.waiting_first + 1) % connection.waiting.size();
+        --connection.waiting_count;
+    }
+}
+
+std::error_code ClientPath::try_post(Connection& connection, const PathRequest& request) {
     const Chunk& chunk = chunks_[request.permit];
     std::byte* message = request.header + request.message_bytes;
     const auto user_bytes = static_cast<std::uint16_t>(request.message_bytes);
@@ -375,12 +435,34 @@ void ClientPath::post(const PathRequest& request) {
     work.local = {segments, count};
     work.remote = {.address = chunk.address + at, .key = chunk.key, .bytes = 0};
     work.immediate = codec_.request(request.permit, request.payload_bytes + request.message_bytes);
-    Connection& connection = *connections_[request.connection];
-    work.signal = connection.signals.next(1);
+    const Endpoint& endpoint = *connection.endpoint;
+    const std::uint32_t bytes =
+        request.message_bytes + message_bytes + (count > 1 ? segments[0].bytes : 0);
+    const bool in_use = endpoint.source_release() == Endpoint::SourceRelease::by_completion &&
+                        bytes > endpoint.copied_bytes_max();
+    if (in_use) work.context = sent_context | request.permit;
+    work.signal = in_use ? Signal::completion : connection.signals.next(1);
     if (const auto error = connection.endpoint->post({&work, 1})) {
-        // The loss is heard of in a coming turn: nothing may happen to the path inside submit().
-        trace(TraceLevel::warning, "cannot post a request: " + error.message());
-        connection.endpoint->disconnect();
+        connection.signals.not_posted();
+        return error;
+    }
+    if (in_use) connection.signals.signalled();
+    sending_[request.permit] = {.under_way = in_use, .answered = false, .error = 0};
+    return {};
+}
+
+void ClientPath::sent(Connection& connection, std::uint64_t context) {
+    if ((context & sent_context) != 0) {
+        const auto permit = static_cast<std::uint32_t>(context & ~sent_context);
+        const Sending sending = std::exchange(sending_[permit], {});
+        if (sending.answered) tell_answer(connection, permit, sending.error);
+    }
+    post_waiting(connection);
+}
+
+void ClientPath::tell_answer(Connection& connection, std::uint32_t permit, int error) {
+    if (!owner_.answered(*this, connection.id, permit, error)) {
+        fail(Error::protocol, "an answer that nobody waits for");
     }
 }
 
@@ -397,8 +479,9 @@ void ClientPath::completed(Connection& connection, const Completion& completion)
     }
     switch (completion.opcode) {
         case CompletionOpcode::send:
+            return sent(connection, completion.context);
         case CompletionOpcode::revoke:
-            return;  // send: see SendSignals; no windows here
+            return;  // no windows here
         case CompletionOpcode::receive:
         case CompletionOpcode::receive_immediate:
         case CompletionOpcode::receive_invalidate:
@@ -451,16 +534,22 @@ void ClientPath::answer(Connection& connection, const Completion& completion,
         return;
     }
     repost(connection, completion);
-    if (!owner_.answered(*this, connection.id, immediate.permit, immediate.error)) {
-        fail(Error::protocol, "an answer that nobody waits for");
+    if (immediate.permit < sending_.size() && sending_[immediate.permit].under_way) {
+        Sending& sending = sending_[immediate.permit];
+        if (sending.answered) return fail(Error::protocol, "a second answer to one request");
+        sending.answered = true;
+        sending.error = immediate.error;
+        return;
     }
+    tell_answer(connection, immediate.permit, immediate.error);
 }
 
 bool ClientPath::renew_key(Connection& connection, const Completion& completion,
                            std::uint32_t permit) {
     std::byte* body = connection.receive_memory.data() + completion.context * small_receive_bytes;
-    const auto response =
-        KeyResponseMessage::parse({body, small_receive_bytes}, geometry_.queue_depth);
+    // What a shorter send left of the buffer is not the peer's.
+    const std::size_t bytes = std::min<std::size_t>(completion.bytes, small_receive_bytes);
+    const auto response = KeyResponseMessage::parse({body, bytes}, geometry_.queue_depth);
     if (!response || response->permit != permit) {
         fail(Error::protocol, response ? "a key for another permit" : text(response.error()));
         return false;
@@ -528,12 +617,52 @@ void ClientPath::post_heartbeat(std::uint32_t immediate) {
                            .signal = connections_[0]->signals.next(1),
                            .immediate = immediate};
     if (const auto error = connections_[0]->endpoint->post({&work, 1})) {
+        connections_[0]->signals.not_posted();
+        // Full of requests: their answers say as much as a heartbeat's would.
+        if (error == std::errc::no_buffer_space) return;
         fail(error, "cannot post a heartbeat");
     }
 }
 
+// --- The connection of messages.
+
+void ClientPath::dial_messages() {
+    MessageCore* const core = owner_.messages();
+    if (!connected() || core == nullptr || (link_ && !link_->drained())) return;
+    link_ = std::make_unique<MessageLink>(*core, *this, *memory_.domain);
+    ConnectRequestMessage request = connect_request(0);
+    request.connection_count = 1;
+    request.first_connection = FirstConnection::no;
+    request.purpose = ConnectionPurpose::messages;
+    std::byte private_data[ConnectRequestMessage::wire_bytes];
+    request.emit(private_data);
+    const auto error =
+        link_->dial(*address_.fabric, address_.source, address_.destination, private_data);
+    if (!error) return;
+    trace(TraceLevel::warning, "cannot dial a connection for messages: " + error.message());
+    link_->disconnect();
+    if (link_->drained()) link_timer_.arm(environment_.clock.now() + options_.reconnect_delay_max);
+}
+
+void ClientPath::message_link_lost(MessageLink&, WasUp was_up, std::string_view why) {
+    const std::string text = "the connection of messages: " + std::string(why);
+    // It was good and is not: then the path is not either. Otherwise it is tried again.
+    if (was_up == WasUp::yes) return fail(Error::path_lost, text);
+    trace(TraceLevel::debug, text);
+}
+
+void ClientPath::message_link_drained(MessageLink&) {
+    if (connected()) link_timer_.arm(environment_.clock.now() + options_.reconnect_delay_max);
+    drained();
+}
+
 void ClientPath::disconnect_all() {
     bool any = false;
+    link_timer_.disarm();
+    if (link_ && !link_->drained()) {
+        any = true;
+        link_->disconnect();
+    }
     for (const auto& connection : connections_) {
         if (!connection->endpoint) continue;
         any = true;
@@ -545,7 +674,7 @@ void ClientPath::disconnect_all() {
     if (!any) handle(PathMachine::Event::drained);
 }
 
-void ClientPath::drained(Connection&) {
+void ClientPath::drained() {
     const PathState state = machine_.state();
     if (state != PathState::draining && state != PathState::closing) {
         // A fabric may report the end of a connection by on_drained alone only after a rejection,
@@ -555,16 +684,21 @@ void ClientPath::drained(Connection&) {
     for (const auto& connection : connections_) {
         if (connection->endpoint) return;
     }
+    if (link_ && !link_->drained()) return;
     handle(PathMachine::Event::drained);
 }
 
 PathStatus ClientPath::status() const {
     PathStatus status{.label = std::string(address_label()),
+                      .id = path_uuid_.text(),
                       .source = address_.source,
                       .destination = address_.destination,
                       .fabric = address_.fabric->name(),
+                      .device = address_.fabric->device(),
+                      .local_host = local_host_,
                       .state = machine_.state(),
                       .reason = reason_text_,
+                      .error = reason_,
                       .since = machine_.since(),
                       .next_attempt = {},
                       .attempts = machine_.failures(),

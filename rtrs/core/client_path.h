@@ -13,6 +13,7 @@
 #include "rtrs/base/lazy_array.h"
 #include "rtrs/client.h"
 #include "rtrs/core/heartbeat.h"
+#include "rtrs/core/message_link.h"
 #include "rtrs/core/path_machine.h"
 #include "rtrs/fabric.h"
 #include "rtrs/wire/connect.h"
@@ -43,6 +44,9 @@ struct PathRequest {
     std::uint16_t connection = 0;
 };
 
+// How operators name the path.
+std::string label_of(const PathAddress& address);
+
 class ClientPath;
 
 // What a path tells its session. Called from the reactor's turn only.
@@ -61,6 +65,8 @@ class ClientPathOwner {
                           int error) = 0;
     // A heartbeat's round trip.
     virtual void latency_measured(ClientPath& path, Duration latency) = 0;
+    // Null: no messages are wanted.
+    virtual MessageCore* messages() noexcept = 0;
     // The server says that a newer session of this client has taken this one's place.
     virtual void taken_over() = 0;
 
@@ -68,7 +74,7 @@ class ClientPathOwner {
     ~ClientPathOwner() = default;
 };
 
-class ClientPath {
+class ClientPath final : public MessageLinkOwner {
   public:
     ClientPath(SessionEnvironment environment, const ClientSessionOptions& options,
                const PathAddress& address, const Uuid& session_uuid, FabricMemory& memory,
@@ -83,6 +89,9 @@ class ClientPath {
     // closed).
     std::error_code reconnect();
     std::error_code disconnect();
+    void set_attempts_max(std::optional<std::uint32_t> attempts) noexcept {
+        machine_.set_attempts_max(attempts);
+    }
     // The last other path was lost.
     void needed() { handle(PathMachine::Event::needed); }
     // Ends the path soon if the server is silent. False: not connected, or under way already.
@@ -99,6 +108,7 @@ class ClientPath {
     }
     // Its server takes sequences. Known once the first connection was accepted.
     bool sequenced() const noexcept { return has(features_, Feature::failover); }
+    bool has_messages() const noexcept { return has(features_, Feature::messages); }
     std::uint16_t io_connections() const noexcept {
         return static_cast<std::uint16_t>(connection_count_ - 1);
     }
@@ -120,6 +130,18 @@ class ClientPath {
         std::uint64_t address;
         Key key;
     };
+    // Of one permit: its memory is in the device's hands until the send has completed, and an
+    // answer that overtakes that waits.
+    struct Sending {
+        bool under_way;
+        bool answered;
+        int error;  // of the answer
+    };
+
+    // MessageLinkOwner
+    void message_link_lost(MessageLink& link, WasUp was_up, std::string_view why) override;
+    void message_link_drained(MessageLink& link) override;
+    void dial_messages();
 
     void handle(PathMachine::Event event);
     void apply(PathMachine::Actions actions);
@@ -131,10 +153,16 @@ class ClientPath {
     void info_response(Connection& connection, const Completion& completion);
     void completed(Connection& connection, const Completion& completion);
     void received(Connection& connection, const Completion& completion);
+    std::error_code try_post(Connection& connection, const PathRequest& request);
+    void post_waiting(Connection& connection);
+    void sent(Connection& connection, std::uint64_t context);
     void answer(Connection& connection, const Completion& completion, const Immediate& immediate);
+    void tell_answer(Connection& connection, std::uint32_t permit, int error);
     bool renew_key(Connection& connection, const Completion& completion, std::uint32_t permit);
     void repost(Connection& connection, const Completion& completion);
-    void drained(Connection& connection);
+    void drained();
+    std::uint32_t features_wanted() const noexcept;
+    ConnectRequestMessage connect_request(std::uint16_t connection) const noexcept;
     void disconnect_all();
     void post_heartbeat(std::uint32_t immediate);
     void beat();
@@ -163,7 +191,12 @@ class ClientPath {
     ChunkGeometry geometry_{};
     ImmediateCodec codec_{1};
     std::vector<std::unique_ptr<Connection>> connections_;
+    // Of messages, while the path is connected and until it is drained.
+    std::unique_ptr<MessageLink> link_;
+    Timer link_timer_;
     LazyArray<Chunk> chunks_;
+    LazyArray<Sending> sending_;  // by permit
+    std::string local_host_;
     std::error_code reason_;
     std::string reason_text_;
     bool reason_is_news_ = false;  // the log has been told of it just now

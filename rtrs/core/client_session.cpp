@@ -113,6 +113,15 @@ std::error_code ClientSession::operate_path(std::string_view label, PathOperatio
 
 void ClientSession::set_policy(PathPolicy policy) noexcept { inside_->selector.set_policy(policy); }
 
+MessageService* ClientSession::messages() noexcept { return inside_->messages(); }
+
+bool ClientSession::peer_has_messages() const noexcept { return inside_->peer_has_messages; }
+
+void ClientSession::set_reconnect_attempts_max(std::optional<std::uint32_t> attempts) noexcept {
+    inside_->options.reconnect_attempts_max = attempts;
+    for (const auto& record : inside_->paths) record.path->set_attempts_max(attempts);
+}
+
 const ClientSessionOptions& ClientSession::options() const noexcept { return inside_->options; }
 
 ClientSessionStatus ClientSession::status() const {

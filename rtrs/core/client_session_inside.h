@@ -25,6 +25,7 @@
 #include "rtrs/client.h"
 #include "rtrs/core/client_path.h"
 #include "rtrs/core/latency_histogram.h"
+#include "rtrs/core/message_service.h"
 #include "rtrs/core/path_selector.h"
 #include "rtrs/core/permit_pool.h"
 
@@ -43,7 +44,7 @@ inline std::size_t round_to_session_page(std::size_t bytes) {
     return (bytes + session_page_bytes - 1) / session_page_bytes * session_page_bytes;
 }
 
-struct ClientSession::Inside final : ClientPathOwner {
+struct ClientSession::Inside final : ClientPathOwner, MessageCoreOwner {
     static constexpr std::uint16_t no_path = UINT16_MAX;
 
     enum class RequestState : std::uint8_t { free = 0, in_flight, held, failing };
@@ -105,6 +106,10 @@ struct ClientSession::Inside final : ClientPathOwner {
                   int error) override;
     void latency_measured(ClientPath& path, Duration latency) override;
     void taken_over() override;
+    MessageCore* messages() noexcept override { return message_core ? &*message_core : nullptr; }
+
+    // MessageCoreOwner
+    void messages_reset() override { handler.on_messages_reset(); }
 
     // --- session_life.cpp
     std::error_code check_options() const;
@@ -128,6 +133,7 @@ struct ClientSession::Inside final : ClientPathOwner {
     void submit(std::uint32_t permit, const ClientRequest& request);
     void send_or_hold(std::uint32_t permit);
     void post(std::uint32_t permit, std::uint16_t path);
+    static void count_sent(PathCounters& counters, const Request& request) noexcept;
     std::uint16_t choose_path(std::uint32_t payload_bytes) noexcept;
     void request_answered(std::uint32_t permit, int error);
     void owner_decides_all();
@@ -186,6 +192,9 @@ struct ClientSession::Inside final : ClientPathOwner {
     LazyArray<Request> requests;
     PermitPool pool;
     Sequence last_sequence = 0;
+
+    std::optional<MessageCore> message_core;  // longer than the paths
+    bool peer_has_messages = false;
 
     std::vector<PathRecord> paths;  // in the order of creation
     std::vector<PathLoad> loads;    // likewise

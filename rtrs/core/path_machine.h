@@ -109,6 +109,11 @@ class PathMachine {
 
     PathMachine(Settings settings, Random& random) noexcept;
 
+    // For failures to come.
+    void set_attempts_max(std::optional<std::uint32_t> attempts) noexcept {
+        settings_.attempts_max = attempts;
+    }
+
     Actions step(Event event, Instant now, OtherPaths others = OtherPaths::none);
     std::optional<Instant> deadline() const noexcept { return deadline_; }
     PathState state() const noexcept { return state_; }

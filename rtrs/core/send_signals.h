@@ -23,6 +23,11 @@ class SendSignals {
         return Signal::completion;
     }
 
+    // One was signalled for another reason.
+    void signalled() noexcept { unsignalled_ = 0; }
+    // The chain could not be posted: the next one asks instead.
+    void not_posted() noexcept { unsignalled_ = 32; }
+
   private:
     std::uint32_t unsignalled_ = 0;
 };

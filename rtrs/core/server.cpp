@@ -8,7 +8,9 @@
 #include <map>
 
 #include "rtrs/base/assert.h"
+#include "rtrs/base/host.h"
 #include "rtrs/core/admission.h"
+#include "rtrs/core/message_service.h"
 #include "rtrs/core/server_path.h"
 #include "rtrs/limits.h"
 #include "rtrs/wire/connect.h"
@@ -21,27 +23,18 @@ constexpr std::size_t retired_max = 1024;
 
 OpSlot& slot_of(Attempt& attempt) noexcept { return static_cast<OpSlot&>(attempt); }
 
-// The host of "HOST:PORT" or "[HOST]:PORT".
-std::string host_of(const std::string& address) {
-    const auto colon = address.rfind(':');
-    if (colon == std::string::npos) return address;
-    std::string host = address.substr(0, colon);
-    if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
-        host = host.substr(1, host.size() - 2);
-    }
-    return host;
-}
-
 }  // namespace
 
 struct Server::Inside {
     struct Door final : ListenerHandler {
-        Door(Inside& its_server, Fabric& its_fabric) : server(its_server), fabric(its_fabric) {}
+        Door(Inside& its_server, Fabric& its_fabric, const DoorOptions& its_options)
+            : server(its_server), fabric(its_fabric), options(its_options) {}
         void on_connect_request(std::unique_ptr<ConnectRequest> request) override {
-            server.connect_request(fabric, std::move(request));
+            server.connect_request(*this, std::move(request));
         }
         Inside& server;
         Fabric& fabric;
+        DoorOptions options;
         std::unique_ptr<Listener> listener;
     };
 
@@ -53,10 +46,27 @@ struct Server::Inside {
           closed_timer(environment.clock, this,
                        [](void* self) { static_cast<Inside*>(self)->handler.on_closed(); }) {}
 
-    void connect_request(Fabric& fabric, std::unique_ptr<ConnectRequest> request);
-    int admit(Fabric& fabric, std::unique_ptr<ConnectRequest>& request);
+    void connect_request(const Door& door, std::unique_ptr<ConnectRequest> request);
+    int admit(const Door& door, std::unique_ptr<ConnectRequest>& request);
+    bool may_come_in(const Door& door, const ConnectRequestMessage& message,
+                     const ConnectRequest& request) const;
+    int admit_messages(const ConnectRequestMessage& message, ConnectRequest& request);
     std::expected<ServerSession*, int> find_or_make_session(const ConnectRequestMessage& message,
+                                                            const Door& door,
                                                             const std::string& remote);
+    KeyRenewal key_renewal(const DoorOptions& door) const noexcept {
+        return options.always_invalidate && door.invalidate == DoorOptions::Invalidate::as_server
+                   ? KeyRenewal::every_answer
+                   : KeyRenewal::no;
+    }
+    std::uint32_t features_offered() const noexcept {
+        std::uint32_t features = 0;
+        if (options.protection == Protection::exactly_once) {
+            features |= features_of(Feature::failover);
+        }
+        if (options.messages) features |= features_of(Feature::messages);
+        return features;
+    }
     void forget(ServerSession& session);
     void retire(const ServerSession& session);
     void close();
@@ -71,7 +81,7 @@ struct Server::Inside {
     bool closing = false;
 };
 
-struct ServerSession::Inside final : ServerPathOwner {
+struct ServerSession::Inside final : ServerPathOwner, MessageCoreOwner {
     Inside(Server::Inside& its_server, Instant now)
         : server(its_server), admission(server.options.queue_depth), since(now) {}
 
@@ -83,13 +93,15 @@ struct ServerSession::Inside final : ServerPathOwner {
         admission.drop(path.permit_of(slot), slot);
     }
     void chunk_gone(void* chunk_context) override { server.handler.on_chunk_gone(chunk_context); }
+    MessageCore& messages() noexcept override { return *message_core; }
+    void messages_reset() override {}
     void decide(OpSlot& slot, const Admission::Decision& decision);
     void serve(OpSlot& slot);
     void ended(ServerPath& path, OpSlot& slot, int error) override;
     void path_closed(ServerPath& path) override;
 
     // Positive errno, or the path for the connection.
-    std::expected<ServerPath*, int> find_or_make_path(Fabric& fabric,
+    std::expected<ServerPath*, int> find_or_make_path(const Server::Inside::Door& door,
                                                       const ConnectRequestMessage& message,
                                                       const ConnectRequest& request);
     std::expected<ServerMemory*, std::error_code> memory_of(Fabric& fabric);
@@ -99,6 +111,7 @@ struct ServerSession::Inside final : ServerPathOwner {
     Admission admission;
     InfoRequestMessage who;  // as its first path said
     std::vector<std::unique_ptr<ServerMemory>> memories;
+    std::optional<MessageCore> message_core;  // longer than the paths
     std::vector<std::unique_ptr<ServerPath>> paths;
     Instant since;
     bool up = false;
@@ -107,15 +120,26 @@ struct ServerSession::Inside final : ServerPathOwner {
 // --- Who may come in. Order of checks and errno values: section "connection requests" of
 // docs/reference/wire-rtrs.md.
 
-void Server::Inside::connect_request(Fabric& fabric, std::unique_ptr<ConnectRequest> request) {
-    const int error = admit(fabric, request);
+void Server::Inside::connect_request(const Door& door, std::unique_ptr<ConnectRequest> request) {
+    const int error = admit(door, request);
     if (error == 0 || !request) return;
     std::byte private_data[ConnectResponseMessage::wire_bytes];
     ConnectResponseMessage::reject(error).emit(private_data);
     request->reject(private_data);
 }
 
-int Server::Inside::admit(Fabric& fabric, std::unique_ptr<ConnectRequest>& request) {
+// A kernel's client says nothing of extensions.
+bool Server::Inside::may_come_in(const Door& door, const ConnectRequestMessage& message,
+                                 const ConnectRequest& request) const {
+    if (door.options.clients == DoorOptions::Clients::any) return true;
+    if ((message.features & features_known) != 0) return true;
+    environment.tracer.trace(TraceLevel::warning, "rtrs.server", request.remote_address(),
+                             "refused: a client without extensions, such as a kernel's, and " +
+                                 request.local_address() + " does not listen for those");
+    return false;
+}
+
+int Server::Inside::admit(const Door& door, std::unique_ptr<ConnectRequest>& request) {
     if (closing) return ECONNRESET;
     const auto message = ConnectRequestMessage::parse(request->private_data());
     if (!message) {
@@ -127,10 +151,12 @@ int Server::Inside::admit(Fabric& fabric, std::unique_ptr<ConnectRequest>& reque
         RTRS_RARE(retired_refused);
         return ESTALE;
     }
-    const auto session = find_or_make_session(*message, request->remote_address());
+    if (!may_come_in(door, *message, *request)) return EPROTONOSUPPORT;
+    if (message->purpose == ConnectionPurpose::messages) return admit_messages(*message, *request);
+    const auto session = find_or_make_session(*message, door, request->remote_address());
     if (!session) return session.error();
     ServerSession::Inside& inside = *(*session)->inside_;
-    const auto path = inside.find_or_make_path(fabric, *message, *request);
+    const auto path = inside.find_or_make_path(door, *message, *request);
     if (!path) {
         if (inside.paths.empty()) forget(**session);
         return path.error();
@@ -140,8 +166,18 @@ int Server::Inside::admit(Fabric& fabric, std::unique_ptr<ConnectRequest>& reque
     return 0;
 }
 
+int Server::Inside::admit_messages(const ConnectRequestMessage& message, ConnectRequest& request) {
+    const auto session = sessions.find(message.session_uuid);
+    if (session == sessions.end()) return ECONNRESET;
+    for (const auto& path : session->second->inside_->paths) {
+        if (path->identity().path_uuid != message.path_uuid) continue;
+        return to_errno(path->accept_messages(request, message));
+    }
+    return ECONNRESET;
+}
+
 std::expected<ServerSession*, int> Server::Inside::find_or_make_session(
-    const ConnectRequestMessage& message, const std::string& remote) {
+    const ConnectRequestMessage& message, const Door& door, const std::string& remote) {
     if (const auto known = sessions.find(message.session_uuid); known != sessions.end()) {
         return known->second.get();
     }
@@ -156,11 +192,13 @@ std::expected<ServerSession*, int> Server::Inside::find_or_make_session(
     std::unique_ptr<ServerSession> session(new ServerSession(std::move(inside)));
     session->id_ = message.session_uuid;
     session->peer_host_ = host_of(remote);
+    session->door_ = door.options.id;
     return sessions.emplace(message.session_uuid, std::move(session)).first->second.get();
 }
 
 std::expected<ServerPath*, int> ServerSession::Inside::find_or_make_path(
-    Fabric& fabric, const ConnectRequestMessage& message, const ConnectRequest& request) {
+    const Server::Inside::Door& door, const ConnectRequestMessage& message,
+    const ConnectRequest& request) {
     const std::string local = request.local_address();
     const std::string remote = request.remote_address();
     for (const auto& path : paths) {
@@ -169,6 +207,8 @@ std::expected<ServerPath*, int> ServerSession::Inside::find_or_make_path(
         if (path->state() == ServerPath::State::connecting &&
             known.reconnect_count == message.reconnect_count &&
             known.connection_count == message.connection_count) {
+            // Refused with a reason, and no harm to what is there.
+            if (path->has_connection(message.connection_id)) return std::unexpected(ECONNRESET);
             return path.get();
         }
         // The client has given that attempt up, whatever this side thinks of it. Until the old
@@ -183,21 +223,19 @@ std::expected<ServerPath*, int> ServerSession::Inside::find_or_make_path(
     if (paths.size() >= limits::paths_max) return std::unexpected(ECONNRESET);
     for (const auto& path : paths) {
         // The client's port does not count: two paths over the same addresses would fail together.
-        if (path->memory().fabric == &fabric && path->identity().local_address == local &&
+        if (path->memory().fabric == &door.fabric && path->identity().local_address == local &&
             host_of(path->identity().remote_address) == host_of(remote) &&
             path->state() == ServerPath::State::connected) {
             return std::unexpected(EEXIST);
         }
     }
-    const std::uint32_t features = server.options.protection == Protection::exactly_once
-                                       ? message.features & features_known
-                                       : 0;
+    const std::uint32_t features = message.features & server.features_offered();
     // Admission compares attempts of all paths: they all have sequences, or none.
     if (std::ranges::any_of(
             paths, [&](const auto& path) { return path->identity().features != features; })) {
         return std::unexpected(EINVAL);
     }
-    const auto memory = memory_of(fabric);
+    const auto memory = memory_of(door.fabric);
     if (!memory) return std::unexpected(to_errno(memory.error()));
     auto path = std::make_unique<ServerPath>(
         server.environment, server.options,
@@ -205,12 +243,18 @@ std::expected<ServerPath*, int> ServerSession::Inside::find_or_make_path(
                            .connection_count = message.connection_count,
                            .reconnect_count = message.reconnect_count,
                            .features = features,
+                           .door = door.options.id,
+                           .key_renewal = server.key_renewal(door.options),
                            .local_address = local,
                            .remote_address = remote},
         *self, **memory, *this);
     if (const auto error = path->prepare()) {
         path->abandon();
         return std::unexpected(to_errno(error));
+    }
+    if (has(features, Feature::messages) && !message_core) {
+        message_core.emplace(server.environment.clock, *server.options.messages,
+                             server.environment.random.next() | 1, *this);
     }
     return paths.emplace_back(std::move(path)).get();
 }
@@ -232,6 +276,12 @@ std::expected<ServerMemory*, std::error_code> ServerSession::Inside::memory_of(F
 std::string ServerSession::Inside::accept_name(ServerPath& path,
                                                const InfoRequestMessage& its_who) {
     const std::string& name = its_who.session_name;
+    const Arrival arrival{.session = name,
+                          .host = host_of(path.identity().remote_address),
+                          .door = path.identity().door};
+    if (const auto error = server.handler.on_path(arrival)) {
+        return "session " + name + " is turned away: " + error.message();
+    }
     if (up) {
         if (name != self->name_) return "the session's name is " + self->name_ + ", not " + name;
         return {};
@@ -321,6 +371,7 @@ void ServerSession::Inside::ended(ServerPath& path, OpSlot& slot, int error) {
 void ServerSession::Inside::path_closed(ServerPath& path) {
     std::erase_if(paths, [&](const auto& one) { return one.get() == &path; });
     if (!paths.empty()) return;
+    if (message_core) message_core->close();
     if (up) server.handler.on_session_down(*self);
     server.forget(*self);  // destroys *this
 }
@@ -377,6 +428,9 @@ std::uint32_t ServerSession::max_io_bytes() const noexcept {
 std::uint32_t ServerSession::chunk_bytes() const noexcept {
     return inside_->server.options.chunk_bytes;
 }
+MessageService* ServerSession::messages() noexcept {
+    return inside_->message_core ? &*inside_->message_core : nullptr;
+}
 Protection ServerSession::protection() const noexcept {
     const auto& paths = inside_->paths;
     return !paths.empty() && paths.front()->sequenced() ? Protection::exactly_once
@@ -385,6 +439,15 @@ Protection ServerSession::protection() const noexcept {
 
 void ServerSession::close(std::string_view reason) {
     for (const auto& path : inside_->paths) path->close(reason);
+}
+
+bool ServerSession::close_path(std::string_view id, std::string_view reason) {
+    for (const auto& path : inside_->paths) {
+        if (path->id() != id) continue;
+        path->close(reason);
+        return true;
+    }
+    return false;
 }
 
 ServerSessionStatus ServerSession::status() const {
@@ -413,14 +476,18 @@ Server::Server(SessionEnvironment environment, ServerOptions options, ServerHand
 Server::~Server() { RTRS_ASSERT(inside_->sessions.empty()); }
 
 std::expected<std::string, std::error_code> Server::listen(Fabric& fabric,
-                                                           const std::string& address) {
+                                                           const std::string& address,
+                                                           const DoorOptions& options_of_door) {
     const ServerOptions& options = inside_->options;
+    if (options.messages && MessageCore::check(*options.messages)) {
+        return std::unexpected(from_errno(EINVAL));
+    }
     if (!limits::geometry_possible(options.queue_depth, options.chunk_bytes) ||
         options.header_bytes < limits::header_bytes_default ||
         options.header_bytes >= options.chunk_bytes) {
         return std::unexpected(from_errno(EINVAL));
     }
-    auto door = std::make_unique<Inside::Door>(*inside_, fabric);
+    auto door = std::make_unique<Inside::Door>(*inside_, fabric, options_of_door);
     auto listener = fabric.listen(address, *door);
     if (!listener) return std::unexpected(listener.error());
     door->listener = std::move(*listener);

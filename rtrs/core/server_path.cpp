@@ -6,6 +6,7 @@
 
 #include "rtrs/base/assert.h"
 #include "rtrs/base/rare.h"
+#include "rtrs/core/message_service.h"
 #include "rtrs/core/send_signals.h"
 #include "rtrs/limits.h"
 #include "rtrs/wire/info.h"
@@ -20,6 +21,8 @@ constexpr std::uint64_t last_words_context = UINT64_MAX - 1;
 constexpr std::uint32_t send_queue_reserve = 64;
 // Work requests of one answer: bind, write, invalidate, answer.
 constexpr std::uint32_t answer_work_max = 4;
+// A permit's next answer may be posted before its last one has completed: see ClientPath::dial().
+constexpr std::uint32_t answers_per_permit = 2;
 constexpr std::uint32_t queue_entries_max = 65535;
 
 std::size_t round_to_page(std::size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
@@ -46,6 +49,11 @@ struct ServerPath::Connection final : EndpointHandler {
     bool disconnecting = false;
     std::unique_ptr<Endpoint> endpoint;
     SendSignals signals;
+    // Answers for which the send queue had no place, oldest first: a ring.
+    LazyArray<OpSlot*> waiting;
+    std::size_t waiting_first = 0;
+    std::size_t waiting_count = 0;
+    bool last_word_waits = false;
 };
 
 ServerPath::ServerPath(SessionEnvironment environment, const ServerOptions& options,
@@ -89,7 +97,7 @@ std::error_code ServerPath::prepare() {
     if (!chunks_) return from_errno(ENOMEM);
     // With always_invalidate only the windows open it to the client.
     const Access access =
-        options_.always_invalidate ? Access::local : Access::local | Access::remote_write;
+        always_invalidates() ? Access::local : Access::local | Access::remote_write;
     auto region = memory_.domain->register_memory(chunks_.memory(), access);
     if (!region) return region.error();
     chunk_region_ = std::move(*region);
@@ -109,9 +117,7 @@ std::error_code ServerPath::accept(std::unique_ptr<ConnectRequest> request,
                                  .io_bytes_max = options_.chunk_bytes - options_.header_bytes,
                                  .header_bytes_max = options_.header_bytes};
     std::byte private_data[ConnectResponseMessage::wire_bytes];
-    ConnectResponseMessage::accept(
-        geometry, options_.always_invalidate ? KeyRenewal::every_answer : KeyRenewal::no,
-        identity_.features)
+    ConnectResponseMessage::accept(geometry, identity_.key_renewal, identity_.features)
         .emit(private_data);
 
     const bool service = message.connection_id == 0;
@@ -120,13 +126,17 @@ std::error_code ServerPath::accept(std::unique_ptr<ConnectRequest> request,
     const std::uint32_t binds = service ? options_.queue_depth : 0;
     const EndpointOptions endpoint_options{
         .send_queue_depth =
-            std::min(answer_work_max * requests + binds + send_queue_reserve, queue_entries_max),
+            std::min(answers_per_permit * answer_work_max * requests + binds + send_queue_reserve,
+                     queue_entries_max),
         .receive_queue_depth = requests + (service ? 1 : 0)};
     auto connection = std::make_unique<Connection>(*this, message.connection_id);
     auto endpoint = request->accept(*memory_.domain, private_data, endpoint_options, *connection);
     if (!endpoint) return endpoint.error();
     connection->endpoint = std::move(*endpoint);
+    connection->waiting = LazyArray<OpSlot*>(options_.queue_depth);
+    const bool has_memory = static_cast<bool>(connection->waiting);
     place = std::move(connection);
+    if (!has_memory) return from_errno(ENOMEM);
     if (!service) return {};
     control_memory_ = LazyMemory(round_to_page(std::max(
         InfoRequestMessage::wire_bytes, InfoResponseMessage::wire_bytes(options_.queue_depth))));
@@ -137,6 +147,32 @@ std::error_code ServerPath::accept(std::unique_ptr<ConnectRequest> request,
     return place->endpoint->post_receive(info_request_context,
                                          {control_memory_.data(), InfoRequestMessage::wire_bytes});
 }
+
+std::error_code ServerPath::accept_messages(ConnectRequest& request,
+                                            const ConnectRequestMessage& message) {
+    if (state_ != State::connected || !last_reason_.empty() ||
+        !has(identity_.features, Feature::messages) ||
+        message.reconnect_count != identity_.reconnect_count) {
+        return from_errno(ECONNRESET);
+    }
+    if (link_ && !link_->drained()) {
+        // The client has given that one up, whatever this side thinks of it.
+        link_->disconnect();
+        return from_errno(ECONNRESET);
+    }
+    link_ = std::make_unique<MessageLink>(owner_.messages(), *this, *memory_.domain);
+    std::byte private_data[ConnectResponseMessage::wire_bytes];
+    ConnectResponseMessage{.features = identity_.features}.emit(private_data);
+    const auto error = link_->accept(request, private_data);
+    if (error) link_->disconnect();
+    return error;
+}
+
+void ServerPath::message_link_lost(MessageLink&, WasUp was_up, std::string_view why) {
+    if (was_up == WasUp::yes) close("the connection of messages: " + std::string(why));
+}
+
+void ServerPath::message_link_drained(MessageLink&) { finish_if_done(); }
 
 void ServerPath::completed(Connection& connection, const Completion& completion) {
     // Also when the connection went down before: the slot's owner waits for it.
@@ -149,8 +185,7 @@ void ServerPath::completed(Connection& connection, const Completion& completion)
     }
     switch (completion.opcode) {
         case CompletionOpcode::send:
-            if (completion.context == last_words_context && --last_words_ == 0) close(last_reason_);
-            return;
+            return sent(connection, completion.context);
         case CompletionOpcode::revoke:
             return;  // see above
         case CompletionOpcode::receive:
@@ -185,8 +220,33 @@ void ServerPath::info_request(const Completion& completion) {
     if (state_ != State::connecting) return;  // the layer above has ended the session
     label_ = message->session_name + "/" + identity_.remote_address;
     std::error_code error = post_receives();
-    if (!error && options_.always_invalidate) error = create_windows();
-    if (!error) error = send_info_response();
+    if (!error && always_invalidates()) error = create_windows();
+    if (error) return close("cannot serve the path: " + error.message());
+    bind_windows();
+}
+
+// As many at a time as the send queue takes; the next when those have completed.
+void ServerPath::bind_windows() {
+    Connection& service = *connections_[0];
+    while (windows_bound_ < windows_.size()) {
+        const std::uint32_t permit = windows_bound_;
+        const Segment chunk{chunks_.chunk(permit), chunks_.chunk_bytes()};
+        const WorkRequest bind{.opcode = WorkOpcode::bind_window,
+                               .signal = service.signals.next(1),
+                               .local = {&chunk, 1},
+                               .window = windows_[permit].get()};
+        const auto error = service.endpoint->post({&bind, 1});
+        if (error) service.signals.not_posted();
+        if (error == std::errc::no_buffer_space) return;
+        if (error) return close("cannot bind a window: " + error.message());
+        ++windows_bound_;
+    }
+    serve_path();
+}
+
+void ServerPath::serve_path() {
+    const auto error = send_info_response();
+    if (error == std::errc::no_buffer_space) return;  // after the next completion
     if (error) return close("cannot serve the path: " + error.message());
     half_open_timer_.disarm();
     state_ = State::connected;
@@ -212,10 +272,6 @@ std::error_code ServerPath::create_windows() {
     for (std::uint32_t permit = 0; permit < options_.queue_depth; ++permit) {
         auto window = memory_.domain->create_window(*chunk_region_);
         if (!window) return window.error();
-        const Segment chunk{chunks_.chunk(permit), chunks_.chunk_bytes()};
-        const WorkRequest bind{
-            .opcode = WorkOpcode::bind_window, .local = {&chunk, 1}, .window = window->get()};
-        if (const auto error = connections_[0]->endpoint->post({&bind, 1})) return error;
         windows_.push_back(std::move(*window));
     }
     return {};
@@ -246,7 +302,7 @@ std::error_code ServerPath::send_info_response() {
     InfoResponseMessage::emit_header(count, to);
     const Segment segment{to.data(),
                           static_cast<std::uint32_t>(InfoResponseMessage::wire_bytes(count))};
-    // Signalled: its completion frees the slots of all the binds before.
+    // Signalled: its completion frees the slots of the binds before.
     const WorkRequest work{
         .opcode = WorkOpcode::send, .signal = Signal::completion, .local = {&segment, 1}};
     return connections_[0]->endpoint->post({&work, 1});
@@ -316,6 +372,7 @@ void ServerPath::serve(OpSlot& slot) {
     const auto request = RequestMessage::parse({copy, copied}, place);
     if (!request) return refuse(slot, request.error());
     slot.request = *request;
+    count(*request);
     static_cast<Attempt&>(slot) = {.sequence = request->sequence,
                                    .has_response_data = request->destination.has_value()};
     std::memcpy(slot.message, chunk + request->data_bytes, request->user_bytes);
@@ -329,6 +386,17 @@ void ServerPath::serve(OpSlot& slot) {
     op.message_ = {slot.message, request->user_bytes};
     op.data_ = {chunk, request->data_bytes};
     owner_.request(*this, slot);
+}
+
+void ServerPath::count(const RequestMessage& request) noexcept {
+    const std::uint64_t bytes = request.data_bytes + request.user_bytes;
+    if (request.kind == RequestKind::read) {
+        ++counters_.reads;
+        counters_.read_bytes += bytes;
+    } else {
+        ++counters_.writes;
+        counters_.write_bytes += bytes;
+    }
 }
 
 void ServerPath::make_wait(OpSlot& slot) {
@@ -370,21 +438,56 @@ void ServerPath::end(OpSlot& slot, std::error_code error, std::uint32_t produced
 
 void ServerPath::respond(OpSlot& slot, std::error_code error, std::uint32_t produced_bytes) {
     RTRS_ASSERT(slot.state == OpSlot::State::running && slot.path == this);
+    const auto& destination = slot.request.destination;
+    slot.answer_error = to_errno(error);
+    slot.answer_bytes = error || !destination ? 0 : std::min(destination->bytes, produced_bytes);
+    slot.rebound = false;
+    slot.state = OpSlot::State::answering;
+    if (state_ != State::connected) return answer_posted(slot);
+    Connection& connection = *connections_[slot.connection];
+    const auto failed = connection.waiting_count > 0 ? from_errno(ENOBUFS) : post_answer(slot);
+    if (failed == std::errc::no_buffer_space &&
+        connection.waiting_count < connection.waiting.size()) {
+        const std::size_t last = connection.waiting_first + connection.waiting_count++;
+        connection.waiting[last % connection.waiting.size()] = &slot;
+        return;
+    }
+    if (failed) close("cannot post an answer: " + failed.message());
+    answer_posted(slot);
+}
+
+// Or given up with its path.
+void ServerPath::answer_posted(OpSlot& slot) {
     slot.state = OpSlot::State::free;
     --running_;
-    if (state_ == State::connected) {
-        const auto& destination = slot.request.destination;
-        const std::uint32_t data_bytes =
-            error || !destination ? 0 : std::min(destination->bytes, produced_bytes);
-        if (const auto failed = post_answer(slot, to_errno(error), data_bytes)) {
-            close("cannot post an answer: " + failed.message());
-        }
-        if (!last_reason_.empty() && running_ == 0) say_last_words();
-    }
+    if (state_ == State::connected && !last_reason_.empty() && running_ == 0) say_last_words();
     finish_if_done();
 }
 
-std::error_code ServerPath::post_answer(OpSlot& slot, int error, std::uint32_t data_bytes) {
+// A completion has made room.
+void ServerPath::post_waiting(Connection& connection) {
+    while (connection.waiting_count > 0 && state_ == State::connected) {
+        OpSlot& slot = *connection.waiting[connection.waiting_first];
+        const auto failed = post_answer(slot);
+        if (failed == std::errc::no_buffer_space) return;
+        if (failed) return close("cannot post an answer: " + failed.message());
+        connection.waiting_first = (connection.waiting_first + 1) % connection.waiting.size();
+        --connection.waiting_count;
+        answer_posted(slot);
+    }
+}
+
+void ServerPath::sent(Connection& connection, std::uint64_t context) {
+    if (context == last_words_context && --last_words_ == 0) return close(last_reason_);
+    // Only the path's own binds complete before it serves.
+    if (state_ == State::connecting) return bind_windows();
+    post_waiting(connection);
+    if (connection.last_word_waits) say_last_word(connection);
+}
+
+std::error_code ServerPath::post_answer(OpSlot& slot) {
+    const int error = slot.answer_error;
+    const std::uint32_t data_bytes = slot.answer_bytes;
     const std::uint32_t permit = permit_of(slot);
     Connection& connection = *connections_[slot.connection];
     Endpoint& endpoint = *connection.endpoint;
@@ -393,12 +496,16 @@ std::error_code ServerPath::post_answer(OpSlot& slot, int error, std::uint32_t d
     std::size_t count = 0;
 
     const Segment chunk{chunks_.chunk(permit), chunks_.chunk_bytes()};
-    if (!windows_.empty()) {
+    if (!windows_.empty() && !slot.rebound) {
         // The fresh key must be known before the answer can be composed.
         const WorkRequest bind{.opcode = WorkOpcode::bind_window,
                                .local = {&chunk, 1},
                                .window = windows_[permit].get()};
-        if (const auto failed = endpoint.post({&bind, 1})) return failed;
+        if (const auto failed = endpoint.post({&bind, 1})) {
+            connection.signals.not_posted();
+            return failed;
+        }
+        slot.rebound = true;
     }
     const bool invalidate =
         request.invalidation == Invalidation::needed && request.destination.has_value();
@@ -409,14 +516,16 @@ std::error_code ServerPath::post_answer(OpSlot& slot, int error, std::uint32_t d
     if (data_bytes > 0)
         target = {request.destination->address, request.destination->key, data_bytes};
 
-    if (windows_.empty() && !invalidate) {
-        // Data and answer in one write.
+    if (windows_.empty() && !invalidate && sequenced()) {
+        // Data and answer in one write, which clients of our own take.
         chain[count++] = {.opcode = WorkOpcode::write_immediate,
                           .signal = connection.signals.next(1),
                           .local = {&data, data_bytes > 0 ? 1u : 0u},
                           .remote = target,
                           .immediate = immediate};
-        return endpoint.post({chain, count});
+        const auto failed = endpoint.post({chain, count});
+        if (failed) connection.signals.not_posted();
+        return failed;
     }
     if (data_bytes > 0) {
         chain[count++] = {.opcode = WorkOpcode::write, .local = {&data, 1}, .remote = target};
@@ -439,7 +548,9 @@ std::error_code ServerPath::post_answer(OpSlot& slot, int error, std::uint32_t d
     // The bind before counts too.
     chain[count - 1].signal =
         connection.signals.next(static_cast<std::uint32_t>(count) + (windows_.empty() ? 0 : 1));
-    return endpoint.post({chain, count});
+    const auto failed = endpoint.post({chain, count});
+    if (failed) connection.signals.not_posted();
+    return failed;
 }
 
 void ServerPath::beat() {
@@ -460,6 +571,9 @@ void ServerPath::post_heartbeat(std::uint32_t immediate) {
                            .signal = connections_[0]->signals.next(1),
                            .immediate = immediate};
     if (const auto error = connections_[0]->endpoint->post({&work, 1})) {
+        connections_[0]->signals.not_posted();
+        // Full of answers: they say as much.
+        if (error == std::errc::no_buffer_space) return;
         close("cannot post a heartbeat: " + error.message());
     }
 }
@@ -477,14 +591,20 @@ void ServerPath::say_last_words() {
     // A connection whose establishment has not been heard of was never answered on.
     const auto has_spoken = [](const auto& connection) { return connection->established; };
     last_words_ = static_cast<std::uint32_t>(std::ranges::count_if(connections_, has_spoken));
+    for (const auto& connection : connections_) {
+        if (has_spoken(connection)) say_last_word(*connection);
+    }
+}
+
+void ServerPath::say_last_word(Connection& connection) {
+    if (state_ != State::connected) return;
     const WorkRequest work{.opcode = WorkOpcode::write_immediate,
                            .signal = Signal::completion,
                            .context = last_words_context,
                            .immediate = ImmediateCodec::heartbeat_ack()};
-    for (const auto& connection : connections_) {
-        if (!has_spoken(connection)) continue;
-        if (connection->endpoint->post({&work, 1})) return close(last_reason_);
-    }
+    const auto error = connection.endpoint->post({&work, 1});
+    connection.last_word_waits = error == std::errc::no_buffer_space;
+    if (error && !connection.last_word_waits) close(last_reason_);
 }
 
 void ServerPath::close(std::string_view reason) {
@@ -502,7 +622,18 @@ void ServerPath::close(std::string_view reason) {
             connection->endpoint->disconnect();
         }
     }
+    if (link_) link_->disconnect();
     drop_waiting();
+    for (const auto& connection : connections_) {
+        if (!connection) continue;
+        while (connection->waiting_count > 0) {
+            connection->waiting[connection->waiting_first]->state = OpSlot::State::free;
+            connection->waiting_first =
+                (connection->waiting_first + 1) % connection->waiting.size();
+            --connection->waiting_count;
+            --running_;
+        }
+    }
     finish_if_done();
 }
 
@@ -513,6 +644,7 @@ void ServerPath::finish_if_done() {
     for (const auto& connection : connections_) {
         if (connection && connection->endpoint) return;
     }
+    if (link_ && !link_->drained()) return;
     state_ = State::closed;
     for (std::uint32_t permit = 0; permit < chunks_.count(); ++permit) {
         void*& context = chunks_.slot(permit).chunk_context;
@@ -522,15 +654,23 @@ void ServerPath::finish_if_done() {
     finish_timer_.arm(environment_.clock.now());
 }
 
+std::string ServerPath::id() const {
+    return identity_.path_uuid.text() + "/" + std::to_string(identity_.reconnect_count);
+}
+
 ServerPathStatus ServerPath::status() const {
     static constexpr const char* names[] = {"connecting", "connected", "closing", "closed"};
-    return {.local = identity_.local_address,
+    return {.id = id(),
+            .local = identity_.local_address,
             .remote = identity_.remote_address,
             .fabric = memory_.fabric->name(),
             .state = names[static_cast<std::size_t>(state_)],
+            .device = memory_.fabric->device(),
+            .always_invalidate = always_invalidates(),
             .since = since_,
             .last_received = heartbeat_.last_received(),
-            .connections = static_cast<std::uint32_t>(connections_.size())};
+            .connections = static_cast<std::uint32_t>(connections_.size()),
+            .counters = counters_};
 }
 
 }  // namespace rtrs

@@ -22,6 +22,7 @@
 
 #include "rtrs/core/chunk_pool.h"
 #include "rtrs/core/heartbeat.h"
+#include "rtrs/core/message_link.h"
 #include "rtrs/fabric.h"
 #include "rtrs/server.h"
 #include "rtrs/wire/connect.h"
@@ -49,6 +50,8 @@ class ServerPathOwner {
     virtual void ended(ServerPath& path, OpSlot& slot, int error) = 0;
     // The path has died before the slot's turn came.
     virtual void no_longer_waits(ServerPath& path, OpSlot& slot) = 0;
+    // Asked for only if the path has the feature.
+    virtual MessageCore& messages() noexcept = 0;
     // Drained and nothing running: may be destroyed from inside this call.
     virtual void path_closed(ServerPath& path) = 0;
 
@@ -61,11 +64,13 @@ struct ServerPathIdentity {
     std::uint16_t connection_count = 1;
     std::uint16_t reconnect_count = 1;
     std::uint32_t features = 0;  // granted
-    std::string local_address;   // "HOST:PORT"
+    std::uint32_t door = 0;
+    KeyRenewal key_renewal = KeyRenewal::no;
+    std::string local_address;  // "HOST:PORT"
     std::string remote_address;
 };
 
-class ServerPath {
+class ServerPath final : public MessageLinkOwner {
   public:
     enum class State : std::uint8_t { connecting, connected, closing, closed };
 
@@ -83,6 +88,8 @@ class ServerPath {
     // One more connection of this path. ERRORS: EEXIST (its number is taken), as accept().
     std::error_code accept(std::unique_ptr<ConnectRequest> request,
                            const ConnectRequestMessage& message);
+    // The connection of messages. ERRORS: ECONNRESET (not now), fabric errors.
+    std::error_code accept_messages(ConnectRequest& request, const ConnectRequestMessage& message);
     void close(std::string_view reason);
     // Posts what was promised, then closes: for a server that ends in peace.
     void close_after_answers(std::string_view reason);
@@ -96,8 +103,14 @@ class ServerPath {
 
     State state() const noexcept { return state_; }
     const ServerPathIdentity& identity() const noexcept { return identity_; }
+    // Was that connection of it accepted already?
+    bool has_connection(std::uint16_t id) const noexcept { return connections_[id] != nullptr; }
+    std::string id() const;
     const std::string& label() const noexcept { return label_; }
     std::uint32_t running() const noexcept { return running_; }
+    bool always_invalidates() const noexcept {
+        return identity_.key_renewal == KeyRenewal::every_answer;
+    }
     bool sequenced() const noexcept { return has(identity_.features, Feature::failover); }
     std::uint32_t permit_of(const OpSlot& slot) const noexcept;
     ServerMemory& memory() noexcept { return memory_; }
@@ -106,17 +119,28 @@ class ServerPath {
   private:
     struct Connection;
 
+    // MessageLinkOwner
+    void message_link_lost(MessageLink& link, WasUp was_up, std::string_view why) override;
+    void message_link_drained(MessageLink& link) override;
+
     void completed(Connection& connection, const Completion& completion);
     void revoked(OpSlot& slot);
     void info_request(const Completion& completion);
     std::error_code create_windows();
+    void bind_windows();
+    void serve_path();
     std::error_code post_receives();
     std::error_code send_info_response();
     void received(Connection& connection, const Completion& completion);
     void request_arrived(Connection& connection, const Immediate& immediate);
     void serve(OpSlot& slot);
+    void count(const RequestMessage& request) noexcept;
     void refuse(OpSlot& slot, const RequestRefusal& refusal);
-    std::error_code post_answer(OpSlot& slot, int error, std::uint32_t data_bytes);
+    std::error_code post_answer(OpSlot& slot);
+    void answer_posted(OpSlot& slot);
+    void post_waiting(Connection& connection);
+    void say_last_word(Connection& connection);
+    void sent(Connection& connection, std::uint64_t context);
     void say_last_words();
     void post_heartbeat(std::uint32_t immediate);
     void beat();
@@ -144,8 +168,11 @@ class ServerPath {
     Instant since_;
     std::vector<std::unique_ptr<Connection>> connections_;  // by connection id; null: not there yet
     std::vector<std::unique_ptr<MemoryWindow>> windows_;    // one per chunk, with always_invalidate
+    std::unique_ptr<MessageLink> link_;                     // of messages
+    std::uint32_t windows_bound_ = 0;                       // of them, in order
     LazyMemory control_memory_;                             // info request, then info response
     std::unique_ptr<MemoryRegion> control_region_;
+    ServerPathCounters counters_;
     std::uint32_t running_ = 0;     // slots that are not free
     std::vector<OpSlot*> waiting_;  // for an earlier attempt; few, seldom
     std::uint32_t last_words_ = 0;  // still to be sent

@@ -13,11 +13,6 @@ namespace {
 
 constexpr std::uint32_t io_connections_max = 64;
 
-std::string label_of(const PathAddress& address) {
-    return address.source.empty() ? address.destination
-                                  : address.source + "@" + address.destination;
-}
-
 }  // namespace
 
 ClientSession::Inside::Inside(ClientSession& its_self, SessionEnvironment its_environment,
@@ -62,6 +57,7 @@ std::error_code ClientSession::Inside::check_options() const {
         options.request_deadline <= Duration::zero() || options.probe_timeout <= Duration::zero()) {
         return from_errno(EINVAL);
     }
+    if (options.messages) return MessageCore::check(*options.messages);
     return {};
 }
 
@@ -118,6 +114,7 @@ std::error_code ClientSession::Inside::accept_geometry(ClientPath& path,
         return Error::rejected;
     }
     protection = offers;
+    peer_has_messages = path.has_messages();
     return {};
 }
 
@@ -162,6 +159,10 @@ std::error_code ClientSession::Inside::open() {
             return error;
         }
     }
+    if (options.messages) {
+        message_core.emplace(environment.clock, *options.messages, environment.random.next() | 1,
+                             *this);
+    }
     opened = true;
     since = environment.clock.now();
     reason = "connecting";
@@ -204,6 +205,7 @@ void ClientSession::Inside::finish_close_if_done() {
         return;
     }
     settle_all();
+    if (message_core) message_core->close();
     closed = true;
     reason = "closed";
     handler.on_closed();
@@ -215,6 +217,7 @@ void ClientSession::Inside::path_up(ClientPath& path) {
     ++paths_up;
     const std::uint16_t index = index_of(path);
     loads[index].usable = true;
+    handler.on_path_changed(path.address_label(), PathChange::up, {});
     if (!exactly_once()) {
         // Its acceptance proves that the server has finished with what it carried before (section
         // 7.5 of the wire reference).
@@ -260,6 +263,7 @@ void ClientSession::Inside::path_down(ClientPath& path, std::error_code why) {
     const std::uint16_t index = index_of(path);
     loads[index].usable = false;
     --paths_up;
+    handler.on_path_changed(path.address_label(), PathChange::down, why);
     if (planted(PlantedBug::quarantine_off)) hand_back(index);
     if (paths_up > 0 || !link_up) return;
     link_up = false;

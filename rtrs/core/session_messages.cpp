@@ -28,6 +28,8 @@ void ClientSession::Inside::send_next_user() {
     }
     const std::uint32_t permit = user_permit();
     std::memcpy(header(permit), user.message.data(), user.message.size());
+    // An answer without data must not pass for the one before it.
+    std::memset(control_memory.data(), 0, user.response_bytes);
     if (user.sequence == 0) user.sequence = ++last_sequence;
     user_path = path;
     ClientPath& on = *paths[path].path;

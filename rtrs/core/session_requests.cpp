@@ -9,6 +9,18 @@
 
 namespace rtrs {
 
+void ClientSession::Inside::count_sent(PathCounters& counters, const Request& request) noexcept {
+    const std::uint32_t bytes = request.payload_bytes + request.message_bytes;
+    ++counters.sent;
+    if (request.direction == Direction::read) {
+        ++counters.reads;
+        counters.read_bytes += bytes;
+    } else {
+        ++counters.writes;
+        counters.write_bytes += bytes;
+    }
+}
+
 void ClientSession::Inside::submit(std::uint32_t permit, const ClientRequest& what) {
     Request& request = requests[permit];
     RTRS_ASSERT(request.state == RequestState::free);
@@ -66,7 +78,7 @@ void ClientSession::Inside::post(std::uint32_t permit, std::uint16_t path) {
     request.connection = static_cast<std::uint16_t>(1 + permit % on.io_connections());
     --held;
     ++in_flight;
-    ++record.counters.sent;
+    count_sent(record.counters, request);
     loads[path].sent(request.payload_bytes, request.posted);
     if (!watch_timer.armed()) watch_timer.arm(request.posted + options.request_deadline);
     const std::size_t at = permit * payload_stride;

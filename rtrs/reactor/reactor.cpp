@@ -402,6 +402,10 @@ void Reactor::poll_readable(Operation& operation, int fd) {
     io_uring_prep_poll_add(inside_->prepare(operation), fd, POLLIN);
 }
 
+void Reactor::poll_writable(Operation& operation, int fd) {
+    io_uring_prep_poll_add(inside_->prepare(operation), fd, POLLOUT);
+}
+
 void Reactor::cancel(Operation& operation) {
     if (!operation.in_flight) return;
     io_uring_sqe* entry = inside_->prepare_unanswered();

@@ -10,6 +10,7 @@ namespace rtrs {
 namespace {
 
 constexpr std::byte first_connection_bit{0x01};
+constexpr std::byte messages_bit{0x02};
 constexpr std::uint32_t new_rkey_flag = 0x2;
 
 bool version_fits(std::uint16_t version) noexcept { return version >> 8 == wire_version_major; }
@@ -41,6 +42,10 @@ std::expected<ConnectRequestMessage, ParseError> ConnectRequestMessage::parse(By
     std::copy_n(p + 28, 16, message.session_uuid.bytes.begin());
     const bool first = (p[44] & first_connection_bit) != std::byte{};
     message.first_connection = first ? FirstConnection::yes : FirstConnection::no;
+    // Without the feature the bit means nothing.
+    const bool messages =
+        (p[44] & messages_bit) != std::byte{} && has(load_le32(p + 48), Feature::messages);
+    message.purpose = messages ? ConnectionPurpose::messages : ConnectionPurpose::path;
     message.features = load_le32(p + 48);
     return message;
 }
@@ -54,7 +59,8 @@ void ConnectRequestMessage::emit(MutableBytes to) const noexcept {
     store_le16(p + 10, reconnect_count);
     std::copy_n(path_uuid.bytes.begin(), 16, p + 12);
     std::copy_n(session_uuid.bytes.begin(), 16, p + 28);
-    if (first_connection == FirstConnection::yes) p[44] = first_connection_bit;
+    if (first_connection == FirstConnection::yes) p[44] |= first_connection_bit;
+    if (purpose == ConnectionPurpose::messages) p[44] |= messages_bit;
     store_le32(p + 48, features);
 }
 

@@ -12,6 +12,7 @@
 //   12  16  sess_uuid     the path, for life
 //   28  16  paths_uuid    the session
 //   44   1  flags         bit 0 first_conn: a new session may be made
+//                         bit 1, ours: a connection for messages of a path that is there
 //   45   3  reserved      zero
 //   48   4  features      ours; zero from a kernel
 //   52   4  reserved      zero
@@ -50,11 +51,26 @@ enum class Feature : std::uint32_t {
     // Requests carry sequence numbers, INFO_REQ an identity; ESTALE rejects a session that was
     // taken over. docs/reference/wire-failover.md
     failover = 1u << 0,
+    // A further connection of each path carries messages with tags. docs/reference/wire-tags.md
+    messages = 1u << 1,
 };
-inline constexpr std::uint32_t features_known = static_cast<std::uint32_t>(Feature::failover);
+inline constexpr std::uint32_t features_known =
+    static_cast<std::uint32_t>(Feature::failover) | static_cast<std::uint32_t>(Feature::messages);
 constexpr bool has(std::uint32_t features, Feature feature) noexcept {
     return (features & static_cast<std::uint32_t>(feature)) != 0;
 }
+
+// The set of these bits that both sides of a session are willing to have.
+template <typename... Features>
+constexpr std::uint32_t features_of(Features... features) noexcept {
+    return (0u | ... | static_cast<std::uint32_t>(features));
+}
+
+// What the connection is for.
+enum class ConnectionPurpose : std::uint8_t {
+    path,      // one of the path's own, with a cid
+    messages,  // messages with tags; cid 0 of 1, the rest as the path's newest
+};
 
 // May this connection create the session, or must the session exist?
 enum class FirstConnection : std::uint8_t { no = 0, yes = 1 };
@@ -68,6 +84,7 @@ struct ConnectRequestMessage {
     Uuid path_uuid{};                    // sess_uuid on the wire
     Uuid session_uuid{};                 // paths_uuid on the wire
     FirstConnection first_connection = FirstConnection::yes;
+    ConnectionPurpose purpose = ConnectionPurpose::path;
     std::uint32_t features = 0;
 
     // Checks length, magic, major version, cid_num, cid, in this order; for each a server rejects

@@ -58,6 +58,12 @@ const char* text(ParseError error) noexcept {
             return "NEED_INVAL is set on a read without descriptor";
         case ParseError::sequence_zero:
             return "sequence of a request is 0";
+        case ParseError::reserved_not_zero:
+            return "reserved bytes of a tag-matching header are not zero";
+        case ParseError::freed_above_received:
+            return "more messages are freed than received";
+        case ParseError::tag_limits_out_of_range:
+            return "window, eager size, longest size or life of a hello is out of range";
     }
     return "unknown parse error";
 }

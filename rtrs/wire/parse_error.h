@@ -33,6 +33,9 @@ enum class ParseError : std::uint8_t {
     descriptor_longer_than_data,
     invalidate_without_descriptor,
     sequence_zero,
+    reserved_not_zero,
+    freed_above_received,
+    tag_limits_out_of_range,
 };
 
 // One line that names the field and what was expected, without a final period. Never null.

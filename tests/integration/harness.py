@@ -110,6 +110,14 @@ class Daemon:
         with open(self.log_path, errors="replace") as text:
             return text.read()
 
+    def config_with(self, change):
+        """Changes the configuration that the next start() reads."""
+        with open(self.config_path) as text:
+            config = json.load(text)
+        change(config)
+        with open(self.config_path, "w") as out:
+            json.dump(config, out, indent=1)
+
     def kill(self):
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
@@ -186,6 +194,10 @@ class Lab:
             wait_until("the devices are open", lambda: all(
                 d["state"] == "open" for d in daemon.status()["devices"]))
         return daemon
+
+    def control_uri(self, device):
+        """Of a device whose socket is beside the control socket."""
+        return f"nbd+unix:///{device}?socket={self.path(device)}.sock"
 
     def socket(self, client, device):
         return self.path(f"{client}-{device}.sock")

@@ -74,6 +74,42 @@ TEST_CASE("send queues on hardware: slots come back with a later completion only
     work_and_end(scene, 4, 10);
 }
 
+TEST_CASE("memory is not used again before its send has completed") {
+    SceneOptions options = quick_options(15);
+    options.sim.source_release = Endpoint::SourceRelease::by_completion;
+    options.sim.watch_sources = true;
+    options.server.always_invalidate = GENERATE(true, false);
+    Scene scene(options);
+    scene.start_server();
+    scene.start_client();
+    REQUIRE(scene.ready());
+    scene.client->run(8, 5000);
+    CHECK(scene.finish());
+    CHECK(scene.world.changed_sources() == 0);
+    CHECK(scene.client->links_down == 0);
+    work_and_end(scene, 4, 10);
+}
+
+TEST_CASE("a full send queue makes requests, answers and windows wait") {
+    using Release = Endpoint::SourceRelease;
+    SceneOptions options = quick_options(16);
+    options.sim.unsignalled_slot = SimOptions::UnsignalledSlot::freed_by_completion;
+    options.sim.send_queue_depth_max = Endpoint::send_queue_depth_least;
+    options.sim.source_release = GENERATE(Release::by_answer, Release::by_completion);
+    options.server.always_invalidate = GENERATE(true, false);
+    options.server.queue_depth = 500;
+    options.client.io_connections = 1;
+    options.blocks = 600;
+    Scene scene(options);
+    scene.start_server();
+    scene.start_client();
+    REQUIRE(scene.ready());
+    scene.client->run(499, 5000);
+    CHECK(scene.finish());
+    CHECK(scene.client->links_down == 0);
+    work_and_end(scene, 4, 10);
+}
+
 TEST_CASE("a queue deeper than half a receive queue") {
     SceneOptions options = quick_options(6);
     options.server.queue_depth = 32768;

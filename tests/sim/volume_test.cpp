@@ -34,6 +34,27 @@ TEST_CASE("an open that is refused is tried again until it is accepted") {
     v.good_end();
 }
 
+TEST_CASE("a volume of blocks that cannot be is not used") {
+    struct Said {
+        std::uint16_t logical_block_bytes;
+        std::uint64_t sectors;
+    };
+    // Below a sector, not a power of two, longer than a request; longer than an offset can say.
+    const auto said = GENERATE(Said{1, 64}, Said{520, 64}, Said{32768, 64}, Said{block, 1ull << 55},
+                               Said{block, ~0ull});
+    Volumes v;
+    v.exports["vol1"].logical_block_bytes = said.logical_block_bytes;
+    v.exports["vol1"].sectors = said.sectors;
+    v.start_server();
+    v.start_client();
+    CHECK(v.until([&] { return v.user1->volume.open_error() == rtrs::Error::protocol; }));
+    CHECK(v.user1->volume.state() == VolumeState::opening);
+    v.exports["vol1"].logical_block_bytes = block;
+    v.exports["vol1"].sectors = 64;
+    v.server->forget("vol1");
+    v.good_end();
+}
+
 TEST_CASE("requests that a restart interrupted get the new device id") {
     const auto seen = GENERATE(SimHost::CrashSeen::by_reset, SimHost::CrashSeen::never);
     for (std::uint64_t seed = 1; seed <= 20; ++seed) {

@@ -24,6 +24,8 @@ struct Export {
     std::uint64_t epoch = 1;
     bool fua = false;
     int refuse = 0;  // errno of OPEN
+    std::uint16_t logical_block_bytes = block;
+    std::uint64_t sectors = 64;
     void lose_cache() {
         words = durable;
         ++epoch;
@@ -132,10 +134,10 @@ class SmallServer final : public ServerHandler {
         ++found->second.opens;
         ++found->second.open_now;
         OpenResponse{.device_id = id,
-                     .sectors = found->second.words.size(),
+                     .sectors = found->second.sectors,
                      .max_hw_sectors = 8,
                      .physical_block_bytes = block,
-                     .logical_block_bytes = block,
+                     .logical_block_bytes = found->second.logical_block_bytes,
                      .fua = found->second.fua,
                      .write_back = true,
                      .epoch = found->second.epoch}

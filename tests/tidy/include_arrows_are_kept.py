@@ -11,8 +11,8 @@ from tidy import Report, read, tree
 BASE = ["rtrs/base/"]
 # What users of the transport see; the reactor and the fabrics are named where they are allowed.
 PUBLIC = BASE + ["rtrs/client.h", "rtrs/server.h", "rtrs/fabric.h", "rtrs/limits.h",
-                 "rtrs/path_policy.h", "rtrs/trace.h"]
-BLOCK_PROTOCOL = ["rnbd/messages.h", "rnbd/remote_volume.h"]
+                 "rtrs/messages.h", "rtrs/path_policy.h", "rtrs/tag/matcher.h", "rtrs/trace.h"]
+BLOCK_PROTOCOL = ["rnbd/catalog.h", "rnbd/messages.h", "rnbd/remote_catalog.h", "rnbd/remote_volume.h"]
 DAEMON = ["daemon/"]
 SOCKETS_AND_RING = ["sys/socket.h", "netinet/", "arpa/", "liburing", "linux/io_uring.h", "sys/epoll.h",
                     "poll.h", "netdb.h", "spdlog/"]
@@ -22,7 +22,8 @@ ROOMS = {
     "rtrs/": {"may": PUBLIC + ["rtrs/reactor.h"]},
     "rtrs/base/": {"may": BASE, "never": SOCKETS_AND_RING},
     "rtrs/wire/": {"may": BASE + ["rtrs/limits.h", "rtrs/wire/"], "never": SOCKETS_AND_RING},
-    "rtrs/core/": {"may": PUBLIC + ["rtrs/core/", "rtrs/wire/"], "never": SOCKETS_AND_RING},
+    "rtrs/tag/": {"may": BASE + ["rtrs/tag/"], "never": SOCKETS_AND_RING},
+    "rtrs/core/": {"may": PUBLIC + ["rtrs/core/", "rtrs/tag/", "rtrs/wire/"], "never": SOCKETS_AND_RING},
     "rtrs/reactor/": {"may": BASE + ["rtrs/reactor.h", "rtrs/reactor/"], "never": ["spdlog/"]},
     "rtrs/fabric/tcp/": {
         "may": BASE + ["rtrs/fabric.h", "rtrs/fabrics.h", "rtrs/reactor.h", "rtrs/fabric/tcp/"],
@@ -40,9 +41,9 @@ ROOMS = {
         "never": SOCKETS_AND_RING,
     },
     "rnbd/": {"may": PUBLIC + ["rnbd/"], "never": SOCKETS_AND_RING},
-    "daemon/": {"may": BASE + ["rtrs/reactor.h", "rtrs/trace.h", "rnbd/messages.h"] + DAEMON},
+    "daemon/": {"may": BASE + ["rtrs/fabric.h", "rtrs/reactor.h", "rtrs/trace.h", "rnbd/messages.h"] + DAEMON},
     "rnbd-server/": {
-        "may": PUBLIC + ["rtrs/reactor.h", "rnbd/messages.h", "rnbd-server/"] + DAEMON,
+        "may": PUBLIC + ["rtrs/reactor.h", "rnbd/catalog.h", "rnbd/messages.h", "rnbd-server/"] + DAEMON,
     },
     "rnbd-server/storage/": {
         "may": BASE + ["rtrs/reactor.h", "rnbd-server/storage.h", "rnbd-server/storage/"],
@@ -55,7 +56,20 @@ ROOMS = {
         "may": BASE + ["rtrs/reactor.h", "rtrs/trace.h", "rnbd-client/device.h", "rnbd-client/nbd/"],
         "never": ["spdlog/"],
     },
+    "rnbd-client/kernel_nbd/": {
+        "may": BASE + ["rtrs/reactor.h", "rtrs/trace.h", "rnbd-client/device.h", "rnbd-client/nbd/",
+                       "rnbd-client/kernel_nbd/"],
+        "never": ["spdlog/"],
+    },
+    "librnbd/": {
+        "may": PUBLIC + ["rtrs/reactor.h", "librnbd/", "daemon/config_reader.h",
+                         "daemon/machine_identity.h", "rnbd-client/session_lock.h"] + BLOCK_PROTOCOL,
+        "never": SOCKETS_AND_RING + ["yaml-cpp/"],
+    },
+    # In C, as anybody would write it.
+    "nbdkit/": {"may": []},
     "rnbdctl/": {"may": DAEMON + ["rnbdctl/"], "never": ["spdlog/", "liburing"]},
+    "rnbd-sysfs/": {"may": DAEMON + ["rnbd-sysfs/"], "never": ["spdlog/", "liburing"]},
 }
 # The protocol itself needs no I/O: tests and fuzzers link nothing else.
 PURE = {"rnbd-client/nbd/handshake": BASE, "rnbd-client/nbd/transmission": BASE,
@@ -67,12 +81,16 @@ ONLY_IN = {
     "infiniband/": ["rtrs/fabric/verbs/"],
     "rdma/": ["rtrs/fabric/verbs/"],
     "yaml-cpp/": ["daemon/"],
+    "libnbd.h": ["rnbd-server/storage/"],
     "isa-l": ["rtrs/fabric/tcp/"],
     "systemd/": ["daemon/"],
+    "netlink/": ["rnbd-client/kernel_nbd/"],
+    "fuse": ["rnbd-sysfs/"],
 }
 # A header of ours -> besides tests and examples, the only files or rooms that may include it.
 DOORS = {
-    "rtrs/fabrics.h": ["rnbd-server/main.cpp", "rnbd-client/main.cpp", "rtrs/fabric/"],
+    "rtrs/fabrics.h": ["rnbd-server/main.cpp", "rnbd-client/main.cpp", "librnbd/world.cpp",
+                       "rtrs/fabric/"],
     "rnbd/remote_session.h": ["rnbd/"],
     "rnbd/remote_volume_inside.h": ["rnbd/"],
 }

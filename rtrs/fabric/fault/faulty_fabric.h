@@ -56,6 +56,7 @@ class FaultyFabric final : public Fabric {
     ~FaultyFabric() override;
 
     const char* name() const noexcept override { return inner_.name(); }
+    std::string device() const override { return inner_.device(); }
     std::expected<std::unique_ptr<ProtectionDomain>, std::error_code> create_domain() override;
     std::expected<std::unique_ptr<Listener>, std::error_code> listen(
         const std::string& address, ListenerHandler& handler) override;

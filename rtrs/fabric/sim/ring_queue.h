@@ -15,6 +15,7 @@ class RingQueue {
     bool empty() const noexcept { return count_ == 0; }
     std::size_t size() const noexcept { return count_; }
     T& front() noexcept { return at(0); }
+    T& back() noexcept { return at(count_ - 1); }
     T& at(std::size_t index) noexcept {
         RTRS_ASSERT(index < count_);
         return slots_[(head_ + index) & (slots_.size() - 1)];

@@ -262,10 +262,9 @@ void Connection::snapshot(Message& message) {
     }
 }
 
-std::uint64_t source_sum(const Message& message) noexcept {
+std::uint64_t source_sum(std::span<const Segment> source) noexcept {
     std::uint64_t sum = 0xcbf29ce484222325u;
-    for (std::size_t i = 0; i < message.segments; ++i) {
-        const Segment& segment = message.local[i];
+    for (const Segment& segment : source) {
         for (std::uint32_t at = 0; at < segment.bytes; at += 8) {
             std::uint64_t word = 0;
             std::memcpy(&word, segment.data + at, std::min<std::size_t>(8, segment.bytes - at));
@@ -277,7 +276,7 @@ std::uint64_t source_sum(const Message& message) noexcept {
 
 void Connection::watch_source(const Message& message) {
     if (message.posted_sum == 0) return;
-    if (source_sum(message) != message.posted_sum) world().note_changed_source();
+    if (source_sum(message.source()) != message.posted_sum) world().note_changed_source();
 }
 
 void Connection::depart(SideIndex side, Farewell farewell) {

@@ -37,6 +37,7 @@ struct Message {
     std::array<Segment, Endpoint::max_segments> local{};
     BufferPool::Buffer snapshot{};  // if set, instead of local
     std::uint64_t posted_sum = 0;   // of the source when it was posted, if that is watched
+    std::span<const Segment> source() const noexcept { return {local.data(), segments}; }
 };
 
 struct Answer {
@@ -68,7 +69,7 @@ struct Failure {
 };
 
 // Of the bytes that a message's source has now.
-std::uint64_t source_sum(const Message& message) noexcept;
+std::uint64_t source_sum(std::span<const Segment> source) noexcept;
 
 class Connection final : public EventSink {
   public:
@@ -183,6 +184,7 @@ class SimEndpoint final : public Endpoint {
     ~SimEndpoint() override;
     std::error_code post(std::span<const WorkRequest> chain) override;
     std::error_code post_receive(std::uint64_t context, Segment buffer) override;
+    SourceRelease source_release() const noexcept override;
     RevokeResult post_revoke(MemoryWindow& window, std::uint64_t context) override;
     void disconnect() override;
     std::string local_address() const override;
@@ -210,6 +212,11 @@ class SimEndpoint final : public Endpoint {
         WorkOpcode opcode = WorkOpcode::send;
         Signal signal = Signal::none;
         Segment target{};  // of a read
+        // Watched until it completes: what it named, as it was then.
+        std::array<Segment, max_segments> local{};
+        std::uint8_t segments = 0;
+        std::uint64_t posted_sum = 0;  // 0: not watched
+        std::span<const Segment> source() const noexcept { return {local.data(), segments}; }
     };
     struct Receive {
         std::uint64_t context = 0;
@@ -235,6 +242,7 @@ class SimEndpoint final : public Endpoint {
     Answer receive_read(const Message& message);
     void finish(const Work& work, CompletionStatus status);
     void flush();
+    void watch_until_completion(const Message& message);
     void report(const Completion& completion);
     void hand_out(const Report& report);
     bool alive() noexcept;

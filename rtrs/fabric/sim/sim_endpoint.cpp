@@ -15,6 +15,9 @@ SimEndpoint::SimEndpoint(Connection& connection, SideIndex side, Domain& domain,
       options_(options),
       handler_(handler),
       state_(side == 0 ? State::dialling : State::accepting) {
+    if (const auto most = connection.world().options().send_queue_depth_max; most > 0) {
+        options_.send_queue_depth = std::min(options_.send_queue_depth, most);
+    }
     RTRS_ASSERT(options.send_queue_depth >= 1 && options.send_queue_depth <= 65535);
     RTRS_ASSERT(options.receive_queue_depth >= 1 && options.receive_queue_depth <= 65535);
     connection_.hold();
@@ -88,9 +91,26 @@ void SimEndpoint::start(const WorkRequest& request) {
     if (!options.late_source_reads) {
         connection_.snapshot(message);
     } else if (options.watch_sources && message.bytes > 0 && message.opcode != WorkOpcode::read) {
-        message.posted_sum = source_sum(message);
+        message.posted_sum = source_sum(message.source());
+        watch_until_completion(message);
     }
     connection_.send(side_, std::move(message));
+}
+
+Endpoint::SourceRelease SimEndpoint::source_release() const noexcept {
+    return connection_.world().options().source_release;
+}
+
+// The client's: into a server's chunks the peer writes when it likes.
+void SimEndpoint::watch_until_completion(const Message& message) {
+    Work& work = work_.back();
+    if (source_release() != SourceRelease::by_completion || side_ != 0 ||
+        work.signal == Signal::none) {
+        return;
+    }
+    work.local = message.local;
+    work.segments = message.segments;
+    work.posted_sum = message.posted_sum;
 }
 
 std::error_code SimEndpoint::post_receive(std::uint64_t context, Segment buffer) {
@@ -265,6 +285,9 @@ void SimEndpoint::complete(Answer& answer) {
         return;
     }
     const Work work = work_.pop_front();
+    if (work.posted_sum != 0 && source_sum(work.source()) != work.posted_sum) {
+        connection_.world().note_changed_source();
+    }
     if (answer.data) {
         RTRS_ASSERT(domain_.covers(work.target));
         std::copy_n(answer.data.get(), answer.bytes, work.target.data);

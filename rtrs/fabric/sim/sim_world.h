@@ -75,6 +75,10 @@ struct SimOptions {
     // only when a later signalled one completes.
     enum class UnsignalledSlot : std::uint8_t { freed_by_arrival, freed_by_completion };
     UnsignalledSlot unsignalled_slot = UnsignalledSlot::freed_by_arrival;
+    // What endpoints say of it; by_completion: completions of signalled sends are late, too.
+    Endpoint::SourceRelease source_release = Endpoint::SourceRelease::by_answer;
+    // The deepest send queue, whatever is asked for; 0: no bound.
+    std::uint32_t send_queue_depth_max = 0;
     // Keys of one host; beyond: ENOMEM. At most 2^20 - 1.
     std::uint32_t keys_max = 1u << 19;
 };

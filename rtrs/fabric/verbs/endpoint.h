@@ -62,6 +62,9 @@ class VerbsEndpoint final : public Endpoint, public CmOwner, public ListLink {
 
     std::error_code post(std::span<const WorkRequest> chain) override;
     std::error_code post_receive(std::uint64_t context, Segment buffer) override;
+    // A device sends again what it read before, until it has the acknowledgement.
+    SourceRelease source_release() const noexcept override { return SourceRelease::by_completion; }
+    std::uint32_t copied_bytes_max() const noexcept override { return inline_bytes_max_; }
     RevokeResult post_revoke(MemoryWindow& window, std::uint64_t context) override;
     void disconnect() override;
     std::string local_address() const override { return local_address_; }

@@ -161,7 +161,10 @@ std::error_code Engine::query_limits() {
     // Of the iWARP devices only Chelsio's can write with immediate (RFC 7306).
     limits_.immediates = device_->device->transport_type != IBV_TRANSPORT_IWARP ||
                          std::string_view(device_name()).starts_with("cxgb4");
-    if (limits_.segments_max < Endpoint::max_segments) return from_errno(EOPNOTSUPP);
+    if (limits_.segments_max < Endpoint::max_segments ||
+        limits_.work_requests_max < 2 * Endpoint::send_queue_depth_least) {
+        return from_errno(EOPNOTSUPP);
+    }
     trace(TraceLevel::info, "up to " + std::to_string(limits_.work_requests_max) +
                                 " work requests a queue, " +
                                 std::to_string(limits_.message_bytes_max) + " bytes a message, " +

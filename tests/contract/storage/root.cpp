@@ -97,6 +97,17 @@ LoopDevice::~LoopDevice() {
     int off = 0;
     ::ioctl(holder_, BLKROSET, &off);  // it would stay so for the device's next user
     ::close(holder_);
+    if (filler_ >= 0) ::close(filler_);
+}
+
+void LoopDevice::take_its_room() {
+    std::string name = private_root() + "/filler-XXXXXX";
+    filler_ = ::mkostemp(name.data(), O_CLOEXEC);
+    need(filler_ >= 0, "no file");
+    ::unlink(name.c_str());
+    const std::string piece(64 << 10, 'x');
+    while (::write(filler_, piece.data(), piece.size()) > 0) continue;
+    need(errno == ENOSPC, "the file system does not fill up");
 }
 
 }  // namespace rnbd::testing

@@ -21,10 +21,13 @@ class LoopDevice {
     LoopDevice(const LoopDevice&) = delete;
     LoopDevice& operator=(const LoopDevice&) = delete;
     const std::string& path() const { return path_; }
+    // From now on writing to blocks that were never written fails.
+    void take_its_room();
 
   private:
     std::string path_;
     int holder_ = -1;  // keeps it set up
+    int filler_ = -1;
 };
 
 }  // namespace rnbd::testing

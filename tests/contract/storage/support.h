@@ -27,6 +27,7 @@ struct Case {
     bool keeps_data = true;      // null does not
     bool persistent = true;      // the data is there when it is opened again
     bool discard_zeroes = true;  // discarded blocks read as zeroes
+    bool keeps_epoch = true;     // if it is persistent
 };
 struct Unavailable {
     std::string reason;
@@ -101,9 +102,17 @@ enum class Flag : std::uint8_t { none, fua, no_unmap, fast };
 class Bench {
   public:
     Bench() : reactor(std::move(*rtrs::Reactor::create())) {}
+    ~Bench() {
+        close();
+        // What it still had with the kernel ends in turns of its own.
+        for (int i = 0; i < 3; ++i) reactor->run_once(rtrs::Duration::zero());
+    }
 
     std::error_code open(const StorageOptions& options) {
         auto opened = open_storage(*reactor, options);
+        while (!opened && opened.error().code == std::errc::operation_in_progress) {
+            opened = open_storage(*reactor, options);
+        }
         if (!opened) {
             INFO(opened.error().text);
             REQUIRE(!opened.error().text.empty());

@@ -223,6 +223,55 @@ TEST_CASE("file storage: memory that nobody touches is not committed") {
     REQUIRE(bench.discard(0, 1u << 30) == 0);
 }
 
+TEST_CASE("files: grow and are cut, and tell when somebody else has done it") {
+    TemporaryFolder folder;
+    Bench bench;
+    REQUIRE(!bench.open({.path = folder.file("image"), .size_bytes = 1u << 20}));
+    Pages pages(4096);
+    pages.fill(0x11);
+    REQUIRE(bench.write((1u << 20) - 4096, pages.bytes()) == 0);
+    REQUIRE(bench.storage->resize(2u << 20));
+    REQUIRE(bench.storage->geometry().size_bytes == 2u << 20);
+    REQUIRE(bench.write((2u << 20) - 4096, pages.bytes()) == 0);
+    REQUIRE(bench.storage->resize(1u << 20));
+    REQUIRE(std::filesystem::file_size(folder.file("image")) == 1u << 20);
+    std::filesystem::resize_file(folder.file("image"), 3u << 20);
+    REQUIRE(bench.storage->geometry().size_bytes == 1u << 20);
+    REQUIRE(bench.storage->measure() == 3u << 20);
+    REQUIRE(bench.storage->resize(3u << 20));
+    // What was cut off does not come back.
+    REQUIRE(bench.read((2u << 20) - 4096, pages.bytes()) == 0);
+    REQUIRE(pages.all(0, 0, 4096));
+}
+
+TEST_CASE("files: a read-only export follows its file, and does not change it") {
+    TemporaryFolder folder;
+    Bench bench;
+    REQUIRE(!bench.open({.path = folder.file("image"),
+                         .size_bytes = 1u << 20,
+                         .use = StorageOptions::Use::read_only}));
+    const auto refused = bench.storage->resize(2u << 20);
+    REQUIRE(!refused);
+    REQUIRE(refused.error().code == std::errc::read_only_file_system);
+    std::filesystem::resize_file(folder.file("image"), 2u << 20);
+    REQUIRE(bench.storage->resize(2u << 20));
+}
+
+TEST_CASE("memory: keeps its content when it grows, and is zero beyond") {
+    Bench bench;
+    REQUIRE(!bench.open({.kind = StorageOptions::Kind::memory, .size_bytes = 65536}));
+    Pages pages(4096);
+    pages.fill(0x22);
+    REQUIRE(bench.write(65536 - 4096, pages.bytes()) == 0);
+    REQUIRE(bench.storage->resize(8u << 20));
+    REQUIRE(bench.read(65536 - 4096, pages.bytes()) == 0);
+    REQUIRE(pages.all(0x22, 0, 4096));
+    REQUIRE(bench.storage->resize(65536));
+    REQUIRE(bench.storage->resize(131072));
+    REQUIRE(bench.read(65536, pages.bytes()) == 0);
+    REQUIRE(pages.all(0, 0, 4096));
+}
+
 TEST_CASE("file: another file in its place has another epoch") {
     TemporaryFolder folder;
     const StorageOptions options{.path = folder.file("image"), .size_bytes = 65536};

@@ -113,3 +113,23 @@ TEST_CASE("media: a device that was set read only is EROFS for writers") {
     options.use = StorageOptions::Use::read_only;
     REQUIRE(!bench.open(options));
 }
+
+TEST_CASE("media: once something could not be written back, no flush succeeds any more") {
+    if (::geteuid() != 0) skip_program("needs root");
+    const auto told_by = GENERATE(Flag::none, Flag::fua);
+    LoopDevice device(8u << 20, 512);
+    device.take_its_room();
+    Bench bench;
+    REQUIRE(!bench.open({.path = device.path()}));
+    Pages pages(65536);
+    pages.fill(0x55);
+    REQUIRE(bench.write(1u << 20, pages.bytes()) == 0);  // acknowledged, in the page cache
+    if (told_by == Flag::fua) {
+        // The system tells the first who asks; here one who has not asked for this.
+        REQUIRE(bench.write(2u << 20, pages.bytes(), Flag::fua) == EIO);
+    } else {
+        REQUIRE(bench.flush() == EIO);
+    }
+    REQUIRE(bench.flush() == EIO);
+    REQUIRE(bench.discard(0, 65536, Flag::fua) == EIO);
+}

@@ -218,7 +218,8 @@ void VolumeUser::write_done(const Op& op, std::error_code error) {
     }
     history_.acknowledged(op.block, op.number);
     if (op.operation == BlockOperation::write_through) {
-        if (storage_.medium.durable(op.block) < op.number) {
+        // What a superseded twin writes late does not count, and the medium keeps what is newer.
+        if (storage_.medium.durable(op.block) < op.number && !history_.lawless(op.block)) {
             surroundings_.findings.add("a FUA write is not durable",
                                        fmt::format("block {} write {:x}: {:x} is", op.block,
                                                    op.number, storage_.medium.durable(op.block)));

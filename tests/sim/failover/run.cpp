@@ -25,7 +25,9 @@ SimOptions sim_options(const Options& options) {
             .watch_sources = true,
             .unsignalled_slot = options.seed % 2 == 0
                                     ? SimOptions::UnsignalledSlot::freed_by_arrival
-                                    : SimOptions::UnsignalledSlot::freed_by_completion};
+                                    : SimOptions::UnsignalledSlot::freed_by_completion,
+            .source_release = options.seed % 4 == 3 ? rtrs::Endpoint::SourceRelease::by_completion
+                                                    : rtrs::Endpoint::SourceRelease::by_answer};
 }
 
 std::vector<std::string> addresses(const Options& options, std::uint32_t group,

@@ -558,6 +558,41 @@ TEST_CASE("device: a volume without write-zeroes gets written zeroes, and is nev
     CHECK(client.run(Command::trim, 0, 512).error == number(NbdError::inval));
 }
 
+TEST_CASE("device: a volume that comes back with other abilities changes no promise") {
+    fake::Settings settings = small_depth(4);
+    settings.held = true;
+    settings.geometry.force_unit_access = false;
+    settings.geometry.discard_bytes_max = 0;
+    Server server(settings);
+    Client client(server);
+    client.greet();
+    // Sent without FUA: it is the flush that makes it durable, whatever the volume is by now.
+    client.ask(Command::write, 0, 512, command_flag::fua, pattern(512, 1));
+    server.until([] { return fake::waiting() == 1; });
+    fake::settings().geometry.force_unit_access = true;
+    fake::complete();
+    REQUIRE(fake::waiting() == 1);
+    CHECK(fake::log().back().io.operation == VolumeOperation::flush);
+    fake::complete();
+    CHECK(client.next()->second.error == 0);
+    // Used permits, so that their memory is not zero by chance.
+    const std::uint32_t length = 4 * fake::settings().max_io_bytes;
+    client.ask(Command::write, 0, length / 2, 0, pattern(length / 2, 2));
+    server.until([] { return fake::waiting() == 2; });
+    fake::complete();
+    CHECK(client.next()->second.error == 0);
+    fake::settings().geometry.write_zeroes_bytes_max = 512;
+    std::memset(fake::memory(), 0x55, length);
+    client.ask(Command::write_zeroes, 0, length);
+    server.until([] { return fake::waiting() > 0; });
+    fake::complete();
+    fake::settings().geometry.write_zeroes_bytes_max = 0;
+    while (fake::waiting() > 0) fake::complete();
+    CHECK(client.next()->second.error == 0);
+    CHECK(std::all_of(fake::memory(), fake::memory() + length,
+                      [](std::byte b) { return b == std::byte{0}; }));
+}
+
 TEST_CASE("device: block status is the volume's where it can tell, else data") {
     fake::Settings settings;
     settings.extents = {{8192, ExtentFlag::none}, {1u << 30, ExtentFlag::hole | ExtentFlag::zero}};

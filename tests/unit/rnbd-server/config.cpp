@@ -31,6 +31,29 @@ bool complains(const std::string& text, const std::string& part) {
 
 }  // namespace
 
+TEST_CASE("server config: an NBD server behind an export") {
+    const auto config = ServerConfig::parse(
+        "listen: [{tcp: 127.0.0.1:1235}]\n"
+        "exports:\n"
+        "  - {name: a, storage: {kind: nbd, uri: 'nbd+unix:///x?socket=/run/x'}}\n",
+        "s.yaml");
+    REQUIRE(config);
+    CHECK(config->exports[0].storage.kind == StorageOptions::Kind::nbd);
+    CHECK(config->exports[0].storage.uri == "nbd+unix:///x?socket=/run/x");
+    const auto wrong = ServerConfig::parse(
+        "listen: [{tcp: 127.0.0.1:1235}]\n"
+        "exports:\n"
+        "  - {name: a, storage: {kind: nbd, uri: 'http://x'}}\n"
+        "  - {name: b, storage: {kind: nbd, uri: 'nbd://127.0.0.1/'}}\n"
+        "  - {name: c, storage: {kind: nbd, uri: 'nbd://127.0.0.1/'}}\n",
+        "s.yaml");
+    REQUIRE(!wrong);
+    REQUIRE(wrong.error().size() == 2);
+    CHECK(to_string(wrong.error()[0]).find("expected a URI that begins with nbd://") !=
+          std::string::npos);
+    CHECK(to_string(wrong.error()[1]).find("which export \"b\" has already") != std::string::npos);
+}
+
 TEST_CASE("server config: the example is right, and says the defaults") {
     const auto config = ServerConfig::load(RNBD_EXAMPLE);
     if (!config)
@@ -84,7 +107,58 @@ TEST_CASE("server config: listen is required") {
     CHECK(complains("listen: []", "expected at least 1"));
     CHECK(complains("listen:\n  - tcp: 1.2.3.4:5\n  - tcp: 1.2.3.4:5\n",
                     "s.yaml:3:10: listen[1].tcp: found \"1.2.3.4:5\" a second time"));
-    CHECK(complains("listen:\n  - rdma: 1.2.3.4:5\n", "listen[0].rdma: found an unknown key"));
+    CHECK(complains("listen:\n  - {}\n", "listen[0].tcp: found no such key, expected tcp or rdma"));
+    CHECK(complains("listen:\n  - {tcp: 1.2.3.4:5, rdma: 1.2.3.4:6}\n",
+                    "listen[0].rdma: found both tcp and rdma"));
+}
+
+TEST_CASE("server config: rdma listeners, also for kernel clients") {
+    const auto config = ServerConfig::parse(
+        "listen:\n"
+        "  - rdma: 1.2.3.4:5\n"
+        "  - tcp: 1.2.3.4:5\n"
+        "  - rdma: 1.2.3.4:1234\n"
+        "    kernel:\n"
+        "      allow:\n"
+        "        - {session: host-k, address: 1.2.3.0/24}\n"
+        "        - session: any\n"
+        "      search_path: /%SESSNAME%/disks/\n"
+        "      devices: [{path: /dev//sda, export: vol1}]\n"
+        "always_invalidate: if-possible\n",
+        "s.yaml");
+    REQUIRE(config);
+    CHECK(config->always_invalidate == AlwaysInvalidate::if_possible);
+    CHECK(config->listen[0].fabric == ConfigFabric::rdma);
+    CHECK_FALSE(config->listen[0].kernel);
+    CHECK(config->listen[1].fabric == ConfigFabric::tcp);
+    const auto& kernel = config->listen[2].kernel;
+    REQUIRE(kernel);
+    CHECK(kernel->allows("host-k", "1.2.3.99"));
+    CHECK_FALSE(kernel->allows("host-k", "1.2.4.1"));
+    CHECK_FALSE(kernel->allows("host-l", "1.2.3.99"));
+    CHECK(kernel->allows("any", "9.9.9.9"));
+    CHECK(kernel->export_for("host-k", "dev/sda") == "vol1");
+    CHECK(kernel->export_for("host-k", "//dev/sda") == "vol1");
+    CHECK(kernel->export_for("host-k", "sda") == "host-k/disks/sda");
+    CHECK(KernelListener{}.export_for("host-k", "/vol2") == "vol2");
+}
+
+TEST_CASE("server config: rdma listeners that are wrong") {
+    const auto with_kernel = [](const std::string& text) {
+        return "listen:\n  - rdma: 1.2.3.4:5\n    kernel: " + text + "\n";
+    };
+    CHECK(complains("listen:\n  - rdma: 0.0.0.0:5\n", "expected an address of one RDMA device"));
+    CHECK(complains("listen:\n  - rdma: '[::]:5'\n", "expected an address of one RDMA device"));
+    CHECK(complains("listen:\n  - rdma: 1.2.3.4:5\n  - rdma: 1.2.3.4:5\n",
+                    "listen[1].rdma: found \"1.2.3.4:5\" a second time"));
+    CHECK(complains("listen:\n  - tcp: 1.2.3.4:5\n    kernel: {allow: [{session: a}]}\n",
+                    "found kernel beside tcp"));
+    CHECK(complains(with_kernel("{}"), "kernel.allow: found no such key"));
+    CHECK(complains(with_kernel("{allow: []}"), "expected at least 1"));
+    CHECK(complains(with_kernel("{allow: [{session: a}], search_path: ../x}"), "\"..\""));
+    CHECK(complains(with_kernel("{allow: [{session: a}], devices: [{path: a, export: b}, {path: "
+                                "/a, export: c}]}"),
+                    "found \"a\" a second time"));
 }
 
 TEST_CASE("server config: an export has one backing that makes sense") {

@@ -45,6 +45,12 @@ TEST_CASE("views: the server's list and status") {
     CHECK(has(status, "rnbd-server 0.1.0, pid 7, running for 1m 1s\n"));
     CHECK(has(status, "listening on tcp:127.0.0.1:1235\n"));
     CHECK(has(status, "host-a (rw)"));
+    json kernel = server;
+    kernel["listen"] = {{{"fabric", "rdma"},
+                         {"device", "mlx5_0"},
+                         {"address", "10.0.0.1:1234"},
+                         {"clients", "kernel"}}};
+    CHECK(has(status_view(kernel), "listening on rdma/mlx5_0:10.0.0.1:1234 (kernel clients)\n"));
     CHECK_FALSE(has(status, "delayed"));
     json late = server;
     late["exports"][0]["delayed"] = true;

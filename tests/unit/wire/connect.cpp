@@ -94,7 +94,7 @@ TEST_CASE("connect request: what a kernel server tolerates") {
     CHECK(ConnectRequestMessage::parse(with(plain, 0, hex("99 46"))) == same);  // cma, ip version
     CHECK(ConnectRequestMessage::parse(with(plain, 45, hex("ff*3"))) == same);  // reserved
     CHECK(ConnectRequestMessage::parse(with(plain, 52, hex("ff*4"))) == same);  // reserved
-    CHECK(ConnectRequestMessage::parse(with(plain, 44, hex("ff"))) == same);    // other flags
+    CHECK(ConnectRequestMessage::parse(with(plain, 44, hex("fd"))) == same);    // other flags
     auto longer = plain;
     longer.resize(92, std::byte{0x5a});
     CHECK(ConnectRequestMessage::parse(longer) == same);
@@ -223,4 +223,16 @@ TEST_CASE("limits: a session's chunks") {
     CHECK_FALSE(geometry_possible(1, 4096));
     CHECK_FALSE(geometry_possible(1, 8192 + 512));
     CHECK_FALSE(geometry_possible(1, 1ull << 29));
+}
+
+TEST_CASE("connect request: for messages, if both the flag and the feature say so") {
+    ConnectRequestMessage message = distinct_request();
+    message.purpose = ConnectionPurpose::messages;
+    message.features = features_of(Feature::messages);
+    const auto bytes = emitted(message, 56);
+    CHECK((bytes[44] & std::byte{2}) == std::byte{2});
+    CHECK(ConnectRequestMessage::parse(bytes) == message);
+    const auto without = ConnectRequestMessage::parse(with(bytes, 48, hex("fd ff ff ff")));
+    REQUIRE(without);
+    CHECK(without->purpose == ConnectionPurpose::path);
 }

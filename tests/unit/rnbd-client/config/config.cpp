@@ -109,11 +109,15 @@ TEST_CASE("client config: paths") {
         "        priority: standby\n"
         "      - {tcp: 10.0.0.1:1236, source: 10.0.0.9, priority: prefer}\n"
         "      - tcp: 'fd00:0::9@[fd00::0:1]:1235'\n"
-        "      - tcp: '[fd00::8]@[fd00::1]:1235'\n",
+        "      - tcp: '[fd00::8]@[fd00::1]:1235'\n"
+        "      - rdma: 10.0.0.9@10.0.0.1:1235\n",
         "c.yaml");
     REQUIRE(config);
     const auto& paths = config->sessions[0].paths;
-    REQUIRE(paths.size() == 5);
+    REQUIRE(paths.size() == 6);
+    CHECK(paths[5].fabric == ClientConfig::Path::Fabric::rdma);
+    CHECK(paths[5].to_string() == "rdma:10.0.0.9@10.0.0.1:1235");
+    CHECK(ClientConfig::Path::parse("tcp:10.0.0.1:1235")->same_way(paths[0]));
     CHECK(paths[0].to_string() == "10.0.0.1:1235");
     CHECK(paths[0].priority == Priority::prefer);
     CHECK(paths[1].source == "10.0.0.9");
@@ -153,6 +157,11 @@ TEST_CASE("client config: paths that are wrong") {
                               "      - {tcp: 10.0.0.1:1235, source: 10.0.0.9, priority: standby}"),
                     "paths[1].tcp: found \"10.0.0.9@10.0.0.1:1235\" a second time"));
     CHECK(complains(with_path("10.0.0.1:1235"), "expected a mapping"));
+    CHECK(complains(with_path("{priority: standby}"), "expected tcp or rdma with an address"));
+    CHECK(complains(with_path("{tcp: 10.0.0.1:1, rdma: 10.0.0.1:2}"), "found both tcp and rdma"));
+    CHECK(complains(with_path("rdma: rdma:10.0.0.1:1"), "expected a numeric address and port"));
+    CHECK(complains(with_path("{rdma: 10.0.0.9@10.0.0.1:1, source: 10.0.0.9}"),
+                    "found \"10.0.0.9\" and a source in rdma"));
 }
 
 TEST_CASE("client config: policy, deadlines, probes") {
@@ -214,6 +223,30 @@ TEST_CASE("client config: devices") {
     CHECK(complains(with_device("    access: rw\n    nbd: []\n"), "at least 1"));
     CHECK(complains(with_device("    access: rw\n"), "nbd: found no such key"));
     CHECK(complains(with_device("    nbd: unix:/a\n"), "access: found no such key"));
+}
+
+TEST_CASE("client config: devices of the kernel") {
+    const auto config =
+        ClientConfig::parse(with_device("    access: rw\n    device: /dev/nbd12\n"), "c");
+    REQUIRE(config);
+    CHECK(config->devices[0].nbd.empty());
+    CHECK(config->devices[0].kernel->index == 12u);
+    CHECK(config->devices[0].kernel_connections == 4);
+    const auto any = ClientConfig::parse(
+        with_device("    access: rw\n    device: auto\n    device_connections: 16\n"), "c");
+    REQUIRE(any);
+    CHECK(any->devices[0].kernel == KernelDeviceName{});
+    CHECK(any->devices[0].kernel_connections == 16);
+    for (const char* wrong :
+         {"/dev/nbd", "/dev/nbd-1", "/dev/nbd32768", "/dev/sda", "nbd0", "Auto"})
+        CHECK(complains(with_device("    access: rw\n    device: " + std::string(wrong) + "\n"),
+                        "expected /dev/nbdN"));
+    CHECK(complains(with_device("    access: rw\n    device: auto\n    device_connections: 17\n"),
+                    "from 1 to 16"));
+    CHECK(complains(with_device("    access: rw\n    device: /dev/nbd1\n"
+                                "  - {name: e, session: s, volume: w, access: rw, device: "
+                                "/dev/nbd1}\n"),
+                    "each device once"));
 }
 
 TEST_CASE("client config: what two devices cannot share") {

@@ -1,0 +1,122 @@
+// A tree of attributes as the kernel's sysfs has them: text files that are read and written, in
+// directories that come and go with what they describe.
+//
+// It is a table: each attribute is a pattern of its path, with what reading and writing it does.
+// A segment in braces stands for every name that the function of that variable lists now. What is
+// before a pattern's first variable is always there; what is behind one is there while listed.
+//
+//   tree.add_variable("{session}", [&](AttributeScope) { return names_of_sessions(); });
+//   tree.add({.pattern = "class/rtrs-client/{session}/max_reconnect_attempts",
+//             .read = [&](AttributeScope scope) { return text_of(scope[0]); }, ...});
+//
+// OWNER: a daemon. THREAD: the reactor's.
+#pragma once
+
+#include <cstdint>
+#include <expected>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rnbd {
+
+// Why reading or writing failed, as the kernel says it and for people.
+struct AttributeError {
+    int number = 0;       // errno, positive
+    std::string message;  // one line; empty: what the number means is all there is to say
+};
+
+// What the variables of a pattern stand for, in their order.
+using AttributeScope = std::span<const std::string>;
+using AttributeValue = std::expected<std::string, AttributeError>;
+using AttributeWritten = std::expected<void, AttributeError>;
+// Called once, when the write has had its effect or has failed; may come later.
+using AttributeDone = std::function<void(const AttributeWritten&)>;
+
+// What reader makes of the place; or why there is none.
+template <typename Place, typename Reader>
+AttributeValue read_at(const std::expected<Place, AttributeError>& place, const Reader& reader) {
+    if (!place) return std::unexpected(place.error());
+    return reader(*place);
+}
+
+struct Attribute {
+    enum class Kind : std::uint8_t { file, link };
+
+    std::string pattern;
+    Kind kind = Kind::file;
+    // A file's text with its newline, a link's target. ENOENT of a link: it is not there.
+    std::function<AttributeValue(AttributeScope)> read;
+    // Empty: read-only.
+    std::function<void(AttributeScope, std::string_view, AttributeDone)> write{};
+
+    // For docs/reference/attributes.md: what is read, what may be written (empty: nothing), and
+    // where it differs from the kernel's, why.
+    std::string read_format{}, write_format{}, remark{};
+
+    // Permission bits: 0444, 0644, 0777.
+    unsigned mode() const noexcept;
+};
+
+struct AttributeNode {
+    enum class Kind : std::uint8_t { directory, file, link };
+    std::string path;  // "class/rtrs-client/host-a"; empty: the root
+    Kind kind = Kind::directory;
+    unsigned mode = 0755;
+    std::string target;  // of a link
+
+    std::string_view name() const noexcept;
+};
+const char* to_string(AttributeNode::Kind kind) noexcept;
+
+class AttributeTree {
+  public:
+    // outer: what the variables before it stand for.
+    using Names = std::function<std::vector<std::string>(AttributeScope outer)>;
+    void add_variable(std::string name, Names names);
+    // ASSUMES: the pattern's variables were added.
+    void add(Attribute attribute);
+    const std::vector<Attribute>& attributes() const noexcept { return attributes_; }
+
+    // A path may begin with "/sys/" or "/". Links on the way are followed, one at the end is not.
+    // ERRORS: ENOENT, ELOOP.
+    std::expected<AttributeNode, AttributeError> find(std::string_view path) const;
+    // In the order of their names, those of a directory behind it. A link at the path's end is
+    // followed. ERRORS: as find(); ENOTDIR.
+    enum class Depth : std::uint8_t { children, all };
+    std::expected<std::vector<AttributeNode>, AttributeError> list(std::string_view path,
+                                                                   Depth depth) const;
+    // ERRORS: ENOENT, EISDIR, what the attribute says.
+    AttributeValue read(std::string_view path) const;
+    // ERRORS, by way of done: ENOENT, EISDIR, EACCES (read-only), what the attribute says.
+    void write(std::string_view path, std::string_view value, const AttributeDone& done) const;
+
+  private:
+    using Segments = std::vector<std::string>;
+    struct Match {
+        const Attribute* attribute = nullptr;
+        Segments scope;
+    };
+    struct Walk;
+
+    std::expected<Segments, AttributeError> resolve(std::string_view path) const;
+    void collect(Walk& walk, const Segments& folder, Depth depth,
+                 std::vector<AttributeNode>& into) const;
+    std::expected<AttributeNode, AttributeError> node_of(const Match& match,
+                                                         std::string path) const;
+    const Segments& pattern_of(const Match& match) const;
+    std::vector<Match> matches(Walk& walk, const Segments& path) const;
+    std::expected<Match, AttributeError> file_at(std::string_view path) const;
+
+    std::vector<Attribute> attributes_;
+    std::vector<Segments> patterns_;  // of attributes_
+    std::map<std::string, Names> variables_;
+};
+
+// Each name once: a later one that is taken gets "#2", "#3" ...
+std::vector<std::string> unique_names(std::vector<std::string> names);
+
+}  // namespace rnbd

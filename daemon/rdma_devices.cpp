@@ -1,0 +1,127 @@
+#include "daemon/rdma_devices.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+
+#include "rtrs/base/error.h"
+
+namespace rnbd {
+namespace {
+
+using rtrs::from_errno;
+
+struct SocketAddress {
+    sockaddr_storage storage{};
+    socklen_t bytes = 0;
+    sockaddr* get() noexcept { return reinterpret_cast<sockaddr*>(&storage); }
+};
+
+std::optional<SocketAddress> parse(const std::string& text) {
+    const auto colon = text.rfind(':');
+    if (colon == std::string::npos) return std::nullopt;
+    std::string host = text.substr(0, colon);
+    std::uint16_t port = 0;
+    std::from_chars(text.data() + colon + 1, text.data() + text.size(), port);
+    SocketAddress address;
+    if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+        auto* six = reinterpret_cast<sockaddr_in6*>(&address.storage);
+        six->sin6_family = AF_INET6;
+        six->sin6_port = htons(port);
+        host = host.substr(1, host.size() - 2);
+        address.bytes = sizeof *six;
+        if (::inet_pton(AF_INET6, host.c_str(), &six->sin6_addr) != 1) return std::nullopt;
+        return address;
+    }
+    auto* four = reinterpret_cast<sockaddr_in*>(&address.storage);
+    four->sin_family = AF_INET;
+    four->sin_port = htons(port);
+    address.bytes = sizeof *four;
+    if (::inet_pton(AF_INET, host.c_str(), &four->sin_addr) != 1) return std::nullopt;
+    return address;
+}
+
+std::string host_of(const SocketAddress& address) {
+    char text[INET6_ADDRSTRLEN] = "";
+    if (address.storage.ss_family == AF_INET6) {
+        const auto* six = reinterpret_cast<const sockaddr_in6*>(&address.storage);
+        ::inet_ntop(AF_INET6, &six->sin6_addr, text, sizeof text);
+    } else {
+        const auto* four = reinterpret_cast<const sockaddr_in*>(&address.storage);
+        ::inet_ntop(AF_INET, &four->sin_addr, text, sizeof text);
+    }
+    return text;
+}
+
+std::string sentence(const std::string& host, std::error_code error) {
+    if (error == std::errc::no_such_device) {
+        return fmt::format(
+            "no RDMA device has the address {} (rdma link shows devices; soft-RoCE is made with "
+            "rdma link add)",
+            host);
+    }
+    return fmt::format("the RDMA device at {} cannot be used: {}", host, error.message());
+}
+
+}  // namespace
+
+std::expected<std::string, std::error_code> source_towards(const std::string& destination) {
+    auto to = parse(destination);
+    if (!to) return std::unexpected(from_errno(EINVAL));
+    const int socket = ::socket(to->storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (socket < 0) return std::unexpected(from_errno(errno));
+    SocketAddress own;
+    own.bytes = sizeof own.storage;
+    const bool known = ::connect(socket, to->get(), to->bytes) == 0 &&
+                       ::getsockname(socket, own.get(), &own.bytes) == 0;
+    const int error = errno;
+    ::close(socket);
+    if (!known) return std::unexpected(from_errno(error));
+    return host_of(own);
+}
+
+std::expected<rtrs::Fabric*, std::string> RdmaDevices::at(const std::string& host) {
+    if (!make_) {
+        return std::unexpected(
+            "RDMA is not built in: librdmacm and libibverbs were not there (cmake -D "
+            "RNBD_VERBS=ON says what is missing)");
+    }
+    auto made = make_(host);
+    if (!made) return std::unexpected(sentence(host, made.error()));
+    const std::string device = (*made)->device();
+    const auto same = std::ranges::find_if(
+        fabrics_, [&](const auto& fabric) { return fabric->device() == device; });
+    if (same != fabrics_.end()) return same->get();
+    return fabrics_.emplace_back(std::move(*made)).get();
+}
+
+std::expected<rtrs::Fabric*, std::string> RdmaDevices::towards(const std::string& source,
+                                                               const std::string& destination) {
+    if (!source.empty() || !make_) return at(source);
+    const auto host = source_towards(destination);
+    if (host) return at(*host);
+    return std::unexpected(
+        fmt::format("{} cannot be reached: {}", destination, host.error().message()));
+}
+
+bool windows_work(rtrs::Fabric& fabric) {
+    constexpr std::size_t page = 4096;
+    auto domain = fabric.create_domain();
+    if (!domain) return false;
+    const std::unique_ptr<void, decltype(&std::free)> memory(std::aligned_alloc(page, page),
+                                                             &std::free);
+    if (!memory) return false;
+    auto region = (*domain)->register_memory({static_cast<std::byte*>(memory.get()), page},
+                                             rtrs::Access::local);
+    if (!region) return false;
+    return (*domain)->create_window(**region).has_value();
+}
+
+}  // namespace rnbd

@@ -1,0 +1,37 @@
+// What is written to the attribute map_device. Pure.
+#pragma once
+
+#include <expected>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/attribute_tree.h"
+#include "daemon/attribute_values.h"
+#include "rnbd/messages.h"
+
+namespace rnbd {
+
+struct MapOptions {
+    // The kernel's default port, and how many paths it takes.
+    static constexpr int port_default = 1234;
+    static constexpr std::size_t paths_max = 6;
+
+    std::string session;  // 1..255 bytes; more rules come with the session
+    std::string volume;   // 1..255 bytes
+    struct Path {
+        AttributeAddress address;
+        int port = port_default;  // of the newest dest_port= before it
+    };
+    std::vector<Path> paths;
+    AccessMode access = AccessMode::read_write;
+
+    // processors: nr_poll_queues= goes from -1 to that; nothing comes of it.
+    // ERRORS: EINVAL, ENOMEM (too many paths), ENODEV (gid: addresses).
+    static std::expected<MapOptions, AttributeError> parse(std::string_view text, int processors);
+};
+
+// "[10.0.0.1@]10.0.0.2:1234", "[fe80::1]:1234": as the configuration has it.
+std::string configured_path(const AttributeAddress& address, int port);
+
+}  // namespace rnbd

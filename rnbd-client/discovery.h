@@ -1,0 +1,56 @@
+// One question to a server for its exports, over a session that is made for it and ends with it.
+//
+// OWNER: Client. THREAD: the reactor's.
+// Life: start() -> the answer, or the time is up -> the session is closed -> on_discovery_over.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "rnbd-client/session_lock.h"
+#include "rnbd/remote_volume.h"
+#include "rtrs/base/clock.h"
+
+namespace rnbd {
+
+class Discovery final : public RemoteSessionHandler {
+  public:
+    class Owner {
+      public:
+        // The discovery may be destroyed from inside this call.
+        virtual void on_discovery_over(Discovery& discovery) = 0;
+
+      protected:
+        ~Owner() = default;
+    };
+    // Once; error: what was wrong, for people.
+    using Answered =
+        std::function<void(const std::string& error, const std::vector<CatalogEntry>& entries)>;
+
+    Discovery(rtrs::SessionEnvironment environment, rtrs::ClientSessionOptions options,
+              Owner& owner);
+
+    // ERRORS: EADDRINUSE (another client of this machine has a session of this name there),
+    // fabric errors. Then it is over: answered is not called, and it may be destroyed.
+    std::error_code start(rtrs::Duration timeout, Answered answered);
+    // Ends it early.
+    void stop();
+
+  private:
+    void on_session_closed() override { owner_.on_discovery_over(*this); }
+    void answer(const std::string& error, const std::vector<CatalogEntry>& entries);
+    void time_is_up();
+
+    rtrs::SessionEnvironment environment_;
+    Owner& owner_;
+    SessionLock lock_;
+    RemoteSession remote_;
+    rtrs::Timer timer_;
+    Answered answered_;
+};
+
+// What a failed question means, for people.
+std::string catalog_failure(std::error_code error);
+
+}  // namespace rnbd

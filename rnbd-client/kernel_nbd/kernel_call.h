@@ -1,0 +1,40 @@
+// A call that may block for ever, on a thread of its own.
+//
+// A call that does not come back is left behind with its thread: neither the reactor nor the end of
+// the daemon waits for it. OWNER: KernelDevice. THREAD: the reactor's; work runs elsewhere.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "rtrs/reactor.h"
+
+namespace rnbd {
+
+class KernelCall {
+  public:
+    explicit KernelCall(rtrs::Reactor& reactor);
+    ~KernelCall();  // a call that still runs is never reported
+    KernelCall(const KernelCall&) = delete;
+    KernelCall& operator=(const KernelCall&) = delete;
+
+    // work runs on a new thread and returns what is then called in a turn of the reactor. What work
+    // captures must last as long as the thread: nothing of the reactor's. ASSUMES: !running().
+    // False: there is no thread to be had.
+    using Report = std::function<void()>;
+    bool start(std::function<Report()> work);
+    bool running() const noexcept { return running_; }
+
+  private:
+    // Shared with the thread.
+    struct Link {
+        std::mutex mutex;
+        rtrs::Reactor* reactor = nullptr;  // guarded by mutex; none: nobody waits any more
+        KernelCall* owner = nullptr;       // the reactor's thread only
+    };
+    std::shared_ptr<Link> link_;
+    bool running_ = false;
+};
+
+}  // namespace rnbd

@@ -1,0 +1,284 @@
+#include "rnbd-client/kernel_nbd/kernel_device.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "rtrs/base/assert.h"
+
+namespace rnbd {
+namespace {
+
+using rtrs::TraceLevel;
+using Use = KernelNbd::Use;
+
+constexpr std::string_view subsystem = "rnbd.kernel";
+// How long the kernel may take to let go when it is cut off.
+constexpr rtrs::Duration cut_time = std::chrono::seconds(5);
+// The kernel is no stranger who has to hurry: only a broken one would reach these.
+constexpr NbdConnectionOptions connection_options{.payload_timeout = std::chrono::hours(1),
+                                                  .send_timeout = std::chrono::hours(1)};
+
+void close_all(const std::vector<int>& sockets) {
+    for (const int fd : sockets) ::close(fd);
+}
+
+}  // namespace
+
+const char* to_string(KernelDevice::State state) noexcept {
+    switch (state) {
+        case KernelDevice::State::waiting:
+            return "waiting";
+        case KernelDevice::State::attaching:
+            return "attaching";
+        case KernelDevice::State::attached:
+            return "attached";
+        case KernelDevice::State::failed:
+            return "failed";
+        case KernelDevice::State::detaching:
+            return "detaching";
+        case KernelDevice::State::detached:
+            return "detached";
+    }
+    return "?";
+}
+
+KernelDevice::KernelDevice(NbdConnection::Environment environment,
+                           std::shared_ptr<KernelNbd> kernel, Device& device,
+                           KernelDeviceOptions options, Handler& handler)
+    : environment_(environment),
+      kernel_(std::move(kernel)),
+      device_(device),
+      options_(std::move(options)),
+      handler_(handler),
+      exports_({&device}),
+      since_(environment.reactor.now()),
+      pause_(options_.retry_min),
+      call_(environment.reactor),
+      cut_call_(environment.reactor),
+      deadline_(environment.reactor, this,
+                [](void* self) { static_cast<KernelDevice*>(self)->on_deadline(); }),
+      retry_(environment.reactor, this,
+             [](void* self) { static_cast<KernelDevice*>(self)->retry(); }) {}
+
+KernelDevice::~KernelDevice() { RTRS_ASSERT(connections_.empty()); }
+
+std::string KernelDevice::path() const {
+    return index_ ? fmt::format("/dev/nbd{}", *index_) : std::string();
+}
+
+void KernelDevice::set_state(State state, std::string reason) {
+    // A refusal that repeats is no news.
+    const bool news = reason != reason_ || (state != state_ && state != State::failed);
+    if (state != state_) since_ = environment_.reactor.now();
+    state_ = state;
+    reason_ = std::move(reason);
+    if (!news || state == State::attaching) return;
+    std::string text = to_string(state);
+    if (index_) text += " as " + path();
+    if (!reason_.empty()) text += ": " + reason_;
+    environment_.tracer.trace(reason_.empty() ? TraceLevel::info : TraceLevel::warning, subsystem,
+                              device_.name(), text);
+}
+
+bool KernelDevice::ready() const noexcept { return device_.describe().unavailable.empty(); }
+
+KernelBinding KernelDevice::binding() const {
+    const nbd::ExportDescription description = device_.describe();
+    return {.identifier = options_.identifier,
+            .index = options_.index,
+            .block_bytes = std::max(512u, description.block_sizes.minimum_bytes),
+            .size_bytes = description.size_bytes,
+            .flags = description.transmission_flags};
+}
+
+void KernelDevice::update() {
+    if (state_ == State::waiting && !stopping_ && ready()) attach();
+    resize_if_needed();
+}
+
+void KernelDevice::retry() {
+    if (state_ == State::failed && !stopping_) attach();
+}
+
+// False: no thread can be had.
+bool KernelDevice::run(std::function<KernelCall::Report()> work) {
+    deadline_.arm(environment_.reactor.now() + options_.deadline);
+    return call_.start(std::move(work));
+}
+
+void KernelDevice::attach() {
+    if (call_.running()) return retry_.arm(environment_.reactor.now() + options_.retry_max);
+    std::vector<int> ours, theirs;
+    for (std::uint32_t i = 0; i < options_.connections; ++i) {
+        int pair[2];
+        if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
+            const int error = errno;
+            close_all(ours);
+            close_all(theirs);
+            return failed("sockets: " + rtrs::from_errno(error).message());
+        }
+        ours.push_back(pair[0]);
+        theirs.push_back(pair[1]);
+    }
+    // The reason of an attempt before stays until this one has ended.
+    set_state(State::attaching, reason_);
+    const KernelBinding wanted = binding();
+    kernel_size_bytes_ = wanted.size_bytes;
+    const bool runs = run([this, kernel = kernel_, wanted, ours, theirs]() -> KernelCall::Report {
+        auto result = kernel->attach(wanted, theirs);
+        close_all(theirs);
+        return [this, result, ours] { attached(result, ours); };
+    });
+    if (runs) return;
+    close_all(theirs);
+    attached(std::unexpected("there is no thread to call the kernel from"), ours);
+}
+
+void KernelDevice::attached(std::expected<std::uint32_t, std::string> result,
+                            std::vector<int> ours) {
+    deadline_.disarm();
+    if (!result) {
+        close_all(ours);
+        return failed(std::move(result.error()));
+    }
+    index_ = *result;
+    serve(ours);
+    pause_ = options_.retry_min;
+    set_state(State::attached, {});
+    if (stopping_) return detach();
+    resize_if_needed();
+}
+
+void KernelDevice::serve(const std::vector<int>& sockets) {
+    NbdConnection::Owner& self = *this;
+    for (std::size_t i = 0; i < sockets.size(); ++i) {
+        connections_.push_back(std::make_unique<NbdConnection>(
+            environment_,
+            NbdConnection::Socket{sockets[i], NbdTransport::unix_socket,
+                                  fmt::format("{}#{}", path(), i)},
+            exports_, connection_options, self));
+        connections_.back()->start_chosen(0);
+    }
+}
+
+void KernelDevice::failed(std::string reason) {
+    index_.reset();
+    set_state(State::failed, std::move(reason));
+    if (stopping_) {
+        let_go_ = true;
+        return end_if_done();
+    }
+    retry_.arm(environment_.reactor.now() + pause_);
+    pause_ = std::min(pause_ * 2, options_.retry_max);
+}
+
+void KernelDevice::resize_if_needed() {
+    if (state_ != State::attached || stopping_ || call_.running() || !ready()) return;
+    const KernelBinding wanted = binding();
+    if (wanted.size_bytes == kernel_size_bytes_) return;
+    kernel_size_bytes_ = wanted.size_bytes;
+    run([this, kernel = kernel_, wanted, index = *index_]() -> KernelCall::Report {
+        auto result = kernel->resize(wanted, index);
+        return [this, result] {
+            deadline_.disarm();
+            if (state_ != State::attached) return;
+            set_state(State::attached, result ? std::string() : result.error());
+            if (stopping_) return detach();
+            resize_if_needed();
+        };
+    });
+}
+
+void KernelDevice::stop(Use use) {
+    const bool first = !stopping_;
+    stopping_ = use;
+    retry_.disarm();
+    if (!first || call_.running()) return;
+    if (state_ == State::attached) return detach();
+    let_go_ = true;
+    end_if_done();
+}
+
+void KernelDevice::detach() {
+    set_state(State::detaching, {});
+    run([this, kernel = kernel_, index = *index_, use = *stopping_]() -> KernelCall::Report {
+        auto result = kernel->detach(index, use);
+        return [this, result] { detach_ended(result); };
+    });
+}
+
+void KernelDevice::detach_ended(std::expected<KernelNbd::Detached, std::string> result) {
+    deadline_.disarm();
+    if (state_ == State::detached) return;
+    if (result == KernelNbd::Detached::used && stopping_ == Use::refuse) {
+        stopping_.reset();
+        set_state(State::attached, {});
+        return handler_.on_kernel_used(*this);
+    }
+    if (result == KernelNbd::Detached::used && stopping_ == Use::ignore) return detach();
+    if (result == KernelNbd::Detached::used) {
+        left_ = true;
+        set_state(State::detaching,
+                  fmt::format("it is used: the kernel keeps it; its I/O fails if no rnbd-client "
+                              "serves it again within {} s",
+                              orphan_seconds));
+    } else if (!result) {
+        set_state(State::detaching, std::move(result.error()));
+    }
+    let_go_ = true;
+    for (const auto& connection : connections_) connection->finish();
+    end_if_done();
+}
+
+void KernelDevice::cut() {
+    if (state_ == State::detached || !stopping_) return;
+    // One that was left to the kernel has requests that nobody else can answer.
+    if (!index_ || (let_go_ && !left_) || cut_call_.running()) return give_up();
+    deadline_.arm(environment_.reactor.now() + cut_time);
+    cut_call_.start([this, kernel = kernel_, index = *index_]() -> KernelCall::Report {
+        auto result = kernel->cut(index);
+        // What flushes or detaches returns now, too; if it does not, the deadline ends the wait.
+        return [this, result] {
+            let_go_ = true;
+            if (!result) set_state(state_, result.error());
+            for (const auto& connection : connections_) connection->finish();
+            end_if_done();
+        };
+    });
+}
+
+void KernelDevice::on_deadline() {
+    const std::string text = "the kernel does not answer";
+    if (stopping_ && (cut_call_.running() || let_go_)) return give_up();
+    set_state(state_, text);
+}
+
+// Whatever the kernel does: our side ends.
+void KernelDevice::give_up() {
+    let_go_ = true;
+    for (const auto& connection : connections_) connection->abort("the kernel does not let go");
+    end_if_done();
+}
+
+void KernelDevice::on_connection_closed(NbdConnection& connection) {
+    std::erase_if(connections_, [&](const auto& one) { return one.get() == &connection; });
+    if (!connections_.empty()) return;
+    if (stopping_) return end_if_done();
+    if (state_ == State::attached) failed("somebody has detached " + path());
+}
+
+void KernelDevice::end_if_done() {
+    if (!let_go_ || !connections_.empty() || state_ == State::detached) return;
+    deadline_.disarm();
+    retry_.disarm();
+    set_state(State::detached, {});
+    index_.reset();
+    handler_.on_kernel_detached(*this);
+}
+
+}  // namespace rnbd

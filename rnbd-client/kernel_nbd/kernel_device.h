@@ -1,0 +1,123 @@
+// A volume as a block device of the kernel: /dev/nbdN, over socket pairs.
+//
+// | State     | On                            | Goes to   | Does                                  |
+// | --------- | ----------------------------- | --------- | ------------------------------------- |
+// | waiting   | the volume is open            | attaching | socket pairs, the kernel takes theirs |
+// | attaching | the kernel agrees             | attached  | serves our ends                       |
+// | attaching | the kernel refuses            | failed    | tries again later                     |
+// | failed    | the pause is over             | attaching | as from waiting                       |
+// | attached  | the volume has another size   | attached  | tells the kernel                      |
+// | attached  | the connections ended         | failed    | somebody has detached it              |
+// | any       | stop()                        | detaching | flushes and detaches on a thread      |
+// | detaching | it is used, and may stay      | attached  | on_kernel_used                        |
+// | detaching | the kernel has let go         | detached  | on_kernel_detached                    |
+//
+// A kernel that does not answer shows in status(): nothing else waits for it. OWNER: Mapping.
+// THREAD: the reactor's.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rnbd-client/device.h"
+#include "rnbd-client/kernel_nbd/kernel_call.h"
+#include "rnbd-client/kernel_nbd/kernel_nbd.h"
+#include "rnbd-client/nbd/connection.h"
+
+namespace rnbd {
+
+struct KernelDeviceOptions {
+    std::string identifier;              // backend_identifier()
+    std::optional<std::uint32_t> index;  // none: one that is free
+    std::uint32_t connections = 1;       // 1..16
+    // After which a silent kernel is a fault that status() shows.
+    rtrs::Duration deadline = std::chrono::seconds(20);
+    // Between attempts: doubled.
+    rtrs::Duration retry_min = std::chrono::seconds(1);
+    rtrs::Duration retry_max = std::chrono::seconds(30);
+};
+
+class KernelDevice final : private NbdConnection::Owner {
+  public:
+    enum class State : std::uint8_t { waiting, attaching, attached, failed, detaching, detached };
+
+    class Handler {
+      public:
+        // After stop(): the kernel has nothing of it any more, or was left behind.
+        virtual void on_kernel_detached(KernelDevice& device) = 0;
+        // After stop(Use::refuse): it stays attached.
+        virtual void on_kernel_used(KernelDevice& device) = 0;
+
+      protected:
+        ~Handler() = default;
+    };
+
+    // device, handler: outlive this.
+    KernelDevice(NbdConnection::Environment environment, std::shared_ptr<KernelNbd> kernel,
+                 Device& device, KernelDeviceOptions options, Handler& handler);
+    ~KernelDevice();  // ASSUMES: on_kernel_detached was delivered, or never started
+    KernelDevice(const KernelDevice&) = delete;
+    KernelDevice& operator=(const KernelDevice&) = delete;
+
+    // The volume's state or geometry may have changed.
+    void update();
+    // The handler is called in this call or later. A second one with Use::ignore outdoes the first.
+    void stop(KernelNbd::Use use);
+    // Requests that are not answered fail; the kernel gets a last while to let go.
+    void cut();
+
+    State state() const noexcept { return state_; }
+    // One line; empty if there is nothing to explain.
+    const std::string& reason() const noexcept { return reason_; }
+    rtrs::Instant since() const noexcept { return since_; }
+    // "/dev/nbd0" if the kernel has it.
+    std::string path() const;
+    const KernelDeviceOptions& options() const noexcept { return options_; }
+    std::size_t connections() const noexcept { return connections_.size(); }
+
+  private:
+    void on_connection_closed(NbdConnection& connection) override;
+    void set_state(State state, std::string reason);
+    bool ready() const noexcept;
+    KernelBinding binding() const;
+    void attach();
+    void attached(std::expected<std::uint32_t, std::string> result, std::vector<int> ours);
+    void failed(std::string reason);
+    void serve(const std::vector<int>& sockets);
+    void resize_if_needed();
+    void detach();
+    void detach_ended(std::expected<KernelNbd::Detached, std::string> result);
+    void end_if_done();
+    void give_up();
+    bool run(std::function<KernelCall::Report()> work);
+    void on_deadline();
+    void retry();
+
+    NbdConnection::Environment environment_;
+    std::shared_ptr<KernelNbd> kernel_;
+    Device& device_;
+    const KernelDeviceOptions options_;
+    Handler& handler_;
+    NbdExports exports_;
+    State state_ = State::waiting;
+    std::string reason_;
+    rtrs::Instant since_{};
+    std::optional<std::uint32_t> index_;
+    std::uint64_t kernel_size_bytes_ = 0;
+    std::optional<KernelNbd::Use> stopping_;
+    bool let_go_ = false;  // nothing more is asked of the kernel
+    bool left_ = false;    // it keeps the device
+    rtrs::Duration pause_;
+    std::vector<std::unique_ptr<NbdConnection>> connections_;
+    KernelCall call_;
+    KernelCall cut_call_;
+    rtrs::Timer deadline_;
+    rtrs::Timer retry_;
+};
+
+const char* to_string(KernelDevice::State state) noexcept;
+
+}  // namespace rnbd

@@ -1,0 +1,62 @@
+// The kernel's NBD driver, as blocking calls.
+//
+// Every call may block for as long as the kernel likes: KernelCall runs them on threads of their
+// own. THREAD: any, several at once.
+//
+// Layouts: linux/nbd-netlink.h; generic netlink family "nbd", version 1. The kernel's own timeout
+// is out of the way: the session's hold_time decides how long I/O waits.
+#pragma once
+
+#include <cstdint>
+#include <expected>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace rnbd {
+
+struct KernelBinding {
+    // backend_identifier().
+    std::string identifier;
+    // The N of /dev/nbdN; none: one that is free.
+    std::optional<std::uint32_t> index;
+    // A power of two, 512 .. page size, and a multiple of it.
+    std::uint32_t block_bytes = 512;
+    std::uint64_t size_bytes = 0;
+    // nbd::transmission_flag.
+    std::uint16_t flags = 0;
+};
+
+class KernelNbd {
+  public:
+    virtual ~KernelNbd() = default;
+
+    // Gives the kernel its ends of the sockets (connected, stream) and waits until the block device
+    // is there. A device that an earlier process left behind under the same identifier is taken
+    // over if it lost no request; otherwise what it lost fails, and it is attached anew. The
+    // caller closes its copies of the sockets. Returns the device's index.
+    // ERRORS: one line for people.
+    virtual std::expected<std::uint32_t, std::string> attach(const KernelBinding& binding,
+                                                             std::span<const int> sockets) = 0;
+    // The block device has another size from now on.
+    virtual std::expected<void, std::string> resize(const KernelBinding& binding,
+                                                    std::uint32_t index) = 0;
+
+    enum class Use : std::uint8_t {
+        refuse,  // a device that is used stays as it is
+        leave,   // it stays without connections: its I/O waits a while for another process
+        ignore,  // it is detached all the same; what comes afterwards fails
+    };
+    enum class Detached : std::uint8_t { gone, used };
+    // Writes back and flushes, then detaches. Used: mounted, or opened exclusively in another way.
+    virtual std::expected<Detached, std::string> detach(std::uint32_t index, Use use) = 0;
+    // Detaches at once: requests that are not answered fail.
+    virtual std::expected<void, std::string> cut(std::uint32_t index) = 0;
+};
+
+// This machine's. How long the I/O of a device that lost its process waits for the next one.
+inline constexpr unsigned orphan_seconds = 30;
+std::shared_ptr<KernelNbd> netlink_nbd();
+
+}  // namespace rnbd

@@ -1,0 +1,281 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/nbd-netlink.h>
+#include <netlink/errno.h>
+#include <netlink/genl/ctrl.h>
+#include <netlink/genl/genl.h>
+#include <netlink/netlink.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "rnbd-client/kernel_nbd/kernel_nbd.h"
+
+namespace rnbd {
+namespace {
+
+// The largest timeout that the kernel can count at any of its tick rates, 23 days. Zero would be
+// "none" only for devices with one connection; those with several would lose one after 30 s.
+constexpr std::uint64_t request_timeout_s = 2'000'000;
+
+std::string error_text(int error) { return std::generic_category().message(error); }
+
+std::string sysfs(std::uint32_t index, const char* attribute) {
+    return fmt::format("/sys/block/nbd{}/{}", index, attribute);
+}
+
+// First line; empty if there is none.
+std::string read_line(const std::string& path) {
+    std::ifstream in(path);
+    std::string line;
+    std::getline(in, line);
+    return line;
+}
+
+bool is_bound(std::uint32_t index) { return !read_line(sysfs(index, "pid")).empty(); }
+
+// Requests that were sent to a socket and not answered.
+bool has_lost_requests(std::uint32_t index) {
+    std::ifstream in(sysfs(index, "inflight"));
+    std::uint64_t reads = 0, writes = 0;
+    in >> reads >> writes;
+    return reads + writes > 0;
+}
+
+std::optional<std::uint32_t> find_bound(const std::string& identifier) {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator("/sys/block", error)) {
+        const std::string name = entry.path().filename();
+        if (!name.starts_with("nbd")) continue;
+        if (read_line(entry.path() / "backend") != identifier) continue;
+        const auto index = static_cast<std::uint32_t>(std::stoul(name.substr(3)));
+        if (is_bound(index)) return index;
+    }
+    return std::nullopt;
+}
+
+struct SocketFree {
+    void operator()(nl_sock* socket) const noexcept { nl_socket_free(socket); }
+};
+struct MessageFree {
+    void operator()(nl_msg* message) const noexcept { nlmsg_free(message); }
+};
+using Socket = std::unique_ptr<nl_sock, SocketFree>;
+using Message = std::unique_ptr<nl_msg, MessageFree>;
+
+// One conversation with the driver.
+class Conversation {
+  public:
+    // ERRORS: what is missing on this machine.
+    static std::expected<Conversation, std::string> open() {
+        Conversation made;
+        made.socket_.reset(nl_socket_alloc());
+        if (!made.socket_) return std::unexpected(error_text(ENOMEM));
+        if (const int error = genl_connect(made.socket_.get()); error < 0) {
+            return std::unexpected(fmt::format("generic netlink: {}", nl_geterror(error)));
+        }
+        made.family_ = genl_ctrl_resolve(made.socket_.get(), NBD_GENL_FAMILY_NAME);
+        if (made.family_ < 0) {
+            return std::unexpected(
+                "the kernel has no NBD driver; \"modprobe nbd\" tells why (Debian's kernels have "
+                "the module)");
+        }
+        return made;
+    }
+
+    Message message(std::uint8_t command) const {
+        Message made(nlmsg_alloc());
+        if (made) genlmsg_put(made.get(), 0, 0, family_, 0, 0, command, NBD_GENL_VERSION);
+        return made;
+    }
+
+    // Waits for the kernel's acknowledgement. Returns an errno.
+    int send(Message message, std::uint32_t* index) {
+        if (!message) return ENOMEM;
+        nl_cb* const callbacks = nl_cb_alloc(NL_CB_DEFAULT);
+        if (callbacks == nullptr) return ENOMEM;
+        int result = 1;
+        nl_cb_err(callbacks, NL_CB_CUSTOM, &on_error, &result);
+        nl_cb_set(callbacks, NL_CB_ACK, NL_CB_CUSTOM, &on_acknowledged, &result);
+        nl_cb_set(callbacks, NL_CB_VALID, NL_CB_CUSTOM, &on_answer, index);
+        int sent = nl_send_auto(socket_.get(), message.get());
+        while (sent >= 0 && result > 0) {
+            const int received = nl_recvmsgs(socket_.get(), callbacks);
+            // -NLE_INTR and the like: the acknowledgement is still to come.
+            if (received < 0 && received != -NLE_INTR && result > 0) sent = received;
+        }
+        nl_cb_put(callbacks);
+        return sent < 0 ? EIO : -result;
+    }
+
+  private:
+    static int on_error(sockaddr_nl*, nlmsgerr* error, void* result) {
+        *static_cast<int*>(result) = error->error;
+        return NL_STOP;
+    }
+    static int on_acknowledged(nl_msg*, void* result) {
+        *static_cast<int*>(result) = 0;
+        return NL_STOP;
+    }
+    static int on_answer(nl_msg* message, void* index) {
+        nlattr* attributes[NBD_ATTR_MAX + 1];
+        if (index != nullptr &&
+            genlmsg_parse(nlmsg_hdr(message), 0, attributes, NBD_ATTR_MAX, nullptr) == 0) {
+            if (nlattr* const found = attributes[NBD_ATTR_INDEX]; found != nullptr) {
+                *static_cast<std::uint32_t*>(index) = nla_get_u32(found);
+            }
+        }
+        return NL_OK;
+    }
+
+    Socket socket_;
+    int family_ = -1;
+};
+
+// True if all of it fitted.
+bool put_sockets(nl_msg* message, std::span<const int> sockets) {
+    nlattr* const list = nla_nest_start(message, NBD_ATTR_SOCKETS);
+    if (list == nullptr) return false;
+    for (const int fd : sockets) {
+        nlattr* const item = nla_nest_start(message, NBD_SOCK_ITEM);
+        if (item == nullptr || nla_put_u32(message, NBD_SOCK_FD, static_cast<unsigned>(fd)) < 0) {
+            return false;
+        }
+        nla_nest_end(message, item);
+    }
+    nla_nest_end(message, list);
+    return true;
+}
+
+bool put_binding(nl_msg* message, const KernelBinding& binding) {
+    return nla_put_u64(message, NBD_ATTR_SIZE_BYTES, binding.size_bytes) >= 0 &&
+           nla_put_string(message, NBD_ATTR_BACKEND_IDENTIFIER, binding.identifier.c_str()) >= 0;
+}
+
+class NetlinkNbd final : public KernelNbd {
+  public:
+    std::expected<std::uint32_t, std::string> attach(const KernelBinding& binding,
+                                                     std::span<const int> sockets) override {
+        auto conversation = Conversation::open();
+        if (!conversation) return std::unexpected(conversation.error());
+        if (const auto left = find_bound(binding.identifier)) {
+            if (!has_lost_requests(*left)) return take_over(*conversation, binding, *left, sockets);
+            if (const auto done = cut(*left); !done) return std::unexpected(done.error());
+        }
+        std::uint32_t index = binding.index.value_or(0);
+        const int error =
+            conversation->send(connect_message(*conversation, binding, sockets), &index);
+        if (error != 0) return std::unexpected(connect_error(binding, error));
+        // The kernel announces the device before it knows the identifier that udev names it by.
+        announce(index);
+        return index;
+    }
+
+    std::expected<void, std::string> resize(const KernelBinding& binding,
+                                            std::uint32_t index) override {
+        auto conversation = Conversation::open();
+        if (!conversation) return std::unexpected(conversation.error());
+        return reconfigure(*conversation, binding, index, {});
+    }
+
+    std::expected<Detached, std::string> detach(std::uint32_t index, Use use) override {
+        const std::string path = fmt::format("/dev/nbd{}", index);
+        if (use != Use::ignore) {
+            const int exclusive = ::open(path.c_str(), O_RDONLY | O_EXCL | O_CLOEXEC);
+            if (exclusive < 0 && errno == EBUSY) return Detached::used;
+            if (exclusive >= 0) ::close(exclusive);
+        }
+        int flushed = 0;
+        if (const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC); fd >= 0) {
+            flushed = ::fsync(fd) == 0 ? 0 : errno;
+            ::close(fd);
+        }
+        const auto done = cut(index);
+        if (!done) return std::unexpected(done.error());
+        if (flushed != 0) {
+            return std::unexpected(fmt::format("{} was detached, but flushing it failed: {}", path,
+                                               error_text(flushed)));
+        }
+        return Detached::gone;
+    }
+
+    std::expected<void, std::string> cut(std::uint32_t index) override {
+        auto conversation = Conversation::open();
+        if (!conversation) return std::unexpected(conversation.error());
+        auto message = conversation->message(NBD_CMD_DISCONNECT);
+        if (message) nla_put_u32(message.get(), NBD_ATTR_INDEX, index);
+        const int error = conversation->send(std::move(message), nullptr);
+        if (error == 0) return {};
+        return std::unexpected(fmt::format("detaching /dev/nbd{}: {}", index, error_text(error)));
+    }
+
+  private:
+    static Message connect_message(const Conversation& conversation, const KernelBinding& binding,
+                                   std::span<const int> sockets) {
+        auto message = conversation.message(NBD_CMD_CONNECT);
+        nl_msg* const raw = message.get();
+        const bool whole =
+            raw != nullptr &&
+            (!binding.index || nla_put_u32(raw, NBD_ATTR_INDEX, *binding.index) >= 0) &&
+            put_binding(raw, binding) &&
+            nla_put_u64(raw, NBD_ATTR_BLOCK_SIZE_BYTES, binding.block_bytes) >= 0 &&
+            nla_put_u64(raw, NBD_ATTR_SERVER_FLAGS, binding.flags) >= 0 &&
+            nla_put_u64(raw, NBD_ATTR_TIMEOUT, request_timeout_s) >= 0 &&
+            nla_put_u64(raw, NBD_ATTR_DEAD_CONN_TIMEOUT, orphan_seconds) >= 0 &&
+            put_sockets(raw, sockets);
+        return whole ? std::move(message) : nullptr;
+    }
+
+    static std::string connect_error(const KernelBinding& binding, int error) {
+        if (error == EBUSY && binding.index) {
+            const std::string user = read_line(sysfs(*binding.index, "backend"));
+            return fmt::format("/dev/nbd{} is in use{}", *binding.index,
+                               user.empty() ? "" : " for " + user);
+        }
+        if (error == EPERM) return "attaching to the kernel needs CAP_SYS_ADMIN";
+        return fmt::format("the kernel refuses {}: {}",
+                           binding.index ? fmt::format("/dev/nbd{}", *binding.index) : "a device",
+                           error_text(error));
+    }
+
+    static std::expected<void, std::string> reconfigure(Conversation& conversation,
+                                                        const KernelBinding& binding,
+                                                        std::uint32_t index,
+                                                        std::span<const int> sockets) {
+        auto message = conversation.message(NBD_CMD_RECONFIGURE);
+        const bool whole = message && nla_put_u32(message.get(), NBD_ATTR_INDEX, index) >= 0 &&
+                           put_binding(message.get(), binding) &&
+                           (sockets.empty() || put_sockets(message.get(), sockets));
+        const int error = conversation.send(whole ? std::move(message) : nullptr, nullptr);
+        if (error == 0) return {};
+        return std::unexpected(fmt::format("changing /dev/nbd{}: {}", index, error_text(error)));
+    }
+
+    static std::expected<std::uint32_t, std::string> take_over(Conversation& conversation,
+                                                               const KernelBinding& binding,
+                                                               std::uint32_t index,
+                                                               std::span<const int> sockets) {
+        if (binding.index && *binding.index != index) {
+            return std::unexpected(fmt::format(
+                "an earlier rnbd-client left /dev/nbd{} for this volume; detach it with "
+                "\"nbd-client -d /dev/nbd{}\"",
+                index, index));
+        }
+        const auto done = reconfigure(conversation, binding, index, sockets);
+        if (!done) return std::unexpected(done.error());
+        return index;
+    }
+
+    static void announce(std::uint32_t index) {
+        std::ofstream(sysfs(index, "uevent")) << "change\n";
+    }
+};
+
+}  // namespace
+
+std::shared_ptr<KernelNbd> netlink_nbd() { return std::make_shared<NetlinkNbd>(); }
+
+}  // namespace rnbd

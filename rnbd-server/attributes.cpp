@@ -1,0 +1,313 @@
+#include "rnbd-server/attributes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+
+#include "daemon/attribute_commands.h"
+#include "daemon/attribute_values.h"
+#include "daemon/log.h"
+#include "daemon/machine.h"
+#include "rtrs/base/host.h"
+
+namespace rnbd {
+namespace {
+
+constexpr std::string_view path_folder = "class/rtrs-server/{session}/paths/{path}/";
+constexpr std::string_view device_folder = "class/rnbd-server/ctl/devices/{device}/";
+constexpr std::string_view holder_folder =
+    "class/rnbd-server/ctl/devices/{device}/sessions/{holder}/";
+
+// As rnbdctl exports evict.
+constexpr rtrs::Duration force_close_time = std::chrono::seconds(60);
+
+std::unexpected<AttributeError> fail(int number, std::string message = "") {
+    return std::unexpected(AttributeError{number, std::move(message)});
+}
+
+std::string in(std::string_view folder, std::string_view name) {
+    return std::string(folder) + std::string(name);
+}
+
+std::string line(std::string_view value) { return std::string(value) + "\n"; }
+
+std::string name_of(const rtrs::ServerPathStatus& path) {
+    return attribute_address(rtrs::host_of(path.remote)) + "@" +
+           attribute_address(rtrs::host_of(path.local));
+}
+
+std::vector<std::string> names_of(const rtrs::ServerSessionStatus& status) {
+    std::vector<std::string> names;
+    for (const auto& path : status.paths) names.push_back(name_of(path));
+    return unique_names(std::move(names));
+}
+
+// "sdb" for /dev/disk/by-id/something; empty for what is no device.
+std::string block_device_of(const Volume& volume) {
+    const StorageOptions& storage = volume.config().storage;
+    // A look into /dev never hangs, unlike one at a file of who knows where.
+    if (storage.kind != StorageOptions::Kind::path || !storage.path.starts_with("/dev/")) return "";
+    std::error_code error;
+    const auto real = std::filesystem::canonical(storage.path, error);
+    if (error || !std::filesystem::is_block_file(real, error)) return "";
+    return real.lexically_relative("/dev").string();
+}
+
+std::string name_of(const Volume& volume) {
+    std::string name = block_device_of(volume);
+    if (name.empty()) name = volume.name();
+    std::ranges::replace(name, '/', '!');
+    return name;
+}
+
+// At the place where it is among its names.
+template <typename Items>
+auto item_named(const std::vector<std::string>& names, const std::string& name, const Items& items)
+    -> std::expected<typename Items::value_type, AttributeError> {
+    const auto found = std::ranges::find(names, name);
+    if (found == names.end()) return fail(ENODEV, "it is gone");
+    return items[static_cast<std::size_t>(found - names.begin())];
+}
+
+}  // namespace
+
+ServerAttributes::ServerAttributes(rtrs::Server& server, Target& target)
+    : server_(server), target_(target) {
+    add_variables();
+    add_path_attributes();
+    add_device_attributes();
+}
+
+void ServerAttributes::add_variables() {
+    tree_.add_variable("{session}", [this](AttributeScope) { return session_names(); });
+    tree_.add_variable("{path}", [this](AttributeScope outer) { return path_names(outer[0]); });
+    tree_.add_variable("{device}", [this](AttributeScope) { return device_names(); });
+    tree_.add_variable("{holder}", [this](AttributeScope outer) { return holder_names(outer[0]); });
+}
+
+void ServerAttributes::add_path_attributes() {
+    const auto add_text = [this](const char* name, auto reader, std::string read_format,
+                                 std::string remark) {
+        tree_.add({.pattern = in(path_folder, name),
+                   .read = [this, reader](AttributeScope scope) -> AttributeValue {
+                       return read_at(path(scope), [&](const PathPlace& place) {
+                           return line(reader(place.path));
+                       });
+                   },
+                   .read_format = std::move(read_format),
+                   .remark = std::move(remark)});
+    };
+    const auto now = [this](auto writer) {
+        return [this, writer](AttributeScope scope, std::string_view value,
+                              const AttributeDone& done) { done((this->*writer)(scope, value)); };
+    };
+    using Path = rtrs::ServerPathStatus;
+    tree_.add({.pattern = in(path_folder, "disconnect"),
+               .read = [](AttributeScope) -> AttributeValue { return usage_of_one("disconnect"); },
+               .write = now(&ServerAttributes::disconnect),
+               .read_format = "usage",
+               .write_format = "`1`: begins to close it; else `EINVAL`",
+               .remark = "The client comes back on it, as the kernel's does."});
+    add_text(
+        "hca_name",
+        [](const Path& it) {
+            if (!it.device.empty()) return it.device;
+            const std::string interface = interface_of(rtrs::host_of(it.local));
+            return interface.empty() ? it.fabric : interface;
+        },
+        "name",
+        "Over TCP, the network interface that has the server's address, as with the kernel's "
+        "devices without hardware (siw, rxe), which are made of one.");
+    add_text(
+        "hca_port", [](const Path&) { return "1"; }, "`%u`",
+        "1: ports of a device are not told apart.");
+    add_text(
+        "src_addr", [](const Path& it) { return attribute_address(rtrs::host_of(it.remote)); },
+        "`ip:ADDRESS` of the client", "");
+    add_text(
+        "dst_addr", [](const Path& it) { return attribute_address(rtrs::host_of(it.local)); },
+        "`ip:ADDRESS` of the server", "");
+    tree_.add({.pattern = in(path_folder, "stats/rdma"),
+               .read = [this](AttributeScope scope) { return read_traffic(scope); },
+               .write = now(&ServerAttributes::reset_traffic),
+               .read_format = "four numbers: reads, bytes read, writes, bytes written",
+               .write_format = "`1` resets it; else `EINVAL`",
+               .remark = "Bytes with the messages that describe requests, as the kernel counts."});
+}
+
+void ServerAttributes::add_device_attributes() {
+    const auto add_text = [this](const char* name, auto reader, std::string read_format,
+                                 std::string remark) {
+        tree_.add({.pattern = in(holder_folder, name),
+                   .read = [this, reader](AttributeScope scope) -> AttributeValue {
+                       return read_at(holder(scope),
+                                      [&](const OpenPlace& place) { return line(reader(place)); });
+                   },
+                   .read_format = std::move(read_format),
+                   .remark = std::move(remark)});
+    };
+    tree_.add({.pattern = in(device_folder, "block_dev"),
+               .kind = Attribute::Kind::link,
+               .read = [this](AttributeScope scope) { return backing_device(scope); },
+               .read_format = "to the device in `/sys/class/block`",
+               .remark = "To the file, if the export is one; absent if it is in memory. The "
+                         "directory is named by the block device, else by the export (`/` is "
+                         "`!`), and is there while somebody has it open."});
+    add_text(
+        "access_mode", [](const OpenPlace& it) { return to_string(it.open->access); },
+        "`ro`, `rw`, `migration`", "");
+    add_text(
+        "read_only",
+        [](const OpenPlace& it) { return it.open->access == AccessMode::read_only ? "1" : "0"; },
+        "`1`, `0`", "");
+    tree_.add({.pattern = in(holder_folder, "force_close"),
+               .read = [](AttributeScope) -> AttributeValue { return usage_of_one("force_close"); },
+               .write = [this](AttributeScope scope, std::string_view value,
+                               const AttributeDone& done) { done(force_close(scope, value)); },
+               .read_format = "usage",
+               .write_format = "`1`: takes it from the session when what is in flight has ended; "
+                               "else `EINVAL`",
+               .remark = "It may not open it again for 60 s, as with `rnbdctl exports evict`. Our "
+                         "client's I/O waits meanwhile, a kernel client's fails with 107."});
+    add_text(
+        "mapping_path", [](const OpenPlace& it) { return it.volume->name(); }, "name",
+        "The export's name.");
+}
+
+// --- Sessions and paths.
+
+std::vector<rtrs::ServerSession*> ServerAttributes::named_sessions() const {
+    auto sessions = server_.sessions();
+    std::erase_if(sessions, [](const auto* session) { return session->name().empty(); });
+    return sessions;
+}
+
+// Two of one name: one is taking over from the other.
+std::vector<std::string> ServerAttributes::session_names() const {
+    std::vector<std::string> names;
+    for (const auto* session : named_sessions()) names.push_back(session->name());
+    return unique_names(std::move(names));
+}
+
+std::expected<rtrs::ServerSession*, AttributeError> ServerAttributes::session(
+    const std::string& name) const {
+    return item_named(session_names(), name, named_sessions());
+}
+
+std::vector<std::string> ServerAttributes::path_names(const std::string& name) const {
+    const auto found = session(name);
+    return found ? names_of((*found)->status()) : std::vector<std::string>{};
+}
+
+std::expected<ServerAttributes::PathPlace, AttributeError> ServerAttributes::path(
+    AttributeScope scope) const {
+    const auto found = session(scope[0]);
+    if (!found) return std::unexpected(found.error());
+    const auto status = (*found)->status();
+    auto path = item_named(names_of(status), scope[1], status.paths);
+    if (!path) return std::unexpected(path.error());
+    return PathPlace{*found, std::move(*path)};
+}
+
+AttributeValue ServerAttributes::read_traffic(AttributeScope scope) const {
+    return read_at(path(scope), [this](const PathPlace& place) {
+        const rtrs::ServerPathCounters& now = place.path.counters;
+        const auto known = baselines_.find(place.path.id);
+        const rtrs::ServerPathCounters then =
+            known == baselines_.end() ? rtrs::ServerPathCounters{} : known->second;
+        return fmt::format("{} {} {} {}\n", now.reads - then.reads,
+                           now.read_bytes - then.read_bytes, now.writes - then.writes,
+                           now.write_bytes - then.write_bytes);
+    });
+}
+
+AttributeWritten ServerAttributes::reset_traffic(AttributeScope scope, std::string_view value) {
+    const auto place = path(scope);
+    if (!place) return std::unexpected(place.error());
+    if (!attribute_text_is(value, "1")) return fail(EINVAL, "expected 1");
+    // Those of paths that are gone are forgotten on the way.
+    std::erase_if(baselines_, [this](const auto& entry) {
+        return std::ranges::none_of(server_.sessions(), [&](const auto* session) {
+            const auto paths = session->status().paths;
+            return std::ranges::find(paths, entry.first, &rtrs::ServerPathStatus::id) !=
+                   paths.end();
+        });
+    });
+    baselines_[place->path.id] = place->path.counters;
+    return {};
+}
+
+AttributeWritten ServerAttributes::disconnect(AttributeScope scope, std::string_view value) {
+    const auto place = path(scope);
+    if (!place) return std::unexpected(place.error());
+    if (!attribute_text_is(value, "1")) return fail(EINVAL, "expected 1");
+    if (!place->session->close_path(place->path.id, "disconnected by the operator")) {
+        return fail(ENODEV, "it is gone");
+    }
+    return {};
+}
+
+// --- Devices and who has them open.
+
+std::vector<const Volume*> ServerAttributes::open_volumes() const {
+    std::vector<const Volume*> volumes;
+    for (const auto& volume : target_.volumes()) {
+        if (!volume->opens().empty()) volumes.push_back(volume.get());
+    }
+    return volumes;
+}
+
+std::vector<std::string> ServerAttributes::device_names() const {
+    std::vector<std::string> names;
+    for (const Volume* volume : open_volumes()) names.push_back(name_of(*volume));
+    return unique_names(std::move(names));
+}
+
+std::expected<const Volume*, AttributeError> ServerAttributes::device(
+    const std::string& name) const {
+    return item_named(device_names(), name, open_volumes());
+}
+
+std::vector<std::string> ServerAttributes::holder_names(const std::string& name) const {
+    std::vector<std::string> names;
+    const auto found = device(name);
+    if (!found) return names;
+    for (const auto& open : (*found)->opens()) names.push_back(open->session);
+    return unique_names(std::move(names));
+}
+
+std::expected<ServerAttributes::OpenPlace, AttributeError> ServerAttributes::holder(
+    AttributeScope scope) const {
+    const auto found = device(scope[0]);
+    if (!found) return std::unexpected(found.error());
+    std::vector<const Volume::Open*> opens;
+    for (const auto& open : (*found)->opens()) opens.push_back(open.get());
+    const auto open = item_named(holder_names(scope[0]), scope[1], opens);
+    if (!open) return std::unexpected(open.error());
+    return OpenPlace{*found, *open};
+}
+
+AttributeWritten ServerAttributes::force_close(AttributeScope scope, std::string_view value) {
+    const auto place = holder(scope);
+    if (!place) return std::unexpected(place.error());
+    if (!attribute_text_is(value, "1")) return fail(EINVAL, "expected 1");
+    const auto evicted =
+        target_.evict(place->volume->name(), place->open->session, force_close_time);
+    if (!evicted) return std::unexpected(attribute_error(evicted.error()));
+    return {};
+}
+
+AttributeValue ServerAttributes::backing_device(AttributeScope scope) const {
+    const auto found = device(scope[0]);
+    if (!found) return std::unexpected(found.error());
+    const StorageOptions& storage = (*found)->config().storage;
+    if (storage.kind != StorageOptions::Kind::path) return fail(ENOENT);
+    std::string name = block_device_of(**found);
+    if (name.empty()) return storage.path;
+    std::ranges::replace(name, '/', '!');
+    return "/sys/class/block/" + name;
+}
+
+}  // namespace rnbd

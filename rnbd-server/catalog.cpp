@@ -1,0 +1,246 @@
+#include "rnbd-server/catalog.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/log.h"
+#include "rtrs/base/error.h"
+
+namespace rnbd {
+namespace {
+
+// Requests that one session may have waiting.
+constexpr int requests_posted = 4;
+// A new picture is for one that has caught up.
+constexpr std::uint32_t caught_up = 8;
+constexpr rtrs::Duration drain_time_max = std::chrono::milliseconds(500);
+
+// What this session may do with it; nullopt: not even read it.
+std::optional<bool> writable_by(const std::vector<ServerConfig::Allow>& allow, bool read_only,
+                                const rtrs::ServerSession& session) {
+    std::optional<bool> writable;
+    for (const ServerConfig::Allow& one : allow) {
+        if (one.session != session.name()) continue;
+        if (one.address && !one.address->contains(session.peer_host())) continue;
+        writable = writable.value_or(false) || (one.access != AccessMode::read_only && !read_only);
+    }
+    return writable;
+}
+
+}  // namespace
+
+struct Catalog::Subscriber {
+    Subscriber(Catalog& its_catalog, rtrs::ServerSession& its_session,
+               rtrs::MessageService& its_service)
+        : catalog(its_catalog), session(its_session), service(its_service) {}
+
+    Catalog& catalog;
+    rtrs::ServerSession& session;
+    rtrs::MessageService& service;
+    bool follows = false;
+    bool behind = false;  // an event found no room: a new picture is due
+    bool down = false;
+    std::uint32_t number = 0;
+    std::uint64_t generation = 0;
+};
+
+Catalog::Catalog(rtrs::Clock& clock, const Volumes& volumes)
+    : clock_(clock),
+      volumes_(volumes),
+      timer_(clock, this, [](void* self) { static_cast<Catalog*>(self)->look(); }),
+      drain_timer_(clock, this, [](void* self) { static_cast<Catalog*>(self)->drained(); }) {}
+
+Catalog::~Catalog() = default;
+
+// --- Sessions.
+
+void Catalog::session_up(rtrs::ServerSession& session) {
+    rtrs::MessageService* const service = session.messages();
+    if (service == nullptr) return;
+    auto& subscriber =
+        *(subscribers_[&session] = std::make_unique<Subscriber>(*this, session, *service));
+    for (int i = 0; i < requests_posted; ++i) wait_for_request(subscriber);
+}
+
+void Catalog::session_down(rtrs::ServerSession& session) {
+    // Its messages have failed before; nothing of them comes any more.
+    subscribers_.erase(&session);
+}
+
+void Catalog::wait_for_request(Subscriber& subscriber) {
+    static_cast<void>(subscriber.service.receive(
+        {.tag = catalog_tag(CatalogTag::request, 0), .mask = catalog_tag_mask},
+        CatalogRequest::wire_bytes,
+        [](void* context, const rtrs::ReceivedMessage& message) {
+            auto& asking = *static_cast<Subscriber*>(context);
+            asking.catalog.requested(asking, message);
+        },
+        &subscriber));
+}
+
+void Catalog::requested(Subscriber& subscriber, const rtrs::ReceivedMessage& message) {
+    if (message.error == rtrs::Error::closed) {
+        subscriber.down = true;
+        return;
+    }
+    if (message.error == rtrs::Error::path_lost) subscriber.follows = false;
+    wait_for_request(subscriber);
+    if (message.error) return;
+    const auto request = CatalogRequest::parse(message.content);
+    if (!request) {
+        logger("rnbd.session")
+            .warn("{}: bad catalog request: {}", printable(subscriber.session.name()),
+                  text(request.error()));
+        return;
+    }
+    look();
+    const auto number = static_cast<std::uint32_t>(message.tag);
+    if (request->follow) {
+        subscriber.follows = true;
+        subscriber.behind = false;
+        subscriber.number = number;
+    }
+    send_picture(subscriber, number);
+}
+
+// --- What is told.
+
+Catalog::Known Catalog::known_of(const Volume& volume) const {
+    const auto& config = volume.config();
+    const bool ready = volume.state() == Volume::State::ready;
+    Known known{.entry = {.name = volume.name(),
+                          .size_bytes = ready ? volume.geometry().size_bytes
+                                              : config.storage.size_bytes.value_or(0),
+                          .block_bytes = ready ? volume.geometry().logical_block_bytes
+                                               : static_cast<std::uint32_t>(
+                                                     config.storage.logical_block_bytes),
+                          .in_use = static_cast<std::uint32_t>(volume.opens().size()),
+                          .waiting = !ready},
+                .read_only = config.storage.use == StorageOptions::Use::read_only,
+                .allow = config.allow,
+                .seen = looks_};
+    return known;
+}
+
+// Compares what is with what was told.
+void Catalog::look() {
+    ++looks_;
+    for (const auto& volume : volumes_) {
+        const auto [place, added] = known_.try_emplace(volume->name());
+        const Known before = std::exchange(place->second, known_of(*volume));
+        Known& now = place->second;
+        if (added) {
+            tell(CatalogEventKind::added, now);
+            continue;
+        }
+        if (now.entry.waiting) {
+            // What it was is what it will be, as far as anybody knows.
+            now.entry.size_bytes = before.entry.size_bytes;
+            now.entry.block_bytes = before.entry.block_bytes;
+        }
+        if (before.entry.waiting != now.entry.waiting) {
+            tell(now.entry.waiting ? CatalogEventKind::waiting : CatalogEventKind::ready, now);
+        }
+        if (before.entry.size_bytes != now.entry.size_bytes) tell(CatalogEventKind::resized, now);
+        if (before.read_only != now.read_only) tell(CatalogEventKind::access, now);
+    }
+    for (auto one = known_.begin(); one != known_.end();) {
+        if (one->second.seen == looks_) {
+            ++one;
+            continue;
+        }
+        tell(CatalogEventKind::removed, one->second);
+        one = known_.erase(one);
+    }
+}
+
+void Catalog::tell(CatalogEventKind kind, const Known& known) {
+    for (const auto& [session, subscriber] : subscribers_) {
+        if (!subscriber->follows) continue;
+        const auto writable = writable_by(known.allow, known.read_only, *session);
+        if (!writable) continue;
+        CatalogEvent event{.kind = kind, .entry = known.entry};
+        event.entry.writable = *writable;
+        send(*subscriber, event);
+    }
+}
+
+void Catalog::send(Subscriber& subscriber, const CatalogEvent& what) {
+    if (subscriber.behind || subscriber.down) return;
+    CatalogEvent event = what;
+    event.generation = ++subscriber.generation;
+    rtrs::MessageBuffer content(event.wire_bytes());
+    std::error_code error = content.size() == 0 ? rtrs::from_errno(ENOMEM) : std::error_code{};
+    if (!error) {
+        event.emit(content.bytes());
+        error = subscriber.service.send(
+            catalog_tag(CatalogTag::event, subscriber.number), std::move(content),
+            [](void* context, std::error_code) {
+                auto& told = *static_cast<Subscriber*>(context);
+                told.catalog.sent(told);
+            },
+            &subscriber);
+    }
+    if (error) subscriber.behind = true;
+}
+
+void Catalog::send_picture(Subscriber& subscriber, std::uint32_t number) {
+    CatalogPicture picture{.generation = subscriber.generation};
+    for (const auto& volume : volumes_) {
+        const Known known = known_of(*volume);
+        const auto writable = writable_by(known.allow, known.read_only, subscriber.session);
+        if (!writable) continue;
+        picture.entries.push_back(known.entry);
+        picture.entries.back().writable = *writable;
+    }
+    rtrs::MessageBuffer content(picture.wire_bytes());
+    if (content.size() == 0) {
+        subscriber.behind = subscriber.follows;
+        return;
+    }
+    picture.emit(content.bytes());
+    const auto error = subscriber.service.send(
+        catalog_tag(CatalogTag::picture, number), std::move(content),
+        [](void* context, std::error_code) {
+            auto& told = *static_cast<Subscriber*>(context);
+            told.catalog.sent(told);
+        },
+        &subscriber);
+    if (!error) return;
+    logger("rnbd.session")
+        .warn("{}: its catalog of {} exports cannot be sent: {}",
+              printable(subscriber.session.name()), picture.entries.size(), error.message());
+    subscriber.behind = subscriber.follows && error != std::errc::message_size;
+}
+
+void Catalog::sent(Subscriber& subscriber) {
+    if (subscriber.behind && subscriber.follows &&
+        subscriber.service.status().sending < caught_up) {
+        subscriber.behind = false;
+        send_picture(subscriber, subscriber.number);
+    }
+    if (!drained_) return;
+    const bool all = std::ranges::all_of(subscribers_, [](const auto& one) {
+        return !one.second->follows || one.second->service.status().sending == 0;
+    });
+    if (all) drain_timer_.arm(clock_.now());
+}
+
+// --- The end.
+
+void Catalog::drain(std::function<void()> done) {
+    drained_ = std::move(done);
+    bool anybody = false;
+    for (const auto& [session, subscriber] : subscribers_) {
+        if (!subscriber->follows || subscriber->down) continue;
+        anybody = true;
+        send(*subscriber, {.kind = CatalogEventKind::draining});
+    }
+    drain_timer_.arm(anybody ? clock_.now() + drain_time_max : clock_.now());
+}
+
+void Catalog::drained() {
+    if (drained_) std::exchange(drained_, nullptr)();
+}
+
+}  // namespace rnbd

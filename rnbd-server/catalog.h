@@ -1,0 +1,73 @@
+// Tells sessions which exports they may open, and what becomes of them.
+//
+// A session that follows gets a whole picture, then an event per change, numbered without a gap.
+// One that is too slow for its events gets a new picture instead of those that found no room.
+//
+// OWNER: Target. THREAD: the reactor's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rnbd-server/target_observer.h"
+#include "rnbd-server/volume.h"
+#include "rnbd/catalog.h"
+#include "rtrs/base/clock.h"
+#include "rtrs/server.h"
+
+namespace rnbd {
+
+class Catalog final : public TargetObserver {
+  public:
+    using Volumes = std::vector<std::unique_ptr<Volume>>;
+    // volumes: as they are now, whenever it looks; outlives it.
+    Catalog(rtrs::Clock& clock, const Volumes& volumes);
+    ~Catalog();
+
+    void session_up(rtrs::ServerSession& session);
+    void session_down(rtrs::ServerSession& session);
+    // An export came, went, or is not what it was: looked at in a coming turn.
+    void changed() { timer_.arm(clock_.now()); }
+    void on_export_added(const Volume&) override { changed(); }
+    void on_export_removed(const std::string&) override { changed(); }
+    void on_export_resized(const Volume&) override { changed(); }
+    void on_export_state(const Volume&) override { changed(); }
+    // Tells everybody who follows that the server is about to end; done() when they have heard it,
+    // or soon.
+    void drain(std::function<void()> done);
+
+  private:
+    struct Subscriber;
+    // What was told last, and to whom.
+    struct Known {
+        CatalogEntry entry;
+        bool read_only = false;
+        std::vector<ServerConfig::Allow> allow;
+        std::uint64_t seen = 0;
+    };
+
+    Known known_of(const Volume& volume) const;
+    void look();
+    void tell(CatalogEventKind kind, const Known& known);
+    void send(Subscriber& subscriber, const CatalogEvent& event);
+    void send_picture(Subscriber& subscriber, std::uint32_t number);
+    void wait_for_request(Subscriber& subscriber);
+    void requested(Subscriber& subscriber, const rtrs::ReceivedMessage& message);
+    void sent(Subscriber& subscriber);
+    void drained();
+
+    rtrs::Clock& clock_;
+    const Volumes& volumes_;
+    rtrs::Timer timer_;
+    rtrs::Timer drain_timer_;
+    std::map<std::string, Known> known_;
+    std::uint64_t looks_ = 0;
+    std::map<const rtrs::ServerSession*, std::unique_ptr<Subscriber>> subscribers_;
+    std::function<void()> drained_;
+};
+
+}  // namespace rnbd

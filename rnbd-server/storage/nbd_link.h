@@ -1,0 +1,80 @@
+// A connection to an NBD server, by libnbd, driven by the reactor: no thread, no waiting but for a
+// moment while it is opened.
+//
+// OWNER: itself from attach() on; NbdStorage says detach(). THREAD: the reactor's.
+// LIFE: open() -> attach() -> ... -> detach() -> gone when its last poll has completed.
+#pragma once
+
+#include <expected>
+#include <memory>
+#include <string>
+
+#include "rnbd-server/storage.h"
+#include "rtrs/reactor.h"
+
+struct nbd_handle;
+
+namespace rnbd {
+
+class NbdLinkOwner {
+  public:
+    // Some requests may have completed, from inside of libnbd; now more may be given to it.
+    virtual void on_link_ready() = 0;
+    // The connection is no more. Requests in it have completed, with an error, before. To be
+    // detached now.
+    virtual void on_link_lost(const std::string& reason) = 0;
+
+  protected:
+    ~NbdLinkOwner() = default;
+};
+
+class NbdLink {
+  public:
+    ~NbdLink();
+    NbdLink(const NbdLink&) = delete;
+    NbdLink& operator=(const NbdLink&) = delete;
+
+    // Connects and shakes hands; waits a moment for it. What takes longer goes on at the next call
+    // for the same URI, which is to come soon.
+    // ERRORS: EINPROGRESS (call again), EINVAL (URI), ECONNREFUSED, ENOENT, EIO (handshake).
+    static std::expected<std::unique_ptr<NbdLink>, StorageError> open(const std::string& uri);
+
+    // Begins to listen. The link lives until detach() and shortly after.
+    static NbdLink& attach(std::unique_ptr<NbdLink> link, rtrs::Reactor& reactor,
+                           NbdLinkOwner& owner);
+    // Says goodbye to the server. ASSUMES: no request is in flight. Not used any more after it.
+    void detach();
+
+    nbd_handle* handle() noexcept { return handle_; }
+    bool alive() const noexcept;
+    // After requests were given to the handle: what does not fit into the socket is sent later.
+    void sent();
+
+  private:
+    struct Poll : rtrs::Operation {
+        Poll(NbdLink& its_link, Completed handler) noexcept : Operation(handler), link(its_link) {}
+        NbdLink& link;
+    };
+    enum class Progress : std::uint8_t { ready, in_progress, failed };
+
+    explicit NbdLink(nbd_handle* handle) noexcept : handle_(handle) {}
+    Progress negotiate();
+    bool ready(short events) const noexcept;
+    void receive();
+    void look();
+    void arm();
+    void release();
+
+    nbd_handle* handle_;
+    rtrs::Reactor* reactor_ = nullptr;
+    NbdLinkOwner* owner_ = nullptr;  // null: detached
+    Poll readable_{*this, [](rtrs::Operation& operation, const rtrs::Operation::Result&) {
+                       static_cast<Poll&>(operation).link.receive();
+                   }};
+    Poll writable_{*this, [](rtrs::Operation& operation, const rtrs::Operation::Result&) {
+                       static_cast<Poll&>(operation).link.sent();
+                   }};
+    bool lost_ = false;
+};
+
+}  // namespace rnbd

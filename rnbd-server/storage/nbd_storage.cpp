@@ -1,0 +1,326 @@
+#include "rnbd-server/storage/nbd_storage.h"
+
+#include <libnbd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+#include "rtrs/base/assert.h"
+#include "rtrs/base/error.h"
+#include "rtrs/base/random.h"
+
+namespace rnbd {
+
+using rtrs::from_errno;
+
+namespace {
+
+// Written at once by write_zeroes where the server has no zeroes.
+constexpr std::size_t zeroes_bytes = 1u << 20;
+// Of discards and zeroes: a multiple of all block sizes that every server takes.
+constexpr std::uint64_t range_bytes_max = 1u << 30;
+// Of reads and writes, if the server does not say: what all servers take.
+constexpr std::uint64_t transfer_bytes_default = 32u << 20;
+
+using namespace std::chrono_literals;
+
+// Longer than a restart of an NBD server takes; shorter than the patience of who stops ours.
+constexpr rtrs::Duration hold_time = 30s;
+constexpr rtrs::Duration reconnect_delay_min = 20ms;
+constexpr rtrs::Duration reconnect_delay_max = 1s;
+
+enum class Stage : std::uint8_t { data, flush };
+
+bool is(Stage stage, const BlockRequest& request) {
+    return request.stage == static_cast<std::uint32_t>(stage);
+}
+
+std::unexpected<StorageError> refuse(int error, const std::string& uri, const std::string& text) {
+    return std::unexpected(StorageError{from_errno(error), uri + ": " + text});
+}
+
+bool changes(const BlockRequest& request) { return request.operation != BlockOperation::read; }
+
+StorageGeometry describe(nbd_handle* handle, const StorageOptions& options) {
+    const bool flush = nbd_can_flush(handle) == 1;
+    const bool trim = nbd_can_trim(handle) == 1;
+    const auto preferred = nbd_get_block_size(handle, LIBNBD_SIZE_PREFERRED);
+    rtrs::Random random = rtrs::Random::from_entropy();
+    return {.size_bytes = static_cast<std::uint64_t>(nbd_get_size(handle)),
+            .logical_block_bytes = options.logical_block_bytes,
+            .physical_block_bytes = static_cast<std::uint32_t>(
+                std::clamp<std::int64_t>(preferred, 4096, 1 << 20) / 4096 * 4096),
+            .discard_bytes_max = trim ? range_bytes_max : 0,
+            .discard_granularity_bytes = trim ? 4096u : 0u,
+            .write_zeroes_bytes_max = range_bytes_max,
+            .fast_zero = nbd_can_fast_zero(handle) == 1,
+            .volatile_cache = flush,
+            .force_unit_access = true,
+            .rotational = nbd_is_rotational(handle) == 1,
+            .extents = false,
+            .cache_epoch = random.next() | 1};
+}
+
+}  // namespace
+
+std::expected<std::unique_ptr<Storage>, StorageError> NbdStorage::open(
+    rtrs::Reactor& reactor, const StorageOptions& options) {
+    auto link = NbdLink::open(options.uri);
+    if (!link) return std::unexpected(link.error());
+    nbd_handle* const handle = (*link)->handle();
+    const std::int64_t size = nbd_get_size(handle);
+    const std::int64_t least = nbd_get_block_size(handle, LIBNBD_SIZE_MINIMUM);
+    const std::uint32_t block = options.logical_block_bytes;
+    if (size <= 0 || size % block != 0) {
+        return refuse(EINVAL, options.uri,
+                      "has " + std::to_string(size) + " bytes, not a multiple of block_size " +
+                          std::to_string(block));
+    }
+    if (options.size_bytes && *options.size_bytes != static_cast<std::uint64_t>(size)) {
+        return refuse(EINVAL, options.uri,
+                      "has " + std::to_string(size) + " bytes, not the size that is given");
+    }
+    if (least > block) {
+        return refuse(EINVAL, options.uri,
+                      "has blocks of " + std::to_string(least) + " bytes, more than block_size " +
+                          std::to_string(block));
+    }
+    if (options.use == StorageOptions::Use::read_write && nbd_is_read_only(handle) == 1) {
+        return refuse(EROFS, options.uri, "is read-only: expected read_only: true");
+    }
+    auto zeroes = Mapping::make(zeroes_bytes, Mapping::Access::read_only);
+    if (!zeroes) return refuse(ENOMEM, options.uri, "no memory");
+    const StorageGeometry geometry = describe(handle, options);
+    return std::unique_ptr<Storage>(
+        new NbdStorage(reactor, options, geometry, std::move(*zeroes), std::move(*link)));
+}
+
+NbdStorage::NbdStorage(rtrs::Reactor& reactor, const StorageOptions& options,
+                       StorageGeometry geometry, Mapping zeroes, std::unique_ptr<NbdLink> link)
+    : reactor_(reactor),
+      uri_(options.uri),
+      use_(options.use),
+      geometry_(geometry),
+      zeroes_(std::move(zeroes)),
+      completions_(reactor),
+      reconnect_timer_(reactor, this,
+                       [](void* self) { static_cast<NbdStorage*>(self)->reconnect(); }),
+      reconnect_delay_(reconnect_delay_min),
+      hold_timer_(reactor, this, [](void* self) { static_cast<NbdStorage*>(self)->fail_held(); }) {
+    connected(std::move(link));
+}
+
+NbdStorage::~NbdStorage() {
+    RTRS_ASSERT(in_flight_ == 0 && held_.empty() && unfinished_.empty());
+    if (link_ != nullptr) link_->detach();
+}
+
+// --- Requests.
+
+void NbdStorage::submit(BlockRequest& request) {
+    RTRS_ASSERT(request.offset + request.bytes <= geometry_.size_bytes);
+    request.storage = this;
+    request.done_bytes = 0;
+    const bool flush = request.operation == BlockOperation::flush;
+    request.stage = static_cast<std::uint32_t>(flush ? Stage::flush : Stage::data);
+    if (changes(request) && !flush && use_ == StorageOptions::Use::read_only) {
+        return completions_.add(request, from_errno(EROFS));
+    }
+    if (flush && (!can_flush_ || use_ == StorageOptions::Use::read_only)) {
+        return completions_.add(request, {});
+    }
+    if (request.fast_only && !geometry_.fast_zero) {
+        return completions_.add(request, from_errno(EOPNOTSUPP));
+    }
+    if (flush && untold_) {
+        untold_ = false;
+        return completions_.add(request, from_errno(EIO));
+    }
+    if (link_ == nullptr) return hold(request);
+    send(request);
+    link_->sent();
+}
+
+std::uint64_t NbdStorage::piece_bytes(const BlockRequest& request) const noexcept {
+    const std::uint64_t left = request.bytes - request.done_bytes;
+    switch (request.operation) {
+        case BlockOperation::read:
+        case BlockOperation::write:
+            return std::min(left, transfer_bytes_max_);
+        case BlockOperation::write_zeroes:
+            return std::min<std::uint64_t>(left, can_zero_ ? range_bytes_max : zeroes_bytes);
+        case BlockOperation::discard:
+        case BlockOperation::flush:
+            break;
+    }
+    return std::min(left, range_bytes_max);
+}
+
+// One piece of what is left of it, or the flush behind it.
+void NbdStorage::send(BlockRequest& request) {
+    nbd_handle* const handle = link_->handle();
+    const nbd_completion_callback done{
+        .callback =
+            [](void* context, int* error) {
+                auto& finished = *static_cast<BlockRequest*>(context);
+                static_cast<NbdStorage*>(finished.storage)->answered(finished, *error);
+                return 1;
+            },
+        .user_data = &request,
+        .free = nullptr};
+    const std::uint64_t at = request.offset + request.done_bytes;
+    const std::uint64_t bytes = piece_bytes(request);
+    const std::uint32_t fua = request.force_unit_access && can_fua_ ? LIBNBD_CMD_FLAG_FUA : 0;
+    ++in_flight_;
+    if (is(Stage::flush, request)) {
+        // What it covers; its offset is not used otherwise.
+        if (request.operation == BlockOperation::flush) request.done_bytes = acknowledged_;
+        return sent_or_refused(request, nbd_aio_flush(handle, done, 0));
+    }
+    const bool zeroes = request.operation == BlockOperation::write_zeroes;
+    if (request.operation == BlockOperation::read) {
+        std::byte* const target = request.data.data() + request.done_bytes;
+        return sent_or_refused(request, nbd_aio_pread(handle, target, bytes, at, done, 0));
+    }
+    if (request.operation == BlockOperation::discard) {
+        return sent_or_refused(request, nbd_aio_trim(handle, bytes, at, done, fua));
+    }
+    if (zeroes && can_zero_) {
+        const std::uint32_t flags = fua | (request.no_unmap ? LIBNBD_CMD_FLAG_NO_HOLE : 0) |
+                                    (request.fast_only ? LIBNBD_CMD_FLAG_FAST_ZERO : 0);
+        return sent_or_refused(request, nbd_aio_zero(handle, bytes, at, done, flags));
+    }
+    const std::byte* const source =
+        zeroes ? zeroes_.bytes().data() : request.data.data() + request.done_bytes;
+    sent_or_refused(request, nbd_aio_pwrite(handle, source, bytes, at, done, fua));
+}
+
+// What the library refused was not sent, and its callback is not called.
+void NbdStorage::sent_or_refused(BlockRequest& request, std::int64_t cookie) {
+    if (cookie >= 0) return;
+    const int error = nbd_get_errno();
+    --in_flight_;
+    if (link_->alive()) return completions_.add(request, from_errno(error != 0 ? error : EIO));
+    if (request.done_bytes > 0) return lost_under_way(request);
+    hold(request);
+}
+
+// From inside of the library: nothing may be asked of it here, so the next piece waits.
+void NbdStorage::answered(BlockRequest& request, int error) {
+    --in_flight_;
+    // The library's own word for what ended with its connection; no server can send it.
+    if (error == ENOTCONN || !link_->alive()) return lost_under_way(request);
+    if (error == ESHUTDOWN) error = EIO;
+    if (error != 0) return completions_.add(request, from_errno(error));
+    piece_done(request);
+}
+
+void NbdStorage::piece_done(BlockRequest& request) {
+    if (request.operation == BlockOperation::flush) {
+        flushed_ = std::max(flushed_, request.done_bytes);
+        return completions_.add(request, {});
+    }
+    if (is(Stage::data, request)) {
+        request.done_bytes += piece_bytes(request);
+        const bool complete = request.done_bytes == request.bytes;
+        const bool flush_behind =
+            complete && request.force_unit_access && !can_fua_ && can_flush_ && changes(request);
+        if (flush_behind) request.stage = static_cast<std::uint32_t>(Stage::flush);
+        if (flush_behind || !complete) return unfinished_.push_back(&request);
+        if (changes(request) && !request.force_unit_access) ++acknowledged_;
+    }
+    completions_.add(request, {});
+}
+
+void NbdStorage::lost_under_way(BlockRequest& request) {
+    if (changes(request)) return completions_.add(request, from_errno(EIO));
+    request.done_bytes = 0;
+    hold(request);
+}
+
+void NbdStorage::hold(BlockRequest& request) {
+    if (broken_ || hold_time_over_) return completions_.add(request, from_errno(EIO));
+    held_.push_back(&request);
+}
+
+std::expected<std::vector<StorageExtent>, std::error_code> NbdStorage::extents(std::uint64_t,
+                                                                               std::uint64_t,
+                                                                               std::size_t) {
+    return std::unexpected(from_errno(EOPNOTSUPP));
+}
+
+// --- The link.
+
+std::string NbdStorage::description() const {
+    return "nbd " + uri_ + (link_ != nullptr ? "" : ", connecting again after: " + reason_);
+}
+
+void NbdStorage::connected(std::unique_ptr<NbdLink> link) {
+    nbd_handle* const handle = link->handle();
+    const std::int64_t most = nbd_get_block_size(handle, LIBNBD_SIZE_MAXIMUM);
+    transfer_bytes_max_ = transfer_bytes_default;
+    if (most > 0) {
+        const auto said = static_cast<std::uint64_t>(most);
+        transfer_bytes_max_ = std::min(said, transfer_bytes_default) /
+                              geometry_.logical_block_bytes * geometry_.logical_block_bytes;
+    }
+    can_zero_ = nbd_can_zero(handle) == 1;
+    can_flush_ = nbd_can_flush(handle) == 1;
+    can_fua_ = nbd_can_fua(handle) == 1;
+    reconnect_delay_ = reconnect_delay_min;
+    hold_timer_.disarm();
+    hold_time_over_ = false;
+    untold_ = untold_ || flushed_ < acknowledged_;
+    flushed_ = acknowledged_;
+    link_ = &NbdLink::attach(std::move(link), reactor_, *this);
+    std::vector<BlockRequest*> waited;
+    waited.swap(held_);
+    for (BlockRequest* request : waited) submit(*request);
+}
+
+void NbdStorage::on_link_ready() {
+    std::vector<BlockRequest*> now;
+    now.swap(unfinished_);
+    for (BlockRequest* request : now) send(*request);
+}
+
+void NbdStorage::on_link_lost(const std::string& reason) {
+    reason_ = reason;
+    for (BlockRequest* request : std::exchange(unfinished_, {})) lost_under_way(*request);
+    std::exchange(link_, nullptr)->detach();
+    reconnect_timer_.arm(reactor_.now());
+    hold_timer_.arm(reactor_.now() + hold_time);
+}
+
+void NbdStorage::reconnect() {
+    auto link = NbdLink::open(uri_);
+    if (!link) {
+        reason_ = link.error().text;
+        const bool shaking = link.error().code == std::errc::operation_in_progress;
+        reconnect_timer_.arm(reactor_.now() + (shaking ? reconnect_delay_min : reconnect_delay_));
+        if (!shaking) reconnect_delay_ = std::min(2 * reconnect_delay_, reconnect_delay_max);
+        return;
+    }
+    const bool same =
+        nbd_get_size((*link)->handle()) == static_cast<std::int64_t>(geometry_.size_bytes) &&
+        (use_ == StorageOptions::Use::read_only || nbd_is_read_only((*link)->handle()) == 0);
+    if (same) return connected(std::move(*link));
+    broken_ = true;
+    reason_ = "its size or its rights have changed";
+    fail_held();
+}
+
+void NbdStorage::fail_held() {
+    hold_time_over_ = true;
+    for (BlockRequest* request : std::exchange(held_, {})) {
+        completions_.add(*request, from_errno(EIO));
+    }
+}
+
+std::error_code NbdStorage::check() noexcept {
+    return broken_ ? from_errno(ENODEV) : std::error_code{};
+}
+
+}  // namespace rnbd

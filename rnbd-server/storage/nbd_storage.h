@@ -1,0 +1,83 @@
+// An export of any NBD server as a storage: qemu-nbd with a qcow2, nbdkit with any plugin.
+//
+// A lost connection is made again. What was sent over it and changes data is answered with EIO:
+// nobody knows whether it was done, and it may still be, so it must not be sent again behind newer
+// writes. Reads, and what was not sent, wait for the new connection, at most hold_time, then EIO.
+//
+// What was acknowledged and not flushed may be gone with the NBD server. If there is such, the next
+// flush over the new connection fails with EIO, once. Each opening is another epoch likewise.
+//
+// OWNER: a Volume. THREAD: the reactor's.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rnbd-server/storage.h"
+#include "rnbd-server/storage/deferred_completions.h"
+#include "rnbd-server/storage/mapping.h"
+#include "rnbd-server/storage/nbd_link.h"
+
+namespace rnbd {
+
+class NbdStorage final : public Storage, private NbdLinkOwner {
+  public:
+    // ERRORS: EINPROGRESS (the server has not answered yet: soon again), those of NbdLink::open,
+    // EROFS (a read-only export is to be written), EINVAL (size or blocks do not fit).
+    static std::expected<std::unique_ptr<Storage>, StorageError> open(
+        rtrs::Reactor& reactor, const StorageOptions& options);
+    ~NbdStorage() override;
+
+    const StorageGeometry& geometry() const noexcept override { return geometry_; }
+    void submit(BlockRequest& request) override;
+    std::expected<std::vector<StorageExtent>, std::error_code> extents(
+        std::uint64_t offset, std::uint64_t bytes, std::size_t extents_max) override;
+    std::error_code check() noexcept override;
+    std::string description() const override;
+
+  private:
+    NbdStorage(rtrs::Reactor& reactor, const StorageOptions& options, StorageGeometry geometry,
+               Mapping zeroes, std::unique_ptr<NbdLink> link);
+
+    void on_link_ready() override;
+    void on_link_lost(const std::string& reason) override;
+    void reconnect();
+    void connected(std::unique_ptr<NbdLink> link);
+    void fail_held();
+    void send(BlockRequest& request);
+    void sent_or_refused(BlockRequest& request, std::int64_t cookie);
+    void answered(BlockRequest& request, int error);
+    void piece_done(BlockRequest& request);
+    void lost_under_way(BlockRequest& request);
+    void hold(BlockRequest& request);
+    std::uint64_t piece_bytes(const BlockRequest& request) const noexcept;
+
+    rtrs::Reactor& reactor_;
+    const std::string uri_;
+    const StorageOptions::Use use_;
+    const StorageGeometry geometry_;
+    std::uint64_t transfer_bytes_max_ = 0;  // of a read or a write
+    bool can_zero_ = false;
+    bool can_flush_ = false;
+    bool can_fua_ = false;
+    Mapping zeroes_;
+    DeferredCompletions completions_;
+
+    NbdLink* link_ = nullptr;  // null: lost
+    std::string reason_;       // why it was lost
+    bool broken_ = false;      // another export is there now
+    rtrs::Timer reconnect_timer_;
+    rtrs::Duration reconnect_delay_;
+    rtrs::Timer hold_timer_;
+    bool hold_time_over_ = false;
+    std::vector<BlockRequest*> held_;
+    std::vector<BlockRequest*> unfinished_;  // their next piece is to be sent
+    std::uint32_t in_flight_ = 0;
+
+    std::uint64_t acknowledged_ = 0;  // changes, without FUA
+    std::uint64_t flushed_ = 0;       // of them
+    bool untold_ = false;             // some may be lost, and no flush has failed yet
+};
+
+}  // namespace rnbd

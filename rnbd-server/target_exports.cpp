@@ -1,0 +1,169 @@
+// Exports of a Target that come, go and change while sessions run. See target.h.
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/log.h"
+#include "rnbd-server/target_inside.h"
+#include "rtrs/base/assert.h"
+
+namespace rnbd {
+namespace {
+
+std::unexpected<ControlFailure> failure(ControlError code, std::string message) {
+    return std::unexpected(ControlFailure{code, std::move(message)});
+}
+
+bool only_reads(const ServerConfig::Export& config) {
+    return config.storage.use == StorageOptions::Use::read_only;
+}
+
+std::string holders_of(const Volume& volume) {
+    std::string text;
+    for (const auto& open : volume.opens()) {
+        text += (text.empty() ? "" : ", ") + open->session + " (" + to_string(open->access) + ")";
+    }
+    return text;
+}
+
+}  // namespace
+
+Volume* Target::find(const std::string& name) noexcept {
+    for (const auto& volume : volumes_) {
+        if (volume->name() == name && !leaving_.contains(volume.get())) return volume.get();
+    }
+    return nullptr;
+}
+
+std::expected<void, ControlFailure> Target::add_export(ServerConfig::Export config) {
+    for (const auto& volume : volumes_) {
+        const ServerConfig::Export& other = volume->config();
+        if (other.name == config.name) {
+            return failure(ControlError::exists,
+                           leaving_.contains(volume.get())
+                               ? "export " + config.name + " is still being removed"
+                               : "an export " + config.name + " is there already");
+        }
+        const bool shared =
+            !config.storage.path.empty() && other.storage.path == config.storage.path;
+        if (shared && !(only_reads(other) && only_reads(config))) {
+            return failure(ControlError::exists,
+                           "export " + other.name + " has " + config.storage.path +
+                               " already; only exports that are both read_only may share it");
+        }
+    }
+    logger("rnbd.volume").info("{}: added", config.name);
+    volumes_.push_back(std::make_unique<Volume>(reactor_, std::move(config), epochs_));
+    Volume& volume = *volumes_.back();
+    volume.report_to(*this);
+    for (TargetObserver* observer : observers_) observer->on_export_added(volume);
+    return {};
+}
+
+std::expected<void, ControlFailure> Target::remove_export(const std::string& name, Removal how,
+                                                          std::function<void()> done) {
+    Volume* const volume = find(name);
+    if (volume == nullptr) return failure(ControlError::not_found, "there is no export " + name);
+    if (how == Removal::if_unused && !volume->opens().empty()) {
+        return failure(ControlError::busy, "export " + name + " is open by " + holders_of(*volume) +
+                                               "; --force takes it from them");
+    }
+    logger("rnbd.volume").info("{}: being removed", name);
+    leaving_[volume].waiting.push_back(std::move(done));
+    if (volume->opens().empty()) {
+        leave(*volume);
+    } else {
+        take_away(*volume, nullptr);
+    }
+    return {};
+}
+
+std::expected<void, ControlFailure> Target::evict(const std::string& name,
+                                                  const std::string& session, rtrs::Duration out) {
+    Volume* const volume = find(name);
+    if (volume == nullptr) return failure(ControlError::not_found, "there is no export " + name);
+    const bool open = std::ranges::any_of(volume->opens(),
+                                          [&](const auto& one) { return one->session == session; });
+    if (!open) {
+        return failure(ControlError::not_found,
+                       "export " + name + " is not open by session " + session +
+                           (volume->opens().empty() ? "" : "; it is by " + holders_of(*volume)));
+    }
+    if (out > rtrs::Duration::zero()) volume->shut_out(session, reactor_.now() + out);
+    take_away(*volume, &session);
+    return {};
+}
+
+void Target::evict_all() {
+    for (const auto& volume : volumes_) take_away(*volume, nullptr);
+}
+
+void Target::set_allow(Volume& volume, std::vector<ServerConfig::Allow> allow) {
+    volume.set_allow(std::move(allow));
+    for (Session* session : sessions_) {
+        std::vector<std::uint32_t> denied;
+        for (const auto& [id, open] : session->opens) {
+            if (open.volume == &volume &&
+                !volume.allows(session->session.name(), session->session.peer_host(), open.access))
+                denied.push_back(id);
+        }
+        for (const std::uint32_t id : denied) take_away(*session, id);
+    }
+}
+
+// only_session: null for every one.
+void Target::take_away(Volume& volume, const std::string* only_session) {
+    for (Session* session : sessions_) {
+        if (only_session != nullptr && session->session.name() != *only_session) continue;
+        std::vector<std::uint32_t> ids;
+        for (const auto& [id, open] : session->opens) {
+            if (open.volume == &volume) ids.push_back(id);
+        }
+        for (const std::uint32_t id : ids) take_away(*session, id);
+    }
+}
+
+// From now on the session's requests for it are answered with ENOTCONN, as for a device that was
+// never open; our client then asks for it again, and is told why not.
+void Target::take_away(Session& session, std::uint32_t device_id) {
+    OpenVolume& open = session.opens.find(device_id)->second;
+    if (open.taken) return;
+    open.taken = true;
+    logger("rnbd.session")
+        .info("{}: {} is taken from it", printable(session.session.name()), open.name);
+    if (open.open->in_flight > 0) return;
+    Volume& volume = *open.volume;
+    volume.close(open.open);
+    session.opens.erase(device_id);
+    closed_one(volume);
+}
+
+void Target::closed_one(Volume& volume) {
+    if (leaving_.contains(&volume) && volume.opens().empty()) leave(volume);
+}
+
+// Nobody has it open, and nobody can: its last flush, then its end.
+void Target::leave(Volume& volume) {
+    if (std::exchange(leaving_.at(&volume).flushing, true)) return;
+    volume.flush([this, leaving = &volume] {
+        // In a turn of its own: the storage is still busy with the flush that has ended.
+        reactor_.post([this, leaving] {
+            const std::string name = leaving->name();
+            const auto waiting = std::move(leaving_.extract(leaving).mapped().waiting);
+            std::erase_if(volumes_, [&](const auto& one) { return one.get() == leaving; });
+            logger("rnbd.volume").info("{}: removed", name);
+            for (TargetObserver* observer : observers_) observer->on_export_removed(name);
+            for (const auto& done : waiting) done();
+        });
+    });
+}
+
+void Target::on_volume_resized(Volume& volume) {
+    for (TargetObserver* observer : observers_) observer->on_export_resized(volume);
+}
+
+void Target::on_volume_state(Volume& volume) {
+    for (TargetObserver* observer : observers_) observer->on_export_state(volume);
+}
+
+}  // namespace rnbd

@@ -1,0 +1,55 @@
+// The inside of Target, shared by its two files. Not for others.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "rnbd-server/target.h"
+
+namespace rnbd {
+
+struct Target::OpenVolume {
+    Volume* volume = nullptr;
+    Volume::Open* open = nullptr;
+    std::string name;
+    AccessMode access = AccessMode::read_only;
+    // CLOSE waits for what is in flight.
+    rtrs::ServerOp* closing = nullptr;
+    // Taken away from the session: closed when what is in flight has ended.
+    bool taken = false;
+    bool ends() const noexcept { return closing != nullptr || taken; }
+    // A full disk fails thousands of requests: one line tells it.
+    std::error_code logged_error;
+    rtrs::Instant logged_at{};
+};
+
+// A storage request of a session, one per permit, made at the permit's first use.
+struct Target::Io final : BlockRequest {
+    Io() : BlockRequest(&Target::completed) {}
+    Session* session = nullptr;
+    rtrs::ServerOp* op = nullptr;
+    std::uint32_t device_id = 0;
+    Operation wire_operation = Operation::read;
+    // A write with PREFLUSH: the flush comes first.
+    bool flush_first = false;
+    rtrs::Reactor::FixedBuffer registered = rtrs::Reactor::FixedBuffer::none;
+    bool registration_tried = false;
+};
+
+struct Target::Session {
+    Session(Target& its_target, rtrs::ServerSession& its_session)
+        : target(its_target), session(its_session) {}
+
+    Target& target;
+    rtrs::ServerSession& session;
+    // Session protocol version: 0 until SESS_INFO.
+    std::uint8_t version = 0;
+    Feature features = Feature::none;
+    std::map<std::uint32_t, OpenVolume> opens;
+    std::uint32_t next_device_id = 0;
+    // What was said last to an open of this name.
+    std::map<std::string, std::string> refusals;
+    SessionStatistics statistics;
+};
+
+}  // namespace rnbd

@@ -1,0 +1,154 @@
+#include "rnbd/catalog.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "rtrs/base/assert.h"
+
+namespace rnbd {
+
+namespace {
+
+using namespace rtrs;  // load_*, store_*
+
+constexpr std::uint16_t request_type_code = 32;
+constexpr std::uint16_t picture_type_code = 33;
+constexpr std::uint16_t event_type_code = 34;
+constexpr std::size_t picture_header_bytes = 24;
+constexpr std::size_t event_header_bytes = 16;
+constexpr std::size_t entry_header_bytes = 24;
+constexpr std::uint8_t mode_read = 1;
+constexpr std::uint8_t mode_write = 2;
+
+std::size_t bytes_of(const CatalogEntry& entry) noexcept {
+    return entry_header_bytes + (entry.name.size() + 7) / 8 * 8;
+}
+
+std::byte* emit_entry(const CatalogEntry& entry, std::byte* to) noexcept {
+    const std::size_t bytes = bytes_of(entry);
+    std::memset(to, 0, bytes);
+    store_le64(to, entry.size_bytes);
+    store_le32(to + 8, entry.block_bytes);
+    store_le32(to + 12, entry.in_use);
+    store_u8(to + 16, entry.writable ? mode_read | mode_write : mode_read);
+    store_u8(to + 17, entry.waiting ? 1 : 0);
+    store_le16(to + 18, static_cast<std::uint16_t>(entry.name.size()));
+    std::memcpy(to + entry_header_bytes, entry.name.data(), entry.name.size());
+    return to + bytes;
+}
+
+// Takes it from the front of data.
+std::expected<CatalogEntry, ParseError> parse_entry(Bytes& data) {
+    if (data.size() < entry_header_bytes) return std::unexpected(ParseError::too_short);
+    const std::byte* p = data.data();
+    const std::size_t name_bytes = load_le16(p + 18);
+    if (name_bytes == 0) return std::unexpected(ParseError::name_empty);
+    if (name_bytes > device_name_bytes_max) return std::unexpected(ParseError::name_too_long);
+    const std::size_t bytes = entry_header_bytes + (name_bytes + 7) / 8 * 8;
+    if (data.size() < bytes) return std::unexpected(ParseError::too_short);
+    CatalogEntry entry{.name = {reinterpret_cast<const char*>(p + entry_header_bytes), name_bytes},
+                       .size_bytes = load_le64(p),
+                       .block_bytes = load_le32(p + 8),
+                       .in_use = load_le32(p + 12),
+                       .writable = (load_u8(p + 16) & mode_write) != 0,
+                       .waiting = load_u8(p + 17) != 0};
+    if (entry.name.find('\0') != std::string::npos)
+        return std::unexpected(ParseError::name_has_nul);
+    data = data.subspan(bytes);
+    return entry;
+}
+
+std::expected<const std::byte*, ParseError> check(Bytes data, std::size_t bytes,
+                                                  std::uint16_t type) noexcept {
+    if (data.size() < bytes) return std::unexpected(ParseError::too_short);
+    if (load_le16(data.data()) != type) return std::unexpected(ParseError::wrong_type);
+    return data.data();
+}
+
+}  // namespace
+
+std::expected<CatalogRequest, ParseError> CatalogRequest::parse(Bytes data) noexcept {
+    const auto p = check(data, wire_bytes, request_type_code);
+    if (!p) return std::unexpected(p.error());
+    return CatalogRequest{.follow = (load_le16(*p + 2) & 1) != 0};
+}
+
+void CatalogRequest::emit(MutableBytes to) const noexcept {
+    RTRS_ASSERT(to.size() >= wire_bytes);
+    std::fill_n(to.begin(), wire_bytes, std::byte{});
+    store_le16(to.data(), request_type_code);
+    store_le16(to.data() + 2, follow ? 1 : 0);
+}
+
+std::expected<CatalogPicture, ParseError> CatalogPicture::parse(Bytes data) {
+    const auto p = check(data, picture_header_bytes, picture_type_code);
+    if (!p) return std::unexpected(p.error());
+    CatalogPicture picture{.generation = load_le64(*p + 8)};
+    const std::uint32_t count = load_le32(*p + 4);
+    data = data.subspan(picture_header_bytes);
+    // What is promised may not be there: nothing is reserved for it.
+    for (std::uint32_t i = 0; i < count; ++i) {
+        auto entry = parse_entry(data);
+        if (!entry) return std::unexpected(entry.error());
+        picture.entries.push_back(std::move(*entry));
+    }
+    return picture;
+}
+
+std::size_t CatalogPicture::wire_bytes() const noexcept {
+    std::size_t bytes = picture_header_bytes;
+    for (const CatalogEntry& entry : entries) bytes += bytes_of(entry);
+    return bytes;
+}
+
+void CatalogPicture::emit(MutableBytes to) const noexcept {
+    RTRS_ASSERT(to.size() >= wire_bytes());
+    std::byte* p = to.data();
+    std::memset(p, 0, picture_header_bytes);
+    store_le16(p, picture_type_code);
+    store_le32(p + 4, static_cast<std::uint32_t>(entries.size()));
+    store_le64(p + 8, generation);
+    p += picture_header_bytes;
+    for (const CatalogEntry& entry : entries) p = emit_entry(entry, p);
+}
+
+const char* to_string(CatalogEventKind kind) noexcept {
+    static constexpr const char* names[] = {"?",      "added",   "removed", "resized",
+                                            "access", "waiting", "ready",   "draining"};
+    const auto index = static_cast<std::size_t>(kind);
+    return index < std::size(names) ? names[index] : names[0];
+}
+
+std::expected<CatalogEvent, ParseError> CatalogEvent::parse(Bytes data) {
+    const auto p = check(data, event_header_bytes, event_type_code);
+    if (!p) return std::unexpected(p.error());
+    const std::uint16_t kind = load_le16(*p + 2);
+    if (kind < static_cast<std::uint16_t>(CatalogEventKind::added) ||
+        kind > static_cast<std::uint16_t>(CatalogEventKind::draining)) {
+        return std::unexpected(ParseError::unknown_type);
+    }
+    CatalogEvent event{.kind = static_cast<CatalogEventKind>(kind),
+                       .generation = load_le64(*p + 8)};
+    if (event.kind == CatalogEventKind::draining) return event;
+    data = data.subspan(event_header_bytes);
+    auto entry = parse_entry(data);
+    if (!entry) return std::unexpected(entry.error());
+    event.entry = std::move(*entry);
+    return event;
+}
+
+std::size_t CatalogEvent::wire_bytes() const noexcept {
+    return event_header_bytes + (kind == CatalogEventKind::draining ? 0 : bytes_of(entry));
+}
+
+void CatalogEvent::emit(MutableBytes to) const noexcept {
+    RTRS_ASSERT(to.size() >= wire_bytes());
+    std::byte* p = to.data();
+    std::memset(p, 0, event_header_bytes);
+    store_le16(p, event_type_code);
+    store_le16(p + 2, static_cast<std::uint16_t>(kind));
+    store_le64(p + 8, generation);
+    if (kind != CatalogEventKind::draining) emit_entry(entry, p + event_header_bytes);
+}
+
+}  // namespace rnbd

@@ -1,0 +1,76 @@
+// A server's catalog as its client sees it: asked for once, or followed.
+//
+// Followed from the session's first connection on; after a reconnect with a server that knows
+// nothing of it, it is asked for again, and what has changed meanwhile is told as events. So
+// nothing is missed. A server without messages (a kernel) has no catalog: known() stays false.
+//
+// OWNER: RemoteSession. THREAD: the session's.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "rnbd/catalog.h"
+#include "rtrs/client.h"
+
+namespace rnbd {
+
+class RemoteCatalog {
+  public:
+    using Heard = std::function<void(const CatalogEvent&)>;
+    // entries: live for the call.
+    using Answered =
+        std::function<void(std::error_code error, const std::vector<CatalogEntry>& entries)>;
+
+    // heard: every change, also those that a new picture shows.
+    RemoteCatalog(rtrs::ClientSession& session, Heard heard);
+
+    // Asks the server now, or as soon as it is connected. ERRORS: EOPNOTSUPP (the server has no
+    // messages), Error::path_lost, Error::closed, EMSGSIZE, Error::protocol.
+    void ask(Answered answered);
+    // A picture was seen, and is kept up to date.
+    bool known() const noexcept { return following_ && generation_.has_value(); }
+    const std::map<std::string, CatalogEntry>& entries() const noexcept { return entries_; }
+
+    // --- For the session.
+    void link_ready();
+    void reset();
+    void closed();
+
+  private:
+    void wait_for(CatalogTag what);
+    void received(CatalogTag what, const rtrs::ReceivedMessage& message);
+    void picture(const rtrs::ReceivedMessage& message);
+    void event(const rtrs::ReceivedMessage& message);
+    void follow();
+    std::error_code request(bool follow, std::uint32_t number);
+    void apply(const CatalogPicture& picture);
+    void apply(const CatalogEvent& event);
+    void fail_questions(std::error_code error);
+
+    struct Slot {
+        RemoteCatalog* catalog;
+        CatalogTag what;
+    };
+
+    rtrs::ClientSession& session_;
+    Heard heard_;
+    Slot pictures_{this, CatalogTag::picture};
+    Slot events_{this, CatalogTag::event};
+    bool waiting_ = false;  // receives are posted
+    bool following_ = false;
+    std::uint32_t number_ = 0;  // the last one that was used
+    std::uint32_t following_number_ = 0;
+    std::optional<std::uint64_t> generation_;
+    std::map<std::string, CatalogEntry> entries_;
+    std::deque<Answered> unasked_;
+    std::map<std::uint32_t, Answered> asked_;
+};
+
+}  // namespace rnbd

@@ -1,0 +1,312 @@
+#include "rnbdctl/command_tree.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "daemon/version.h"
+#include "rnbdctl/completion.h"
+#include "rnbdctl/exit_codes.h"
+#include "rnbdctl/views.h"
+
+namespace rnbd {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr std::optional<std::string> understood;
+
+// The name of this machine as a session may be called: no dots.
+std::string machine_name() {
+    char name[256]{};
+    if (::gethostname(name, sizeof name - 1) != 0) return "";
+    std::string text(name);
+    return text.substr(0, text.find('.'));
+}
+
+std::function<std::optional<std::string>(Wish&)> plain(const char* command, Wish::View view) {
+    return [=](Wish& wish) {
+        wish.command = command;
+        wish.view = view;
+        return understood;
+    };
+}
+
+// An address as an element of `paths` in the configuration.
+json path_argument(const std::string& text) {
+    if (text.starts_with("rdma:")) return {{"rdma", text.substr(5)}};
+    return {{"tcp", text.starts_with("tcp:") ? text.substr(4) : text}};
+}
+
+std::string lines_of(const std::vector<std::string>& words) {
+    std::string text;
+    for (const auto& word : words) text += word + "\n";
+    return text;
+}
+
+}  // namespace
+
+std::vector<std::string> fixed_words(const std::string& kind) {
+    if (kind == "POLICY") return {"round-robin", "min-inflight", "min-latency", "service-time"};
+    if (kind == "PRIORITY") return {"prefer", "standby"};
+    if (kind == "KERNEL") return {"auto"};
+    if (kind == "IO") return {"buffered", "direct"};
+    if (kind == "BLOCK") return {"512", "4096"};
+    if (kind == "SHELL") return {"bash", "zsh"};
+    return {};
+}
+
+CLI::App* command_called(CLI::App& app, const std::string& word) {
+    const auto found = app.get_subcommands([&](CLI::App* one) { return one->get_name() == word; });
+    return found.empty() ? nullptr : found.front();
+}
+
+CommandTree::CommandTree()
+    : app_("Asks rnbd-server and rnbd-client what they do, and changes it while they run.",
+           "rnbdctl") {
+    add_global_options();
+    add_looking();
+    add_mapping();
+    add_paths();
+    add_exports();
+    add_drain();
+    add_statistics();
+    add_attributes();
+    add_completion();
+}
+
+void CommandTree::add_global_options() {
+    app_.set_version_flag("--version", fmt::format("rnbdctl {}", version()),
+                          "Print the version and end");
+    app_.set_help_flag("-h,--help", "Print this help and end");
+    app_.footer(exit_code_table());
+    auto* server = app_.add_flag("--server", options_.server, "Ask rnbd-server");
+    auto* client = app_.add_flag("--client", options_.client, "Ask rnbd-client");
+    auto* socket =
+        option(app_, "--socket", options_.socket, "FILE", "Ask the daemon behind this socket");
+    server->excludes(client)->excludes(socket);
+    client->excludes(socket);
+    app_.add_flag("--json", options_.as_json,
+                  "Print the daemon's answer as one line of JSON (schema rnbd-control)");
+    option(app_, "--timeout", options_.timeout_s, "SECONDS",
+           "Seconds to wait for an answer (default: 60; for a path's operation: 10)")
+        ->check(CLI::Range(1u, 86400u));
+    app_.require_subcommand(0, 1);  // run.cpp says which word is no command
+    // Options of the program are also understood behind the command.
+    app_.fallthrough();
+}
+
+CLI::App* CommandTree::add(CLI::App& parent, const char* word, const char* help, Daemon daemon,
+                           Fill fill) {
+    CLI::App* const made = parent.add_subcommand(word, help);
+    commands_.push_back({made, daemon, std::move(fill)});
+    return made;
+}
+
+const CommandTree::Command* CommandTree::command_of(const CLI::App* app) const {
+    const auto found = std::ranges::find(commands_, app, &Command::app);
+    return found == commands_.end() ? nullptr : &*found;
+}
+
+const CommandTree::Command* CommandTree::chosen() const {
+    // A command comes before those inside of it.
+    const auto found = std::find_if(commands_.rbegin(), commands_.rend(),
+                                    [](const Command& one) { return one.app->parsed(); });
+    return found == commands_.rend() ? nullptr : &*found;
+}
+
+void CommandTree::add_looking() {
+    add(app_, "list", "Exports or devices, one per line", Daemon::both, plain("list", list_view));
+    add(app_, "status", "Everything: sessions, paths, exports or devices", Daemon::both,
+        plain("status", status_view));
+    add(app_, "sessions", "Sessions, one per line", Daemon::both, plain("status", sessions_view));
+    add(app_, "version", "Versions of rnbdctl and the daemons", Daemon::both,
+        plain("version", version_view));
+    auto* explain =
+        add(app_, "explain",
+            "What every unanswered request of a device's session waits for (rnbd-client)",
+            Daemon::client, [this](Wish& wish) {
+                wish.command = "explain";
+                wish.view = explain_view;
+                wish.arguments = {{"device", options_.device}};
+                return understood;
+            });
+    option(*explain, "device", options_.device, "DEVICE", "The device's name")->required();
+    auto* discover =
+        add(app_, "discover", "The exports of a server that a session may open (rnbd-client)",
+            Daemon::client, [this](Wish& wish) {
+                const unsigned patience_s = options_.timeout_s.value_or(10);
+                wish.command = "discover";
+                wish.view = discover_view;
+                wish.arguments = {{"server", options_.server_address}, {"timeout_s", patience_s}};
+                if (!options_.session.empty()) wish.arguments["session"] = options_.session;
+                // The daemon knows why there is no answer yet: it says so first.
+                wish.timeout = std::chrono::seconds(patience_s + 10);
+                return understood;
+            });
+    option(*discover, "server", options_.server_address, "SERVER",
+           "A session that rnbd-client has, or HOST:PORT")
+        ->required();
+    option(*discover, "--session", options_.session, "NAME",
+           "Under which name to ask a server that no session has a path to");
+}
+
+void CommandTree::add_mapping() {
+    auto* map = add(
+        app_, "map", "Serve a remote volume as an NBD device (rnbd-client)", Daemon::client,
+        [this](Wish& wish) -> std::optional<std::string> {
+            const Options& given = options_;
+            if (given.from.empty() != given.server_address.empty() ||
+                (!given.from.empty() && given.from != "from")) {
+                return "map: expected EXPORT from SERVER";
+            }
+            const bool address = given.server_address.find(':') != std::string::npos;
+            std::string session = given.session;
+            if (session.empty()) session = address ? machine_name() : given.server_address;
+            if (session.empty()) return "map: expected EXPORT from SERVER, or --session NAME";
+            if (!given.session.empty() && !given.server_address.empty() && !address)
+                return "map: found a session behind from and with --session, expected one of them";
+            wish.command = "map";
+            wish.view = map_view;
+            wish.arguments = {{"volume", given.volume},
+                              {"session", session},
+                              {"device", given.name.empty() ? given.volume : given.name},
+                              {"access", given.read_only   ? "ro"
+                                         : given.migration ? "migration"
+                                                           : "rw"}};
+            if (!given.nbd.empty()) wish.arguments["nbd"] = given.nbd;
+            if (!given.kernel_device.empty()) wish.arguments["kernel_device"] = given.kernel_device;
+            if (address) wish.arguments["paths"].push_back(path_argument(given.server_address));
+            for (const std::string& path : given.paths)
+                wish.arguments["paths"].push_back(path_argument(path));
+            return understood;
+        });
+    option(*map, "export", options_.volume, "EXPORT", "The export's name at the server")
+        ->required();
+    option(*map, "from", options_.from, "from", "The word from");
+    option(*map, "server", options_.server_address, "SESSION",
+           "A session that rnbd-client has, or [rdma:][SOURCE@]HOST:PORT of a server");
+    option(*map, "--session", options_.session, "NAME",
+           "The session, a new one with --path or HOST:PORT (default then: this machine's name)");
+    option(*map, "--path", options_.paths, "ADDRESS",
+           "Make the session, with this path, [rdma:][SOURCE@]HOST:PORT (repeatable)")
+        ->allow_extra_args(false);
+    option(*map, "--name", options_.name, "NAME", "The device's name (default: EXPORT)");
+    auto* read_only = map->add_flag("--ro", options_.read_only, "Open it read-only");
+    map->add_flag("--migration", options_.migration, "Open it as the second writer of a migration")
+        ->excludes(read_only);
+    option(*map, "--nbd", options_.nbd, "NBD",
+           "unix:/PATH or tcp:HOST:PORT (repeatable; default: beside the control socket)")
+        ->allow_extra_args(false);
+    option(*map, "--device", options_.kernel_device, "KERNEL",
+           "Also as a block device of the kernel: /dev/nbdN, or auto");
+    auto* unmap = add(app_, "unmap", "Stop serving a device (rnbd-client)", Daemon::client,
+                      [this](Wish& wish) {
+                          wish.command = "unmap";
+                          wish.view = unmap_view;
+                          wish.arguments = {{"device", options_.device}, {"force", options_.force}};
+                          return understood;
+                      });
+    option(*unmap, "device", options_.device, "DEVICE", "The device's name")->required();
+    unmap->add_flag(
+        "--force", options_.force,
+        "Even if NBD clients are connected or the kernel's device is used: I/O on it fails then");
+}
+
+void CommandTree::add_paths() {
+    paths_ = add(app_, "paths", "The paths of sessions, and operations on them (rnbd-client)",
+                 Daemon::client, [this](Wish& wish) {
+                     wish.command = "paths";
+                     wish.view = paths_view;
+                     if (!options_.session.empty())
+                         wish.arguments = {{"session", options_.session}};
+                     return understood;
+                 });
+    option(*paths_, "session", options_.session, "SESSION", "Only this session's");
+    paths_->require_subcommand(0, 1);
+    auto* added =
+        add_path_operation("add", "path_add", "Add a path and wait until it is connected");
+    option(*added, "--priority", options_.priority, "PRIORITY",
+           "prefer (default), or standby: only while no preferred path is up");
+    add_path_operation("remove", "path_remove",
+                       "Remove a path, its requests go on elsewhere; wait until it is gone");
+    add_path_operation("reconnect", "path_reconnect",
+                       "Close a path and dial it at once; wait until it is connected");
+    add_path_operation("disconnect", "path_disconnect",
+                       "Close a path until reconnect; wait until it is closed");
+    auto* policy = add(app_, "policy", "Which path takes a request: show or set (rnbd-client)",
+                       Daemon::client, [this](Wish& wish) {
+                           wish.command = "policy";
+                           wish.view = policy_view;
+                           wish.arguments = {{"session", options_.session}};
+                           if (!options_.policy.empty()) wish.arguments["policy"] = options_.policy;
+                           return understood;
+                       });
+    option(*policy, "session", options_.session, "SESSION", "The session")->required();
+    option(*policy, "policy", options_.policy, "POLICY",
+           "round-robin, min-inflight, min-latency or service-time; until rnbd-client ends");
+}
+
+CLI::App* CommandTree::add_path_operation(const char* word, const char* command, const char* help) {
+    auto* made = add(*paths_, word, help, Daemon::client, [this, command](Wish& wish) {
+        const unsigned patience_s = options_.timeout_s.value_or(10);
+        wish.command = command;
+        wish.view = path_view;
+        wish.arguments = {
+            {"session", options_.session}, {"path", options_.path}, {"timeout_s", patience_s}};
+        if (!options_.priority.empty()) wish.arguments["priority"] = options_.priority;
+        // The daemon knows why it is not done yet: it answers first.
+        wish.timeout = std::chrono::seconds(patience_s + 10);
+        return understood;
+    });
+    option(*made, "session", options_.session, "SESSION", "The session")->required();
+    option(*made, "path", options_.path, "PATH", "[rdma:][SOURCE@]HOST:PORT")->required();
+    return made;
+}
+
+void CommandTree::add_statistics() {
+    const auto rates = [this](Wish& wish) {
+        wish.command = "stats";
+        wish.view = rates_view;
+        wish.course = Wish::Course::watch;
+        wish.interval = std::chrono::nanoseconds(
+            static_cast<std::int64_t>(options_.interval_s.value_or(1.0) * 1e9));
+        wish.rounds = options_.rounds;
+        return understood;
+    };
+    auto* stats =
+        add(app_, "stats", "Counters of sessions, devices and exports since the last reset",
+            Daemon::both, plain("stats", stats_view));
+    stats->require_subcommand(0, 1);
+    const auto with_rounds = [this](CLI::App& app) {
+        option(app, "--interval", options_.interval_s, "SECONDS", "Between two lines (default: 1)")
+            ->check(CLI::Range(0.05, 86400.0));
+        option(app, "--rounds", options_.rounds, "N", "End after so many (default: never)")
+            ->check(CLI::Range(1u, 1'000'000'000u));
+    };
+    with_rounds(
+        *add(*stats, "watch", "What happens per second, again and again", Daemon::both, rates));
+    add(*stats, "reset", "Count from zero; monitoring is not disturbed", Daemon::both,
+        plain("stats_reset", stats_reset_view));
+    with_rounds(*add(app_, "top", "As stats watch, busiest first, on one screen", Daemon::both,
+                     [rates](Wish& wish) {
+                         static_cast<void>(rates(wish));
+                         wish.course = Wish::Course::top;
+                         return understood;
+                     }));
+}
+
+void CommandTree::add_completion() {
+    auto* made = add(app_, "completion", "Print the script for a shell's completion", Daemon::both,
+                     [this](Wish& wish) -> std::optional<std::string> {
+                         wish.course = Wish::Course::local;
+                         wish.text = completion_script(options_.shell);
+                         if (!wish.text.empty()) return understood;
+                         return "completion: expected one of\n" + lines_of(fixed_words("SHELL"));
+                     });
+    option(*made, "shell", options_.shell, "SHELL", "bash or zsh")->required();
+}
+
+}  // namespace rnbd

@@ -1,0 +1,87 @@
+// Every command of rnbdctl with its words, options and help: the one place that help, short forms,
+// typos and completion go by.
+//
+// THREAD: any one. Stays where it is: the commands refer to its options.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <deque>
+#include <expected>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rnbdctl/wish.h"
+
+namespace rnbd {
+
+// What CLI11 fills.
+struct Options {
+    bool server = false, client = false, as_json = false, read_only = false, migration = false;
+    bool force = false, shrink = false, evict = false, off = false, no_wait = false, save = false;
+    std::string socket, volume, session, name, device, path, priority, policy, exported, size, io;
+    std::string attribute, value;
+    std::string block_size, from, server_address, shell, kernel_device;
+    std::vector<std::string> nbd, paths, allow;
+    std::optional<unsigned> timeout_s;
+    std::optional<std::uint32_t> rounds;
+    std::optional<double> interval_s, out_s, confirm_s;
+};
+
+class CommandTree {
+  public:
+    struct Command {
+        CLI::App* app = nullptr;
+        Daemon daemon = Daemon::both;
+        // Fills the wish; an error is a usage error.
+        std::function<std::optional<std::string>(Wish&)> fill;
+    };
+
+    CommandTree();
+    CommandTree(const CommandTree&) = delete;
+    CommandTree& operator=(const CommandTree&) = delete;
+
+    CLI::App& app() noexcept { return app_; }
+    const Options& options() const noexcept { return options_; }
+    // The one that was parsed; null before.
+    const Command* chosen() const;
+    // Null for the program itself.
+    const Command* command_of(const CLI::App* app) const;
+
+  private:
+    using Fill = std::function<std::optional<std::string>(Wish&)>;
+
+    void add_global_options();
+    void add_looking();
+    void add_mapping();
+    void add_paths();
+    void add_exports();
+    void add_export_changes();
+    void add_drain();
+    void add_statistics();
+    void add_attributes();  // attributes.cpp
+    void add_completion();
+    CLI::App* add(CLI::App& parent, const char* word, const char* help, Daemon daemon, Fill fill);
+    CLI::App* add_path_operation(const char* word, const char* command, const char* help);
+    // As CLI::App::add_option, with the kind of its value, which completion goes by.
+    template <typename T>
+    CLI::Option* option(CLI::App& app, const char* name, T& target, const char* kind,
+                        const char* help) {
+        return app.add_option(name, target, help)->type_name(kind);
+    }
+
+    CLI::App app_;
+    Options options_;
+    std::deque<Command> commands_;
+    CLI::App* paths_ = nullptr;
+    CLI::App* exports_ = nullptr;
+};
+
+// A command directly inside of this one; null if there is none of this name.
+CLI::App* command_called(CLI::App& app, const std::string& word);
+
+// Kinds of values that have names only a daemon knows, and those with a fixed list of words.
+std::vector<std::string> fixed_words(const std::string& kind);
+
+}  // namespace rnbd

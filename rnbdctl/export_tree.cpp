@@ -1,0 +1,136 @@
+// The commands of rnbd-server in rnbdctl's tree.
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "daemon/config_reader.h"
+#include "rnbdctl/command_tree.h"
+#include "rnbdctl/views.h"
+
+namespace rnbd {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr std::optional<std::string> understood;
+
+// "host-a=rw", "host-a@10.0.0.0/8=ro": a rule of `allow`.
+std::optional<json> rule_of(const std::string& text) {
+    const auto equals = text.rfind('=');
+    if (equals == std::string::npos || equals == 0) return std::nullopt;
+    json rule{{"access", text.substr(equals + 1)}};
+    const std::string who = text.substr(0, equals);
+    const auto at = who.rfind('@');
+    rule["session"] = who.substr(0, at);
+    if (at != std::string::npos) rule["address"] = who.substr(at + 1);
+    return rule;
+}
+
+}  // namespace
+
+void CommandTree::add_exports() {
+    exports_ = add(app_, "exports", "The server's exports, and changes of them (rnbd-server)",
+                   Daemon::server, [this](Wish& wish) {
+                       wish.command = "exports";
+                       wish.view = exports_view;
+                       if (!options_.exported.empty())
+                           wish.arguments = {{"export", options_.exported}};
+                       return understood;
+                   });
+    option(*exports_, "export", options_.exported, "EXPORT", "Only this one");
+    exports_->require_subcommand(0, 1);
+    auto* added =
+        add(*exports_, "add", "Export a file or block device from now on", Daemon::server,
+            [this](Wish& wish) -> std::optional<std::string> {
+                json description{{"name", options_.exported}, {"path", options_.path}};
+                if (!options_.size.empty()) description["size"] = options_.size;
+                if (!options_.io.empty()) description["io"] = options_.io;
+                if (!options_.block_size.empty()) description["block_size"] = options_.block_size;
+                if (options_.read_only) description["read_only"] = true;
+                description["allow"] = json::array();
+                for (const std::string& text : options_.allow) {
+                    const auto rule = rule_of(text);
+                    if (!rule) return "--allow: expected SESSION[@ADDRESS]=ACCESS, found " + text;
+                    description["allow"].push_back(*rule);
+                }
+                wish.command = "export_add";
+                wish.view = export_view;
+                wish.arguments = {{"export", std::move(description)}};
+                return understood;
+            });
+    option(*added, "export", options_.exported, "NAME", "What clients ask for")->required();
+    option(*added, "path", options_.path, "FILE", "A file or a block device, absolute")->required();
+    option(*added, "--size", options_.size, "SIZE", "Create an absent file so large, as 10GiB");
+    option(*added, "--io", options_.io, "IO", "buffered (default) or direct");
+    option(*added, "--block-size", options_.block_size, "BLOCK", "512 or 4096");
+    added->add_flag("--ro", options_.read_only, "Nobody may write");
+    option(*added, "--allow", options_.allow, "RULE",
+           "SESSION[@ADDRESS]=ACCESS: who may open it, ro, rw or migration (repeatable)")
+        ->allow_extra_args(false);
+    add_export_changes();
+}
+
+void CommandTree::add_export_changes() {
+    auto* remove =
+        add(*exports_, "remove", "Export it no longer; done when it is flushed", Daemon::server,
+            [this](Wish& wish) {
+                wish.command = "export_remove";
+                wish.view = export_view;
+                wish.arguments = {{"export", options_.exported}, {"force", options_.force}};
+                return understood;
+            });
+    option(*remove, "export", options_.exported, "EXPORT", "The export")->required();
+    remove->add_flag("--force", options_.force, "Even if sessions have it open");
+    auto* resize =
+        add(*exports_, "resize", "Change its size, or take over the size of its device",
+            Daemon::server, [this](Wish& wish) -> std::optional<std::string> {
+                wish.command = "export_resize";
+                wish.view = export_resize_view;
+                wish.arguments = {{"export", options_.exported}};
+                if (!options_.size.empty()) {
+                    const auto bytes = parse_size(options_.size);
+                    if (!bytes)
+                        return "size: expected bytes, or a number with KiB, MiB, GiB, TiB or PiB";
+                    wish.arguments["size_bytes"] = *bytes;
+                }
+                if (options_.shrink) wish.arguments["shrink"] = true;
+                return understood;
+            });
+    option(*resize, "export", options_.exported, "EXPORT", "The export")->required();
+    option(*resize, "size", options_.size, "SIZE",
+           "As 10GiB; none: what its file or device has by now");
+    resize->add_flag("--shrink", options_.shrink, "Cut a file: what lies beyond is lost");
+    auto* evict =
+        add(*exports_, "evict", "Take it from a session", Daemon::server, [this](Wish& wish) {
+            wish.command = "export_evict";
+            wish.view = export_evict_view;
+            wish.arguments = {{"export", options_.exported}, {"session", options_.session}};
+            if (options_.out_s) wish.arguments["out_s"] = *options_.out_s;
+            return understood;
+        });
+    option(*evict, "export", options_.exported, "EXPORT", "The export")->required();
+    option(*evict, "session", options_.session, "SESSION", "The session")->required();
+    option(*evict, "--for", options_.out_s, "SECONDS",
+           "How long it may not open it again (default: 60)")
+        ->check(CLI::Range(0.0, 86400.0));
+}
+
+void CommandTree::add_drain() {
+    auto* drain = add(app_, "drain", "Let nobody in, and wait until nothing is open (rnbd-server)",
+                      Daemon::server, [this](Wish& wish) {
+                          wish.command = "drain";
+                          wish.view = drain_view;
+                          wish.arguments = {{"set", options_.off ? "off" : "on"}};
+                          if (options_.evict) wish.arguments["evict"] = true;
+                          if (!options_.off && !options_.no_wait) wish.course = Wish::Course::drain;
+                          return understood;
+                      });
+    auto* evict = drain->add_flag("--evict", options_.evict, "Take what is open from all sessions");
+    auto* off = drain->add_flag("--off", options_.off, "Let sessions in again")->excludes(evict);
+    drain->add_flag("--no-wait", options_.no_wait, "Only begin, or look how far it is")
+        ->excludes(off);
+}
+
+}  // namespace rnbd

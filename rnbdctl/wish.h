@@ -1,0 +1,45 @@
+// What a command line asks for, once it is understood.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace rnbd {
+
+enum class Output : std::uint8_t { text, json };
+// Whose command it is.
+enum class Daemon : std::uint8_t { both, server, client };
+
+struct Wish {
+    using View = std::string (*)(const nlohmann::json&);
+    // What happens with the answers.
+    enum class Course : std::uint8_t {
+        once,   // ask, show, end
+        drain,  // ask until nothing is left to drain
+        watch,  // ask again and again, show what came in between
+        top,    // the same, on one screen, the busiest first
+        local,  // `text` is the answer, no daemon is asked
+    };
+
+    std::string command;
+    nlohmann::json arguments = nlohmann::json::object();
+    View view = nullptr;
+    Course course = Course::once;
+    std::string text;
+    // watch, top: between two questions; rounds: none is for ever.
+    std::chrono::nanoseconds interval{};
+    std::optional<std::uint32_t> rounds;
+    // Sockets to ask, in order.
+    std::vector<std::string> sockets;
+    // Whether a socket that does not exist is passed over, if another one answers.
+    enum class Absent : std::uint8_t { is_an_error, is_skipped };
+    Absent absent = Absent::is_an_error;
+    Output output = Output::text;
+    std::chrono::nanoseconds timeout{};
+};
+
+}  // namespace rnbd

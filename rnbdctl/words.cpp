@@ -1,0 +1,82 @@
+#include "rnbdctl/words.h"
+
+#include <fmt/format.h>
+
+#include "daemon/config_reader.h"
+#include "rnbdctl/units.h"
+
+namespace rnbd {
+namespace {
+
+std::vector<std::string> words_of(const CLI::App& app) {
+    std::vector<std::string> words;
+    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+        words.push_back(command->get_name());
+    return words;
+}
+
+std::vector<std::string> beginning_with(const std::vector<std::string>& words,
+                                        const std::string& beginning) {
+    std::vector<std::string> found;
+    for (const std::string& word : words) {
+        if (word == beginning) return {word};
+        if (word.starts_with(beginning)) found.push_back(word);
+    }
+    return found;
+}
+
+// Whether this word of the command line is an option whose value is the next one.
+bool takes_next(const CLI::App& root, const CLI::App& app, const std::string& word) {
+    if (!word.starts_with("--") || word.find('=') != std::string::npos) return false;
+    for (const CLI::App* one : {&app, &root}) {
+        const CLI::Option* const option = one->get_option_no_throw(word);
+        if (option != nullptr) return option->get_items_expected_max() > 0;
+    }
+    return false;
+}
+
+std::string no_command(const std::string& word, const std::vector<std::string>& words) {
+    std::string text = fmt::format("no command \"{}\": ", terminal_text(word));
+    const std::string nearest = nearest_word(word, words);
+    if (!nearest.empty()) return text + fmt::format("did you mean {}? (see --help)", nearest);
+    return text + fmt::format("expected {} (see --help)", fmt::join(words, ", "));
+}
+
+bool more_words(const std::vector<std::string>& words, std::size_t from) {
+    for (std::size_t i = from; i < words.size(); ++i)
+        if (!words[i].starts_with('-')) return true;
+    return false;
+}
+
+}  // namespace
+
+std::expected<std::vector<std::string>, std::string> write_out(CommandTree& tree,
+                                                               std::vector<std::string> words) {
+    CLI::App* at = &tree.app();
+    for (std::size_t i = 0; i < words.size(); ++i) {
+        const std::string& word = words[i];
+        if (word == "--") break;
+        if (word.starts_with('-')) {
+            if (takes_next(tree.app(), *at, word)) ++i;
+            continue;
+        }
+        const auto known = words_of(*at);
+        if (known.empty()) break;
+        const auto found = beginning_with(known, word);
+        const bool takes_value = at->get_option_no_throw("session") != nullptr ||
+                                 at->get_option_no_throw("export") != nullptr;
+        if (takes_value && !found.empty() && found.front() != word && !more_words(words, i + 1))
+            break;
+        if (found.empty() && takes_value) break;
+        if (found.empty()) return std::unexpected(no_command(word, known));
+        if (found.size() > 1) {
+            return std::unexpected(fmt::format("\"{}\" may be {} (see --help)", terminal_text(word),
+                                               fmt::join(found, ", ")));
+        }
+        words[i] = found.front();
+        at = at->get_subcommand(words[i]);
+    }
+    return words;
+}
+
+}  // namespace rnbd

@@ -1,0 +1,193 @@
+#include "rtrs/core/message_link.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "rtrs/base/assert.h"
+#include "rtrs/core/message_service.h"
+#include "rtrs/core/send_signals.h"
+#include "rtrs/wire/connect.h"
+
+namespace rtrs {
+namespace {
+
+constexpr std::uint32_t sends = 32;
+// Contexts: sends count from 0, receives and reads have a bit of their own.
+constexpr std::uint64_t read_bit = 1ull << 62;
+constexpr std::uint64_t receive_bit = 1ull << 63;
+
+}  // namespace
+
+MessageLink::MessageLink(MessageCore& core, MessageLinkOwner& owner, ProtectionDomain& domain)
+    : core_(core),
+      owner_(owner),
+      domain_(domain),
+      slot_bytes_(TagHeader::wire_bytes +
+                  std::max<std::size_t>(core.options().eager_bytes, TagHello::wire_bytes)),
+      // A window of messages, as many finishes, and two notices for each of the other direction.
+      receives_(4 * core.options().window + 8),
+      last_read_(read_bit) {}
+
+MessageLink::~MessageLink() { RTRS_ASSERT(drained()); }
+
+std::error_code MessageLink::prepare() {
+    memory_ = LazyMemory((receives_ + sends) * slot_bytes_);
+    if (!memory_) return from_errno(ENOMEM);
+    auto region = domain_.register_memory(memory_.bytes(), Access::local);
+    if (!region) return region.error();
+    region_ = std::move(*region);
+    for (std::uint32_t slot = 0; slot < sends; ++slot) free_sends_.push_back(slot);
+    return {};
+}
+
+EndpointOptions MessageLink::endpoint_options() const noexcept {
+    return {.send_queue_depth = sends + core_.options().window + SendSignals::slots_held_max,
+            .receive_queue_depth = receives_};
+}
+
+std::error_code MessageLink::dial(Fabric& fabric, const std::string& source,
+                                  const std::string& destination, Bytes private_data) {
+    if (const auto error = prepare()) return error;
+    auto endpoint =
+        fabric.connect(domain_, source, destination, private_data, endpoint_options(), *this);
+    if (!endpoint) return endpoint.error();
+    endpoint_ = std::move(*endpoint);
+    return post_receives();
+}
+
+std::error_code MessageLink::accept(ConnectRequest& request, Bytes private_data) {
+    if (const auto error = prepare()) return error;
+    auto endpoint = request.accept(domain_, private_data, endpoint_options(), *this);
+    if (!endpoint) return endpoint.error();
+    endpoint_ = std::move(*endpoint);
+    return post_receives();
+}
+
+Segment MessageLink::receive_buffer(std::uint64_t slot) const noexcept {
+    return {memory_.data() + slot * slot_bytes_, static_cast<std::uint32_t>(slot_bytes_)};
+}
+
+std::error_code MessageLink::post_receives() {
+    for (std::uint64_t slot = 0; slot < receives_; ++slot) {
+        const auto error = endpoint_->post_receive(receive_bit | slot, receive_buffer(slot));
+        if (error) return error;
+    }
+    return {};
+}
+
+bool MessageLink::lose() {
+    if (state_ == State::lost) return false;
+    state_ = State::lost;
+    core_.link_lost(*this);
+    if (endpoint_) endpoint_->disconnect();
+    return true;
+}
+
+void MessageLink::disconnect() { lose(); }
+
+void MessageLink::fail(std::string_view why) {
+    const auto was_up =
+        state_ == State::up ? MessageLinkOwner::WasUp::yes : MessageLinkOwner::WasUp::no;
+    if (lose()) owner_.message_link_lost(*this, was_up, why);
+}
+
+void MessageLink::on_established(Bytes) {
+    if (state_ != State::dialling) return;
+    state_ = State::waiting;
+    core_.link_established(*this);
+}
+
+void MessageLink::on_rejected(Bytes) { fail("rejected"); }
+
+void MessageLink::on_disconnected(std::error_code reason) {
+    fail(reason ? reason.message() : "closed by the peer");
+}
+
+void MessageLink::on_drained() {
+    endpoint_.reset();
+    exposed_.clear();
+    RTRS_ASSERT(reads_.empty());
+    core_.link_gone(*this);
+    owner_.message_link_drained(*this);
+}
+
+void MessageLink::on_completion(const Completion& completion) {
+    if (completion.opcode == CompletionOpcode::send) return send_ended(completion);
+    if (completion.status != CompletionStatus::success) {
+        if (completion.status != CompletionStatus::flushed) fail("a receive failed");
+        return;
+    }
+    if (completion.opcode != CompletionOpcode::receive) return fail("a message with an immediate");
+    received(completion);
+}
+
+void MessageLink::send_ended(const Completion& completion) {
+    const bool done = completion.status == CompletionStatus::success;
+    if ((completion.context & read_bit) == 0) {
+        free_sends_.push_back(static_cast<std::uint32_t>(completion.context));
+        core_.send_buffer_free();
+    } else {
+        auto ended = reads_.extract(completion.context);
+        RTRS_ASSERT(!ended.empty());
+        core_.read_ended(*this, std::move(ended.mapped()), done);
+    }
+    if (!done && completion.status != CompletionStatus::flushed) fail("work failed");
+}
+
+void MessageLink::received(const Completion& completion) {
+    if (lost()) return;
+    const std::uint64_t slot = completion.context & ~receive_bit;
+    const Segment buffer = receive_buffer(slot);
+    core_.message_arrived(*this, {buffer.data, completion.bytes});
+    if (lost()) return;
+    if (endpoint_->post_receive(completion.context, buffer)) fail("cannot post a receive");
+}
+
+void MessageLink::send(const TagHeader& header, Bytes body, Bytes content) {
+    RTRS_ASSERT(can_send());
+    const std::uint32_t slot = free_sends_.back();
+    free_sends_.pop_back();
+    std::byte* to = memory_.data() + (receives_ + slot) * slot_bytes_;
+    const std::size_t bytes = TagHeader::wire_bytes + body.size() + content.size();
+    RTRS_ASSERT(bytes <= slot_bytes_);
+    header.emit({to, TagHeader::wire_bytes});
+    std::ranges::copy(body, to + TagHeader::wire_bytes);
+    std::ranges::copy(content, to + TagHeader::wire_bytes + body.size());
+    const Segment segment{to, static_cast<std::uint32_t>(bytes)};
+    const WorkRequest work{.opcode = WorkOpcode::send,
+                           .signal = Signal::completion,
+                           .context = slot,
+                           .local = {&segment, 1}};
+    if (endpoint_->post({&work, 1})) {
+        // The loss is heard of in a coming turn; whoever keeps the message sends it again.
+        free_sends_.push_back(slot);
+        endpoint_->disconnect();
+    }
+}
+
+std::expected<RemoteBuffer, std::error_code> MessageLink::expose(std::uint64_t number,
+                                                                 MutableBytes memory) {
+    auto region = domain_.register_memory(memory, Access::local | Access::remote_read);
+    if (!region) return std::unexpected(region.error());
+    const RemoteBuffer remote = (*region)->remote(0, static_cast<std::uint32_t>(memory.size()));
+    exposed_[number] = std::move(*region);
+    return remote;
+}
+
+std::error_code MessageLink::read(MessageRead read, const RemoteBuffer& from) {
+    auto region = domain_.register_memory(read.into.bytes(), Access::local);
+    if (!region) return region.error();
+    read.region = std::move(*region);
+    const Segment segment{read.into.bytes().data(), from.bytes};
+    const WorkRequest work{.opcode = WorkOpcode::read,
+                           .signal = Signal::completion,
+                           .context = ++last_read_,
+                           .local = {&segment, 1},
+                           .remote = from};
+    if (const auto error = endpoint_->post({&work, 1})) return error;
+    reads_.emplace(last_read_, std::move(read));
+    return {};
+}
+
+}  // namespace rtrs

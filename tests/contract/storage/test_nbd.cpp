@@ -1,0 +1,130 @@
+// What only a storage on an NBD server does: it loses its connection, and gets another one.
+#include "tests/contract/storage/nbd_server.h"
+
+using namespace rnbd;
+using namespace rnbd::testing;
+
+namespace {
+
+const std::vector<std::string> nbdkit_file = {"nbdkit", "-f", "-U", "SOCKET", "file", "IMAGE"};
+
+StorageOptions on(const NbdServer& server) {
+    return {.kind = StorageOptions::Kind::nbd, .path = {}, .uri = server.uri()};
+}
+
+// Until the storage has noticed.
+void wait_until_lost(Bench& bench) {
+    while (bench.storage->description().find("connecting again") == std::string::npos) {
+        bench.reactor->run_once(std::chrono::milliseconds(10));
+    }
+}
+
+template <typename Body>
+void with_nbdkit(Body body) {
+    try {
+        ServedFile served(nbdkit_file);
+        body(served);
+    } catch (const Unavailable& unavailable) {
+        WARN("SKIPPED: " << unavailable.reason);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("nbd storage: what is asked while the server is away waits for it") {
+    with_nbdkit([](ServedFile& served) {
+        Bench bench;
+        REQUIRE(!bench.open(on(*served.server)));
+        Pages pages(4096);
+        pages.fill(0x5a);
+        REQUIRE(bench.write(0, pages.bytes()) == 0);
+        REQUIRE(bench.flush() == 0);
+        served.server->kill();
+        wait_until_lost(bench);
+        TestRequest write;
+        write.operation = BlockOperation::write;
+        write.offset = 8192;
+        write.bytes = 4096;
+        write.data = pages.bytes();
+        bench.submit(write);
+        for (int i = 0; i < 20; ++i) bench.reactor->run_once(std::chrono::milliseconds(5));
+        REQUIRE(!write.finished);
+        served.server->start();
+        bench.finish(write);
+        REQUIRE(!write.error);
+        // Everything that was acknowledged before had been flushed.
+        REQUIRE(bench.flush() == 0);
+        pages.fill(0);
+        REQUIRE(bench.read(0, pages.bytes()) == 0);
+        REQUIRE(pages.all(0x5a, 0, 4096));
+    });
+}
+
+TEST_CASE("nbd storage: a flush fails once if the server was lost with what was not flushed") {
+    with_nbdkit([](ServedFile& served) {
+        Bench bench;
+        REQUIRE(!bench.open(on(*served.server)));
+        Pages pages(4096);
+        REQUIRE(bench.write(0, pages.bytes()) == 0);
+        served.server->kill();
+        wait_until_lost(bench);
+        served.server->start();
+        REQUIRE(bench.read(0, pages.bytes()) == 0);
+        REQUIRE(bench.flush() == EIO);
+        REQUIRE(bench.flush() == 0);
+    });
+}
+
+TEST_CASE("nbd storage: a write that was under way when the server was lost fails") {
+    try {
+        ServedFile served(
+            {"nbdkit", "-f", "-U", "SOCKET", "--filter=delay", "file", "IMAGE", "wdelay=3600"});
+        Bench bench;
+        REQUIRE(!bench.open(on(*served.server)));
+        Pages pages(4096);
+        TestRequest write;
+        write.operation = BlockOperation::write;
+        write.bytes = 4096;
+        write.data = pages.bytes();
+        bench.submit(write);
+        for (int i = 0; i < 20; ++i) bench.reactor->run_once(std::chrono::milliseconds(5));
+        REQUIRE(!write.finished);
+        served.server->kill();
+        bench.finish(write);
+        REQUIRE(write.error == std::errc::io_error);
+    } catch (const Unavailable& unavailable) {
+        WARN("SKIPPED: " << unavailable.reason);
+    }
+}
+
+TEST_CASE("nbd storage: another size after a reconnection ends it") {
+    with_nbdkit([](ServedFile& served) {
+        Bench bench;
+        REQUIRE(!bench.open(on(*served.server)));
+        served.server->kill();
+        wait_until_lost(bench);
+        std::filesystem::resize_file(served.folder.file("image"), 2 * case_size_bytes);
+        served.server->start();
+        while (!bench.storage->check()) {
+            bench.reactor->run_once(std::chrono::milliseconds(10));
+        }
+        Pages pages(4096);
+        REQUIRE(bench.read(0, pages.bytes()) == EIO);
+    });
+}
+
+TEST_CASE("nbd storage: what cannot be opened is explained") {
+    with_nbdkit([](ServedFile& served) {
+        Bench bench;
+        StorageOptions options = on(*served.server);
+        options.size_bytes = 1u << 20;
+        REQUIRE(bench.open(options) == std::errc::invalid_argument);
+        REQUIRE(bench.last_text.find("not the size") != std::string::npos);
+        options = on(*served.server);
+        options.uri = "nbd+unix:///?socket=" + served.folder.file("nobody");
+        REQUIRE(bench.open(options) == std::errc::no_such_file_or_directory);
+        served.server->kill();
+        options.uri = "nbd+unix:///";
+        REQUIRE(bench.open(options) == std::errc::invalid_argument);
+    });
+}

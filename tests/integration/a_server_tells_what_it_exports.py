@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""rnbdctl discover shows the exports that a session may open, ten thousand of them at once; and a
+session hears of what becomes of them."""
+
+import json
+import os
+import shutil
+import time
+
+from harness import Lab, check, export, free_port, run, wait_until
+
+COUNT = 10000
+
+
+def null(name, size, session="host-a", access="rw"):
+    return {"name": name, "storage": {"kind": "null", "size": size},
+            "allow": [{"session": session, "access": access}]}
+
+
+def discover(client, *words):
+    return json.loads(client.ctl("--json", "discover", *words).stdout)["result"]["exports"]
+
+
+with Lab() as lab:
+    disk = lab.path("disk")
+    exports = [null(f"null-{i:06}", 1048576 * (i % 7 + 1)) for i in range(COUNT)]
+    exports.append(null("theirs", 4096, session="host-b"))
+    exports.append(export("readable", disk, size=8 << 20, access="ro"))
+    exports.append(export("disk", lab.path("disk2"), size=8 << 20))
+    server = lab.server(exports)
+    client = lab.client(server, {"disk": {}})
+
+    started = time.monotonic()
+    found = discover(client, "host-a")
+    print(f"{len(found)} exports in {time.monotonic() - started:.3f} s")
+    by_name = {one["name"]: one for one in found}
+    check(len(found) == COUNT + 2, f"{len(found)} exports instead of {COUNT + 2}")
+    check("theirs" not in by_name, "an export of another session is shown")
+    check(by_name["null-000005"]["size_bytes"] == 6 * 1048576, "a size is wrong")
+    check(by_name["readable"]["access"] == "ro" and by_name["disk"]["access"] == "rw", "access")
+    check(by_name["disk"]["in_use"] == 1 and by_name["readable"]["in_use"] == 0, "users")
+    check(all(one["state"] == "ready" for one in found), "all are ready")
+    check("null-009999" in client.ctl("discover", "host-a").stdout, "the table")
+
+    address = f"127.0.0.1:{server.port}"
+    check(len(discover(client, address)) == COUNT + 2, "by the address of a session's path")
+    other = discover(client, address, "--session", "host-b")
+    check([one["name"] for one in other] == ["theirs"], f"what host-b may open: {other}")
+    wait_until("the session of the question has ended",
+               lambda: [s["name"] for s in server.status()["sessions"]] == ["host-a"])
+    check(client.ctl("discover", "host-z", ok=False).returncode == 4, "no such session")
+    nobody = f"127.0.0.1:{free_port()}"
+    check(client.ctl("discover", nobody, ok=False).returncode == 2, "no name to ask under")
+    late = client.ctl("--timeout", "1", "discover", nobody, "--session", "host-c", ok=False)
+    check(late.returncode == 1 and "no answer in time" in late.stderr, late.stderr)
+
+    # An export is resized while it is open: the client knows, and so does who connects to it.
+    server.ctl("exports", "resize", "disk", "12MiB")
+    wait_until("the device has its new size",
+               lambda: client.status()["devices"][0]["size_bytes"] == 12 << 20)
+    check(client.status()["sessions"][0]["paths"][0]["reconnects"] == 0, "without a reconnect")
+    if shutil.which("nbdinfo"):
+        seen = run("nbdinfo", "--size", lab.uri("disk")).stdout.strip()
+        check(seen == str(12 << 20), f"an NBD client sees {seen}")
+    server.ctl("exports", "resize", "disk", "8MiB", "--shrink")
+    wait_until("the device is smaller again",
+               lambda: client.status()["devices"][0]["size_bytes"] == 8 << 20)
+
+    # Exports that come and go.
+    server.ctl("exports", "add", "new", lab.path("new"), "--size", "1MiB", "--allow", "host-a=rw")
+    check("new" in [one["name"] for one in discover(client, "host-a")], "an added export")
+    server.ctl("exports", "remove", "new")
+    check("new" not in [one["name"] for one in discover(client, "host-a")], "a removed export")
+
+    # Events, as the client's log tells them.
+    os.rename(lab.path("disk2"), lab.path("away"))
+    wait_until("the client hears that it waits",
+               lambda: "host-a: export disk: waiting" in client.log())
+    os.rename(lab.path("away"), lab.path("disk2"))
+    wait_until("the client hears that it is ready",
+               lambda: "host-a: export disk: ready" in client.log())
+    server.stop()
+    check("host-a: the server is about to end" in client.log(), "the client hears of the end")
+    server.start()
+    wait_until("the device is open again",
+               lambda: client.status()["devices"][0]["state"] == "open")
+    # Followed anew, over the new server's messages.
+    os.rename(lab.path("disk2"), lab.path("away"))
+    wait_until("the client hears of it from the new server",
+               lambda: client.log().count("host-a: export disk: waiting") == 2)
+    os.rename(lab.path("away"), lab.path("disk2"))

@@ -1,0 +1,92 @@
+"""Exports are added, resized, taken away and removed while another one carries verified load."""
+from fio import *
+from harness import *
+
+need("fio", "qemu-io")
+
+
+def exported(server, name):
+    return next((e for e in server.status()["exports"] if e["name"] == name), None)
+
+
+def device(client, name):
+    return next(d for d in client.status()["devices"] if d["name"] == name)
+
+
+with Lab() as lab:
+    server = lab.server([export("vol1", lab.path("vol1.img"), "64MiB")])
+    client = lab.client(server, {"vol1": {}})
+    session = server.status()["sessions"][0]["id"]
+    load = start_verify(lab.uri("vol1"), 15, lab.path("fio.log"), lab.folder)
+    late = lab.path("late.img")
+
+    # Added before its file is there: it waits, and comes up by itself.
+    server.ctl("exports", "add", "vol2", late, "--allow", "host-a=rw")
+    check(exported(server, "vol2")["state"] == "waiting", "it waits")
+    twice = server.ctl("exports", "add", "vol2", late, ok=False)
+    check(twice.returncode == 5 and "already" in twice.stderr, twice.stderr)
+    wrong = server.ctl("exports", "add", "vol3", "relative", "--allow", "host-a=rw", ok=False)
+    check(wrong.returncode == 2 and "path" in wrong.stderr, wrong.stderr)
+    run("truncate", "-s", "4M", late)
+    wait_until("it is ready", lambda: exported(server, "vol2")["state"] == "ready")
+    client.ctl("map", "vol2", "from", "host-a", "--nbd", f"unix:{lab.path('two.sock')}")
+    wait_until("it is open", lambda: device(client, "vol2")["state"] == "open")
+
+    # Its size: by us, and by somebody else.
+    server.ctl("exports", "resize", "vol2", "8MiB")
+    check(os.path.getsize(late) == 8 << 20, "the file has grown")
+    refused = server.ctl("exports", "resize", "vol2", "2MiB", ok=False)
+    check(refused.returncode == 2 and "lost" in refused.stderr, refused.stderr)
+    server.ctl("exports", "resize", "vol2", "2MiB", "--shrink")
+    check(os.path.getsize(late) == 2 << 20, "the file was cut")
+    run("truncate", "-s", "16M", late)
+    answer = json.loads(server.ctl("--json", "exports", "resize", "vol2").stdout)
+    check(answer["result"] == {"export": "vol2", "size_bytes": 16 << 20}, answer)
+    odd = server.ctl("exports", "resize", "vol2", "1000", ok=False)
+    check(odd.returncode == 2 and "multiple" in odd.stderr, odd.stderr)
+
+    # Taken from its session for a while.
+    busy = server.ctl("exports", "remove", "vol2", ok=False)
+    check(busy.returncode == 5 and "host-a (rw)" in busy.stderr, busy.stderr)
+    server.ctl("exports", "evict", "vol2", "host-a", "--for", "3600")
+    check(not exported(server, "vol2")["opens"], "nobody has it open")
+    check(exported(server, "vol2")["shut_out"][0]["session"] == "host-a", "and it may not come back")
+    check(server.ctl("exports", "evict", "vol2", "host-a", ok=False).returncode == 4, "it has it not")
+    io = subprocess.Popen(["qemu-io", "-f", "raw", "-c", "write -P 7 0 64k",
+                           f"nbd+unix:///vol2?socket={lab.path('two.sock')}"],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    wait_until("the client is told so", lambda: "refuses" in device(client, "vol2")["reason"])
+    # Back again under the same name: the session has it as before.
+    server.ctl("exports", "remove", "vol2")
+    server.ctl("exports", "add", "vol2", late, "--allow", "host-a=rw")
+    wait_until("it is open", lambda: device(client, "vol2")["state"] == "open")
+    check(io.wait(timeout=PATIENCE_S) == 0, io.stdout.read())
+    with open(late, "rb") as image:
+        check(image.read(64 << 10) == bytes([7]) * (64 << 10), "what had waited was written")
+    server.ctl("exports", "remove", "vol2", "--force")
+    check(exported(server, "vol2") is None, "it is gone")
+
+    # Nobody comes in any more; who is there goes on.
+    answer = json.loads(server.ctl("--json", "drain", "--no-wait").stdout)["result"]
+    check(answer["draining"] and not answer["done"] and answer["opens"] == 1, answer)
+    second = lab.client(server, {"vol1": {}}, name="second", session="host-b",
+                        wait_for_devices=False)
+    late_comer = server.ctl("drain", "--timeout", "1", ok=False)
+    check(late_comer.returncode == 7 and "1 exports open" in late_comer.stderr, late_comer.stderr)
+    check(len(server.status()["sessions"]) == 1, "no session came in")
+    check(server.status()["state"] == "draining", "it is being drained")
+    check(load.wait() == 0, open(lab.path("fio.log")).read()[-2000:])
+    check(server.status()["sessions"][0]["id"] == session, "the session is the same")
+    check(device(client, "vol1")["errors"] == 0, "no error was seen")
+    server.ctl("drain", "--evict")
+    check(not exported(server, "vol1")["opens"], "drained")
+    server.ctl("drain", "--off")
+    wait_until("the device is back", lambda: device(client, "vol1")["state"] == "open")
+
+    # Counters begin again, for stats alone.
+    client.ctl("stats", "reset")
+    item = json.loads(client.ctl("--json", "stats").stdout)["result"]["items"][0]
+    check(item["writes"] == 0 and device(client, "vol1")["writes"] > 0, item)
+    check("vol1" in client.ctl("stats", "watch", "--interval", "0.05", "--rounds", "2").stdout, "rates")
+    check(client.ctl("top", "--interval", "0.05", "--rounds", "1").stdout.count("\x1b") == 0, "plain")
+    client.ctl("unmap", "vol2")

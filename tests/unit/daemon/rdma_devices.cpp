@@ -1,0 +1,77 @@
+#include "daemon/rdma_devices.h"
+
+#include <catch2/catch.hpp>
+
+#include "rtrs/base/error.h"
+
+using namespace rnbd;
+using rtrs::from_errno;
+
+namespace {
+
+// A device by name; nothing can be done with it, except asking for windows.
+class FakeFabric final : public rtrs::Fabric {
+  public:
+    explicit FakeFabric(std::string device) : device_(std::move(device)) {}
+    const char* name() const noexcept override { return "rdma"; }
+    std::string device() const override { return device_; }
+    std::expected<std::unique_ptr<rtrs::ProtectionDomain>, std::error_code> create_domain()
+        override {
+        return std::unexpected(from_errno(ENOTSUP));
+    }
+    std::expected<std::unique_ptr<rtrs::Listener>, std::error_code> listen(
+        const std::string&, rtrs::ListenerHandler&) override {
+        return std::unexpected(from_errno(ENOTSUP));
+    }
+    std::expected<std::unique_ptr<rtrs::Endpoint>, std::error_code> connect(
+        rtrs::ProtectionDomain&, const std::string&, const std::string&, rtrs::Bytes,
+        const rtrs::EndpointOptions&, rtrs::EndpointHandler&) override {
+        return std::unexpected(from_errno(ENOTSUP));
+    }
+
+  private:
+    std::string device_;
+};
+
+std::expected<std::unique_ptr<rtrs::Fabric>, std::error_code> make(const std::string& host) {
+    if (host == "10.0.0.1" || host == "10.0.0.2") return std::make_unique<FakeFabric>("one");
+    if (host == "127.0.0.1") return std::make_unique<FakeFabric>("loopback");
+    return std::unexpected(from_errno(host == "10.0.0.9" ? EMFILE : ENODEV));
+}
+
+}  // namespace
+
+TEST_CASE("rdma devices: one fabric per device, chosen by the address") {
+    RdmaDevices devices(make);
+    const auto first = devices.at("10.0.0.1");
+    REQUIRE(first);
+    CHECK(*devices.at("10.0.0.2") == *first);
+    CHECK(*devices.at("10.0.0.1") == *first);
+    const auto other = devices.at("127.0.0.1");
+    REQUIRE(other);
+    CHECK(*other != *first);
+    // The source decides if there is one, else the system's routes.
+    CHECK(*devices.towards("10.0.0.2", "127.0.0.1:1234") == *first);
+    CHECK(*devices.towards("", "127.0.0.1:1234") == *other);
+}
+
+TEST_CASE("rdma devices: errors say what is missing") {
+    RdmaDevices devices(make);
+    CHECK(devices.at("10.0.0.7").error().find("no RDMA device has the address 10.0.0.7") == 0);
+    CHECK(devices.at("10.0.0.9").error().find("cannot be used") != std::string::npos);
+    CHECK(devices.towards("", "nowhere:1").error().find("nowhere:1 cannot be reached") == 0);
+    RdmaDevices none({});
+    CHECK(none.at("10.0.0.1").error().find("RDMA is not built in") == 0);
+    CHECK(none.towards("", "127.0.0.1:1").error().find("RDMA is not built in") == 0);
+}
+
+TEST_CASE("rdma devices: windows that cannot be had do not work") {
+    FakeFabric fabric("one");
+    CHECK_FALSE(windows_work(fabric));
+}
+
+TEST_CASE("rdma devices: the source of a destination") {
+    CHECK(source_towards("127.0.0.1:9") == "127.0.0.1");
+    CHECK(source_towards("[::1]:9").value_or("::1") == "::1");
+    CHECK_FALSE(source_towards("127.0.0.1"));
+}

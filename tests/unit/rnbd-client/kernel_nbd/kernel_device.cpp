@@ -1,0 +1,233 @@
+// A kernel that we play, against the real device, connections and reactor.
+#include "rnbd-client/kernel_nbd/kernel_device.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+
+#include "rnbd-client/nbd/wire.h"
+#include "tests/unit/rnbd-client/fake_volume.h"
+
+using namespace rnbd;
+using namespace std::chrono_literals;
+using State = KernelDevice::State;
+using Use = KernelNbd::Use;
+
+namespace {
+
+// What happens on the threads of KernelCall.
+class PlayedKernel final : public KernelNbd {
+  public:
+    ~PlayedKernel() override { close_sockets(); }
+
+    std::expected<std::uint32_t, std::string> attach(const KernelBinding& wanted,
+                                                     std::span<const int> sockets) override {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [this] { return !hangs; });
+        ++attempts;
+        if (refuses) return std::unexpected("no NBD driver");
+        binding = wanted;
+        for (const int fd : sockets) sockets_.push_back(::dup(fd));
+        return wanted.index.value_or(3);
+    }
+    std::expected<void, std::string> resize(const KernelBinding& wanted, std::uint32_t) override {
+        const std::scoped_lock lock(mutex_);
+        binding = wanted;
+        return {};
+    }
+    std::expected<Detached, std::string> detach(std::uint32_t, Use use) override {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [this] { return !hangs; });
+        if (used && use != Use::ignore) return Detached::used;
+        close_sockets();
+        return Detached::gone;
+    }
+    std::expected<void, std::string> cut(std::uint32_t) override {
+        const std::scoped_lock lock(mutex_);
+        close_sockets();
+        hangs = false;
+        changed_.notify_all();
+        return {};
+    }
+
+    void go_on() {
+        const std::scoped_lock lock(mutex_);
+        hangs = refuses = false;
+        changed_.notify_all();
+    }
+    std::uint64_t size() {
+        const std::scoped_lock lock(mutex_);
+        return binding.size_bytes;
+    }
+    int socket(std::size_t index) {
+        const std::scoped_lock lock(mutex_);
+        return sockets_.at(index);
+    }
+    void close_sockets() {
+        for (const int fd : sockets_) ::close(fd);
+        sockets_.clear();
+    }
+
+    bool hangs = false, refuses = false, used = false;
+    std::atomic<int> attempts = 0;
+    KernelBinding binding;
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::vector<int> sockets_;
+};
+
+struct Silence final : rtrs::Tracer {
+    void trace(rtrs::TraceLevel, std::string_view, std::string_view, std::string_view) override {}
+};
+
+struct Fixture final : KernelDevice::Handler {
+    explicit Fixture(KernelDeviceOptions options = {}) : reactor(*rtrs::Reactor::create()) {
+        fake::settings() = {};
+        fake::settings().reactor = reactor.get();
+        world = std::make_unique<fake::World>();
+        device = std::make_unique<Device>(world->volume(), DeviceOptions{"disk", ""});
+        options.identifier = "rnbd/s/v";
+        options.retry_min = options.retry_max = 1ms;
+        kernel_device = std::make_unique<KernelDevice>(
+            NbdConnection::Environment{*reactor, silence}, kernel, *device, options, *this);
+    }
+    ~Fixture() {
+        kernel_device->stop(Use::ignore);
+        kernel->go_on();
+        until([&] { return detached > 0; });
+        kernel_device.reset();
+        device.reset();
+        world.reset();
+    }
+    template <typename Condition>
+    void until(Condition condition) {
+        for (int turn = 0; turn < 60'000 && !condition(); ++turn) reactor->run_once(1ms);
+        REQUIRE(condition());
+    }
+    void until(State state) {
+        until([&] { return kernel_device->state() == state; });
+    }
+    void on_kernel_detached(KernelDevice&) override { ++detached; }
+    void on_kernel_used(KernelDevice&) override { ++refused; }
+
+    std::unique_ptr<rtrs::Reactor> reactor;
+    Silence silence;
+    std::shared_ptr<PlayedKernel> kernel = std::make_shared<PlayedKernel>();
+    std::unique_ptr<fake::World> world;
+    std::unique_ptr<Device> device;
+    std::unique_ptr<KernelDevice> kernel_device;
+    int detached = 0, refused = 0;
+};
+
+// A READ of 512 bytes, answered with what the volume's memory has.
+void read_a_block(Fixture& fixture, int fd) {
+    std::byte request[nbd::request_bytes]{};
+    rtrs::store_be32(request, 0x25609513);
+    rtrs::store_be64(request + 8, 0x1122334455667788);
+    rtrs::store_be64(request + 16, 4096);
+    rtrs::store_be32(request + 24, 512);
+    std::memset(fake::memory() + 4096, 0x5a, 512);
+    REQUIRE(::send(fd, request, sizeof request, 0) == sizeof request);
+    std::byte answer[16 + 512]{};
+    std::size_t have = 0;
+    fixture.until([&] {
+        const auto got = ::recv(fd, answer + have, sizeof answer - have, MSG_DONTWAIT);
+        if (got > 0) have += static_cast<std::size_t>(got);
+        return have == sizeof answer;
+    });
+    CHECK(rtrs::load_be32(answer) == 0x67446698);
+    CHECK(rtrs::load_be32(answer + 4) == 0);
+    CHECK(rtrs::load_be64(answer + 8) == 0x1122334455667788);
+    CHECK(answer[16] == std::byte{0x5a});
+}
+
+}  // namespace
+
+TEST_CASE("kernel device: it is attached when the volume is open, and serves every socket") {
+    Fixture fixture({.index = 7, .connections = 3});
+    fixture.kernel_device->update();
+    fixture.until(State::attached);
+    CHECK(fixture.kernel_device->path() == "/dev/nbd7");
+    CHECK(fixture.kernel_device->connections() == 3);
+    CHECK(fixture.kernel->binding.identifier == "rnbd/s/v");
+    CHECK(fixture.kernel->size() == 64u << 20);
+    CHECK((fixture.kernel->binding.flags & nbd::transmission_flag::send_flush) != 0);
+    for (std::size_t i = 0; i < 3; ++i) read_a_block(fixture, fixture.kernel->socket(i));
+}
+
+TEST_CASE("kernel device: a refusal is told, and tried again") {
+    Fixture fixture;
+    fixture.kernel->refuses = true;
+    fixture.kernel_device->update();
+    fixture.until([&] { return fixture.kernel->attempts >= 3; });
+    CHECK(fixture.kernel_device->reason() == "no NBD driver");
+    CHECK(fixture.kernel_device->path().empty());
+    fixture.kernel->go_on();
+    fixture.until(State::attached);
+    CHECK(fixture.kernel_device->reason().empty());
+}
+
+TEST_CASE("kernel device: a kernel that hangs is told, and stops nobody") {
+    Fixture fixture({.deadline = 5ms});
+    fixture.kernel->hangs = true;
+    fixture.kernel_device->update();
+    fixture.until([&] { return !fixture.kernel_device->reason().empty(); });
+    CHECK(fixture.kernel_device->reason() == "the kernel does not answer");
+    fixture.kernel_device->stop(Use::leave);
+    CHECK(fixture.detached == 0);
+    fixture.kernel_device->cut();
+    fixture.until([&] { return fixture.detached == 1; });
+}
+
+TEST_CASE("kernel device: a flush that hangs is cut off") {
+    Fixture fixture;
+    fixture.kernel_device->update();
+    fixture.until(State::attached);
+    fixture.kernel->hangs = true;
+    fixture.kernel_device->stop(Use::leave);
+    for (int turn = 0; turn < 5; ++turn) fixture.reactor->run_once(1ms);
+    CHECK(fixture.detached == 0);
+    fixture.kernel_device->cut();
+    fixture.until([&] { return fixture.detached == 1; });
+    CHECK(fixture.kernel_device->connections() == 0);
+}
+
+TEST_CASE("kernel device: the kernel is told of another size") {
+    Fixture fixture;
+    fixture.kernel_device->update();
+    fixture.until(State::attached);
+    fake::settings().geometry.size_bytes = 128u << 20;
+    fixture.kernel_device->update();
+    fixture.until([&] { return fixture.kernel->size() == 128u << 20; });
+}
+
+TEST_CASE("kernel device: one that is used stays, unless that is ignored") {
+    Fixture fixture;
+    fixture.kernel_device->update();
+    fixture.until(State::attached);
+    fixture.kernel->used = true;
+    fixture.kernel_device->stop(Use::refuse);
+    fixture.until([&] { return fixture.refused == 1; });
+    CHECK(fixture.kernel_device->state() == State::attached);
+    read_a_block(fixture, fixture.kernel->socket(0));
+    SECTION("by force") { fixture.kernel_device->stop(Use::ignore); }
+    SECTION("it stays without us") { fixture.kernel_device->stop(Use::leave); }
+    fixture.until([&] { return fixture.detached == 1; });
+}
+
+TEST_CASE("kernel device: somebody else detaches it") {
+    Fixture fixture;
+    fixture.kernel_device->update();
+    fixture.until(State::attached);
+    const int before = fixture.kernel->attempts;
+    fixture.kernel->close_sockets();
+    fixture.until([&] { return fixture.kernel->attempts > before; });
+    fixture.until(State::attached);
+}

@@ -1,0 +1,87 @@
+// Short forms, typos, completion and rates.
+#include "rnbdctl/words.h"
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "rnbdctl/colour.h"
+#include "rnbdctl/completion.h"
+#include "rnbdctl/rates.h"
+
+using namespace rnbd;
+using Words = std::vector<std::string>;
+using nlohmann::json;
+
+namespace {
+
+Words written(const Words& words) {
+    CommandTree tree;
+    const auto result = write_out(tree, words);
+    return result ? *result : Words{result.error()};
+}
+
+Words completed(const Words& words) {
+    return complete(words, {.server = "/nonexistent/s", .client = "/nonexistent/c"});
+}
+
+}  // namespace
+
+TEST_CASE("rnbdctl: the beginning of one command stands for it") {
+    CHECK(written({"expo"}) == Words{"exports"});
+    CHECK(written({"--timeout", "5", "pa", "rem", "s", "p"}) ==
+          Words{"--timeout", "5", "paths", "remove", "s", "p"});
+    CHECK(written({"exports", "res", "e", "1GiB"}) == Words{"exports", "resize", "e", "1GiB"});
+    CHECK(written({"list", "--json"}) == Words{"list", "--json"});
+    // What may be a session stays one.
+    CHECK(written({"paths", "add"}) == Words{"paths", "add"});
+    CHECK(written({"paths", "re"}) == Words{"paths", "re"});
+    CHECK(written({"unmap", "sta"}) == Words{"unmap", "sta"});
+}
+
+TEST_CASE("rnbdctl: what is no command, or several, is said with the nearest") {
+    CHECK(written({"exprots"}).front().find("did you mean exports?") != std::string::npos);
+    CHECK(written({"stats", "resett"}).front().find("did you mean reset?") != std::string::npos);
+    CHECK(written({"xyzzyx"}).front().find("expected list, status") != std::string::npos);
+    CHECK(written({"st"}).front() == "\"st\" may be status, stats (see --help)");
+    CHECK(written({"exports", "re", "v", "w"}).front().find("remove, resize") != std::string::npos);
+}
+
+TEST_CASE("rnbdctl: completion goes by the tree") {
+    CHECK(completed({"ex"}) == Words{"explain", "exports"});
+    CHECK(completed({"exports", "e"}) == Words{"evict"});
+    CHECK(completed({"policy", "s", "min-"}) == Words{"min-inflight", "min-latency"});
+    CHECK(completed({"exports", "resize", "v", "--s"}) ==
+          Words{"--server", "--shrink", "--socket"});
+    CHECK(completed({"exports", "add", "--io", "d"}) == Words{"direct"});
+    CHECK(completed({"map", "v", ""}) == Words{"from"});
+    CHECK(completed({"unmap", ""}).empty());
+    CHECK(completion_script("bash").find("complete ") != std::string::npos);
+    CHECK(completion_script("zsh").starts_with("#compdef rnbdctl"));
+    CHECK(completion_script("fish").empty());
+}
+
+TEST_CASE("rnbdctl: rates are differences per second, the busiest first if wanted") {
+    const auto document = [](std::uint64_t a, std::uint64_t b) {
+        return json{{"daemon", "d"},
+                    {"items",
+                     {{{"kind", "device"}, {"name", "a"}, {"reads", a}},
+                      {{"kind", "device"}, {"name", "b"}, {"reads", b}}}}};
+    };
+    const json rate = rates(document(10, 10), document(20, 110), 2, RateOrder::busiest_first);
+    CHECK(rate["items"][0] == json{{"kind", "device"}, {"name", "b"}, {"reads", 50}});
+    CHECK(rate["items"][1]["reads"] == 5);
+    CHECK(rate["since_s"] == 2.0);
+    // Another one of the same name, and one that was not there.
+    CHECK(rates(document(10, 10), document(3, 10), 1, RateOrder::as_given)["items"].size() == 1);
+    CHECK(rates(json{{"items", json::array()}}, document(1, 1), 1, RateOrder::as_given)["items"]
+              .empty());
+}
+
+TEST_CASE("rnbdctl: states have a colour only when it is wanted") {
+    CHECK(coloured_state("ready") == "ready");
+    use_colour(Colour::on);
+    CHECK(coloured_state("ready") == "\x1b[32mready\x1b[0m");
+    CHECK(coloured_state("waiting (no file)") == "\x1b[33mwaiting (no file)\x1b[0m");
+    CHECK(coloured_state("-") == "-");
+    use_colour(Colour::off);
+}

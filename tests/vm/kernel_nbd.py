@@ -1,0 +1,171 @@
+"""In the guest: devices of the kernel's NBD driver, attached by rnbd-client and by nbd-client."""
+
+import hashlib
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../integration"))
+from harness import *  # noqa: E402
+
+need_root()
+need("nbd-client", "fio", "mkfs.ext4", "modprobe", "resize2fs")
+UDEVD = "/lib/systemd/systemd-udevd"
+RULES = os.path.join(os.path.dirname(__file__), "../../systemd/60-rnbd.rules")
+
+
+def step(text):
+    print(text, flush=True)
+
+
+def set_loader(program):
+    with open("/proc/sys/kernel/modprobe", "w") as loader:
+        loader.write(program)
+
+
+def kernel(client, name="vol1"):
+    return next(d for d in client.status()["devices"] if d["name"] == name)["kernel"]
+
+
+def attached(client, name="vol1"):
+    wait_until(f"{name} is attached", lambda: kernel(client, name)["state"] == "attached")
+    return kernel(client, name)["path"]
+
+
+def size_of(device):
+    return int(run("blockdev", "--getsize64", device).stdout)
+
+
+def digest(path):
+    with open(path, "rb") as data:
+        return hashlib.sha256(data.read()).hexdigest()
+
+
+def verify_by_fio(folder):
+    run("fio", "--name=verify", f"--directory={folder}", "--size=8m", "--rw=randrw", "--bs=4k-64k",
+        "--ioengine=libaio", "--direct=1", "--iodepth=16", "--verify=crc32c", "--verify_fatal=1",
+        "--do_verify=1", "--loops=2")
+
+
+def start_udev():
+    if not os.path.exists(UDEVD):
+        step("NOT CHECKED: no udev here, so nobody makes /dev/rnbd")
+        return False
+    os.makedirs("/run/udev/rules.d", exist_ok=True)
+    shutil.copy(RULES, "/run/udev/rules.d/60-rnbd.rules")
+    run(UDEVD, "--daemon")
+    return True
+
+
+def names_are_stable(device, there):
+    for name in ("/dev/rnbd/host-a/vol1", "/dev/disk/by-id/rnbd-host-a-vol1"):
+        if there:
+            wait_until(f"{name} is {device}", lambda n=name: os.path.realpath(n) == device)
+        else:
+            wait_until(f"{name} is gone", lambda n=name: not os.path.exists(n))
+
+
+with Lab() as lab:
+    lab.random_file("vol1.img", 64 << 20)
+    server = lab.server([export("vol1", lab.path("vol1.img"))])
+
+    step("without the module: a reason, and the socket works")
+    # The kernel would load it by itself.
+    set_loader("/bin/false")
+    client = lab.client(server, {"vol1": {"device": "auto", "device_connections": 3}})
+    wait_until("it says why", lambda: "no NBD driver" in kernel(client)["reason"])
+    check(kernel(client)["state"] == "failed" and kernel(client)["path"] == "", kernel(client))
+    check("no NBD driver" in client.ctl("status").stdout, "rnbdctl status")
+    check("no NBD driver" in client.log(), "log")
+    run("nbdcopy", lab.uri("vol1"), lab.path("copy.img"))
+    check(same(lab.path("copy.img"), lab.path("vol1.img")), "read over the socket")
+
+    step("the module comes: it is attached by itself, under stable names")
+    set_loader("/sbin/modprobe")
+    run("modprobe", "nbd", "max_part=4")
+    with_udev = start_udev()
+    device = attached(client)
+    check(device in client.ctl("list").stdout and device in client.ctl("status").stdout, "rnbdctl")
+    check(size_of(device) == 64 << 20, size_of(device))
+    base = f"/sys/block/{os.path.basename(device)}/"
+    with open(base + "backend") as backend:
+        check(backend.read().strip() == "rnbd/host-a/vol1", "backend identifier")
+    if with_udev:
+        names_are_stable(device, True)
+    run("cmp", device, lab.path("vol1.img"))
+
+    step("a file system on it, and fio --verify")
+    where = lab.path("mount")
+    os.mkdir(where)
+    run("mkfs.ext4", "-q", device)
+    run("mount", device, where)
+    lab.cleanups.append(lambda: run("umount", "-l", where, ok=False))
+    verify_by_fio(where)
+    lab.random_file("kept", 20 << 20)
+    shutil.copy(lab.path("kept"), where + "/kept")
+    kept = digest(where + "/kept")
+    refused = client.ctl("unmap", "vol1", ok=False)
+    check(refused.returncode == 5 and "mounted" in refused.stderr, refused.stderr)
+    check(kernel(client)["state"] == "attached", "it stays")
+
+    step("the export grows: so does the device, while it is mounted")
+    run("sync")
+    server.stop()
+    os.truncate(lab.path("vol1.img"), 96 << 20)
+    server.start()
+    wait_until("the kernel knows", lambda: size_of(device) == 96 << 20)
+    run("resize2fs", device)
+    check(os.statvfs(where).f_blocks * os.statvfs(where).f_frsize > 80 << 20, "resize2fs")
+
+    step("the client is killed and started: the mount outlives it")
+    run("sync")
+    client.kill()
+    client.start()
+    check(attached(client) == device, "the same device")
+    run("sh", "-c", "echo 3 > /proc/sys/vm/drop_caches")
+    check(digest(where + "/kept") == kept, "what was written before")
+    verify_by_fio(where)
+    run("umount", where)
+    run("e2fsck", "-fn", device)
+
+    step("unmap detaches")
+    client.ctl("unmap", "vol1")
+    check(not os.path.exists(base + "pid"), "still attached")
+    if with_udev:
+        names_are_stable(device, False)
+
+    step("map --device attaches to the one that is asked for")
+    client.ctl("map", "vol1", "--session", "host-a", "--device", "/dev/nbd5", "--ro")
+    check(attached(client) == "/dev/nbd5", "the one that was asked for")
+    check(run("blockdev", "--getro", "/dev/nbd5").stdout.strip() == "1", "read-only")
+    run("mount", "-o", "ro", "/dev/nbd5", where)
+    check(digest(where + "/kept") == kept, "what was written before")
+    run("umount", where)
+    client.ctl("unmap", "vol1")
+
+    step("nbd-client -unix works too")
+    client.ctl("map", "vol1", "--session", "host-a")
+    socket_path = os.path.join(lab.folder, "vol1.sock")
+    run("nbd-client", "-unix", socket_path, "/dev/nbd7", "-name", "vol1", "-connections", "2",
+        "-timeout", "2000000")
+    run("e2fsck", "-fn", "/dev/nbd7")
+    run("mount", "/dev/nbd7", where)
+    check(digest(where + "/kept") == kept, "what was written before")
+    verify_by_fio(where)
+    run("umount", where)
+    run("nbd-client", "-d", "/dev/nbd7")
+    wait_until("it is free", lambda: client.ctl("unmap", "vol1", ok=False).returncode == 0)
+
+    step("a dead server does not keep the client from ending: what hangs fails")
+    client.ctl("map", "vol1", "--session", "host-a", "--device", "auto")
+    device = attached(client)
+    server.kill()
+    writer = subprocess.Popen(["dd", "if=/dev/zero", f"of={device}", "bs=4k", "count=4",
+                               "oflag=direct"], stderr=subprocess.PIPE)
+    wait_until("the write hangs", lambda: json.loads(
+        client.ctl("--json", "explain", "vol1").stdout)["result"]["requests"])
+    check(client.stop() == 0, "SIGTERM")
+    writer.wait(timeout=PATIENCE_S)
+    check(writer.returncode != 0, "the write cannot have succeeded")
+    if with_udev:
+        run("udevadm", "control", "--exit")
+print("ok")
