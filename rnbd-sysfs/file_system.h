@@ -1,0 +1,29 @@
+// The attributes of both daemons as a file system that behaves as the kernel's sysfs does.
+//
+// Every call asks the daemons: nothing is kept, so nothing is stale, and a daemon may come and go.
+// An open file keeps the text that its reading from the start got, so that a reader who takes it in
+// pieces gets one text. What one write() brings, at most a page, is one value.
+//
+// errno beside those of the attributes: ENOENT while the daemon is not there; ENODEV for an open
+// file whose attribute has gone; EACCES for opening a read-only file for writing, also for root,
+// and for making files; EPERM for making and removing directories and the like.
+//
+// THREAD: any, several at a time.
+#pragma once
+
+#include <string>
+
+#include "daemon/attribute_client.h"
+
+struct fuse_operations;
+
+namespace rnbd {
+
+struct FileSystem {
+    AttributeClient attributes;
+};
+
+// private_data of fuse_new() is a FileSystem, which outlives the mount.
+const fuse_operations& file_system_operations() noexcept;
+
+}  // namespace rnbd
