@@ -1,0 +1,107 @@
+/* Reads a whole volume to standard output, many requests at once, without a copy, in a loop of the
+ * program's own: poll(2) waits for the session's descriptor beside any others.
+ *
+ *   cc 2-many-at-once.c $(pkg-config --cflags --libs librnbd) -o 2-many-at-once
+ *   ./2-many-at-once SESSION HOST:PORT VOLUME > image
+ */
+#include <errno.h>
+#include <librnbd/librnbd.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { depth = 8 };
+
+/* A buffer of the session's and what is in it. They are used in turn, so that order is kept. */
+struct part {
+    rnbd_buffer *buffer;
+    size_t bytes;
+    int error; /* 1: under way */
+};
+
+static void finished(void *context, int error) {
+    struct part *part = context;
+    part->error = error;
+}
+
+static void happened(void *context, const struct rnbd_event *event) {
+    (void)context;
+    switch (event->kind) {
+        case RNBD_EVENT_PATH_UP:
+            fprintf(stderr, "path %s is up\n", event->path);
+            break;
+        case RNBD_EVENT_PATH_DOWN:
+            fprintf(stderr, "path %s is down: %s\n", event->path, event->text);
+            break;
+        case RNBD_EVENT_RESIZED:
+            fprintf(stderr, "the volume has %llu bytes now\n",
+                    (unsigned long long)event->size_bytes);
+            break;
+        default: /* others, also such as are not known yet, do not matter here */
+            break;
+    }
+}
+
+static void check(int error, const char *what, const char *text) {
+    if (error >= 0) return;
+    fprintf(stderr, "%s: %s (%s)\n", what, strerror(-error), text);
+    exit(1);
+}
+
+/* What was prepared is sent by process(0); then the descriptor says when there is something to do. */
+static void turn(rnbd_session *session) {
+    struct pollfd ready = {rnbd_session_fd(session), POLLIN, 0};
+    check(rnbd_session_process(session, 0), "process", rnbd_session_error(session));
+    if (poll(&ready, 1, -1) < 0 && errno != EINTR) exit(1);
+    check(rnbd_session_process(session, 0), "process", rnbd_session_error(session));
+}
+
+static void start(rnbd_volume *volume, struct part *part, uint64_t offset, uint64_t end) {
+    part->bytes = rnbd_buffer_size(part->buffer);
+    if (part->bytes > end - offset) part->bytes = (size_t)(end - offset);
+    part->error = 1;
+    check(rnbd_read_buffer(volume, part->buffer, part->bytes, offset, 0, finished, part), "read",
+          rnbd_volume_error(volume));
+}
+
+int main(int argc, char **argv) {
+    struct part parts[depth];
+    struct rnbd_volume_info info;
+    rnbd_session *session;
+    rnbd_volume *volume;
+    uint64_t asked = 0, written = 0;
+    unsigned next_asked = 0, next_written = 0, i;
+
+    if (argc != 4) return 2;
+    check(rnbd_session_new(&session), "session", "");
+    check(rnbd_session_set(session, "name", argv[1]), "name", rnbd_session_error(session));
+    check(rnbd_session_add_path(session, argv[2]), "path", rnbd_session_error(session));
+    check(rnbd_session_on_event(session, happened, NULL), "events", "");
+    check(rnbd_session_start(session), "start", rnbd_session_error(session));
+    check(rnbd_volume_open(session, argv[3], RNBD_READ_ONLY, &volume), "open",
+          rnbd_session_error(session));
+    check(rnbd_volume_wait(volume, 10000), "open", rnbd_volume_error(volume));
+    check(rnbd_volume_get_info(volume, &info, sizeof info), "info", rnbd_volume_error(volume));
+
+    for (i = 0; i < depth; i++) {
+        check(rnbd_buffer_get(session, &parts[i].buffer), "buffer", rnbd_session_error(session));
+    }
+    while (written < info.size_bytes) {
+        while (asked < info.size_bytes && next_asked - next_written < depth) {
+            struct part *part = &parts[next_asked++ % depth];
+            start(volume, part, asked, info.size_bytes);
+            asked += part->bytes;
+        }
+        while (next_written < next_asked && parts[next_written % depth].error != 1) {
+            struct part *part = &parts[next_written++ % depth];
+            check(part->error, "read", "");
+            fwrite(rnbd_buffer_data(part->buffer), 1, part->bytes, stdout);
+            written += part->bytes;
+        }
+        if (written < info.size_bytes) turn(session);
+    }
+    for (i = 0; i < depth; i++) rnbd_buffer_put(parts[i].buffer);
+    check(rnbd_session_free(session), "end", "");
+    return fflush(stdout) == 0 ? 0 : 1;
+}

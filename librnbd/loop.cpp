@@ -1,0 +1,96 @@
+#include "librnbd/loop.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <chrono>
+#include <utility>
+
+#include "rtrs/base/assert.h"
+
+namespace rnbd::library {
+
+std::expected<std::unique_ptr<Loop>, std::error_code> Loop::create(Thread thread) {
+    // No storage here that would want fixed buffers.
+    auto reactor = rtrs::Reactor::create({.submission_entries = 1024, .fixed_buffers = 0});
+    if (!reactor) return std::unexpected(reactor.error());
+    return std::unique_ptr<Loop>(new Loop(std::move(*reactor), thread));
+}
+
+std::error_code Loop::start() {
+    if (!threaded()) {
+        owner_ = std::this_thread::get_id();
+        return {};
+    }
+    // Signals are for the threads of the program.
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::error_code error;
+    try {
+        // The thread waits until it is known as the owner.
+        const std::scoped_lock lock(mutex_);
+        thread_ = std::thread([this] {
+            {
+                const std::scoped_lock known(mutex_);
+            }
+            reactor_->run();
+        });
+        owner_ = thread_.get_id();
+        pthread_setname_np(thread_.native_handle(), "librnbd");
+    } catch (const std::system_error& failed) {
+        error = failed.code();
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return error;
+}
+
+void Loop::stop() {
+    if (!thread_.joinable()) return;
+    RTRS_ASSERT(!here());
+    reactor_->stop();
+    thread_.join();
+}
+
+void Loop::turn(std::optional<rtrs::Duration> max_wait) {
+    RTRS_ASSERT(!threaded() && here() && !in_turn_);
+    in_turn_ = true;
+    reactor_->run_once(max_wait);
+    in_turn_ = false;
+}
+
+void Loop::call(const std::function<void()>& call) {
+    if (here()) return call();
+    RTRS_ASSERT(threaded());
+    bool done = false;
+    reactor_->post([&] {
+        call();
+        const std::scoped_lock lock(mutex_);
+        done = true;
+        changed_.notify_all();
+    });
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return done; });
+}
+
+bool Loop::wait_until(const std::function<bool()>& done, std::optional<Deadline> deadline) {
+    RTRS_ASSERT(!in_turn());
+    if (threaded()) {
+        std::unique_lock lock(mutex_);
+        if (deadline) return changed_.wait_until(lock, *deadline, done);
+        changed_.wait(lock, done);
+        return true;
+    }
+    while (!done()) {
+        std::optional<rtrs::Duration> left;
+        if (deadline) {
+            left = *deadline - std::chrono::steady_clock::now();
+            if (*left <= rtrs::Duration::zero()) return false;
+        }
+        turn(left);
+    }
+    return true;
+}
+
+}  // namespace rnbd::library

@@ -1,0 +1,73 @@
+// The session's reactor, and who runs it: the program, turn by turn, or a thread of the session's.
+//
+// THREAD: start() and stop() by the owner; the rest anywhere. With a thread, mutex() guards what
+// the program's threads and the loop share; without one nothing is locked.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <expected>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+#include "librnbd/settings.h"
+#include "rtrs/reactor.h"
+
+namespace rnbd::library {
+
+class Loop {
+  public:
+    using Deadline = std::chrono::steady_clock::time_point;
+
+    static std::expected<std::unique_ptr<Loop>, std::error_code> create(Thread thread);
+    // ASSUMES: stopped if it has a thread.
+    ~Loop() = default;
+    Loop(const Loop&) = delete;
+    Loop& operator=(const Loop&) = delete;
+
+    // Makes the calling thread the loop's, or starts the loop's own: from now on the reactor is
+    // used by that one alone.
+    // ERRORS: EAGAIN (no more threads).
+    std::error_code start();
+    // Ends the own thread. ASSUMES: not called on it.
+    void stop();
+
+    rtrs::Reactor& reactor() noexcept { return *reactor_; }
+    bool threaded() const noexcept { return mode_ == Thread::own; }
+    // Whether the caller is on the thread that runs the loop.
+    bool here() const noexcept { return std::this_thread::get_id() == owner_; }
+    // Whether the caller is inside a callback.
+    bool in_turn() const noexcept { return here() && (threaded() || in_turn_); }
+
+    // One turn, at most max_wait long. ASSUMES: not threaded, here(), not in_turn().
+    void turn(std::optional<rtrs::Duration> max_wait);
+    // Runs call on the loop's thread and waits for it. ASSUMES: threaded() or here().
+    void call(const std::function<void()>& call);
+    // Holds the mutex if there is a thread.
+    std::unique_lock<std::mutex> lock() {
+        return threaded() ? std::unique_lock(mutex_) : std::unique_lock<std::mutex>();
+    }
+    // Waits, or runs turns, until done() or the deadline; false then. done() is called with the
+    // lock held; who changes what it looks at calls changed(). ASSUMES: not in_turn().
+    bool wait_until(const std::function<bool()>& done, std::optional<Deadline> deadline);
+    void changed() {
+        if (threaded()) changed_.notify_all();
+    }
+
+  private:
+    Loop(std::unique_ptr<rtrs::Reactor> reactor, Thread mode) noexcept
+        : reactor_(std::move(reactor)), mode_(mode) {}
+
+    std::unique_ptr<rtrs::Reactor> reactor_;
+    const Thread mode_;
+    std::thread thread_;
+    std::thread::id owner_;
+    bool in_turn_ = false;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+};
+
+}  // namespace rnbd::library

@@ -1,0 +1,246 @@
+#include "librnbd/requests.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "librnbd/volume.h"
+#include "rtrs/base/assert.h"
+
+namespace rnbd::library {
+namespace {
+
+// Permits of one request that moves no data.
+constexpr std::uint32_t round_pieces_max = 8;
+// What a 32-bit length says in whole blocks.
+constexpr std::uint64_t round_bytes_max = 1u << 31;
+
+bool carries_data(const Request& request) noexcept {
+    return request.operation == VolumeOperation::read ||
+           request.operation == VolumeOperation::write;
+}
+
+// Calls part(memory, at) for the pieces of memory that hold bytes [from, from + bytes).
+template <typename Part>
+void visit(const std::vector<iovec>& iov, std::uint64_t from, std::size_t bytes, Part part) {
+    std::size_t done = 0;
+    for (const iovec& one : iov) {
+        if (from >= one.iov_len) {
+            from -= one.iov_len;
+            continue;
+        }
+        const std::size_t here = std::min<std::size_t>(one.iov_len - from, bytes - done);
+        part(static_cast<std::byte*>(one.iov_base) + from, done, here);
+        done += here;
+        from = 0;
+        if (done == bytes) return;
+    }
+    RTRS_ASSERT(done == bytes);
+}
+
+bool zeroes_are_written(const Request& request) noexcept {
+    return request.operation == VolumeOperation::write_zeroes &&
+           request.volume->remote().geometry().write_zeroes_bytes_max == 0;
+}
+
+bool needs_flush(const Request& request) noexcept {
+    if ((request.flags & RNBD_FUA) == 0) return false;
+    // Only plain writes carry it to the volume.
+    return request.operation != VolumeOperation::write ||
+           !request.volume->remote().geometry().force_unit_access;
+}
+
+}  // namespace
+
+// --- The pool.
+
+RequestPool::~RequestPool() {
+    while (!free_.empty()) free_.pop_front();
+}
+
+Request& RequestPool::take() {
+    if (free_.empty()) {
+        slabs_.push_back(std::make_unique<Request[]>(slab));
+        for (std::size_t i = 0; i < slab; ++i) free_.push_front(slabs_.back()[i]);
+    }
+    return free_.pop_front();
+}
+
+// --- Starting.
+
+Requests::Requests(rtrs::Reactor& reactor, rtrs::ClientSession& permits, Finished finished,
+                   void* context)
+    : reactor_(reactor), permits_(permits), finished_(finished), context_(context) {
+    waiter_.count = 1;
+    waiter_.permits = {&granted_, 1};
+}
+
+Requests::~Requests() { rtrs::Reactor::cancel_turn_end(reporter_); }
+
+void Requests::set_depth(std::uint32_t queue_depth) {
+    if (pieces_.empty()) pieces_.resize(queue_depth, Piece{.owner = this});
+}
+
+bool Requests::more(const Request& request) noexcept {
+    if (request.error) return false;
+    if (request.stage == Request::Stage::data) return request.started < request.bytes;
+    return request.stage == Request::Stage::flush_due;
+}
+
+bool Requests::wants_permit(const Request& request) noexcept {
+    return more(request) && (carries_data(request) || request.in_flight < round_pieces_max);
+}
+
+void Requests::start(Request& request) {
+    if (request.buffer != nullptr) return send_piece(request, std::move(request.buffer->permit));
+    while (wants_permit(request)) {
+        std::optional<rtrs::Permit> permit;
+        if (waiting_.empty()) permit = permits_.try_take();
+        if (!permit) return wait(request);
+        send_piece(request, std::move(*permit));
+    }
+}
+
+void Requests::wait(Request& request) {
+    const bool first = waiting_.empty();
+    waiting_.push_back(request);
+    if (first && permits_.take_or_wait(waiter_)) permit_granted();
+}
+
+std::uint32_t Requests::piece_bytes(const Request& request) const noexcept {
+    const VolumeGeometry& geometry = request.volume->remote().geometry();
+    std::uint64_t limit = permits_.max_io_bytes();
+    if (request.operation == VolumeOperation::discard) limit = geometry.discard_bytes_max;
+    if (request.operation == VolumeOperation::write_zeroes && !zeroes_are_written(request)) {
+        limit = geometry.write_zeroes_bytes_max;
+    }
+    limit = std::min(limit, round_bytes_max);
+    const std::uint32_t block = geometry.logical_block_bytes;
+    limit = std::max(block, static_cast<std::uint32_t>(limit) & ~(block - 1));
+    return static_cast<std::uint32_t>(std::min(limit, request.bytes - request.started));
+}
+
+void Requests::describe(const Request& request, const Piece& piece, VolumeIo& io) const {
+    io.operation = request.operation;
+    io.offset = request.offset + piece.at;
+    io.bytes = piece.bytes;
+    if (zeroes_are_written(request)) {
+        io.operation = VolumeOperation::write;
+    } else if (request.operation == VolumeOperation::write_zeroes) {
+        io.no_unmap = (request.flags & RNBD_NO_HOLE) != 0;
+        io.fast_only = (request.flags & RNBD_FAST_ZERO) != 0;
+    } else if (request.operation == VolumeOperation::write) {
+        io.force_unit_access = (request.flags & RNBD_FUA) != 0 && !needs_flush(request);
+    }
+}
+
+void Requests::send_piece(Request& request, rtrs::Permit permit) {
+    Piece& piece = pieces_[static_cast<std::uint32_t>(permit.id())];
+    piece.request = &request;
+    VolumeIo io;
+    if (request.stage == Request::Stage::flush_due) {
+        request.stage = Request::Stage::flushing;
+        io.operation = VolumeOperation::flush;
+    } else {
+        piece.at = request.started;
+        piece.bytes = piece_bytes(request);
+        request.started += piece.bytes;
+        describe(request, piece, io);
+        const rtrs::MutableBytes payload = permit.payload();
+        if (zeroes_are_written(request)) {
+            std::memset(payload.data(), 0, piece.bytes);
+        } else if (io.operation == VolumeOperation::write && request.buffer == nullptr) {
+            visit(request.iov, piece.at, piece.bytes,
+                  [&](const std::byte* memory, std::size_t at, std::size_t bytes) {
+                      std::memcpy(payload.data() + at, memory, bytes);
+                  });
+        }
+    }
+    io.context = &piece;
+    io.responded = [](void* context, rtrs::Permit answered, std::error_code error) {
+        auto& done = *static_cast<Piece*>(context);
+        done.owner->piece_done(done, std::move(answered), error);
+    };
+    ++request.in_flight;
+    request.volume->remote().submit(std::move(permit), io);
+}
+
+// --- Answers.
+
+void Requests::piece_done(Piece& piece, rtrs::Permit permit, std::error_code error) {
+    Request& request = *piece.request;
+    --request.in_flight;
+    if (error && !request.error) request.error = error;
+    if (!error && request.operation == VolumeOperation::read && request.buffer == nullptr) {
+        visit(request.iov, piece.at, piece.bytes,
+              [&](std::byte* memory, std::size_t at, std::size_t bytes) {
+                  std::memcpy(memory, permit.payload().data() + at, bytes);
+              });
+    }
+    if (request.stage == Request::Stage::data && request.in_flight == 0 && !request.error &&
+        request.started == request.bytes && needs_flush(request)) {
+        request.stage = Request::Stage::flush_due;
+    }
+    if (more(request)) {
+        send_piece(request, std::move(permit));
+        if (request.linked() && !wants_permit(request)) {
+            rtrs::IntrusiveList<Request>::remove(request);
+            stop_waiting_if_nobody_waits();
+        }
+        return;
+    }
+    if (request.linked()) {
+        rtrs::IntrusiveList<Request>::remove(request);
+        stop_waiting_if_nobody_waits();
+    }
+    if (request.buffer != nullptr) {
+        request.buffer->permit = std::move(permit);
+    } else if (!waiting_.empty()) {
+        serve(std::move(permit));
+    } else {
+        const rtrs::Permit home = std::move(permit);
+    }
+    if (request.in_flight == 0) finished_(context_, request);
+}
+
+void Requests::serve(rtrs::Permit permit) {
+    Request& first = waiting_.front();
+    send_piece(first, std::move(permit));
+    if (!wants_permit(first)) rtrs::IntrusiveList<Request>::remove(first);
+    stop_waiting_if_nobody_waits();
+}
+
+void Requests::stop_waiting_if_nobody_waits() {
+    if (waiting_.empty() && waiter_.linked()) permits_.stop_waiting(waiter_);
+}
+
+void Requests::permit_granted() {
+    do {
+        rtrs::Permit permit = std::move(granted_);
+        if (waiting_.empty()) return;
+        serve(std::move(permit));
+    } while (!waiting_.empty() && permits_.take_or_wait(waiter_));
+}
+
+// --- Failures.
+
+void Requests::fail_later(Request& request, std::error_code error) {
+    if (!request.error) request.error = error;
+    if (request.linked()) rtrs::IntrusiveList<Request>::remove(request);
+    if (request.in_flight > 0) return;  // with its last piece
+    failed_.push_back(request);
+    reactor_.at_turn_end(reporter_);
+}
+
+void Requests::fail_waiting(const Volume& volume, std::error_code error) {
+    waiting_.for_each([&](Request& request) {
+        if (request.volume == &volume) fail_later(request, error);
+    });
+    stop_waiting_if_nobody_waits();
+}
+
+void Requests::report_failures() {
+    while (!failed_.empty()) finished_(context_, failed_.pop_front());
+}
+
+}  // namespace rnbd::library

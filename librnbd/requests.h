@@ -1,0 +1,132 @@
+// Requests of a session: cut into pieces of one permit each, and put together again.
+//
+// A piece is sent as soon as it has a permit and keeps none while it waits, so requests cannot wait
+// for each other; those that find no permit free queue, in order.
+//
+// OWNER: Session. THREAD: the loop's; RequestPool anywhere, with the loop's lock.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "librnbd/librnbd.h"
+#include "rnbd/remote_volume.h"
+#include "rtrs/base/intrusive_list.h"
+#include "rtrs/reactor.h"
+
+namespace rnbd::library {
+
+class Volume;
+class Session;
+
+struct Buffer {
+    Session* session;
+    rtrs::Permit permit;  // the loop's; not here while in flight
+    rtrs::MutableBytes memory;
+    bool in_flight = false;  // guarded by the loop's lock
+};
+
+struct Request : rtrs::ListLink {
+    enum class Stage : std::uint8_t { data, flush_due, flushing };
+
+    Volume* volume = nullptr;
+    Buffer* buffer = nullptr;  // else iov
+    VolumeOperation operation = VolumeOperation::read;
+    Stage stage = Stage::data;
+    unsigned flags = 0;
+    std::uint64_t offset = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t started = 0;  // of bytes: in pieces that were sent
+    std::uint32_t in_flight = 0;
+    std::error_code error;
+    rnbd_done_fn done = nullptr;
+    void* context = nullptr;
+    std::vector<iovec> iov;  // keeps its capacity from use to use
+};
+
+// Requests that are not used, kept. Grows; never shrinks.
+class RequestPool {
+  public:
+    RequestPool() = default;
+    ~RequestPool();
+    RequestPool(const RequestPool&) = delete;
+    RequestPool& operator=(const RequestPool&) = delete;
+
+    // ERRORS: bad_alloc, as an exception.
+    Request& take();
+    void put(Request& request) noexcept { free_.push_front(request); }
+
+  private:
+    static constexpr std::size_t slab = 64;
+    std::vector<std::unique_ptr<Request[]>> slabs_;
+    rtrs::IntrusiveList<Request> free_;
+};
+
+class Requests {
+  public:
+    // finished: what is to be done with a request that is through; it may start more.
+    using Finished = void (*)(void* context, Request& request);
+    Requests(rtrs::Reactor& reactor, rtrs::ClientSession& permits, Finished finished,
+             void* context);
+    ~Requests();  // ASSUMES: nothing is under way
+    Requests(const Requests&) = delete;
+    Requests& operator=(const Requests&) = delete;
+
+    // queue_depth: of the session, when the link is up for the first time.
+    void set_depth(std::uint32_t queue_depth);
+    // ASSUMES: its volume was open once, and is not closed.
+    void start(Request& request);
+    // It is reported as failed in this turn or the next, never from inside.
+    void fail_later(Request& request, std::error_code error);
+    // Those of a volume that wait for a permit.
+    void fail_waiting(const Volume& volume, std::error_code error);
+
+  private:
+    // A permit at work; by the permit's id.
+    struct Piece {
+        Requests* owner = nullptr;
+        Request* request = nullptr;
+        std::uint64_t at = 0;  // in the request
+        std::uint32_t bytes = 0;
+    };
+    struct Reporter : rtrs::TurnTask {
+        explicit Reporter(Requests& its_owner) noexcept : TurnTask(&report), owner(its_owner) {}
+        static void report(TurnTask& task) { static_cast<Reporter&>(task).owner.report_failures(); }
+        Requests& owner;
+    };
+    struct Waiter : rtrs::PermitWaiter {
+        explicit Waiter(Requests& its_owner) noexcept : PermitWaiter(&served), owner(its_owner) {}
+        static void served(rtrs::PermitWaiter& waiter) {
+            static_cast<Waiter&>(waiter).owner.permit_granted();
+        }
+        Requests& owner;
+    };
+
+    static bool more(const Request& request) noexcept;
+    static bool wants_permit(const Request& request) noexcept;
+    void wait(Request& request);
+    void send_piece(Request& request, rtrs::Permit permit);
+    std::uint32_t piece_bytes(const Request& request) const noexcept;
+    void describe(const Request& request, const Piece& piece, VolumeIo& io) const;
+    void piece_done(Piece& piece, rtrs::Permit permit, std::error_code error);
+    void permit_granted();
+    void serve(rtrs::Permit permit);
+    void stop_waiting_if_nobody_waits();
+    void report_failures();
+
+    rtrs::Reactor& reactor_;
+    rtrs::ClientSession& permits_;
+    const Finished finished_;
+    void* const context_;
+    std::vector<Piece> pieces_;
+    rtrs::IntrusiveList<Request> waiting_;
+    rtrs::IntrusiveList<Request> failed_;
+    Reporter reporter_{*this};
+    Waiter waiter_{*this};
+    rtrs::Permit granted_;
+};
+
+}  // namespace rnbd::library

@@ -1,0 +1,420 @@
+#include "librnbd/session.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "daemon/machine_identity.h"
+#include "librnbd/world.h"
+#include "rtrs/base/assert.h"
+
+namespace rnbd::library {
+namespace {
+
+std::uint64_t milliseconds_since_epoch() {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
+}
+
+}  // namespace
+
+Session::Session() : random_(rtrs::Random::from_entropy()) {}
+
+Session::~Session() { RTRS_ASSERT(loop_ == nullptr); }
+
+// --- Before the start.
+
+int Session::set(std::string_view key, std::string_view value) {
+    if (state_ != State::fresh) {
+        return error.set(-EBUSY, std::string(key) + ": the session was started already");
+    }
+    const auto applied = settings_.set(key, value);
+    return applied ? 0 : error.set(-EINVAL, applied.error());
+}
+
+int Session::on_event(rnbd_event_fn event, void* context) {
+    if (state_ != State::fresh) {
+        return error.set(-EBUSY, "on_event: the session was started already");
+    }
+    event_ = event;
+    event_context_ = context;
+    return 0;
+}
+
+int Session::start() {
+    if (state_ != State::fresh) return error.set(-EBUSY, "the session was started already");
+    if (const auto fit = settings_.check(); !fit) return error.set(-EINVAL, fit.error());
+    if (const int failed = lock_names()) return failed;
+    auto loop = Loop::create(settings_.thread);
+    if (!loop) {
+        const int failed = -rtrs::to_errno(loop.error());
+        return error.set(failed, "io_uring: " + loop.error().message());
+    }
+    loop_ = std::move(*loop);
+    if (const int failed = begin()) {
+        requests_.reset();
+        remote_.reset();
+        fabric_.reset();
+        loop_.reset();
+        return failed;
+    }
+    state_ = State::running;
+    return 0;
+}
+
+int Session::lock_names() {
+    for (const PathSetting& path : settings_.paths) {
+        const auto taken = names_.take(settings_.session.name, path.destination);
+        if (!taken) continue;
+        const bool used = taken == std::errc::address_in_use;
+        return error.set(-rtrs::to_errno(taken),
+                         "session " + settings_.session.name + " to " + path.destination + ": " +
+                             (used ? "another program on this machine has it" : taken.message()));
+    }
+    return 0;
+}
+
+int Session::begin() {
+    fabric_ = make_fabric(loop_->reactor(), settings_);
+    tracer_ = make_tracer();
+    rtrs::ClientSessionOptions options = settings_.session;
+    for (const PathSetting& path : settings_.paths) {
+        options.paths.push_back({fabric_.get(), path.source, path.destination, path.priority});
+    }
+    options.identity = machine_identity();
+    options.life = milliseconds_since_epoch();
+    remote_ = std::make_unique<RemoteSession>(
+        rtrs::SessionEnvironment{loop_->reactor(), random_, *tracer_}, std::move(options), *this);
+    requests_ = std::make_unique<Requests>(
+        loop_->reactor(), remote_->rtrs(),
+        [](void* self, Request& request) { static_cast<Session*>(self)->finished(request); }, this);
+    if (const auto failed = remote_->open()) {
+        return error.set(-rtrs::to_errno(failed), "the session: " + failed.message());
+    }
+    // From here on the loop's thread has it all.
+    if (const auto failed = loop_->start()) {
+        return error.set(-rtrs::to_errno(failed), "a thread: " + failed.message());
+    }
+    return 0;
+}
+
+// --- Who may do what.
+
+int Session::check_thread() {
+    if (state_ == State::fresh) return error.set(-ENOTCONN, "the session was not started");
+    if (!loop_->threaded() && !loop_->here()) {
+        return error.set(-EPERM, "the session belongs to another thread");
+    }
+    return 0;
+}
+
+int Session::on_loop(const std::function<int()>& work) {
+    if (const int failed = check_thread()) return failed;
+    int result = 0;
+    loop_->call([&] { result = work(); });
+    return result;
+}
+
+// --- The loop.
+
+int Session::fd() {
+    if (const int failed = check_thread()) return failed;
+    if (loop_->threaded()) return error.set(-EINVAL, "the session has a thread of its own");
+    return loop_->reactor().fd();
+}
+
+int Session::process(int timeout_ms) {
+    if (const int failed = check_thread()) return failed;
+    if (loop_->threaded()) return error.set(-EINVAL, "the session has a thread of its own");
+    if (loop_->in_turn()) return error.set(-EDEADLK, "called from inside a callback");
+    if (state_ == State::closed) return error.set(-ESHUTDOWN, "the session has closed");
+    std::optional<rtrs::Duration> wait;
+    if (timeout_ms >= 0) wait = std::chrono::milliseconds(timeout_ms);
+    loop_->turn(wait);
+    return 0;
+}
+
+// --- Paths.
+
+int Session::add_path(std::string_view text) {
+    auto path = PathSetting::parse(text);
+    if (!path) return error.set(-EINVAL, path.error());
+    if (state_ == State::fresh) {
+        const auto same = [&](const PathSetting& one) { return one.label() == path->label(); };
+        if (std::ranges::any_of(settings_.paths, same)) {
+            return error.set(-EEXIST, "path " + path->label() + " is there already");
+        }
+        settings_.paths.push_back(std::move(*path));
+        return 0;
+    }
+    return on_loop([&] {
+        auto failed = names_.take(settings_.session.name, path->destination);
+        if (!failed) {
+            failed = remote_->rtrs().add_path(
+                {fabric_.get(), path->source, path->destination, path->priority});
+        }
+        if (!failed) return 0;
+        return error.set(-rtrs::to_errno(failed),
+                         "path " + path->label() + ": " + failed.message());
+    });
+}
+
+int Session::remove_path(std::string_view text) {
+    auto path = PathSetting::parse(text);
+    if (!path) return error.set(-EINVAL, path.error());
+    if (state_ == State::fresh) {
+        const auto gone = std::erase_if(
+            settings_.paths, [&](const PathSetting& one) { return one.label() == path->label(); });
+        return gone > 0 ? 0 : error.set(-ENOENT, "there is no path " + path->label());
+    }
+    return on_loop([&] {
+        const auto failed =
+            remote_->rtrs().operate_path(path->label(), rtrs::ClientSession::PathOperation::remove);
+        if (!failed) return 0;
+        return error.set(-rtrs::to_errno(failed),
+                         "path " + path->label() + ": " +
+                             (failed == std::errc::device_or_resource_busy ? "it is the last one"
+                                                                           : failed.message()));
+    });
+}
+
+// --- Events.
+
+void Session::tell(PendingEvent event) {
+    if (event_ == nullptr) return;
+    events_.push_back(std::move(event));
+    keep_house();
+}
+
+void Session::on_session_link_up() {
+    requests_->set_depth(remote_->rtrs().queue_depth());
+    tell({.kind = RNBD_EVENT_LINK_UP,
+          .error = 0,
+          .volume = nullptr,
+          .path = {},
+          .text = {},
+          .size_bytes = 0});
+}
+
+void Session::on_session_link_down(std::error_code reason) {
+    tell({.kind = RNBD_EVENT_LINK_DOWN,
+          .error = -rtrs::to_errno(reason),
+          .volume = nullptr,
+          .path = {},
+          .text = reason.message(),
+          .size_bytes = 0});
+}
+
+void Session::on_session_path_changed(std::string_view label, rtrs::PathChange change,
+                                      std::error_code reason) {
+    const bool up = change == rtrs::PathChange::up;
+    tell({.kind = up ? RNBD_EVENT_PATH_UP : RNBD_EVENT_PATH_DOWN,
+          .error = -rtrs::to_errno(reason),
+          .volume = nullptr,
+          .path = std::string(label),
+          .text = up ? "" : reason.message(),
+          .size_bytes = 0});
+}
+
+void Session::keep_house() { loop_->reactor().at_turn_end(house_); }
+
+void Session::house_kept() {
+    tell_events();
+    drop_closed_volumes();
+    if (state_ != State::closing) return;
+    if (volumes_.empty() && !remote_closing_) {
+        remote_closing_ = true;
+        remote_->close();
+    }
+    if (!remote_closed_) return;
+    if (close_done_ != nullptr) close_done_(close_context_, 0);
+    {
+        const auto lock = loop_->lock();
+        state_ = State::closed;
+    }
+    loop_->changed();
+}
+
+void Session::tell_events() {
+    while (!events_.empty()) {
+        const PendingEvent event = std::move(events_.front());
+        events_.pop_front();
+        const rnbd_event told{.kind = event.kind,
+                              .error = event.error,
+                              .volume = reinterpret_cast<rnbd_volume*>(event.volume),
+                              .path = event.path.empty() ? nullptr : event.path.c_str(),
+                              .text = event.text.empty() ? nullptr : event.text.c_str(),
+                              .size_bytes = event.size_bytes};
+        event_(event_context_, &told);
+    }
+}
+
+// One after the other: who is told may open and close others.
+void Session::drop_closed_volumes() {
+    for (;;) {
+        const auto found = std::ranges::find_if(
+            volumes_, [](const std::unique_ptr<Volume>& volume) { return volume->closed(); });
+        if (found == volumes_.end()) return;
+        const std::unique_ptr<Volume> gone = std::move(*found);
+        volumes_.erase(found);
+        std::erase_if(events_,
+                      [&](const PendingEvent& event) { return event.volume == gone.get(); });
+        gone->report_closed();
+    }
+}
+
+// --- The end.
+
+int Session::close(rnbd_done_fn done, void* context) {
+    return on_loop([=, this] {
+        if (state_ != State::running) return error.set(-EALREADY, "the session is closing already");
+        close_done_ = done;
+        close_context_ = context;
+        begin_close();
+        return 0;
+    });
+}
+
+void Session::begin_close() {
+    state_ = State::closing;
+    for (const auto& volume : volumes_) {
+        if (!volume->closing()) volume->close(nullptr, nullptr);
+    }
+    keep_house();
+}
+
+void Session::on_session_closed() {
+    remote_closed_ = true;
+    keep_house();
+}
+
+int Session::take_down() {
+    if (state_ == State::fresh) return 0;
+    if (const int failed = check_thread()) return failed;
+    if (loop_->in_turn()) return error.set(-EDEADLK, "called from inside a callback");
+    const int refused = on_loop([this] {
+        if (buffers_ > 0) {
+            return error.set(-EBUSY, std::to_string(buffers_) + " buffers were not put back");
+        }
+        if (state_ == State::running) begin_close();
+        return 0;
+    });
+    if (refused != 0) return refused;
+    loop_->wait_until([this] { return state_ == State::closed; }, std::nullopt);
+    loop_->call([this] {
+        requests_.reset();
+        remote_.reset();
+        fabric_.reset();
+    });
+    loop_->stop();
+    loop_.reset();
+    return 0;
+}
+
+// --- Volumes.
+
+int Session::open_volume(std::string_view name, unsigned flags, Volume*& volume) {
+    if (const auto right = check_device_name(name); !right) {
+        return error.set(-EINVAL, "volume: expected a name of 1 to 254 bytes without \"..\"");
+    }
+    AccessMode access = AccessMode::read_write;
+    if (flags == RNBD_READ_ONLY) access = AccessMode::read_only;
+    if (flags == RNBD_MIGRATION) access = AccessMode::migration;
+    if (flags > RNBD_MIGRATION) {
+        return error.set(-EINVAL, "flags: expected 0, RNBD_READ_ONLY or RNBD_MIGRATION");
+    }
+    return on_loop([&] {
+        if (state_ != State::running) return error.set(-ESHUTDOWN, "the session is closing");
+        const auto same = [&](const std::unique_ptr<Volume>& one) {
+            return one->remote().options().name == name;
+        };
+        if (std::ranges::any_of(volumes_, same)) {
+            return error.set(-EEXIST, "the session has volume " + std::string(name) + " already");
+        }
+        volumes_.push_back(std::make_unique<Volume>(
+            *this, RemoteVolumeOptions{.name = std::string(name), .access = access}));
+        volume = volumes_.back().get();
+        return 0;
+    });
+}
+
+int Session::wait_volume(Volume& volume, int timeout_ms) {
+    if (const int failed = check_thread()) return failed;
+    if (loop_->in_turn()) return volume.error.set(-EDEADLK, "called from inside a callback");
+    std::optional<Loop::Deadline> deadline;
+    if (timeout_ms >= 0) {
+        deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+    }
+    VolumeKnown known;
+    const bool settled = loop_->wait_until(
+        [&] {
+            known = volume.known();
+            return known.open || known.refused || known.closing;
+        },
+        deadline);
+    if (known.closing) return volume.error.set(-ESHUTDOWN, "the volume is closing");
+    if (known.open) return 0;
+    if (settled) return volume.error.set(-rtrs::to_errno(known.refused), known.reason);
+    std::string why;
+    on_loop([&] {
+        why = why_not_open(volume);
+        return 0;
+    });
+    return volume.error.set(-ETIMEDOUT, why);
+}
+
+std::string Session::why_not_open(const Volume& volume) {
+    std::string text = volume.remote().reason();
+    const rtrs::ClientSessionStatus status = remote_->rtrs().status();
+    if (status.link_up) return text;
+    for (const rtrs::PathStatus& path : status.paths) {
+        text += "; path " + path.label + ": " + to_string(path.state);
+        if (!path.reason.empty()) text += ", " + path.reason;
+    }
+    return text;
+}
+
+int Session::get_info(Volume& volume, rnbd_volume_info& info, std::size_t info_bytes) {
+    if (const int failed = check_thread()) return failed;
+    const auto lock = loop_->lock();
+    const VolumeKnown& known = volume.known();
+    if (!known.ever_open) {
+        return volume.error.set(-ENOTCONN, "the volume was not open yet: " + known.reason);
+    }
+    const VolumeGeometry& geometry = known.geometry;
+    const bool read_only = volume.remote().options().access == AccessMode::read_only;
+    unsigned flags = 0;
+    const auto add = [&](bool holds, unsigned flag) { flags |= holds ? flag : 0; };
+    add(known.open, RNBD_IS_OPEN);
+    add(read_only, RNBD_IS_READ_ONLY);
+    add(geometry.write_cache, RNBD_HAS_WRITE_CACHE);
+    add(geometry.force_unit_access, RNBD_HAS_FUA);
+    add(geometry.discard_bytes_max > 0 && !read_only, RNBD_HAS_DISCARD);
+    add(geometry.write_zeroes_bytes_max > 0 && !read_only, RNBD_HAS_WRITE_ZEROES);
+    add(geometry.write_zeroes_bytes_max > 0 && geometry.fast_zero && !read_only,
+        RNBD_HAS_FAST_ZERO);
+    add(geometry.extents, RNBD_HAS_EXTENTS);
+    const rnbd_volume_info now{.size_bytes = geometry.size_bytes,
+                               .flags = flags,
+                               .block_bytes = geometry.logical_block_bytes,
+                               .physical_block_bytes = geometry.physical_block_bytes,
+                               .max_io_bytes = known.max_io_bytes,
+                               .queue_depth = known.queue_depth,
+                               .discard_granularity_bytes = geometry.discard_granularity_bytes};
+    std::memset(&info, 0, info_bytes);
+    std::memcpy(&info, &now, std::min(info_bytes, sizeof now));
+    return 0;
+}
+
+int Session::close_volume(Volume& volume, rnbd_done_fn done, void* context) {
+    return on_loop([&] {
+        if (volume.closing()) return volume.error.set(-EALREADY, "the volume is closing already");
+        volume.close(done, context);
+        return 0;
+    });
+}
+
+}  // namespace rnbd::library

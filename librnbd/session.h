@@ -1,0 +1,156 @@
+// What is behind an rnbd_session: the loop, the fabric, the session, its volumes and requests.
+//
+// Life: fresh -> running -> closing -> closed. THREAD: as librnbd.h says; members marked "loop" are
+// the loop thread's alone.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "librnbd/error_text.h"
+#include "librnbd/librnbd.h"
+#include "librnbd/loop.h"
+#include "librnbd/requests.h"
+#include "librnbd/settings.h"
+#include "librnbd/volume.h"
+#include "rnbd-client/session_lock.h"
+#include "rnbd/remote_volume.h"
+#include "rtrs/base/random.h"
+
+namespace rnbd::library {
+
+// An rnbd_event that waits to be told.
+struct PendingEvent {
+    int kind;
+    int error;
+    Volume* volume;
+    std::string path;
+    std::string text;
+    std::uint64_t size_bytes;
+};
+
+class Session final : public RemoteSessionHandler {
+  public:
+    enum class State : std::uint8_t { fresh, running, closing, closed };
+
+    Session();
+    ~Session();  // ASSUMES: fresh, or taken_down()
+
+    // --- The functions of librnbd.h; 0 or a negative errno with the text set.
+    int set(std::string_view key, std::string_view value);
+    int on_event(rnbd_event_fn event, void* context);
+    int add_path(std::string_view path);
+    int remove_path(std::string_view path);
+    int start();
+    int fd();
+    int process(int timeout_ms);
+    int close(rnbd_done_fn done, void* context);
+    int take_down();  // all of free but the memory
+    int open_volume(std::string_view name, unsigned flags, Volume*& volume);
+    int wait_volume(Volume& volume, int timeout_ms);
+    int close_volume(Volume& volume, rnbd_done_fn done, void* context);
+    int get_info(Volume& volume, rnbd_volume_info& info, std::size_t info_bytes);
+    int get_buffer(Buffer*& buffer);
+    int put_buffer(Buffer& buffer);
+    // Fills a request by fill(request) and starts it, if it is in order.
+    template <typename Fill>
+    int submit(Volume& volume, Fill fill);
+    int get_extents(Volume& volume, std::uint64_t offset, std::uint64_t bytes,
+                    rnbd_extents_fn known, void* context);
+
+    // --- For volumes.
+    Loop& loop() noexcept { return *loop_; }
+    RemoteSession& remote() noexcept { return *remote_; }
+    Requests& requests() noexcept { return *requests_; }
+    void tell(PendingEvent event);
+    // What is left to do when a call is over: events, volumes that have closed, the end.
+    void keep_house();
+
+    ErrorText error;
+
+  private:
+    struct House : rtrs::TurnTask {
+        explicit House(Session& its_owner) noexcept : TurnTask(&run_it), owner(its_owner) {}
+        static void run_it(TurnTask& task) { static_cast<House&>(task).owner.house_kept(); }
+        Session& owner;
+    };
+
+    void on_session_closed() override;
+    void on_session_link_up() override;
+    void on_session_link_down(std::error_code reason) override;
+    void on_session_path_changed(std::string_view label, rtrs::PathChange change,
+                                 std::error_code reason) override;
+
+    // Whether the loop may be used from here. Runs work there and returns what it returns.
+    int check_thread();
+    int on_loop(const std::function<int()>& work);
+    int begin();
+    int lock_names();
+    void begin_close();
+    void house_kept();
+    void tell_events();
+    void drop_closed_volumes();
+    std::string why_not_open(const Volume& volume);
+
+    int queue(Request& request);
+    void take_in();
+    void start_request(Request& request);
+    void finished(Request& request);
+
+    Settings settings_;
+    rnbd_event_fn event_ = nullptr;
+    void* event_context_ = nullptr;
+    std::atomic<State> state_ = State::fresh;  // changed by the loop
+    SessionLock names_;
+    rtrs::Random random_;
+    std::unique_ptr<rtrs::Tracer> tracer_;
+    std::unique_ptr<Loop> loop_;
+    std::unique_ptr<rtrs::Fabric> fabric_;  // loop, as all that follow
+    std::unique_ptr<RemoteSession> remote_;
+    std::unique_ptr<Requests> requests_;
+    std::vector<std::unique_ptr<Volume>> volumes_;
+    std::deque<PendingEvent> events_;
+    House house_{*this};
+    std::uint32_t buffers_ = 0;
+    bool remote_closing_ = false;
+    bool remote_closed_ = false;
+    rnbd_done_fn close_done_ = nullptr;
+    void* close_context_ = nullptr;
+
+    RequestPool pool_;                    // guarded by the lock
+    rtrs::IntrusiveList<Request> inbox_;  // guarded by the lock: from other threads
+};
+
+template <typename Fill>
+int Session::submit(Volume& volume, Fill fill) {
+    if (!loop_->threaded() && !loop_->here()) {
+        return volume.error.set(-EPERM, "the session belongs to another thread");
+    }
+    Request* request = nullptr;
+    {
+        const auto lock = loop_->lock();
+        request = &pool_.take();
+        request->volume = &volume;
+        request->buffer = nullptr;
+        request->stage = Request::Stage::data;
+        request->started = 0;
+        request->error.clear();
+        request->iov.clear();
+        fill(*request);
+        const int failed = volume.check(*request);
+        if (failed == 0 && request->buffer != nullptr) request->buffer->in_flight = true;
+        if (failed != 0) {
+            pool_.put(*request);
+            return failed;
+        }
+        if (!loop_->here()) return queue(*request);
+    }
+    start_request(*request);
+    return 0;
+}
+
+}  // namespace rnbd::library

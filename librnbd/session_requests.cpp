@@ -1,0 +1,137 @@
+// Session: requests between the program and the loop, buffers, extents.
+#include <cerrno>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "librnbd/session.h"
+
+namespace rnbd::library {
+
+// --- Requests.
+
+// From another thread, with the lock held.
+int Session::queue(Request& request) {
+    const bool first = inbox_.empty();
+    inbox_.push_back(request);
+    if (first) loop_->reactor().post([this] { take_in(); });
+    return 0;
+}
+
+void Session::take_in() {
+    rtrs::IntrusiveList<Request> now;
+    {
+        const auto lock = loop_->lock();
+        while (!inbox_.empty()) now.push_back(inbox_.pop_front());
+    }
+    while (!now.empty()) start_request(now.pop_front());
+}
+
+void Session::start_request(Request& request) {
+    ++request.volume->requests;
+    if (request.volume->closing()) return requests_->fail_later(request, rtrs::Error::closed);
+    if (request.operation == VolumeOperation::flush) request.stage = Request::Stage::flush_due;
+    requests_->start(request);
+}
+
+void Session::finished(Request& request) {
+    Volume& volume = *request.volume;
+    const rnbd_done_fn done = request.done;
+    void* const context = request.context;
+    const int result = -rtrs::to_errno(request.error);
+    {
+        const auto lock = loop_->lock();
+        if (request.buffer != nullptr) request.buffer->in_flight = false;
+        pool_.put(request);
+    }
+    done(context, result);
+    --volume.requests;
+    if (volume.closing()) keep_house();
+}
+
+// --- Buffers.
+
+int Session::get_buffer(Buffer*& buffer) {
+    return on_loop([&] {
+        if (remote_->rtrs().permits_max() == 0) {
+            return error.set(-ENOTCONN, "the session was never connected");
+        }
+        // One stays for requests that bring memory of their own.
+        if (buffers_ + 1 >= remote_->rtrs().permits_max()) {
+            return error.set(-ENOBUFS, "all buffers of the session are taken");
+        }
+        auto permit = remote_->rtrs().try_take();
+        if (!permit) return error.set(-EAGAIN, "all buffers have requests under way");
+        const rtrs::MutableBytes memory = permit->payload();
+        buffer = new Buffer{this, std::move(*permit), memory, false};
+        ++buffers_;
+        return 0;
+    });
+}
+
+int Session::put_buffer(Buffer& buffer) {
+    return on_loop([&] {
+        {
+            const auto lock = loop_->lock();
+            if (buffer.in_flight) return error.set(-EBUSY, "the buffer has a request under way");
+        }
+        --buffers_;
+        delete &buffer;
+        return 0;
+    });
+}
+
+// --- Extents.
+
+namespace {
+
+struct ExtentsCall {
+    Session& session;
+    Volume& volume;
+    rnbd_extents_fn known;
+    void* context;
+
+    void answer(std::error_code error, std::span<const ExtentDescriptor> extents) const {
+        std::vector<rnbd_extent> told;
+        told.reserve(extents.size());
+        for (const ExtentDescriptor& one : extents) {
+            told.push_back({one.length, static_cast<std::uint32_t>(one.flags), 0});
+        }
+        known(context, -rtrs::to_errno(error), told.data(), told.size());
+        --volume.requests;
+        if (volume.closing()) session.keep_house();
+    }
+};
+
+}  // namespace
+
+int Session::get_extents(Volume& volume, std::uint64_t offset, std::uint64_t bytes,
+                         rnbd_extents_fn known, void* context) {
+    return on_loop([&] {
+        if (!volume.known().ever_open) {
+            return volume.error.set(-ENOTCONN, "the volume was not open yet");
+        }
+        if (!volume.known().geometry.extents) {
+            return volume.error.set(-EOPNOTSUPP, "the server does not tell extents");
+        }
+        if (const int wrong = volume.check_range(offset, bytes)) return wrong;
+        if (volume.closing()) return volume.error.set(-ESHUTDOWN, "the volume is closing");
+        if (!volume.known().open) {
+            return volume.error.set(-EAGAIN,
+                                    "the volume is not open now: " + volume.known().reason);
+        }
+        auto call = std::make_unique<ExtentsCall>(*this, volume, known, context);
+        ++volume.requests;
+        volume.remote().query_extents(
+            offset, bytes,
+            [](void* asked, std::error_code failed, std::span<const ExtentDescriptor> extents) {
+                const std::unique_ptr<ExtentsCall> mine(static_cast<ExtentsCall*>(asked));
+                if (failed == rtrs::Error::path_lost) failed = rtrs::from_errno(EAGAIN);
+                mine->answer(failed, extents);
+            },
+            call.release());
+        return 0;
+    });
+}
+
+}  // namespace rnbd::library

@@ -1,0 +1,41 @@
+// What rnbd_session_set() and rnbd_session_add_path() understand.
+//
+// Plain values, owned by the session; errors are sentences that name the expected form.
+#pragma once
+
+#include <expected>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rtrs/client.h"
+
+namespace rnbd::library {
+
+// One way to the server, as the program said it.
+struct PathSetting {
+    std::string source;       // "HOST" or empty
+    std::string destination;  // "HOST:PORT", canonical
+    rtrs::PathPriority priority = rtrs::PathPriority::prefer;
+
+    // "[standby:][tcp:][SOURCE@]HOST:PORT"
+    static std::expected<PathSetting, std::string> parse(std::string_view text);
+    // As rtrs::PathStatus::label.
+    std::string label() const;
+};
+
+enum class Thread : std::uint8_t { none, own };
+
+struct Settings {
+    rtrs::ClientSessionOptions session;  // its paths are not used
+    std::vector<PathSetting> paths;
+    bool data_checksum = true;
+    Thread thread = Thread::none;
+
+    // The error says which keys there are, or what the value has to look like.
+    std::expected<void, std::string> set(std::string_view key, std::string_view value);
+    // What rnbd_session_start() needs, and how settings fit each other.
+    std::expected<void, std::string> check() const;
+};
+
+}  // namespace rnbd::library

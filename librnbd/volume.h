@@ -1,0 +1,70 @@
+// What is behind an rnbd_volume.
+//
+// OWNER: Session, from rnbd_volume_open() to the end of rnbd_volume_close(). THREAD: the loop's,
+// but for known(), check() and the error text.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "librnbd/error_text.h"
+#include "librnbd/librnbd.h"
+#include "librnbd/requests.h"
+#include "rnbd/remote_volume.h"
+
+namespace rnbd::library {
+
+class Session;
+
+// What the program's threads may know of a volume; guarded by the loop's lock.
+struct VolumeKnown {
+    VolumeGeometry geometry;
+    std::uint32_t max_io_bytes = 0;
+    std::uint32_t queue_depth = 0;
+    bool ever_open = false;
+    bool open = false;
+    bool closing = false;
+    std::error_code refused;  // the server's answer to the newest open
+    std::string reason;       // why it is not open
+};
+
+class Volume final : public RemoteVolumeHandler {
+  public:
+    Volume(Session& session, RemoteVolumeOptions options);
+
+    Session& session() noexcept { return session_; }
+    RemoteVolume& remote() noexcept { return remote_; }
+    const RemoteVolume& remote() const noexcept { return remote_; }
+    // With the loop's lock held.
+    const VolumeKnown& known() const noexcept { return known_; }
+    // Of requests: 0, or a negative errno with the text set. With the loop's lock held.
+    int check(const Request& request);
+    int check_range(std::uint64_t offset, std::uint64_t bytes);
+
+    void close(rnbd_done_fn done, void* context);
+    bool closing() const noexcept { return closing_; }
+    bool closed() const noexcept { return closed_ && requests == 0; }
+    void report_closed() const {
+        if (close_done_ != nullptr) close_done_(close_context_, 0);
+    }
+
+    ErrorText error;
+    std::uint32_t requests = 0;  // accepted by the loop and not finished; extents too
+
+  private:
+    void on_volume_changed(RemoteVolume& volume) override;
+    void on_volume_closed(RemoteVolume& volume) override;
+    void tell(int kind) const;
+    int check_operation(const Request& request);
+
+    Session& session_;
+    VolumeKnown known_;
+    std::uint64_t size_told_ = 0;
+    bool closing_ = false;
+    bool closed_ = false;
+    rnbd_done_fn close_done_ = nullptr;
+    void* close_context_ = nullptr;
+    RemoteVolume remote_;
+};
+
+}  // namespace rnbd::library

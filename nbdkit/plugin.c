@@ -1,0 +1,371 @@
+/* nbdkit-rnbd-plugin: volumes of an rnbd-server, so that nbdkit's filters and tools reach them.
+ *
+ * Requests come on nbdkit's threads, many at once; the session's own thread answers them. A thread
+ * waits for its request, so nbdkit's --threads is the depth.
+ */
+#define NBDKIT_API_VERSION 2
+
+#include <errno.h>
+#include <librnbd/librnbd.h>
+#include <nbdkit-plugin.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define THREAD_MODEL NBDKIT_THREAD_MODEL_PARALLEL
+
+enum { paths_max = 128, wait_ms_default = 10000 };
+
+static const char *session_name;
+static const char *volume_name;
+static unsigned wait_ms = wait_ms_default;
+static bool read_only;
+
+/* Made by the first parameter; one for all clients of nbdkit. */
+static rnbd_session *session;
+static rnbd_volume *volume;
+
+/* --- Waiting for one request. */
+
+struct waiting {
+    pthread_mutex_t mutex;
+    pthread_cond_t done;
+    bool finished;
+    int error;
+    struct nbdkit_extents *extents; /* of extents alone */
+    uint64_t offset;
+};
+
+#define WAITING {.mutex = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER}
+
+static void finished(void *context, int error) {
+    struct waiting *waiting = context;
+    pthread_mutex_lock(&waiting->mutex);
+    waiting->error = error;
+    waiting->finished = true;
+    pthread_cond_signal(&waiting->done);
+    pthread_mutex_unlock(&waiting->mutex);
+}
+
+/* submitted: what the call that was to start it returned. */
+static int wait_for(struct waiting *waiting, const char *what, int submitted) {
+    if (submitted < 0) {
+        nbdkit_error("%s: %s", what, rnbd_volume_error(volume));
+        nbdkit_set_error(-submitted);
+        return -1;
+    }
+    pthread_mutex_lock(&waiting->mutex);
+    while (!waiting->finished) pthread_cond_wait(&waiting->done, &waiting->mutex);
+    pthread_mutex_unlock(&waiting->mutex);
+    if (waiting->error == 0) return 0;
+    nbdkit_error("%s: %s", what, strerror(-waiting->error));
+    nbdkit_set_error(-waiting->error);
+    return -1;
+}
+
+/* --- Parameters. */
+
+static const char *paths[paths_max];
+static unsigned path_count;
+
+static int config_path(const char *value) {
+    if (path_count == paths_max) {
+        nbdkit_error("path: more than %d of them", paths_max);
+        return -1;
+    }
+    paths[path_count++] = value;
+    return 0;
+}
+
+static int new_session(void) {
+    if (session == NULL && rnbd_session_new(&session) < 0) {
+        nbdkit_error("librnbd: out of memory");
+        return -1;
+    }
+    return 0;
+}
+
+static int set(const char *key, const char *value) {
+    if (new_session() < 0) return -1;
+    if (rnbd_session_set(session, key, value) == 0) return 0;
+    nbdkit_error("%s", rnbd_session_error(session));
+    return -1;
+}
+
+static int config_session(const char *value) {
+    session_name = value;
+    return set("name", value);
+}
+
+static int config_wait(const char *value) {
+    unsigned seconds;
+    if (nbdkit_parse_unsigned("wait", value, &seconds) < 0) return -1;
+    if (seconds > 86400) {
+        nbdkit_error("wait: found %u, expected 0 to 86400 seconds", seconds);
+        return -1;
+    }
+    wait_ms = seconds * 1000;
+    return 0;
+}
+
+static int config_read_only(const char *value) {
+    int chosen = nbdkit_parse_bool(value);
+    if (chosen < 0) return -1;
+    read_only = chosen;
+    return 0;
+}
+
+static int plugin_config(const char *key, const char *value) {
+    if (strcmp(key, "path") == 0) return config_path(value);
+    if (strcmp(key, "session") == 0) return config_session(value);
+    if (strcmp(key, "volume") == 0) {
+        volume_name = value;
+        return 0;
+    }
+    if (strcmp(key, "wait") == 0) return config_wait(value);
+    if (strcmp(key, "readonly") == 0) return config_read_only(value);
+    if (strcmp(key, "thread") == 0 || strcmp(key, "name") == 0) {
+        nbdkit_error("%s: the plugin chooses it; the session's name is session=", key);
+        return -1;
+    }
+    return set(key, value);
+}
+
+static int plugin_config_complete(void) {
+    unsigned i;
+    if (session_name == NULL || volume_name == NULL || path_count == 0) {
+        nbdkit_error("session=, volume= and path= are needed");
+        return -1;
+    }
+    for (i = 0; i < path_count; i++) {
+        if (rnbd_session_add_path(session, paths[i]) < 0) {
+            nbdkit_error("%s", rnbd_session_error(session));
+            return -1;
+        }
+    }
+    return 0;
+}
+
+#define plugin_config_help                                                                       \
+    "session=NAME   (required) the session's name, which the server's rules know\n"              \
+    "path=ADDRESS   (required) way to the server: [standby:][SOURCE@]HOST:PORT; several times\n" \
+    "volume=NAME    (required) the export's name at the server\n"                                \
+    "wait=SECONDS   how long a start waits for the volume (default 10)\n"                        \
+    "readonly=BOOL  open it read-only\n"                                                         \
+    "KEY=VALUE      any other setting of librnbd(3), as hold-time=30s"
+
+/* --- Life. Threads start after nbdkit has forked. */
+
+static int plugin_after_fork(void) {
+    int error;
+    if (rnbd_session_set(session, "thread", "on") < 0 || rnbd_session_start(session) < 0 ||
+        rnbd_volume_open(session, volume_name, read_only ? RNBD_READ_ONLY : 0, &volume) < 0) {
+        nbdkit_error("session %s: %s", session_name, rnbd_session_error(session));
+        return -1;
+    }
+    error = rnbd_volume_wait(volume, (int)wait_ms);
+    if (error == 0) return 0;
+    nbdkit_error("volume %s: %s (%s)", volume_name, rnbd_volume_error(volume), strerror(-error));
+    return -1;
+}
+
+static void plugin_unload(void) {
+    if (session != NULL) rnbd_session_free(session);
+}
+
+static void plugin_dump(void) { printf("rnbd_librnbd_version=%s\n", rnbd_version()); }
+
+static void *plugin_open(int readonly) {
+    (void)readonly;
+    return NBDKIT_HANDLE_NOT_NEEDED;
+}
+
+/* --- What the volume can. */
+
+static int info(struct rnbd_volume_info *to) {
+    if (rnbd_volume_get_info(volume, to, sizeof *to) == 0) return 0;
+    nbdkit_error("%s", rnbd_volume_error(volume));
+    return -1;
+}
+
+static int has(unsigned flag) {
+    struct rnbd_volume_info now;
+    return info(&now) < 0 ? -1 : (now.flags & flag) != 0;
+}
+
+static int64_t plugin_get_size(void *handle) {
+    struct rnbd_volume_info now;
+    (void)handle;
+    return info(&now) < 0 ? -1 : (int64_t)now.size_bytes;
+}
+
+static int plugin_block_size(void *handle, uint32_t *minimum, uint32_t *preferred,
+                             uint32_t *maximum) {
+    struct rnbd_volume_info now;
+    (void)handle;
+    if (info(&now) < 0) return -1;
+    *minimum = now.block_bytes;
+    *preferred = now.physical_block_bytes > 4096 ? now.physical_block_bytes : 4096;
+    *maximum = UINT32_MAX; /* the library cuts */
+    return 0;
+}
+
+static int plugin_can_write(void *handle) {
+    int is_read_only = has(RNBD_IS_READ_ONLY);
+    (void)handle;
+    return is_read_only < 0 ? -1 : !is_read_only;
+}
+
+static int plugin_can_flush(void *handle) {
+    (void)handle;
+    return 1;
+}
+
+/* A flush covers the whole volume, whoever wrote. */
+static int plugin_can_multi_conn(void *handle) {
+    (void)handle;
+    return 1;
+}
+
+static int plugin_can_fua(void *handle) {
+    (void)handle;
+    return NBDKIT_FUA_NATIVE;
+}
+
+static int plugin_can_trim(void *handle) {
+    (void)handle;
+    return has(RNBD_HAS_DISCARD);
+}
+
+static int plugin_can_zero(void *handle) { return plugin_can_write(handle); }
+
+static int plugin_can_fast_zero(void *handle) {
+    (void)handle;
+    return has(RNBD_HAS_FAST_ZERO);
+}
+
+static int plugin_can_extents(void *handle) {
+    (void)handle;
+    return has(RNBD_HAS_EXTENTS);
+}
+
+/* --- Requests. */
+
+static unsigned fua(uint32_t flags) { return (flags & NBDKIT_FLAG_FUA) != 0 ? RNBD_FUA : 0; }
+
+static int plugin_pread(void *handle, void *buffer, uint32_t count, uint64_t offset,
+                        uint32_t flags) {
+    struct waiting waiting = WAITING;
+    struct iovec iov = {buffer, count};
+    (void)handle;
+    (void)flags;
+    return wait_for(&waiting, "read",
+                    rnbd_readv(volume, &iov, 1, offset, 0, finished, &waiting));
+}
+
+static int plugin_pwrite(void *handle, const void *buffer, uint32_t count, uint64_t offset,
+                         uint32_t flags) {
+    struct waiting waiting = WAITING;
+    struct iovec iov = {(void *)buffer, count};
+    (void)handle;
+    return wait_for(&waiting, "write",
+                    rnbd_writev(volume, &iov, 1, offset, fua(flags), finished, &waiting));
+}
+
+static int plugin_flush(void *handle, uint32_t flags) {
+    struct waiting waiting = WAITING;
+    (void)handle;
+    (void)flags;
+    return wait_for(&waiting, "flush", rnbd_flush(volume, finished, &waiting));
+}
+
+static int plugin_trim(void *handle, uint32_t count, uint64_t offset, uint32_t flags) {
+    struct waiting waiting = WAITING;
+    (void)handle;
+    return wait_for(&waiting, "trim",
+                    rnbd_discard(volume, offset, count, fua(flags), finished, &waiting));
+}
+
+static int plugin_zero(void *handle, uint32_t count, uint64_t offset, uint32_t flags) {
+    struct waiting waiting = WAITING;
+    unsigned chosen = fua(flags);
+    (void)handle;
+    if ((flags & NBDKIT_FLAG_MAY_TRIM) == 0) chosen |= RNBD_NO_HOLE;
+    if ((flags & NBDKIT_FLAG_FAST_ZERO) != 0) chosen |= RNBD_FAST_ZERO;
+    return wait_for(&waiting, "zero",
+                    rnbd_write_zeroes(volume, offset, count, chosen, finished, &waiting));
+}
+
+static void extents_known(void *context, int error, const struct rnbd_extent *extents,
+                          size_t count) {
+    struct waiting *waiting = context;
+    size_t i;
+    for (i = 0; i < count && error == 0; i++) {
+        uint32_t type = 0;
+        if ((extents[i].flags & RNBD_EXTENT_HOLE) != 0) type |= NBDKIT_EXTENT_HOLE;
+        if ((extents[i].flags & RNBD_EXTENT_ZERO) != 0) type |= NBDKIT_EXTENT_ZERO;
+        if (nbdkit_add_extent(waiting->extents, waiting->offset, extents[i].bytes, type) < 0) {
+            error = -errno;
+        }
+        waiting->offset += extents[i].bytes;
+    }
+    finished(waiting, error);
+}
+
+/* "Data" is always true enough; no reader is helped by an error while the volume is away. */
+static int plugin_extents(void *handle, uint32_t count, uint64_t offset, uint32_t flags,
+                          struct nbdkit_extents *extents) {
+    struct waiting waiting = WAITING;
+    int submitted;
+    (void)handle;
+    (void)flags;
+    waiting.extents = extents;
+    waiting.offset = offset;
+    submitted = rnbd_get_extents(volume, offset, count, extents_known, &waiting);
+    if (submitted == 0) {
+        pthread_mutex_lock(&waiting.mutex);
+        while (!waiting.finished) pthread_cond_wait(&waiting.done, &waiting.mutex);
+        pthread_mutex_unlock(&waiting.mutex);
+        if (waiting.error == 0) return 0;
+        if (waiting.error != -EAGAIN) return wait_for(&waiting, "extents", 0);
+    } else if (submitted != -EAGAIN) {
+        return wait_for(&waiting, "extents", submitted);
+    }
+    return nbdkit_add_extent(extents, offset, count, 0);
+}
+
+static struct nbdkit_plugin plugin = {
+    .name = "rnbd",
+    .longname = "volumes of an rnbd-server",
+    .version = RNBD_VERSION,
+    .description = "RNBD volumes over RTRS, through librnbd",
+    .unload = plugin_unload,
+    .dump_plugin = plugin_dump,
+    .config = plugin_config,
+    .config_complete = plugin_config_complete,
+    .config_help = plugin_config_help,
+    .magic_config_key = "volume",
+    .after_fork = plugin_after_fork,
+    .open = plugin_open,
+    .get_size = plugin_get_size,
+    .block_size = plugin_block_size,
+    .can_write = plugin_can_write,
+    .can_flush = plugin_can_flush,
+    .can_multi_conn = plugin_can_multi_conn,
+    .can_fua = plugin_can_fua,
+    .can_trim = plugin_can_trim,
+    .can_zero = plugin_can_zero,
+    .can_fast_zero = plugin_can_fast_zero,
+    .can_extents = plugin_can_extents,
+    .pread = plugin_pread,
+    .pwrite = plugin_pwrite,
+    .flush = plugin_flush,
+    .trim = plugin_trim,
+    .zero = plugin_zero,
+    .extents = plugin_extents,
+    .errno_is_preserved = 0,
+};
+
+NBDKIT_REGISTER_PLUGIN(plugin)

@@ -1,0 +1,346 @@
+/* What a program can do wrong with librnbd is answered with an error and a text, and what is under
+ * way when it ends is called back once.
+ *
+ *   misuse on|off HOST:PORT      thread; the server exports vol (rw), other (rw), ro for host-a, host-b
+ */
+#include <errno.h>
+#include <librnbd/librnbd.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { many = 2000, block = 4096 };
+
+static int threaded;
+static char data[block];
+static struct iovec one_block = {data, block};
+
+#define EXPECT(wanted, call)                                                                 \
+    do {                                                                                     \
+        int got = (call);                                                                    \
+        if (got != (wanted)) {                                                               \
+            fprintf(stderr, "line %d: %s: got %d (%s), wanted %d\n", __LINE__, #call, got,   \
+                    strerror(-got), (wanted));                                               \
+            exit(1);                                                                         \
+        }                                                                                    \
+    } while (0)
+
+static void says(const char *text, const char *word, int line) {
+    if (strstr(text, word) != NULL) return;
+    fprintf(stderr, "line %d: \"%s\" does not say \"%s\"\n", line, text, word);
+    exit(1);
+}
+#define SAYS(text, word) says(text, word, __LINE__)
+
+struct count {
+    atomic_int calls;
+    atomic_int succeeded;
+    atomic_int shut_down;
+    atomic_int last;
+};
+
+static void counted(void *context, int error) {
+    struct count *count = context;
+    count->last = error;
+    if (error == 0) count->succeeded++;
+    if (error == -ESHUTDOWN) count->shut_down++;
+    count->calls++;
+}
+
+static void until(rnbd_session *session, struct count *count, int calls) {
+    while (count->calls < calls) {
+        if (threaded) {
+            usleep(1000);
+        } else {
+            EXPECT(0, rnbd_session_process(session, -1));
+        }
+    }
+}
+
+static rnbd_session *fresh(const char *name, const char *path) {
+    rnbd_session *session;
+    EXPECT(0, rnbd_session_new(&session));
+    EXPECT(0, rnbd_session_set(session, "name", name));
+    EXPECT(0, rnbd_session_set(session, "thread", threaded ? "on" : "off"));
+    if (path != NULL) EXPECT(0, rnbd_session_add_path(session, path));
+    return session;
+}
+
+static void null_handles(void) {
+    rnbd_session *session = NULL;
+    rnbd_volume *volume = NULL;
+    struct count count = {0};
+    EXPECT(-EINVAL, rnbd_session_new(NULL));
+    EXPECT(-EINVAL, rnbd_session_set(session, "name", "x"));
+    EXPECT(-EINVAL, rnbd_session_add_path(session, "127.0.0.1:1"));
+    EXPECT(-EINVAL, rnbd_session_start(session));
+    EXPECT(-EINVAL, rnbd_session_fd(session));
+    EXPECT(-EINVAL, rnbd_session_process(session, 0));
+    EXPECT(0, rnbd_session_free(session));
+    EXPECT(-EINVAL, rnbd_volume_open(session, "vol", 0, &volume));
+    EXPECT(-EINVAL, rnbd_volume_wait(volume, 0));
+    EXPECT(-EINVAL, rnbd_readv(volume, &one_block, 1, 0, 0, counted, &count));
+    EXPECT(-EINVAL, rnbd_flush(volume, counted, &count));
+    EXPECT(0, rnbd_buffer_put(NULL));
+}
+
+static void wrong_settings(void) {
+    rnbd_session *session;
+    rnbd_volume *volume;
+    EXPECT(0, rnbd_session_new(&session));
+    EXPECT(-EINVAL, rnbd_session_set(session, "nmae", "x"));
+    SAYS(rnbd_session_error(session), "found the key \"nmae\", expected one of name");
+    EXPECT(-EINVAL, rnbd_session_set(session, "hold-time", "5"));
+    SAYS(rnbd_session_error(session), "hold-time: found \"5\", expected a duration");
+    EXPECT(-EINVAL, rnbd_session_set(session, "name", "a/b"));
+    EXPECT(-EINVAL, rnbd_session_set(session, "name", NULL));
+    EXPECT(-EINVAL, rnbd_session_add_path(session, "localhost:1234"));
+    SAYS(rnbd_session_error(session), "expected [standby:]");
+    EXPECT(-EINVAL, rnbd_session_add_path(session, "::1@127.0.0.1:1"));
+    EXPECT(-EINVAL, rnbd_session_start(session));
+    SAYS(rnbd_session_error(session), "name");
+    EXPECT(0, rnbd_session_set(session, "name", "host-a"));
+    EXPECT(-EINVAL, rnbd_session_start(session));
+    SAYS(rnbd_session_error(session), "path");
+    EXPECT(0, rnbd_session_add_path(session, "127.0.0.1:1"));
+    EXPECT(-EEXIST, rnbd_session_add_path(session, "tcp:127.0.0.1:1"));
+    EXPECT(-ENOENT, rnbd_session_remove_path(session, "127.0.0.1:2"));
+    EXPECT(-ENOTCONN, rnbd_session_process(session, 0));
+    EXPECT(-ENOTCONN, rnbd_session_fd(session));
+    EXPECT(-ENOTCONN, rnbd_volume_open(session, "vol", 0, &volume));
+    EXPECT(-ENOTCONN, rnbd_session_close(session, NULL, NULL));
+    EXPECT(0, rnbd_session_free(session));
+}
+
+static void nobody_there(void) {
+    rnbd_session *session = fresh("host-a", "127.0.0.1:1");
+    rnbd_volume *volume;
+    struct rnbd_volume_info info;
+    struct count count = {0};
+    EXPECT(0, rnbd_session_start(session));
+    EXPECT(-EBUSY, rnbd_session_start(session));
+    EXPECT(-EBUSY, rnbd_session_set(session, "name", "x"));
+    EXPECT(0, rnbd_volume_open(session, "vol", 0, &volume));
+    EXPECT(-ETIMEDOUT, rnbd_volume_wait(volume, 100));
+    SAYS(rnbd_volume_error(volume), "path 127.0.0.1:1");
+    EXPECT(-ENOTCONN, rnbd_readv(volume, &one_block, 1, 0, 0, counted, &count));
+    EXPECT(-ENOTCONN, rnbd_volume_get_info(volume, &info, sizeof info));
+    EXPECT(-EBUSY, rnbd_session_remove_path(session, "127.0.0.1:1"));
+    EXPECT(0, rnbd_session_free(session));
+    EXPECT(0, count.calls);
+}
+
+static void wrong_requests(rnbd_session *session, rnbd_volume *volume) {
+    struct rnbd_volume_info info;
+    struct count count = {0};
+    struct iovec odd = {data, 100}, endless[2] = {{data, SIZE_MAX - 511}, {data, 1024}};
+    rnbd_volume *again;
+    EXPECT(0, rnbd_volume_get_info(volume, &info, sizeof info));
+    EXPECT(-EEXIST, rnbd_volume_open(session, "vol", 0, &again));
+    EXPECT(-EINVAL, rnbd_volume_open(session, "../vol", 0, &again));
+    EXPECT(-EINVAL, rnbd_volume_open(session, "third", 7, &again));
+    EXPECT(-EINVAL, rnbd_readv(volume, &odd, 1, 0, 0, counted, &count));
+    SAYS(rnbd_volume_error(volume), "whole blocks of 512");
+    EXPECT(-EINVAL, rnbd_readv(volume, &one_block, 1, 7, 0, counted, &count));
+    EXPECT(-EINVAL, rnbd_readv(volume, &one_block, 1, info.size_bytes, 0, counted, &count));
+    SAYS(rnbd_volume_error(volume), "beyond the volume's end");
+    EXPECT(-EINVAL, rnbd_writev(volume, &one_block, 1, UINT64_MAX - 511, 0, counted, &count));
+    EXPECT(-EINVAL, rnbd_readv(volume, endless, 2, 0, 0, counted, &count));
+    EXPECT(-EINVAL, rnbd_readv(volume, NULL, 1, 0, 0, counted, &count));
+    EXPECT(-EINVAL, rnbd_readv(volume, &one_block, 0, 0, 0, counted, &count));
+    EXPECT(-EINVAL, rnbd_readv(volume, &one_block, 1, 0, 0, NULL, &count));
+    EXPECT(-EINVAL, rnbd_readv(volume, &one_block, 1, 0, RNBD_FUA, counted, &count));
+    EXPECT(-EINVAL, rnbd_writev(volume, &one_block, 1, 0, RNBD_NO_HOLE, counted, &count));
+    EXPECT(-EINVAL, rnbd_discard(volume, 0, 0, 0, counted, &count));
+    EXPECT(0, count.calls);
+}
+
+static void read_only_refuses(rnbd_session *session, rnbd_volume *volume) {
+    struct count count = {0};
+    EXPECT(-EROFS, rnbd_writev(volume, &one_block, 1, 0, 0, counted, &count));
+    EXPECT(-EROFS, rnbd_write_zeroes(volume, 0, block, 0, counted, &count));
+    EXPECT(0, rnbd_readv(volume, &one_block, 1, 0, 0, counted, &count));
+    until(session, &count, 1);
+    EXPECT(0, count.last);
+}
+
+static void no_such_volume(rnbd_session *session) {
+    rnbd_volume *volume;
+    struct count closed = {0};
+    EXPECT(0, rnbd_volume_open(session, "no-such", 0, &volume));
+    EXPECT(-ENOENT, rnbd_volume_wait(volume, -1));
+    EXPECT(0, rnbd_volume_close(volume, counted, &closed));
+    until(session, &closed, 1);
+    EXPECT(0, closed.last);
+}
+
+static void buffers(rnbd_session *session, rnbd_volume *volume, rnbd_session *other) {
+    rnbd_buffer *buffer, *foreign;
+    struct count count = {0};
+    EXPECT(0, rnbd_buffer_get(session, &buffer));
+    EXPECT(0, rnbd_buffer_get(other, &foreign));
+    EXPECT(-EINVAL, rnbd_read_buffer(volume, foreign, block, 0, 0, counted, &count));
+    EXPECT(0, rnbd_buffer_put(foreign));
+    EXPECT(-EINVAL, rnbd_read_buffer(volume, buffer, rnbd_buffer_size(buffer) + 512, 0, 0, counted,
+                                     &count));
+    EXPECT(-EINVAL, rnbd_read_buffer(volume, NULL, block, 0, 0, counted, &count));
+    memset(rnbd_buffer_data(buffer), 'b', block);
+    EXPECT(0, rnbd_write_buffer(volume, buffer, block, 8 * block, RNBD_FUA, counted, &count));
+    if (!threaded) {
+        EXPECT(-EBUSY, rnbd_read_buffer(volume, buffer, block, 0, 0, counted, &count));
+        EXPECT(-EBUSY, rnbd_buffer_put(buffer));
+    }
+    until(session, &count, 1);
+    EXPECT(0, count.last);
+    memset(rnbd_buffer_data(buffer), 0, block);
+    EXPECT(0, rnbd_read_buffer(volume, buffer, block, 8 * block, 0, counted, &count));
+    until(session, &count, 2);
+    EXPECT(0, count.last);
+    EXPECT('b', ((char *)rnbd_buffer_data(buffer))[block - 1]);
+    EXPECT(-EBUSY, rnbd_session_free(session));
+    SAYS(rnbd_session_error(session), "1 buffers");
+    EXPECT(0, rnbd_buffer_put(buffer));
+}
+
+struct inside {
+    rnbd_session *session;
+    rnbd_volume *volume;
+    struct count count;
+    int depth;
+};
+
+/* From inside a callback: no waiting, but more of the same. */
+static void recursive(void *context, int error) {
+    struct inside *inside = context;
+    EXPECT(0, error);
+    EXPECT(threaded ? -EINVAL : -EDEADLK, rnbd_session_process(inside->session, 0));
+    EXPECT(-EDEADLK, rnbd_session_free(inside->session));
+    EXPECT(-EDEADLK, rnbd_volume_wait(inside->volume, 0));
+    if (inside->depth++ < 100) {
+        EXPECT(0, rnbd_readv(inside->volume, &one_block, 1, 0, 0, recursive, inside));
+    } else {
+        inside->count.calls = 1;
+    }
+}
+
+static void from_callbacks(rnbd_session *session, rnbd_volume *volume) {
+    struct inside inside = {session, volume, {0}, 0};
+    EXPECT(0, rnbd_readv(volume, &one_block, 1, 0, 0, recursive, &inside));
+    until(session, &inside.count, 1);
+}
+
+static void *other_thread(void *context) {
+    struct inside *inside = context;
+    struct rnbd_volume_info info;
+    int wanted = threaded ? 0 : -EPERM;
+    EXPECT(wanted, rnbd_readv(inside->volume, &one_block, 1, 0, 0, counted, &inside->count));
+    EXPECT(wanted, rnbd_volume_get_info(inside->volume, &info, sizeof info));
+    EXPECT(threaded ? -EINVAL : -EPERM, rnbd_session_process(inside->session, 0));
+    if (!threaded) EXPECT(-EPERM, rnbd_session_free(inside->session));
+    return NULL;
+}
+
+static void from_another_thread(rnbd_session *session, rnbd_volume *volume) {
+    struct inside inside = {session, volume, {0}, 0};
+    pthread_t id;
+    EXPECT(0, pthread_create(&id, NULL, other_thread, &inside));
+    pthread_join(id, NULL);
+    if (threaded) until(session, &inside.count, 1);
+}
+
+/* More requests than the session has room for, of every kind, some of many pieces. */
+static int flood(rnbd_volume *volume, struct count *count) {
+    static char large[8 << 20];
+    struct iovec pieces[2] = {{large, 4096}, {large + 4096, sizeof large - 4096}};
+    int i, submitted = 0;
+    for (i = 0; i < many; i++) {
+        EXPECT(0, rnbd_writev(volume, &one_block, 1, (uint64_t)(i % 64) * block,
+                              i % 7 == 0 ? RNBD_FUA : 0, counted, count));
+        submitted++;
+        if (i % 100 == 0) {
+            EXPECT(0, rnbd_readv(volume, pieces, 2, 0, 0, counted, count));
+            EXPECT(0, rnbd_write_zeroes(volume, 0, sizeof large, RNBD_FUA, counted, count));
+            EXPECT(0, rnbd_flush(volume, counted, count));
+            submitted += 3;
+        }
+    }
+    return submitted;
+}
+
+static void everything_is_done_once(rnbd_session *session, rnbd_volume *volume) {
+    struct count count = {0};
+    int submitted = flood(volume, &count);
+    until(session, &count, submitted);
+    EXPECT(submitted, count.succeeded);
+    EXPECT(0, rnbd_flush(volume, counted, &count));
+    until(session, &count, submitted + 1);
+}
+
+static void close_volume_in_flight(rnbd_session *session, const char *name) {
+    rnbd_volume *volume;
+    struct count count = {0}, closed = {0};
+    int submitted;
+    EXPECT(0, rnbd_volume_open(session, name, 0, &volume));
+    EXPECT(0, rnbd_volume_wait(volume, -1));
+    submitted = flood(volume, &count);
+    EXPECT(0, rnbd_volume_close(volume, counted, &closed));
+    until(session, &closed, 1);
+    EXPECT(submitted, count.calls);
+    EXPECT(submitted, count.succeeded + count.shut_down);
+    if (!threaded && count.shut_down == 0) {
+        fprintf(stderr, "nothing was left to be shut down\n");
+        exit(1);
+    }
+}
+
+int main(int argc, char **argv) {
+    rnbd_session *session, *other, *twin;
+    rnbd_volume *volume, *read_only;
+    struct count count = {0}, closed = {0};
+    int submitted;
+
+    if (argc != 3) return 2;
+    threaded = strcmp(argv[1], "on") == 0;
+    null_handles();
+    wrong_settings();
+    nobody_there();
+
+    session = fresh("host-a", argv[2]);
+    other = fresh("host-b", argv[2]);
+    EXPECT(0, rnbd_session_start(session));
+    EXPECT(0, rnbd_session_start(other));
+    twin = fresh("host-a", argv[2]);
+    EXPECT(-EADDRINUSE, rnbd_session_start(twin));
+    SAYS(rnbd_session_error(twin), "another program on this machine has it");
+    EXPECT(0, rnbd_session_free(twin));
+    EXPECT(0, rnbd_volume_open(session, "vol", 0, &volume));
+    EXPECT(0, rnbd_volume_wait(volume, -1));
+    EXPECT(0, rnbd_volume_open(other, "ro", RNBD_READ_ONLY, &read_only));
+    EXPECT(0, rnbd_volume_wait(read_only, -1));
+
+    wrong_requests(session, volume);
+    read_only_refuses(other, read_only);
+    no_such_volume(session);
+    buffers(session, volume, other);
+    from_callbacks(session, volume);
+    from_another_thread(session, volume);
+    everything_is_done_once(session, volume);
+    close_volume_in_flight(session, "other");
+
+    /* The end, with requests under way: of one session by free alone, of the other in two steps. */
+    submitted = flood(volume, &count);
+    EXPECT(0, rnbd_session_free(session));
+    EXPECT(submitted, count.calls);
+    EXPECT(submitted, count.succeeded + count.shut_down);
+    EXPECT(0, rnbd_readv(read_only, &one_block, 1, 0, 0, counted, &count));
+    EXPECT(0, rnbd_session_close(other, counted, &closed));
+    until(other, &closed, 1);
+    EXPECT(submitted + 1, count.calls);
+    if (!threaded) EXPECT(-ESHUTDOWN, rnbd_session_process(other, 0));
+    EXPECT(0, rnbd_session_free(other));
+    printf("%d requests, %d of them shut down\n", submitted, count.shut_down);
+    return 0;
+}

@@ -1,0 +1,112 @@
+"""nbdkit serves a volume through the plugin, bare and behind a filter, to tools that know NBD."""
+
+import json
+import os
+import subprocess
+
+from fio import fio_verify
+from harness import BUILD, Lab, check, export, need, run, same, skip, wait_until
+
+PLUGIN = os.path.join(BUILD, "nbdkit/nbdkit-rnbd-plugin.so")
+SIZE = 32 << 20
+
+need("nbdkit", "nbdinfo", "nbdcopy", "fio")
+if not os.path.exists(PLUGIN):
+    skip("the plugin was not built: nbdkit-plugin-dev is not installed")
+
+
+with open(os.path.join(BUILD, "CMakeCache.txt")) as cache:
+    if any(line.startswith("RNBD_SANITIZE:") and line.split("=", 1)[1].strip() for line in cache):
+        skip("nbdkit is not sanitized: it loads a sanitized plugin, but does not end with one")
+
+
+with Lab() as lab:
+    image = lab.random_file("image", SIZE)
+    backing = lab.path("vol")
+    with open(backing, "wb") as out:
+        out.truncate(SIZE)
+    server = lab.server([export("vol", backing), export("ro", image, access="ro"),
+                         export("fio", lab.path("fio"), "256MiB")])
+
+    def plugin(volume, *words, session="host-a", ok=True, filters=()):
+        """The command's words; the URI."""
+        socket = lab.path(f"{volume}.sock")
+        if os.path.exists(socket):
+            os.unlink(socket)
+        command = ["nbdkit", "-f", "-U", socket, *filters, PLUGIN, volume, f"session={session}",
+                   f"path=127.0.0.1:{server.port}", *words]
+        if not ok:
+            return run(*command, ok=False)
+        process = subprocess.Popen(command)
+        lab.cleanups.append(process.kill)
+        wait_until("nbdkit listens", lambda: process.poll() is not None or os.path.exists(socket))
+        check(process.poll() is None, "nbdkit runs")
+        return process, f"nbd+unix:///?socket={socket}"
+
+    def stop(process):
+        process.terminate()
+        check(process.wait(timeout=60) == 0, "nbdkit ends well")
+
+    process, uri = plugin("vol")
+    about = json.loads(run("nbdinfo", "--json", uri).stdout)["exports"][0]
+    check(about["export-size"] == SIZE, f"the size is passed on: {about}")
+    for ability in ("can_flush", "can_fua", "can_multi_conn", "can_zero", "can_trim"):
+        check(about[ability], f"{ability}: {about}")
+    check(not about["is_read_only"], "it can be written")
+    check(about["block_size_minimum"] == 512, f"block sizes are passed on: {about}")
+
+    run("nbdcopy", "--flush", image, uri)
+    check(same(image, backing), "what was copied in is in the storage")
+    run("nbdcopy", uri, lab.path("copy"))
+    check(same(image, lab.path("copy")), "and comes out again")
+
+    shell = f"""
+h.connect_uri("{uri}")
+h.zero(1 << 20, 1 << 20)
+h.trim(1 << 20, 4 << 20, nbd.CMD_FLAG_FUA)
+h.pwrite(b"f" * 4096, 8 << 20, nbd.CMD_FLAG_FUA)
+h.flush()
+"""
+    run("nbdsh", "-c", shell)
+    with open(backing, "rb") as storage:
+        storage.seek(1 << 20)
+        check(storage.read(1 << 20) == bytes(1 << 20), "zeroes are in the storage")
+        storage.seek(8 << 20)
+        check(storage.read(4096) == b"f" * 4096, "a write with FUA is in the storage")
+    kinds = {part["type"] for part in json.loads(run("nbdinfo", "--map", "--json", uri).stdout)}
+    check(0 in kinds and kinds - {0}, f"data and holes are told apart: {kinds}")
+
+    stop(process)
+
+    process, uri = plugin("fio")
+    fio_verify(uri, int(os.environ.get("RNBD_FIO_SECONDS", "5")))
+    stop(process)
+
+    # Behind a filter: what is written stays in front of it.
+    before = run("sha256sum", backing).stdout
+    process, uri = plugin("vol", filters=["--filter=cow"])
+    run("nbdcopy", "--flush", image, uri)
+    run("nbdcopy", uri, lab.path("copy"))
+    check(same(image, lab.path("copy")), "the filter has what was written")
+    stop(process)
+    check(run("sha256sum", backing).stdout == before, "the volume behind it was left alone")
+
+    # While the server is gone requests wait.
+    process, uri = plugin("vol", "heartbeat-interval=100ms", "heartbeat-timeout=500ms")
+    copy = subprocess.Popen(["nbdcopy", "--flush", image, uri])
+    server.kill()
+    server.start()
+    check(copy.wait(timeout=120) == 0, "a copy outlives its server")
+    check(same(image, backing), "and is whole")
+    stop(process)
+
+    process, uri = plugin("ro", "readonly=true")
+    check(json.loads(run("nbdinfo", "--json", uri).stdout)["exports"][0]["is_read_only"], "it is read-only")
+    stop(process)
+
+    wrong = plugin("no-such", ok=False)
+    check(wrong.returncode != 0 and "no-such" in wrong.stderr, f"a wrong volume is explained: {wrong}")
+    wrong = plugin("vol", "hold-time=5", ok=False)
+    check(wrong.returncode != 0 and "expected a duration" in wrong.stderr, f"a wrong value is explained: {wrong}")
+    wrong = plugin("vol", "colour=red", ok=False)
+    check(wrong.returncode != 0 and "expected one of" in wrong.stderr, f"a wrong key is explained: {wrong}")
