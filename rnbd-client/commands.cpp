@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/log.h"
-#include "daemon/version.h"
 #include "rnbd-client/explain.h"
 #include "rnbd-client/path_commands.h"
 
@@ -241,9 +240,6 @@ void add_client_commands(ControlServer& control, Client& client, const ClientSta
     });
     control.add_command("explain", [&state](const json& arguments, ControlReply reply) {
         explain(state, arguments, std::move(reply));
-    });
-    control.add_command("version", [](const json&, ControlReply reply) {
-        reply.succeed({{"daemon", "rnbd-client"}, {"version", version()}});
     });
     control.add_command("map", [&client, folder = std::move(socket_folder)](const json& arguments,
                                                                             ControlReply reply) {

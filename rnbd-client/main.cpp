@@ -1,15 +1,11 @@
 // rnbd-client: remote volumes as NBD devices.
 
-#include <cstdio>
-#include <cstdlib>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <optional>
 
-#include "daemon/command_line.h"
-#include "daemon/control_server.h"
-#include "daemon/lifecycle.h"
 #include "daemon/log.h"
 #include "daemon/rdma_devices.h"
+#include "daemon/run_daemon.h"
 #include "daemon/statistics.h"
 #include "rnbd-client/attributes.h"
 #include "rnbd-client/client.h"
@@ -39,11 +35,10 @@ RdmaDevices::Make rdma_maker([[maybe_unused]] rtrs::Reactor& reactor,
 }
 
 // The daemon from its first session to its last flush.
-class Daemon {
+class Daemon final : public DaemonWork {
   public:
     Daemon(rtrs::Reactor& reactor, const ClientConfig& config)
-        : reactor_(reactor),
-          config_(config),
+        : config_(config),
           random_(rtrs::Random::from_entropy()),
           tcp_(tcp(reactor, rtrs::TcpFabricOptions::DataChecksum::on)),
           tcp_unchecked_(tcp(reactor, rtrs::TcpFabricOptions::DataChecksum::off)),
@@ -53,12 +48,10 @@ class Daemon {
           state_{reactor, client_, reactor.now(), false},
           statistics_(reactor, "rnbd-client", [this] { return client_statistics(state_); }) {}
 
-    int start();
+    std::expected<std::string, std::string> start(ControlServer& control) override;
+    void stop(std::function<void()> done) override;
 
   private:
-    void stop(int signal);
-
-    rtrs::Reactor& reactor_;
     const ClientConfig& config_;
     rtrs::Random random_;
     LogTracer tracer_;
@@ -69,84 +62,46 @@ class Daemon {
     ClientState state_;
     Statistics statistics_;
     std::unique_ptr<ClientAttributes> attributes_;
-    std::unique_ptr<ControlServer> control_;
-    std::unique_ptr<StopSignals> signals_;
 };
 
-int Daemon::start() {
-    auto& log = logger("rnbd.client");
-    auto signals = StopSignals::create(reactor_, [this](int signal) { stop(signal); });
-    if (!signals) {
-        log.critical("cannot receive signals: {}", signals.error().message());
-        return exit_code::failed;
-    }
-    signals_ = std::move(*signals);
-    auto control = ControlServer::create(reactor_, {.socket_path = config_.control});
-    if (!control) {
-        log.critical("control socket {}: {}", config_.control, control.error().message());
-        return exit_code::failed;
-    }
-    control_ = std::move(*control);
+std::expected<std::string, std::string> Daemon::start(ControlServer& control) {
     const std::string folder = std::filesystem::path(config_.control).parent_path().string();
-    add_client_commands(*control_, client_, state_, folder);
+    add_client_commands(control, client_, state_, folder);
     attributes_ = std::make_unique<ClientAttributes>(client_, folder);
-    add_attribute_commands(*control_, attributes_->tree());
-    statistics_.add_commands(*control_);
+    add_attribute_commands(control, attributes_->tree());
+    statistics_.add_commands(control);
     if (const auto started = client_.start(config_); !started) {
-        log.critical("{}", started.error());
-        return exit_code::failed;
+        return std::unexpected(started.error());
     }
-    notify_ready("mapping " + std::to_string(config_.devices.size()) + " devices");
-    return exit_code::ok;
+    return "mapping " + std::to_string(config_.devices.size()) + " devices";
 }
 
 // Connections end after what they had asked for is answered; volumes are flushed and closed; then
-// sessions and the control socket.
-void Daemon::stop(int signal) {
-    logger("rnbd.client").info("stopping on signal {}", signal);
-    notify_stopping("finishing what is in flight");
+// sessions.
+void Daemon::stop(std::function<void()> done) {
     state_.stopping = true;
-    client_.stop([this] {
-        control_->close([this] {
-            logger("rnbd.client").info("stopped");
-            reactor_.stop();
-        });
-    });
-}
-
-int run(const DaemonCommandLine& command_line) {
-    auto config = ClientConfig::load(command_line.config_path);
-    if (!config) {
-        print_config_errors(config.error());
-        return exit_code::config;
-    }
-    if (command_line.mode == DaemonCommandLine::Mode::check_config) return exit_code::ok;
-    set_up_logging(command_line.log_level.value_or(config->log_level));
-    prepare_process();
-    auto reactor = rtrs::Reactor::create();
-    if (!reactor) {
-        logger("rnbd.client").critical("cannot set up io_uring: {}", reactor.error().message());
-        return exit_code::failed;
-    }
-    auto daemon = std::make_unique<Daemon>(**reactor, *config);
-    if (const int status = daemon->start(); status != exit_code::ok) {
-        // Nothing was mapped yet: there is nothing to finish.
-        std::fflush(nullptr);
-        std::_Exit(status);
-    }
-    (*reactor)->run();
-    return exit_code::ok;
+    client_.stop(std::move(done));
 }
 
 }  // namespace
 }  // namespace rnbd
 
 int main(int argc, char** argv) {
-    const auto command_line =
-        rnbd::parse_command_line({.name = "rnbd-client",
-                                  .purpose = "Maps volumes of rnbd-server as NBD devices.",
-                                  .config_path = "/etc/rnbd/client.yaml"},
-                                 argc, argv);
-    if (!command_line) return command_line.error();
-    return rnbd::run(*command_line);
+    using namespace rnbd;
+    std::optional<ClientConfig> config;
+    return run_daemon(
+        {.description = {.name = "rnbd-client",
+                         .purpose = "Maps volumes of rnbd-server as NBD devices.",
+                         .config_path = "/etc/rnbd/client.yaml"},
+         .log = "rnbd.client",
+         .load = [&](const std::string& path)
+             -> std::expected<DaemonSettings, std::vector<ConfigError>> {
+             auto loaded = ClientConfig::load(path);
+             if (!loaded) return std::unexpected(std::move(loaded.error()));
+             config = std::move(*loaded);
+             return DaemonSettings{config->control, config->log_level};
+         },
+         .make =
+             [&](rtrs::Reactor& reactor) { return std::make_unique<Daemon>(reactor, *config); }},
+        argc, argv);
 }

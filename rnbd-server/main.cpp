@@ -1,17 +1,14 @@
 // rnbd-server: exports of files and block devices to RTRS sessions.
 
-#include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "daemon/attribute_commands.h"
-#include "daemon/command_line.h"
-#include "daemon/control_server.h"
-#include "daemon/lifecycle.h"
 #include "daemon/log.h"
 #include "daemon/rdma_devices.h"
+#include "daemon/run_daemon.h"
 #include "daemon/statistics.h"
-#include "daemon/version.h"
 #include "rnbd-server/attributes.h"
 #include "rnbd-server/config.h"
 #include "rnbd-server/export_commands.h"
@@ -24,11 +21,6 @@
 
 namespace rnbd {
 namespace {
-
-int fail(std::string_view what, std::error_code error) {
-    logger("rnbd.server").critical("{}: {}", what, error.message());
-    return exit_code::failed;
-}
 
 rtrs::ServerOptions options_of(const ServerConfig& config) {
     return {.queue_depth = config.queue_depth,
@@ -82,7 +74,7 @@ EpochBook& opened(EpochBook& epochs) {
 }
 
 // The daemon from its first listener to its last flush.
-class Daemon {
+class Daemon final : public DaemonWork {
   public:
     Daemon(rtrs::Reactor& reactor, const ServerConfig& config)
         : reactor_(reactor),
@@ -102,15 +94,14 @@ class Daemon {
         target_.use_kernel_doors(kernel_doors(config));
     }
 
-    int start();
+    std::expected<std::string, std::string> start(ControlServer& control) override;
+    void stop(std::function<void()> done) override;
 
   private:
     std::expected<void, std::string> listen(const ServerConfig::Listen& listen, std::uint32_t door);
     std::expected<rtrs::DoorOptions::Invalidate, std::string> invalidation(rtrs::Fabric& fabric);
-    void add_commands();
-    void stop(int signal);
+    void add_commands(ControlServer& control);
     void flushed();
-    void closed();
 
     rtrs::Reactor& reactor_;
     const ServerConfig& config_;
@@ -124,29 +115,19 @@ class Daemon {
     ServerAttributes attributes_;
     ServerState state_;
     Statistics statistics_;
-    std::unique_ptr<ControlServer> control_;
-    std::unique_ptr<StopSignals> signals_;
+    std::function<void()> stopped_;
 };
 
-int Daemon::start() {
-    auto signals = StopSignals::create(reactor_, [this](int signal) { stop(signal); });
-    if (!signals) return fail("cannot receive signals", signals.error());
-    signals_ = std::move(*signals);
-    auto control = ControlServer::create(reactor_, {.socket_path = config_.control});
-    if (!control) return fail("control socket " + config_.control, control.error());
-    control_ = std::move(*control);
-    add_commands();
+std::expected<std::string, std::string> Daemon::start(ControlServer& control) {
+    add_commands(control);
     for (std::uint32_t door = 0; door < config_.listen.size(); ++door) {
         const auto& it = config_.listen[door];
         if (const auto done = listen(it, door); !done) {
-            logger("rnbd.server")
-                .critical("cannot listen on {} {}: {}", to_word(it.fabric), it.address,
-                          done.error());
-            return exit_code::failed;
+            return std::unexpected(std::string("cannot listen on ") + to_word(it.fabric) + " " +
+                                   it.address + ": " + done.error());
         }
     }
-    notify_ready("serving " + std::to_string(target_.volumes().size()) + " exports");
-    return exit_code::ok;
+    return "serving " + std::to_string(target_.volumes().size()) + " exports";
 }
 
 std::expected<void, std::string> Daemon::listen(const ServerConfig::Listen& listen,
@@ -196,25 +177,21 @@ std::expected<rtrs::DoorOptions::Invalidate, std::string> Daemon::invalidation(
                            "always_invalidate: if-possible, or false");
 }
 
-void Daemon::add_commands() {
-    control_->add_command("status", [this](const nlohmann::json&, ControlReply reply) {
+void Daemon::add_commands(ControlServer& control) {
+    control.add_command("status", [this](const nlohmann::json&, ControlReply reply) {
         reply.succeed(server_status(state_));
     });
-    control_->add_command("list", [this](const nlohmann::json&, ControlReply reply) {
+    control.add_command("list", [this](const nlohmann::json&, ControlReply reply) {
         reply.succeed(server_list(state_));
     });
-    statistics_.add_commands(*control_);
-    add_export_commands(*control_, target_, state_);
-    control_->add_command("version", [](const nlohmann::json&, ControlReply reply) {
-        reply.succeed({{"daemon", "rnbd-server"}, {"version", version()}});
-    });
-    add_attribute_commands(*control_, attributes_.tree());
+    statistics_.add_commands(control);
+    add_export_commands(control, target_, state_);
+    add_attribute_commands(control, attributes_.tree());
 }
 
-// Operations end and are answered, sessions close, volumes are flushed, the control socket goes.
-void Daemon::stop(int signal) {
-    logger("rnbd.server").info("stopping on signal {}", signal);
-    notify_stopping("finishing what is in flight");
+// Operations end and are answered, sessions close, volumes are flushed.
+void Daemon::stop(std::function<void()> done) {
+    stopped_ = std::move(done);
     state_.stopping = true;
     target_.when_closed([this] { target_.flush_all([this] { flushed(); }); });
     target_.catalog().drain([this] { server_.close(); });
@@ -226,46 +203,28 @@ void Daemon::flushed() {
             .warn("{}: {}; if the machine is restarted now, clients take it for a crash",
                   epochs_.path(), error.message());
     }
-    closed();
-}
-
-void Daemon::closed() {
-    control_->close([this] {
-        logger("rnbd.server").info("stopped");
-        reactor_.stop();
-    });
-}
-
-int run(const DaemonCommandLine& command_line) {
-    auto config = ServerConfig::load(command_line.config_path);
-    if (!config) {
-        print_config_errors(config.error());
-        return exit_code::config;
-    }
-    if (command_line.mode == DaemonCommandLine::Mode::check_config) return exit_code::ok;
-    set_up_logging(command_line.log_level.value_or(config->log_level));
-    prepare_process();
-    auto reactor = rtrs::Reactor::create();
-    if (!reactor) return fail("cannot set up io_uring", reactor.error());
-    auto daemon = std::make_unique<Daemon>(**reactor, *config);
-    if (const int status = daemon->start(); status != exit_code::ok) {
-        // Nothing was served yet: there is nothing to finish.
-        std::fflush(nullptr);
-        std::_Exit(status);
-    }
-    (*reactor)->run();
-    return exit_code::ok;
+    stopped_();
 }
 
 }  // namespace
 }  // namespace rnbd
 
 int main(int argc, char** argv) {
-    const auto command_line =
-        rnbd::parse_command_line({.name = "rnbd-server",
-                                  .purpose = "Exports files and block devices to RTRS sessions.",
-                                  .config_path = "/etc/rnbd/server.yaml"},
-                                 argc, argv);
-    if (!command_line) return command_line.error();
-    return rnbd::run(*command_line);
+    using namespace rnbd;
+    std::optional<ServerConfig> config;
+    return run_daemon(
+        {.description = {.name = "rnbd-server",
+                         .purpose = "Exports files and block devices to RTRS sessions.",
+                         .config_path = "/etc/rnbd/server.yaml"},
+         .log = "rnbd.server",
+         .load = [&](const std::string& path)
+             -> std::expected<DaemonSettings, std::vector<ConfigError>> {
+             auto loaded = ServerConfig::load(path);
+             if (!loaded) return std::unexpected(std::move(loaded.error()));
+             config = std::move(*loaded);
+             return DaemonSettings{config->control, config->log_level};
+         },
+         .make =
+             [&](rtrs::Reactor& reactor) { return std::make_unique<Daemon>(reactor, *config); }},
+        argc, argv);
 }

@@ -1,0 +1,108 @@
+#include "daemon/run_daemon.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "daemon/lifecycle.h"
+#include "daemon/log.h"
+#include "daemon/version.h"
+
+namespace rnbd {
+namespace {
+
+// The work and what is around it, from the first signal that could come to the last answer.
+class Frame {
+  public:
+    Frame(rtrs::Reactor& reactor, const DaemonProgram& program, DaemonSettings settings)
+        : reactor_(reactor),
+          program_(program),
+          settings_(std::move(settings)),
+          log_(logger(program.log)),
+          work_(program.make(reactor)) {}
+
+    // The error is a sentence.
+    std::expected<void, std::string> start();
+
+  private:
+    void stop(int signal);
+    void closed();
+
+    rtrs::Reactor& reactor_;
+    const DaemonProgram& program_;
+    const DaemonSettings settings_;
+    spdlog::logger& log_;
+    std::unique_ptr<DaemonWork> work_;
+    std::unique_ptr<ControlServer> control_;
+    std::unique_ptr<StopSignals> signals_;
+};
+
+std::expected<void, std::string> Frame::start() {
+    auto signals = StopSignals::create(reactor_, [this](int signal) { stop(signal); });
+    if (!signals) {
+        return std::unexpected("cannot receive signals: " + signals.error().message());
+    }
+    signals_ = std::move(*signals);
+    auto control = ControlServer::create(reactor_, {.socket_path = settings_.control});
+    if (!control) {
+        return std::unexpected("control socket " + settings_.control + ": " +
+                               control.error().message());
+    }
+    control_ = std::move(*control);
+    control_->add_command(
+        "version", [name = program_.description.name](const nlohmann::json&, ControlReply reply) {
+            reply.succeed({{"daemon", name}, {"version", version()}});
+        });
+    const auto status = work_->start(*control_);
+    if (!status) return std::unexpected(status.error());
+    notify_ready(*status);
+    return {};
+}
+
+void Frame::stop(int signal) {
+    log_.info("stopping on signal {}", signal);
+    notify_stopping("finishing what is in flight");
+    work_->stop([this] { closed(); });
+}
+
+void Frame::closed() {
+    control_->close([this] {
+        log_.info("stopped");
+        reactor_.stop();
+    });
+}
+
+int run(const DaemonProgram& program, const DaemonCommandLine& command_line) {
+    auto settings = program.load(command_line.config_path);
+    if (!settings) {
+        print_config_errors(settings.error());
+        return exit_code::config;
+    }
+    if (command_line.mode == DaemonCommandLine::Mode::check_config) return exit_code::ok;
+    set_up_logging(command_line.log_level.value_or(settings->log_level));
+    prepare_process();
+    const auto reactor = rtrs::Reactor::create();
+    if (!reactor) {
+        logger(program.log).critical("cannot set up io_uring: {}", reactor.error().message());
+        return exit_code::failed;
+    }
+    const auto frame = std::make_unique<Frame>(**reactor, program, std::move(*settings));
+    if (const auto started = frame->start(); !started) {
+        logger(program.log).critical("{}", started.error());
+        // Nothing was served yet: there is nothing to finish.
+        std::fflush(nullptr);
+        std::_Exit(exit_code::failed);
+    }
+    (*reactor)->run();
+    return exit_code::ok;
+}
+
+}  // namespace
+
+int run_daemon(const DaemonProgram& program, int argc, const char* const* argv) {
+    const auto command_line = parse_command_line(program.description, argc, argv);
+    if (!command_line) return command_line.error();
+    return run(program, *command_line);
+}
+
+}  // namespace rnbd

@@ -1,0 +1,59 @@
+// The life of a daemon, the same for both: command line, configuration, log, reactor, signals,
+// control socket, what the service manager is told, the loop, an orderly stop.
+//
+//   int main(int argc, char** argv) {
+//       std::optional<ServerConfig> config;
+//       return run_daemon({.description = {...}, .log = "rnbd.server", .load = ..., .make = ...},
+//                         argc, argv);
+//   }
+#pragma once
+
+#include <expected>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/command_line.h"
+#include "daemon/config_reader.h"
+#include "daemon/control_server.h"
+#include "daemon/log_level.h"
+#include "rtrs/reactor.h"
+
+namespace rnbd {
+
+// What the frame itself takes from the configuration.
+struct DaemonSettings {
+    // Path of the control socket.
+    std::string control;
+    LogLevel log_level = LogLevel::info;
+};
+
+// What a daemon does between its start and its end. THREAD: the reactor's.
+class DaemonWork {
+  public:
+    virtual ~DaemonWork() = default;
+    // Adds its commands and begins to serve. Returns a line for `systemctl status`; the error is a
+    // sentence that names what could not be set up, and the process ends at once.
+    // control: outlives stop().
+    virtual std::expected<std::string, std::string> start(ControlServer& control) = 0;
+    // Finishes what is in flight, then calls done. Once.
+    virtual void stop(std::function<void()> done) = 0;
+};
+
+struct DaemonProgram {
+    DaemonDescription description;
+    // The subsystem that the frame logs as: "rnbd.server".
+    std::string log;
+    // Reads the configuration and keeps it for make().
+    std::function<std::expected<DaemonSettings, std::vector<ConfigError>>(const std::string& path)>
+        load;
+    // After load(), and after the log was set up.
+    std::function<std::unique_ptr<DaemonWork>(rtrs::Reactor& reactor)> make;
+};
+
+// Returns the exit code, when the daemon has stopped or could not start. ASSUMES: no thread was
+// started yet.
+int run_daemon(const DaemonProgram& program, int argc, const char* const* argv);
+
+}  // namespace rnbd
