@@ -362,7 +362,8 @@ ControlServer::~ControlServer() { RTRS_ASSERT(inside_->closed_posted); }
 
 std::expected<std::unique_ptr<ControlServer>, std::error_code> ControlServer::create(
     rtrs::Reactor& reactor, ControlServerOptions options) {
-    const auto fd = listen_on(options.socket_path);
+    const auto fd =
+        while_in_use(options.in_use_patience, [&] { return listen_on(options.socket_path); });
     if (!fd) return std::unexpected(fd.error());
     auto inside = std::make_unique<Inside>(reactor, std::move(options), *fd);
     inside->wait_for_connections();

@@ -22,6 +22,7 @@
 #include <system_error>
 
 #include "daemon/control_protocol.h"
+#include "daemon/in_use.h"
 #include "rtrs/reactor.h"
 
 namespace rnbd {
@@ -54,12 +55,14 @@ struct ControlServerOptions {
     std::uint32_t connections_max = 64;
     // How long a connection may be silent between requests, or leave its answer unread.
     rtrs::Duration idle_time = std::chrono::seconds(60);
+    // How long create() waits for the path while another socket is heard there.
+    rtrs::Duration in_use_patience = rnbd::in_use_patience;
 };
 
 class ControlServer {
   public:
     // A socket file that nobody listens on is replaced; its directory is made if it is absent
-    // (mode 0755).
+    // (mode 0755). Blocks while somebody listens, for in_use_patience.
     // ERRORS: EADDRINUSE (another daemon listens there), EEXIST (the path is something else than a
     // socket), ENAMETOOLONG, EACCES, EROFS, ...
     static std::expected<std::unique_ptr<ControlServer>, std::error_code> create(

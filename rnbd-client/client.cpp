@@ -33,7 +33,7 @@ std::expected<void, std::string> Client::start(const ClientConfig& config) {
         if (auto added = add_session(session); !added) return std::unexpected(added.error());
     }
     for (const auto& device : config.devices) {
-        auto mapped = add_mapping(*sessions_.at(device.session), device);
+        auto mapped = add_mapping(*sessions_.at(device.session), device, InUse::waits);
         if (!mapped) return mapped;
     }
     return {};
@@ -101,10 +101,11 @@ ClientConfig::Path::Fabric Client::fabric_towards(const ClientConfig::Path& path
 }
 
 std::expected<void, std::string> Client::add_mapping(Session& session,
-                                                     const ClientConfig::Device& config) {
+                                                     const ClientConfig::Device& config,
+                                                     InUse in_use) {
     auto& mapping = *mappings_.emplace_back(std::make_unique<Mapping>(
         reactor_, sockets_, session.remote, config, free_number(), *this));
-    return mapping.start();
+    return mapping.start(in_use);
 }
 
 std::uint32_t Client::free_number() const noexcept {
@@ -155,7 +156,7 @@ std::expected<void, ControlFailure> Client::map(const ClientConfig::Device& devi
         session = *added;
         session->temporary = true;
     }
-    if (auto mapped = add_mapping(*session, device); !mapped) {
+    if (auto mapped = add_mapping(*session, device, InUse::fails); !mapped) {
         return failure(ControlError::failed, mapped.error());
     }
     return {};

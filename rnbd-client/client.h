@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "daemon/control_protocol.h"
+#include "daemon/in_use.h"
 #include "daemon/rdma_devices.h"
 #include "rnbd-client/config.h"
 #include "rnbd-client/discovery.h"
@@ -37,7 +38,8 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
            ClientFabrics fabrics);
     ~Client();  // ASSUMES: nothing is mapped, or stop() has reported
 
-    // Everything of the configuration. The error names what could not be set up.
+    // Everything of the configuration. The error names what could not be set up. Blocks while
+    // another process has an address, for in_use_patience each.
     std::expected<void, std::string> start(const ClientConfig& config);
 
     // By rnbdctl. new_session: made if no session of this name is there.
@@ -85,7 +87,7 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
     std::expected<rtrs::PathAddress, std::string> address_of(const ClientConfig::Session& session,
                                                              const ClientConfig::Path& path);
     std::expected<void, std::string> add_mapping(Session& session,
-                                                 const ClientConfig::Device& config);
+                                                 const ClientConfig::Device& config, InUse in_use);
     void on_mapping_stopped(Mapping& mapping) override;
     void on_mapping_used(Mapping& mapping) override;
     void unmap_ended(const Mapping& mapping, const std::expected<void, ControlFailure>& result);

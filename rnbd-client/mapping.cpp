@@ -42,13 +42,17 @@ Mapping::Mapping(rtrs::Reactor& reactor, NbdSockets& sockets, RemoteSession& ses
 
 Mapping::~Mapping() = default;
 
-std::expected<void, std::string> Mapping::start() {
+std::expected<void, std::string> Mapping::start(InUse in_use) {
+    const auto patience = in_use == InUse::waits ? in_use_patience : rtrs::Duration::zero();
     for (const DeviceAddress& address : config_.nbd) {
         const auto parsed = NbdAddress::parse(address.to_string());
         RTRS_ASSERT(parsed);  // the configuration was checked
-        if (const auto attached = sockets_.attach(*parsed, *device_); !attached) {
+        const auto attached = while_in_use(
+            patience, [&] { return sockets_.attach(*parsed, *device_); },
+            &NbdListener::Failure::error);
+        if (!attached) {
             stop(KernelNbd::Use::leave);
-            return std::unexpected(attached.error());
+            return std::unexpected(attached.error().text);
         }
         logger("rnbd.device").info("{}: NBD on {}", config_.name, parsed->text());
     }

@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 
+#include "daemon/in_use.h"
 #include "rnbd-client/config.h"
 #include "rnbd-client/device.h"
 #include "rnbd-client/kernel_nbd/kernel_device.h"
@@ -42,8 +43,9 @@ class Mapping final : public RemoteVolumeHandler,
     Mapping(const Mapping&) = delete;
     Mapping& operator=(const Mapping&) = delete;
 
-    // Serves it. On failure (one line that names the address) it is stopping already.
-    std::expected<void, std::string> start();
+    // Serves it. On failure (one line that names the address) it is stopping already. in_use:
+    // waits blocks for at most in_use_patience per address.
+    std::expected<void, std::string> start(InUse in_use);
     // use: of the kernel's device.
     void stop(KernelNbd::Use use);
 

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "daemon/attribute_commands.h"
+#include "daemon/in_use.h"
 #include "daemon/log.h"
 #include "daemon/rdma_devices.h"
 #include "daemon/run_daemon.h"
@@ -144,7 +145,8 @@ std::expected<void, std::string> Daemon::listen(const ServerConfig::Listen& list
         options.invalidate = *invalidate;
         if (!listen.kernel) options.clients = Clients::extended;
     }
-    const auto address = server_.listen(*fabric, listen.address, options);
+    const auto address = while_in_use(
+        in_use_patience, [&] { return server_.listen(*fabric, listen.address, options); });
     if (!address) return std::unexpected(address.error().message());
     const char* const clients = listen.kernel                     ? "kernel"
                                 : options.clients == Clients::any ? "any"

@@ -8,7 +8,8 @@ namespace rnbd {
 
 NbdSockets::~NbdSockets() { RTRS_ASSERT(sockets_.empty() && leaving_.empty()); }
 
-std::expected<void, std::string> NbdSockets::attach(const NbdAddress& address, Device& device) {
+std::expected<void, NbdListener::Failure> NbdSockets::attach(const NbdAddress& address,
+                                                             Device& device) {
     const std::string text = address.text();
     for (const auto& socket : sockets_) {
         if (socket->listener->options().address.text() != text) continue;
@@ -21,9 +22,7 @@ std::expected<void, std::string> NbdSockets::attach(const NbdAddress& address, D
     socket->exports.add(device);
     socket->listener = std::make_unique<NbdListener>(environment_, socket->exports,
                                                      NbdListenerOptions{.address = address}, *this);
-    if (const auto opened = socket->listener->open(); !opened) {
-        return std::unexpected(opened.error().text);
-    }
+    if (const auto opened = socket->listener->open(); !opened) return opened;
     sockets_.push_back(std::move(socket));
     return {};
 }

@@ -31,8 +31,8 @@ class NbdSockets final : public NbdListener::Handler {
     NbdSockets(const NbdSockets&) = delete;
     NbdSockets& operator=(const NbdSockets&) = delete;
 
-    // The error is one line that names the address.
-    std::expected<void, std::string> attach(const NbdAddress& address, Device& device);
+    // ERRORS: as NbdListener::open.
+    std::expected<void, NbdListener::Failure> attach(const NbdAddress& address, Device& device);
     // New clients do not find it any more; its connections end after what was received is
     // answered. on_detached comes in a later turn, also if it was on no socket.
     void detach(Device& device, Handler& handler);

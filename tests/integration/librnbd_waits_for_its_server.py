@@ -22,6 +22,8 @@ with Lab() as lab:
         with open(said, "w") as out:
             program = subprocess.Popen([PROGRAM, thread, f"127.0.0.1:{server.port}", "vol"],
                                        stdin=subprocess.PIPE, stdout=out)
+        # It waits for its server for ever, and who runs this test for its standard error.
+        lab.cleanups.append(program.kill)
         wait_until("the volume is open", lambda: times("open") == 1)
         for number in range(KILLS):
             time.sleep(0.2)

@@ -217,7 +217,8 @@ TEST_CASE(
     CHECK((found.st_mode & 07777) == 0600);
 
     auto reactor = std::move(rtrs::Reactor::create().value());
-    const auto second = ControlServer::create(*reactor, {.socket_path = world.path()});
+    const auto second =
+        ControlServer::create(*reactor, {.socket_path = world.path(), .in_use_patience = 50ms});
     REQUIRE_FALSE(second);
     CHECK(second.error() == rtrs::from_errno(EADDRINUSE));
     CHECK(world.call("echo"));
@@ -246,6 +247,33 @@ TEST_CASE(
     CHECK(::rmdir(directory.c_str()) == 0);
     CHECK(ControlServer::create(*reactor, {.socket_path = std::string(200, 'a')}).error() ==
           rtrs::from_errno(ENAMETOOLONG));
+}
+
+// As after kill -9: the kernel keeps the socket for a moment after the process is gone.
+TEST_CASE("control server: a socket that is heard for a moment more is waited for") {
+    const std::string directory = temporary_directory();
+    const std::string path = directory + "/x.ctl";
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strcpy(address.sun_path, path.c_str());
+    const int dying = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    REQUIRE(::bind(dying, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    REQUIRE(::listen(dying, 8) == 0);
+    // Goes when it was seen: a probe has come in.
+    std::thread end([&] {
+        ::close(::accept(dying, nullptr, nullptr));
+        ::close(dying);
+    });
+    auto reactor = std::move(rtrs::Reactor::create().value());
+    auto server =
+        ControlServer::create(*reactor, {.socket_path = path, .in_use_patience = 5min});
+    end.join();
+    REQUIRE(server);
+    bool closed = false;
+    (*server)->close([&] { closed = true; });
+    while (!closed) reactor->run_once(std::nullopt);
+    server->reset();
+    CHECK(::rmdir(directory.c_str()) == 0);
 }
 
 TEST_CASE("control client: nobody there, nonsense, other versions") {
