@@ -12,6 +12,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <set>
 #include <sstream>
 
 namespace rnbd {
@@ -19,6 +22,8 @@ namespace rnbd {
 struct ConfigNode {
     enum class Kind : std::uint8_t { null, scalar, list, map };
     Kind kind = Kind::null;
+    // Index of the file it stands in.
+    std::size_t file = 0;
     // As yaml-cpp counts: from 0.
     std::size_t line = 0;
     std::size_t column = 0;
@@ -37,7 +42,7 @@ std::string shortened(std::string_view text) {
     return std::string(text.substr(0, quoted_bytes_max)) + "...";
 }
 
-std::string quoted(std::string_view text) { return '"' + shortened(text) + '"'; }
+std::string in_quotes(std::string_view text) { return '"' + shortened(text) + '"'; }
 
 // What a file says may not forge lines of an error.
 std::string on_one_line(std::string_view text) {
@@ -61,6 +66,8 @@ struct Refused {
 // duplicate keys and expands aliases.
 class TreeBuilder : public YAML::EventHandler {
   public:
+    // values: counted over all files.
+    TreeBuilder(std::size_t file, std::size_t& values) : file_(file), values_(values) {}
     std::optional<ConfigNode> take_root() { return std::move(root_); }
 
     void OnDocumentStart(const YAML::Mark&) override {}
@@ -92,8 +99,9 @@ class TreeBuilder : public YAML::EventHandler {
     void OnMapEnd() override { end(); }
 
   private:
-    static ConfigNode node(ConfigNode::Kind kind, const YAML::Mark& mark) {
+    ConfigNode node(ConfigNode::Kind kind, const YAML::Mark& mark) const {
         return {.kind = kind,
+                .file = file_,
                 .line = static_cast<std::size_t>(std::max(mark.line, 0)),
                 .column = static_cast<std::size_t>(std::max(mark.column, 0))};
     }
@@ -103,7 +111,8 @@ class TreeBuilder : public YAML::EventHandler {
     static void refuse_tag(const YAML::Mark& mark, const std::string& tag) {
         // "?": plain; "!": quoted.
         if (!tag.empty() && tag != "?" && tag != "!")
-            throw Refused{mark, "found the tag " + quoted(tag) + ", expected a value without tag"};
+            throw Refused{mark,
+                          "found the tag " + in_quotes(tag) + ", expected a value without tag"};
     }
     void begin(ConfigNode::Kind kind, const YAML::Mark& mark, const std::string& tag,
                YAML::anchor_t anchor) {
@@ -145,10 +154,45 @@ class TreeBuilder : public YAML::EventHandler {
             throw Refused{mark, fmt::format("found more than {} values", config_values_max)};
     }
 
+    const std::size_t file_;
+    std::size_t& values_;
     std::optional<ConfigNode> root_;
     std::vector<ConfigNode> open_;
-    std::size_t values_ = 0;
 };
+
+ConfigNode* value_of(ConfigNode& map, const ConfigNode& key) {
+    if (key.kind != ConfigNode::Kind::scalar) return nullptr;
+    for (std::size_t i = 0; i + 1 < map.children.size(); i += 2) {
+        const ConfigNode& known = map.children[i];
+        if (known.file != key.file && known.kind == key.kind && known.text == key.text)
+            return &map.children[i + 1];
+    }
+    return nullptr;
+}
+
+// What a later file says: lists go on, mappings have more keys, anything else is replaced.
+void merge(ConfigNode& into, ConfigNode more) {
+    using Kind = ConfigNode::Kind;
+    if (into.kind == Kind::null) {
+        into = std::move(more);
+    } else if (into.kind == Kind::list && more.kind == Kind::list) {
+        std::ranges::move(more.children, std::back_inserter(into.children));
+    } else if (into.kind == Kind::map && more.kind == Kind::map) {
+        std::set<std::string> said;
+        for (std::size_t i = 0; i + 1 < more.children.size(); i += 2) {
+            ConfigNode* const known = value_of(into, more.children[i]);
+            // A key that one file says twice is left for ConfigMap to find.
+            if (known != nullptr && said.insert(more.children[i].text).second) {
+                merge(*known, std::move(more.children[i + 1]));
+                continue;
+            }
+            into.children.push_back(std::move(more.children[i]));
+            into.children.push_back(std::move(more.children[i + 1]));
+        }
+    } else if (more.kind != Kind::null) {
+        into = std::move(more);
+    }
+}
 
 // Bytes of the UTF-8 sequence that starts the text, 0 if it is none.
 std::size_t utf8_bytes(std::string_view text) noexcept {
@@ -256,9 +300,7 @@ std::string nearest_word(std::string_view word, const std::vector<std::string>& 
 
 // --- ConfigValue ---
 
-void ConfigValue::error(std::string_view text) const {
-    document_->add_error(node_->line + 1, node_->column + 1, key_, text);
-}
+void ConfigValue::error(std::string_view text) const { document_->add_error(*node_, key_, text); }
 
 std::optional<std::string_view> ConfigValue::text(std::string_view expected) const {
     if (node_->kind == ConfigNode::Kind::scalar) return node_->text;
@@ -268,7 +310,7 @@ std::optional<std::string_view> ConfigValue::text(std::string_view expected) con
 
 void ConfigValue::mismatch(std::string_view found, std::string_view expected,
                            const std::vector<std::string>& words) const {
-    error(fmt::format("found {}, expected {}{}", quoted(found), expected,
+    error(fmt::format("found {}, expected {}{}", in_quotes(found), expected,
                       suggestion("value", found, words)));
 }
 
@@ -302,8 +344,12 @@ bool ConfigValue::list(ConfigListBounds bounds,
         error(fmt::format("found {} elements, expected at most {}", count, bounds.max));
         return false;
     }
-    for (std::size_t i = 0; i < count; ++i)
-        read(ConfigValue(*document_, node_->children[i], fmt::format("{}[{}]", key_, i)));
+    // Counted as its file counts.
+    std::size_t index = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        if (i > 0 && node_->children[i].file != node_->children[i - 1].file) index = 0;
+        read(ConfigValue(*document_, node_->children[i], fmt::format("{}[{}]", key_, index++)));
+    }
     return count >= bounds.min;
 }
 
@@ -315,7 +361,7 @@ ConfigMap::ConfigMap(const ConfigValue& value) : value_(value) {
     for (std::size_t i = 0; i + 1 < children.size(); i += 2) {
         const ConfigNode& key = children[i];
         const auto report = [&](std::string_view name, std::string_view text) {
-            value.document_->add_error(key.line + 1, key.column + 1, name, text);
+            value.document_->add_error(key, name, text);
         };
         if (key.kind != ConfigNode::Kind::scalar) {
             report(value.key_,
@@ -325,7 +371,8 @@ ConfigMap::ConfigMap(const ConfigValue& value) : value_(value) {
         const auto [earlier, inserted] = first.emplace(key.text, &key);
         if (!inserted) {
             report(value.child_key(shortened(key.text)),
-                   fmt::format("found the key a second time, expected it once (first in line {})",
+                   fmt::format("found the key a second time, expected it once (first at {}:{})",
+                               on_one_line(value.document_->files_[earlier->second->file]),
                                earlier->second->line + 1));
             continue;
         }
@@ -344,8 +391,7 @@ std::optional<ConfigValue> ConfigMap::find(std::string_view key) {
 std::optional<ConfigValue> ConfigMap::require(std::string_view key, std::string_view expected) {
     auto value = find(key);
     if (!value)
-        value_.document_->add_error(value_.node_->line + 1, value_.node_->column + 1,
-                                    value_.child_key(key),
+        value_.document_->add_error(*value_.node_, value_.child_key(key),
                                     fmt::format("found no such key, expected {}", expected));
     return value;
 }
@@ -368,10 +414,17 @@ bool ConfigMap::optional_list(std::string_view key, ConfigListBounds bounds,
 }
 
 void ConfigMap::error(std::string_view key, std::string_view text) const {
+    value_.document_->add_error(node_at(key), value_.child_key(key), text);
+}
+
+const ConfigNode& ConfigMap::node_at(std::string_view key) const {
     const auto found = values_.find(key);
-    const ConfigNode& node =
-        found == values_.end() ? *value_.node_ : value_.node_->children[found->second];
-    value_.document_->add_error(node.line + 1, node.column + 1, value_.child_key(key), text);
+    return found == values_.end() ? *value_.node_ : value_.node_->children[found->second];
+}
+
+std::string ConfigMap::place(std::string_view key) const {
+    const ConfigNode& node = node_at(key);
+    return fmt::format("{}:{}", on_one_line(value_.document_->files_[node.file]), node.line + 1);
 }
 
 void ConfigMap::report_unknown_keys() const {
@@ -379,7 +432,7 @@ void ConfigMap::report_unknown_keys() const {
         if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
         const ConfigNode& node = value_.node_->children[index - 1];
         value_.document_->add_error(
-            node.line + 1, node.column + 1, value_.child_key(shortened(key)),
+            node, value_.child_key(shortened(key)),
             fmt::format("found an unknown key, expected {}{}", config_join_words(known_),
                         suggestion("key", key, known_)));
     }
@@ -387,33 +440,61 @@ void ConfigMap::report_unknown_keys() const {
 
 // --- ConfigDocument ---
 
-ConfigDocument::ConfigDocument(std::string_view text, std::string file)
-    : file_(std::move(file)), root_(std::make_unique<ConfigNode>()) {
-    if (!check_bytes(text)) return;
-    // The end marker inside of a quoted text is an error; without it yaml-cpp takes the end of the
-    // file for the closing quote.
-    std::istringstream stream{std::string(text) + "\n...\n"};
-    try {
-        YAML::Parser parser(stream);
-        TreeBuilder first;
-        parser.HandleNextDocument(first);
-        TreeBuilder second;
-        if (parser.HandleNextDocument(second)) {
-            add_error(0, 0, "", "found a second document (---), expected one");
+ConfigDocument::ConfigDocument(const std::vector<ConfigSource>& sources)
+    : root_(std::make_unique<ConfigNode>()) {
+    std::size_t values = 0;
+    std::size_t bytes = 0;
+    for (const ConfigSource& source : sources) {
+        files_.push_back(source.file);
+        bytes += source.text.size();
+        if (bytes > config_bytes_max) {
+            add_error_at(
+                {}, "",
+                fmt::format("found {} bytes, expected at most {}{}", bytes, config_bytes_max,
+                            files_.size() > 1 ? " with the files before it" : ""));
             return;
         }
+        read_source(source.text, values);
+    }
+    well_formed_ = errors_.empty();
+}
+
+ConfigDocument::ConfigDocument(std::string_view text, std::string file)
+    : ConfigDocument(std::vector{ConfigSource{std::move(file), std::string(text)}}) {}
+
+void ConfigDocument::read_source(const std::string& text, std::size_t& values) {
+    if (!check_bytes(text)) return;
+    const std::size_t file = files_.size() - 1;
+    const auto fail = [&](const YAML::Mark& mark, std::string_view what) {
+        add_error_at({file, static_cast<std::size_t>(std::max(mark.line, 0)) + 1,
+                      static_cast<std::size_t>(std::max(mark.column, 0)) + 1},
+                     "", what);
+    };
+    // The end marker inside of a quoted text is an error; without it yaml-cpp takes the end of the
+    // file for the closing quote.
+    std::istringstream stream{text + "\n...\n"};
+    try {
+        YAML::Parser parser(stream);
+        TreeBuilder first(file, values);
+        parser.HandleNextDocument(first);
+        TreeBuilder second(file, values);
+        if (parser.HandleNextDocument(second)) {
+            return add_error_at({file}, "", "found a second document (---), expected one");
+        }
         auto root = first.take_root();
-        if (root && root->kind != ConfigNode::Kind::null) *root_ = std::move(*root);
-        well_formed_ = true;
+        if (!root || root->kind == ConfigNode::Kind::null) return;
+        if (root->kind != ConfigNode::Kind::map) {
+            return add_error(
+                *root, "",
+                fmt::format("found {}, expected a mapping (key: value)", describe(root->kind)));
+        }
+        merge(*root_, std::move(*root));
     } catch (const Refused& refused) {
-        add_error(static_cast<std::size_t>(refused.mark.line) + 1,
-                  static_cast<std::size_t>(refused.mark.column) + 1, "", refused.text);
+        fail(refused.mark, refused.text);
     } catch (const YAML::Exception& exception) {
-        add_error(static_cast<std::size_t>(std::max(exception.mark.line, 0)) + 1,
-                  static_cast<std::size_t>(std::max(exception.mark.column, 0)) + 1, "",
-                  "found no valid YAML: " + exception.msg);
+        fail(exception.mark, "found no valid YAML: " + exception.msg);
     } catch (const std::exception& exception) {
-        add_error(0, 0, "", std::string("found no valid YAML: ") + exception.what());
+        add_error_at({file}, "", std::string("found no valid YAML: ") + exception.what());
     }
 }
 
@@ -423,12 +504,6 @@ ConfigValue ConfigDocument::root() { return ConfigValue(*this, *root_, ""); }
 
 // Everything that must not get as far as the YAML parser.
 bool ConfigDocument::check_bytes(std::string_view text) {
-    if (text.size() > config_bytes_max) {
-        add_error(
-            0, 0, "",
-            fmt::format("found {} bytes, expected at most {}", text.size(), config_bytes_max));
-        return false;
-    }
     std::size_t line = 1;
     std::size_t line_start = 0;
     for (std::size_t i = 0; i < text.size();) {
@@ -437,8 +512,8 @@ bool ConfigDocument::check_bytes(std::string_view text) {
         const bool control =
             (byte < 0x20 && byte != '\t' && byte != '\n' && byte != '\r') || byte == 0x7f;
         if (bytes == 0 || control) {
-            add_error(line, i - line_start + 1, "",
-                      fmt::format("found the byte 0x{:02x}, expected UTF-8 text", byte));
+            add_error_at({files_.size() - 1, line, i - line_start + 1}, "",
+                         fmt::format("found the byte 0x{:02x}, expected UTF-8 text", byte));
             return false;
         }
         if (byte == '\n') {
@@ -450,26 +525,32 @@ bool ConfigDocument::check_bytes(std::string_view text) {
     return true;
 }
 
-void ConfigDocument::add_error(std::size_t line, std::size_t column, std::string_view key,
+void ConfigDocument::add_error(const ConfigNode& node, std::string_view key,
                                std::string_view text) {
+    add_error_at({node.file, node.line + 1, node.column + 1}, key, text);
+}
+
+void ConfigDocument::add_error_at(Place place, std::string_view key, std::string_view text) {
     if (errors_.size() >= config_errors_max) {
         ++errors_dropped_;
         return;
     }
-    errors_.push_back({file_, line, column, on_one_line(key), on_one_line(text)});
+    errors_.emplace_back(place, ConfigError{files_[place.file], place.line, place.column,
+                                            on_one_line(key), on_one_line(text)});
 }
 
 std::vector<ConfigError> ConfigDocument::errors() const {
-    std::vector<ConfigError> sorted = errors_;
-    std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
-        return std::pair(a.line, a.column) < std::pair(b.line, b.column);
-    });
+    auto sorted = errors_;
+    std::ranges::stable_sort(sorted, {}, [](const auto& error) { return error.first; });
+    std::vector<ConfigError> result;
+    for (auto& [place, error] : sorted) result.push_back(std::move(error));
     if (errors_dropped_ > 0)
-        sorted.push_back({file_, 0, 0, "", fmt::format("and {} more errors", errors_dropped_)});
-    return sorted;
+        result.push_back(
+            {files_.front(), 0, 0, "", fmt::format("and {} more errors", errors_dropped_)});
+    return result;
 }
 
-// --- the file ---
+// --- the files ---
 
 std::expected<std::string, ConfigError> read_config_file(const std::string& path) {
     const auto failed = [&](std::string text) {
@@ -497,6 +578,46 @@ std::expected<std::string, ConfigError> read_config_file(const std::string& path
     }
     ::close(fd);
     return text;
+}
+
+std::string config_folder_of(const std::string& path) {
+    const std::filesystem::path file(path);
+    const bool yaml = file.extension() == ".yaml" || file.extension() == ".yml";
+    return (yaml ? file.parent_path() / file.stem() : file).string() + ".d";
+}
+
+std::expected<std::vector<ConfigSource>, std::vector<ConfigError>> read_config_files(
+    const std::string& path) {
+    std::vector<ConfigSource> sources;
+    std::vector<ConfigError> errors;
+    const auto add = [&](const std::string& file) {
+        auto text = read_config_file(file);
+        if (text)
+            sources.push_back({file, std::move(*text)});
+        else
+            errors.push_back(std::move(text.error()));
+    };
+    add(path);
+    const std::string folder = config_folder_of(path);
+    std::vector<std::string> files;
+    std::error_code error;
+    for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+         entry.increment(error)) {
+        const std::string name = entry->path().filename().string();
+        if (name.ends_with(".yaml") && !name.starts_with('.')) files.push_back(entry->path());
+    }
+    if (error && error != std::errc::no_such_file_or_directory)
+        errors.push_back({folder, 0, 0, "", "cannot be read: " + error.message()});
+    if (files.size() > config_files_max) {
+        errors.push_back(
+            {folder, 0, 0, "",
+             fmt::format("found {} files, expected at most {}", files.size(), config_files_max)});
+        files.clear();
+    }
+    std::ranges::sort(files);
+    for (const std::string& file : files) add(file);
+    if (!errors.empty()) return std::unexpected(std::move(errors));
+    return sources;
 }
 
 }  // namespace rnbd

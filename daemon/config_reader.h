@@ -1,4 +1,5 @@
-// A reader for YAML configuration that says everything that is wrong with a file at once.
+// A reader for YAML configuration that says everything that is wrong with a file, or with several
+// that are one configuration, at once.
 //
 //   auto document = ConfigDocument::parse(text, "server.yaml");
 //   document.root().map([&](ConfigMap& map) {
@@ -39,9 +40,11 @@
 
 namespace rnbd {
 
-// Longest file that is read.
+// Longest configuration that is read, all files together.
 constexpr std::size_t config_bytes_max = 4u << 20;
-// Values (keys count too) and nesting beyond which a file is refused.
+// Files in the folder beside it.
+constexpr std::size_t config_files_max = 1000;
+// Values (keys count too) and nesting beyond which it is refused.
 constexpr std::size_t config_values_max = 200'000;
 constexpr std::size_t config_depth_max = 16;
 // Errors that are kept; one more line says how many there were beyond.
@@ -213,10 +216,13 @@ class ConfigMap {
     std::optional<ConfigValue> require(std::string_view key, std::string_view expected);
     // Reports an error at a key's value, or at the mapping if the key is absent.
     void error(std::string_view key, std::string_view text) const;
+    // "server.yaml:12" of the same.
+    std::string place(std::string_view key) const;
 
   private:
     friend class ConfigValue;
     explicit ConfigMap(const ConfigValue& value);
+    const ConfigNode& node_at(std::string_view key) const;
     void report_unknown_keys() const;
 
     const ConfigValue& value_;
@@ -225,32 +231,45 @@ class ConfigMap {
     std::vector<std::string> known_;
 };
 
-// A parsed file and everything found wrong with it so far. Stays where it is.
+// A file's content, and its name in errors.
+struct ConfigSource {
+    std::string file;
+    std::string text;
+};
+
+// Parsed files and everything found wrong with them so far. Stays where it is.
 class ConfigDocument {
   public:
-    // file: the name used in errors. A text that is not YAML gives a document with an error and an
-    // empty root.
+    // Files in their order: a list that several have is one after the other, a mapping has the keys
+    // of all, of anything else the last one counts. What is not YAML gives an error. At least one.
+    explicit ConfigDocument(const std::vector<ConfigSource>& sources);
     ConfigDocument(std::string_view text, std::string file);
     ~ConfigDocument();
     ConfigDocument(const ConfigDocument&) = delete;
     ConfigDocument& operator=(const ConfigDocument&) = delete;
 
     ConfigValue root();
-    // False if the text is not YAML: reading the root would only add misleading errors.
+    // False if a text is not YAML: reading the root would only add misleading errors.
     bool well_formed() const noexcept { return well_formed_; }
-    // In order of lines. Call it when reading is over.
+    // In order of files and lines. Call it when reading is over.
     std::vector<ConfigError> errors() const;
 
   private:
     friend class ConfigMap;
     friend class ConfigValue;
-    void add_error(std::size_t line, std::size_t column, std::string_view key,
-                   std::string_view text);
+    // file: its index; line and column from 1, 0: the whole file.
+    struct Place {
+        std::size_t file = 0, line = 0, column = 0;
+        auto operator<=>(const Place&) const = default;
+    };
+    void add_error(const ConfigNode& node, std::string_view key, std::string_view text);
+    void add_error_at(Place place, std::string_view key, std::string_view text);
+    void read_source(const std::string& text, std::size_t& values);
     bool check_bytes(std::string_view text);
 
-    std::string file_;
+    std::vector<std::string> files_;
     std::unique_ptr<ConfigNode> root_;
-    std::vector<ConfigError> errors_;
+    std::vector<std::pair<Place, ConfigError>> errors_;
     std::size_t errors_dropped_ = 0;
     bool well_formed_ = false;
 };
@@ -258,11 +277,19 @@ class ConfigDocument {
 // The file's bytes. ERRORS: one ConfigError: absent, not readable, a directory, too long.
 std::expected<std::string, ConfigError> read_config_file(const std::string& path);
 
-// Reads a whole file with `read` as the schema of its root mapping.
+// The folder whose files go with it: "/etc/rnbd/server.d" of "/etc/rnbd/server.yaml".
+std::string config_folder_of(const std::string& path);
+// The file itself, then *.yaml of its folder by name, those that begin with a dot left out; the
+// folder need not exist. ERRORS: each file that cannot be read.
+std::expected<std::vector<ConfigSource>, std::vector<ConfigError>> read_config_files(
+    const std::string& path);
+
+// Reads a whole configuration with `read` as the schema of its root mapping.
 template <typename Config>
 std::expected<Config, std::vector<ConfigError>> read_config(
-    std::string_view text, std::string file, const std::function<void(ConfigMap&, Config&)>& read) {
-    ConfigDocument document(text, std::move(file));
+    const std::vector<ConfigSource>& sources,
+    const std::function<void(ConfigMap&, Config&)>& read) {
+    ConfigDocument document(sources);
     Config config;
     if (document.well_formed()) document.root().map([&](ConfigMap& map) { read(map, config); });
     if (auto errors = document.errors(); !errors.empty()) return std::unexpected(std::move(errors));

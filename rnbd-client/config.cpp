@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "daemon/config_common.h"
@@ -20,10 +21,13 @@ constexpr std::uint32_t kernel_connections_max = 16;
 
 // What has been seen so far, to find what is said twice or refers to nothing.
 struct Seen {
-    std::set<std::string> names;
+    // With the place where it was said first.
+    std::map<std::string, std::string> names;
+    std::map<std::string, std::string> session_places;
+    std::map<std::string, std::string> kernel_devices;
+    std::map<std::pair<std::string, std::string>, std::string> volumes;
     std::vector<std::string> sessions;
     std::set<std::string> addresses;
-    std::set<std::string> kernel_devices;
 };
 
 ConfigType<std::optional<std::uint32_t>> config_attempts() {
@@ -160,10 +164,12 @@ void read_session(const ConfigValue& item, ClientConfig& config, Seen& seen) {
     item.map([&](ConfigMap& map) {
         ClientConfig::Session session;
         if (map.required("name", config_session_name(), session.name)) {
-            const auto& names = seen.sessions;
-            if (std::find(names.begin(), names.end(), session.name) != names.end())
-                map.error("name", fmt::format("found \"{}\" a second time, expected each name once",
-                                              session.name));
+            const auto [first, added] =
+                seen.session_places.emplace(session.name, map.place("name"));
+            if (!added)
+                map.error("name", fmt::format("found \"{}\" a second time, expected each name "
+                                              "once (first at {})",
+                                              session.name, first->second));
             seen.sessions.push_back(session.name);
         }
         map.required_list("paths", {.min = 1, .max = rtrs::limits::paths_max},
@@ -205,9 +211,11 @@ void read_kernel_device(ConfigMap& map, ClientConfig::Device& device, Seen& seen
     KernelDeviceName name;
     if (map.optional("device", config_kernel_device(), name)) {
         const std::string text = name.to_string();
-        if (name.index && !seen.kernel_devices.insert(text).second)
-            map.error("device",
-                      fmt::format("found \"{}\" a second time, expected each device once", text));
+        const auto [first, added] = seen.kernel_devices.emplace(text, map.place("device"));
+        if (name.index && !added)
+            map.error("device", fmt::format("found \"{}\" a second time, expected each device "
+                                            "once (first at {})",
+                                            text, first->second));
         device.kernel = name;
     }
     map.optional("device_connections", config_integer<std::uint32_t>(1, kernel_connections_max),
@@ -217,21 +225,29 @@ void read_kernel_device(ConfigMap& map, ClientConfig::Device& device, Seen& seen
 // A session opens a volume once: the server would give a second device the first one's access, and
 // closing one would close the other.
 void check_volume_unused(const ConfigMap& map, const ClientConfig& config,
-                         const ClientConfig::Device& device) {
+                         const ClientConfig::Device& device, Seen& seen) {
+    const auto [first, added] =
+        seen.volumes.emplace(std::pair(device.session, device.volume), map.place("volume"));
+    if (added) return;
     for (const auto& other : config.devices)
         if (other.session == device.session && other.volume == device.volume)
-            map.error("volume", fmt::format("found \"{}\" which device \"{}\" has already through "
-                                            "session \"{}\", expected another volume or session",
-                                            device.volume, other.name, device.session));
+            return map.error(
+                "volume", fmt::format("found \"{}\" which device \"{}\" has already through "
+                                      "session \"{}\", expected another volume or session (first "
+                                      "at {})",
+                                      device.volume, other.name, device.session, first->second));
 }
 
 void read_device(const ConfigValue& item, ClientConfig& config, Seen& seen) {
     item.map([&](ConfigMap& map) {
         ClientConfig::Device device;
-        if (map.required("name", config_volume_name(), device.name) &&
-            !seen.names.insert(device.name).second)
-            map.error("name", fmt::format("found \"{}\" a second time, expected each name once",
-                                          device.name));
+        if (map.required("name", config_volume_name(), device.name)) {
+            const auto [first, added] = seen.names.emplace(device.name, map.place("name"));
+            if (!added)
+                map.error("name", fmt::format("found \"{}\" a second time, expected each name "
+                                              "once (first at {})",
+                                              device.name, first->second));
+        }
         const auto& sessions = seen.sessions;
         if (map.required("session", config_session_name(), device.session) &&
             std::find(sessions.begin(), sessions.end(), device.session) == sessions.end()) {
@@ -247,7 +263,7 @@ void read_device(const ConfigValue& item, ClientConfig& config, Seen& seen) {
         map.required("access", config_access(), device.access);
         read_kernel_device(map, device, seen);
         read_nbd(map, device, seen);
-        if (known) check_volume_unused(map, config, device);
+        if (known) check_volume_unused(map, config, device, seen);
         config.devices.push_back(std::move(device));
     });
 }
@@ -336,15 +352,20 @@ std::optional<DeviceAddress> DeviceAddress::parse(std::string_view text) {
     return DeviceAddress{Kind::tcp, *address};
 }
 
+std::expected<ClientConfig, std::vector<ConfigError>> ClientConfig::parse(
+    const std::vector<ConfigSource>& sources) {
+    return read_config<ClientConfig>(sources, read_client);
+}
+
 std::expected<ClientConfig, std::vector<ConfigError>> ClientConfig::parse(std::string_view text,
                                                                           std::string file) {
-    return read_config<ClientConfig>(text, std::move(file), read_client);
+    return parse(std::vector{ConfigSource{std::move(file), std::string(text)}});
 }
 
 std::expected<ClientConfig, std::vector<ConfigError>> ClientConfig::load(const std::string& path) {
-    const auto text = read_config_file(path);
-    if (!text) return std::unexpected(std::vector{text.error()});
-    return parse(*text, path);
+    const auto sources = read_config_files(path);
+    if (!sources) return std::unexpected(sources.error());
+    return parse(*sources);
 }
 
 }  // namespace rnbd

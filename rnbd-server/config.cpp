@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <map>
-#include <set>
 
 #include "daemon/config_common.h"
 
@@ -21,10 +20,15 @@ using Use = StorageOptions::Use;
 
 // What has been seen so far, to find what is said twice.
 struct Seen {
-    std::set<std::string> listen;
-    std::set<std::string> names;
-    // Backing path -> index of its first export.
-    std::map<std::string, std::size_t> paths;
+    // Each with the place where it was said first.
+    std::map<std::string, std::string> listen;
+    std::map<std::string, std::string> names;
+    // Backing path -> its first export.
+    struct User {
+        std::size_t index = 0;
+        std::string place;
+    };
+    std::map<std::string, User> paths;
 };
 
 ConfigType<Io> io_words() {
@@ -65,9 +69,12 @@ void read_listen(const ConfigValue& item, ServerConfig& config, Seen& seen) {
             map.error("kernel",
                       "found kernel beside tcp, expected rdma: kernel clients have no TCP");
         const bool any_port = listen.address.ends_with(":0");
-        if (!any_port && !seen.listen.insert(word + (":" + listen.address)).second)
-            map.error(word, fmt::format("found \"{}\" a second time, expected each address once",
-                                        listen.address));
+        const auto [first, added] =
+            seen.listen.emplace(word + (":" + listen.address), map.place(word));
+        if (!any_port && !added)
+            map.error(word, fmt::format("found \"{}\" a second time, expected each address once "
+                                        "(first at {})",
+                                        listen.address, first->second));
         config.listen.push_back(std::move(listen));
     });
 }
@@ -198,23 +205,27 @@ void check_path_once(ConfigMap& map, const ServerConfig& config, Seen& seen) {
     const std::string& where =
         found.storage.kind == Kind::nbd ? found.storage.uri : found.storage.path;
     if (where.empty()) return;
-    const auto [place, inserted] = seen.paths.emplace(where, config.exports.size() - 1);
+    const char* const key = map.find("storage") ? "storage" : "path";
+    const auto [first, inserted] =
+        seen.paths.emplace(where, Seen::User{config.exports.size() - 1, map.place(key)});
     if (inserted) return;
-    const ServerConfig::Export& earlier = config.exports[place->second];
+    const ServerConfig::Export& earlier = config.exports[first->second.index];
     if (earlier.storage.use == Use::read_only && found.storage.use == Use::read_only) return;
-    map.error(map.find("storage") ? "storage" : "path",
-              fmt::format("found \"{}\" which export \"{}\" has already, expected another "
-                          "path, or both read_only",
-                          where, earlier.name));
+    map.error(key, fmt::format("found \"{}\" which export \"{}\" has already, expected another "
+                               "path, or both read_only (first at {})",
+                               where, earlier.name, first->second.place));
 }
 
 void read_export(const ConfigValue& item, ServerConfig& config, Seen& seen) {
     item.map([&](ConfigMap& map) {
         ServerConfig::Export& found = config.exports.emplace_back();
-        if (map.required("name", config_volume_name(), found.name) &&
-            !seen.names.insert(found.name).second)
-            map.error("name", fmt::format("found \"{}\" a second time, expected each name once",
-                                          found.name));
+        if (map.required("name", config_volume_name(), found.name)) {
+            const auto [first, added] = seen.names.emplace(found.name, map.place("name"));
+            if (!added)
+                map.error("name", fmt::format("found \"{}\" a second time, expected each name "
+                                              "once (first at {})",
+                                              found.name, first->second));
+        }
         read_backing(map, found.storage);
         read_block_size(map, found.storage);
         bool read_only = false;
@@ -274,15 +285,20 @@ const char* to_word(ConfigFabric fabric) noexcept {
     return fabric == ConfigFabric::tcp ? "tcp" : "rdma";
 }
 
+std::expected<ServerConfig, std::vector<ConfigError>> ServerConfig::parse(
+    const std::vector<ConfigSource>& sources) {
+    return read_config<ServerConfig>(sources, read_server);
+}
+
 std::expected<ServerConfig, std::vector<ConfigError>> ServerConfig::parse(std::string_view text,
                                                                           std::string file) {
-    return read_config<ServerConfig>(text, std::move(file), read_server);
+    return parse(std::vector{ConfigSource{std::move(file), std::string(text)}});
 }
 
 std::expected<ServerConfig, std::vector<ConfigError>> ServerConfig::load(const std::string& path) {
-    const auto text = read_config_file(path);
-    if (!text) return std::unexpected(std::vector{text.error()});
-    return parse(*text, path);
+    const auto sources = read_config_files(path);
+    if (!sources) return std::unexpected(sources.error());
+    return parse(*sources);
 }
 
 }  // namespace rnbd

@@ -82,7 +82,10 @@ struct ServerConfig {
     // text: the file's content; file: its name in errors.
     static std::expected<ServerConfig, std::vector<ConfigError>> parse(std::string_view text,
                                                                        std::string file);
-    // Reads and parses a file.
+    // Several files that are one configuration.
+    static std::expected<ServerConfig, std::vector<ConfigError>> parse(
+        const std::vector<ConfigSource>& sources);
+    // Reads and parses a file with those of its folder (daemon/config_reader.h).
     static std::expected<ServerConfig, std::vector<ConfigError>> load(const std::string& path);
 };
 

@@ -28,6 +28,20 @@ with Lab() as lab:
     check(wrong.returncode != 0, "a wrong key fails")
     check("config.yaml:9:9" in wrong.stderr, wrong.stderr)
     check("access" in wrong.stderr, "the nearest key is named")
+    # Files of the folder beside it go with it, and errors say in which one they are.
+    folder = lab.path("config.d")
+    os.mkdir(folder)
+    with open(os.path.join(folder, "20-more.yaml"), "w") as out:
+        out.write("exports:\n  - name: vol2\n    storage: {kind: memory, size: 1MiB}\n")
+    check(checked("rnbd-server", good, lab).returncode == 0, "a folder beside it passes")
+    with open(os.path.join(folder, "30-twice.yaml"), "w") as out:
+        out.write("exports:\n  - name: vol2\n    storage: {kind: memory, size: lots}\n")
+    twice = checked("rnbd-server", good, lab)
+    check(twice.returncode == 3, twice.stderr)
+    check("30-twice.yaml:2:11: exports[0].name" in twice.stderr and
+          "20-more.yaml:2" in twice.stderr, "both places: " + twice.stderr)
+    check("30-twice.yaml:3:35: exports[0].storage.size" in twice.stderr, twice.stderr)
+    shutil.rmtree(folder)
     several = checked("rnbd-server", good.replace("1MiB", "lots").replace("127.0.0.1:0", "here"), lab)
     check(len(several.stderr.strip().splitlines()) >= 2, "every error is told: " + several.stderr)
     for example in ("rnbd-server", "rnbd-client"):

@@ -2,11 +2,13 @@
 
 Every key that a parser asks for is in its schema, and no other; the examples are valid by both; and
 a row of good and bad pieces is judged alike. What only the parser can know (names that must be
-unique, addresses that must exist) is not tried.
+unique, addresses that must exist) is not tried. The schemas are of the whole: what is split over the
+folder of a configuration is judged as if it were one file.
 """
 
 import copy
 import json
+import pathlib
 import re
 import subprocess
 import tempfile
@@ -96,6 +98,18 @@ def accepted(daemon, document):
                               capture_output=True).returncode == 0
 
 
+def accepted_in_two_files(daemon, document):
+    """Its lists in a file of their own, in the folder beside what is left."""
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "c.d").mkdir()
+        lists = {key: value for key, value in document.items() if isinstance(value, list)}
+        rest = {key: value for key, value in document.items() if key not in lists}
+        pathlib.Path(folder, "c.yaml").write_text(json.dumps(rest) if rest else "")
+        pathlib.Path(folder, "c.d", "1.yaml").write_text(json.dumps(lists))
+        return subprocess.run([program(daemon), "--config", f"{folder}/c.yaml", "--check-config"],
+                              capture_output=True).returncode == 0
+
+
 def changed(document, place, value):
     """A copy with another value at a place; None removes it."""
     result = copy.deepcopy(document)
@@ -174,7 +188,9 @@ for daemon, (base, pieces) in PIECES.items():
         for value in values or [None]:
             document = changed(base, place, value) if place else base
             by_schema, by_parser = valid(schema, document, schema), accepted(daemon, document)
-            if by_schema != by_parser:
-                report.add(daemon, f"{json.dumps(document)}: schema {by_schema}, parser {by_parser}")
+            in_two = accepted_in_two_files(daemon, document)
+            if by_schema != by_parser or by_schema != in_two:
+                report.add(daemon, f"{json.dumps(document)}: schema {by_schema}, parser {by_parser}, "
+                                   f"in two files {in_two}")
             checked += 1
 report.finish(checked)

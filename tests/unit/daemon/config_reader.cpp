@@ -40,7 +40,9 @@ void read_sample(ConfigMap& map, Sample& sample) {
     });
 }
 
-auto read(std::string_view text) { return read_config<Sample>(text, "f.yaml", read_sample); }
+auto read(std::string_view text) {
+    return read_config<Sample>({{"f.yaml", std::string(text)}}, read_sample);
+}
 
 // Every error of the text, one per line.
 std::string errors_of(std::string_view text) {
@@ -100,7 +102,7 @@ TEST_CASE("config reader: wrong forms and empty values stand where they were wri
 
 TEST_CASE("config reader: a key that is there twice is an error") {
     CHECK(errors_of("name: a\nflag: true\nname: b\n") ==
-          "f.yaml:3:1: name: found the key a second time, expected it once (first in line 1)\n");
+          "f.yaml:3:1: name: found the key a second time, expected it once (first at f.yaml:1)\n");
     CHECK(errors_of("name: a\n? [x]\n: 1\n") ==
           "f.yaml:2:3: found a list as a key, expected a word\n");
 }
@@ -205,4 +207,88 @@ TEST_CASE("config file: absent, a directory and too large are one error each") {
     CHECK(read_config_file(path).error().text.starts_with("found more than"));
     ::unlink(path.c_str());
     ::rmdir(directory);
+}
+
+// --- several files ---
+
+namespace {
+
+std::string errors_of(const std::vector<ConfigSource>& sources) {
+    const auto result = read_config<Sample>(sources, read_sample);
+    if (result) return "";
+    std::string all;
+    for (const auto& error : result.error()) all += to_string(error) + "\n";
+    return all;
+}
+
+}  // namespace
+
+TEST_CASE("config reader: lists of several files go on, of a value the last one counts") {
+    const auto sample = read_config<Sample>({{"a.yaml", "name: a\ndepth: 1\nitems: [{word: x}]\n"},
+                                             {"b.yaml", ""},
+                                             {"c.yaml", "depth: 3\nitems: [{word: y}]\n"},
+                                             {"d.yaml", "size: 1MiB\nitems: [{word: z}]\n"}},
+                                            read_sample);
+    REQUIRE(sample);
+    CHECK(sample->name == "a");
+    CHECK(sample->depth == 3);
+    CHECK(sample->size == 1u << 20);
+    CHECK(sample->items == std::vector<std::string>{"x", "y", "z"});
+}
+
+TEST_CASE("config reader: an error names the file that it is in") {
+    CHECK(errors_of({{"a.yaml", "name: a\nitems: [{word: x}]\n"},
+                     {"b.yaml", "\nitems:\n  - word: y\n  - wort: z\n"},
+                     {"c.yaml", "depth: many\n"}}) ==
+          "b.yaml:4:5: items[1].word: found no such key, expected a text of 1 to 9 bytes\n"
+          "b.yaml:4:5: items[1].wort: found an unknown key, expected word, nearest valid key "
+          "\"word\"\n"
+          "c.yaml:1:8: depth: found \"many\", expected an integer from 1 to 65535\n");
+    CHECK(errors_of({{"a.yaml", "name: a\n"}, {"b.yaml", "- x\n"}}) ==
+          "b.yaml:1:1: found a list, expected a mapping (key: value)\n");
+    CHECK(errors_of({{"a.yaml", "- x\n"}, {"b.yaml", "name: a\n"}}) ==
+          "a.yaml:1:1: found a list, expected a mapping (key: value)\n");
+    CHECK(errors_of({{"a.yaml", "name: a\n"}, {"b.yaml", "name: \"\n"}}).starts_with("b.yaml:"));
+}
+
+TEST_CASE("config reader: a key that a later file says twice is an error") {
+    CHECK(errors_of({{"a.yaml", "name: a\n"}, {"b.yaml", "name: b\nname: c\n"}}) ==
+          "b.yaml:2:1: name: found the key a second time, expected it once (first at a.yaml:1)\n");
+}
+
+TEST_CASE("config reader: files together are bounded") {
+    const std::string half(config_bytes_max / 2, ' ');
+    CHECK(errors_of({{"a.yaml", "name: a\n" + half}, {"b.yaml", half}})
+              .find("with the files before it") != std::string::npos);
+}
+
+TEST_CASE("config reader: the folder beside a file") {
+    CHECK(config_folder_of("/etc/rnbd/server.yaml") == "/etc/rnbd/server.d");
+    CHECK(config_folder_of("server.yml") == "server.d");
+    CHECK(config_folder_of("/etc/rnbd/server") == "/etc/rnbd/server.d");
+    char folder[] = "/tmp/rnbd-config-XXXXXX";
+    REQUIRE(::mkdtemp(folder) != nullptr);
+    const std::string at = folder;
+    const auto write = [&](const std::string& name, const char* text) {
+        std::ofstream(at + "/" + name) << text;
+    };
+    write("x.yaml", "0");
+    REQUIRE(read_config_files(at + "/x.yaml"));
+    REQUIRE(::mkdir((at + "/x.d").c_str(), 0700) == 0);
+    write("x.d/20.yaml", "2");
+    write("x.d/10.yaml", "1");
+    write("x.d/.hidden.yaml", "no");
+    write("x.d/README", "no");
+    const auto sources = read_config_files(at + "/x.yaml");
+    REQUIRE(sources);
+    std::string order;
+    for (const auto& source : *sources) order += source.text;
+    CHECK(order == "012");
+    REQUIRE(::mkdir((at + "/x.d/30.yaml").c_str(), 0700) == 0);
+    const auto broken = read_config_files(at + "/x.yaml");
+    REQUIRE(!broken);
+    CHECK(broken.error().front().file == at + "/x.d/30.yaml");
+    for (const char* name : {"/x.d/30.yaml", "/x.d/20.yaml", "/x.d/10.yaml", "/x.d/.hidden.yaml",
+                             "/x.d/README", "/x.d", "/x.yaml", ""})
+        static_cast<void>(::remove((at + name).c_str()));
 }

@@ -301,3 +301,14 @@ TEST_CASE("server config: depth and size fit the wire together") {
     CHECK(complains(head + "heartbeat: {interval: 3s}\n", "twice the interval"));
     CHECK(complains(head + "control: /" + std::string(107, 'a') + "\n", "at most 107 bytes"));
 }
+
+TEST_CASE("server config: the same name in two files names both places") {
+    const auto config = ServerConfig::parse(
+        {{"s.yaml", "listen: [{tcp: 127.0.0.1:1235}]\nexports: [{name: v, path: /v}]\n"},
+         {"s.d/a.yaml", "\nexports:\n  - name: v\n    path: /w\n"}});
+    REQUIRE(!config);
+    REQUIRE(config.error().size() == 1);
+    CHECK(to_string(config.error().front()) ==
+          "s.d/a.yaml:3:11: exports[0].name: found \"v\" a second time, expected each name once "
+          "(first at s.yaml:2)");
+}

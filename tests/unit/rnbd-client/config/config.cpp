@@ -264,3 +264,21 @@ TEST_CASE("client config: what two devices cannot share") {
     CHECK(complains(second("e", "w", "['unix:/b', 'unix:/b']"), "each address once"));
     CHECK(complains(first + "control: /a\n", "control: found \"/a\" which a device has"));
 }
+
+TEST_CASE("client config: what is said in two files names both places") {
+    const std::string session = "sessions: [{name: s, paths: [{tcp: 127.0.0.1:1235}]}]\n";
+    const std::string device =
+        "devices: [{name: d, session: s, volume: v, access: rw, nbd: unix:/d}]\n";
+    const auto config = ClientConfig::parse(
+        {{"c.yaml", session}, {"c.d/a.yaml", device}, {"c.d/b.yaml", session + device}});
+    REQUIRE(!config);
+    std::string all;
+    for (const auto& error : config.error()) all += to_string(error) + "\n";
+    CHECK(all ==
+          "c.d/b.yaml:1:19: sessions[0].name: found \"s\" a second time, expected each name once "
+          "(first at c.yaml:1)\n"
+          "c.d/b.yaml:2:18: devices[0].name: found \"d\" a second time, expected each name once "
+          "(first at c.d/a.yaml:1)\n"
+          "c.d/b.yaml:2:41: devices[0].volume: found \"v\" which device \"d\" has already through "
+          "session \"s\", expected another volume or session (first at c.d/a.yaml:1)\n");
+}
