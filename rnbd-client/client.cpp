@@ -321,6 +321,10 @@ void Client::Session::on_catalog_event(const CatalogEvent& event) {
     auto& log = logger("rnbd.client");
     switch (event.kind) {
         case CatalogEventKind::draining:
+            return log.info("{}: the server is being drained", config.name);
+        case CatalogEventKind::accepting:
+            return log.info("{}: the server is not being drained any more", config.name);
+        case CatalogEventKind::ending:
             return log.info("{}: the server is about to end", config.name);
         case CatalogEventKind::added:
         case CatalogEventKind::removed:

@@ -73,6 +73,19 @@ json describe_kernel(const KernelDevice* kernel, rtrs::Instant now) {
             {"connections", kernel->connections()}};
 }
 
+// Of a session that is well.
+const char* reason_of(std::optional<ServerIntent> intent) {
+    switch (intent.value_or(ServerIntent::serve)) {
+        case ServerIntent::serve:
+            return "";
+        case ServerIntent::drain:
+            return "the server is being drained: nothing more can be opened";
+        case ServerIntent::end:
+            return "the server is about to end";
+    }
+    return "";
+}
+
 json sessions_of(const ClientState& state) {
     json sessions = json::array();
     for (const auto& [name, session] : state.client.sessions()) {
@@ -95,10 +108,12 @@ json describe_session(Client::Session& session, rtrs::Instant now) {
     const rtrs::ClientSessionStatus status = session.remote.rtrs().status();
     json paths = json::array();
     for (const auto& path : status.paths) paths.push_back(describe(path, now));
+    const auto intent = session.remote.catalog().intent();
     const char* state = session.closing ? "closing" : status.link_up ? "connected" : "disconnected";
     return {{"name", session.config.name},
             {"state", state},
-            {"reason", status.reason},
+            {"reason", status.reason.empty() ? reason_of(intent) : status.reason},
+            {"server", intent ? json(to_string(*intent)) : json()},
             {"age_s", seconds(now - status.since)},
             {"queue_depth", status.queue_depth},
             {"max_io_bytes", status.max_io_bytes},

@@ -13,7 +13,7 @@ namespace {
 constexpr int requests_posted = 4;
 // A new picture is for one that has caught up.
 constexpr std::uint32_t caught_up = 8;
-constexpr rtrs::Duration drain_time_max = std::chrono::milliseconds(500);
+constexpr rtrs::Duration end_time_max = std::chrono::milliseconds(500);
 
 // What this session may do with it; nullopt: not even read it.
 std::optional<bool> writable_by(const std::vector<ServerConfig::Allow>& allow, bool read_only,
@@ -48,7 +48,7 @@ Catalog::Catalog(rtrs::Clock& clock, const Volumes& volumes)
     : clock_(clock),
       volumes_(volumes),
       timer_(clock, this, [](void* self) { static_cast<Catalog*>(self)->look(); }),
-      drain_timer_(clock, this, [](void* self) { static_cast<Catalog*>(self)->drained(); }) {}
+      end_timer_(clock, this, [](void* self) { static_cast<Catalog*>(self)->end_told(); }) {}
 
 Catalog::~Catalog() = default;
 
@@ -142,7 +142,9 @@ void Catalog::look() {
             tell(now.entry.waiting ? CatalogEventKind::waiting : CatalogEventKind::ready, now);
         }
         if (before.entry.size_bytes != now.entry.size_bytes) tell(CatalogEventKind::resized, now);
-        if (before.read_only != now.read_only) tell(CatalogEventKind::access, now);
+        if (before.read_only != now.read_only || before.allow != now.allow) {
+            tell_access(before, now);
+        }
     }
     for (auto one = known_.begin(); one != known_.end();) {
         if (one->second.seen == looks_) {
@@ -165,6 +167,32 @@ void Catalog::tell(CatalogEventKind kind, const Known& known) {
     }
 }
 
+// To each what it means to it.
+void Catalog::tell_access(const Known& before, const Known& now) {
+    for (const auto& [session, subscriber] : subscribers_) {
+        if (!subscriber->follows) continue;
+        const auto was = writable_by(before.allow, before.read_only, *session);
+        const auto is = writable_by(now.allow, now.read_only, *session);
+        if (was == is) continue;
+        CatalogEvent event{.kind = !was  ? CatalogEventKind::added
+                                   : !is ? CatalogEventKind::removed
+                                         : CatalogEventKind::access,
+                           .entry = now.entry};
+        event.entry.writable = is.value_or(false);
+        send(*subscriber, event);
+    }
+}
+
+bool Catalog::tell(CatalogEventKind kind) {
+    bool anybody = false;
+    for (const auto& [session, subscriber] : subscribers_) {
+        if (!subscriber->follows || subscriber->down) continue;
+        anybody = true;
+        send(*subscriber, {.kind = kind});
+    }
+    return anybody;
+}
+
 void Catalog::send(Subscriber& subscriber, const CatalogEvent& what) {
     if (subscriber.behind || subscriber.down) return;
     CatalogEvent event = what;
@@ -185,7 +213,8 @@ void Catalog::send(Subscriber& subscriber, const CatalogEvent& what) {
 }
 
 void Catalog::send_picture(Subscriber& subscriber, std::uint32_t number) {
-    CatalogPicture picture{.generation = subscriber.generation};
+    CatalogPicture picture{.generation = subscriber.generation,
+                           .draining = intent_ == ServerIntent::drain};
     for (const auto& volume : volumes_) {
         const Known known = known_of(*volume);
         const auto writable = writable_by(known.allow, known.read_only, subscriber.session);
@@ -219,28 +248,29 @@ void Catalog::sent(Subscriber& subscriber) {
         subscriber.behind = false;
         send_picture(subscriber, subscriber.number);
     }
-    if (!drained_) return;
+    if (!ended_) return;
     const bool all = std::ranges::all_of(subscribers_, [](const auto& one) {
         return !one.second->follows || one.second->service.status().sending == 0;
     });
-    if (all) drain_timer_.arm(clock_.now());
+    if (all) end_timer_.arm(clock_.now());
 }
 
-// --- The end.
+// --- The server itself.
 
-void Catalog::drain(std::function<void()> done) {
-    drained_ = std::move(done);
-    bool anybody = false;
-    for (const auto& [session, subscriber] : subscribers_) {
-        if (!subscriber->follows || subscriber->down) continue;
-        anybody = true;
-        send(*subscriber, {.kind = CatalogEventKind::draining});
-    }
-    drain_timer_.arm(anybody ? clock_.now() + drain_time_max : clock_.now());
+void Catalog::intend(ServerIntent intent) {
+    if (std::exchange(intent_, intent) == intent) return;
+    tell(intent == ServerIntent::drain ? CatalogEventKind::draining : CatalogEventKind::accepting);
 }
 
-void Catalog::drained() {
-    if (drained_) std::exchange(drained_, nullptr)();
+void Catalog::end(std::function<void()> done) {
+    intent_ = ServerIntent::end;
+    ended_ = std::move(done);
+    const bool anybody = tell(CatalogEventKind::ending);
+    end_timer_.arm(anybody ? clock_.now() + end_time_max : clock_.now());
+}
+
+void Catalog::end_told() {
+    if (ended_) std::exchange(ended_, nullptr)();
 }
 
 }  // namespace rnbd

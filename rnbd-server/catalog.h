@@ -36,9 +36,12 @@ class Catalog final : public TargetObserver {
     void on_export_removed(const std::string&) override { changed(); }
     void on_export_resized(const Volume&) override { changed(); }
     void on_export_state(const Volume&) override { changed(); }
+    void on_export_allow(const Volume&) override { changed(); }
+    // Whether sessions may come in and open exports. Tells everybody who follows.
+    void intend(ServerIntent intent);
     // Tells everybody who follows that the server is about to end; done() when they have heard it,
     // or soon.
-    void drain(std::function<void()> done);
+    void end(std::function<void()> done);
 
   private:
     struct Subscriber;
@@ -53,21 +56,25 @@ class Catalog final : public TargetObserver {
     Known known_of(const Volume& volume) const;
     void look();
     void tell(CatalogEventKind kind, const Known& known);
+    void tell_access(const Known& before, const Known& now);
+    // What is true of the server itself. False: nobody follows.
+    bool tell(CatalogEventKind kind);
     void send(Subscriber& subscriber, const CatalogEvent& event);
     void send_picture(Subscriber& subscriber, std::uint32_t number);
     void wait_for_request(Subscriber& subscriber);
     void requested(Subscriber& subscriber, const rtrs::ReceivedMessage& message);
     void sent(Subscriber& subscriber);
-    void drained();
+    void end_told();
 
     rtrs::Clock& clock_;
     const Volumes& volumes_;
     rtrs::Timer timer_;
-    rtrs::Timer drain_timer_;
+    rtrs::Timer end_timer_;
     std::map<std::string, Known> known_;
     std::uint64_t looks_ = 0;
     std::map<const rtrs::ServerSession*, std::unique_ptr<Subscriber>> subscribers_;
-    std::function<void()> drained_;
+    ServerIntent intent_ = ServerIntent::serve;
+    std::function<void()> ended_;
 };
 
 }  // namespace rnbd

@@ -46,6 +46,8 @@ struct ServerConfig {
         std::optional<AddressRange> address;
         // The strongest access: read_only < read_write < migration (which includes the weaker).
         AccessMode access = AccessMode::read_only;
+
+        bool operator==(const Allow&) const noexcept = default;
     };
 
     struct Export {

@@ -196,7 +196,7 @@ void Daemon::stop(std::function<void()> done) {
     stopped_ = std::move(done);
     state_.stopping = true;
     target_.when_closed([this] { target_.flush_all([this] { flushed(); }); });
-    target_.catalog().drain([this] { server_.close(); });
+    target_.catalog().end([this] { server_.close(); });
 }
 
 void Daemon::flushed() {

@@ -71,9 +71,10 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     // Null if there is none, or it is about to go.
     Volume* find(const std::string& name) noexcept;
 
-    // While draining, no session comes in and nothing is opened.
+    // While draining, no session comes in and nothing is opened; sessions that follow the catalog
+    // hear of it.
     enum class Draining : std::uint8_t { off, on };
-    void set_draining(Draining draining) noexcept { draining_ = draining; }
+    void set_draining(Draining draining);
     Draining draining() const noexcept { return draining_; }
     // Takes every export from every session.
     void evict_all();

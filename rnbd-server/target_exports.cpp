@@ -94,6 +94,11 @@ std::expected<void, ControlFailure> Target::evict(const std::string& name,
     return {};
 }
 
+void Target::set_draining(Draining draining) {
+    draining_ = draining;
+    catalog_.intend(draining == Draining::on ? ServerIntent::drain : ServerIntent::serve);
+}
+
 void Target::evict_all() {
     for (const auto& volume : volumes_) take_away(*volume, nullptr);
 }
@@ -109,6 +114,7 @@ void Target::set_allow(Volume& volume, std::vector<ServerConfig::Allow> allow) {
         }
         for (const std::uint32_t id : denied) take_away(*session, id);
     }
+    for (TargetObserver* observer : observers_) observer->on_export_allow(volume);
 }
 
 // only_session: null for every one.

@@ -20,6 +20,8 @@ class TargetObserver {
     virtual void on_export_resized(const Volume& volume) { static_cast<void>(volume); }
     // Ready, or waiting for its storage (Volume::state()).
     virtual void on_export_state(const Volume& volume) { static_cast<void>(volume); }
+    // Others may open it than before.
+    virtual void on_export_allow(const Volume& volume) { static_cast<void>(volume); }
 
   protected:
     ~TargetObserver() = default;

@@ -17,6 +17,7 @@ constexpr std::uint16_t event_type_code = 34;
 constexpr std::size_t picture_header_bytes = 24;
 constexpr std::size_t event_header_bytes = 16;
 constexpr std::size_t entry_header_bytes = 24;
+constexpr std::uint16_t picture_draining = 1;
 constexpr std::uint8_t mode_read = 1;
 constexpr std::uint8_t mode_write = 2;
 
@@ -83,7 +84,8 @@ void CatalogRequest::emit(MutableBytes to) const noexcept {
 std::expected<CatalogPicture, ParseError> CatalogPicture::parse(Bytes data) {
     const auto p = check(data, picture_header_bytes, picture_type_code);
     if (!p) return std::unexpected(p.error());
-    CatalogPicture picture{.generation = load_le64(*p + 8)};
+    CatalogPicture picture{.generation = load_le64(*p + 8),
+                           .draining = (load_le16(*p + 2) & picture_draining) != 0};
     const std::uint32_t count = load_le32(*p + 4);
     data = data.subspan(picture_header_bytes);
     // What is promised may not be there: nothing is reserved for it.
@@ -106,15 +108,28 @@ void CatalogPicture::emit(MutableBytes to) const noexcept {
     std::byte* p = to.data();
     std::memset(p, 0, picture_header_bytes);
     store_le16(p, picture_type_code);
+    store_le16(p + 2, draining ? picture_draining : 0);
     store_le32(p + 4, static_cast<std::uint32_t>(entries.size()));
     store_le64(p + 8, generation);
     p += picture_header_bytes;
     for (const CatalogEntry& entry : entries) p = emit_entry(entry, p);
 }
 
+const char* to_string(ServerIntent intent) noexcept {
+    switch (intent) {
+        case ServerIntent::serve:
+            return "serving";
+        case ServerIntent::drain:
+            return "draining";
+        case ServerIntent::end:
+            return "ending";
+    }
+    return "?";
+}
+
 const char* to_string(CatalogEventKind kind) noexcept {
-    static constexpr const char* names[] = {"?",      "added",   "removed", "resized",
-                                            "access", "waiting", "ready",   "draining"};
+    static constexpr const char* names[] = {"?",       "added", "removed",  "resized",   "access",
+                                            "waiting", "ready", "draining", "accepting", "ending"};
     const auto index = static_cast<std::size_t>(kind);
     return index < std::size(names) ? names[index] : names[0];
 }
@@ -124,12 +139,12 @@ std::expected<CatalogEvent, ParseError> CatalogEvent::parse(Bytes data) {
     if (!p) return std::unexpected(p.error());
     const std::uint16_t kind = load_le16(*p + 2);
     if (kind < static_cast<std::uint16_t>(CatalogEventKind::added) ||
-        kind > static_cast<std::uint16_t>(CatalogEventKind::draining)) {
+        kind > static_cast<std::uint16_t>(CatalogEventKind::ending)) {
         return std::unexpected(ParseError::unknown_type);
     }
     CatalogEvent event{.kind = static_cast<CatalogEventKind>(kind),
                        .generation = load_le64(*p + 8)};
-    if (event.kind == CatalogEventKind::draining) return event;
+    if (!has_entry(event.kind)) return event;
     data = data.subspan(event_header_bytes);
     auto entry = parse_entry(data);
     if (!entry) return std::unexpected(entry.error());
@@ -138,7 +153,7 @@ std::expected<CatalogEvent, ParseError> CatalogEvent::parse(Bytes data) {
 }
 
 std::size_t CatalogEvent::wire_bytes() const noexcept {
-    return event_header_bytes + (kind == CatalogEventKind::draining ? 0 : bytes_of(entry));
+    return event_header_bytes + (has_entry(kind) ? bytes_of(entry) : 0);
 }
 
 void CatalogEvent::emit(MutableBytes to) const noexcept {
@@ -148,7 +163,7 @@ void CatalogEvent::emit(MutableBytes to) const noexcept {
     store_le16(p, event_type_code);
     store_le16(p + 2, static_cast<std::uint16_t>(kind));
     store_le64(p + 8, generation);
-    if (kind != CatalogEventKind::draining) emit_entry(entry, p + event_header_bytes);
+    if (has_entry(kind)) emit_entry(entry, p + event_header_bytes);
 }
 
 }  // namespace rnbd

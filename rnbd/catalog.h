@@ -8,7 +8,7 @@
 //    0  2  type 32      2  2  flags  1 follow: events too, from this picture on
 //    4  4  reserved
 // CATALOG_RSP, server to client, 24 bytes + entries   tag: picture
-//    0  2  type 33      2  2  reserved     4  4  count
+//    0  2  type 33      2  2  flags  1 draining     4  4  count
 //    8  8  generation  16  8  reserved
 // EVENT, server to client, 16 bytes + one entry       tag: event
 //    0  2  type 34      2  2  kind (CatalogEventKind)     4  4  reserved
@@ -58,6 +58,7 @@ struct CatalogRequest {
 
 struct CatalogPicture {
     std::uint64_t generation = 0;
+    bool draining = false;  // no session comes in, nothing is opened
     std::vector<CatalogEntry> entries;
 
     // ERRORS: too_short (also an entry that does not end inside), wrong_type, name_empty.
@@ -67,6 +68,14 @@ struct CatalogPicture {
     void emit(MutableBytes to) const noexcept;
 };
 
+// What a server means to do with its sessions.
+enum class ServerIntent : std::uint8_t {
+    serve,
+    drain,  // no session comes in, nothing is opened
+    end,
+};
+const char* to_string(ServerIntent intent) noexcept;
+
 enum class CatalogEventKind : std::uint16_t {
     added = 1,  // may be opened by this session from now on
     removed,    // not any more
@@ -74,9 +83,16 @@ enum class CatalogEventKind : std::uint16_t {
     access,    // became writable, or read-only
     waiting,   // its storage is gone
     ready,     // its storage is back
-    draining,  // the server is about to end; no entry
+    // Of the server, without an entry:
+    draining,   // no session comes in, nothing is opened
+    accepting,  // not so any more
+    ending,     // it is about to end
 };
 const char* to_string(CatalogEventKind kind) noexcept;
+// Tells of an export, which is in the event's entry.
+constexpr bool has_entry(CatalogEventKind kind) noexcept {
+    return kind < CatalogEventKind::draining;
+}
 
 struct CatalogEvent {
     CatalogEventKind kind = CatalogEventKind::draining;

@@ -23,6 +23,7 @@ void RemoteCatalog::ask(Answered answered) {
 void RemoteCatalog::link_ready() {
     if (session_.messages() == nullptr || !session_.peer_has_messages()) {
         following_ = false;
+        intent_.reset();
         return fail_questions(rtrs::from_errno(EOPNOTSUPP));
     }
     if (!waiting_) {
@@ -142,6 +143,11 @@ void RemoteCatalog::apply(const CatalogPicture& picture) {
         if (was.writable != entry.writable) note(CatalogEventKind::access, entry);
     }
     for (const auto& [name, entry] : before) note(CatalogEventKind::removed, entry);
+    const auto intent = picture.draining ? ServerIntent::drain : ServerIntent::serve;
+    const auto known = std::exchange(intent_, intent).value_or(ServerIntent::serve);
+    if (known != intent) {
+        note(picture.draining ? CatalogEventKind::draining : CatalogEventKind::accepting, {});
+    }
     for (const CatalogEvent& event : news) heard_(event);
 }
 
@@ -158,6 +164,13 @@ void RemoteCatalog::apply(const CatalogEvent& event) {
             entries_.erase(event.entry.name);
             break;
         case CatalogEventKind::draining:
+            intent_ = ServerIntent::drain;
+            break;
+        case CatalogEventKind::accepting:
+            intent_ = ServerIntent::serve;
+            break;
+        case CatalogEventKind::ending:
+            intent_ = ServerIntent::end;
             break;
     }
     heard_(event);

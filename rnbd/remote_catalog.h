@@ -37,6 +37,8 @@ class RemoteCatalog {
     // A picture was seen, and is kept up to date.
     bool known() const noexcept { return following_ && generation_.has_value(); }
     const std::map<std::string, CatalogEntry>& entries() const noexcept { return entries_; }
+    // The newest that the server has said of itself, also when it is gone since; nullopt: nothing.
+    std::optional<ServerIntent> intent() const noexcept { return intent_; }
 
     // --- For the session.
     void link_ready();
@@ -69,6 +71,7 @@ class RemoteCatalog {
     std::uint32_t following_number_ = 0;
     std::optional<std::uint64_t> generation_;
     std::map<std::string, CatalogEntry> entries_;
+    std::optional<ServerIntent> intent_;
     std::deque<Answered> unasked_;
     std::map<std::uint32_t, Answered> asked_;
 };

@@ -79,8 +79,24 @@ with Lab() as lab:
     os.rename(lab.path("away"), lab.path("disk2"))
     wait_until("the client hears that it is ready",
                lambda: "host-a: export disk: ready" in client.log())
+
+    # What the server means to do.
+    def session():
+        return client.status()["sessions"][0]
+
+    check(session()["server"] == "serving" and session()["reason"] == "", session())
+    server.ctl("drain", "--no-wait")
+    wait_until("the client hears that the server is drained",
+               lambda: session()["server"] == "draining")
+    check("being drained" in session()["reason"], session()["reason"])
+    check("being drained" in client.ctl("sessions").stdout, "rnbdctl sessions")
+    check(session()["state"] == "connected", "what is open goes on")
+    server.ctl("drain", "--off")
+    wait_until("the client hears that it is not", lambda: session()["server"] == "serving")
+    check(session()["reason"] == "", session()["reason"])
     server.stop()
     check("host-a: the server is about to end" in client.log(), "the client hears of the end")
+    check(session()["server"] == "ending", session()["server"])
     server.start()
     wait_until("the device is open again",
                lambda: client.status()["devices"][0]["state"] == "open")
@@ -88,4 +104,5 @@ with Lab() as lab:
     os.rename(lab.path("disk2"), lab.path("away"))
     wait_until("the client hears of it from the new server",
                lambda: client.log().count("host-a: export disk: waiting") == 2)
+    check(session()["server"] == "serving", "the new server serves")
     os.rename(lab.path("away"), lab.path("disk2"))

@@ -47,7 +47,8 @@ struct TellingServer final : ServerHandler {
             ++follows;
             number = asked_number;
         }
-        send(CatalogTag::picture, asked_number, CatalogPicture{generation, entries});
+        send(CatalogTag::picture, asked_number,
+             CatalogPicture{.generation = generation, .draining = draining, .entries = entries});
     }
     template <typename Message>
     void send(CatalogTag what, std::uint32_t to, const Message& message) {
@@ -64,6 +65,7 @@ struct TellingServer final : ServerHandler {
     MessageService* service = nullptr;
     std::vector<CatalogEntry> entries;
     std::uint64_t generation = 0;
+    bool draining = false;
     std::uint32_t number = 0;
     unsigned follows = 0;
     bool closed = false;
@@ -182,6 +184,34 @@ TEST_CASE("catalog: what has changed over a restart of the server is told") {
     CHECK(town.heard() == " resized:a removed:b");
     town.server->tell(CatalogEventKind::waiting, entry("a", 7));
     CHECK(town.heard() == " waiting:a");
+}
+
+TEST_CASE("catalog: what the server means to do is told, and in the picture for who missed it") {
+    using rnbd::ServerIntent;
+    Town town;
+    const auto intent = [&] { return town.client->catalog.intent(); };
+    CHECK_FALSE(intent());
+    town.heard();
+    CHECK(intent() == ServerIntent::serve);
+    town.server->draining = true;
+    town.server->tell(CatalogEventKind::draining, {});
+    CHECK(town.heard() == " draining:");
+    CHECK(intent() == ServerIntent::drain);
+    ++town.server->generation;  // of an event that never came
+    town.server->draining = false;
+    town.server->tell(CatalogEventKind::added, entry("a", 1));
+    CHECK(town.heard() == " accepting:");
+    CHECK(intent() == ServerIntent::serve);
+    town.server->tell(CatalogEventKind::ending, {});
+    CHECK(town.heard() == " ending:");
+    town.server_host->crash(SimHost::CrashSeen::by_reset);
+    bury(town.server.release());
+    town.world.run_for(100ms);
+    CHECK(intent() == ServerIntent::end);
+    town.server_host->restart();
+    town.start_server();
+    CHECK(town.heard() == " accepting:");
+    CHECK(intent() == ServerIntent::serve);
 }
 
 TEST_CASE("catalog: a question is answered once") {

@@ -43,7 +43,11 @@ TEST_CASE("catalog picture: the bytes, both ways") {
     const auto parsed = CatalogPicture::parse(bytes);
     REQUIRE(parsed);
     CHECK(parsed->generation == 7);
+    CHECK_FALSE(parsed->draining);
     CHECK(parsed->entries == picture.entries);
+    const auto draining = hex("21 00 01 00 00 00 00 00 07 00*7 00*8");
+    CHECK(emitted(CatalogPicture{.generation = 7, .draining = true}, 24) == draining);
+    CHECK(CatalogPicture::parse(draining)->draining);
 }
 
 TEST_CASE("catalog picture: what is not in order is refused") {
@@ -75,7 +79,11 @@ TEST_CASE("catalog event: the bytes, both ways") {
           draining);
     CHECK(CatalogEvent::parse(draining)->kind == CatalogEventKind::draining);
     CHECK(CatalogEvent::parse(with(bytes, 2, hex("00"))).error() == ParseError::unknown_type);
-    CHECK(CatalogEvent::parse(with(bytes, 2, hex("08"))).error() == ParseError::unknown_type);
+    for (const auto kind : {CatalogEventKind::accepting, CatalogEventKind::ending}) {
+        const CatalogEvent of_server{.kind = kind, .generation = 10};
+        CHECK(CatalogEvent::parse(emitted(of_server, 16))->kind == kind);
+    }
+    CHECK(CatalogEvent::parse(with(bytes, 2, hex("0a"))).error() == ParseError::unknown_type);
     CHECK(CatalogEvent::parse(first(bytes, 15)).error() == ParseError::too_short);
     CHECK(CatalogEvent::parse(first(bytes, 20)).error() == ParseError::too_short);
 }

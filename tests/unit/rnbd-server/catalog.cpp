@@ -1,0 +1,50 @@
+// What sessions hear when an export's rules change: to each what it means to it.
+#include "tests/unit/rnbd-server/told_world.h"
+
+using namespace rnbd;
+using namespace rnbd::told;
+using News = std::vector<std::string>;
+
+namespace {
+
+const ServerConfig::Allow reads{.session = "host-a", .access = AccessMode::read_only};
+const ServerConfig::Allow writes{.session = "host-a", .access = AccessMode::read_write};
+const ServerConfig::Allow other{.session = "host-b", .access = AccessMode::read_write};
+
+}  // namespace
+
+TEST_CASE("catalog: who may open an export is told when it changes") {
+    World world({memory("vol", {writes}), memory("theirs", {other})});
+    const auto allow = [&](const char* name, std::vector<ServerConfig::Allow> rules) {
+        world.target.set_allow(*world.target.find(name), std::move(rules));
+    };
+    const auto heard = [&](std::size_t count) {
+        world.run_until([&] { return world.news.size() >= count; });
+        return std::exchange(world.news, {});
+    };
+    allow("vol", {reads});
+    CHECK(heard(1) == News{"access vol"});
+    // Nothing for this session.
+    allow("vol", {reads, other});
+    allow("theirs", {other, reads});
+    CHECK(heard(1) == News{"added theirs"});
+    allow("vol", {other});
+    CHECK(heard(1) == News{"removed vol"});
+    CHECK_FALSE(world.session->catalog().entries().contains("vol"));
+    allow("vol", {writes});
+    CHECK(heard(1) == News{"added vol rw"});
+    CHECK(world.session->catalog().entries().size() == 2);
+}
+
+TEST_CASE("catalog: draining and its end are told once") {
+    World world({memory("vol", {writes})});
+    const auto set = [&](Target::Draining draining) {
+        world.target.set_draining(draining);
+        world.target.set_draining(draining);
+    };
+    set(Target::Draining::on);
+    set(Target::Draining::off);
+    world.run_until([&] { return world.news.size() >= 2; });
+    CHECK(world.news == News{"draining ", "accepting "});
+    CHECK(world.session->catalog().intent() == ServerIntent::serve);
+}
