@@ -7,6 +7,7 @@
 #include "daemon/lifecycle.h"
 #include "daemon/log.h"
 #include "daemon/version.h"
+#include "daemon/watchdog.h"
 
 namespace rnbd {
 namespace {
@@ -19,6 +20,7 @@ class Frame {
           program_(program),
           settings_(std::move(settings)),
           log_(logger(program.log)),
+          watchdog_(reactor),
           work_(program.make(reactor)) {}
 
     // The error is a sentence.
@@ -32,6 +34,7 @@ class Frame {
     const DaemonProgram& program_;
     const DaemonSettings settings_;
     spdlog::logger& log_;
+    Watchdog watchdog_;
     std::unique_ptr<DaemonWork> work_;
     std::unique_ptr<ControlServer> control_;
     std::unique_ptr<StopSignals> signals_;
@@ -56,6 +59,7 @@ std::expected<void, std::string> Frame::start() {
     const auto status = work_->start(*control_);
     if (!status) return std::unexpected(status.error());
     notify_ready(*status);
+    watchdog_.start();
     return {};
 }
 

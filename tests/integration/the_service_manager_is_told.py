@@ -1,0 +1,80 @@
+"""Both daemons tell the service manager that they are ready, that they live, and that they stop.
+
+As systemd hears it from a unit with Type=notify and WatchdogSec=. A daemon that is stopped in its
+tracks says nothing more, which is what ends it there.
+"""
+import queue
+import threading
+
+from harness import *
+
+
+class Manager:
+    """What systemd would be. It listens all the time: who tells it something waits while it does not."""
+
+    def __init__(self, path):
+        self.prefix = ["env", f"NOTIFY_SOCKET={path}", "WATCHDOG_USEC=200000"]
+        self.said = queue.Queue()
+        self.ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.ear.bind(path)
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self):
+        while True:
+            self.said.put(self.ear.recv(4096).decode().splitlines())
+
+    def hear(self):
+        return self.said.get(timeout=PATIENCE_S)
+
+    def forget(self):
+        """What was said until now."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self.said.get_nowait()
+
+
+def alive(manager):
+    for _ in range(3):
+        check(manager.hear() == ["WATCHDOG=1"], "keep-alives come one after another")
+
+
+def stopped_and_continued(daemon, manager):
+    daemon.process.send_signal(signal.SIGSTOP)
+    wait_until(f"{daemon.name} is stopped", lambda: " T " in open(
+        f"/proc/{daemon.process.pid}/stat").read())
+    wait_until(f"{daemon.name} is silent", lambda: silent(manager))
+    daemon.process.send_signal(signal.SIGCONT)
+    alive(manager)
+
+
+def silent(manager):
+    """For longer than two keep-alives are apart."""
+    manager.forget()
+    time.sleep(1)
+    return manager.said.empty()
+
+
+def ended(daemon, manager):
+    daemon.process.send_signal(signal.SIGTERM)
+    heard = manager.hear()
+    while heard == ["WATCHDOG=1"]:
+        heard = manager.hear()
+    check(heard == ["STOPPING=1", "STATUS=finishing what is in flight"], f"told: {heard}")
+    check(daemon.process.wait(timeout=PATIENCE_S) == 0, f"{daemon.name} ended with 0")
+
+
+with Lab() as lab:
+    managers = {name: Manager(lab.path(f"{name}.notify")) for name in ("server", "client")}
+    server = lab.server([export("vol1", lab.path("vol1.img"), "16MiB")],
+                        prefix=managers["server"].prefix)
+    heard = managers["server"].hear()
+    check(heard == ["READY=1", "STATUS=serving 1 exports"], f"the server is ready: {heard}")
+    client = lab.client(server, {"vol1": {}}, prefix=managers["client"].prefix)
+    heard = managers["client"].hear()
+    check(heard == ["READY=1", "STATUS=mapping 1 devices"], f"the client is ready: {heard}")
+    for daemon in (client, server):
+        alive(managers[daemon.name])
+        stopped_and_continued(daemon, managers[daemon.name])
+    for daemon in (client, server):
+        ended(daemon, managers[daemon.name])
+    print("both told when they were ready, that they live, and that they stop")
