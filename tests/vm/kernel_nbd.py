@@ -46,6 +46,37 @@ def verify_by_fio(folder):
         "--do_verify=1", "--loops=2")
 
 
+def resize_under_load(server, client, device, folder):
+    """Grows the export step by step while fio verifies what it writes on the mounted device."""
+    def written():
+        return client.status()["devices"][0]["writes"]
+
+    def reconnects():
+        return [path["reconnects"] for path in client.status()["sessions"][0]["paths"]]
+
+    session, before_all = server.status()["sessions"][0]["id"], reconnects()
+    load = subprocess.Popen(
+        ["fio", "--name=resize", f"--directory={folder}", "--size=8m", "--rw=randrw", "--bs=4k-64k",
+         "--ioengine=libaio", "--direct=1", "--iodepth=16", "--verify=crc32c", "--verify_fatal=1",
+         "--verify_backlog=64", "--time_based", "--runtime=20"], stdout=subprocess.PIPE, text=True)
+    size, rounds = size_of(device), 0
+    while load.poll() is None and rounds < 32:
+        before = written()
+        wait_until("more is written", lambda: load.poll() is not None or written() > before + 20)
+        if load.poll() is not None:
+            break
+        size += 1 << 20
+        server.ctl("exports", "resize", "vol1", str(size))
+        wait_until(f"the kernel's device has {size} bytes", lambda: size_of(device) == size)
+        rounds += 1
+    report = load.communicate()[0]
+    check(load.returncode == 0 and "err= 0" in report, report[-2000:])
+    check(rounds > 0, "the load ended before the first resize")
+    check(server.status()["sessions"][0]["id"] == session, "the session is another")
+    check(reconnects() == before_all, "a path was reconnected")
+    step(f"{rounds} sizes under load, in one session")
+
+
 def start_udev():
     if not os.path.exists(UDEVD):
         step("NOT CHECKED: no udev here, so nobody makes /dev/rnbd")
@@ -115,6 +146,10 @@ with Lab() as lab:
     wait_until("the kernel knows", lambda: size_of(device) == 96 << 20)
     run("resize2fs", device)
     check(os.statvfs(where).f_blocks * os.statvfs(where).f_frsize > 80 << 20, "resize2fs")
+
+    step("it grows under verified I/O: the device follows, the session is the same")
+    resize_under_load(server, client, device, where)
+    run("resize2fs", device)
 
     step("the client is killed and started: the mount outlives it")
     run("sync")
