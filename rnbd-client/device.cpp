@@ -26,6 +26,15 @@ bool carries_payload(Command command) noexcept {
     return command == Command::read || command == Command::write;
 }
 
+bool changes_data(Command command) noexcept {
+    return command == Command::write || command == Command::trim ||
+           command == Command::write_zeroes;
+}
+
+bool overlap(const nbd::Request& a, const nbd::Request& b) noexcept {
+    return a.offset < b.offset + b.length && b.offset < a.offset + a.length;
+}
+
 }  // namespace
 
 void DeviceCounters::count(const nbd::Request& request, nbd::NbdError error) noexcept {
@@ -183,6 +192,8 @@ void Device::attach(DeviceRequest& request, std::span<rtrs::Permit> permits) noe
     request.reply_bytes = 0;
     request.flushing = false;
     request.unforced = false;
+    request.started = false;
+    request.abandoned = false;
     const std::uint32_t most = piece_bytes();
     std::uint32_t left = request.nbd.length;
     for (rtrs::Permit& permit : permits) {
@@ -214,6 +225,22 @@ void Device::release(DeviceRequest& request) noexcept {
 }
 
 void Device::start(DeviceRequest& request) {
+    request.started = true;
+    request.order = ++started_;
+    if (may_start(request)) return run(request);
+    request.next_waiting = std::exchange(waiting_, &request);
+    ++left_behind_.waiting;
+}
+
+// Only for what was started earlier: two that were left behind never wait for each other.
+bool Device::may_start(const DeviceRequest& request) const noexcept {
+    for (const DeviceRequest* one = abandoned_; one != nullptr; one = one->next_abandoned) {
+        if (one->order < request.order && overlap(one->nbd, request.nbd)) return false;
+    }
+    return true;
+}
+
+void Device::run(DeviceRequest& request) {
     switch (request.nbd.command) {
         case Command::read:
         case Command::write:
@@ -252,7 +279,7 @@ void Device::start_payload(DeviceRequest& request) {
 void Device::start_rounds(DeviceRequest& request) {
     if ((request.nbd.flags & flag::fast_zero) && !volume_.geometry().fast_zero) {
         request.error = rtrs::from_errno(EOPNOTSUPP);
-        return request.done(request);
+        return finish(request);
     }
     request.in_flight = request.pieces;
     for (DevicePiece* piece = request.first; piece != nullptr; piece = piece->next) {
@@ -311,9 +338,7 @@ void Device::submit(DevicePiece& piece, VolumeIo io) {
 
 bool Device::wants_flush_after(const DeviceRequest& request) const noexcept {
     const Command command = request.nbd.command;
-    const bool changes =
-        command == Command::write || command == Command::trim || command == Command::write_zeroes;
-    if (!changes || (request.nbd.flags & flag::fua) == 0) return false;
+    if (!changes_data(command) || (request.nbd.flags & flag::fua) == 0) return false;
     // Only plain writes carry FUA to the volume.
     return command != Command::write || request.unforced || !volume_.geometry().force_unit_access;
 }
@@ -335,7 +360,15 @@ void Device::piece_done(DevicePiece& piece, std::error_code error) {
     if (!request.error && request.nbd.command == Command::read) {
         request.reply_bytes = request.nbd.length;
     }
+    finish(request);
+}
+
+void Device::finish(DeviceRequest& request) {
+    const bool abandoned = request.abandoned;
+    request.started = false;
+    if (abandoned) forget_abandoned(request);
     request.done(request);
+    if (abandoned) start_waiting();
 }
 
 void Device::start_block_status(DeviceRequest& request) {
@@ -366,7 +399,62 @@ void Device::answer_block_status(DeviceRequest& request,
         if (!writer.add(extent.length, static_cast<std::uint32_t>(extent.flags))) break;
     }
     request.reply_bytes = static_cast<std::uint32_t>(writer.finish());
-    request.done(request);
+    finish(request);
+}
+
+// --- What gone clients left behind.
+
+void Device::leave(DeviceClient& client) noexcept {
+    if (!client.linked()) return;
+    rtrs::IntrusiveList<DeviceClient>::remove(client);
+    clients_.for_each([](DeviceClient& other) { other.on_other_left(); });
+}
+
+bool Device::others_are_leaving(const DeviceClient& client) noexcept {
+    bool found = false;
+    bool before = true;
+    clients_.for_each([&](DeviceClient& other) {
+        before = before && &other != &client;
+        found = found || (before && other.leaving());
+    });
+    return found;
+}
+
+void Device::leave_behind(DeviceRequest& request) noexcept {
+    if (!request.started || request.abandoned || !changes_data(request.nbd.command)) return;
+    request.abandoned = true;
+    request.next_abandoned = std::exchange(abandoned_, &request);
+    ++left_behind_.requests;
+}
+
+void Device::forget_abandoned(DeviceRequest& request) noexcept {
+    DeviceRequest** place = &abandoned_;
+    while (*place != &request) place = &(*place)->next_abandoned;
+    *place = request.next_abandoned;
+    request.abandoned = false;
+    --left_behind_.requests;
+}
+
+void Device::start_waiting() {
+    DeviceRequest* next = std::exchange(waiting_, nullptr);
+    left_behind_.waiting = 0;
+    // They are in order of their starts again, since that is what a client may rely on.
+    DeviceRequest* in_order = nullptr;
+    while (next != nullptr) {
+        DeviceRequest* const request = next;
+        next = request->next_waiting;
+        request->next_waiting = std::exchange(in_order, request);
+    }
+    while (in_order != nullptr) {
+        DeviceRequest& request = *in_order;
+        in_order = request.next_waiting;
+        if (may_start(request)) {
+            run(request);
+            continue;
+        }
+        request.next_waiting = std::exchange(waiting_, &request);
+        ++left_behind_.waiting;
+    }
 }
 
 std::size_t Device::gather(const DeviceRequest& request, std::span<iovec> to) noexcept {

@@ -5,11 +5,16 @@
 // pieces of one permit each. TRIM, WRITE_ZEROES and CACHE carry no payload and may be as long as
 // the device: they go round on a few permits until the whole range is done.
 //
+// What a client that has gone left in flight is still under way to the server, and may be what the
+// same client now asks for again on another connection. So a request that overlaps a change left
+// behind starts when that has ended. Live clients wait for each other never.
+//
 // Owner: the daemon; outlives its listeners. THREAD: the volume's.
 //
 // One request (owned by a connection, in a fixed array):
 //   take permits_for() permits -> attach() -> WRITE: fill the pieces' payload -> start() -> done(),
 //   which may come from inside start() -> its payload is sent -> release()
+//   The client goes before done(): leave_behind()
 #pragma once
 
 #include <sys/uio.h>
@@ -25,6 +30,7 @@
 #include "rnbd-client/nbd/handshake.h"
 #include "rnbd-client/nbd/transmission.h"
 #include "rnbd/remote_volume.h"
+#include "rtrs/base/intrusive_list.h"
 
 namespace rnbd {
 
@@ -54,7 +60,24 @@ struct DeviceRequest {
     std::uint64_t error_offset;
     std::uint32_t reply_bytes;  // what payload the reply carries, at the front of the pieces
     bool flushing;
-    bool unforced;  // a piece of a WRITE was sent without FUA
+    bool unforced;   // a piece of a WRITE was sent without FUA
+    bool started;    // and not done
+    bool abandoned;  // started, and its client has gone
+    std::uint64_t order;  // of starts
+    DeviceRequest* next_abandoned;
+    DeviceRequest* next_waiting;
+};
+
+// One connection as its device sees it.
+class DeviceClient : public rtrs::ListLink {
+  public:
+    // Whether its peer has gone, though requests of it may not be read yet.
+    virtual bool leaving() noexcept = 0;
+    // Another one of the device, which may have been leaving, has left.
+    virtual void on_other_left() = 0;
+
+  protected:
+    ~DeviceClient() = default;
 };
 
 struct DeviceCounters {
@@ -119,6 +142,20 @@ class Device {
     // The permits go home. ASSUMES: attached and not started, or done.
     void release(DeviceRequest& request) noexcept;
 
+    // A client from its first to its last request.
+    void join(DeviceClient& client) noexcept { clients_.push_back(client); }
+    void leave(DeviceClient& client) noexcept;
+    // Whether one that joined before is leaving. Then on_other_left() tells when to ask again.
+    bool others_are_leaving(const DeviceClient& client) noexcept;
+    // The client has gone: what overlaps this request waits until it is done. Nothing happens to
+    // one that changes no data, or is not in progress. ASSUMES: attached.
+    void leave_behind(DeviceRequest& request) noexcept;
+    struct LeftBehind {
+        std::uint32_t requests = 0;  // of clients that have gone, in progress
+        std::uint32_t waiting = 0;   // of others, for these
+    };
+    const LeftBehind& left_behind() const noexcept { return left_behind_; }
+
     // Payload of the reply. Returns the entries written. ASSUMES: done; to has request.pieces.
     static std::size_t gather(const DeviceRequest& request, std::span<iovec> to) noexcept;
 
@@ -131,6 +168,11 @@ class Device {
     std::uint32_t maximum_bytes() const noexcept;
     bool zeroes_are_written(const nbd::Request& request) const noexcept;
     std::uint32_t round_bytes(const nbd::Request& request) const noexcept;
+    bool may_start(const DeviceRequest& request) const noexcept;
+    void run(DeviceRequest& request);
+    void finish(DeviceRequest& request);
+    void forget_abandoned(DeviceRequest& request) noexcept;
+    void start_waiting();
     void start_payload(DeviceRequest& request);
     void start_rounds(DeviceRequest& request);
     void submit_round(DeviceRequest& request, DevicePiece& piece);
@@ -147,6 +189,11 @@ class Device {
     std::unique_ptr<DevicePiece[]> pieces_;
     std::uint32_t pieces_count_ = 0;
     std::uint32_t attached_ = 0;
+    std::uint64_t started_ = 0;
+    rtrs::IntrusiveList<DeviceClient> clients_;
+    DeviceRequest* abandoned_ = nullptr;
+    DeviceRequest* waiting_ = nullptr;  // newest first
+    LeftBehind left_behind_;
     DeviceCounters counters_{};
 };
 

@@ -153,6 +153,8 @@ json describe_device(Mapping& mapping, rtrs::Instant now) {
             {"read_bytes", reads.bytes},
             {"write_bytes", writes.bytes},
             {"errors", errors},
+            {"left_behind", mapping.device().left_behind().requests},
+            {"waiting_for_these", mapping.device().left_behind().waiting},
             {"lost_caches", volume.losses().caches},
             {"lost_writes", volume.losses().writes}};
 }

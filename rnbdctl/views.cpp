@@ -206,6 +206,16 @@ std::string losses(const json& device) {
                        caches == "1" ? "cache of the server" : "caches of the server");
 }
 
+// A line for a device that has requests of clients that are no more.
+std::string left_behind(const json& device) {
+    const std::string requests = count(device, "left_behind");
+    if (requests.empty() || requests == "0") return "";
+    return fmt::format(
+        "  {}: {} changes of clients that have gone are in progress, {} requests of others wait "
+        "for that\n",
+        word(device, "name"), requests, count(device, "waiting_for_these"));
+}
+
 // A line for a device that the kernel should have and has not.
 std::string kernel_fault(const json& device) {
     const json& kernel = member(device, "kernel");
@@ -220,7 +230,7 @@ std::string client_status_view(const json& document) {
     for (const json& session : elements(document, "sessions")) text += client_session_view(session);
     text += section("Devices", device_table(document), "none");
     for (const json& device : elements(document, "devices"))
-        text += losses(device) + kernel_fault(device);
+        text += losses(device) + left_behind(device) + kernel_fault(device);
     Table io = io_table({{"DEVICE"}});
     for (const json& device : elements(document, "devices")) {
         std::vector<std::string> row{word(device, "name")};

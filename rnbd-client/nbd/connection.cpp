@@ -1,5 +1,7 @@
 #include "rnbd-client/nbd/connection.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -262,6 +264,7 @@ void NbdConnection::resume() {
         case Blocked::no:
         case Blocked::handshake_reply:
             break;
+        case Blocked::others:
         case Blocked::place:
             admit();
             break;
@@ -323,6 +326,7 @@ void NbdConnection::begin_transmission(const nbd::Negotiated& chosen) {
     permits_share_ = std::max(device_->permits().permits_max() / 2, device_->request_permits_max());
     receive_deadline_.reset();
     expect_ = Expect::request;
+    device_->join(*this);
     set_phase(Phase::transmission,
               session_.structured_replies ? "connected, structured replies" : "connected",
               TraceLevel::info);
@@ -356,6 +360,8 @@ void NbdConnection::take_request(const std::byte* bytes) {
 }
 
 void NbdConnection::admit() {
+    came_late_ = came_late_ && device_->others_are_leaving(*this);
+    if (came_late_) return block(Blocked::others);
     Slot* const slot = take_slot();
     if (slot == nullptr) return block(Blocked::place);
     slot->nbd = request_;
@@ -623,8 +629,36 @@ void NbdConnection::set_phase(Phase phase, std::string_view why, TraceLevel leve
     tracer_.trace(level, subsystem, socket_.name, why);
     if (reading()) return;
     drop_unstarted();
+    leave_device();
     receive_deadline_.reset();
     if (receiving_ != Receiving::nothing) reactor_.cancel(receive_);
+    at_turn_end();
+}
+
+// Whatever is done of the requests from now on, the client may ask for the same elsewhere.
+void NbdConnection::leave_device() noexcept {
+    if (!linked()) return;
+    const std::uint32_t before = device_->left_behind().requests;
+    for (std::uint32_t i = 0; i < slots_touched_; ++i) {
+        if (slots_[i].attached) device_->leave_behind(slots_[i]);
+    }
+    const std::uint32_t left = device_->left_behind().requests - before;
+    if (left > 0) {
+        tracer_.trace(TraceLevel::info, subsystem, socket_.name,
+                      "leaves " + std::to_string(left) +
+                          " changes in progress behind: what overlaps them waits");
+    }
+    device_->leave(*this);
+}
+
+bool NbdConnection::leaving() noexcept {
+    pollfd state{.fd = socket_.fd, .events = POLLRDHUP, .revents = 0};
+    return ::poll(&state, 1, 0) > 0;
+}
+
+void NbdConnection::on_other_left() {
+    if (blocked_ != Blocked::others) return;
+    resume_wanted_ = true;
     at_turn_end();
 }
 

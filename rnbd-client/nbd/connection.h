@@ -18,6 +18,10 @@
 // | finishing,   | no request, receive or send left   | (closed)     | close, tell the owner        |
 // | broken       |                                    |              |                              |
 //
+// Who leaves while requests are in progress leaves them behind (device.h). A client that comes back
+// is often here before the end of its old connection was read, so the first request of each
+// connection waits until those on the device whose peers have hung up were read to their ends.
+//
 // Owner: a listener. THREAD: the reactor's.
 #pragma once
 
@@ -84,7 +88,7 @@ struct NbdConnectionOptions {
 
 enum class NbdTransport : std::uint8_t { unix_socket, tcp };
 
-class NbdConnection {
+class NbdConnection final : private DeviceClient {
   public:
     class Owner {
       public:
@@ -132,7 +136,7 @@ class NbdConnection {
     enum class Phase : std::uint8_t { handshake, transmission, finishing, broken };
     enum class Expect : std::uint8_t { handshake, request, payload, drain };
     // What the stream waits for before more of it is parsed.
-    enum class Blocked : std::uint8_t { no, handshake_reply, place, own_share, permits };
+    enum class Blocked : std::uint8_t { no, handshake_reply, others, place, own_share, permits };
     enum class Receiving : std::uint8_t { nothing, provided, direct };
 
     // A request in progress. All bytes zero is a valid one.
@@ -162,6 +166,9 @@ class NbdConnection {
         Waiter(NbdConnection& c, Granted handler) : PermitWaiter(handler), connection(c) {}
         NbdConnection& connection;
     };
+
+    bool leaving() noexcept override;
+    void on_other_left() override;
 
     // Receiving.
     bool reading() const noexcept { return phase_ <= Phase::transmission; }
@@ -204,6 +211,7 @@ class NbdConnection {
     Slot* take_slot() noexcept;
     void recycle(Slot& slot) noexcept;
     void drop_unstarted() noexcept;
+    void leave_device() noexcept;
     void at_turn_end();
     void end_if_idle();
     void watch(rtrs::Instant deadline);
@@ -221,6 +229,7 @@ class NbdConnection {
     Phase phase_ = Phase::handshake;
     bool started_ = false;
     bool ended_ = false;
+    bool came_late_ = true;  // others may have been there before, and leave
     Device* device_ = nullptr;
     nbd::Session session_{};
     DeviceCounters counters_{};

@@ -425,6 +425,89 @@ TEST_CASE("connection: a client that vanishes costs its own requests, and the pe
     CHECK(fake::permits_free() == server.permits);
 }
 
+// qemu's reconnect-delay and the kernel's driver send again what a broken connection had in flight,
+// and go on: the first attempt must not land after what is written then.
+TEST_CASE("connection: what a client that has gone left in flight ends before what overlaps it") {
+    Server server;
+    fake::settings().held = true;
+    Client live(server);
+    live.greet();
+    Client gone(server);
+    gone.greet();
+    gone.ask(Command::write, 4096, 8192, 0, pattern(8192, 1));
+    gone.ask(Command::read, 65536, 4096);
+    server.until([] { return fake::waiting() == 2; });
+    gone.hang_up();
+    Client back(server);
+    back.greet();
+    back.ask(Command::write, 8192, 4096, 0, pattern(4096, 2));
+    back.ask(Command::read, 8192, 4096);
+    server.until([&] { return server.device->left_behind().waiting == 2; });
+    live.ask(Command::write_zeroes, 0, 65536);
+    server.until([&] { return server.device->left_behind().waiting == 3; });
+    CHECK(server.notes.has("leaves 1 changes in progress behind"));
+    CHECK(server.device->left_behind().requests == 1);
+    // What does not overlap goes on: elsewhere, over what was only read, and a flush.
+    const auto elsewhere = back.ask(Command::write, 1u << 20, 4096, 0, pattern(4096, 3));
+    live.ask(Command::write, 65536, 4096, 0, pattern(4096, 3));
+    live.ask(Command::flush, 0, 0);
+    server.until([] { return fake::waiting() == 5; });
+    CHECK(server.device->left_behind().waiting == 3);
+    fake::complete();
+    CHECK(back.next()->first == elsewhere);
+    CHECK(server.device->left_behind().requests == 0);
+    CHECK(server.device->left_behind().waiting == 0);
+    CHECK(fake::waiting() == 3);
+    // In the order in which they came.
+    CHECK(fake::log()[5].io.operation == VolumeOperation::write);
+    CHECK(fake::log()[6].io.operation == VolumeOperation::read);
+    CHECK(fake::log()[7].io.operation == VolumeOperation::write_zeroes);
+    fake::complete();
+    CHECK(back.next()->second.error == 0);
+    CHECK(back.next()->second.data == pattern(4096, 2).bytes());
+}
+
+TEST_CASE("connection: a client that comes back waits until its broken connection is read") {
+    // Three permits: most of what is sent stays in the socket.
+    Server server(small_depth(4));
+    fake::settings().held = true;
+    Client gone(server);
+    gone.greet();
+    for (int i = 0; i < 20; ++i) gone.ask(Command::write, 0, 4096, 0, pattern(4096, 1));
+    server.until([] { return fake::waiting() == 3; });
+    gone.hang_up();
+    Client back(server);
+    back.greet();
+    back.ask(Command::write, 0, 4096, 0, pattern(4096, 2));
+    back.ask(Command::read, 0, 4096);
+    server.until([] {
+        fake::complete();
+        return fake::log().size() == 22 && fake::waiting() == 0;
+    });
+    CHECK(back.next()->second.error == 0);
+    CHECK(back.next()->second.data == pattern(4096, 2).bytes());
+    CHECK(server.listener->connections().size() == 1);
+}
+
+TEST_CASE("connection: two that break in waiting for each other's ends do not stand still") {
+    Server server(small_depth(4));
+    fake::settings().held = true;
+    Client first(server), second(server), third(server);
+    first.greet();
+    second.greet();
+    third.greet();
+    first.ask(Command::write, 0, 4096, 0, pattern(4096, 1));
+    second.ask(Command::write, 0, 4096, 0, pattern(4096, 2));
+    first.hang_up();
+    second.hang_up();
+    third.ask(Command::read, 0, 4096);
+    server.until([] {
+        fake::complete();
+        return fake::log().size() == 3 && fake::waiting() == 0;
+    });
+    CHECK(third.next()->second.error == 0);
+}
+
 TEST_CASE("connection: a slow handshake, payload or reader is dropped, an idle client is not") {
     const NbdConnectionOptions quick{
         .handshake_timeout = 30ms, .payload_timeout = 30ms, .send_timeout = 30ms};
