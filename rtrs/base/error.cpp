@@ -22,6 +22,7 @@ constexpr Row table[] = {
     {Error::closed, "closed", false, ESHUTDOWN},
     {Error::remote_access, "remote memory access refused", false, EREMOTEIO},
     {Error::checksum, "checksum mismatch", true, EBADMSG},
+    {Error::closed_by_peer, "closed by the peer", true, ECONNRESET},
 };
 
 const Row* find(int value) noexcept {

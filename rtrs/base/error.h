@@ -25,6 +25,8 @@ enum class Error {
     remote_access,
     // Payload or header checksum did not match.
     checksum,
+    // The peer ended the connection in order.
+    closed_by_peer,
 };
 
 const std::error_category& error_category() noexcept;

@@ -191,7 +191,9 @@ void ClientPath::fail(std::error_code reason, std::string_view what) {
     const PathState state = machine_.state();
     if (state == PathState::connected || state == PathState::connecting ||
         state == PathState::exchanging) {
-        note_failure(reason, std::string(what) + ": " + reason.message());
+        const bool orderly = state == PathState::connected && reason == Error::closed_by_peer;
+        note_failure(reason, orderly ? reason.message()
+                                     : std::string(what) + ": " + reason.message());
     }
     handle(PathMachine::Event::failed);
 }
@@ -201,7 +203,9 @@ void ClientPath::note_failure(std::error_code reason, std::string text) {
     // A server that is down is one line, not one per attempt.
     reason_is_news_ = connected() || text != reason_text_;
     if (reason_is_news_) {
-        trace(connected() ? TraceLevel::warning : TraceLevel::info, text);
+        // An orderly end is no alarm; what it means to the session is the session's line.
+        const bool alarming = connected() && reason != Error::closed_by_peer;
+        trace(alarming ? TraceLevel::warning : TraceLevel::info, text);
     }
     reason_text_ = std::move(text);
 }

@@ -376,6 +376,8 @@ void Connection::deliver_to(SimEndpoint& endpoint, SideIndex from, Message& mess
             if (endpoint.state() == State::established) answer(from, endpoint.receive(message));
             break;
         case Message::Kind::goodbye:
+            endpoint.fail({.reason = Error::closed_by_peer});
+            break;
         case Message::Kind::reset:
             endpoint.fail({.reason = from_errno(ECONNRESET)});
             break;

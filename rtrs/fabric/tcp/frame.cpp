@@ -144,7 +144,7 @@ DisconnectReason disconnect_reason(std::error_code error) noexcept {
 std::error_code disconnect_error(std::uint32_t immediate) noexcept {
     switch (static_cast<DisconnectReason>(immediate)) {
         case DisconnectReason::closed:
-            break;
+            return Error::closed_by_peer;
         case DisconnectReason::protocol:
             return Error::protocol;
         case DisconnectReason::remote_access:

@@ -265,7 +265,7 @@ TEST_CASE("tcp endpoint: reads outstanding are bounded by what the peer holds") 
 
 TEST_CASE("tcp endpoint: the reason of a disconnect frame is what this side reports") {
     const auto [said, reported] =
-        GENERATE(table<std::uint32_t, std::error_code>({{0, from_errno(ECONNRESET)},
+        GENERATE(table<std::uint32_t, std::error_code>({{0, Error::closed_by_peer},
                                                         {1, Error::protocol},
                                                         {2, Error::remote_access},
                                                         {3, Error::checksum},
