@@ -191,6 +191,7 @@ void Device::attach(DeviceRequest& request, std::span<rtrs::Permit> permits) noe
     request.error = {};
     request.reply_bytes = 0;
     request.flushing = false;
+    request.tells_losses = 0;
     request.unforced = false;
     request.started = false;
     request.abandoned = false;
@@ -364,6 +365,7 @@ void Device::piece_done(DevicePiece& piece, std::error_code error) {
 }
 
 void Device::finish(DeviceRequest& request) {
+    if (request.flushing) tell_losses(request);
     const bool abandoned = request.abandoned;
     request.started = false;
     if (abandoned) forget_abandoned(request);
@@ -400,6 +402,33 @@ void Device::answer_block_status(DeviceRequest& request,
     }
     request.reply_bytes = static_cast<std::uint32_t>(writer.finish());
     finish(request);
+}
+
+// --- Losses.
+
+void Device::join(DeviceClient& client) noexcept {
+    client.losses_told = losses_told_;
+    clients_.push_back(client);
+}
+
+// The volume fails only one flush, whoever sent it and whatever became of the answer.
+void Device::tell_losses(DeviceRequest& request) const noexcept {
+    const std::uint64_t losses = volume_.losses().caches;
+    if (losses == request.client->losses_told) return;
+    if (!request.error) request.error = rtrs::from_errno(EIO);
+    if (request.error == std::errc::io_error) request.tells_losses = losses;
+}
+
+void Device::told(DeviceClient& client, std::uint64_t losses) noexcept {
+    const auto hears = [&](DeviceClient& one) {
+        one.losses_told = std::max(one.losses_told, losses);
+    };
+    hears(client);
+    losses_told_ = std::max(losses_told_, losses);
+    if (client.kind != DeviceClient::Kind::kernel) return;
+    clients_.for_each([&](DeviceClient& other) {
+        if (other.kind == DeviceClient::Kind::kernel) hears(other);
+    });
 }
 
 // --- What gone clients left behind.

@@ -35,6 +35,7 @@
 namespace rnbd {
 
 class Device;
+class DeviceClient;
 
 // One permit at work. In an array indexed by the permit's id.
 struct DevicePiece {
@@ -45,7 +46,7 @@ struct DevicePiece {
     std::uint32_t bytes = 0;
 };
 
-// All bytes zero is a valid one. The owner sets nbd and done; the rest is the device's.
+// All bytes zero is a valid one. The owner sets nbd, client and done; the rest is the device's.
 struct DeviceRequest {
     nbd::Request nbd;
     void (*done)(DeviceRequest& request);
@@ -66,15 +67,28 @@ struct DeviceRequest {
     std::uint64_t order;  // of starts
     DeviceRequest* next_abandoned;
     DeviceRequest* next_waiting;
+    DeviceClient* client;
+    std::uint64_t tells_losses;  // so many: once its answer has reached the client, it was told
 };
 
 // One connection as its device sees it.
+//
+// A loss of what was not flushed is told to each of them once: the first flush that ends after it
+// fails. One that joins later is told too if nobody was yet. So who hears of it does not depend on
+// who flushes first, nor on whether that one still listened.
 class DeviceClient : public rtrs::ListLink {
   public:
+    // Whose connections are one client, which is told once.
+    enum class Kind : std::uint8_t { nbd, kernel };
+
+    explicit DeviceClient(Kind its_kind) noexcept : kind(its_kind) {}
     // Whether its peer has gone, though requests of it may not be read yet.
     virtual bool leaving() noexcept = 0;
     // Another one of the device, which may have been leaving, has left.
     virtual void on_other_left() = 0;
+
+    Kind kind;
+    std::uint64_t losses_told = 0;
 
   protected:
     ~DeviceClient() = default;
@@ -143,7 +157,7 @@ class Device {
     void release(DeviceRequest& request) noexcept;
 
     // A client from its first to its last request.
-    void join(DeviceClient& client) noexcept { clients_.push_back(client); }
+    void join(DeviceClient& client) noexcept;
     void leave(DeviceClient& client) noexcept;
     // Whether one that joined before is leaving. Then on_other_left() tells when to ask again.
     bool others_are_leaving(const DeviceClient& client) noexcept;
@@ -155,6 +169,11 @@ class Device {
         std::uint32_t waiting = 0;   // of others, for these
     };
     const LeftBehind& left_behind() const noexcept { return left_behind_; }
+
+    // The answer of a request with tells_losses has reached its client.
+    void told(DeviceClient& client, std::uint64_t losses) noexcept;
+    // Whether something was lost that no client was told of.
+    bool has_untold_losses() const noexcept { return losses_told_ < volume_.losses().caches; }
 
     // Payload of the reply. Returns the entries written. ASSUMES: done; to has request.pieces.
     static std::size_t gather(const DeviceRequest& request, std::span<iovec> to) noexcept;
@@ -171,6 +190,7 @@ class Device {
     bool may_start(const DeviceRequest& request) const noexcept;
     void run(DeviceRequest& request);
     void finish(DeviceRequest& request);
+    void tell_losses(DeviceRequest& request) const noexcept;
     void forget_abandoned(DeviceRequest& request) noexcept;
     void start_waiting();
     void start_payload(DeviceRequest& request);
@@ -191,6 +211,7 @@ class Device {
     std::uint32_t attached_ = 0;
     std::uint64_t started_ = 0;
     rtrs::IntrusiveList<DeviceClient> clients_;
+    std::uint64_t losses_told_ = 0;  // to anybody
     DeviceRequest* abandoned_ = nullptr;
     DeviceRequest* waiting_ = nullptr;  // newest first
     LeftBehind left_behind_;

@@ -119,6 +119,12 @@ void Mapping::flush_then_close() {
                                      .error("{}: last flush: {}", mapping.config_.name,
                                             error.message());
                              }
+                             if (mapping.device_->has_untold_losses()) {
+                                 logger("rnbd.device")
+                                     .error("{}: acknowledged writes were lost that were not "
+                                            "flushed, and no client was told",
+                                            mapping.config_.name);
+                             }
                              mapping.close_volume();
                          },
                      .context = this});

@@ -73,7 +73,8 @@ NbdConnection::Slot* NbdConnection::SlotQueue::pop() noexcept {
 
 NbdConnection::NbdConnection(Environment environment, Socket socket, const NbdExports& exports,
                              const NbdConnectionOptions& options, Owner& owner)
-    : reactor_(environment.reactor),
+    : DeviceClient(Kind::nbd),
+      reactor_(environment.reactor),
       tracer_(environment.tracer),
       socket_(std::move(socket)),
       exports_(exports),
@@ -133,6 +134,7 @@ void NbdConnection::start() {
 
 void NbdConnection::start_chosen(std::size_t export_index) {
     if (!prepare()) return;
+    kind = Kind::kernel;
     const nbd::ExportDescription description = exports_.describe(export_index);
     begin_transmission({.export_index = export_index,
                         .size_bytes = description.size_bytes,
@@ -466,6 +468,7 @@ NbdConnection::Slot* NbdConnection::take_slot() noexcept {
     } else if (slots_touched_ < slots_.size()) {
         slot = &slots_[slots_touched_++];
         slot->connection = this;
+        slot->client = this;
         slot->done = [](DeviceRequest& request) {
             auto& done = static_cast<Slot&>(request);
             done.connection->on_done(done);
@@ -584,6 +587,7 @@ void NbdConnection::on_sent(std::int32_t result) {
         send_deadline_ = reactor_.now() + options_.send_timeout;
         return reactor_.sendmsg(send_, socket_.fd, &message_);
     }
+    if (!failed && sent == send_left_) batch_delivered();
     batch_sent();
     if (failed && phase_ != Phase::broken) {
         // A client may leave without waiting for answers; that is no news.
@@ -601,6 +605,14 @@ void NbdConnection::skip_sent(std::size_t bytes) noexcept {
     cut.iov_len -= bytes;
     message_.msg_iov = &cut;
     message_.msg_iovlen = entries_used_ - entries_sent_;
+}
+
+// Into the socket. Of a client that has hung up nobody knows what it has read.
+void NbdConnection::batch_delivered() {
+    for (Slot* slot = batch_.first; slot != nullptr; slot = slot->next) {
+        if (!slot->attached || slot->tells_losses == 0) continue;
+        if (phase_ == Phase::transmission && !leaving()) device_->told(*this, slot->tells_losses);
+    }
 }
 
 void NbdConnection::batch_sent() {

@@ -207,6 +207,7 @@ class NbdConnection final : private DeviceClient {
     void on_sent(std::int32_t result);
     void skip_sent(std::size_t bytes) noexcept;
     void batch_sent();
+    void batch_delivered();
 
     Slot* take_slot() noexcept;
     void recycle(Slot& slot) noexcept;

@@ -508,6 +508,61 @@ TEST_CASE("connection: two that break in waiting for each other's ends do not st
     CHECK(third.next()->second.error == 0);
 }
 
+TEST_CASE("connection: each client is told of a loss once, whoever flushed first") {
+    Server server;
+    Client first(server), second(server);
+    first.greet();
+    second.greet();
+    CHECK(first.run(Command::flush, 0, 0).error == 0);
+    fake::settings().losses.caches = 1;
+    CHECK(first.run(Command::flush, 0, 0).error == number(NbdError::io));
+    CHECK(first.run(Command::flush, 0, 0).error == 0);
+    CHECK_FALSE(server.device->has_untold_losses());
+    // Who comes later had nothing there to lose.
+    Client late(server);
+    late.greet();
+    CHECK(late.run(Command::flush, 0, 0).error == 0);
+    CHECK(second.run(Command::write, 0, 512, 0, pattern(512, 1)).error == 0);
+    CHECK(second.run(Command::flush, 0, 0).error == number(NbdError::io));
+    CHECK(second.run(Command::flush, 0, 0).error == 0);
+    // The flush behind a FUA write of a volume that has no FUA.
+    fake::settings().losses.caches = 2;
+    fake::settings().geometry.force_unit_access = false;
+    const auto data = pattern(512, 2);
+    CHECK(late.run(Command::write, 0, 512, command_flag::fua, data).error == number(NbdError::io));
+    CHECK(late.run(Command::write, 0, 512, command_flag::fua, data).error == 0);
+}
+
+TEST_CASE("connection: a loss that was told to a client that had gone is told to the next one") {
+    Server server;
+    Client gone(server);
+    gone.greet();
+    fake::settings().held = true;
+    gone.ask(Command::flush, 0, 0);
+    server.until([] { return fake::waiting() == 1; });
+    // The volume fails one flush, and takes that for having told it.
+    fake::settings().losses.caches = 1;
+    fake::settings().fails = [](const VolumeIo&) { return rtrs::from_errno(EIO); };
+    SECTION("seen as gone") {
+        gone.hang_up();
+        server.until([&] { return server.notes.has("closed by the client"); });
+        fake::complete();
+    }
+    SECTION("not seen yet") {
+        fake::complete();
+        gone.hang_up();
+    }
+    server.until_empty();
+    fake::settings().fails = nullptr;
+    fake::settings().held = false;
+    CHECK(server.device->has_untold_losses());
+    Client next(server);
+    next.greet();
+    CHECK(next.run(Command::flush, 0, 0).error == number(NbdError::io));
+    CHECK(next.run(Command::flush, 0, 0).error == 0);
+    CHECK_FALSE(server.device->has_untold_losses());
+}
+
 TEST_CASE("connection: a slow handshake, payload or reader is dropped, an idle client is not") {
     const NbdConnectionOptions quick{
         .handshake_timeout = 30ms, .payload_timeout = 30ms, .send_timeout = 30ms};

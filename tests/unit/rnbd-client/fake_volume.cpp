@@ -229,6 +229,7 @@ const std::string& RemoteVolume::reason() const noexcept { return fake::settings
 std::error_code RemoteVolume::open_error() const noexcept { return fake::settings().open_error; }
 const VolumeGeometry& RemoteVolume::geometry() const noexcept { return fake::settings().geometry; }
 const RemoteVolumeOptions& RemoteVolume::options() const noexcept { return inside_->options; }
+const VolumeLosses& RemoteVolume::losses() const noexcept { return fake::settings().losses; }
 RemoteSession& RemoteVolume::session() noexcept { return session_; }
 void RemoteVolume::submit(rtrs::Permit permit, const VolumeIo& io) {
     if (fake::settings().held) {

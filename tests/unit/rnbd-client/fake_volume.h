@@ -35,6 +35,7 @@ struct Settings {
     VolumeState state = VolumeState::open;
     std::string reason;
     std::error_code open_error;
+    VolumeLosses losses;
     AccessMode access = AccessMode::read_write;
     // Completions: at the end of the turn, or when complete() is called.
     bool held = false;
