@@ -108,6 +108,9 @@ class Storage {
         return std::unexpected(StorageError{rtrs::from_errno(EOPNOTSUPP),
                                             description() + ": its size cannot be changed"});
     }
+    // Calls lost once, when acknowledged writes turn out to be lost, before the request that fails
+    // for it is completed. Storages that never know do nothing.
+    virtual void when_writes_are_lost(std::function<void()> lost) { static_cast<void>(lost); }
     // "file /srv/vol1.img", "memory", "null"; "..., delayed on purpose".
     virtual std::string description() const = 0;
 };

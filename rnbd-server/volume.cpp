@@ -102,6 +102,7 @@ void Volume::try_open() {
         return;
     }
     storage_ = std::move(*storage);
+    storage_->when_writes_are_lost([this] { writes_are_lost(); });
     geometry_ = storage_->geometry();
     gone_ = false;
     ++generation_;
@@ -125,6 +126,19 @@ void Volume::try_open() {
     }
     timer_.arm(reactor_.now() + check_interval);
     tell_state();
+}
+
+// Flushes fail from now on; who opens it after this server's end is to know, too.
+void Volume::writes_are_lost() {
+    logger("rnbd.volume")
+        .error("{}: acknowledged writes cannot be written back and are lost; flushes fail until it "
+               "is opened anew",
+               config_.name);
+    if (const auto error = epochs_.lost(config_.name)) {
+        logger("rnbd.volume")
+            .error("{}: {}; clients will not be told of the loss after a restart of the server",
+                   epochs_.path(), error.message());
+    }
 }
 
 void Volume::wait(std::string reason) {

@@ -117,6 +117,7 @@ class Volume {
     void try_open();
     void check();
     void wait(std::string reason);
+    void writes_are_lost();
     void finish_resize();
     void end_resize(std::expected<std::uint64_t, StorageError> result);
     void tell_state();

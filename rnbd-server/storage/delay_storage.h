@@ -40,6 +40,9 @@ class DelayStorage final : public Storage {
     std::expected<void, StorageError> resize(std::uint64_t bytes) override {
         return inner_->resize(bytes);
     }
+    void when_writes_are_lost(std::function<void()> lost) override {
+        inner_->when_writes_are_lost(std::move(lost));
+    }
     std::string description() const override {
         return inner_->description() + ", delayed on purpose";
     }

@@ -63,6 +63,7 @@ std::error_code EpochBook::load() {
             words >> name >> std::hex >> entry.storage_epoch >> entry.shown >> state;
             if (!words) continue;
             entry.flushed = state == "flushed";
+            entry.lost = state == "lost";
             entries_[name] = entry;
         }
     }
@@ -75,12 +76,17 @@ std::error_code EpochBook::load() {
 }
 
 std::uint64_t EpochBook::opened(const std::string& name, std::uint64_t storage_epoch) {
-    if (path_.empty() || storage_epoch <= epoch_without_cache) return storage_epoch;
+    if (storage_epoch <= epoch_without_cache) return storage_epoch;
     if (salt_ != 0) return mix_epoch(storage_epoch, salt_);
     Entry& entry = entries_[name];
-    const bool same = entry.storage_epoch == storage_epoch;
-    if (!same && !entry.flushed) entry.shown = storage_epoch;
+    const bool same = entry.storage_epoch == storage_epoch && !entry.lost;
+    if (entry.lost) {
+        entry.shown = mix_epoch(storage_epoch, rtrs::Random::from_entropy().next());
+    } else if (!same && !entry.flushed) {
+        entry.shown = storage_epoch;
+    }
     entry.flushed = false;
+    entry.lost = false;
     if (same) return entry.shown;
     entry.storage_epoch = storage_epoch;
     // For the case that this process is killed. If it fails, a loss is told then that was none.
@@ -93,16 +99,27 @@ void EpochBook::flushed(const std::string& name) {
     if (entry != entries_.end()) entry->second.flushed = true;
 }
 
+std::error_code EpochBook::lost(const std::string& name) {
+    const auto entry = entries_.find(name);
+    // A server that shows epochs of its own shows no one of them again.
+    if (entry == entries_.end() || salt_ != 0) return {};
+    entry->second.lost = true;
+    return write(Say::in_use);
+}
+
 std::error_code EpochBook::save() const {
-    return path_.empty() || salt_ != 0 ? std::error_code{} : write(Say::as_it_is);
+    return salt_ != 0 ? std::error_code{} : write(Say::as_it_is);
 }
 
 std::error_code EpochBook::write(Say say) const {
+    if (path_.empty()) return {};
     std::string text = fmt::format("{}\n", first_line);
     for (const auto& [name, entry] : entries_) {
         const bool flushed = entry.flushed && say == Say::as_it_is;
         text += fmt::format("{} {:016x} {:016x} {}\n", name, entry.storage_epoch, entry.shown,
-                            flushed ? "flushed" : "in-use");
+                            entry.lost ? "lost"
+                            : flushed  ? "flushed"
+                                       : "in-use");
     }
     const std::string temporary = path_ + ".new";
     const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);

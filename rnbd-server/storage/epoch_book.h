@@ -1,11 +1,13 @@
 // Tells a machine that was restarted in order from one that crashed. The epoch of an export's cache
 // changes with the machine's boot; but after an orderly end, with everything flushed, nothing was
 // lost, and clients must not be told otherwise. So the epoch that was shown is kept in a file and
-// shown again, if its export was flushed last.
+// shown again, if its export was flushed last. And writes that could not be written back are lost
+// without any restart of the machine: the system tells that once, to the server of then.
 //
 //   In the file           Next server, same boot      Next server, another boot
 //   flushed               shows the same              shows the same, now for this boot
 //   in use                shows the same              shows the boot's own
+//   lost                  shows one of its own        shows one of its own
 //
 // The file says "in use" of everything before any export is opened.
 //
@@ -32,6 +34,8 @@ class EpochBook {
     std::uint64_t opened(const std::string& name, std::uint64_t storage_epoch);
     // Nothing was written since the last flush, and nothing will be.
     void flushed(const std::string& name);
+    // Writes were lost: whoever opens it after this shows another epoch. ERRORS: of writing the file.
+    std::error_code lost(const std::string& name);
     // At the end.
     std::error_code save() const;
 
@@ -40,6 +44,7 @@ class EpochBook {
         std::uint64_t storage_epoch = 0;
         std::uint64_t shown = 0;
         bool flushed = false;
+        bool lost = false;
     };
     enum class Say : std::uint8_t { in_use, as_it_is };
 

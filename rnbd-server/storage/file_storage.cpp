@@ -159,8 +159,10 @@ void FileStorage::transfer_failed(BlockRequest& request, int result) {
 }
 
 // Direct I/O has nothing in the page cache that could be lost.
-std::error_code FileStorage::cache_broken(std::error_code error) noexcept {
-    if (io_ == StorageOptions::Io::buffered && !broken_) broken_ = error;
+std::error_code FileStorage::cache_broken(std::error_code error) {
+    if (io_ != StorageOptions::Io::buffered || broken_) return error;
+    broken_ = error;
+    if (lost_) lost_();
     return error;
 }
 

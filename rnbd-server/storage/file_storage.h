@@ -40,6 +40,7 @@ class FileStorage final : public Storage {
     std::expected<void, StorageError> resize(std::uint64_t bytes) override {
         return medium_.resize(bytes, use_);
     }
+    void when_writes_are_lost(std::function<void()> lost) override { lost_ = std::move(lost); }
     std::string description() const override;
 
   private:
@@ -66,7 +67,7 @@ class FileStorage final : public Storage {
     void forget(Technique technique) noexcept;
     void synchronize(BlockRequest& request);
     void transfer_failed(BlockRequest& request, int result);
-    std::error_code cache_broken(std::error_code error) noexcept;
+    std::error_code cache_broken(std::error_code error);
     void finish_range(BlockRequest& request);
     void finish(BlockRequest& request, std::error_code error);
     std::expected<StorageExtent, std::error_code> extent_at(std::uint64_t at, std::uint64_t end);
@@ -88,6 +89,7 @@ class FileStorage final : public Storage {
     // What writing back has failed with. The page cache forgets a failure once it was told, and the
     // data with it: no later flush may succeed.
     std::error_code broken_;
+    std::function<void()> lost_;
     std::uint32_t in_flight_ = 0;
     DeferredCompletions refusals_;
 };

@@ -76,6 +76,41 @@ TEST_CASE("epochs: an export that could not be opened meanwhile is still flushed
     CHECK(life(path, 200, End::killed) == 100);
 }
 
+TEST_CASE("epochs: once writes were lost the next server shows another one, and keeps to it") {
+    TemporaryFolder folder;
+    const std::string path = folder.file("epochs");
+    CHECK(life(path, 100, End::flushed) == 100);
+    const auto end = GENERATE(End::killed, End::flushed, End::in_order_but_not_flushed);
+    {
+        EpochBook book(path);
+        REQUIRE(!book.load());
+        CHECK(book.opened("vol1", 100) == 100);
+        CHECK(!book.lost("vol1"));
+        if (end == End::flushed) book.flushed("vol1");
+        if (end != End::killed) REQUIRE(!book.save());
+    }
+    SECTION("in the same boot") {
+        const std::uint64_t shown = life(path, 100, End::killed);
+        CHECK(shown != 100);
+        CHECK(life(path, 100, End::killed) == shown);
+        CHECK(life(path, 100, End::flushed) == shown);
+        CHECK(life(path, 200, End::killed) == shown);
+        CHECK(life(path, 300, End::killed) == 300);
+    }
+    SECTION("in another") {
+        const std::uint64_t shown = life(path, 200, End::killed);
+        CHECK(shown != 100);
+        CHECK(life(path, 200, End::killed) == shown);
+    }
+    SECTION("and if it is opened anew by the same") {
+        EpochBook book(path);
+        REQUIRE(!book.load());
+        const std::uint64_t shown = book.opened("vol1", 100);
+        CHECK(!book.lost("vol1"));
+        CHECK(book.opened("vol1", 100) != shown);
+    }
+}
+
 TEST_CASE("epochs: storages without a cache, and servers without a file") {
     TemporaryFolder folder;
     EpochBook book(folder.file("epochs"));
@@ -86,6 +121,7 @@ TEST_CASE("epochs: storages without a cache, and servers without a file") {
     REQUIRE(!none.load());
     CHECK(none.opened("vol1", 7) == 7);
     none.flushed("vol1");
+    CHECK(!none.lost("vol1"));
     CHECK(!none.save());
 }
 
