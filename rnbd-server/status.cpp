@@ -62,6 +62,14 @@ json describe(const Volume& volume, rtrs::Instant now) {
             {"opens", opens}};
 }
 
+// Not those that are still being asked who they are, or were turned away: they have no name.
+std::vector<rtrs::ServerSession*> sessions_let_in(const ServerState& state) {
+    std::vector<rtrs::ServerSession*> sessions = state.server.sessions();
+    std::erase_if(sessions,
+                  [](const rtrs::ServerSession* session) { return session->name().empty(); });
+    return sessions;
+}
+
 json describe(const rtrs::ServerSession& session, rtrs::Instant now) {
     const rtrs::ServerSessionStatus status = session.status();
     const SessionStatistics& done = Target::statistics(session);
@@ -115,7 +123,7 @@ json server_status(const ServerState& state) {
     json exports = json::array();
     for (const auto& volume : state.target.volumes()) exports.push_back(describe(*volume, now));
     json sessions = json::array();
-    for (const rtrs::ServerSession* session : state.server.sessions()) {
+    for (const rtrs::ServerSession* session : sessions_let_in(state)) {
         sessions.push_back(describe(*session, now));
     }
     return {{"daemon", "rnbd-server"},
@@ -132,7 +140,7 @@ json server_status(const ServerState& state) {
 
 json server_statistics(const ServerState& state) {
     json items = json::array();
-    for (const rtrs::ServerSession* session : state.server.sessions()) {
+    for (const rtrs::ServerSession* session : sessions_let_in(state)) {
         const SessionStatistics& done = Target::statistics(*session);
         items.push_back({{"kind", "session"},
                          {"name", session->name()},
@@ -168,7 +176,7 @@ json server_drain(const ServerState& state) {
     std::uint64_t opens = 0;
     for (const auto& volume : state.target.volumes()) opens += volume->opens().size();
     std::uint64_t in_flight = 0;
-    const auto sessions = state.server.sessions();
+    const auto sessions = sessions_let_in(state);
     for (const rtrs::ServerSession* session : sessions) in_flight += session->status().in_flight;
     const bool draining = state.target.draining() == Target::Draining::on;
     return {{"daemon", "rnbd-server"},

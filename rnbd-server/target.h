@@ -15,6 +15,7 @@
 #include "rnbd-server/catalog.h"
 #include "rnbd-server/config.h"
 #include "rnbd-server/target_observer.h"
+#include "rnbd-server/turned_away.h"
 #include "rnbd-server/volume.h"
 #include "rnbd/messages.h"
 #include "rtrs/reactor.h"
@@ -104,6 +105,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     void log_failure(OpenVolume& open, const Io& io, std::error_code error);
     const KernelListener* kernel_door(std::uint32_t door) const noexcept;
     std::string export_for(const Session& session, const std::string& asked) const;
+    void note_turned_away(const std::string& session, const std::string& why);
     void take_away(Session& session, std::uint32_t device_id);
     void take_away(Volume& volume, const std::string* only_session);
     void closed_one(Volume& volume);
@@ -125,6 +127,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     };
     std::map<const Volume*, Leaving> leaving_;
     Draining draining_ = Draining::off;
+    TurnedAway turned_away_;
     std::function<void()> closed_;
     std::size_t flushes_ = 0;
 };

@@ -85,8 +85,9 @@ struct ServerSession::Inside final : ServerPathOwner, MessageCoreOwner {
     Inside(Server::Inside& its_server, Instant now)
         : server(its_server), admission(server.options.queue_depth), since(now) {}
 
-    std::string accept_name(ServerPath& path, const InfoRequestMessage& its_who) override;
-    std::string take_over(ServerSession& other, const ServerPath& path,
+    std::optional<NameRefusal> accept_name(ServerPath& path,
+                                           const InfoRequestMessage& its_who) override;
+    NameRefusal take_over(ServerSession& other, const ServerPath& path,
                           const InfoRequestMessage& its_who);
     void request(ServerPath& path, OpSlot& slot) override;
     void no_longer_waits(ServerPath& path, OpSlot& slot) override {
@@ -273,18 +274,20 @@ std::expected<ServerMemory*, std::error_code> ServerSession::Inside::memory_of(F
 
 // --- A session's life.
 
-std::string ServerSession::Inside::accept_name(ServerPath& path,
-                                               const InfoRequestMessage& its_who) {
+std::optional<NameRefusal> ServerSession::Inside::accept_name(ServerPath& path,
+                                                              const InfoRequestMessage& its_who) {
     const std::string& name = its_who.session_name;
     const Arrival arrival{.session = name,
                           .host = host_of(path.identity().remote_address),
                           .door = path.identity().door};
-    if (const auto error = server.handler.on_path(arrival)) {
-        return "session " + name + " is turned away: " + error.message();
-    }
+    const auto turned_away = [&](std::error_code error) {
+        return NameRefusal{"session " + name + " is turned away: " + error.message(),
+                           TraceLevel::debug};
+    };
+    if (const auto error = server.handler.on_path(arrival)) return turned_away(error);
     if (up) {
-        if (name != self->name_) return "the session's name is " + self->name_ + ", not " + name;
-        return {};
+        if (name == self->name_) return std::nullopt;
+        return NameRefusal{"the session's name is " + self->name_ + ", not " + name};
     }
     for (const auto& [id, other] : server.sessions) {
         if (other.get() != self && other->name_ == name) {
@@ -295,32 +298,32 @@ std::string ServerSession::Inside::accept_name(ServerPath& path,
     self->name_ = name;
     if (const auto error = server.handler.on_session_up(*self)) {
         self->name_.clear();
-        return "session " + name + " is turned away: " + error.message();
+        return turned_away(error);
     }
     who = its_who;
     up = true;
-    return {};
+    return std::nullopt;
 }
 
 // A client that died and came back need not wait until its former life is found dead. It comes in
 // when nothing of that can happen any more: the name is free once the old session has gone.
-std::string ServerSession::Inside::take_over(ServerSession& other, const ServerPath& path,
+NameRefusal ServerSession::Inside::take_over(ServerSession& other, const ServerPath& path,
                                              const InfoRequestMessage& its_who) {
     const InfoRequestMessage& old = other.inside_->who;
     const bool same = its_who.identity != 0 && old.identity != 0
                           ? its_who.identity == old.identity
                           : host_of(path.identity().remote_address) == other.peer_host_;
     if (!same) {
-        return "the session name " + other.name_ + " is in use by another client at " +
-               other.peer_host_;
+        return {"the session name " + other.name_ + " is in use by another client at " +
+                other.peer_host_};
     }
     if (its_who.life != 0 && its_who.life < old.life) {
-        return "the session name " + other.name_ + " is in use by a newer life of this client";
+        return {"the session name " + other.name_ + " is in use by a newer life of this client"};
     }
     RTRS_RARE(took_over);
     server.retire(other);
     other.close("taken over by a newer session of the same client");
-    return "takes the session name " + other.name_ + " over: waiting for the old session's end";
+    return {"takes the session name " + other.name_ + " over: waiting for the old session's end"};
 }
 
 // --- Requests: admission decides, the handler serves.

@@ -216,8 +216,8 @@ void ServerPath::info_request(const Completion& completion) {
     if (!complete) return close("info request before all connections were there");
     const InfoRequestMessage who{message->session_name, sequenced() ? message->identity : 0,
                                  sequenced() ? message->life : 0};
-    if (const std::string why = owner_.accept_name(*this, who); !why.empty()) {
-        return close(why);
+    if (const auto refusal = owner_.accept_name(*this, who)) {
+        return close(refusal->why, refusal->level);
     }
     if (state_ != State::connecting) return;  // the layer above has ended the session
     label_ = message->session_name + "/" + identity_.remote_address;
@@ -609,9 +609,9 @@ void ServerPath::say_last_word(Connection& connection) {
     if (error && !connection.last_word_waits) close(last_reason_);
 }
 
-void ServerPath::close(std::string_view reason) {
+void ServerPath::close(std::string_view reason, TraceLevel level) {
     if (state_ == State::closing || state_ == State::closed) return;
-    trace(TraceLevel::info, "closing: " + std::string(reason));
+    trace(level, "closing: " + std::string(reason));
     state_ = State::closing;
     since_ = environment_.clock.now();
     heartbeat_.stop();

@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,12 +38,19 @@ struct ServerMemory {
     std::unique_ptr<ProtectionDomain> domain;
 };
 
+// Why a session may not be.
+struct NameRefusal {
+    std::string why;
+    // debug: the layer above refuses it, and has said so in its own words.
+    TraceLevel level = TraceLevel::info;
+};
+
 // What a path tells its session.
 class ServerPathOwner {
   public:
-    // The info request arrived: may a session of this name be? Empty reason: yes.
+    // The info request arrived: may a session of this name be?
     // With what the client says of itself: machine and life are 0 if it does not.
-    virtual std::string accept_name(ServerPath& path, const InfoRequestMessage& who) = 0;
+    virtual std::optional<NameRefusal> accept_name(ServerPath& path, const InfoRequestMessage& who) = 0;
     // A checked request. It is served, answered or made to wait.
     virtual void request(ServerPath& path, OpSlot& slot) = 0;
     virtual void chunk_gone(void* chunk_context) = 0;
@@ -90,7 +98,7 @@ class ServerPath final : public MessageLinkOwner {
                            const ConnectRequestMessage& message);
     // The connection of messages. ERRORS: ECONNRESET (not now), fabric errors.
     std::error_code accept_messages(ConnectRequest& request, const ConnectRequestMessage& message);
-    void close(std::string_view reason);
+    void close(std::string_view reason, TraceLevel level = TraceLevel::info);
     // Posts what was promised, then closes: for a server that ends in peace.
     void close_after_answers(std::string_view reason);
     // A request has been looked at by admission: it waits in its slot, or is answered at once.

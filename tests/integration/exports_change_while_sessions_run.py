@@ -74,6 +74,12 @@ with Lab() as lab:
     late_comer = server.ctl("drain", "--timeout", "1", ok=False)
     check(late_comer.returncode == 7 and "1 exports open" in late_comer.stderr, late_comer.stderr)
     check(len(server.status()["sessions"]) == 1, "no session came in")
+    wait_until("it has tried several times", lambda: second.status()["sessions"][0]["paths"][0][
+        "reconnects_failed"] >= 5)
+    check(len(server.status()["sessions"]) == 1, "none that is turned away is listed")
+    about = [line for line in server.log().splitlines() if "host-b" in line]
+    check(len(about) == 1 and "turned away: the server is being drained" in about[0],
+          f"one line tells it: {about}")
     check(server.status()["state"] == "draining", "it is being drained")
     check(load.wait() == 0, open(lab.path("fio.log")).read()[-2000:])
     check(server.status()["sessions"][0]["id"] == session, "the session is the same")
