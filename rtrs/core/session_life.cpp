@@ -220,9 +220,12 @@ void ClientSession::Inside::path_up(ClientPath& path) {
     handler.on_path_changed(path.address_label(), PathChange::up, {});
     if (!exactly_once()) {
         // Its acceptance proves that the server has finished with what it carried before (section
-        // 7.5 of the wire reference).
+        // 7.5 of the wire reference). Of a path that was removed nobody will prove that: see
+        // give_path_up(), which left it to fences while the server still knew them.
         for (std::uint32_t id = 0; id < request_permits() && unsettled > 0; ++id) {
-            if (requests[id].fate != Fate::settled && requests[id].fate_path == index) settle(id);
+            if (requests[id].fate == Fate::settled) continue;
+            const std::uint16_t left_on = requests[id].fate_path;
+            if (left_on == index || left_on == no_path) settle(id);
         }
     } else {
         send_fences();

@@ -577,6 +577,38 @@ TEST_CASE("two paths: both are used, and each may be lost") {
     work_and_end(scene, 15, 100);
 }
 
+TEST_CASE("permits of a path that was removed are of use to a server without sequences, too") {
+    SceneOptions options = quick_options(27);
+    options.addresses = 2;
+    options.client.hold_time = 10ms;
+    Scene scene(options);
+    scene.start_server();
+    scene.server->service_max = 5s;
+    scene.start_client();
+    REQUIRE(scene.ready());
+    const auto status = [&] { return scene.client->session.status(); };
+    REQUIRE(scene.run_until([&] { return status().paths.at(1).state == PathState::connected; }));
+    scene.client->errors_expected = true;
+    scene.client->run(15, 100000);
+    scene.world.run_for(3ms);
+    REQUIRE(status().paths.at(0).in_flight > 0);
+    REQUIRE(status().paths.at(1).in_flight > 0);
+    scene.crash_server(CrashSeen::by_reset);
+    scene.client->pause();
+    REQUIRE(scene.run_until([&] { return scene.client->idle(); }));
+    REQUIRE(status().unsettled == 15);
+    using enum ClientSession::PathOperation;
+    REQUIRE(!scene.client->session.operate_path(status().paths.at(1).label, remove));
+    REQUIRE(scene.run_until([&] { return status().paths.size() == 1; }));
+    scene.options.server.protection = Protection::fenced;
+    scene.start_server();
+    REQUIRE(scene.ready());
+    CHECK(status().protection == Protection::fenced);
+    CHECK(status().unsettled == 0);
+    scene.client->errors_expected = false;
+    work_and_end(scene, 15, 100);
+}
+
 TEST_CASE("a server that is closed at any moment of a connect") {
     for (std::uint64_t seed = 1; seed <= 300; ++seed) {
         CAPTURE(seed);
