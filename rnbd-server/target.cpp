@@ -107,15 +107,17 @@ std::string Target::export_for(const Session& session, const std::string& asked)
 std::error_code Target::on_path(const rtrs::Arrival& arrival) {
     const KernelListener* kernel = kernel_door(arrival.door);
     if (kernel == nullptr || kernel->allows(arrival.session, arrival.host)) return {};
-    note_turned_away(arrival.session,
-                     "no entry of the listener's kernel.allow for this session and " + arrival.host);
+    note_turned_away(
+        arrival.session,
+        "no entry of the listener's kernel.allow for this session and " + arrival.host);
     return from_errno(EACCES);
 }
 
 void Target::note_turned_away(const std::string& session, const std::string& why) {
     const auto times = turned_away_.next(session, why, reactor_.now());
     if (!times) return;
-    const std::string more = *times > 1 ? fmt::format(" ({} times since this was told)", *times) : "";
+    const std::string more =
+        *times > 1 ? fmt::format(" ({} times since this was told)", *times) : "";
     logger("rnbd.session").warn("{}: turned away: {}{}", printable(session), why, more);
 }
 

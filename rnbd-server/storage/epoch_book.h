@@ -34,7 +34,8 @@ class EpochBook {
     std::uint64_t opened(const std::string& name, std::uint64_t storage_epoch);
     // Nothing was written since the last flush, and nothing will be.
     void flushed(const std::string& name);
-    // Writes were lost: whoever opens it after this shows another epoch. ERRORS: of writing the file.
+    // Writes were lost: whoever opens it after this shows another epoch. ERRORS: of writing the
+    // file.
     std::error_code lost(const std::string& name);
     // At the end.
     std::error_code save() const;

@@ -50,7 +50,8 @@ class ServerPathOwner {
   public:
     // The info request arrived: may a session of this name be?
     // With what the client says of itself: machine and life are 0 if it does not.
-    virtual std::optional<NameRefusal> accept_name(ServerPath& path, const InfoRequestMessage& who) = 0;
+    virtual std::optional<NameRefusal> accept_name(ServerPath& path,
+                                                   const InfoRequestMessage& who) = 0;
     // A checked request. It is served, answered or made to wait.
     virtual void request(ServerPath& path, OpSlot& slot) = 0;
     virtual void chunk_gone(void* chunk_context) = 0;

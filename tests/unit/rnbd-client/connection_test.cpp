@@ -480,9 +480,10 @@ TEST_CASE("connection: a client that comes back waits until its broken connectio
     back.greet();
     back.ask(Command::write, 0, 4096, 0, pattern(4096, 2));
     back.ask(Command::read, 0, 4096);
+    // Some are never started: their client takes no answers.
     server.until([] {
         fake::complete();
-        return fake::log().size() == 22 && fake::waiting() == 0;
+        return fake::log().back().io.operation == VolumeOperation::read && fake::waiting() == 0;
     });
     CHECK(back.next()->second.error == 0);
     CHECK(back.next()->second.data == pattern(4096, 2).bytes());
