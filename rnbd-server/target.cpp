@@ -107,9 +107,9 @@ std::string Target::export_for(const Session& session, const std::string& asked)
 std::error_code Target::on_path(const rtrs::Arrival& arrival) {
     const KernelListener* kernel = kernel_door(arrival.door);
     if (kernel == nullptr || kernel->allows(arrival.session, arrival.host)) return {};
-    note_turned_away(
-        arrival.session,
-        "no entry of the listener's kernel.allow for this session and " + arrival.host);
+    note_turned_away(std::string(arrival.session),
+                     fmt::format("no entry of the listener's kernel.allow for this session and {}",
+                                 arrival.host));
     return from_errno(EACCES);
 }
 
