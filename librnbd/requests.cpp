@@ -45,8 +45,9 @@ bool zeroes_are_written(const Request& request) noexcept {
 
 bool needs_flush(const Request& request) noexcept {
     if ((request.flags & RNBD_FUA) == 0) return false;
-    // Only plain writes carry it to the volume.
-    return request.operation != VolumeOperation::write ||
+    // Only plain writes carry it to the volume. When one ends the volume may have come back as one
+    // that takes FUA, which is of no use to what was sent before.
+    return request.operation != VolumeOperation::write || request.unforced ||
            !request.volume->remote().geometry().force_unit_access;
 }
 
@@ -120,7 +121,7 @@ std::uint32_t Requests::piece_bytes(const Request& request) const noexcept {
     return static_cast<std::uint32_t>(std::min(limit, request.bytes - request.started));
 }
 
-void Requests::describe(const Request& request, const Piece& piece, VolumeIo& io) const {
+void Requests::describe(Request& request, const Piece& piece, VolumeIo& io) const {
     io.operation = request.operation;
     io.offset = request.offset + piece.at;
     io.bytes = piece.bytes;
@@ -130,7 +131,9 @@ void Requests::describe(const Request& request, const Piece& piece, VolumeIo& io
         io.no_unmap = (request.flags & RNBD_NO_HOLE) != 0;
         io.fast_only = (request.flags & RNBD_FAST_ZERO) != 0;
     } else if (request.operation == VolumeOperation::write) {
-        io.force_unit_access = (request.flags & RNBD_FUA) != 0 && !needs_flush(request);
+        const bool forced = (request.flags & RNBD_FUA) != 0;
+        io.force_unit_access = forced && !needs_flush(request);
+        request.unforced = request.unforced || (forced && !io.force_unit_access);
     }
 }
 

@@ -41,6 +41,7 @@ struct Request : rtrs::ListLink {
     std::uint64_t bytes = 0;
     std::uint64_t started = 0;  // of bytes: in pieces that were sent
     std::uint32_t in_flight = 0;
+    bool unforced = false;  // a piece of a write with RNBD_FUA was sent without it
     std::error_code error;
     rnbd_done_fn done = nullptr;
     void* context = nullptr;
@@ -110,7 +111,7 @@ class Requests {
     void wait(Request& request);
     void send_piece(Request& request, rtrs::Permit permit);
     std::uint32_t piece_bytes(const Request& request) const noexcept;
-    void describe(const Request& request, const Piece& piece, VolumeIo& io) const;
+    void describe(Request& request, const Piece& piece, VolumeIo& io) const;
     void piece_done(Piece& piece, rtrs::Permit permit, std::error_code error);
     void permit_granted();
     void serve(rtrs::Permit permit);

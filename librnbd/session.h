@@ -138,6 +138,7 @@ int Session::submit(Volume& volume, Fill fill) {
         request->buffer = nullptr;
         request->stage = Request::Stage::data;
         request->started = 0;
+        request->unforced = false;
         request->error.clear();
         request->iov.clear();
         fill(*request);
