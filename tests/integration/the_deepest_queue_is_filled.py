@@ -1,0 +1,51 @@
+"""With the deepest queue that can be configured, as many requests are in flight, and no path is lost over it."""
+import importlib.util
+
+from harness import *
+
+if not importlib.util.find_spec("nbd"):
+    skip("python3-libnbd is not installed")
+import nbd
+
+CLIENTS, EACH, BLOCK = 40, 800, 4096
+
+with Lab() as lab:
+    gate = lab.path("gate")
+    server = lab.server(
+        [{"name": "vol", "allow": [{"session": "host-a", "access": "rw"}],
+          "storage": {"kind": "delay", "of": {"kind": "memory", "size": "256MiB"},
+                      "gate": gate, "gate_operations": "all"}}],
+        queue_depth=32768, max_io_size="4KiB")
+    client = lab.client(server, {"vol": {}})
+    with open(gate, "w"):
+        pass
+    data = nbd.Buffer.from_bytearray(bytearray(b"x" * BLOCK))
+    handles, failed = [], []
+
+    def completed(error):
+        if error.value:
+            failed.append(error.value)
+        return 1
+
+    for number in range(CLIENTS):
+        h = nbd.NBD()
+        h.connect_uri(lab.uri("vol"))
+        for i in range(EACH):
+            h.aio_pwrite(data, (number * EACH + i) * BLOCK, completed)
+        handles.append(h)
+
+    def turn():
+        for h in handles:
+            while h.aio_in_flight() and h.poll(0):
+                pass
+
+    def all_there():
+        turn()
+        return server.status()["sessions"][0]["in_flight"] == CLIENTS * EACH
+
+    wait_until("all requests are at the storage", all_there)
+    os.unlink(gate)
+    wait_until("all are answered", lambda: turn() or not any(h.aio_in_flight() for h in handles))
+    check(not failed, f"no error: {failed[:5]}")
+    path = client.status()["sessions"][0]["paths"][0]
+    check(path["state"] == "connected" and path["reconnects"] == 0, f"no path was lost: {path}")
