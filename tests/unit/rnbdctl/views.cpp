@@ -80,6 +80,12 @@ TEST_CASE("views: the client's list and status") {
     CHECK(has(status_view(lossy),
               "  vol1: lost 1,200 acknowledged writes that were not flushed, with 1 cache of the "
               "server\n"));
+    json left = client;
+    left["devices"][0]["left_behind"] = 2;
+    left["devices"][0]["waiting_for_these"] = 3;
+    CHECK(has(status_view(left),
+              "  vol1: 2 changes of clients that have gone are in progress, 3 requests of others "
+              "wait for that\n"));
 }
 
 TEST_CASE("views: paths, one line each; results of operations") {
