@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "daemon/control_arguments.h"
 #include "daemon/log.h"
 #include "rnbd-client/explain.h"
 #include "rnbd-client/path_commands.h"
@@ -11,6 +12,10 @@ namespace rnbd {
 namespace {
 
 using nlohmann::json;
+
+// How long servers are waited for that are asked for what they know.
+constexpr rtrs::Duration remote_default = std::chrono::seconds(1);
+constexpr rtrs::Duration remote_max = std::chrono::hours(24);
 
 struct MapRequest {
     ClientConfig::Device device;
@@ -208,6 +213,19 @@ void discover(Client& client, const json& arguments, ControlReply reply) {
     if (!asked) later->fail(asked.error().code, asked.error().message);
 }
 
+void status(const ClientState& state, const json& given, ControlReply reply) {
+    ControlArguments arguments(given);
+    const bool remote = arguments.flag("remote");
+    const rtrs::Duration timeout = arguments.seconds("timeout_s", remote_default, remote_max);
+    if (const auto failure = arguments.failure()) return reply.fail(*failure);
+    if (!remote) return reply.succeed(client_status(state));
+    // The reply outlives this call: it is given when the servers have answered, or did not.
+    const auto later = std::make_shared<ControlReply>(std::move(reply));
+    ask_servers(state.client, timeout, [later, &state](const ServerViews& views) {
+        later->succeed(client_status(state, views));
+    });
+}
+
 void add_path_commands(ControlServer& control, Client& client) {
     using Kind = PathCommands::Kind;
     const auto operations = std::make_shared<PathCommands>(client);
@@ -226,8 +244,8 @@ void add_path_commands(ControlServer& control, Client& client) {
 
 void add_client_commands(ControlServer& control, Client& client, const ClientState& state,
                          std::string socket_folder) {
-    control.add_command("status", [&state](const json&, ControlReply reply) {
-        reply.succeed(client_status(state));
+    control.add_command("status", [&state](const json& arguments, ControlReply reply) {
+        status(state, arguments, std::move(reply));
     });
     control.add_command(
         "list", [&state](const json&, ControlReply reply) { reply.succeed(client_list(state)); });

@@ -86,10 +86,29 @@ const char* reason_of(std::optional<ServerIntent> intent) {
     return "";
 }
 
-json sessions_of(const ClientState& state) {
+json describe(const ServerView& view) {
+    if (!view.reason.empty()) return {{"reason", view.reason}};
+    const SessionFigures& figures = view.figures;
+    return {{"reason", ""},
+            {"queue_depth", figures.queue_depth},
+            {"in_flight", figures.in_flight},
+            {"reads", figures.reads},
+            {"read_bytes", figures.read_bytes},
+            {"writes", figures.writes},
+            {"write_bytes", figures.write_bytes},
+            {"others", figures.others},
+            {"refused", figures.refused},
+            {"storage_errors", figures.storage_errors},
+            {"stale", figures.stale},
+            {"p50_us", microseconds(figures.p50)},
+            {"p99_us", microseconds(figures.p99)},
+            {"max_us", microseconds(figures.longest)}};
+}
+
+json sessions_of(const ClientState& state, const ServerViews& views = {}) {
     json sessions = json::array();
     for (const auto& [name, session] : state.client.sessions()) {
-        sessions.push_back(describe_session(*session, state.reactor.now()));
+        sessions.push_back(describe_session(*session, state.reactor.now(), views));
     }
     return sessions;
 }
@@ -104,16 +123,18 @@ json devices_of(const ClientState& state) {
 
 }  // namespace
 
-json describe_session(Client::Session& session, rtrs::Instant now) {
+json describe_session(Client::Session& session, rtrs::Instant now, const ServerViews& views) {
     const rtrs::ClientSessionStatus status = session.remote.rtrs().status();
     json paths = json::array();
     for (const auto& path : status.paths) paths.push_back(describe(path, now));
+    const auto view = views.find(session.config.name);
     const auto intent = session.remote.catalog().intent();
     const char* state = session.closing ? "closing" : status.link_up ? "connected" : "disconnected";
     return {{"name", session.config.name},
             {"state", state},
             {"reason", status.reason.empty() ? reason_of(intent) : status.reason},
             {"server", intent ? json(to_string(*intent)) : json()},
+            {"remote", view != views.end() ? describe(view->second) : json()},
             {"age_s", seconds(now - status.since)},
             {"queue_depth", status.queue_depth},
             {"max_io_bytes", status.max_io_bytes},
@@ -159,13 +180,13 @@ json describe_device(Mapping& mapping, rtrs::Instant now) {
             {"lost_writes", volume.losses().writes}};
 }
 
-json client_status(const ClientState& state) {
+json client_status(const ClientState& state, const ServerViews& views) {
     return {{"daemon", "rnbd-client"},
             {"version", version()},
             {"pid", ::getpid()},
             {"uptime_s", seconds(state.reactor.now() - state.started)},
             {"state", state.stopping ? "stopping" : "running"},
-            {"sessions", sessions_of(state)},
+            {"sessions", sessions_of(state, views)},
             {"devices", devices_of(state)}};
 }
 

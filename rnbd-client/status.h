@@ -5,6 +5,7 @@
 #include <string>
 
 #include "rnbd-client/client.h"
+#include "rnbd-client/server_views.h"
 #include "rtrs/base/clock.h"
 
 namespace rnbd {
@@ -16,7 +17,8 @@ struct ClientState {
     bool stopping = false;
 };
 
-nlohmann::json client_status(const ClientState& state);
+// views: what the servers say, if they were asked.
+nlohmann::json client_status(const ClientState& state, const ServerViews& views = {});
 // Items of daemon/statistics.h.
 nlohmann::json client_statistics(const ClientState& state);
 nlohmann::json client_list(const ClientState& state);
@@ -24,7 +26,8 @@ nlohmann::json client_list(const ClientState& state);
 nlohmann::json client_paths(const ClientState& state, const std::string& session);
 
 // Parts of the above.
-nlohmann::json describe_session(Client::Session& session, rtrs::Instant now);
+nlohmann::json describe_session(Client::Session& session, rtrs::Instant now,
+                                const ServerViews& views = {});
 nlohmann::json describe_device(Mapping& mapping, rtrs::Instant now);
 
 }  // namespace rnbd

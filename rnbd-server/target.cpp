@@ -130,6 +130,7 @@ std::error_code Target::on_session_up(rtrs::ServerSession& session) {
     session.context = made;
     sessions_.push_back(made);
     catalog_.session_up(session);
+    figures_.session_up(session);
     logger("rnbd.session").info("{}: up, from {}", printable(session.name()), session.peer_host());
     return {};
 }
@@ -139,6 +140,7 @@ void Target::on_session_down(rtrs::ServerSession& session) {
     session.context = nullptr;
     std::erase(sessions_, gone.get());
     catalog_.session_down(session);
+    figures_.session_down(session);
     for (auto& [id, open] : gone->opens) {
         open.volume->close(open.open);
         closed_one(*open.volume);
@@ -157,6 +159,24 @@ const SessionStatistics& Target::statistics(const rtrs::ServerSession& session) 
     static const SessionStatistics none;
     const auto* ours = static_cast<const Session*>(session.context);
     return ours != nullptr ? ours->statistics : none;
+}
+
+SessionFigures Target::figures_of(const rtrs::ServerSession& session) {
+    const rtrs::ServerSessionStatus status = session.status();
+    const SessionStatistics& done = statistics(session);
+    return {.queue_depth = status.queue_depth,
+            .in_flight = status.in_flight,
+            .reads = done.reads,
+            .read_bytes = done.read_bytes,
+            .writes = done.writes,
+            .write_bytes = done.write_bytes,
+            .others = done.other,
+            .refused = done.refused,
+            .storage_errors = done.errors - done.refused,
+            .stale = status.stale,
+            .p50 = done.latency.percentile(50),
+            .p99 = done.latency.percentile(99),
+            .longest = done.latency.max()};
 }
 
 void Target::on_request(rtrs::ServerOp& op) {
@@ -320,10 +340,12 @@ void Target::io(Session& session, rtrs::ServerOp& op) {
     Io& io = *static_cast<Io*>(op.chunk_context());
     if (const auto error = prepare(session, op, io)) {
         ++session.statistics.errors;
+        ++session.statistics.refused;
         return op.respond(error);
     }
     OpenVolume& open = session.opens.find(io.device_id)->second;
     ++open.open->in_flight;
+    io.started = reactor_.now();
     start(io, *open.volume->storage(*open.open));
 }
 
@@ -428,6 +450,7 @@ void Target::completed(BlockRequest& request, std::error_code error) {
         error = from_errno(ENODEV);
     }
     SessionStatistics& statistics = session.statistics;
+    statistics.latency.add(session.target.reactor_.now() - io.started);
     std::uint32_t produced = 0;
     if (error) {
         ++statistics.errors;

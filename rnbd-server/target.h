@@ -14,10 +14,12 @@
 #include "daemon/control_protocol.h"
 #include "rnbd-server/catalog.h"
 #include "rnbd-server/config.h"
+#include "rnbd-server/figures.h"
 #include "rnbd-server/target_observer.h"
 #include "rnbd-server/turned_away.h"
 #include "rnbd-server/volume.h"
 #include "rnbd/messages.h"
+#include "rtrs/base/latency_histogram.h"
 #include "rtrs/reactor.h"
 #include "rtrs/server.h"
 
@@ -31,6 +33,8 @@ struct SessionStatistics {
     std::uint64_t read_bytes = 0;
     std::uint64_t write_bytes = 0;
     std::uint64_t errors = 0;
+    std::uint64_t refused = 0;  // of errors: never tried, for they were not in order
+    rtrs::LatencyHistogram latency;  // in the storage
 };
 
 class Target final : public rtrs::ServerHandler, private VolumeEvents {
@@ -103,6 +107,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     static void start(Io& io, Storage& storage);
     static void completed(BlockRequest& request, std::error_code error);
     void log_failure(OpenVolume& open, const Io& io, std::error_code error);
+    static SessionFigures figures_of(const rtrs::ServerSession& session);
     const KernelListener* kernel_door(std::uint32_t door) const noexcept;
     std::string export_for(const Session& session, const std::string& asked) const;
     void note_turned_away(const std::string& session, const std::string& why);
@@ -119,6 +124,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     std::map<std::uint32_t, KernelListener> kernel_doors_;
     std::vector<Session*> sessions_;
     Catalog catalog_;
+    FiguresDesk figures_{figures_of};
     std::vector<TargetObserver*> observers_{&catalog_};
     // Volumes that are about to go, and who waits for that.
     struct Leaving {

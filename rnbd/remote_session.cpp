@@ -7,7 +7,8 @@ RemoteSession::Inside::Inside(rtrs::SessionEnvironment its_environment,
     : environment(its_environment),
       handler(its_handler),
       session(its_environment, std::move(options), *this),
-      catalog(session, [this](const CatalogEvent& event) { catalog_event(event); }) {}
+      catalog(session, [this](const CatalogEvent& event) { catalog_event(event); }),
+      figures(session) {}
 
 void RemoteSession::Inside::catalog_event(const CatalogEvent& event) {
     const bool sized = event.kind == CatalogEventKind::resized ||
@@ -80,6 +81,7 @@ std::error_code RemoteSession::open() { return inside_->session.open(); }
 void RemoteSession::close() { inside_->session.close(); }
 rtrs::ClientSession& RemoteSession::rtrs() noexcept { return inside_->session; }
 RemoteCatalog& RemoteSession::catalog() noexcept { return inside_->catalog; }
+RemoteFigures& RemoteSession::figures() noexcept { return inside_->figures; }
 const std::string& RemoteSession::name() const noexcept { return inside_->session.options().name; }
 
 }  // namespace rnbd

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "rnbd/remote_figures.h"
 #include "rnbd/remote_volume.h"
 #include "rnbd/remote_volume_inside.h"
 #include "rtrs/base/lazy_array.h"
@@ -24,9 +25,13 @@ struct RemoteSession::Inside final : rtrs::ClientSessionHandler {
 
     void on_link_up() override;
     void on_link_down(std::error_code reason) override;
-    void on_messages_reset() override { catalog.reset(); }
+    void on_messages_reset() override {
+        catalog.reset();
+        figures.reset();
+    }
     void on_closed() override {
         catalog.closed();
+        figures.closed();
         handler.on_session_closed();
     }
     void on_path_changed(std::string_view label, rtrs::PathChange change,
@@ -43,6 +48,7 @@ struct RemoteSession::Inside final : rtrs::ClientSessionHandler {
     RemoteSessionHandler& handler;
     rtrs::ClientSession session;
     RemoteCatalog catalog;
+    RemoteFigures figures;
     rtrs::LazyArray<IoRecord> records;
     std::vector<RemoteVolume::Inside*> volumes;
     // What both sides speak; valid while ready.

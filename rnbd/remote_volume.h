@@ -27,6 +27,7 @@
 
 #include "rnbd/messages.h"
 #include "rnbd/remote_catalog.h"
+#include "rnbd/remote_figures.h"
 #include "rtrs/client.h"
 
 namespace rnbd {
@@ -140,6 +141,7 @@ class RemoteSession {
     const std::string& name() const noexcept;
     // Of the server, if its session options want messages.
     RemoteCatalog& catalog() noexcept;
+    RemoteFigures& figures() noexcept;
 
     struct Inside;
 

@@ -117,11 +117,30 @@ const CommandTree::Command* CommandTree::chosen() const {
     return found == commands_.rend() ? nullptr : &*found;
 }
 
+CommandTree::Fill CommandTree::looking(Wish::View view) {
+    return [this, view](Wish& wish) {
+        wish.command = "status";
+        wish.view = view;
+        if (options_.remote) wish.arguments = {{"remote", true}};
+        return understood;
+    };
+}
+
+void CommandTree::add_remote(CLI::App& app) {
+    app.add_flag("--remote", options_.remote,
+                 "Also what the servers know of rnbd-client's sessions; they are asked");
+}
+
+Daemon CommandTree::asked() const {
+    return options_.remote ? Daemon::client : chosen()->daemon;
+}
+
 void CommandTree::add_looking() {
     add(app_, "list", "Exports or devices, one per line", Daemon::both, plain("list", list_view));
-    add(app_, "status", "Everything: sessions, paths, exports or devices", Daemon::both,
-        plain("status", status_view));
-    add(app_, "sessions", "Sessions, one per line", Daemon::both, plain("status", sessions_view));
+    add_remote(*add(app_, "status", "Everything: sessions, paths, exports or devices",
+                    Daemon::both, looking(status_view)));
+    add_remote(*add(app_, "sessions", "Sessions, one per line", Daemon::both,
+                    looking(sessions_view)));
     add(app_, "version", "Versions of rnbdctl and the daemons", Daemon::both,
         plain("version", version_view));
     auto* explain =

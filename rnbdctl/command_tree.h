@@ -20,6 +20,7 @@ namespace rnbd {
 struct Options {
     bool server = false, client = false, as_json = false, read_only = false, migration = false;
     bool force = false, shrink = false, evict = false, off = false, no_wait = false, save = false;
+    bool remote = false;
     std::string socket, volume, session, name, device, path, priority, policy, exported, size, io;
     std::string attribute, value;
     std::string block_size, from, server_address, shell, kernel_device;
@@ -46,6 +47,8 @@ class CommandTree {
     const Options& options() const noexcept { return options_; }
     // The one that was parsed; null before.
     const Command* chosen() const;
+    // Whose answer is wanted. ASSUMES: chosen() is not null.
+    Daemon asked() const;
     // Null for the program itself.
     const Command* command_of(const CLI::App* app) const;
 
@@ -62,6 +65,8 @@ class CommandTree {
     void add_statistics();
     void add_attributes();  // attributes.cpp
     void add_completion();
+    Fill looking(Wish::View view);
+    void add_remote(CLI::App& app);
     CLI::App* add(CLI::App& parent, const char* word, const char* help, Daemon daemon, Fill fill);
     CLI::App* add_path_operation(const char* word, const char* command, const char* help);
     // As CLI::App::add_option, with the kind of its value, which completion goes by.

@@ -41,7 +41,7 @@ std::optional<int> parse(CommandTree& tree, Words words, std::ostream& out, std:
         return static_cast<int>(app.exit(error, out, err) == 0 ? CtlExit::ok : CtlExit::usage);
     }
     const Options& options = tree.options();
-    const Daemon daemon = tree.chosen()->daemon;
+    const Daemon daemon = tree.asked();
     if ((options.server && daemon == Daemon::client) ||
         (options.client && daemon == Daemon::server)) {
         return usage(err, fmt::format("{} is a command of {}: leave --{} out",
@@ -82,7 +82,7 @@ int run_rnbdctl(int argc, const char* const* argv, std::ostream& out, std::ostre
     Wish wish;
     wish.output = options.as_json ? Output::json : Output::text;
     wish.timeout = std::chrono::seconds(options.timeout_s.value_or(60));
-    find_sockets(wish, options, tree.chosen()->daemon, sockets);
+    find_sockets(wish, options, tree.asked(), sockets);
     if (const auto wrong = tree.chosen()->fill(wish)) return usage(err, *wrong);
     return static_cast<int>(ask(wish, out, err));
 }

@@ -152,6 +152,17 @@ std::string path_sum(const json& session, const char* key) {
     return count_words(sum);
 }
 
+// Of the member `remote`.
+std::string server_says(const json& remote) {
+    if (const std::string reason = word(remote, "reason"); !reason.empty()) return reason;
+    return fmt::format(
+        "{} in flight of {}, {} refused, {} refused as late, {} failed in the storage; there p50 "
+        "{}, p99 {}, longest {}",
+        count(remote, "in_flight"), count(remote, "queue_depth"), count(remote, "refused"),
+        count(remote, "stale"), count(remote, "storage_errors"), latency(remote, "p50_us"),
+        latency(remote, "p99_us"), latency(remote, "max_us"));
+}
+
 std::string client_session_view(const json& session) {
     std::string text = fmt::format(
         "\nSession {}: {} for {}, queue depth {}, {} permits free, {} in flight, {} held\n",
@@ -161,6 +172,8 @@ std::string client_session_view(const json& session) {
         "  protection {}, policy {}: {} requests failed over, {} retried, {} refused as late\n",
         dash(word(session, "protection")), dash(word(session, "policy")),
         path_sum(session, "failed_over"), path_sum(session, "retried"), path_sum(session, "stale"));
+    const json& remote = member(session, "remote");
+    if (remote.is_object()) text += "  the server: " + server_says(remote) + "\n";
     Table paths({{"DESTINATION"},
                  {"SOURCE"},
                  {"FABRIC"},
@@ -279,7 +292,13 @@ std::string sessions_view(const json& document) {
                    fmt::format("{}/{}", up, paths.size()), count(session, "in_flight"),
                    word(session, "protection"), age(session, "age_s"), state(session)});
     }
-    return table.empty() ? "no sessions\n" : table.text(0);
+    std::string text = table.empty() ? "no sessions\n" : table.text(0);
+    for (const json& session : elements(document, "sessions")) {
+        const json& remote = member(session, "remote");
+        if (!remote.is_object()) continue;
+        text += fmt::format("the server of {}: {}\n", word(session, "name"), server_says(remote));
+    }
+    return text;
 }
 
 std::string exports_view(const json& document) {

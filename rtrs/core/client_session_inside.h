@@ -21,10 +21,10 @@
 
 #include <deque>
 
+#include "rtrs/base/latency_histogram.h"
 #include "rtrs/base/lazy_array.h"
 #include "rtrs/client.h"
 #include "rtrs/core/client_path.h"
-#include "rtrs/core/latency_histogram.h"
 #include "rtrs/core/message_service.h"
 #include "rtrs/core/path_selector.h"
 #include "rtrs/core/permit_pool.h"

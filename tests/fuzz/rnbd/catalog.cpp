@@ -1,8 +1,10 @@
-// A server's catalog as it arrives at a client, and a client's question as it arrives at a server.
+// What a server tells of its exports and of a session as it arrives at a client, and a client's
+// questions as they arrive at a server.
 #include "rnbd/catalog.h"
 
 #include <vector>
 
+#include "rnbd/figures.h"
 #include "rtrs/base/assert.h"
 
 using namespace rnbd;
@@ -28,6 +30,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (const auto event = CatalogEvent::parse(bytes)) {
         const auto again = CatalogEvent::parse(bytes_of(*event));
         RTRS_ASSERT(again && again->entry == event->entry && again->kind == event->kind);
+    }
+    static_cast<void>(FiguresRequest::parse(bytes));
+    if (const auto figures = SessionFigures::parse(bytes)) {
+        std::vector<std::byte> again(SessionFigures::wire_bytes);
+        figures->emit(again);
+        RTRS_ASSERT(SessionFigures::parse(again) == figures);
     }
     return 0;
 }

@@ -22,8 +22,8 @@ struct NoTrace final : rtrs::Tracer {
 struct World final : RemoteSessionHandler {
     explicit World(const std::vector<ServerConfig::Export>& exports)
         : target(*reactor, exports, epochs),
-          server({*reactor, random, tracer}, {.queue_depth = 16, .messages = rtrs::MessageOptions{}},
-                 target) {
+          server({*reactor, random, tracer},
+                 {.queue_depth = 16, .messages = rtrs::MessageOptions{}}, target) {
         target.when_closed([this] { server_closed = true; });
         const auto address = server.listen(*tcp, "127.0.0.1:0");
         REQUIRE(address);
@@ -36,7 +36,7 @@ struct World final : RemoteSessionHandler {
         news.clear();
     }
     ~World() {
-        session->close();
+        if (!session_closed) session->close();
         run_until([&] { return session_closed; });
         server.close();
         run_until([&] { return server_closed; });

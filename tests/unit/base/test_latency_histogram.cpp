@@ -1,4 +1,4 @@
-#include "rtrs/core/latency_histogram.h"
+#include "rtrs/base/latency_histogram.h"
 
 #include <catch2/catch.hpp>
 

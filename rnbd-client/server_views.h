@@ -1,0 +1,27 @@
+// What the servers say of this client's sessions: all of them are asked at once.
+//
+// THREAD: the reactor's.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "rnbd-client/client.h"
+#include "rnbd/figures.h"
+#include "rtrs/base/instant.h"
+
+namespace rnbd {
+
+// One server's answer; reason: why there is none, for people.
+struct ServerView {
+    SessionFigures figures{};
+    std::string reason;
+};
+using ServerViews = std::map<std::string, ServerView>;  // by the session's name
+
+// done: once, when all have answered or the timeout is over, possibly from inside.
+void ask_servers(const Client& client, rtrs::Duration timeout,
+                 std::function<void(const ServerViews&)> done);
+
+}  // namespace rnbd

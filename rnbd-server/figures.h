@@ -1,0 +1,35 @@
+// Tells a session what the server knows of it, when it asks.
+//
+// OWNER: Target. THREAD: the reactor's.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "rnbd/figures.h"
+#include "rtrs/server.h"
+
+namespace rnbd {
+
+class FiguresDesk {
+  public:
+    using Look = std::function<SessionFigures(const rtrs::ServerSession&)>;
+    // look: at a session that is up.
+    explicit FiguresDesk(Look look);
+    ~FiguresDesk();
+
+    void session_up(rtrs::ServerSession& session);
+    void session_down(rtrs::ServerSession& session);
+
+  private:
+    struct Asker;
+
+    static void wait_for_question(Asker& asker);
+    void asked(Asker& asker, const rtrs::ReceivedMessage& message);
+
+    Look look_;
+    std::map<const rtrs::ServerSession*, std::unique_ptr<Asker>> askers_;
+};
+
+}  // namespace rnbd

@@ -1,0 +1,78 @@
+#include "rnbd/figures.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "rtrs/base/assert.h"
+
+namespace rnbd {
+namespace {
+
+using namespace rtrs;  // load_*, store_*
+
+constexpr std::uint16_t request_type_code = 35;
+constexpr std::uint16_t figures_type_code = 36;
+
+// What a peer says may be anything.
+Duration duration(const std::byte* from) noexcept {
+    constexpr std::uint64_t longest = std::numeric_limits<std::int64_t>::max();
+    return Duration(static_cast<std::int64_t>(std::min(load_le64(from), longest)));
+}
+
+std::expected<const std::byte*, ParseError> check(Bytes data, std::size_t bytes,
+                                                  std::uint16_t type) noexcept {
+    if (data.size() < bytes) return std::unexpected(ParseError::too_short);
+    if (load_le16(data.data()) != type) return std::unexpected(ParseError::wrong_type);
+    return data.data();
+}
+
+}  // namespace
+
+std::expected<FiguresRequest, ParseError> FiguresRequest::parse(Bytes data) noexcept {
+    const auto p = check(data, wire_bytes, request_type_code);
+    if (!p) return std::unexpected(p.error());
+    return FiguresRequest{};
+}
+
+void FiguresRequest::emit(MutableBytes to) const noexcept {
+    RTRS_ASSERT(to.size() >= wire_bytes);
+    std::fill_n(to.begin(), wire_bytes, std::byte{});
+    store_le16(to.data(), request_type_code);
+}
+
+std::expected<SessionFigures, ParseError> SessionFigures::parse(Bytes data) noexcept {
+    const auto p = check(data, wire_bytes, figures_type_code);
+    if (!p) return std::unexpected(p.error());
+    return SessionFigures{.queue_depth = load_le32(*p + 4),
+                          .in_flight = load_le32(*p + 8),
+                          .reads = load_le64(*p + 16),
+                          .read_bytes = load_le64(*p + 24),
+                          .writes = load_le64(*p + 32),
+                          .write_bytes = load_le64(*p + 40),
+                          .others = load_le64(*p + 48),
+                          .refused = load_le64(*p + 56),
+                          .storage_errors = load_le64(*p + 64),
+                          .stale = load_le64(*p + 72),
+                          .p50 = duration(*p + 80),
+                          .p99 = duration(*p + 88),
+                          .longest = duration(*p + 96)};
+}
+
+void SessionFigures::emit(MutableBytes to) const noexcept {
+    RTRS_ASSERT(to.size() >= wire_bytes);
+    std::fill_n(to.begin(), wire_bytes, std::byte{});
+    std::byte* const p = to.data();
+    store_le16(p, figures_type_code);
+    store_le32(p + 4, queue_depth);
+    store_le32(p + 8, in_flight);
+    std::byte* at = p + 16;
+    for (const std::uint64_t value : {reads, read_bytes, writes, write_bytes, others, refused,
+                                      storage_errors, stale, static_cast<std::uint64_t>(p50.count()),
+                                      static_cast<std::uint64_t>(p99.count()),
+                                      static_cast<std::uint64_t>(longest.count())}) {
+        store_le64(at, value);
+        at += sizeof value;
+    }
+}
+
+}  // namespace rnbd

@@ -1,0 +1,67 @@
+// A server's own view of a session, for the client of it: layout, parse, emit. Ours; carried by
+// messages with tags, beside the catalog (rnbd/catalog.h). No I/O, no state. All integers
+// little-endian.
+//
+// FIGURES, client to server, 8 bytes                  tag: request
+//    0  2  type 35      2  6  reserved
+// FIGURES_RSP, server to client, 104 bytes            tag: figures
+//    0  2  type 36      2  2  reserved
+//    4  4  queue depth  8  4  requests now              12  4  reserved
+//   16  8  reads       24  8  bytes read      32  8  writes       40  8  bytes written
+//   48  8  others (flush, discard, write zeroes)
+//   56  8  refused: not in order, out of range, not allowed
+//   64  8  failed in the storage
+//   72  8  late attempts that were refused
+//   80  8  time in the storage, ns: that half of the requests did not exceed
+//   88  8  that 99 of 100 did not             96  8  the longest
+#pragma once
+
+#include <cstdint>
+#include <expected>
+
+#include "rnbd/messages.h"
+#include "rtrs/base/bytes.h"
+#include "rtrs/base/instant.h"
+
+namespace rnbd {
+
+// Bits 63..32 of the tag; 31..0 are the client's number. The catalog has the numbers below.
+enum class FiguresTag : std::uint32_t { request = 4, figures = 5 };
+constexpr std::uint64_t figures_tag(FiguresTag what, std::uint32_t number) noexcept {
+    return std::uint64_t{static_cast<std::uint32_t>(what)} << 32 | number;
+}
+inline constexpr std::uint64_t figures_tag_mask = 0xffff'ffff'0000'0000;
+
+struct FiguresRequest {
+    static constexpr std::size_t wire_bytes = 8;
+
+    // ERRORS: too_short, wrong_type.
+    static std::expected<FiguresRequest, ParseError> parse(Bytes data) noexcept;
+    void emit(MutableBytes to) const noexcept;
+};
+
+struct SessionFigures {
+    static constexpr std::size_t wire_bytes = 104;
+
+    std::uint32_t queue_depth = 0;
+    std::uint32_t in_flight = 0;
+    std::uint64_t reads = 0;
+    std::uint64_t read_bytes = 0;
+    std::uint64_t writes = 0;
+    std::uint64_t write_bytes = 0;
+    std::uint64_t others = 0;
+    std::uint64_t refused = 0;
+    std::uint64_t storage_errors = 0;
+    std::uint64_t stale = 0;
+    rtrs::Duration p50{};
+    rtrs::Duration p99{};
+    rtrs::Duration longest{};
+
+    // ERRORS: too_short, wrong_type.
+    static std::expected<SessionFigures, ParseError> parse(Bytes data) noexcept;
+    void emit(MutableBytes to) const noexcept;
+
+    friend bool operator==(const SessionFigures&, const SessionFigures&) = default;
+};
+
+}  // namespace rnbd

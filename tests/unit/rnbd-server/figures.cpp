@@ -1,0 +1,105 @@
+// A server's own view of a session, asked for by its client.
+#include "rnbd/remote_figures.h"
+
+#include <optional>
+
+#include "rtrs/base/error.h"
+#include "tests/unit/rnbd-server/told_world.h"
+
+using namespace rnbd;
+using namespace rnbd::told;
+
+namespace {
+
+struct OneVolume final : RemoteVolumeHandler {
+    OneVolume(World& its_world, const std::string& name)
+        : world(its_world), volume(*its_world.session, {.name = name}, *this) {
+        world.run_until([&] { return volume.state() == VolumeState::open; });
+    }
+    ~OneVolume() {
+        volume.close();
+        world.run_until([&] { return closed; });
+    }
+    void on_volume_changed(RemoteVolume&) override {}
+    void on_volume_closed(RemoteVolume&) override { closed = true; }
+
+    std::error_code write(std::uint64_t offset, std::uint32_t bytes) {
+        auto permit = world.session->rtrs().try_take();
+        REQUIRE(permit);
+        std::optional<std::error_code> result;
+        volume.submit(std::move(*permit),
+                      {.operation = VolumeOperation::write,
+                       .offset = offset,
+                       .bytes = bytes,
+                       .responded =
+                           [](void* context, rtrs::Permit, std::error_code error) {
+                               *static_cast<std::optional<std::error_code>*>(context) = error;
+                           },
+                       .context = &result});
+        world.run_until([&] { return result.has_value(); });
+        return *result;
+    }
+
+    World& world;
+    bool closed = false;
+    RemoteVolume volume;
+};
+
+SessionFigures ask(World& world) {
+    std::optional<SessionFigures> answer;
+    world.session->figures().ask([&](std::error_code error, const SessionFigures& figures) {
+        CHECK(!error);
+        answer = figures;
+    });
+    world.run_until([&] { return answer.has_value(); });
+    return *answer;
+}
+
+}  // namespace
+
+TEST_CASE("figures: what the server knows of the session") {
+    World world({memory("vol", {{.session = "host-a", .access = AccessMode::read_write}})});
+    CHECK(ask(world).queue_depth == 16);
+    OneVolume one(world, "vol");
+    for (int i = 0; i < 5; ++i) CHECK(!one.write(4096 * i, 4096));
+    SessionFigures figures = ask(world);
+    CHECK(figures.writes == 5);
+    CHECK(figures.write_bytes == 5 * 4096);
+    CHECK(figures.reads + figures.refused + figures.storage_errors + figures.stale == 0);
+    CHECK(figures.in_flight == 0);
+    CHECK(figures.p50 <= figures.p99);
+    CHECK(figures.p99 <= figures.longest);
+    // The client knows a larger size for a moment: the server refuses what lies behind the end.
+    world.target.find("vol")->resize(4096, Volume::Shrink::cut, [](const auto&) {});
+    CHECK(one.write(1 << 16, 4096));
+    figures = ask(world);
+    CHECK(figures.refused == 1);
+    CHECK(figures.storage_errors == 0);
+    CHECK(figures.writes == 5);
+}
+
+TEST_CASE("figures: who asks while a question is on its way gets its answer; each is answered") {
+    World world({});
+    int answers = 0;
+    for (int i = 0; i < 100; ++i) {
+        world.session->figures().ask([&](std::error_code error, const SessionFigures&) {
+            CHECK(!error);
+            ++answers;
+        });
+    }
+    world.run_until([&] { return answers == 100; });
+    ask(world);
+    bool closed = false;
+    world.session->figures().ask([&](std::error_code error, const SessionFigures&) {
+        CHECK(error == rtrs::Error::closed);
+        closed = true;
+    });
+    world.session->close();
+    world.run_until([&] { return closed; });
+    // Nobody can be asked any more.
+    std::error_code refused;
+    world.session->figures().ask([&](std::error_code error, const SessionFigures&) {
+        refused = error;
+    });
+    CHECK(refused == std::errc::not_connected);
+}
