@@ -1,5 +1,6 @@
 #include "rnbd-client/mapping.h"
 
+#include <span>
 #include <utility>
 
 #include "daemon/log.h"
@@ -104,12 +105,29 @@ void Mapping::on_detached(Device&) {
     flush_then_close();
 }
 
+Mapping::LastFlush::LastFlush(Mapping& its_mapping)
+    : PermitWaiter([](PermitWaiter& waiter) {
+          auto& self = static_cast<LastFlush&>(waiter);
+          self.timer.arm(self.mapping.reactor_.now());
+      }),
+      mapping(its_mapping),
+      timer(its_mapping.reactor_, this,
+            [](void* self) { static_cast<LastFlush*>(self)->mapping.flush(); }) {
+    count = 1;
+    permits = std::span(&permit, 1);
+}
+
+// Other devices of the session may have all permits.
 void Mapping::flush_then_close() {
-    auto permit = volume_->state() == VolumeState::open && config_.access != AccessMode::read_only
-                      ? volume_->session().rtrs().try_take()
-                      : std::nullopt;
-    if (!permit) return close_volume();
-    volume_->submit(std::move(*permit),
+    const bool writable = config_.access != AccessMode::read_only;
+    if (volume_->state() != VolumeState::open || !writable) return close_volume();
+    if (volume_->session().rtrs().take_or_wait(last_flush_)) flush();
+}
+
+void Mapping::flush() {
+    rtrs::Permit permit = std::move(last_flush_.permit);
+    if (closing_ || volume_->state() != VolumeState::open) return close_volume();
+    volume_->submit(std::move(permit),
                     {.operation = VolumeOperation::flush,
                      .responded =
                          [](void* context, rtrs::Permit, std::error_code error) {
@@ -133,6 +151,14 @@ void Mapping::flush_then_close() {
 void Mapping::close_volume() {
     if (closing_) return;
     closing_ = true;
+    if (last_flush_.linked()) volume_->session().rtrs().stop_waiting(last_flush_);
+    const std::uint64_t unflushed =
+        volume_->geometry().write_cache ? volume_->unflushed_writes() : 0;
+    if (unflushed > 0) {
+        logger("rnbd.device")
+            .warn("{}: closed with {} acknowledged writes that no flush has covered",
+                  config_.name, unflushed);
+    }
     volume_->close();
 }
 

@@ -67,6 +67,7 @@ class Mapping final : public RemoteVolumeHandler,
     void on_kernel_used(KernelDevice& device) override;
     void on_stop_deadline();
     void flush_then_close();
+    void flush();
     void close_volume();
     void end_if_done();
 
@@ -79,6 +80,13 @@ class Mapping final : public RemoteVolumeHandler,
     std::unique_ptr<Device> device_;
     std::unique_ptr<KernelDevice> kernel_;
     rtrs::Timer stop_timer_;
+    // The last flush, and the permit that it waits for.
+    struct LastFlush final : rtrs::PermitWaiter {
+        explicit LastFlush(Mapping& its_mapping);
+        Mapping& mapping;
+        rtrs::Permit permit;
+        rtrs::Timer timer;  // permits come from the middle of somebody's release
+    } last_flush_{*this};
     bool stopping_ = false;
     bool kernel_cut_ = false;
     bool kernel_gone_ = false;

@@ -592,6 +592,9 @@ std::error_code RemoteVolume::open_error() const noexcept { return inside_->open
 const VolumeGeometry& RemoteVolume::geometry() const noexcept { return inside_->geometry; }
 const RemoteVolumeOptions& RemoteVolume::options() const noexcept { return inside_->options; }
 const VolumeLosses& RemoteVolume::losses() const noexcept { return inside_->losses; }
+std::uint64_t RemoteVolume::unflushed_writes() const noexcept {
+    return inside_->acknowledged - inside_->flushed;
+}
 RemoteSession& RemoteVolume::session() noexcept { return session_; }
 std::vector<VolumeRequestStatus> RemoteVolume::requests() const { return inside_->requests(); }
 

@@ -171,6 +171,8 @@ class RemoteVolume {
     const VolumeGeometry& geometry() const noexcept;
     const RemoteVolumeOptions& options() const noexcept;
     const VolumeLosses& losses() const noexcept;
+    // Acknowledged writes that no flush has covered yet, and that were not counted as lost.
+    std::uint64_t unflushed_writes() const noexcept;
     RemoteSession& session() noexcept;
     // Asks the server now instead of at the end of the back-off. open_error() is empty until it has
     // answered. ERRORS: EALREADY (open), ENODEV (closing or closed), ECONNABORTED (no path is up).

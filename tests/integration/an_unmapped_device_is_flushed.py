@@ -1,0 +1,62 @@
+"""Unmapping a device flushes it, also while others have all permits; what could not be flushed is a line in the log."""
+import importlib.util
+
+from harness import *
+
+if not importlib.util.find_spec("nbd"):
+    skip("python3-libnbd is not installed")
+import nbd
+
+BLOCK = b"x" * 4096
+
+
+def connected(lab, device):
+    h = nbd.NBD()
+    h.connect_uri(lab.uri(device))
+    return h
+
+
+with Lab() as lab:
+    gate = lab.path("gate")
+    allow = [{"session": "host-a", "access": "rw"}]
+    memory = {"kind": "memory", "size": "1MiB"}
+    server = lab.server([
+        {"name": "slow", "allow": allow, "storage": {"kind": "delay", "of": memory, "gate": gate}},
+        {"name": "first", "allow": allow, "storage": memory},
+        export("second", lab.path("second.img"), "1MiB"),
+    ], queue_depth=9)  # one is for the session itself
+    client = lab.client(server, {"slow": {}, "first": {}, "second": {}})
+    for name in ("first", "second"):
+        h = connected(lab, name)
+        h.pwrite(BLOCK, 0)
+        h.shutdown()
+
+    # Others have all permits.
+    with open(gate, "w"):
+        pass
+    others = [connected(lab, "slow") for _ in range(2)]
+    for number, h in enumerate(others):
+        for i in range(4):
+            h.aio_pwrite(nbd.Buffer.from_bytearray(bytearray(BLOCK)), (4 * number + i) * 4096)
+
+    def permits_free():
+        for h in others:
+            h.poll(0)
+        return client.status()["sessions"][0]["permits_free"]
+
+    wait_until("no permit is left", lambda: permits_free() == 0)
+    flushes = lambda: server.status()["sessions"][0]["others"]
+    check(flushes() == 0, "nobody has flushed")
+    unmap = subprocess.Popen([os.path.join(BUILD, "rnbdctl", "rnbdctl"), "--socket", client.control,
+                              "unmap", "first"])
+    wait_until("it is being unmapped", lambda: "first: stopping" in client.log())
+    os.unlink(gate)
+    check(unmap.wait(timeout=PATIENCE_S) == 0, "it is unmapped")
+    check(flushes() == 1, "it was flushed")
+    check("no flush has covered" not in client.log(), "nothing was left")
+
+    server.kill()
+    wait_until("the server is away", lambda: all(
+        d["state"] == "reopening" for d in client.status()["devices"]))
+    client.ctl("unmap", "second")
+    check("second: closed with 1 acknowledged writes that no flush has covered" in client.log(), "it is said")
