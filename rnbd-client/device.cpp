@@ -425,9 +425,9 @@ void Device::told(DeviceClient& client, std::uint64_t losses) noexcept {
     };
     hears(client);
     losses_told_ = std::max(losses_told_, losses);
-    if (client.kind != DeviceClient::Kind::kernel) return;
+    if (client.client_kind != DeviceClient::Kind::kernel) return;
     clients_.for_each([&](DeviceClient& other) {
-        if (other.kind == DeviceClient::Kind::kernel) hears(other);
+        if (other.client_kind == DeviceClient::Kind::kernel) hears(other);
     });
 }
 

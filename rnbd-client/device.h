@@ -81,13 +81,13 @@ class DeviceClient : public rtrs::ListLink {
     // Whose connections are one client, which is told once.
     enum class Kind : std::uint8_t { nbd, kernel };
 
-    explicit DeviceClient(Kind its_kind) noexcept : kind(its_kind) {}
+    explicit DeviceClient(Kind its_kind) noexcept : client_kind(its_kind) {}
     // Whether its peer has gone, though requests of it may not be read yet.
     virtual bool leaving() noexcept = 0;
     // Another one of the device, which may have been leaving, has left.
     virtual void on_other_left() = 0;
 
-    Kind kind;
+    Kind client_kind;
     std::uint64_t losses_told = 0;
 
   protected:

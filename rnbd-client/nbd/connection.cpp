@@ -134,7 +134,7 @@ void NbdConnection::start() {
 
 void NbdConnection::start_chosen(std::size_t export_index) {
     if (!prepare()) return;
-    kind = Kind::kernel;
+    client_kind = Kind::kernel;
     const nbd::ExportDescription description = exports_.describe(export_index);
     begin_transmission({.export_index = export_index,
                         .size_bytes = description.size_bytes,
