@@ -8,6 +8,7 @@ if not importlib.util.find_spec("nbd"):
 import nbd
 
 CLIENTS, EACH, BLOCK = 40, 800, 4096
+patient = {"heartbeat": {"interval": "10s", "timeout": "120s"}, "request_deadline": "10min"}
 
 with Lab() as lab:
     gate = lab.path("gate")
@@ -15,8 +16,9 @@ with Lab() as lab:
         [{"name": "vol", "allow": [{"session": "host-a", "access": "rw"}],
           "storage": {"kind": "delay", "of": {"kind": "memory", "size": "256MiB"},
                       "gate": gate, "gate_operations": "all"}}],
-        queue_depth=32768, max_io_size="4KiB")
-    client = lab.client(server, {"vol": {}})
+        queue_depth=32768, max_io_size="4KiB", heartbeat=patient["heartbeat"])
+    # 32000 requests that end in one turn keep a busy machine's server silent for a while.
+    client = lab.client(server, {"vol": {}}, session_options=patient)
     with open(gate, "w"):
         pass
     data = nbd.Buffer.from_bytearray(bytearray(b"x" * BLOCK))
