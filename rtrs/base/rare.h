@@ -23,6 +23,7 @@ namespace rtrs {
     X(admission_unsequenced_waits) /* a peer without sequences used a permit on two paths */ \
     X(fence_sent)                  /* a permit with unknown fate was settled */              \
     X(fence_lost)                  /* its path died before the answer */                     \
+    X(fenced_over_another)         /* a lost path's end was learnt over another path */      \
     X(failed_over)                 /* a request was sent again on another path */            \
     X(resumed)                     /* a request was sent again after the link was back */    \
     X(took_over)                   /* a session ended for a newer one of the same client */  \

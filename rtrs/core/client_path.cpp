@@ -192,8 +192,8 @@ void ClientPath::fail(std::error_code reason, std::string_view what) {
     if (state == PathState::connected || state == PathState::connecting ||
         state == PathState::exchanging) {
         const bool orderly = state == PathState::connected && reason == Error::closed_by_peer;
-        note_failure(reason, orderly ? reason.message()
-                                     : std::string(what) + ": " + reason.message());
+        note_failure(reason,
+                     orderly ? reason.message() : std::string(what) + ": " + reason.message());
     }
     handle(PathMachine::Event::failed);
 }
@@ -271,6 +271,17 @@ void ClientPath::dial(std::uint16_t id) {
         return;
     }
     connection.endpoint = std::move(*endpoint);
+}
+
+std::expected<std::unique_ptr<Endpoint>, std::error_code> ClientPath::dial_over(
+    ClientPath& via, EndpointHandler& handler) {
+    ConnectRequestMessage request = connect_request(0);
+    request.first_connection = FirstConnection::no;
+    std::byte private_data[ConnectRequestMessage::wire_bytes];
+    request.emit(private_data);
+    return via.address_.fabric->connect(
+        *via.memory_.domain, via.address_.source, via.address_.destination, private_data,
+        {.send_queue_depth = send_queue_reserve, .receive_queue_depth = 1}, handler);
 }
 
 void ClientPath::established(Connection& connection, Bytes private_data) {

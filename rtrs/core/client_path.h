@@ -116,6 +116,11 @@ class ClientPath final : public MessageLinkOwner {
     // other that stays unanswered.
     void post(const PathRequest& request);
 
+    // Asks by the addresses of `via`, and with this path's id, for a connection (fence_probe.h).
+    // ERRORS: as Fabric::connect.
+    std::expected<std::unique_ptr<Endpoint>, std::error_code> dial_over(ClientPath& via,
+                                                                        EndpointHandler& handler);
+
     const std::string& label() const noexcept { return label_; }
     // The label without the session's name, as operators give it.
     std::string_view address_label() const noexcept {

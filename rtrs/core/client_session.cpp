@@ -202,7 +202,7 @@ const char* to_string(RequestStatus::Stage stage) noexcept {
         case RequestStatus::Stage::owner:
             return "held: the volume is being opened again";
         case RequestStatus::Stage::lost_path:
-            return "held: until its lost path returns";
+            return "held: until the server has finished with its lost path";
         case RequestStatus::Stage::settling:
             return "until older attempts are over";
         case RequestStatus::Stage::failing:

@@ -7,16 +7,18 @@
 // A request, by state:
 //   free       its permit is in the pool or in somebody's hands
 //   in_flight  posted on `path`
-//   held       waits: for a path, for its owner's decision after the link was lost, for its lost
-//              path's return (protection fenced), or until its permit is settled
+//   held       waits: for a path, for its owner's decision after the link was lost, until its lost
+//              path is fenced (protection fenced), or until its permit is settled
 //   failing    its error is reported in a coming turn, or when its permit is settled
 //
 // A permit, by fate: *settled*, or *unknown* when a request was given up whose attempt may still
 // run or arrive at the server. With protection exactly_once a fence, a request of a newer sequence
-// that does nothing, settles it (state *fencing* until its answer); with protection fenced the
-// return of the path that carried the attempt does. With exactly_once the link is announced only
-// when all permits are settled, so that nothing that was reported as failed lands after what is
-// started later; with fenced that path may never return, and such permits stay out of use alone.
+// that does nothing, settles it (state *fencing* until its answer). With protection fenced the
+// return of the path that carried the attempt does, or the server's word, asked for over another
+// path, that it has finished with that path (fence_probe.h); so do requests wait that are not given
+// up. With exactly_once the link is announced only when all permits are settled, so that nothing
+// that was reported as failed lands after what is started later; with fenced that may take for
+// ever, and such permits stay out of use alone.
 #pragma once
 
 #include <deque>
@@ -25,6 +27,7 @@
 #include "rtrs/base/lazy_array.h"
 #include "rtrs/client.h"
 #include "rtrs/core/client_path.h"
+#include "rtrs/core/fence_probe.h"
 #include "rtrs/core/message_service.h"
 #include "rtrs/core/path_selector.h"
 #include "rtrs/core/permit_pool.h"
@@ -44,7 +47,7 @@ inline std::size_t round_to_session_page(std::size_t bytes) {
     return (bytes + session_page_bytes - 1) / session_page_bytes * session_page_bytes;
 }
 
-struct ClientSession::Inside final : ClientPathOwner, MessageCoreOwner {
+struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCoreOwner {
     static constexpr std::uint16_t no_path = UINT16_MAX;
 
     enum class RequestState : std::uint8_t { free = 0, in_flight, held, failing };
@@ -87,6 +90,7 @@ struct ClientSession::Inside final : ClientPathOwner, MessageCoreOwner {
     // Of a path, beside PathLoad; both by the path's index.
     struct PathRecord {
         std::unique_ptr<ClientPath> path;
+        std::unique_ptr<FenceProbe> fence_probe;
         PathCounters counters;
         LatencyHistogram latency;
         bool removing = false;  // goes from the list when closed
@@ -108,6 +112,12 @@ struct ClientSession::Inside final : ClientPathOwner, MessageCoreOwner {
     void taken_over() override;
     MessageCore* messages() noexcept override { return message_core ? &*message_core : nullptr; }
 
+    // FenceProbeOwner
+    std::expected<std::unique_ptr<Endpoint>, std::error_code> dial_fence_probe(
+        FenceProbe& probe) override;
+    void path_is_fenced(FenceProbe& probe) override;
+    void fence_probe_drained() override;
+
     // MessageCoreOwner
     void messages_reset() override { handler.on_messages_reset(); }
 
@@ -122,7 +132,6 @@ struct ClientSession::Inside final : ClientPathOwner, MessageCoreOwner {
     void announce_link_if_ready();
     void close();
     void finish_close_if_done();
-    void give_path_up(std::uint16_t path);
     void out_of_paths();
     void erase_removed_paths();
     std::error_code add_path(const PathAddress& address);
@@ -145,6 +154,9 @@ struct ClientSession::Inside final : ClientPathOwner, MessageCoreOwner {
     void fail_held(std::error_code error);
     void report_unsettled();
     void report_failures();
+    bool waits_for_fence(std::uint16_t path) const noexcept;
+    void ask_for_fences();
+    void settle_path(std::uint16_t path);
     void fate_unknown(std::uint32_t permit);
     void settle(std::uint32_t permit);
     void settle_all();

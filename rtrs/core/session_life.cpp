@@ -192,13 +192,18 @@ void ClientSession::Inside::close() {
     failure_timer.arm(environment.clock.now());
     if (!opened) return;
     trace(TraceLevel::info, "closing");
-    for (const PathRecord& record : paths) record.path->close();
+    for (const PathRecord& record : paths) {
+        record.fence_probe->stop();
+        record.path->close();
+    }
     fail_held(Error::closed);
 }
 
 void ClientSession::Inside::finish_close_if_done() {
     if (!closing || closed || !failures.empty() || in_flight > 0 || held > 0) return;
-    const auto is_closed = [](const PathRecord& record) { return record.path->closed(); };
+    const auto is_closed = [](const PathRecord& record) {
+        return record.path->closed() && record.fence_probe->drained();
+    };
     if (!std::ranges::all_of(paths, is_closed)) return;
     if (failure_timer.armed() || !users.empty()) {
         failure_timer.arm(environment.clock.now());
@@ -220,13 +225,12 @@ void ClientSession::Inside::path_up(ClientPath& path) {
     handler.on_path_changed(path.address_label(), PathChange::up, {});
     if (!exactly_once()) {
         // Its acceptance proves that the server has finished with what it carried before (section
-        // 7.5 of the wire reference). Of a path that was removed nobody will prove that: see
-        // give_path_up(), which left it to fences while the server still knew them.
-        for (std::uint32_t id = 0; id < request_permits() && unsettled > 0; ++id) {
-            if (requests[id].fate == Fate::settled) continue;
-            const std::uint16_t left_on = requests[id].fate_path;
-            if (left_on == index || left_on == no_path) settle(id);
-        }
+        // 7.5 of the wire reference). Of a path that was removed while the server knew sequences
+        // nobody will prove that.
+        paths[index].fence_probe->stop();
+        settle_path(index);
+        settle_path(no_path);
+        ask_for_fences();
     } else {
         send_fences();
     }
@@ -266,6 +270,9 @@ void ClientSession::Inside::path_down(ClientPath& path, std::error_code why) {
     const std::uint16_t index = index_of(path);
     loads[index].usable = false;
     --paths_up;
+    if (paths_up == 0) {
+        for (const PathRecord& record : paths) record.fence_probe->stop();
+    }
     handler.on_path_changed(path.address_label(), PathChange::down, why);
     if (planted(PlantedBug::quarantine_off)) hand_back(index);
     if (paths_up > 0 || !link_up) return;
@@ -294,7 +301,11 @@ void ClientSession::Inside::path_drained(ClientPath& path) {
     if (user_path == index) user_path_lost();
     if (!users.empty() && (!link_up || user_failing)) failure_timer.arm(environment.clock.now());
     if (closing) return fail_held(Error::closed);
-    if (exactly_once()) send_fences();
+    if (exactly_once()) {
+        send_fences();
+    } else {
+        ask_for_fences();
+    }
     if (link_up) {
         if (exactly_once()) send_held(index);
     } else if (hold_time_over) {
@@ -306,26 +317,11 @@ void ClientSession::Inside::path_drained(ClientPath& path) {
 
 void ClientSession::Inside::path_closed(ClientPath& path) {
     if (closing) return finish_close_if_done();
-    const std::uint16_t index = index_of(path);
-    PathRecord& record = paths[index];
-    if (!record.path->disconnected()) give_path_up(index);
-    if (record.removing) failure_timer.arm(environment.clock.now());
+    if (paths[index_of(path)].removing) failure_timer.arm(environment.clock.now());
     const bool all_given_up = std::ranges::all_of(paths, [](const PathRecord& one) {
         return one.path->closed() && !one.path->disconnected() && !one.removing;
     });
     if (all_given_up) out_of_paths();
-}
-
-// Nobody will come back on this path and prove that its attempts are over.
-void ClientSession::Inside::give_path_up(std::uint16_t path) {
-    if (exactly_once()) return;
-    for (std::uint32_t id = 0; id < request_permits(); ++id) {
-        const Request& request = requests[id];
-        if (request.state == RequestState::held && request.path == path) {
-            fail_later(id, Error::path_lost);
-        }
-        if (request.fate != Fate::settled && request.fate_path == path) settle(id);
-    }
 }
 
 void ClientSession::Inside::out_of_paths() {
@@ -362,6 +358,7 @@ std::error_code ClientSession::Inside::make_path(const PathAddress& address) {
     PathRecord record;
     record.path =
         std::make_unique<ClientPath>(environment, options, address, uuid, **memory, *this);
+    record.fence_probe = std::make_unique<FenceProbe>(environment.clock, options, *this);
     paths.push_back(std::move(record));
     loads.emplace_back().priority = address.priority;
     return {};
@@ -403,12 +400,12 @@ std::error_code ClientSession::Inside::operate(std::string_view label, PathOpera
 // Not from inside a path's own call.
 void ClientSession::Inside::erase_removed_paths() {
     for (std::size_t i = 0; i < paths.size();) {
-        if (!paths[i].path->closed() || !paths[i].removing) {
+        const auto gone = static_cast<std::uint16_t>(i);
+        if (!paths[i].path->closed() || !paths[i].removing || !paths[i].fence_probe->drained() ||
+            waits_for_fence(gone)) {
             ++i;
             continue;
         }
-        const auto gone = static_cast<std::uint16_t>(i);
-        give_path_up(gone);  // one that the operator had disconnected before
         const auto renumber = [gone](std::uint16_t& index) {
             if (index == no_path) return;
             if (index == gone) {

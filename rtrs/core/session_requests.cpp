@@ -1,6 +1,7 @@
 // ClientSession: the requests. Which path carries one, what happens when that path is lost, and
 // when its permit may be used again.
 
+#include <algorithm>
 #include <cstring>
 
 #include "rtrs/base/assert.h"
@@ -174,7 +175,7 @@ void ClientSession::Inside::resume(std::uint32_t permit) {
     RTRS_ASSERT(request.state == RequestState::held);
     request.owner_decides = !link_up;
     if (request.owner_decides) return;
-    // Without sequences: not before the path of the first attempt is back.
+    // Without sequences: not before the path of the first attempt is back, or fenced.
     const bool fenced = !exactly_once() && request.sent && request.path != no_path &&
                         !paths[request.path].path->connected();
     if (fenced) return;
@@ -252,6 +253,62 @@ void ClientSession::Inside::report_failures() {
     finish_close_if_done();
 }
 
+// --- Without sequences: lost paths, asked after over others.
+
+bool ClientSession::Inside::waits_for_fence(std::uint16_t path) const noexcept {
+    if (exactly_once() || paths[path].path->connected()) return false;
+    for (std::uint32_t id = 0; id < request_permits() && (held > 0 || unsettled > 0); ++id) {
+        const Request& request = requests[id];
+        if (request.fate != Fate::settled && request.fate_path == path) return true;
+        if (request.state == RequestState::held && request.sent && request.path == path) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void ClientSession::Inside::ask_for_fences() {
+    if (exactly_once() || closing || paths_up == 0) return;
+    for (std::size_t i = 0; i < paths.size(); ++i) {
+        if (waits_for_fence(static_cast<std::uint16_t>(i))) paths[i].fence_probe->start();
+    }
+}
+
+std::expected<std::unique_ptr<Endpoint>, std::error_code> ClientSession::Inside::dial_fence_probe(
+    FenceProbe& probe) {
+    const auto lost = std::ranges::find_if(
+        paths, [&](const PathRecord& record) { return record.fence_probe.get() == &probe; });
+    const auto via = std::ranges::find_if(
+        paths, [](const PathRecord& record) { return record.path->connected(); });
+    if (via == paths.end()) return nullptr;
+    return lost->path->dial_over(*via->path, probe);
+}
+
+void ClientSession::Inside::path_is_fenced(FenceProbe& probe) {
+    const auto lost = std::ranges::find_if(
+        paths, [&](const PathRecord& record) { return record.fence_probe.get() == &probe; });
+    const auto index = static_cast<std::uint16_t>(lost - paths.begin());
+    RTRS_RARE(fenced_over_another);
+    trace(TraceLevel::info, "the server has finished with path " +
+                                std::string(lost->path->address_label()) +
+                                ": what it left goes on over others");
+    settle_path(index);
+    for (std::uint32_t id = 0; id < request_permits() && held > 0; ++id) {
+        Request& request = requests[id];
+        if (request.state == RequestState::held && request.path == index) request.path = no_path;
+    }
+    if (link_up) send_held(no_path);
+    if (lost->removing) failure_timer.arm(environment.clock.now());
+}
+
+void ClientSession::Inside::fence_probe_drained() { failure_timer.arm(environment.clock.now()); }
+
+void ClientSession::Inside::settle_path(std::uint16_t path) {
+    for (std::uint32_t id = 0; id < request_permits() && unsettled > 0; ++id) {
+        if (requests[id].fate != Fate::settled && requests[id].fate_path == path) settle(id);
+    }
+}
+
 // --- The fate of permits.
 
 void ClientSession::Inside::fate_unknown(std::uint32_t permit) {
@@ -264,7 +321,8 @@ void ClientSession::Inside::fate_unknown(std::uint32_t permit) {
     const bool came_back =
         !exactly_once() && (request.path == no_path || paths[request.path].path->connected());
     if (came_back) return settle(permit);
-    if (exactly_once()) send_fence(permit);
+    if (exactly_once()) return send_fence(permit);
+    ask_for_fences();
 }
 
 void ClientSession::Inside::settle(std::uint32_t permit) {

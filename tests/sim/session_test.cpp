@@ -577,6 +577,64 @@ TEST_CASE("two paths: both are used, and each may be lost") {
     work_and_end(scene, 15, 100);
 }
 
+TEST_CASE("without sequences a lost path is asked after over another one") {
+    SceneOptions options = quick_options(28);
+    options.addresses = 2;
+    options.server.protection = Protection::fenced;
+    Scene scene(options);
+    scene.start_server();
+    scene.server->service_max = 2ms;
+    scene.start_client();
+    REQUIRE(scene.ready());
+    const auto path = [&](std::size_t index) {
+        return scene.client->session.status().paths.at(index);
+    };
+    REQUIRE(scene.run_until([&] { return path(1).state == PathState::connected; }));
+    scene.client->run(15, 100000);
+    scene.world.run_for(3ms);
+    REQUIRE(path(0).in_flight > 0);
+    // Nobody hears of its end, and it does not come back.
+    scene.world.network().cut("10.0.0.1", "10.0.0.2");
+    const auto answered = [&] { return scene.client->answered; };
+    const auto waits_for_path = [&] {
+        for (const RequestStatus& request : scene.client->session.requests()) {
+            if (request.stage == RequestStatus::Stage::lost_path) return true;
+        }
+        return false;
+    };
+    REQUIRE(scene.run_until(waits_for_path));
+    REQUIRE(scene.run_until([&] { return !waits_for_path(); }));
+    CHECK(path(0).state != PathState::connected);
+    CHECK(scene.recorder.said("the server has finished with path"));
+    const auto before = answered();
+    CHECK(scene.run_until([&] { return answered() > before + 1000; }));
+    CHECK(scene.client->failed == 0);
+    scene.world.network().heal_all();
+    REQUIRE(scene.run_until([&] { return path(0).state == PathState::connected; }));
+    work_and_end(scene, 15, 100);
+}
+
+TEST_CASE("without sequences a path is removed under load, and no request fails") {
+    SceneOptions options = quick_options(29);
+    options.addresses = 2;
+    options.server.protection = Protection::fenced;
+    Scene scene(options);
+    scene.start_server();
+    scene.server->service_max = 2ms;
+    scene.start_client();
+    REQUIRE(scene.ready());
+    const auto status = [&] { return scene.client->session.status(); };
+    REQUIRE(scene.run_until([&] { return status().paths.at(1).state == PathState::connected; }));
+    scene.client->run(15, 100000);
+    scene.world.run_for(3ms);
+    REQUIRE(status().paths.at(0).in_flight > 0);
+    using enum ClientSession::PathOperation;
+    REQUIRE(!scene.client->session.operate_path(status().paths.at(0).label, remove));
+    REQUIRE(scene.run_until([&] { return status().paths.size() == 1; }));
+    CHECK(scene.client->failed == 0);
+    work_and_end(scene, 15, 100);
+}
+
 TEST_CASE("permits of a path that was removed are of use to a server without sequences, too") {
     SceneOptions options = quick_options(27);
     options.addresses = 2;
