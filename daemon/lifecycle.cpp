@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
+#include <ctime>
 #include <utility>
 
 #include "rtrs/base/assert.h"
@@ -23,6 +25,12 @@ sigset_t stop_signals() noexcept {
     ::sigemptyset(&set);
     ::sigaddset(&set, SIGTERM);
     ::sigaddset(&set, SIGINT);
+    return set;
+}
+
+sigset_t all_signals() noexcept {
+    sigset_t set = stop_signals();
+    ::sigaddset(&set, SIGHUP);
     return set;
 }
 
@@ -45,7 +53,7 @@ void notify(std::string_view state, std::string_view status) {
 }  // namespace
 
 void prepare_process() {
-    const sigset_t signals = stop_signals();
+    const sigset_t signals = all_signals();
     ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     std::signal(SIGPIPE, SIG_IGN);
     constexpr rlim_t files_wanted = 1u << 20;
@@ -55,9 +63,16 @@ void prepare_process() {
 
 void notify_ready(std::string_view status) { notify("READY=1\n", status); }
 void notify_status(std::string_view status) { notify("", status); }
+void notify_reloading(std::string_view status) {
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    const auto microseconds = static_cast<std::uint64_t>(now.tv_sec) * 1'000'000 +
+                              static_cast<std::uint64_t>(now.tv_nsec) / 1000;
+    notify(fmt::format("RELOADING=1\nMONOTONIC_USEC={}\n", microseconds), status);
+}
 void notify_stopping(std::string_view status) { notify("STOPPING=1\n", status); }
 
-struct StopSignals::Inside {
+struct Signals::Inside {
     struct WaitOperation : rtrs::Operation {
         explicit WaitOperation(Inside& owner) noexcept : Operation(&ready), inside(owner) {}
         static void ready(Operation& operation, const Result&) {
@@ -66,8 +81,9 @@ struct StopSignals::Inside {
         Inside& inside;
     };
 
-    Inside(rtrs::Reactor& loop, std::function<void(int)> handler, int signal_fd)
-        : reactor(loop), stop(std::move(handler)), fd(signal_fd) {}
+    Inside(rtrs::Reactor& loop, std::function<void(int)> on_stop, std::function<void()> on_reload,
+           int signal_fd)
+        : reactor(loop), stop(std::move(on_stop)), reload(std::move(on_reload)), fd(signal_fd) {}
     ~Inside() {
         RTRS_ASSERT(!waiting.in_flight);
         ::close(fd);
@@ -80,6 +96,10 @@ struct StopSignals::Inside {
         signalfd_siginfo info{};
         if (::read(fd, &info, sizeof info) != sizeof info)
             return reactor.poll_readable(waiting, fd);
+        if (info.ssi_signo == SIGHUP) {
+            reactor.poll_readable(waiting, fd);
+            return reload();
+        }
         came = true;
         // An ignored SIGINT (a background job of a shell) would not end us either.
         std::signal(SIGTERM, SIG_DFL);
@@ -93,26 +113,27 @@ struct StopSignals::Inside {
 
     rtrs::Reactor& reactor;
     std::function<void(int)> stop;
+    std::function<void()> reload;
     std::function<void()> closed;
     int fd;
     bool came = false;
     WaitOperation waiting{*this};
 };
 
-StopSignals::StopSignals(std::unique_ptr<Inside> inside) noexcept : inside_(std::move(inside)) {}
-StopSignals::~StopSignals() = default;
+Signals::Signals(std::unique_ptr<Inside> inside) noexcept : inside_(std::move(inside)) {}
+Signals::~Signals() = default;
 
-std::expected<std::unique_ptr<StopSignals>, std::error_code> StopSignals::create(
-    rtrs::Reactor& reactor, std::function<void(int)> stop) {
-    const sigset_t signals = stop_signals();
+std::expected<std::unique_ptr<Signals>, std::error_code> Signals::create(
+    rtrs::Reactor& reactor, std::function<void(int)> stop, std::function<void()> reload) {
+    const sigset_t signals = all_signals();
     const int fd = ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     if (fd < 0) return std::unexpected(rtrs::from_errno(errno));
-    auto inside = std::make_unique<Inside>(reactor, std::move(stop), fd);
+    auto inside = std::make_unique<Inside>(reactor, std::move(stop), std::move(reload), fd);
     reactor.poll_readable(inside->waiting, fd);
-    return std::unique_ptr<StopSignals>(new StopSignals(std::move(inside)));
+    return std::unique_ptr<Signals>(new Signals(std::move(inside)));
 }
 
-void StopSignals::close(std::function<void()> closed) {
+void Signals::close(std::function<void()> closed) {
     if (inside_->came) return inside_->reactor.post(std::move(closed));
     inside_->closed = std::move(closed);
     inside_->reactor.cancel(inside_->waiting);

@@ -3,7 +3,7 @@
 //   int main() {
 //       prepare_process();                                     // before any thread
 //       auto reactor = rtrs::Reactor::create();
-//       auto signals = StopSignals::create(**reactor, [&](int signal) { begin to stop });
+//       auto signals = Signals::create(**reactor, [&](int) { begin to stop }, [&] { reload });
 //       notify_ready("serving 3 exports");
 //       (*reactor)->run();
 //   }
@@ -20,36 +20,39 @@
 
 namespace rnbd {
 
-// Blocks SIGTERM and SIGINT (StopSignals receives them), ignores SIGPIPE, raises the limits of open
-// files and of locked memory as far as this user may. ASSUMES: no thread was started yet.
+// Blocks SIGTERM, SIGINT and SIGHUP (Signals receives them), ignores SIGPIPE, raises the limits of
+// open files and of locked memory as far as this user may. ASSUMES: no thread was started yet.
 void prepare_process();
 
 // sd_notify(3); nothing happens when there is no service manager. status: one line for
 // `systemctl status`.
 void notify_ready(std::string_view status);
 void notify_status(std::string_view status);
+// Until notify_ready().
+void notify_reloading(std::string_view status);
 void notify_stopping(std::string_view status);
 
-// SIGTERM and SIGINT as an event of the reactor, once; from then on the signals have their default
-// action again, so that a second one ends the process at once, even if the reactor is stuck.
+// SIGTERM and SIGINT as an event of the reactor, once; from then on these two have their default
+// action again, so that a second one ends the process at once, even if the reactor is stuck. SIGHUP
+// as an event as often as it comes, until then.
 //
 // THREAD: the reactor's. LIFE: create() -> close() -> closed() -> destroyed; or destroyed after the
 // signal came.
-class StopSignals {
+class Signals {
   public:
     // stop gets the signal's number. ERRORS: EMFILE, ENFILE, ENOMEM.
-    static std::expected<std::unique_ptr<StopSignals>, std::error_code> create(
-        rtrs::Reactor& reactor, std::function<void(int signal)> stop);
-    ~StopSignals();  // ASSUMES: the signal came, or closed() was delivered
-    StopSignals(const StopSignals&) = delete;
-    StopSignals& operator=(const StopSignals&) = delete;
+    static std::expected<std::unique_ptr<Signals>, std::error_code> create(
+        rtrs::Reactor& reactor, std::function<void(int signal)> stop, std::function<void()> reload);
+    ~Signals();  // ASSUMES: a signal to stop came, or closed() was delivered
+    Signals(const Signals&) = delete;
+    Signals& operator=(const Signals&) = delete;
 
     // For ending without a signal. closed() comes in a later turn.
     void close(std::function<void()> closed);
 
   private:
     struct Inside;
-    explicit StopSignals(std::unique_ptr<Inside> inside) noexcept;
+    explicit Signals(std::unique_ptr<Inside> inside) noexcept;
     std::unique_ptr<Inside> inside_;
 };
 

@@ -15,19 +15,23 @@ namespace {
 // The work and what is around it, from the first signal that could come to the last answer.
 class Frame {
   public:
-    Frame(rtrs::Reactor& reactor, const DaemonProgram& program, DaemonSettings settings)
-        : reactor_(reactor),
+    Frame(const DaemonContext& context, const DaemonProgram& program, DaemonSettings settings)
+        : reactor_(context.reactor),
           program_(program),
           settings_(std::move(settings)),
           log_(logger(program.log)),
-          watchdog_(reactor),
-          work_(program.make(reactor)) {}
+          watchdog_(context.reactor),
+          work_(program.make(context)),
+          config_(reactor_, work_->configuration(), program.description.name, log_, [this] {
+              if (!stopping_) notify_status(work_->status());
+          }) {}
 
     // The error is a sentence.
     std::expected<void, std::string> start();
 
   private:
     void stop(int signal);
+    void reload();
     void closed();
 
     rtrs::Reactor& reactor_;
@@ -36,12 +40,15 @@ class Frame {
     spdlog::logger& log_;
     Watchdog watchdog_;
     std::unique_ptr<DaemonWork> work_;
+    ConfigControl config_;
     std::unique_ptr<ControlServer> control_;
-    std::unique_ptr<StopSignals> signals_;
+    std::unique_ptr<Signals> signals_;
+    bool stopping_ = false;
 };
 
 std::expected<void, std::string> Frame::start() {
-    auto signals = StopSignals::create(reactor_, [this](int signal) { stop(signal); });
+    auto signals = Signals::create(
+        reactor_, [this](int signal) { stop(signal); }, [this] { reload(); });
     if (!signals) {
         return std::unexpected("cannot receive signals: " + signals.error().message());
     }
@@ -56,9 +63,9 @@ std::expected<void, std::string> Frame::start() {
         "version", [name = program_.description.name](const nlohmann::json&, ControlReply reply) {
             reply.succeed({{"daemon", name}, {"version", version()}});
         });
-    const auto status = work_->start(*control_);
-    if (!status) return std::unexpected(status.error());
-    notify_ready(*status);
+    if (const auto started = work_->start(*control_); !started) return started;
+    config_.add_commands(*control_);
+    notify_ready(work_->status());
     watchdog_.start();
     return {};
 }
@@ -66,7 +73,17 @@ std::expected<void, std::string> Frame::start() {
 void Frame::stop(int signal) {
     log_.info("stopping on signal {}", signal);
     notify_stopping("finishing what is in flight");
+    stopping_ = true;
+    config_.stop();
     work_->stop([this] { closed(); });
+}
+
+void Frame::reload() {
+    log_.info("reading the configuration again");
+    notify_reloading("reading the configuration again");
+    config_.reload([this] {
+        if (!stopping_) notify_ready(work_->status());
+    });
 }
 
 void Frame::closed() {
@@ -90,7 +107,12 @@ int run(const DaemonProgram& program, const DaemonCommandLine& command_line) {
         logger(program.log).critical("cannot set up io_uring: {}", reactor.error().message());
         return exit_code::failed;
     }
-    const auto frame = std::make_unique<Frame>(**reactor, program, std::move(*settings));
+    const auto use_log_level = [&](LogLevel level) {
+        if (!command_line.log_level) set_log_level(level);
+    };
+    const auto frame =
+        std::make_unique<Frame>(DaemonContext{**reactor, command_line.config_path, use_log_level},
+                                program, std::move(*settings));
     if (const auto started = frame->start(); !started) {
         logger(program.log).critical("{}", started.error());
         // Nothing was served yet: there is nothing to finish.

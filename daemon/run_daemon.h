@@ -1,5 +1,5 @@
 // The life of a daemon, the same for both: command line, configuration, log, reactor, signals,
-// control socket, what the service manager is told, the loop, an orderly stop.
+// control socket, what the service manager is told, the loop, reloads, an orderly stop.
 //
 //   int main(int argc, char** argv) {
 //       std::optional<ServerConfig> config;
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "daemon/command_line.h"
+#include "daemon/config_control.h"
 #include "daemon/config_reader.h"
 #include "daemon/control_server.h"
 #include "daemon/log_level.h"
@@ -29,14 +30,24 @@ struct DaemonSettings {
     LogLevel log_level = LogLevel::info;
 };
 
+// What the frame has for the work.
+struct DaemonContext {
+    rtrs::Reactor& reactor;
+    std::string config_path;
+    // The level of a new configuration; the command line's, if it said one, stays.
+    std::function<void(LogLevel)> use_log_level;
+};
+
 // What a daemon does between its start and its end. THREAD: the reactor's.
 class DaemonWork {
   public:
     virtual ~DaemonWork() = default;
-    // Adds its commands and begins to serve. Returns a line for `systemctl status`; the error is a
-    // sentence that names what could not be set up, and the process ends at once.
-    // control: outlives stop().
-    virtual std::expected<std::string, std::string> start(ControlServer& control) = 0;
+    // Adds its commands and begins to serve. The error is a sentence that names what could not be
+    // set up, and the process ends at once. control: outlives stop().
+    virtual std::expected<void, std::string> start(ControlServer& control) = 0;
+    // Of a daemon that has started: one line for `systemctl status`.
+    virtual std::string status() const = 0;
+    virtual ConfigSubject& configuration() noexcept = 0;
     // Finishes what is in flight, then calls done. Once.
     virtual void stop(std::function<void()> done) = 0;
 };
@@ -49,7 +60,7 @@ struct DaemonProgram {
     std::function<std::expected<DaemonSettings, std::vector<ConfigError>>(const std::string& path)>
         load;
     // After load(), and after the log was set up.
-    std::function<std::unique_ptr<DaemonWork>(rtrs::Reactor& reactor)> make;
+    std::function<std::unique_ptr<DaemonWork>(const DaemonContext& context)> make;
 };
 
 // Returns the exit code, when the daemon has stopped or could not start. ASSUMES: no thread was

@@ -162,6 +162,41 @@ std::expected<void, ControlFailure> Client::map(const ClientConfig::Device& devi
     return {};
 }
 
+std::expected<void, ControlFailure> Client::make_session(const ClientConfig::Session& config) {
+    if (stopped_) {
+        return std::unexpected(ControlFailure{ControlError::stopping, "rnbd-client is stopping"});
+    }
+    if (sessions_.contains(config.name)) {
+        return std::unexpected(
+            ControlFailure{ControlError::exists, "session " + config.name + " is there already"});
+    }
+    const auto added = add_session(config);
+    if (!added) return std::unexpected(ControlFailure{ControlError::failed, added.error()});
+    logger("rnbd.client").info("{}: added", config.name);
+    return {};
+}
+
+void Client::close_session(const std::string& name, Closed done) {
+    const auto session = find_session(name);
+    if (!session) return done(std::unexpected(session.error()));
+    for (const auto& mapping : mappings_) {
+        if (mapping->config().session != name) continue;
+        return done(std::unexpected(ControlFailure{
+            ControlError::busy, "device " + mapping->config().name + " is on session " + name}));
+    }
+    logger("rnbd.client").info("{}: being removed", name);
+    (*session)->closed = std::move(done);
+    (*session)->closing = true;
+    (*session)->remote.close();
+}
+
+void Client::keep_session(const ClientConfig::Session& config) {
+    const auto found = sessions_.find(config.name);
+    if (found == sessions_.end() || found->second->closing) return;
+    found->second->temporary = false;
+    found->second->config.paths = config.paths;
+}
+
 std::expected<Client::Session*, ControlFailure> Client::find_session(
     const std::string& name) const {
     const auto found = sessions_.find(name);
@@ -306,7 +341,8 @@ void Client::on_discovery_over(Discovery& discovery) {
 void Client::on_mapping_stopped(Mapping& mapping) {
     logger("rnbd.device").info("{}: gone", mapping.config().name);
     const std::string session = mapping.config().session;
-    unmap_ended(mapping, {});
+    // Told when it is gone: who hears it may take its place at once.
+    const auto waiting = unmapped_.extract(&mapping);
     std::erase_if(mappings_, [&](const auto& one) { return one.get() == &mapping; });
     const auto found = sessions_.find(session);
     const bool used = std::ranges::any_of(
@@ -315,6 +351,8 @@ void Client::on_mapping_stopped(Mapping& mapping) {
         found->second->closing = true;
         found->second->remote.close();
     }
+    if (!waiting) return;
+    for (const Unmapped& done : waiting.mapped()) done({});
 }
 
 void Client::Session::on_catalog_event(const CatalogEvent& event) {
@@ -343,7 +381,9 @@ void Client::Session::on_catalog_event(const CatalogEvent& event) {
 
 void Client::session_closed(Session& session) {
     const std::string name = session.config.name;
+    const Closed closed = std::move(session.closed);
     sessions_.erase(name);
+    if (closed) closed({});
     finish_if_done();
 }
 

@@ -51,6 +51,14 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
     enum class Unmap : std::uint8_t { if_unused, by_force };
     using Unmapped = std::function<void(std::expected<void, ControlFailure>)>;
     void unmap(const std::string& device, Unmap how, Unmapped done);
+    // By a new configuration. ERRORS: exists, failed (another client on this machine has it, no
+    // device leads there), stopping.
+    std::expected<void, ControlFailure> make_session(const ClientConfig::Session& config);
+    // done is called when it is gone. ERRORS: not_found, busy (devices are on it), stopping.
+    using Closed = std::function<void(std::expected<void, ControlFailure>)>;
+    void close_session(const std::string& name, Closed done);
+    // A session that the files name: it stays without devices, too.
+    void keep_session(const ClientConfig::Session& config);
     // Only asks the session; rtrs/client.h says how it goes on.
     // ERRORS: not_found (session), exists (a path with these addresses), busy (another client on
     // this machine has it), failed, stopping.
@@ -124,6 +132,7 @@ struct Client::Session final : RemoteSessionHandler {
     // Made by rnbdctl map --path: goes with its last device.
     bool temporary = false;
     bool closing = false;
+    Closed closed;
 };
 
 }  // namespace rnbd

@@ -11,6 +11,7 @@
 #include "rnbd-client/client.h"
 #include "rnbd-client/commands.h"
 #include "rnbd-client/config.h"
+#include "rnbd-client/configuration.h"
 #include "rnbd-client/status.h"
 #include "rtrs/fabrics.h"
 #include "rtrs/reactor.h"
@@ -37,18 +38,21 @@ RdmaDevices::Make rdma_maker([[maybe_unused]] rtrs::Reactor& reactor,
 // The daemon from its first session to its last flush.
 class Daemon final : public DaemonWork {
   public:
-    Daemon(rtrs::Reactor& reactor, const ClientConfig& config)
+    Daemon(const DaemonContext& context, const ClientConfig& config)
         : config_(config),
           random_(rtrs::Random::from_entropy()),
-          tcp_(tcp(reactor, rtrs::TcpFabricOptions::DataChecksum::on)),
-          tcp_unchecked_(tcp(reactor, rtrs::TcpFabricOptions::DataChecksum::off)),
-          rdma_(rdma_maker(reactor, tracer_)),
-          client_(reactor, random_, tracer_,
+          tcp_(tcp(context.reactor, rtrs::TcpFabricOptions::DataChecksum::on)),
+          tcp_unchecked_(tcp(context.reactor, rtrs::TcpFabricOptions::DataChecksum::off)),
+          rdma_(rdma_maker(context.reactor, tracer_)),
+          client_(context.reactor, random_, tracer_,
                   {.tcp = *tcp_, .tcp_unchecked = *tcp_unchecked_, .rdma = rdma_}),
-          state_{reactor, client_, reactor.now(), false},
-          statistics_(reactor, "rnbd-client", [this] { return client_statistics(state_); }) {}
+          state_{context.reactor, client_, context.reactor.now(), false},
+          statistics_(context.reactor, "rnbd-client", [this] { return client_statistics(state_); }),
+          configuration_(context.config_path, config, client_, context.use_log_level) {}
 
-    std::expected<std::string, std::string> start(ControlServer& control) override;
+    std::expected<void, std::string> start(ControlServer& control) override;
+    std::string status() const override;
+    ConfigSubject& configuration() noexcept override { return configuration_; }
     void stop(std::function<void()> done) override;
 
   private:
@@ -61,19 +65,21 @@ class Daemon final : public DaemonWork {
     Client client_;
     ClientState state_;
     Statistics statistics_;
+    ClientConfiguration configuration_;
     std::unique_ptr<ClientAttributes> attributes_;
 };
 
-std::expected<std::string, std::string> Daemon::start(ControlServer& control) {
+std::expected<void, std::string> Daemon::start(ControlServer& control) {
     const std::string folder = std::filesystem::path(config_.control).parent_path().string();
     add_client_commands(control, client_, state_, folder);
     attributes_ = std::make_unique<ClientAttributes>(client_, folder);
     add_attribute_commands(control, attributes_->tree());
     statistics_.add_commands(control);
-    if (const auto started = client_.start(config_); !started) {
-        return std::unexpected(started.error());
-    }
-    return "mapping " + std::to_string(config_.devices.size()) + " devices";
+    return client_.start(config_);
+}
+
+std::string Daemon::status() const {
+    return "mapping " + std::to_string(client_.mappings().size()) + " devices";
 }
 
 // Connections end after what they had asked for is answered; volumes are flushed and closed; then
@@ -89,19 +95,20 @@ void Daemon::stop(std::function<void()> done) {
 int main(int argc, char** argv) {
     using namespace rnbd;
     std::optional<ClientConfig> config;
-    return run_daemon(
-        {.description = {.name = "rnbd-client",
-                         .purpose = "Maps volumes of rnbd-server as NBD devices.",
-                         .config_path = "/etc/rnbd/client.yaml"},
-         .log = "rnbd.client",
-         .load = [&](const std::string& path)
-             -> std::expected<DaemonSettings, std::vector<ConfigError>> {
-             auto loaded = ClientConfig::load(path);
-             if (!loaded) return std::unexpected(std::move(loaded.error()));
-             config = std::move(*loaded);
-             return DaemonSettings{config->control, config->log_level};
-         },
-         .make =
-             [&](rtrs::Reactor& reactor) { return std::make_unique<Daemon>(reactor, *config); }},
-        argc, argv);
+    return run_daemon({.description = {.name = "rnbd-client",
+                                       .purpose = "Maps volumes of rnbd-server as NBD devices.",
+                                       .config_path = "/etc/rnbd/client.yaml"},
+                       .log = "rnbd.client",
+                       .load = [&](const std::string& path)
+                           -> std::expected<DaemonSettings, std::vector<ConfigError>> {
+                           auto loaded = ClientConfig::load(path);
+                           if (!loaded) return std::unexpected(std::move(loaded.error()));
+                           config = std::move(*loaded);
+                           return DaemonSettings{config->control, config->log_level};
+                       },
+                       .make =
+                           [&](const DaemonContext& context) {
+                               return std::make_unique<Daemon>(context, *config);
+                           }},
+                      argc, argv);
 }

@@ -21,6 +21,8 @@ struct KernelListener {
         std::string session;
         // Where it must come from; none: from anywhere.
         std::optional<AddressRange> address;
+
+        bool operator==(const Client&) const = default;
     };
 
     std::vector<Client> allow;
@@ -29,6 +31,8 @@ struct KernelListener {
     std::string search_path;
     // Device path, without leading '/' and doubled '/', -> export. Looked at first.
     std::map<std::string, std::string> devices;
+
+    bool operator==(const KernelListener&) const = default;
 
     // host: numeric, without brackets.
     bool allows(std::string_view session, const std::string& host) const;

@@ -5,14 +5,15 @@
 #include <optional>
 
 #include "daemon/attribute_commands.h"
-#include "daemon/in_use.h"
 #include "daemon/log.h"
 #include "daemon/rdma_devices.h"
 #include "daemon/run_daemon.h"
 #include "daemon/statistics.h"
 #include "rnbd-server/attributes.h"
 #include "rnbd-server/config.h"
+#include "rnbd-server/configuration.h"
 #include "rnbd-server/export_commands.h"
+#include "rnbd-server/listeners.h"
 #include "rnbd-server/status.h"
 #include "rnbd-server/storage/epoch_book.h"
 #include "rnbd-server/target.h"
@@ -44,19 +45,6 @@ RdmaDevices::Make rdma_maker([[maybe_unused]] rtrs::Reactor& reactor,
 #endif
 }
 
-std::string host_of(const std::string& address) {
-    std::string host = address.substr(0, address.rfind(':'));
-    return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
-}
-
-std::map<std::uint32_t, KernelListener> kernel_doors(const ServerConfig& config) {
-    std::map<std::uint32_t, KernelListener> doors;
-    for (std::uint32_t i = 0; i < config.listen.size(); ++i) {
-        if (config.listen[i].kernel) doors.emplace(i, *config.listen[i].kernel);
-    }
-    return doors;
-}
-
 // systemd names the folder that StateDirectory= asks for.
 std::string epochs_path() {
     const char* const folder = std::getenv("STATE_DIRECTORY");
@@ -77,34 +65,38 @@ EpochBook& opened(EpochBook& epochs) {
 // The daemon from its first listener to its last flush.
 class Daemon final : public DaemonWork {
   public:
-    Daemon(rtrs::Reactor& reactor, const ServerConfig& config)
-        : reactor_(reactor),
-          config_(config),
+    Daemon(const DaemonContext& context, const ServerConfig& config)
+        : config_(config),
           random_(rtrs::Random::from_entropy()),
           tcp_(rtrs::make_tcp_fabric(
-              reactor,
+              context.reactor,
               {.data_checksum = config.data_checksum ? rtrs::TcpFabricOptions::DataChecksum::on
                                                      : rtrs::TcpFabricOptions::DataChecksum::off})),
-          rdma_(rdma_maker(reactor, tracer_)),
+          rdma_(rdma_maker(context.reactor, tracer_)),
           epochs_(epochs_path()),
-          target_(reactor, config.exports, opened(epochs_)),
-          server_({reactor, random_, tracer_}, options_of(config), target_),
+          target_(context.reactor, config.exports, opened(epochs_)),
+          server_({context.reactor, random_, tracer_}, options_of(config), target_),
           attributes_(server_, target_),
-          state_{reactor, server_, target_, reactor.now(), {}, false},
-          statistics_(reactor, "rnbd-server", [this] { return server_statistics(state_); }) {
-        target_.use_kernel_doors(kernel_doors(config));
-    }
+          state_{context.reactor, server_, target_, context.reactor.now(), {}, false},
+          statistics_(context.reactor, "rnbd-server", [this] { return server_statistics(state_); }),
+          listeners_({.server = server_,
+                      .target = target_,
+                      .tcp = *tcp_,
+                      .rdma = rdma_,
+                      .always_invalidate = config.always_invalidate,
+                      .shown = state_.listening}),
+          configuration_(context.reactor, context.config_path, config, target_, listeners_,
+                         context.use_log_level) {}
 
-    std::expected<std::string, std::string> start(ControlServer& control) override;
+    std::expected<void, std::string> start(ControlServer& control) override;
+    std::string status() const override;
+    ConfigSubject& configuration() noexcept override { return configuration_; }
     void stop(std::function<void()> done) override;
 
   private:
-    std::expected<void, std::string> listen(const ServerConfig::Listen& listen, std::uint32_t door);
-    std::expected<rtrs::DoorOptions::Invalidate, std::string> invalidation(rtrs::Fabric& fabric);
     void add_commands(ControlServer& control);
     void flushed();
 
-    rtrs::Reactor& reactor_;
     const ServerConfig& config_;
     rtrs::Random random_;
     LogTracer tracer_;
@@ -116,67 +108,23 @@ class Daemon final : public DaemonWork {
     ServerAttributes attributes_;
     ServerState state_;
     Statistics statistics_;
+    Listeners listeners_;
+    ServerConfiguration configuration_;
     std::function<void()> stopped_;
 };
 
-std::expected<std::string, std::string> Daemon::start(ControlServer& control) {
+std::expected<void, std::string> Daemon::start(ControlServer& control) {
     add_commands(control);
-    for (std::uint32_t door = 0; door < config_.listen.size(); ++door) {
-        const auto& it = config_.listen[door];
-        if (const auto done = listen(it, door); !done) {
-            return std::unexpected(std::string("cannot listen on ") + to_word(it.fabric) + " " +
-                                   it.address + ": " + done.error());
+    for (const auto& listen : config_.listen) {
+        if (const auto opened = listeners_.open(listen, InUse::waits); !opened) {
+            return std::unexpected(opened.error().text);
         }
     }
-    return "serving " + std::to_string(target_.volumes().size()) + " exports";
-}
-
-std::expected<void, std::string> Daemon::listen(const ServerConfig::Listen& listen,
-                                                std::uint32_t door) {
-    using Clients = rtrs::DoorOptions::Clients;
-    rtrs::DoorOptions options{.id = door};
-    rtrs::Fabric* fabric = tcp_.get();
-    if (listen.fabric == ConfigFabric::rdma) {
-        const auto device = rdma_.at(host_of(listen.address));
-        if (!device) return std::unexpected(device.error());
-        fabric = *device;
-        const auto invalidate = invalidation(*fabric);
-        if (!invalidate) return std::unexpected(invalidate.error());
-        options.invalidate = *invalidate;
-        if (!listen.kernel) options.clients = Clients::extended;
-    }
-    const auto address = while_in_use(
-        in_use_patience, [&] { return server_.listen(*fabric, listen.address, options); });
-    if (!address) return std::unexpected(address.error().message());
-    const char* const clients = listen.kernel                     ? "kernel"
-                                : options.clients == Clients::any ? "any"
-                                                                  : "extended";
-    logger("rnbd.server")
-        .info("listening on {} {}{}{}", to_word(listen.fabric), *address,
-              fabric->device().empty() ? "" : " of " + fabric->device(),
-              listen.kernel ? ", for kernel clients" : "");
-    state_.listening.push_back({to_word(listen.fabric), fabric->device(), *address, clients});
     return {};
 }
 
-// Whether a request's key can be taken back on this device, and what is done if not.
-std::expected<rtrs::DoorOptions::Invalidate, std::string> Daemon::invalidation(
-    rtrs::Fabric& fabric) {
-    using Invalidate = rtrs::DoorOptions::Invalidate;
-    if (config_.always_invalidate == AlwaysInvalidate::off || windows_work(fabric)) {
-        return Invalidate::as_server;
-    }
-    if (config_.always_invalidate == AlwaysInvalidate::if_possible) {
-        logger("rnbd.server")
-            .warn(
-                "{} has no memory windows: always_invalidate is off there, and a client can "
-                "write into its requests' memory at any time",
-                fabric.device());
-        return Invalidate::never;
-    }
-    return std::unexpected(fabric.device() +
-                           " has no memory windows, which always_invalidate is made of; say "
-                           "always_invalidate: if-possible, or false");
+std::string Daemon::status() const {
+    return "serving " + std::to_string(target_.volumes().size()) + " exports";
 }
 
 void Daemon::add_commands(ControlServer& control) {
@@ -227,6 +175,8 @@ int main(int argc, char** argv) {
              return DaemonSettings{config->control, config->log_level};
          },
          .make =
-             [&](rtrs::Reactor& reactor) { return std::make_unique<Daemon>(reactor, *config); }},
+             [&](const DaemonContext& context) {
+                 return std::make_unique<Daemon>(context, *config);
+             }},
         argc, argv);
 }

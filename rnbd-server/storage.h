@@ -134,6 +134,8 @@ struct DelayOptions {
     Gate gate_operations = Gate::writes;
     // Only so many that arrive while it exists, so that a retry of the same operation passes.
     std::optional<std::uint32_t> gate_count;
+
+    bool operator==(const DelayOptions&) const = default;
 };
 
 struct StorageOptions {
@@ -149,6 +151,8 @@ struct StorageOptions {
     std::uint32_t logical_block_bytes = 512;
     Use use = Use::read_write;
     std::optional<DelayOptions> delay{};  // around it
+
+    bool operator==(const StorageOptions&) const = default;
 };
 
 // Opens and locks it: exclusively for read_write, shared for read_only; the lock ends only when the

@@ -18,14 +18,6 @@ bool only_reads(const ServerConfig::Export& config) {
     return config.storage.use == StorageOptions::Use::read_only;
 }
 
-std::string holders_of(const Volume& volume) {
-    std::string text;
-    for (const auto& open : volume.opens()) {
-        text += (text.empty() ? "" : ", ") + open->session + " (" + to_string(open->access) + ")";
-    }
-    return text;
-}
-
 }  // namespace
 
 Volume* Target::find(const std::string& name) noexcept {

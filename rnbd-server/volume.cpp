@@ -47,6 +47,14 @@ const char* to_string(AccessMode access) noexcept {
     return "?";
 }
 
+std::string holders_of(const Volume& volume) {
+    std::string text;
+    for (const auto& open : volume.opens()) {
+        text += (text.empty() ? "" : ", ") + open->session + " (" + to_string(open->access) + ")";
+    }
+    return text;
+}
+
 Volume::Volume(rtrs::Reactor& reactor, ServerConfig::Export config, EpochBook& epochs)
     : reactor_(reactor),
       config_(std::move(config)),

@@ -91,6 +91,10 @@ class Volume {
     std::uint64_t in_flight() const noexcept;
     // Who may open it from now on; who has it open keeps it.
     void set_allow(std::vector<ServerConfig::Allow> allow) { config_.allow = std::move(allow); }
+    // The size that the configuration gives; what is open stays as large as it is.
+    void set_configured_size(std::optional<std::uint64_t> bytes) noexcept {
+        config_.storage.size_bytes = bytes;
+    }
     // Whether the rules let this session have it so.
     bool allows(const std::string& session, const std::string& host,
                 AccessMode access) const noexcept;
@@ -146,5 +150,7 @@ class Volume {
 
 const char* to_string(Volume::State state) noexcept;
 const char* to_string(AccessMode access) noexcept;
+// "host-a (rw), host-b (ro)": who has it open.
+std::string holders_of(const Volume& volume);
 
 }  // namespace rnbd

@@ -89,10 +89,14 @@ CtlExit ask_once(const Wish& wish, std::ostream& out, std::ostream& err) {
     for (std::size_t i = 0; i < heard->size(); ++i) {
         const Answer& answer = (*heard)[i].answer;
         if (i > 0 && wish.output == Output::text) out << "\n";
-        if (answer)
+        CtlExit exit = CtlExit::ok;
+        if (answer) {
             report_result(wish, *answer, out);
-        else
-            worst = report_failure(wish, answer.error(), out, err);
+            if (wish.judge != nullptr) exit = wish.judge(*answer);
+        } else {
+            exit = report_failure(wish, answer.error(), out, err);
+        }
+        if (exit != CtlExit::ok) worst = exit;
     }
     return worst;
 }

@@ -74,6 +74,7 @@ CommandTree::CommandTree()
     add_drain();
     add_statistics();
     add_attributes();
+    add_config();
     add_completion();
 }
 

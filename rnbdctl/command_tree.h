@@ -23,11 +23,11 @@ struct Options {
     bool remote = false;
     std::string socket, volume, session, name, device, path, priority, policy, exported, size, io;
     std::string attribute, value;
-    std::string block_size, from, server_address, shell, kernel_device;
+    std::string block_size, from, server_address, shell, kernel_device, confirm_within;
     std::vector<std::string> nbd, paths, allow;
     std::optional<unsigned> timeout_s;
     std::optional<std::uint32_t> rounds;
-    std::optional<double> interval_s, out_s, confirm_s;
+    std::optional<double> interval_s, out_s;
 };
 
 class CommandTree {
@@ -64,6 +64,7 @@ class CommandTree {
     void add_drain();
     void add_statistics();
     void add_attributes();  // attributes.cpp
+    void add_config();      // config_tree.cpp
     void add_completion();
     Fill looking(Wish::View view);
     void add_remote(CLI::App& app);

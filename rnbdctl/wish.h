@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "rnbdctl/exit_codes.h"
+
 namespace rnbd {
 
 enum class Output : std::uint8_t { text, json };
@@ -28,6 +30,9 @@ struct Wish {
     std::string command;
     nlohmann::json arguments = nlohmann::json::object();
     View view = nullptr;
+    // What an answer means for the exit code; null: success.
+    using Judge = CtlExit (*)(const nlohmann::json&);
+    Judge judge = nullptr;
     Course course = Course::once;
     std::string text;
     // watch, top: between two questions; rounds: none is for ever.

@@ -304,7 +304,14 @@ class ClientSession {
     // ERRORS: ENOENT (no such path), EBUSY (remove, the last path), ENOTCONN (closing).
     enum class PathOperation : std::uint8_t { remove, disconnect, reconnect };
     std::error_code operate_path(std::string_view label, PathOperation operation);
+    // ERRORS: ENOENT (no such path).
+    std::error_code set_path_priority(std::string_view label, PathPriority priority) noexcept;
     void set_policy(PathPolicy policy) noexcept;
+    // Also for the time without a path that goes on now; one that is over stays so until a path is
+    // up. ASSUMES: fail_fast_time <= hold_time.
+    void set_waiting(std::optional<Duration> hold_time, std::optional<Duration> fail_fast_time);
+    // Of requests to come. ASSUMES: positive.
+    void set_request_deadline(Duration deadline) noexcept;
     // For failures to come; a path that was given up stays so until it is told to reconnect.
     void set_reconnect_attempts_max(std::optional<std::uint32_t> attempts) noexcept;
 

@@ -200,6 +200,8 @@ class Server {
     // May be called for several fabrics and addresses. Returns the bound address.
     std::expected<std::string, std::error_code> listen(Fabric& fabric, const std::string& address,
                                                        const DoorOptions& door = {});
+    // Of the door with this id, if it listens. Paths that came by it stay.
+    void stop_listening(std::uint32_t door) noexcept;
     // Stops listening, lets operations finish and answers them, then closes all sessions.
     void close();
     std::vector<ServerSession*> sessions() const;

@@ -89,6 +89,7 @@ class ClientPath final : public MessageLinkOwner {
     // closed).
     std::error_code reconnect();
     std::error_code disconnect();
+    void set_priority(PathPriority priority) noexcept { address_.priority = priority; }
     void set_attempts_max(std::optional<std::uint32_t> attempts) noexcept {
         machine_.set_attempts_max(attempts);
     }

@@ -111,7 +111,32 @@ std::error_code ClientSession::operate_path(std::string_view label, PathOperatio
     return inside_->operate(label, operation);
 }
 
+std::error_code ClientSession::set_path_priority(std::string_view label,
+                                                 PathPriority priority) noexcept {
+    for (std::size_t i = 0; i < inside_->paths.size(); ++i) {
+        if (inside_->paths[i].removing) continue;
+        if (inside_->paths[i].path->address_label() != label) continue;
+        inside_->paths[i].path->set_priority(priority);
+        inside_->loads[i].priority = priority;
+        return {};
+    }
+    return from_errno(ENOENT);
+}
+
 void ClientSession::set_policy(PathPolicy policy) noexcept { inside_->selector.set_policy(policy); }
+
+void ClientSession::set_waiting(std::optional<Duration> hold_time,
+                                std::optional<Duration> fail_fast_time) {
+    RTRS_ASSERT(!hold_time || !fail_fast_time || *fail_fast_time <= *hold_time);
+    inside_->options.hold_time = hold_time;
+    inside_->options.fail_fast_time = fail_fast_time;
+    inside_->arm_waiting();
+}
+
+void ClientSession::set_request_deadline(Duration deadline) noexcept {
+    RTRS_ASSERT(deadline > Duration::zero());
+    inside_->options.request_deadline = deadline;
+}
 
 MessageService* ClientSession::messages() noexcept { return inside_->messages(); }
 

@@ -127,6 +127,7 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     std::expected<FabricMemory*, std::error_code> memory_of(Fabric& fabric);
     std::error_code register_buffers(FabricMemory& memory);
     std::error_code open();
+    void arm_waiting();
     void open_other_paths();
     std::error_code allocate(const ChunkGeometry& geometry);
     void announce_link_if_ready();

@@ -498,6 +498,13 @@ std::expected<std::string, std::error_code> Server::listen(Fabric& fabric,
     return inside_->doors.back()->listener->address();
 }
 
+void Server::stop_listening(std::uint32_t door) noexcept {
+    // Sessions know their door: it stays.
+    for (const auto& one : inside_->doors) {
+        if (one->options.id == door) one->listener.reset();
+    }
+}
+
 void Server::close() { inside_->close(); }
 
 std::vector<ServerSession*> Server::sessions() const {

@@ -166,12 +166,20 @@ std::error_code ClientSession::Inside::open() {
     opened = true;
     since = environment.clock.now();
     reason = "connecting";
-    if (options.hold_time) hold_timer.arm(since + *options.hold_time);
-    if (options.fail_fast_time) fail_fast_timer.arm(since + *options.fail_fast_time);
+    arm_waiting();
     // The first path makes the session; the others join it (see path_up) or, if the first cannot
     // be reached, make it themselves.
     paths.front().path->open();
     return {};
+}
+
+// How long requests wait counts from the moment that the last path went.
+void ClientSession::Inside::arm_waiting() {
+    hold_timer.disarm();
+    fail_fast_timer.disarm();
+    if (!opened || closing || link_up || hold_time_over) return;
+    if (options.hold_time) hold_timer.arm(since + *options.hold_time);
+    if (options.fail_fast_time) fail_fast_timer.arm(since + *options.fail_fast_time);
 }
 
 void ClientSession::Inside::open_other_paths() {
@@ -283,8 +291,7 @@ void ClientSession::Inside::path_down(ClientPath& path, std::error_code why) {
         trace(TraceLevel::info, "link down");
     } else {
         trace(TraceLevel::warning, "link down: requests are held");
-        if (options.hold_time) hold_timer.arm(since + *options.hold_time);
-        if (options.fail_fast_time) fail_fast_timer.arm(since + *options.fail_fast_time);
+        arm_waiting();
     }
     owner_decides_all();
     report_unsettled();

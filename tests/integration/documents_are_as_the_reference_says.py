@@ -76,6 +76,15 @@ with Lab() as lab:
                 ask(client, "paths", "reconnect", "host-a", path))
     check(ask(client, "policy", "host-a") == {"session": "host-a", "policy": "min-inflight"},
           "policy")
+    for daemon in (server, client):
+        for word in ("check", "diff", "apply"):
+            document = ask(daemon, "config", word)
+            listed = members_of("`config`")
+            compare(f"config {word}", document, listed[""])
+            for one in document["objects"]:
+                compare(f"config {word}, object", one, listed["objects[]"])
+            check(document["state"] in ("good", "same", "applied"), document)
+            check(len(document["objects"]) == (0 if word == "check" else 2), document)
     # A server that stands still: requests stay where they are.
     load = start_verify(lab.uri("vol1"), 3, lab.path("fio.log"), lab.folder)
     try:

@@ -31,10 +31,13 @@ TEST_CASE("lifecycle: the first signal is an event, the second one ends the proc
         auto reactor = rtrs::Reactor::create();
         if (!reactor) return skipped;
         int seen = 0;
-        auto signals = StopSignals::create(**reactor, [&](int signal) {
-            seen = signal;
-            (*reactor)->stop();
-        });
+        auto signals = Signals::create(
+            **reactor,
+            [&](int signal) {
+                seen = signal;
+                (*reactor)->stop();
+            },
+            [] { std::abort(); });
         ::kill(::getpid(), SIGTERM);
         (*reactor)->run();
         if (seen != SIGTERM) return 1;
@@ -54,10 +57,30 @@ TEST_CASE("lifecycle: signals can be given up; SIGPIPE does no harm") {
         prepare_process();
         auto reactor = rtrs::Reactor::create();
         if (!reactor) return skipped;
-        auto signals = StopSignals::create(**reactor, [](int) { std::abort(); });
+        auto signals = Signals::create(
+            **reactor, [](int) { std::abort(); }, [] { std::abort(); });
         (*signals)->close([&] { (*reactor)->stop(); });
         (*reactor)->run();
         ::raise(SIGPIPE);
+        return 0;
+    });
+    REQUIRE(WIFEXITED(status));
+    CHECK((WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == skipped));
+}
+
+TEST_CASE("lifecycle: SIGHUP is an event each time, and none once it stops") {
+    const int status = status_of([] {
+        prepare_process();
+        auto reactor = rtrs::Reactor::create();
+        if (!reactor) return skipped;
+        int reloads = 0;
+        auto signals = Signals::create(
+            **reactor, [&](int) { (*reactor)->stop(); },
+            [&] { ::kill(::getpid(), ++reloads < 3 ? SIGHUP : SIGTERM); });
+        ::kill(::getpid(), SIGHUP);
+        (*reactor)->run();
+        if (reloads != 3) return 1;
+        ::kill(::getpid(), SIGHUP);
         return 0;
     });
     REQUIRE(WIFEXITED(status));

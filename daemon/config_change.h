@@ -1,0 +1,127 @@
+// What a change of the configuration is made of: one entry per object, and the steps that carry it
+// out. Plain values; how two configurations are compared is each daemon's to know.
+//
+//   running   what the daemon does now, whoever told it to
+//   before    what the files said when they were applied last
+//   wanted    what they say now
+//
+// The files rule over what they name now and over what they named before. What rnbdctl made beside
+// them stays as it is, and is shown as drift.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rnbd {
+
+struct ConfigChange {
+    enum class Kind : std::uint8_t {
+        unchanged,
+        added,
+        removed,
+        changed,   // while it runs
+        replaced,  // taken away and made anew
+        restart,   // not before the daemon is started again
+    };
+    std::string object;  // "export", "listener", "session", "path", "device", "setting"
+    std::string name;
+    Kind kind = Kind::unchanged;
+    // What is another now, as the configuration calls it: at once, and after a restart.
+    std::vector<std::string> keys{};
+    std::vector<std::string> restart_keys{};
+    // What rnbdctl has done to it that no file says; empty: nothing.
+    std::string drift{};
+    // Why it must not be done; empty: it may.
+    std::string conflict{};
+    // Why it was not done although it was tried; empty: it was.
+    std::string failure{};
+
+    bool operator==(const ConfigChange&) const = default;
+    bool acts() const noexcept { return kind != Kind::unchanged && kind != Kind::restart; }
+};
+const char* to_string(ConfigChange::Kind kind) noexcept;
+nlohmann::json to_json(const ConfigChange& change);
+// "export vol1: changed (allow, size)"
+std::string to_string(const ConfigChange& change);
+
+// Keys that differ between two versions of an object, by what it takes to change them.
+struct ConfigKeys {
+    std::vector<std::string> live{};
+    std::vector<std::string> replace{};
+    std::vector<std::string> restart{};
+    bool none() const noexcept { return live.empty() && replace.empty() && restart.empty(); }
+};
+
+// Compares the objects of one kind and adds what it finds to `changes`.
+// name(object) -> std::string. compare(running, wanted, before) -> ConfigKeys; before: null if no
+// file named it.
+template <typename Object, typename Name, typename Compare>
+void compare_objects(const std::string& object, const std::vector<Object>& running,
+                     const std::vector<Object>& before, const std::vector<Object>& wanted,
+                     const Name& name, const Compare& compare, std::vector<ConfigChange>& changes) {
+    const auto find = [&](const std::vector<Object>& objects, const std::string& wanted_name) {
+        for (const Object& one : objects)
+            if (name(one) == wanted_name) return &one;
+        return static_cast<const Object*>(nullptr);
+    };
+    using Kind = ConfigChange::Kind;
+    for (const Object& one : wanted) {
+        ConfigChange change{.object = object, .name = name(one)};
+        const Object* const now = find(running, change.name);
+        const Object* const earlier = find(before, change.name);
+        if (now == nullptr) {
+            change.kind = Kind::added;
+            if (earlier != nullptr) change.drift = "removed";
+        } else if (ConfigKeys keys = compare(*now, one, earlier); !keys.none()) {
+            change.kind = !keys.replace.empty() ? Kind::replaced
+                          : !keys.live.empty()  ? Kind::changed
+                                                : Kind::restart;
+            change.keys = std::move(keys.live);
+            for (std::string& key : keys.replace) change.keys.push_back(std::move(key));
+            // A new one has them all.
+            if (change.kind != Kind::replaced) change.restart_keys = std::move(keys.restart);
+            if (earlier == nullptr)
+                change.drift = "made";
+            else if (!compare(*now, *earlier, earlier).none())
+                change.drift = "changed";
+        }
+        changes.push_back(std::move(change));
+    }
+    for (const Object& one : running) {
+        if (find(wanted, name(one)) != nullptr) continue;
+        ConfigChange change{.object = object, .name = name(one)};
+        if (find(before, change.name) != nullptr)
+            change.kind = Kind::removed;
+        else
+            change.drift = "made";
+        changes.push_back(std::move(change));
+    }
+}
+
+// A setting of the whole daemon: listed only if it differs.
+void compare_setting(const std::string& key, bool same, ConfigChange::Kind kind,
+                     std::vector<ConfigChange>& changes);
+
+// Part of a change. Ends with done(), possibly from inside; text: what went wrong, empty for
+// nothing.
+struct ConfigStep {
+    using Done = std::function<void(std::string text)>;
+    // Of ConfigPlan::changes.
+    std::size_t change = 0;
+    std::function<void(Done done)> run;
+};
+
+struct ConfigPlan {
+    std::vector<ConfigChange> changes;
+    // One after the other; a step that fails does not keep the next from being tried.
+    std::vector<ConfigStep> steps;
+    // When the steps are over: what was wanted is from now on what was before.
+    std::function<void(const std::vector<ConfigChange>& changes)> finished;
+    // The way back to how it was when this plan was made, by force.
+    std::function<ConfigPlan()> undo;
+};
+
+}  // namespace rnbd

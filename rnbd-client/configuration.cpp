@@ -1,0 +1,325 @@
+#include "rnbd-client/configuration.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "rnbd-client/config_diff.h"
+#include "rtrs/base/assert.h"
+
+namespace rnbd {
+namespace {
+
+using Kind = ConfigChange::Kind;
+using Session = ClientConfig::Session;
+using Mapped = ClientConfig::Device;
+using Path = ClientConfig::Path;
+
+constexpr rtrs::Duration look_interval = std::chrono::milliseconds(10);
+// How long paths that go wait for those that come in their place.
+constexpr rtrs::Duration replacement_time = std::chrono::seconds(5);
+
+bool leaves(const ConfigChange& change) {
+    return change.kind == Kind::removed || change.kind == Kind::replaced;
+}
+
+bool comes(const ConfigChange& change) {
+    return change.kind == Kind::added || change.kind == Kind::replaced;
+}
+
+template <typename Object>
+const Object* find(const std::vector<Object>& objects, const std::string& name) {
+    const auto found = std::ranges::find(objects, name, &Object::name);
+    return found == objects.end() ? nullptr : &*found;
+}
+
+std::string text_of(const std::expected<void, ControlFailure>& result) {
+    return result ? "" : result.error().message;
+}
+
+// What a session is now, whoever made it so.
+Session session_now(Client::Session& session) {
+    Session now = session.config;
+    const rtrs::ClientSessionStatus status = session.remote.rtrs().status();
+    const rtrs::ClientSessionOptions& options = session.remote.rtrs().options();
+    now.policy = status.policy;
+    now.max_reconnect_attempts = options.reconnect_attempts_max;
+    now.paths.clear();
+    for (const rtrs::PathStatus& path : status.paths) {
+        auto parsed = Path::parse(path.label);
+        RTRS_ASSERT(parsed);  // labels are Path::to_string()
+        parsed->priority = path.priority;
+        now.paths.push_back(std::move(*parsed));
+    }
+    return now;
+}
+
+const Mapping* find_mapping(const Client& client, const std::string& name) {
+    for (const auto& mapping : client.mappings()) {
+        if (mapping->config().name == name && !mapping->stopping()) return mapping.get();
+    }
+    return nullptr;
+}
+
+}  // namespace
+
+ClientConfiguration::ClientConfiguration(std::string path, ClientConfig started, Client& client,
+                                         std::function<void(LogLevel)> use_log_level)
+    : path_(std::move(path)),
+      settings_(started),
+      before_(std::move(started)),
+      client_(client),
+      use_log_level_(std::move(use_log_level)),
+      again_timer_(client.clock(), this, [](void* self) {
+          std::exchange(static_cast<ClientConfiguration*>(self)->again_, nullptr)();
+      }) {}
+
+std::expected<ConfigPlan, std::vector<ConfigError>> ClientConfiguration::plan(Force force) {
+    const auto wanted = ClientConfig::load(path_);
+    if (!wanted) return std::unexpected(wanted.error());
+    return plan_towards(*wanted, force == Force::yes ? How::by_force : How::gently);
+}
+
+ClientConfig ClientConfiguration::running() const {
+    ClientConfig config = settings_;
+    config.sessions.clear();
+    config.devices.clear();
+    for (const auto& [name, session] : client_.sessions()) {
+        if (!session->closing) config.sessions.push_back(session_now(*session));
+    }
+    for (const auto& mapping : client_.mappings()) {
+        if (!mapping->stopping()) config.devices.push_back(mapping->config());
+    }
+    return config;
+}
+
+ConfigPlan ClientConfiguration::plan_towards(const ClientConfig& wanted, How how) {
+    const ClientConfig was = running();
+    ConfigPlan plan{.changes = client_config_diff(was, before_, wanted)};
+    find_conflicts(plan.changes, how);
+    add_leaving_steps(plan, how);
+    add_session_steps(plan, wanted);
+    add_path_steps(plan, wanted);
+    add_device_steps(plan, wanted);
+    plan.finished = [this, wanted](const std::vector<ConfigChange>& changes) {
+        for (const Session& session : wanted.sessions) client_.keep_session(session);
+        finished(wanted, changes);
+    };
+    plan.undo = [this, was, before = before_] {
+        ConfigPlan back = plan_towards(was, How::by_force);
+        back.finished = [this, was, before](const std::vector<ConfigChange>& changes) {
+            finished(was, changes);
+            before_ = before;
+        };
+        return back;
+    };
+    return plan;
+}
+
+// --- What stands against it.
+
+void ClientConfiguration::find_conflicts(std::vector<ConfigChange>& changes, How how) const {
+    if (how == How::by_force) return;
+    std::set<std::string> leaving;
+    for (ConfigChange& change : changes) {
+        if (change.object != "device" || !leaves(change)) continue;
+        leaving.insert(change.name);
+        const Mapping* const mapping = find_mapping(client_, change.name);
+        if (mapping == nullptr || mapping->connections() == 0) continue;
+        change.conflict = "it has " + std::to_string(mapping->connections()) +
+                          " NBD clients; --force disconnects them";
+    }
+    for (ConfigChange& change : changes) {
+        if (change.object != "session" || change.kind != Kind::removed) continue;
+        for (const auto& mapping : client_.mappings()) {
+            const Mapped& device = mapping->config();
+            if (device.session != change.name || leaving.contains(device.name)) continue;
+            change.conflict = "device " + device.name + " is on it; --force unmaps that";
+        }
+    }
+}
+
+// --- What is done.
+
+void ClientConfiguration::add_leaving_steps(ConfigPlan& plan, How how) {
+    const auto unmap = how == How::gently ? Client::Unmap::if_unused : Client::Unmap::by_force;
+    const auto add_unmap = [&](std::size_t index, const std::string& device) {
+        plan.steps.push_back({index, [this, device, unmap](const ConfigStep::Done& done) {
+                                  if (find_mapping(client_, device) == nullptr) return done("");
+                                  client_.unmap(
+                                      device, unmap,
+                                      [done](const std::expected<void, ControlFailure>& result) {
+                                          done(text_of(result));
+                                      });
+                              }});
+    };
+    for (std::size_t i = 0; i < plan.changes.size(); ++i) {
+        const ConfigChange& change = plan.changes[i];
+        if (change.object == "device" && leaves(change)) add_unmap(i, change.name);
+    }
+    for (std::size_t i = 0; i < plan.changes.size(); ++i) {
+        const ConfigChange& change = plan.changes[i];
+        if (change.object != "session" || !leaves(change)) continue;
+        // Those that rnbdctl mapped: by force only, else there is a conflict.
+        for (const auto& mapping : client_.mappings()) {
+            if (mapping->config().session == change.name) add_unmap(i, mapping->config().name);
+        }
+        plan.steps.push_back({i, [this, name = change.name](const ConfigStep::Done& done) {
+                                  client_.close_session(
+                                      name,
+                                      [done](const std::expected<void, ControlFailure>& result) {
+                                          done(text_of(result));
+                                      });
+                              }});
+    }
+}
+
+void ClientConfiguration::add_session_steps(ConfigPlan& plan, const ClientConfig& wanted) {
+    for (std::size_t i = 0; i < plan.changes.size(); ++i) {
+        const ConfigChange& change = plan.changes[i];
+        if (change.object == "setting" && change.kind == Kind::changed) {
+            plan.steps.push_back(
+                {i, [this, level = wanted.log_level](const ConfigStep::Done& done) {
+                     use_log_level_(level);
+                     done("");
+                 }});
+        }
+        if (change.object != "session" || (!comes(change) && change.kind != Kind::changed))
+            continue;
+        const Session* const config = find(wanted.sessions, change.name);
+        plan.steps.push_back({i, [this, change, session = *config](const ConfigStep::Done& done) {
+                                  if (comes(change))
+                                      done(text_of(client_.make_session(session)));
+                                  else
+                                      change_session(change, session, done);
+                              }});
+    }
+}
+
+void ClientConfiguration::change_session(const ConfigChange& change, const Session& wanted,
+                                         const ConfigStep::Done& done) {
+    const auto session = client_.find_session(change.name);
+    if (!session) return done(session.error().message);
+    rtrs::ClientSession& rtrs = (*session)->remote.rtrs();
+    Session& config = (*session)->config;
+    rtrs.set_policy(config.policy = wanted.policy);
+    rtrs.set_reconnect_attempts_max(config.max_reconnect_attempts = wanted.max_reconnect_attempts);
+    rtrs.set_request_deadline(config.request_deadline = wanted.request_deadline);
+    config.hold_time = wanted.hold_time;
+    config.fail_fast_time = wanted.fail_fast_time;
+    rtrs.set_waiting(config.hold_time, config.fail_fast_time);
+    done("");
+}
+
+// First those that come, then those that go: a session has always one.
+void ClientConfiguration::add_path_steps(ConfigPlan& plan, const ClientConfig& wanted) {
+    std::map<std::string, std::vector<std::string>> coming;
+    for (std::size_t i = 0; i < plan.changes.size(); ++i) {
+        const ConfigChange& change = plan.changes[i];
+        if (change.object != "path" || !(change.acts() && change.kind != Kind::removed)) continue;
+        const auto [session, label] = session_and_label(change.name);
+        const auto& paths = find(wanted.sessions, session)->paths;
+        const Path path = *std::ranges::find(paths, label, &Path::to_string);
+        if (change.kind == Kind::added) coming[session].push_back(label);
+        plan.steps.push_back(
+            {i, [this, session = session, path,
+                 added = change.kind == Kind::added](const ConfigStep::Done& done) {
+                 if (added) return done(text_of(client_.add_path(session, path)));
+                 const auto found = client_.find_session(session);
+                 if (!found) return done(found.error().message);
+                 const auto error =
+                     (*found)->remote.rtrs().set_path_priority(path.to_string(), path.priority);
+                 done(error ? error.message() : "");
+             }});
+    }
+    for (std::size_t i = 0; i < plan.changes.size(); ++i) {
+        const ConfigChange& change = plan.changes[i];
+        if (change.object != "path" || change.kind != Kind::removed) continue;
+        const auto [session, label] = session_and_label(change.name);
+        if (const auto labels = coming.extract(session)) {
+            plan.steps.push_back({i, [this, session = session,
+                                      labels = labels.mapped()](const ConfigStep::Done& done) {
+                                      wait_for_replacement(session, labels,
+                                                           client_.clock().now() + replacement_time,
+                                                           done);
+                                  }});
+        }
+        plan.steps.push_back(
+            {i, [this, session = session, label = label](const ConfigStep::Done& done) {
+                 remove_path(session, label, done);
+             }});
+    }
+}
+
+// Until one of the new paths is up, so that requests need not wait; not for ever, for the new ones
+// may lead nowhere.
+void ClientConfiguration::wait_for_replacement(const std::string& session,
+                                               const std::vector<std::string>& labels,
+                                               rtrs::Instant deadline,
+                                               const ConfigStep::Done& done) {
+    const auto found = client_.find_session(session);
+    if (!found) return done("");
+    const rtrs::ClientSessionStatus status = (*found)->remote.rtrs().status();
+    const bool up = std::ranges::any_of(status.paths, [&](const rtrs::PathStatus& path) {
+        return path.state == rtrs::PathState::connected &&
+               std::ranges::find(labels, path.label) != labels.end();
+    });
+    if (up || !status.link_up || client_.clock().now() >= deadline) return done("");
+    again_ = [this, session, labels, deadline, done] {
+        wait_for_replacement(session, labels, deadline, done);
+    };
+    again_timer_.arm(client_.clock().now() + look_interval);
+}
+
+void ClientConfiguration::remove_path(const std::string& session, const std::string& label,
+                                      const ConfigStep::Done& done) {
+    const auto found = client_.find_session(session);
+    if (!found) return done(found.error().message);
+    const auto error =
+        (*found)->remote.rtrs().operate_path(label, rtrs::ClientSession::PathOperation::remove);
+    if (error && error != std::errc::no_such_file_or_directory) {
+        return done(error == std::errc::device_or_resource_busy ? "it is the session's last path"
+                                                                : error.message());
+    }
+    wait_for_end(session, label, done);
+}
+
+void ClientConfiguration::wait_for_end(const std::string& session, const std::string& label,
+                                       const ConfigStep::Done& done) {
+    const auto found = client_.find_session(session);
+    if (!found) return done("");
+    const rtrs::ClientSessionStatus status = (*found)->remote.rtrs().status();
+    if (std::ranges::find(status.paths, label, &rtrs::PathStatus::label) == status.paths.end()) {
+        return done("");
+    }
+    again_ = [this, session, label, done] { wait_for_end(session, label, done); };
+    again_timer_.arm(client_.clock().now() + look_interval);
+}
+
+void ClientConfiguration::add_device_steps(ConfigPlan& plan, const ClientConfig& wanted) {
+    for (std::size_t i = 0; i < plan.changes.size(); ++i) {
+        const ConfigChange& change = plan.changes[i];
+        if (change.object != "device" || !comes(change)) continue;
+        plan.steps.push_back(
+            {i, [this, device = *find(wanted.devices, change.name)](const ConfigStep::Done& done) {
+                 done(text_of(client_.map(device, nullptr)));
+             }});
+    }
+}
+
+// What could not be removed is still one of the files' objects: the next time tries it again.
+void ClientConfiguration::finished(ClientConfig wanted, const std::vector<ConfigChange>& changes) {
+    for (const ConfigChange& change : changes) {
+        if (change.kind != Kind::removed || change.failure.empty()) continue;
+        const Mapped* const device = find(before_.devices, change.name);
+        const Session* const session = find(before_.sessions, change.name);
+        if (change.object == "device" && device != nullptr) wanted.devices.push_back(*device);
+        if (change.object == "session" && session != nullptr) wanted.sessions.push_back(*session);
+    }
+    settings_.log_level = wanted.log_level;
+    before_ = std::move(wanted);
+}
+
+}  // namespace rnbd

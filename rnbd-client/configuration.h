@@ -1,0 +1,61 @@
+// The client's configuration while it runs: the files again, and what has to be done to be as they
+// say.
+//
+// OWNER: main. THREAD: the reactor's.
+#pragma once
+
+#include <expected>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "daemon/config_control.h"
+#include "daemon/log_level.h"
+#include "rnbd-client/client.h"
+#include "rnbd-client/config.h"
+#include "rtrs/base/clock.h"
+
+namespace rnbd {
+
+class ClientConfiguration final : public ConfigSubject {
+  public:
+    // started: what the daemon was started with. client outlives this.
+    ClientConfiguration(std::string path, ClientConfig started, Client& client,
+                        std::function<void(LogLevel)> use_log_level);
+
+    std::expected<ConfigPlan, std::vector<ConfigError>> plan(Force force) override;
+    const std::string& config_path() const noexcept override { return path_; }
+
+  private:
+    enum class How : std::uint8_t { gently, by_force };
+
+    ClientConfig running() const;
+    ConfigPlan plan_towards(const ClientConfig& wanted, How how);
+    void find_conflicts(std::vector<ConfigChange>& changes, How how) const;
+    // In this order: devices and sessions that go, sessions that come and those that stay, paths of
+    // the latter, devices that come.
+    void add_leaving_steps(ConfigPlan& plan, How how);
+    void add_session_steps(ConfigPlan& plan, const ClientConfig& wanted);
+    void add_path_steps(ConfigPlan& plan, const ClientConfig& wanted);
+    void add_device_steps(ConfigPlan& plan, const ClientConfig& wanted);
+    void change_session(const ConfigChange& change, const ClientConfig::Session& wanted,
+                        const ConfigStep::Done& done);
+    void remove_path(const std::string& session, const std::string& label,
+                     const ConfigStep::Done& done);
+    void wait_for_end(const std::string& session, const std::string& label,
+                      const ConfigStep::Done& done);
+    void wait_for_replacement(const std::string& session, const std::vector<std::string>& labels,
+                              rtrs::Instant deadline, const ConfigStep::Done& done);
+    void finished(ClientConfig wanted, const std::vector<ConfigChange>& changes);
+
+    std::string path_;
+    ClientConfig settings_;  // the lists are not kept here
+    ClientConfig before_;
+    Client& client_;
+    std::function<void(LogLevel)> use_log_level_;
+    // A step that looks again and again.
+    std::function<void()> again_;
+    rtrs::Timer again_timer_;
+};
+
+}  // namespace rnbd

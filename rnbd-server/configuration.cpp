@@ -1,0 +1,258 @@
+#include "rnbd-server/configuration.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "rnbd-server/config_diff.h"
+#include "rtrs/base/assert.h"
+
+namespace rnbd {
+namespace {
+
+using Kind = ConfigChange::Kind;
+
+constexpr rtrs::Duration in_use_interval = std::chrono::milliseconds(20);
+
+bool has_key(const ConfigChange& change, std::string_view key) {
+    return std::ranges::find(change.keys, key) != change.keys.end();
+}
+
+bool leaves(const ConfigChange& change) {
+    return change.kind == Kind::removed || change.kind == Kind::replaced;
+}
+
+bool comes(const ConfigChange& change) {
+    return change.kind == Kind::added || change.kind == Kind::replaced;
+}
+
+const ServerConfig::Export* find_export(const ServerConfig& config, const std::string& name) {
+    const auto found = std::ranges::find(config.exports, name, &ServerConfig::Export::name);
+    return found == config.exports.end() ? nullptr : &*found;
+}
+
+const ServerConfig::Listen& find_listener(const ServerConfig& config, const std::string& name) {
+    const auto names = listener_names(config.listen);
+    const auto found = std::ranges::find(names, name);
+    RTRS_ASSERT(found != names.end());
+    return config.listen[static_cast<std::size_t>(found - names.begin())];
+}
+
+}  // namespace
+
+ServerConfiguration::ServerConfiguration(rtrs::Clock& clock, std::string path, ServerConfig started,
+                                         Target& target, Listeners& listeners,
+                                         std::function<void(LogLevel)> use_log_level)
+    : clock_(clock),
+      path_(std::move(path)),
+      settings_(started),
+      before_(std::move(started)),
+      target_(target),
+      listeners_(listeners),
+      use_log_level_(std::move(use_log_level)),
+      again_timer_(clock, this, [](void* self) {
+          std::exchange(static_cast<ServerConfiguration*>(self)->again_, nullptr)();
+      }) {}
+
+std::expected<ConfigPlan, std::vector<ConfigError>> ServerConfiguration::plan(Force force) {
+    const auto wanted = ServerConfig::load(path_);
+    if (!wanted) return std::unexpected(wanted.error());
+    return plan_towards(*wanted, force == Force::yes ? How::by_force : How::gently);
+}
+
+ServerConfig ServerConfiguration::running() const {
+    ServerConfig config = settings_;
+    config.listen = listeners_.configured();
+    config.exports.clear();
+    for (const auto& volume : target_.volumes()) {
+        if (target_.find(volume->name()) == volume.get())
+            config.exports.push_back(volume->config());
+    }
+    return config;
+}
+
+ConfigPlan ServerConfiguration::plan_towards(const ServerConfig& wanted, How how) {
+    const ServerConfig was = running();
+    ConfigPlan plan{.changes = server_config_diff(was, before_, wanted)};
+    find_conflicts(plan.changes, wanted, how);
+    add_listener_steps(plan, wanted);
+    add_leaving_steps(plan, how);
+    add_changing_steps(plan, wanted);
+    add_coming_steps(plan, wanted);
+    plan.finished = [this, wanted](const std::vector<ConfigChange>& changes) {
+        finished(wanted, changes);
+    };
+    plan.undo = [this, was, before = before_] {
+        ConfigPlan back = plan_towards(was, How::back);
+        back.finished = [this, was, before](const std::vector<ConfigChange>& changes) {
+            finished(was, changes);
+            before_ = before;
+        };
+        return back;
+    };
+    return plan;
+}
+
+// --- What stands against it.
+
+void ServerConfiguration::find_conflicts(std::vector<ConfigChange>& changes,
+                                         const ServerConfig& wanted, How how) {
+    for (ConfigChange& change : changes) {
+        if (change.object != "export") continue;
+        change.conflict = conflict_of(change, find_export(wanted, change.name), how);
+    }
+    // Of those that come: what stays may have their path.
+    for (ConfigChange& change : changes) {
+        if (change.object != "export" || !comes(change)) continue;
+        const StorageOptions& storage = find_export(wanted, change.name)->storage;
+        for (const ConfigChange& other : changes) {
+            if (other.object != "export" || leaves(other) || storage.path.empty()) continue;
+            const Volume* const volume = target_.find(other.name);
+            if (volume == nullptr || volume->config().storage.path != storage.path) continue;
+            const bool both_read = volume->config().storage.use == StorageOptions::Use::read_only &&
+                                   storage.use == StorageOptions::Use::read_only;
+            if (!both_read)
+                change.conflict = "export " + other.name + " has " + storage.path + " already";
+        }
+    }
+}
+
+std::string ServerConfiguration::conflict_of(const ConfigChange& change,
+                                             const ServerConfig::Export* wanted, How how) {
+    const Volume* const volume = target_.find(change.name);
+    if (volume == nullptr) return "";
+    if (leaves(change) && how == How::gently && !volume->opens().empty()) {
+        return "it is open by " + holders_of(*volume) + "; --force takes it from them";
+    }
+    const bool same_medium =
+        change.kind == Kind::changed ||
+        (change.kind == Kind::replaced && !has_key(change, "path") && !has_key(change, "storage"));
+    if (!same_medium || !has_key(change, "size") || how == How::back) return "";
+    const auto& size = wanted->storage.size_bytes;
+    if (!size || volume->state() == Volume::State::waiting) return "";
+    if (*size >= volume->geometry().size_bytes) return "";
+    return "it has " + std::to_string(volume->geometry().size_bytes) +
+           " bytes, and what lies beyond the new size would be lost; rnbdctl exports resize "
+           "--shrink does that";
+}
+
+// --- What is done.
+
+void ServerConfiguration::add_listener_steps(ConfigPlan& plan, const ServerConfig& wanted) {
+    const auto add = [&](std::size_t index, std::function<std::string()> act) {
+        plan.steps.push_back(
+            {index, [act = std::move(act)](const ConfigStep::Done& done) { done(act()); }});
+    };
+    for (std::size_t i = 0; i < plan.changes.size(); ++i) {
+        const ConfigChange& change = plan.changes[i];
+        if (change.object == "setting" && change.kind == Kind::changed) {
+            add(i, [this, level = wanted.log_level] {
+                use_log_level_(level);
+                return std::string();
+            });
+        }
+        if (change.object != "listener" || !leaves(change)) continue;
+        add(i, [this, name = change.name] {
+            listeners_.close(name);
+            return std::string();
+        });
+    }
+    for (std::size_t i = 0; i < plan.changes.size(); ++i) {
+        const ConfigChange& change = plan.changes[i];
+        if (change.object != "listener" || !change.acts() || change.kind == Kind::removed) continue;
+        const ServerConfig::Listen listen = find_listener(wanted, change.name);
+        if (comes(change)) {
+            plan.steps.push_back({i, [this, listen](const ConfigStep::Done& done) {
+                                      open_listener(listen, clock_.now() + in_use_patience, done);
+                                  }});
+        } else {
+            add(i, [this, listen, name = change.name] {
+                listeners_.set_kernel(name, *listen.kernel);
+                return std::string();
+            });
+        }
+    }
+}
+
+// A socket of ours that was closed a moment ago may still have the address.
+void ServerConfiguration::open_listener(const ServerConfig::Listen& listen, rtrs::Instant deadline,
+                                        const ConfigStep::Done& done) {
+    const auto opened = listeners_.open(listen, InUse::fails);
+    if (opened) return done("");
+    const bool in_use = opened.error().error == std::errc::address_in_use;
+    if (!in_use || clock_.now() >= deadline) return done(opened.error().text);
+    again_ = [this, listen, deadline, done] { open_listener(listen, deadline, done); };
+    again_timer_.arm(clock_.now() + in_use_interval);
+}
+
+void ServerConfiguration::add_leaving_steps(ConfigPlan& plan, How how) {
+    const auto removal =
+        how == How::gently ? Target::Removal::if_unused : Target::Removal::by_force;
+    for (std::size_t i = 0; i < plan.changes.size(); ++i) {
+        const ConfigChange& change = plan.changes[i];
+        if (change.object != "export" || !leaves(change)) continue;
+        plan.steps.push_back({i, [this, name = change.name, removal](ConfigStep::Done done) {
+                                  const auto removed =
+                                      target_.remove_export(name, removal, [done] { done(""); });
+                                  if (!removed) done(removed.error().message);
+                              }});
+    }
+}
+
+void ServerConfiguration::add_changing_steps(ConfigPlan& plan, const ServerConfig& wanted) {
+    for (std::size_t i = 0; i < plan.changes.size(); ++i) {
+        const ConfigChange& change = plan.changes[i];
+        if (change.object != "export" || change.kind != Kind::changed) continue;
+        plan.steps.push_back(
+            {i, [this, change, config = *find_export(wanted, change.name)](ConfigStep::Done done) {
+                 change_export(change, config, std::move(done));
+             }});
+    }
+}
+
+void ServerConfiguration::change_export(const ConfigChange& change,
+                                        const ServerConfig::Export& wanted, ConfigStep::Done done) {
+    Volume* const volume = target_.find(change.name);
+    if (volume == nullptr) return done("it is gone");
+    if (has_key(change, "allow")) target_.set_allow(*volume, wanted.allow);
+    if (!has_key(change, "size")) return done("");
+    const auto& size = wanted.storage.size_bytes;
+    volume->set_configured_size(size);
+    const bool ready = volume->state() == Volume::State::ready;
+    // Smaller only on the way back: what somebody may have written beyond stays.
+    if (!size || !ready || *size <= volume->geometry().size_bytes) return done("");
+    volume->resize(size, Volume::Shrink::refused,
+                   [done](const std::expected<std::uint64_t, StorageError>& bytes) {
+                       done(bytes ? "" : bytes.error().text);
+                   });
+}
+
+void ServerConfiguration::add_coming_steps(ConfigPlan& plan, const ServerConfig& wanted) {
+    for (std::size_t i = 0; i < plan.changes.size(); ++i) {
+        const ConfigChange& change = plan.changes[i];
+        if (change.object != "export" || !comes(change)) continue;
+        plan.steps.push_back({i, [this, change, config = *find_export(wanted, change.name)](
+                                     const ConfigStep::Done& done) {
+                                  const auto added = target_.add_export(config);
+                                  if (!added) return done(added.error().message);
+                                  // A file that was there keeps its size, so far.
+                                  if (change.kind == Kind::replaced)
+                                      return change_export(change, config, done);
+                                  done("");
+                              }});
+    }
+}
+
+// What could not be removed is still one of the files' objects: the next time tries it again.
+void ServerConfiguration::finished(ServerConfig wanted, const std::vector<ConfigChange>& changes) {
+    for (const ConfigChange& change : changes) {
+        if (change.object != "export" || change.kind != Kind::removed || change.failure.empty())
+            continue;
+        if (const auto* const known = find_export(before_, change.name))
+            wanted.exports.push_back(*known);
+    }
+    settings_.log_level = wanted.log_level;
+    before_ = std::move(wanted);
+}
+
+}  // namespace rnbd

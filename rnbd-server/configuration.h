@@ -1,0 +1,62 @@
+// The server's configuration while it runs: the files again, and what has to be done to be as they
+// say.
+//
+// OWNER: main. THREAD: the reactor's.
+#pragma once
+
+#include <expected>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "daemon/config_control.h"
+#include "daemon/log_level.h"
+#include "rnbd-server/config.h"
+#include "rnbd-server/listeners.h"
+#include "rnbd-server/target.h"
+#include "rtrs/base/clock.h"
+
+namespace rnbd {
+
+class ServerConfiguration final : public ConfigSubject {
+  public:
+    // started: what the daemon was started with. All references outlive this.
+    ServerConfiguration(rtrs::Clock& clock, std::string path, ServerConfig started, Target& target,
+                        Listeners& listeners, std::function<void(LogLevel)> use_log_level);
+
+    std::expected<ConfigPlan, std::vector<ConfigError>> plan(Force force) override;
+    const std::string& config_path() const noexcept override { return path_; }
+
+  private:
+    enum class How : std::uint8_t { gently, by_force, back };
+
+    ServerConfig running() const;
+    ConfigPlan plan_towards(const ServerConfig& wanted, How how);
+    void find_conflicts(std::vector<ConfigChange>& changes, const ServerConfig& wanted, How how);
+    std::string conflict_of(const ConfigChange& change, const ServerConfig::Export* wanted,
+                            How how);
+    // Of listeners, of exports that go, of those that stay, of those that come.
+    void add_listener_steps(ConfigPlan& plan, const ServerConfig& wanted);
+    void open_listener(const ServerConfig::Listen& listen, rtrs::Instant deadline,
+                       const ConfigStep::Done& done);
+    void add_leaving_steps(ConfigPlan& plan, How how);
+    void add_changing_steps(ConfigPlan& plan, const ServerConfig& wanted);
+    void add_coming_steps(ConfigPlan& plan, const ServerConfig& wanted);
+    void change_export(const ConfigChange& change, const ServerConfig::Export& wanted,
+                       ConfigStep::Done done);
+    void finished(ServerConfig wanted, const std::vector<ConfigChange>& changes);
+
+    rtrs::Clock& clock_;
+    std::string path_;
+    // Settings that hold since the start are those of the start; lists are not kept here.
+    ServerConfig settings_;
+    ServerConfig before_;
+    Target& target_;
+    Listeners& listeners_;
+    std::function<void(LogLevel)> use_log_level_;
+    // A listener whose address is still in use.
+    std::function<void()> again_;
+    rtrs::Timer again_timer_;
+};
+
+}  // namespace rnbd

@@ -1,0 +1,96 @@
+#include "rnbdctl/config_views.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "rnbdctl/members.h"
+#include "rnbdctl/table.h"
+
+namespace rnbd {
+namespace {
+
+using namespace members;
+
+std::string words(const json& object, const char* key) {
+    return joined(elements(object, key), [](const json& one) {
+        return word({{"word", one}}, "word");
+    });
+}
+
+// "allow, size; needs a restart: heartbeat; changed by rnbdctl"
+std::string what_of(const json& change) {
+    std::string text = words(change, "keys");
+    const auto add = [&](const std::string& more) {
+        if (!more.empty()) text += (text.empty() ? "" : "; ") + more;
+    };
+    const std::string restart = words(change, "restart_keys");
+    if (!restart.empty()) add("needs a restart: " + restart);
+    const std::string drift = word(change, "drift");
+    if (!drift.empty())
+        add(member(change, "change") == "unchanged" ? drift + " by rnbdctl, in no file"
+                                                    : drift + " by rnbdctl");
+    add(word(change, "conflict"));
+    const std::string failure = word(change, "failure");
+    if (!failure.empty()) add("failed: " + failure);
+    return text;
+}
+
+std::string errors_text(const json& document) {
+    std::string text;
+    for (const json& error : elements(document, "errors")) {
+        text += "  " + word(error, "file");
+        if (member(error, "line") != 0)
+            text += fmt::format(":{}:{}", word(error, "line"), word(error, "column"));
+        const std::string key = word(error, "key");
+        text += fmt::format("{}: {}\n", key.empty() ? "" : ": " + key, word(error, "text"));
+    }
+    return text;
+}
+
+const char* sentence_of(const json& document) {
+    const json& state = member(document, "state");
+    if (state == "good") return "good";
+    if (state == "same") return "the daemon is as it says";
+    if (state == "differs") return "the daemon is not as it says";
+    if (state == "applied") return "applied";
+    if (state == "incomplete") return "applied, but not all of it";
+    if (state == "confirmed") return "confirmed";
+    if (state == "refused") return "refused; nothing is changed";
+    return "?";
+}
+
+}  // namespace
+
+std::string config_view(const json& document) {
+    std::string text = fmt::format("{}: {}: {}\n", word(document, "daemon"), word(document, "file"),
+                                   sentence_of(document));
+    text += errors_text(document);
+    Table table({{"OBJECT"}, {"NAME"}, {"CHANGE"}, {"WHAT"}});
+    std::size_t unchanged = 0;
+    for (const json& change : elements(document, "objects")) {
+        const std::string what = what_of(change);
+        if (member(change, "change") == "unchanged" && what.empty()) {
+            ++unchanged;
+            continue;
+        }
+        table.add({word(change, "object"), word(change, "name"), word(change, "change"), what});
+    }
+    if (!table.empty()) text += table.text(2);
+    if (unchanged > 0)
+        text += fmt::format("  {} {} unchanged\n", unchanged,
+                            unchanged == 1 ? "object is" : "objects are");
+    const std::string left = short_age(document, "confirm_left_s");
+    if (!left.empty())
+        text += fmt::format("  taken back in {}, unless rnbdctl config confirm comes\n", left);
+    return text;
+}
+
+CtlExit config_exit(const json& document) {
+    const json& state = member(document, "state");
+    if (state == "incomplete") return CtlExit::failed;
+    if (state != "refused") return CtlExit::ok;
+    return elements(document, "errors").empty() ? CtlExit::conflict : CtlExit::failed;
+}
+
+}  // namespace rnbd
