@@ -66,10 +66,9 @@ void SessionFigures::emit(MutableBytes to) const noexcept {
     store_le32(p + 4, queue_depth);
     store_le32(p + 8, in_flight);
     std::byte* at = p + 16;
+    const auto ns = [](rtrs::Duration time) { return static_cast<std::uint64_t>(time.count()); };
     for (const std::uint64_t value : {reads, read_bytes, writes, write_bytes, others, refused,
-                                      storage_errors, stale, static_cast<std::uint64_t>(p50.count()),
-                                      static_cast<std::uint64_t>(p99.count()),
-                                      static_cast<std::uint64_t>(longest.count())}) {
+                                      storage_errors, stale, ns(p50), ns(p99), ns(longest)}) {
         store_le64(at, value);
         at += sizeof value;
     }

@@ -32,7 +32,7 @@ struct MessageOptions {
     // Messages of the peer that may wait here; 1..1024.
     std::uint32_t window = 16;
     // Longest content that is sent and taken without a rendezvous; 64..1 MiB.
-    std::uint32_t eager_bytes = 4096;
+    std::uint32_t eager_bytes = 16384;
     // Longest content at all; eager_bytes..64 MiB.
     std::uint32_t longest_bytes = 16 << 20;
     std::uint32_t receives_max = 64;  // posted at a time

@@ -1,6 +1,7 @@
 // Messages with tags over whole sessions: each once and in order whatever happens to the paths,
 // within bounded memory, and with nothing left registered.
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
@@ -431,6 +432,35 @@ TEST_CASE("messages: a flood that nobody waits for costs bounded memory") {
     CHECK(street.server->end->delivered == 500);
     CHECK(street.client->session.status().paths[0].reconnects == 0);
     street.close();
+    street.report();
+}
+
+TEST_CASE("messages: what a flood of the longest eager messages takes, measured") {
+    SceneOptions options = quick_options(2);
+    options.client.messages = options.server.messages = MessageOptions{};
+    Street street(options);
+    REQUIRE(street.up());
+    const MessageOptions& limits = *options.server.messages;
+    for (std::uint32_t i = 0; i < limits.sends_max; ++i) {
+        MessageBuffer content(limits.eager_bytes);
+        std::ranges::fill(content.bytes(), std::byte{1});
+        REQUIRE(!street.client->end->service.send(1, std::move(content), nullptr, nullptr));
+    }
+    // From here on the sender has what it needs.
+    const std::size_t before = ::mallinfo2().uordblks;
+    street.world.run_for(2s);
+    const std::size_t after = ::mallinfo2().uordblks;
+    const MessageStatus status = street.server->end->service.status();
+    CHECK(status.unexpected == limits.window);
+    CHECK(status.unexpected_bytes == limits.window * limits.eager_bytes);
+    const std::size_t grown = after > before ? after - before : 0;
+    fmt::print("{} messages of {} bytes: {} wait, the heap grew by {} bytes\n", limits.sends_max,
+               limits.eager_bytes, status.unexpected, grown);
+    // What is kept beside each one's content, and the growth of lists.
+    CHECK(grown <= limits.window * (limits.eager_bytes + 512) + 16384);
+    street.world.run_for(10s);
+    CHECK(street.server->end->service.status().unexpected == limits.window);
+    CHECK(::mallinfo2().uordblks <= after + 16384);
     street.report();
 }
 
