@@ -1,6 +1,9 @@
 // A server's catalog as its client follows it: a picture, events without a gap, a new picture where
 // there is one, and everything again after a restart. The server here is the test's own.
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstdlib>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -21,12 +24,16 @@ struct TellingServer final : ServerHandler {
         : server({host.clock(), world.random(), tracer}, options, *this) {}
 
     std::error_code on_session_up(ServerSession& session) override {
+        up = &session;
         service = session.messages();
+        followed = false;
         if (service != nullptr) wait();
         return {};
     }
     void on_request(ServerOp& op) override { op.respond({}); }
-    void on_session_down(ServerSession&) override { service = nullptr; }
+    void on_session_down(ServerSession& session) override {
+        if (up == &session) service = nullptr;
+    }
     void on_closed() override { closed = true; }
 
     void wait() {
@@ -45,6 +52,7 @@ struct TellingServer final : ServerHandler {
         const auto asked_number = static_cast<std::uint32_t>(message.tag);
         if (request->follow) {
             ++follows;
+            followed = true;
             number = asked_number;
         }
         send(CatalogTag::picture, asked_number,
@@ -58,11 +66,15 @@ struct TellingServer final : ServerHandler {
             service->send(rnbd::catalog_tag(what, to), std::move(content), nullptr, nullptr));
     }
     void tell(CatalogEventKind kind, const CatalogEntry& entry) {
+        ++generation;
+        if (service == nullptr || !followed) return;  // the picture that is asked for has it
         send(CatalogTag::event, number,
-             CatalogEvent{.kind = kind, .generation = ++generation, .entry = entry});
+             CatalogEvent{.kind = kind, .generation = generation, .entry = entry});
     }
 
+    ServerSession* up = nullptr;
     MessageService* service = nullptr;
+    bool followed = false;
     std::vector<CatalogEntry> entries;
     std::uint64_t generation = 0;
     bool draining = false;
@@ -77,12 +89,13 @@ struct ListeningClient final : ClientSessionHandler {
         : session(
               {host.clock(), world.random(), tracer},
               [&] {
-                  options.paths.push_back({&host.fabric(), "", "10.0.0.1:1235"});
+                  for (PathAddress& path : options.paths) path.fabric = &host.fabric();
                   return options;
               }(),
               *this),
           catalog(session, [this](const CatalogEvent& event) {
               heard += std::string(" ") + to_string(event.kind) + ":" + event.entry.name;
+              mirror(event);
           }) {}
     void on_link_up() override { catalog.link_ready(); }
     void on_link_down(std::error_code) override {}
@@ -92,18 +105,49 @@ struct ListeningClient final : ClientSessionHandler {
         closed = true;
     }
 
+    // What there is if one goes by the events alone.
+    void mirror(const CatalogEvent& event) {
+        const auto known = sizes.find(event.entry.name);
+        const bool there = known != sizes.end();
+        switch (event.kind) {
+            case CatalogEventKind::added:
+                if (there) ++odd;
+                sizes[event.entry.name] = event.entry.size_bytes;
+                return;
+            case CatalogEventKind::removed:
+                if (!there) ++odd;
+                sizes.erase(event.entry.name);
+                return;
+            case CatalogEventKind::resized:
+                if (!there || known->second == event.entry.size_bytes) ++odd;
+                sizes[event.entry.name] = event.entry.size_bytes;
+                return;
+            default:
+                return;
+        }
+    }
+
     std::string heard;
+    std::map<std::string, std::uint64_t> sizes;
+    unsigned odd = 0;  // what no true event can be: twice the same, or out of order
     bool closed = false;
     ClientSession session;
     rnbd::RemoteCatalog catalog;
 };
 
 struct Town {
-    explicit Town(bool with_messages = true) : options(quick_options(1)), world(options.sim) {
+    explicit Town(bool with_messages = true, const SceneOptions& its_options = quick_options(1))
+        : options(its_options), world(options.sim) {
         options.client.messages = MessageOptions{};
         if (with_messages) options.server.messages = MessageOptions{};
-        server_host = &world.add_host({"10.0.0.1"});
-        client_host = &world.add_host({"10.0.0.2"});
+        std::vector<std::string> servers, clients;
+        for (std::size_t i = 0; i < options.addresses; ++i) {
+            servers.push_back("10.0." + std::to_string(i) + ".1");
+            clients.push_back("10.0." + std::to_string(i) + ".2");
+            options.client.paths.push_back({nullptr, "", servers.back() + ":1235"});
+        }
+        server_host = &world.add_host(servers);
+        client_host = &world.add_host(clients);
         start_server();
         client = std::make_unique<ListeningClient>(world, *client_host, recorder, options.client);
         REQUIRE(!client->session.open());
@@ -212,6 +256,121 @@ TEST_CASE("catalog: what the server means to do is told, and in the picture for 
     town.start_server();
     CHECK(town.heard() == " accepting:");
     CHECK(intent() == ServerIntent::serve);
+}
+
+namespace {
+
+struct Faults {
+    Town& town;
+    Random& random;
+    bool may_crash;
+
+    void one() {
+        const std::size_t which = random.below(town.options.addresses);
+        const std::string client = town.client_host->address(which);
+        const std::string server = town.server_host->address(which);
+        SimNetwork& network = town.world.network();
+        switch (random.below(may_crash ? 5 : 4)) {
+            case 0:
+                return network.reset(client, server, SimNetwork::Seen::by_both);
+            case 1:
+                network.cut(client, server);
+                town.world.run_for(up_to(900ms));
+                return network.heal(client, server);
+            case 2:
+                network.cut_one_way(server, client);
+                town.world.run_for(up_to(900ms));
+                return network.heal(server, client);
+            case 3:
+                return network.stall(server, client, up_to(300ms));
+            case 4:
+                crash();
+        }
+    }
+    void crash() {
+        const std::vector<CatalogEntry> entries = town.server->entries;
+        town.server_host->crash(SimHost::CrashSeen::by_reset);
+        bury(town.server.release());
+        town.world.run_for(up_to(300ms));
+        town.server_host->restart();
+        town.start_server();
+        town.server->entries = entries;
+    }
+    Duration up_to(Duration bound) {
+        return Duration(random.below(static_cast<std::uint64_t>(bound.count())));
+    }
+};
+
+// One export comes, goes or has another size.
+void change(TellingServer& server, Random& random) {
+    const std::string name(1, static_cast<char>('a' + random.below(6)));
+    const auto found = std::ranges::find(server.entries, name, &CatalogEntry::name);
+    if (found == server.entries.end()) {
+        server.entries.push_back(entry(name, 1 + random.below(1000)));
+        return server.tell(CatalogEventKind::added, server.entries.back());
+    }
+    if (random.chance(1, 3)) {
+        const CatalogEntry gone = *found;
+        server.entries.erase(found);
+        return server.tell(CatalogEventKind::removed, gone);
+    }
+    found->size_bytes += 1 + random.below(1000);
+    server.tell(CatalogEventKind::resized, *found);
+}
+
+std::map<std::string, std::uint64_t> sizes_of(const std::vector<CatalogEntry>& entries) {
+    std::map<std::string, std::uint64_t> sizes;
+    for (const CatalogEntry& one : entries) sizes[one.name] = one.size_bytes;
+    return sizes;
+}
+
+std::uint64_t changes_in_all = 0;
+
+void run(std::uint64_t seed) {
+    Random random(seed * 7919);
+    SceneOptions options = quick_options(seed);
+    options.sim.transport_timeout = random.chance(1, 2) ? 200ms : 3s;
+    options.addresses = 1 + random.below(3);
+    Town town(true, options);
+    Faults faults{town, random, random.chance(1, 3)};
+    for (std::uint64_t i = 0; i < 6 + random.below(8); ++i) {
+        for (std::uint64_t j = random.below(6); j > 0; --j, ++changes_in_all) {
+            change(*town.server, random);
+            if (random.chance(1, 2)) town.world.run_for(faults.up_to(20ms));
+        }
+        faults.one();
+        town.world.run_for(faults.up_to(random.chance(1, 2) ? 50ms : 1s));
+    }
+    town.world.network().heal_all();
+    CHECK(town.world.run_until(
+        [&] {
+            return town.client->catalog.known() &&
+                   town.client->sizes == sizes_of(town.server->entries);
+        },
+        20s));
+    town.world.run_for(1s);
+    CHECK(town.client->sizes == sizes_of(town.server->entries));
+    CHECK(town.client->odd == 0);
+    const MessageStatus status = town.client->session.messages()->status();
+    CHECK(status.registrations == 0);
+    CHECK(status.sending == 0);
+}
+
+}  // namespace
+
+TEST_CASE("catalog: no event is lost, doubled or out of order, whatever happens to the paths") {
+    const char* one = std::getenv("RNBD_SIM_SEED");
+    const char* many = std::getenv("RNBD_SIM_SEEDS");
+    const std::uint64_t first = one != nullptr ? std::strtoull(one, nullptr, 0) : 1;
+    const std::uint64_t count = one != nullptr    ? 1
+                                : many != nullptr ? std::strtoull(many, nullptr, 0)
+                                                  : 200;
+    for (std::uint64_t seed = first; seed < first + count; ++seed) {
+        INFO("repeat with: RNBD_SIM_SEED=" << seed << " sim_catalog");
+        run(seed);
+    }
+    CHECK(changes_in_all > 5 * count);
+    WARN(count << " seeds, " << changes_in_all << " changes");
 }
 
 TEST_CASE("catalog: a question is answered once") {
