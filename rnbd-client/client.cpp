@@ -318,8 +318,9 @@ std::expected<void, ControlFailure> Client::discover(const std::string& server,
                                        .identity = machine_identity(),
                                        .life = milliseconds_since_epoch(),
                                        .messages = rtrs::MessageOptions{}};
-    options.paths.push_back(
-        {.fabric = &fabrics_.tcp, .source = path->source, .destination = path->destination});
+    auto address = address_of({.name = session_name}, *path);
+    if (!address) return failure(ControlError::failed, path->to_string() + ": " + address.error());
+    options.paths.push_back(std::move(*address));
     auto discovery = std::make_unique<Discovery>(
         rtrs::SessionEnvironment{reactor_, random_, tracer_}, std::move(options), *this);
     if (const auto error = discovery->start(timeout, std::move(answered))) {

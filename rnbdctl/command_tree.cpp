@@ -167,7 +167,7 @@ void CommandTree::add_looking() {
                 return understood;
             });
     option(*discover, "server", options_.server_address, "SERVER",
-           "A session that rnbd-client has, or HOST:PORT")
+           "A session that rnbd-client has, or [rdma:][SOURCE@]HOST:PORT")
         ->required();
     option(*discover, "--session", options_.session, "NAME",
            "Under which name to ask a server that no session has a path to");

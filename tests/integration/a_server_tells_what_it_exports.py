@@ -53,6 +53,10 @@ with Lab() as lab:
     check(client.ctl("discover", nobody, ok=False).returncode == 2, "no name to ask under")
     late = client.ctl("--timeout", "1", "discover", nobody, "--session", "host-c", ok=False)
     check(late.returncode == 1 and "no answer in time" in late.stderr, late.stderr)
+    # A server's RDMA address is not asked over TCP.
+    rdma = client.ctl("--timeout", "1", "discover", f"rdma:{address}", "--session", "host-d",
+                      ok=False)
+    check(rdma.returncode == 1 and f"rdma:{address}" in rdma.stderr, rdma.stderr)
 
     # An export is resized while it is open: the client knows, and so does who connects to it.
     server.ctl("exports", "resize", "disk", "12MiB")
