@@ -46,4 +46,25 @@ void read_log(ConfigMap& map, LogLevel& level) {
                      [&](ConfigMap& log) { log.optional("level", config_log_level(), level); });
 }
 
+namespace {
+
+ConfigType<std::string> config_metrics_address() {
+    return {"a numeric address and port, IPv4:PORT or [IPv6]:PORT, or unix: and an absolute path",
+            [](std::string_view text) -> std::optional<std::string> {
+                constexpr std::string_view unix_prefix = "unix:";
+                if (!text.starts_with(unix_prefix)) return parse_address(text, PortZero::allowed);
+                const auto path = config_socket_path().parse(text.substr(unix_prefix.size()));
+                if (!path) return std::nullopt;
+                return std::string(unix_prefix) + *path;
+            }};
+}
+
+}  // namespace
+
+void read_metrics(ConfigMap& map, std::string& listen) {
+    map.optional_map("metrics", [&](ConfigMap& metrics) {
+        metrics.required("listen", config_metrics_address(), listen);
+    });
+}
+
 }  // namespace rnbd

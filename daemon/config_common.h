@@ -23,5 +23,7 @@ ConfigType<std::string> config_socket_path();
 void read_heartbeat(ConfigMap& map, rtrs::Duration& interval, rtrs::Duration& timeout);
 // log: {level}
 void read_log(ConfigMap& map, LogLevel& level);
+// metrics: {listen}. "HOST:PORT", canonical, or "unix:/PATH"; empty: nowhere.
+void read_metrics(ConfigMap& map, std::string& listen);
 
 }  // namespace rnbd

@@ -2,19 +2,16 @@
 
 #include <fmt/format.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "daemon/unix_listener.h"
 #include "rtrs/base/assert.h"
-#include "rtrs/base/error.h"
 
 namespace rnbd {
 
@@ -28,61 +25,7 @@ enum class ConnectionId : std::uint64_t {};
 // How long the daemon's end waits for a client to take its answer.
 constexpr std::chrono::seconds farewell_time{1};
 
-std::error_code last_error() noexcept { return rtrs::from_errno(errno); }
-
-std::expected<sockaddr_un, std::error_code> socket_address(const std::string& path) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (path.empty()) return std::unexpected(rtrs::from_errno(EINVAL));
-    if (path.size() >= sizeof address.sun_path)
-        return std::unexpected(rtrs::from_errno(ENAMETOOLONG));
-    std::memcpy(address.sun_path, path.data(), path.size());
-    return address;
-}
-
-const sockaddr* generic(const sockaddr_un& address) noexcept {
-    return reinterpret_cast<const sockaddr*>(&address);
-}
-
-// Makes room for a new socket: removes one that nobody listens on.
-std::error_code remove_stale_socket(const sockaddr_un& address) {
-    struct stat found{};
-    if (::lstat(address.sun_path, &found) != 0)
-        return errno == ENOENT ? std::error_code{} : last_error();
-    if (!S_ISSOCK(found.st_mode)) return rtrs::from_errno(EEXIST);
-    const int probe = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (probe < 0) return last_error();
-    const int result = ::connect(probe, generic(address), sizeof address);
-    const int error = errno;
-    ::close(probe);
-    // EAGAIN: somebody listens, with a full queue.
-    if (result == 0 || error == EAGAIN) return rtrs::from_errno(EADDRINUSE);
-    if (error != ECONNREFUSED) return rtrs::from_errno(error);
-    return ::unlink(address.sun_path) == 0 || errno == ENOENT ? std::error_code{} : last_error();
-}
-
-void make_directory_of(const std::string& path) {
-    const auto slash = path.rfind('/');
-    // Failure shows up as ENOENT of bind.
-    if (slash != std::string::npos && slash > 0)
-        static_cast<void>(::mkdir(path.substr(0, slash).c_str(), 0755));
-}
-
-std::expected<int, std::error_code> listen_on(const std::string& path) {
-    const auto address = socket_address(path);
-    if (!address) return std::unexpected(address.error());
-    make_directory_of(path);
-    if (const auto error = remove_stale_socket(*address)) return std::unexpected(error);
-    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) return std::unexpected(last_error());
-    // Before bind: the file never exists with other rights.
-    if (::fchmod(fd, 0600) == 0 && ::bind(fd, generic(*address), sizeof *address) == 0 &&
-        ::chmod(address->sun_path, 0600) == 0 && ::listen(fd, 64) == 0)
-        return fd;
-    const auto error = last_error();
-    ::close(fd);
-    return std::unexpected(error);
-}
+constexpr mode_t socket_mode = 0600;
 
 }  // namespace
 
@@ -90,20 +33,16 @@ struct ControlServer::Inside {
     class Connection;
 
     Inside(rtrs::Reactor& loop, ControlServerOptions given, int fd)
-        : reactor(loop), options(std::move(given)), listen_fd(fd) {
-        struct stat made{};
-        if (::stat(options.socket_path.c_str(), &made) == 0) {
-            socket_device = made.st_dev;
-            socket_inode = made.st_ino;
-        }
-    }
+        : reactor(loop),
+          options(std::move(given)),
+          listen_fd(fd),
+          socket_file(options.socket_path) {}
 
     void wait_for_connections() {
         if (!closing && !accepting.in_flight) reactor.poll_readable(accepting, listen_fd);
     }
     void accept_all();
     void forget(ConnectionId id);
-    void remove_socket() const;
     void close_when_empty();
     void handle(Connection& connection, std::string_view line);
 
@@ -120,8 +59,7 @@ struct ControlServer::Inside {
     rtrs::Reactor& reactor;
     ControlServerOptions options;
     int listen_fd;
-    dev_t socket_device = 0;
-    ino_t socket_inode = 0;
+    UnixSocketFile socket_file;
     AcceptOperation accepting{*this};
     // Out of file descriptors: waits a little before the next accept.
     rtrs::Timer accept_again{
@@ -340,14 +278,6 @@ void ControlServer::Inside::forget(ConnectionId id) {
     close_when_empty();
 }
 
-void ControlServer::Inside::remove_socket() const {
-    // Only ours: another daemon may have put its own in place.
-    struct stat found{};
-    if (::stat(options.socket_path.c_str(), &found) == 0 && found.st_dev == socket_device &&
-        found.st_ino == socket_inode)
-        ::unlink(options.socket_path.c_str());
-}
-
 void ControlServer::Inside::close_when_empty() {
     if (!closing || closed_posted || accepting.in_flight || !connections.empty()) return;
     closed_posted = true;
@@ -362,8 +292,8 @@ ControlServer::~ControlServer() { RTRS_ASSERT(inside_->closed_posted); }
 
 std::expected<std::unique_ptr<ControlServer>, std::error_code> ControlServer::create(
     rtrs::Reactor& reactor, ControlServerOptions options) {
-    const auto fd =
-        while_in_use(options.in_use_patience, [&] { return listen_on(options.socket_path); });
+    const auto fd = while_in_use(options.in_use_patience,
+                                 [&] { return listen_on_unix(options.socket_path, socket_mode); });
     if (!fd) return std::unexpected(fd.error());
     auto inside = std::make_unique<Inside>(reactor, std::move(options), *fd);
     inside->wait_for_connections();
@@ -379,7 +309,7 @@ void ControlServer::close(std::function<void()> closed) {
     inside_->closing = true;
     inside_->closed = std::move(closed);
     inside_->accept_again.disarm();
-    inside_->remove_socket();
+    inside_->socket_file.remove();
     if (inside_->accepting.in_flight) inside_->reactor.cancel(inside_->accepting);
     for (const auto& [id, connection] : inside_->connections) connection->end_politely();
     inside_->close_when_empty();

@@ -1,11 +1,14 @@
 #include "daemon/run_daemon.h"
 
+#include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "daemon/lifecycle.h"
 #include "daemon/log.h"
+#include "daemon/metrics_server.h"
 #include "daemon/version.h"
 #include "daemon/watchdog.h"
 
@@ -20,6 +23,7 @@ class Frame {
           program_(program),
           settings_(std::move(settings)),
           log_(logger(program.log)),
+          started_(context.reactor.now()),
           watchdog_(context.reactor),
           work_(program.make(context)),
           config_(reactor_, work_->configuration(), program.description.name, log_, [this] {
@@ -33,22 +37,26 @@ class Frame {
     void stop(int signal);
     void reload();
     void closed();
+    std::expected<void, std::string> serve_metrics();
+    std::string metrics();
 
     rtrs::Reactor& reactor_;
     const DaemonProgram& program_;
     const DaemonSettings settings_;
     spdlog::logger& log_;
+    const rtrs::Instant started_;
     Watchdog watchdog_;
     std::unique_ptr<DaemonWork> work_;
     ConfigControl config_;
     std::unique_ptr<ControlServer> control_;
+    std::unique_ptr<MetricsServer> metrics_;
     std::unique_ptr<Signals> signals_;
     bool stopping_ = false;
 };
 
 std::expected<void, std::string> Frame::start() {
-    auto signals = Signals::create(
-        reactor_, [this](int signal) { stop(signal); }, [this] { reload(); });
+    auto signals =
+        Signals::create(reactor_, [this](int signal) { stop(signal); }, [this] { reload(); });
     if (!signals) {
         return std::unexpected("cannot receive signals: " + signals.error().message());
     }
@@ -63,6 +71,7 @@ std::expected<void, std::string> Frame::start() {
         "version", [name = program_.description.name](const nlohmann::json&, ControlReply reply) {
             reply.succeed({{"daemon", name}, {"version", version()}});
         });
+    if (const auto served = serve_metrics(); !served) return served;
     if (const auto started = work_->start(*control_); !started) return started;
     config_.add_commands(*control_);
     notify_ready(work_->status());
@@ -87,10 +96,46 @@ void Frame::reload() {
 }
 
 void Frame::closed() {
+    if (metrics_) {
+        return metrics_->close([this] {
+            metrics_.reset();
+            closed();
+        });
+    }
     control_->close([this] {
         log_.info("stopped");
         reactor_.stop();
     });
+}
+
+std::expected<void, std::string> Frame::serve_metrics() {
+    if (settings_.metrics.empty()) return {};
+    auto made = MetricsServer::create(reactor_, {.listen = settings_.metrics},
+                                      [this] { return metrics(); });
+    if (!made) {
+        return std::unexpected("metrics at " + settings_.metrics + ": " + made.error().message());
+    }
+    metrics_ = std::move(*made);
+    log_.info("metrics at {}", metrics_->address());
+    return {};
+}
+
+std::string Frame::metrics() {
+    MetricsText text;
+    text.family({"rnbd_build", "", MetricType::info, {"daemon", "version"}, "What is running."});
+    text.sample({program_.description.name, version()}, std::uint64_t{1});
+    text.family({"rnbd_uptime", "seconds", MetricType::gauge, {}, "Time since it was started."});
+    text.sample({}, std::chrono::duration<double>(reactor_.now() - started_).count());
+    text.family({"rnbd_reactor_turns", "", MetricType::counter, {}, "Turns of the daemon's loop."});
+    text.sample({}, reactor_.statistics().turns);
+    text.family({"rnbd_reactor_completions",
+                 "",
+                 MetricType::counter,
+                 {},
+                 "Completions that the loop took from io_uring."});
+    text.sample({}, reactor_.statistics().completions);
+    work_->metrics(text);
+    return text.finish();
 }
 
 int run(const DaemonProgram& program, const DaemonCommandLine& command_line) {

@@ -19,6 +19,7 @@
 #include "daemon/config_reader.h"
 #include "daemon/control_server.h"
 #include "daemon/log_level.h"
+#include "daemon/metrics_text.h"
 #include "rtrs/reactor.h"
 
 namespace rnbd {
@@ -28,6 +29,8 @@ struct DaemonSettings {
     // Path of the control socket.
     std::string control;
     LogLevel log_level = LogLevel::info;
+    // Where metrics are served (daemon/metrics_server.h); empty: nowhere.
+    std::string metrics;
 };
 
 // What the frame has for the work.
@@ -50,6 +53,8 @@ class DaemonWork {
     virtual ConfigSubject& configuration() noexcept = 0;
     // Finishes what is in flight, then calls done. Once.
     virtual void stop(std::function<void()> done) = 0;
+    // Its families, as they are now.
+    virtual void metrics(MetricsText& text) = 0;
 };
 
 struct DaemonProgram {

@@ -279,6 +279,7 @@ void read_client(ConfigMap& map, ClientConfig& config) {
         map.error("control", fmt::format("found \"{}\" which a device has as its nbd address, "
                                          "expected another path",
                                          config.control));
+    read_metrics(map, config.metrics);
     read_log(map, config.log_level);
 }
 

@@ -119,6 +119,8 @@ struct ClientConfig {
     // Path of the control socket, at most 107 bytes.
     std::string control = "/run/rnbd/client.ctl";
     LogLevel log_level = LogLevel::info;
+    // Where metrics are served: "HOST:PORT" or "unix:/PATH"; empty: nowhere.
+    std::string metrics;
 
     // text: the file's content; file: its name in errors.
     static std::expected<ClientConfig, std::vector<ConfigError>> parse(std::string_view text,

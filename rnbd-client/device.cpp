@@ -37,9 +37,11 @@ bool overlap(const nbd::Request& a, const nbd::Request& b) noexcept {
 
 }  // namespace
 
-void DeviceCounters::count(const nbd::Request& request, nbd::NbdError error) noexcept {
+void DeviceCounters::count(const nbd::Request& request, nbd::NbdError error,
+                           rtrs::Duration took) noexcept {
     Kind& kind = by_command[kind_of(request.command)];
     ++kind.requests;
+    kind.durations.add(took);
     if (error == nbd::NbdError::none) {
         kind.bytes += request.length;
         return;

@@ -30,7 +30,9 @@
 #include "rnbd-client/nbd/handshake.h"
 #include "rnbd-client/nbd/transmission.h"
 #include "rnbd/remote_volume.h"
+#include "rtrs/base/instant.h"
 #include "rtrs/base/intrusive_list.h"
+#include "rtrs/base/latency_histogram.h"
 
 namespace rnbd {
 
@@ -61,9 +63,9 @@ struct DeviceRequest {
     std::uint64_t error_offset;
     std::uint32_t reply_bytes;  // what payload the reply carries, at the front of the pieces
     bool flushing;
-    bool unforced;   // a piece of a WRITE was sent without FUA
-    bool started;    // and not done
-    bool abandoned;  // started, and its client has gone
+    bool unforced;        // a piece of a WRITE was sent without FUA
+    bool started;         // and not done
+    bool abandoned;       // started, and its client has gone
     std::uint64_t order;  // of starts
     DeviceRequest* next_abandoned;
     DeviceRequest* next_waiting;
@@ -99,6 +101,8 @@ struct DeviceCounters {
         std::uint64_t requests = 0;
         std::uint64_t bytes = 0;
         std::uint64_t errors = 0;
+        // From the request's header to its answer.
+        rtrs::LatencyHistogram durations;
     };
     // Indexed by nbd::Command; the last one counts unknown commands.
     static constexpr std::size_t kinds = 9;
@@ -113,7 +117,7 @@ struct DeviceCounters {
     std::uint64_t errors_shutdown = 0;
     std::uint64_t errors_overflow = 0;
 
-    void count(const nbd::Request& request, nbd::NbdError error) noexcept;
+    void count(const nbd::Request& request, nbd::NbdError error, rtrs::Duration took) noexcept;
     const Kind& of(nbd::Command command) const noexcept;
 };
 

@@ -12,6 +12,7 @@
 #include "rnbd-client/commands.h"
 #include "rnbd-client/config.h"
 #include "rnbd-client/configuration.h"
+#include "rnbd-client/metrics.h"
 #include "rnbd-client/status.h"
 #include "rtrs/fabrics.h"
 #include "rtrs/reactor.h"
@@ -54,6 +55,7 @@ class Daemon final : public DaemonWork {
     std::string status() const override;
     ConfigSubject& configuration() noexcept override { return configuration_; }
     void stop(std::function<void()> done) override;
+    void metrics(MetricsText& text) override { add_client_metrics(text, state_); }
 
   private:
     const ClientConfig& config_;
@@ -104,7 +106,8 @@ int main(int argc, char** argv) {
                            auto loaded = ClientConfig::load(path);
                            if (!loaded) return std::unexpected(std::move(loaded.error()));
                            config = std::move(*loaded);
-                           return DaemonSettings{config->control, config->log_level};
+                           return DaemonSettings{config->control, config->log_level,
+                                                 config->metrics};
                        },
                        .make =
                            [&](const DaemonContext& context) {

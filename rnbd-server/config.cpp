@@ -276,6 +276,7 @@ void read_server(ConfigMap& map, ServerConfig& config) {
                  config.always_invalidate);
     map.optional("data_checksum", config_bool(), config.data_checksum);
     read_heartbeat(map, config.heartbeat_interval, config.heartbeat_timeout);
+    read_metrics(map, config.metrics);
     read_log(map, config.log_level);
 }
 

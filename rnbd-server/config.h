@@ -76,6 +76,8 @@ struct ServerConfig {
     rtrs::Duration heartbeat_interval = std::chrono::seconds(1);
     rtrs::Duration heartbeat_timeout = std::chrono::seconds(5);
     LogLevel log_level = LogLevel::info;
+    // Where metrics are served: "HOST:PORT" or "unix:/PATH"; empty: nowhere.
+    std::string metrics;
 
     std::uint32_t chunk_bytes() const noexcept {
         return max_io_bytes + rtrs::limits::header_bytes_default;

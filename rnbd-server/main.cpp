@@ -14,6 +14,7 @@
 #include "rnbd-server/configuration.h"
 #include "rnbd-server/export_commands.h"
 #include "rnbd-server/listeners.h"
+#include "rnbd-server/metrics.h"
 #include "rnbd-server/status.h"
 #include "rnbd-server/storage/epoch_book.h"
 #include "rnbd-server/target.h"
@@ -92,6 +93,7 @@ class Daemon final : public DaemonWork {
     std::string status() const override;
     ConfigSubject& configuration() noexcept override { return configuration_; }
     void stop(std::function<void()> done) override;
+    void metrics(MetricsText& text) override { add_server_metrics(text, state_); }
 
   private:
     void add_commands(ControlServer& control);
@@ -172,7 +174,7 @@ int main(int argc, char** argv) {
              auto loaded = ServerConfig::load(path);
              if (!loaded) return std::unexpected(std::move(loaded.error()));
              config = std::move(*loaded);
-             return DaemonSettings{config->control, config->log_level};
+             return DaemonSettings{config->control, config->log_level, config->metrics};
          },
          .make =
              [&](const DaemonContext& context) {

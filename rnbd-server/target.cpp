@@ -437,6 +437,17 @@ void Target::start(Io& io, Storage& storage) {
     storage.submit(io);
 }
 
+void Target::Io::count(ExportCounters& counters, std::error_code error,
+                       rtrs::Duration took) const noexcept {
+    ExportCounters::Kind& kind = counters.of(wire_operation);
+    ++kind.requests;
+    kind.durations.add(took);
+    if (error)
+        ++kind.errors;
+    else
+        kind.bytes += bytes;
+}
+
 void Target::completed(BlockRequest& request, std::error_code error) {
     Io& io = static_cast<Io&>(request);
     Session& session = *io.session;
@@ -449,8 +460,10 @@ void Target::completed(BlockRequest& request, std::error_code error) {
         if (Storage* storage = open.volume->storage(*open.open)) return storage->submit(io);
         error = from_errno(ENODEV);
     }
+    const rtrs::Duration took = session.target.reactor_.now() - io.started;
+    io.count(open.volume->counters(), error, took);
     SessionStatistics& statistics = session.statistics;
-    statistics.latency.add(session.target.reactor_.now() - io.started);
+    statistics.latency.add(took);
     std::uint32_t produced = 0;
     if (error) {
         ++statistics.errors;

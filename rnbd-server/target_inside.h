@@ -35,6 +35,7 @@ struct Target::Io final : BlockRequest {
     bool flush_first = false;
     rtrs::Reactor::FixedBuffer registered = rtrs::Reactor::FixedBuffer::none;
     bool registration_tried = false;
+    void count(ExportCounters& counters, std::error_code error, rtrs::Duration took) const noexcept;
 };
 
 struct Target::Session {

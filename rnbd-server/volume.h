@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "rnbd-server/config.h"
+#include "rnbd-server/export_counters.h"
 #include "rnbd-server/storage.h"
 #include "rnbd-server/storage/epoch_book.h"
 #include "rnbd/messages.h"
@@ -87,6 +88,8 @@ class Volume {
     void flush(std::function<void()> done);
 
     void report_to(VolumeEvents& events) noexcept { events_ = &events; }
+    ExportCounters& counters() noexcept { return counters_; }
+    const ExportCounters& counters() const noexcept { return counters_; }
     // Requests of all holders.
     std::uint64_t in_flight() const noexcept;
     // Who may open it from now on; who has it open keeps it.
@@ -142,6 +145,7 @@ class Volume {
     std::unique_ptr<LastFlush> last_flush_;
     std::function<void()> flushed_;
     VolumeEvents* events_ = nullptr;
+    ExportCounters counters_;
     std::map<std::string, rtrs::Instant> shut_out_;
     rtrs::Timer resize_timer_;
     Resized resized_;  // a resize is under way

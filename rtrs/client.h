@@ -26,6 +26,7 @@
 #include "rtrs/base/clock.h"
 #include "rtrs/base/error.h"
 #include "rtrs/base/intrusive_list.h"
+#include "rtrs/base/latency_histogram.h"
 #include "rtrs/base/random.h"
 #include "rtrs/base/uuid.h"
 #include "rtrs/fabric.h"
@@ -182,6 +183,7 @@ struct PathStatus {
     PathCounters counters{};
     // Of requests, from post to answer; 0 before the first.
     Duration latency_p50{}, latency_p99{}, latency_max{};
+    LatencyHistogram latencies{};
 };
 
 // A request that is not answered yet.

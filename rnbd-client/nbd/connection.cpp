@@ -477,6 +477,7 @@ NbdConnection::Slot* NbdConnection::take_slot() noexcept {
         return nullptr;
     }
     ++outstanding_;
+    slot->received = reactor_.now();
     slot->refusal = NbdError::none;
     slot->attached = false;
     slot->text = "";
@@ -507,8 +508,9 @@ void NbdConnection::on_done(Slot& slot) {
 }
 
 void NbdConnection::answer(Slot& slot) {
-    counters_.count(slot.nbd, slot.refusal);
-    device_->counters().count(slot.nbd, slot.refusal);
+    const rtrs::Duration took = reactor_.now() - slot.received;
+    counters_.count(slot.nbd, slot.refusal, took);
+    device_->counters().count(slot.nbd, slot.refusal, took);
     if (phase_ == Phase::broken) {
         recycle(slot);
         return end_if_idle();

@@ -145,6 +145,7 @@ class NbdConnection final : private DeviceClient {
         Slot* next;
         nbd::NbdError refusal;
         bool attached;
+        rtrs::Instant received;
         const char* text;
     };
     // First in, first out, through Slot::next.

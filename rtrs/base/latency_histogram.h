@@ -27,6 +27,7 @@ class LatencyHistogram {
     void add(Duration duration) noexcept {
         ++buckets_[bucket_of(duration)];
         ++count_;
+        sum_ += duration;
         max_ = std::max(max_, duration);
     }
 
@@ -47,11 +48,14 @@ class LatencyHistogram {
     void merge(const LatencyHistogram& other) noexcept {
         for (std::size_t i = 0; i < bucket_count; ++i) buckets_[i] += other.buckets_[i];
         count_ += other.count_;
+        sum_ += other.sum_;
         max_ = std::max(max_, other.max_);
     }
     void reset() noexcept { *this = {}; }
 
     std::uint64_t count() const noexcept { return count_; }
+    // 292 years of it fit.
+    Duration sum() const noexcept { return sum_; }
     Duration max() const noexcept { return max_; }
     const std::array<std::uint64_t, bucket_count>& buckets() const noexcept { return buckets_; }
 
@@ -66,6 +70,7 @@ class LatencyHistogram {
 
     std::array<std::uint64_t, bucket_count> buckets_{};
     std::uint64_t count_ = 0;
+    Duration sum_{};
     Duration max_{};
 };
 

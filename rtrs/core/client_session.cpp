@@ -174,6 +174,7 @@ ClientSessionStatus ClientSession::status() const {
         path.latency_p50 = record.latency.percentile(50);
         path.latency_p99 = record.latency.percentile(99);
         path.latency_max = record.latency.max();
+        path.latencies = record.latency;
     }
     return status;
 }

@@ -1,0 +1,32 @@
+// A Unix stream socket to listen on, and its file.
+#pragma once
+
+#include <sys/types.h>
+
+#include <expected>
+#include <string>
+#include <system_error>
+
+namespace rnbd {
+
+// Makes the folder if it is missing, removes a socket that nobody listens on any more, and listens,
+// without blocking. The file never exists with other rights than mode.
+// ERRORS: EADDRINUSE (somebody listens there), EEXIST (the file is no socket), ENAMETOOLONG, those
+// of bind(2).
+std::expected<int, std::error_code> listen_on_unix(const std::string& path, mode_t mode);
+
+// The file that listen_on_unix() made, to be removed when the listener ends: not if another daemon
+// has put its own in place.
+class UnixSocketFile {
+  public:
+    UnixSocketFile() = default;
+    explicit UnixSocketFile(std::string path);
+    void remove() const;
+
+  private:
+    std::string path_;
+    dev_t device_ = 0;
+    ino_t inode_ = 0;
+};
+
+}  // namespace rnbd

@@ -1,0 +1,32 @@
+// What was done to an export since the daemon has it, for all who had it open.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "rnbd/messages.h"
+#include "rtrs/base/latency_histogram.h"
+
+namespace rnbd {
+
+// Requests that its storage had; those that were refused before are not among them.
+struct ExportCounters {
+    struct Kind {
+        std::uint64_t requests = 0;
+        std::uint64_t bytes = 0;  // of those without an error
+        std::uint64_t errors = 0;
+        rtrs::LatencyHistogram durations;  // from the request's arrival to the storage's answer
+    };
+    static constexpr std::size_t kinds = 6;
+    std::array<Kind, kinds> by_operation{};
+
+    Kind& of(Operation operation) noexcept {
+        return by_operation[static_cast<std::size_t>(operation)];
+    }
+    const Kind& of(Operation operation) const noexcept {
+        return by_operation[static_cast<std::size_t>(operation)];
+    }
+};
+
+}  // namespace rnbd
