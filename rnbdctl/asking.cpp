@@ -10,6 +10,7 @@
 #include "rnbdctl/colour.h"
 #include "rnbdctl/members.h"
 #include "rnbdctl/rates.h"
+#include "rnbdctl/saving.h"
 #include "rnbdctl/units.h"
 
 namespace rnbd {
@@ -93,6 +94,7 @@ CtlExit ask_once(const Wish& wish, std::ostream& out, std::ostream& err) {
         if (answer) {
             report_result(wish, *answer, out);
             if (wish.judge != nullptr) exit = wish.judge(*answer);
+            if (wish.saved) exit = save(wish, wish.saved(*answer), out, err);
         } else {
             exit = report_failure(wish, answer.error(), out, err);
         }

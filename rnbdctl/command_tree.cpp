@@ -40,6 +40,24 @@ json path_argument(const std::string& text) {
     return {{"tcp", text.starts_with("tcp:") ? text.substr(4) : text}};
 }
 
+// A device, and its session if it is a new one, as the configuration has them.
+std::function<SavedPiece(const json&)> saved_map(const json& arguments) {
+    return [arguments](const json& answer) {
+        json device{{"name", arguments["device"]},
+                    {"session", arguments["session"]},
+                    {"volume", arguments["volume"]},
+                    {"access", arguments["access"]},
+                    {"nbd", answer.value("nbd", json::array())}};
+        if (arguments.contains("kernel_device")) device["device"] = arguments["kernel_device"];
+        SavedPiece piece{.put = {{"devices", json::array({std::move(device)})}}};
+        if (arguments.contains("paths")) {
+            const json session{{"name", arguments["session"]}, {"paths", arguments["paths"]}};
+            piece.put["sessions"] = json::array({session});
+        }
+        return piece;
+    };
+}
+
 std::string lines_of(const std::vector<std::string>& words) {
     std::string text;
     for (const auto& word : words) text += word + "\n";
@@ -56,6 +74,10 @@ std::vector<std::string> fixed_words(const std::string& kind) {
     if (kind == "BLOCK") return {"512", "4096"};
     if (kind == "SHELL") return {"bash", "zsh"};
     return {};
+}
+
+std::function<SavedPiece(const json&)> taken_out(const std::string& list, const std::string& name) {
+    return [list, name](const json&) { return SavedPiece{.take = {{list, json::array({name})}}}; };
 }
 
 CLI::App* command_called(CLI::App& app, const std::string& word) {
@@ -201,6 +223,7 @@ void CommandTree::add_mapping() {
             if (address) wish.arguments["paths"].push_back(path_argument(given.server_address));
             for (const std::string& path : given.paths)
                 wish.arguments["paths"].push_back(path_argument(path));
+            if (given.save) wish.saved = saved_map(wish.arguments);
             return understood;
         });
     option(*map, "export", options_.volume, "EXPORT", "The export's name at the server")
@@ -222,17 +245,20 @@ void CommandTree::add_mapping() {
         ->allow_extra_args(false);
     option(*map, "--device", options_.kernel_device, "KERNEL",
            "Also as a block device of the kernel: /dev/nbdN, or auto");
+    map->add_flag("--save", options_.save, save_help);
     auto* unmap = add(app_, "unmap", "Stop serving a device (rnbd-client)", Daemon::client,
                       [this](Wish& wish) {
                           wish.command = "unmap";
                           wish.view = unmap_view;
                           wish.arguments = {{"device", options_.device}, {"force", options_.force}};
+                          if (options_.save) wish.saved = taken_out("devices", options_.device);
                           return understood;
                       });
     option(*unmap, "device", options_.device, "DEVICE", "The device's name")->required();
     unmap->add_flag(
         "--force", options_.force,
         "Even if NBD clients are connected or the kernel's device is used: I/O on it fails then");
+    unmap->add_flag("--save", options_.save, forget_help);
 }
 
 void CommandTree::add_paths() {

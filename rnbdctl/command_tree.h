@@ -84,6 +84,14 @@ class CommandTree {
     CLI::App* exports_ = nullptr;
 };
 
+// --save of commands that make something, and of those that take it away.
+constexpr const char* save_help =
+    "Keep it: write it into 90-rnbdctl.yaml in the folder of the daemon's configuration";
+constexpr const char* forget_help =
+    "Forget it: take it out of 90-rnbdctl.yaml in the folder of the daemon's configuration";
+std::function<SavedPiece(const nlohmann::json&)> taken_out(const std::string& list,
+                                                           const std::string& name);
+
 // A command directly inside of this one; null if there is none of this name.
 CLI::App* command_called(CLI::App& app, const std::string& word);
 

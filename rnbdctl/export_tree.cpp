@@ -57,7 +57,12 @@ void CommandTree::add_exports() {
                 }
                 wish.command = "export_add";
                 wish.view = export_view;
-                wish.arguments = {{"export", std::move(description)}};
+                wish.arguments = {{"export", description}};
+                if (options_.save) {
+                    wish.saved = [description](const json&) {
+                        return SavedPiece{.put = {{"exports", json::array({description})}}};
+                    };
+                }
                 return understood;
             });
     option(*added, "export", options_.exported, "NAME", "What clients ask for")->required();
@@ -69,6 +74,7 @@ void CommandTree::add_exports() {
     option(*added, "--allow", options_.allow, "RULE",
            "SESSION[@ADDRESS]=ACCESS: who may open it, ro, rw or migration (repeatable)")
         ->allow_extra_args(false);
+    added->add_flag("--save", options_.save, save_help);
     add_export_changes();
 }
 
@@ -79,10 +85,12 @@ void CommandTree::add_export_changes() {
                 wish.command = "export_remove";
                 wish.view = export_view;
                 wish.arguments = {{"export", options_.exported}, {"force", options_.force}};
+                if (options_.save) wish.saved = taken_out("exports", options_.exported);
                 return understood;
             });
     option(*remove, "export", options_.exported, "EXPORT", "The export")->required();
     remove->add_flag("--force", options_.force, "Even if sessions have it open");
+    remove->add_flag("--save", options_.save, forget_help);
     auto* resize =
         add(*exports_, "resize", "Change its size, or take over the size of its device",
             Daemon::server, [this](Wish& wish) -> std::optional<std::string> {

@@ -3,12 +3,14 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "rnbdctl/exit_codes.h"
+#include "rnbdctl/saving.h"
 
 namespace rnbd {
 
@@ -33,6 +35,8 @@ struct Wish {
     // What an answer means for the exit code; null: success.
     using Judge = CtlExit (*)(const nlohmann::json&);
     Judge judge = nullptr;
+    // --save: what of the configuration an answer stands for; null: nothing is kept.
+    std::function<SavedPiece(const nlohmann::json& answer)> saved;
     Course course = Course::once;
     std::string text;
     // watch, top: between two questions; rounds: none is for ever.

@@ -1,0 +1,174 @@
+#include "rnbdctl/saving.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <expected>
+#include <optional>
+#include <ostream>
+
+#include "daemon/config_reader.h"
+#include "daemon/control_client.h"
+#include "rnbdctl/members.h"
+#include "rnbdctl/units.h"
+#include "rnbdctl/wish.h"
+
+namespace rnbd {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* head =
+    "# What rnbdctl --save keeps: one JSON object, which is YAML, too. rnbdctl writes it anew.\n";
+
+std::unexpected<std::string> failed(const std::string& what, int error) {
+    return std::unexpected(what + ": " + std::strerror(error));
+}
+
+// A file descriptor that is closed at the end.
+class File {
+  public:
+    explicit File(int fd) noexcept : fd_(fd) {}
+    ~File() {
+        if (fd_ >= 0) ::close(fd_);
+    }
+    File(const File&) = delete;
+    File& operator=(const File&) = delete;
+    int fd() const noexcept { return fd_; }
+    explicit operator bool() const noexcept { return fd_ >= 0; }
+
+  private:
+    int fd_;
+};
+
+std::expected<void, std::string> make_folder(const std::string& folder, const struct stat& like) {
+    if (::mkdir(folder.c_str(), 0700) != 0)
+        return errno == EEXIST ? std::expected<void, std::string>{} : failed(folder, errno);
+    // Who may read the configuration may read its folder.
+    const mode_t readers = like.st_mode & 0444;
+    if (::chown(folder.c_str(), like.st_uid, like.st_gid) != 0 ||
+        ::chmod(folder.c_str(), 0700 | readers | readers >> 2) != 0)
+        return failed(folder, errno);
+    return {};
+}
+
+// The file is whole at any time, also if the machine stops in between.
+std::expected<void, std::string> write_whole(const std::string& folder, const std::string& text,
+                                             const struct stat& like) {
+    const std::string path = folder + "/" + saved_file_name;
+    // Daemons pass over what begins with a dot.
+    const std::string fresh = fmt::format("{}/.{}.{}", folder, saved_file_name, ::getpid());
+    const File file(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    if (!file) return failed(fresh, errno);
+    const auto abandon = [&](int error) {
+        ::unlink(fresh.c_str());
+        return failed(path, error);
+    };
+    for (std::size_t written = 0; written < text.size();) {
+        const ssize_t bytes = ::write(file.fd(), text.data() + written, text.size() - written);
+        if (bytes < 0 && errno == EINTR) continue;
+        if (bytes < 0) return abandon(errno);
+        written += static_cast<std::size_t>(bytes);
+    }
+    if (::fchown(file.fd(), like.st_uid, like.st_gid) != 0 ||
+        ::fchmod(file.fd(), like.st_mode & 0777) != 0 || ::fsync(file.fd()) != 0 ||
+        ::rename(fresh.c_str(), path.c_str()) != 0)
+        return abandon(errno);
+    const File directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!directory || ::fsync(directory.fd()) != 0) return failed(folder, errno);
+    return {};
+}
+
+std::expected<json, std::string> check(const Wish& wish) {
+    auto answer = control_call({.socket_path = wish.sockets.front(), .timeout = wish.timeout},
+                               "config_check", json::object());
+    if (!answer) return std::unexpected(answer.error().message);
+    return std::move(*answer);
+}
+
+// What is wrong with the configuration; empty: nothing.
+std::string errors_of(const json& checked) {
+    std::string text;
+    for (const json& error : members::elements(checked, "errors"))
+        text += fmt::format("{}{}:{}: {}", text.empty() ? "" : "; ", members::word(error, "file"),
+                            members::word(error, "line"), members::word(error, "text"));
+    return text;
+}
+
+std::expected<std::string, std::string> keep(const Wish& wish, const SavedPiece& piece) {
+    const auto before = check(wish);
+    if (!before) return std::unexpected(before.error());
+    if (const std::string wrong = errors_of(*before); !wrong.empty())
+        return std::unexpected("the configuration is wrong already: " + wrong);
+    const std::string file = before->value("file", "");
+    struct stat like {};
+    if (::stat(file.c_str(), &like) != 0) return failed(file, errno);
+    const std::string folder = config_folder_of(file);
+    const std::string path = folder + "/" + saved_file_name;
+    if (const auto made = make_folder(folder, like); !made) return std::unexpected(made.error());
+    const bool there = ::access(path.c_str(), F_OK) == 0;
+    const auto known = there ? read_config_file(path) : std::string();
+    if (!known) return std::unexpected(to_string(known.error()));
+    const auto text = with_piece(*known, piece);
+    if (!text) return std::unexpected(path + ": " + text.error());
+    if (const auto written = write_whole(folder, *text, like); !written)
+        return std::unexpected(written.error());
+    const auto after = check(wish);
+    const std::string wrong = after ? errors_of(*after) : after.error();
+    if (wrong.empty()) return path;
+    if (!there)
+        ::unlink(path.c_str());
+    else if (const auto back = write_whole(folder, *known, like); !back)
+        return std::unexpected(wrong + "; and " + back.error());
+    return std::unexpected(wrong);
+}
+
+}  // namespace
+
+std::expected<std::string, std::string> with_piece(const std::string& text,
+                                                   const SavedPiece& piece) {
+    std::string_view left = text;
+    while (left.starts_with('#')) {
+        const auto end = left.find('\n');
+        left.remove_prefix(end == std::string_view::npos ? left.size() : end + 1);
+    }
+    json config = left.empty() ? json::object() : json::parse(left, nullptr, false);
+    if (!config.is_object())
+        return std::unexpected(
+            "it is not as rnbdctl writes it; move what it says into another file");
+    const auto drop = [&](const std::string& list, const json& name) {
+        const auto found = config.find(list);
+        if (found == config.end() || !found->is_array()) return;
+        std::erase_if(found->get_ref<json::array_t&>(), [&](const json& one) {
+            return one.is_object() && one.value("name", json()) == name;
+        });
+        if (found->empty()) config.erase(found);
+    };
+    for (const auto& [list, names] : piece.take.items())
+        for (const json& name : names) drop(list, name);
+    for (const auto& [list, elements] : piece.put.items()) {
+        for (const json& element : elements) {
+            drop(list, element.value("name", json()));
+            config[list].push_back(element);
+        }
+    }
+    return head + config.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+CtlExit save(const Wish& wish, const SavedPiece& piece, std::ostream& out, std::ostream& err) {
+    const auto kept = keep(wish, piece);
+    if (!kept) {
+        err << "rnbdctl: it is done, but not kept: " << terminal_text(kept.error()) << "\n";
+        return CtlExit::failed;
+    }
+    if (wish.output == Output::text) out << "kept in " << terminal_text(*kept) << "\n";
+    return CtlExit::ok;
+}
+
+}  // namespace rnbd

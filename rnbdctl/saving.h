@@ -1,0 +1,34 @@
+// --save: what rnbdctl changed at run time is kept in a file of the daemon's configuration.
+#pragma once
+
+#include <expected>
+#include <iosfwd>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "rnbdctl/exit_codes.h"
+
+namespace rnbd {
+
+struct Wish;
+
+// Part of a configuration.
+struct SavedPiece {
+    // {"devices": [{"name": ..., ...}]}: put in, in the place of those of the same names.
+    nlohmann::json put = nlohmann::json::object();
+    // {"devices": ["vol1"]}: taken out.
+    nlohmann::json take = nlohmann::json::object();
+};
+
+// The file's name in the folder of the configuration.
+constexpr const char* saved_file_name = "90-rnbdctl.yaml";
+
+// text: what the file has by now. The error is a sentence.
+std::expected<std::string, std::string> with_piece(const std::string& text,
+                                                   const SavedPiece& piece);
+
+// Into the file of the daemon that has carried out the wish: whole, or not at all. If the daemon
+// finds the configuration wrong with it, the file is as it was. Says where it is, or what is wrong.
+CtlExit save(const Wish& wish, const SavedPiece& piece, std::ostream& out, std::ostream& err);
+
+}  // namespace rnbd

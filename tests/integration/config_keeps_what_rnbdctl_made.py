@@ -1,0 +1,86 @@
+"""What rnbdctl makes at run time is drift, and is kept with --save: also over a restart."""
+from configurations import *
+from harness import *
+
+
+def saved(daemon):
+    path = os.path.join(folder_of(daemon), "90-rnbdctl.yaml")
+    if not os.path.exists(path):
+        return None
+    with open(path) as text:
+        return json.loads("".join(line for line in text if not line.startswith("#")))
+
+
+def drift(daemon):
+    return {f"{one['object']} {one['name']}": one["drift"]
+            for one in config(daemon, "diff")[0]["objects"] if one["drift"]}
+
+
+with Lab() as lab:
+    server = lab.server([export("vol1", lab.path("vol1.img"), "1MiB")])
+    client = lab.client(server, {"vol1": {}})
+
+    # Not kept: shown as drift, and left alone by an apply.
+    server.ctl("exports", "add", "vol2", lab.path("vol2.img"), "--size", "1MiB", "--allow", "host-a=rw")
+    client.ctl("map", "vol2", "from", "host-a")
+    client.ctl("policy", "host-a", "round-robin")
+    check(drift(server) == {"export vol2": "made"}, drift(server))
+    check(drift(client) == {"device vol2": "made", "session host-a": "changed"}, drift(client))
+    check(config(server, "apply")[0]["state"] == "applied", "an apply")
+    check([e["name"] for e in server.status()["exports"]] == ["vol1", "vol2"], "leaves it alone")
+    check(saved(server) is None, "nothing was written")
+    # What the files name is as they say.
+    check(config(client, "apply")[0]["state"] == "applied", "an apply")
+    check(client.status()["sessions"][0]["policy"] == "min-inflight", "as the file says")
+    server.ctl("exports", "remove", "vol1", "--force")
+    check(drift(server) == {"export vol1": "removed", "export vol2": "made"}, drift(server))
+    config(server, "apply")
+    wait_until("it is back", lambda: client.status()["devices"][0]["state"] == "open")
+
+    # Kept.
+    said = server.ctl("exports", "add", "vol3", lab.path("vol3.img"), "--size", "1MiB",
+                      "--allow", "host-a=rw", "--allow", "host-c=ro", "--save").stdout
+    check("90-rnbdctl.yaml" in said, said)
+    check([e["name"] for e in saved(server)["exports"]] == ["vol3"], saved(server))
+    check(drift(server) == {"export vol2": "made"}, drift(server))
+    main, kept = (os.stat(path) for path in (
+        server.config_path, os.path.join(folder_of(server), "90-rnbdctl.yaml")))
+    check((main.st_uid, main.st_gid, main.st_mode & 0o777) == (kept.st_uid, kept.st_gid, kept.st_mode & 0o777),
+          "who may read the configuration may read it")
+    client.ctl("map", "vol3", "from", "host-a", "--name", "three", "--ro", "--save")
+    client.ctl("map", "vol3", "from", f"127.0.0.1:{server.port}", "--session", "host-c", "--name", "again", "--ro", "--save")
+    check([d["name"] for d in saved(client)["devices"]] == ["three", "again"], saved(client))
+    check([s["name"] for s in saved(client)["sessions"]] == ["host-c"], saved(client))
+    check(os.listdir(folder_of(client)) == ["90-rnbdctl.yaml"], "nothing else is left there")
+    client.stop()
+    server.stop()
+    server.start()
+    client.start()
+    wait_until("everything is back", lambda: {d["name"]: d["state"] for d in client.status()["devices"]} == {
+        "vol1": "open", "three": "open", "again": "open"})
+    check({e["name"] for e in server.status()["exports"]} == {"vol1", "vol3"}, "vol2 was not kept")
+
+    # Forgotten again.
+    client.ctl("unmap", "again", "--save")
+    check([d["name"] for d in saved(client)["devices"]] == ["three"], saved(client))
+    client.ctl("unmap", "three", "--save")
+    server.ctl("exports", "remove", "vol3", "--force", "--save")
+    check(saved(server) == {}, saved(server))
+
+    # What the daemon could not read at its next start is not kept.
+    with open(server.config_path) as text:
+        files = json.load(text)
+    del files["control"]
+    files["exports"].append(export("vol4", lab.path("vol4.img"), "1MiB"))
+    write_config(server, files, {})
+    refused = server.ctl("exports", "add", "vol4", lab.path("vol4.img"), "--allow", "host-a=rw", "--save", ok=False)
+    check(refused.returncode == 1 and "not kept" in refused.stderr and "a second time" in refused.stderr,
+          refused.stderr)
+    check(saved(server) is None, "the file is as it was")
+    own = os.path.join(folder_of(server), "90-rnbdctl.yaml")
+    with open(own, "w") as out:
+        out.write("exports:\n  - name: by-hand\n    storage: {kind: memory, size: 1MiB}\n")
+    by_hand = server.ctl("exports", "remove", "vol4", "--save", ok=False)
+    check(by_hand.returncode == 1 and "not as rnbdctl writes it" in by_hand.stderr, by_hand.stderr)
+    with open(own) as text:
+        check("by-hand" in text.read(), "it is not touched")
