@@ -84,6 +84,16 @@ with Lab() as lab:
     wait_until("the client hears that it is ready",
                lambda: "host-a: export disk: ready" in client.log())
 
+    # Who may open what, by the server's file.
+    def allow_writing(config):
+        readable = next(e for e in config["exports"] if e["name"] == "readable")
+        readable["allow"][0]["access"] = "rw"
+
+    server.config_with(allow_writing)
+    server.ctl("config", "apply")
+    wait_until("the client hears that it may write",
+               lambda: "host-a: export readable: access, 8388608 bytes, rw" in client.log())
+
     # What the server means to do.
     def session():
         return client.status()["sessions"][0]
