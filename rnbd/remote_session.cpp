@@ -80,6 +80,13 @@ RemoteSession::~RemoteSession() = default;
 std::error_code RemoteSession::open() { return inside_->session.open(); }
 void RemoteSession::close() { inside_->session.close(); }
 rtrs::ClientSession& RemoteSession::rtrs() noexcept { return inside_->session; }
+
+void RemoteSession::set_waiting(std::optional<rtrs::Duration> hold_time,
+                                std::optional<rtrs::Duration> fail_fast_time) {
+    inside_->session.set_waiting(hold_time, fail_fast_time);
+    for (RemoteVolume::Inside* const volume : inside_->volumes) volume->arm_hold();
+}
+
 RemoteCatalog& RemoteSession::catalog() noexcept { return inside_->catalog; }
 RemoteFigures& RemoteSession::figures() noexcept { return inside_->figures; }
 const std::string& RemoteSession::name() const noexcept { return inside_->session.options().name; }

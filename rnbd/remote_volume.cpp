@@ -116,7 +116,7 @@ RemoteVolume::Inside::Inside(RemoteVolume& its_self, RemoteSession::Inside& its_
                    }),
       since(session.environment.clock.now()) {
     session.volumes.push_back(this);
-    if (const auto hold = session.session.options().hold_time) hold_timer.arm(since + *hold);
+    arm_hold();
     if (session.ready) link_ready();
 }
 
@@ -125,16 +125,19 @@ RemoteVolume::Inside::~Inside() {
     std::erase(session.volumes, this);
 }
 
+void RemoteVolume::Inside::arm_hold() {
+    hold_timer.disarm();
+    if (closing || hold_time_over || state == VolumeState::open || state == VolumeState::closed) return;
+    if (const auto hold = session.session.options().hold_time) hold_timer.arm(since + *hold);
+}
+
 void RemoteVolume::Inside::set_state(VolumeState next, std::string why) {
     const bool changed = next != state || why != reason;
-    if (state == VolumeState::open && next == VolumeState::reopening) {
-        if (const auto hold = session.session.options().hold_time) {
-            hold_timer.arm(session.environment.clock.now() + *hold);
-        }
-    }
+    const bool lost = state == VolumeState::open && next == VolumeState::reopening;
     if (next != state) since = session.environment.clock.now();
     state = next;
     reason = std::move(why);
+    if (lost) arm_hold();
     if (!changed) return;
     const std::string subject = session.session.options().name + "/" + options.name;
     const bool trouble = next == VolumeState::opening || next == VolumeState::reopening;

@@ -138,6 +138,9 @@ class RemoteSession {
 
     // Permits and sizes: permits_max() and max_io_bytes() are 0 until the link was up once.
     rtrs::ClientSession& rtrs() noexcept;
+    // As rtrs::ClientSession has it; for requests that wait for a volume, too.
+    void set_waiting(std::optional<rtrs::Duration> hold_time,
+                     std::optional<rtrs::Duration> fail_fast_time);
     const std::string& name() const noexcept;
     // Of the server, if its session options want messages.
     RemoteCatalog& catalog() noexcept;

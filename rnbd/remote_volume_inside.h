@@ -36,6 +36,8 @@ struct RemoteVolume::Inside {
     // The server says that the export has this size now.
     void resized(std::uint64_t size_bytes);
     void link_ready();
+    // How long requests wait counts from the moment that it was not open any more.
+    void arm_hold();
     void link_lost(std::error_code why);
     void send_open();
     void open_answered(std::error_code error, rtrs::Bytes response);

@@ -1,4 +1,4 @@
-"""Both daemons tell the service manager that they are ready, that they live, and that they stop.
+"""Both daemons tell the service manager that they are ready, live, read their files again, and stop.
 
 As systemd hears it from a unit with Type=notify and WatchdogSec=. A daemon that is stopped in its
 tracks says nothing more, which is what ends it there.
@@ -25,6 +25,13 @@ class Manager:
 
     def hear(self):
         return self.said.get(timeout=PATIENCE_S)
+
+    def hear_more(self):
+        """What is no keep-alive."""
+        heard = self.hear()
+        while heard == ["WATCHDOG=1"]:
+            heard = self.hear()
+        return heard
 
     def forget(self):
         """What was said until now."""
@@ -54,11 +61,27 @@ def silent(manager):
     return manager.said.empty()
 
 
+def reloaded(daemon, manager, status):
+    """As Type=notify-reload wants it; also with a file that is refused."""
+    for config in (None, "nonsense: [1]\n"):
+        if config:
+            with open(daemon.config_path, "w") as out:
+                out.write(config)
+        before = time.monotonic_ns() // 1000
+        daemon.process.send_signal(signal.SIGHUP)
+        heard = manager.hear_more()
+        check(heard[0] == "RELOADING=1" and heard[1].startswith("MONOTONIC_USEC="), f"told: {heard}")
+        told = int(heard[1].removeprefix("MONOTONIC_USEC="))
+        check(before <= told <= time.monotonic_ns() // 1000, f"the time of the reload: {heard}")
+        heard = manager.hear_more()
+        check(heard == ["READY=1", f"STATUS={status}"], f"ready again: {heard}")
+        if not config:
+            check(manager.hear_more() == [f"STATUS={status}"], "what it does now")
+
+
 def ended(daemon, manager):
     daemon.process.send_signal(signal.SIGTERM)
-    heard = manager.hear()
-    while heard == ["WATCHDOG=1"]:
-        heard = manager.hear()
+    heard = manager.hear_more()
     check(heard == ["STOPPING=1", "STATUS=finishing what is in flight"], f"told: {heard}")
     check(daemon.process.wait(timeout=PATIENCE_S) == 0, f"{daemon.name} ended with 0")
 
@@ -75,6 +98,8 @@ with Lab() as lab:
     for daemon in (client, server):
         alive(managers[daemon.name])
         stopped_and_continued(daemon, managers[daemon.name])
+    reloaded(client, managers["client"], "mapping 1 devices")
+    reloaded(server, managers["server"], "serving 1 exports")
     for daemon in (client, server):
         ended(daemon, managers[daemon.name])
-    print("both told when they were ready, that they live, and that they stop")
+    print("both told when they were ready, that they live, that they reload, and that they stop")

@@ -411,6 +411,76 @@ TEST_CASE("requests fail with no_path after the hold time, and not before") {
     work_and_end(scene, 15, 100);
 }
 
+TEST_CASE("another hold time counts for those that wait already, from when they began to") {
+    SceneOptions options = quick_options(29);
+    Scene scene(options);
+    scene.start_server();
+    scene.server->service_max = 200us;
+    scene.start_client();
+    REQUIRE(scene.ready());
+    scene.client->errors_expected = true;
+    scene.client->run(15, 100000);
+    scene.world.run_for(3ms);
+    scene.crash_server(CrashSeen::by_reset);
+    REQUIRE(scene.run_until([&] { return !scene.client->session.link_up(); }));
+    const Instant down = scene.world.now();
+    scene.client->pause();
+    scene.world.run_until(down + 2s);
+    CHECK(scene.client->failed == 0);
+    SECTION("it is still to come") {
+        scene.client->session.set_waiting(3s, std::nullopt);
+        CHECK(scene.client->session.status().hold_until == down + 3s);
+        scene.world.run_until(down + 3s - 1ns);
+        CHECK(scene.client->failed == 0);
+        scene.world.run_until(down + 3s + 1ms);
+    }
+    SECTION("it is over already") {
+        scene.client->session.set_waiting(1s, std::nullopt);
+        scene.world.run_for(1ms);
+    }
+    CHECK(scene.client->failed == 15);
+    CHECK(scene.client->errors[Error::no_path] == 15);
+
+    // Over is over, until a path is up; then the new times hold.
+    scene.client->session.set_waiting(std::nullopt, 1ms);
+    scene.client->issue();
+    scene.world.run_for(1us);
+    CHECK(scene.client->failed == 16);
+    scene.start_server();
+    REQUIRE(scene.ready());
+    scene.client->errors_expected = false;
+    work_and_end(scene, 4, 50);
+}
+
+TEST_CASE("a path's priority changes while requests run") {
+    SceneOptions options = quick_options(30);
+    options.addresses = 2;
+    Scene scene(options);
+    scene.start_server();
+    scene.server->service_max = 200us;
+    scene.start_client();
+    REQUIRE(scene.ready());
+    ClientSession& session = scene.client->session;
+    const auto status = [&] { return session.status(); };
+    REQUIRE(scene.run_until([&] { return status().paths.at(1).state == PathState::connected; }));
+    CHECK(session.set_path_priority("nowhere", PathPriority::standby) ==
+          std::errc::no_such_file_or_directory);
+    REQUIRE(!session.set_path_priority(status().paths.at(1).label, PathPriority::standby));
+    CHECK(status().paths.at(1).priority == PathPriority::standby);
+    scene.client->run(15, 1000);
+    REQUIRE(scene.run_until([&] { return scene.client->idle(); }));
+    CHECK(status().paths.at(0).counters.sent >= 1000);
+    CHECK(status().paths.at(1).counters.sent == 0);
+    REQUIRE(!session.set_path_priority(status().paths.at(1).label, PathPriority::prefer));
+    REQUIRE(!session.set_path_priority(status().paths.at(0).label, PathPriority::standby));
+    const auto before = status().paths.at(0).counters.sent;
+    scene.client->run(15, 1000);
+    REQUIRE(scene.run_until([&] { return scene.client->idle(); }));
+    CHECK(status().paths.at(0).counters.sent == before);
+    CHECK(status().paths.at(1).counters.sent >= 1000);
+    work_and_end(scene, 4, 50);
+}
+
 TEST_CASE("a session that never gets through fails its user after the hold time") {
     SceneOptions options = quick_options(19);
     options.client.hold_time = 1s;
