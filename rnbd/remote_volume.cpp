@@ -127,7 +127,8 @@ RemoteVolume::Inside::~Inside() {
 
 void RemoteVolume::Inside::arm_hold() {
     hold_timer.disarm();
-    if (closing || hold_time_over || state == VolumeState::open || state == VolumeState::closed) return;
+    if (closing || hold_time_over || state == VolumeState::open || state == VolumeState::closed)
+        return;
     if (const auto hold = session.session.options().hold_time) hold_timer.arm(since + *hold);
 }
 
