@@ -237,6 +237,11 @@ void ConfigControl::run_over() {
 void ConfigControl::take_back() {
     if (run_ || !pending_) return;  // run_over() comes back to it
     log_.warn("configuration: not confirmed in time: the change is taken back");
+    // Asked for while the change was under way: its files are those that are taken back.
+    for (const auto& done : std::exchange(reloads_, {})) {
+        log_.error("configuration: not read again: the last change was not confirmed");
+        done();
+    }
     const auto undo = std::move(pending_->undo);
     pending_.reset();
     run(undo(), [this](const std::vector<ConfigChange>& changes) { log_changes(changes); });
