@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <mutex>
 #include <string>
@@ -26,6 +27,12 @@ spdlog::level::level_enum to_spdlog(LogLevel level) noexcept {
             return spdlog::level::err;
     }
     return spdlog::level::info;
+}
+
+LogLevel from_spdlog(spdlog::level::level_enum level) noexcept {
+    if (level <= spdlog::level::debug) return LogLevel::debug;
+    if (level == spdlog::level::info) return LogLevel::info;
+    return level == spdlog::level::warn ? LogLevel::warning : LogLevel::error;
 }
 
 spdlog::level::level_enum to_spdlog(rtrs::TraceLevel level) noexcept {
@@ -94,6 +101,29 @@ std::mutex& registry_mutex() {
 }  // namespace
 
 void set_up_logging(LogLevel level) { set_log_level(level); }
+
+bool set_log_level(LogLevel level, std::string_view area) {
+    const std::lock_guard lock(registry_mutex());
+    const std::string below = std::string(area) + ".";
+    bool found = false;
+    spdlog::apply_all([&](const std::shared_ptr<spdlog::logger>& one) {
+        if (one->name() != area && !one->name().starts_with(below)) return;
+        one->set_level(to_spdlog(level));
+        found = true;
+    });
+    return found;
+}
+
+std::vector<LogArea> log_areas() {
+    const std::lock_guard lock(registry_mutex());
+    std::vector<LogArea> areas;
+    spdlog::apply_all([&](const std::shared_ptr<spdlog::logger>& one) {
+        // spdlog's own, which nobody uses.
+        if (!one->name().empty()) areas.push_back({one->name(), from_spdlog(one->level())});
+    });
+    std::ranges::sort(areas, {}, &LogArea::name);
+    return areas;
+}
 
 void set_log_level(LogLevel level) {
     const std::lock_guard lock(registry_mutex());

@@ -10,7 +10,9 @@
 #include <spdlog/logger.h>
 
 #include <memory>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "daemon/log_level.h"
 #include "rtrs/trace.h"
@@ -19,7 +21,18 @@ namespace rnbd {
 
 // Once, at start, before the first logger(). Without it: info, to stderr.
 void set_up_logging(LogLevel level);
+// Of all subsystems, whatever was said of one of them before.
 void set_log_level(LogLevel level);
+// Of one area: the subsystem of this name and those below it ("rtrs" has "rtrs.path"). False:
+// nobody has logged as that so far, and nothing was changed.
+bool set_log_level(LogLevel level, std::string_view area);
+
+// Subsystems that have logged so far, by name.
+struct LogArea {
+    std::string name;
+    LogLevel level = LogLevel::info;
+};
+std::vector<LogArea> log_areas();
 
 // The logger of a subsystem ("rnbd.volume"), made at its first use; lives for ever.
 spdlog::logger& logger(std::string_view subsystem);

@@ -8,6 +8,7 @@
 
 #include "daemon/lifecycle.h"
 #include "daemon/log.h"
+#include "daemon/log_commands.h"
 #include "daemon/metrics_server.h"
 #include "daemon/version.h"
 #include "daemon/watchdog.h"
@@ -71,6 +72,7 @@ std::expected<void, std::string> Frame::start() {
         "version", [name = program_.description.name](const nlohmann::json&, ControlReply reply) {
             reply.succeed({{"daemon", name}, {"version", version()}});
         });
+    add_log_command(*control_, program_.description.name);
     if (const auto served = serve_metrics(); !served) return served;
     if (const auto started = work_->start(*control_); !started) return started;
     config_.add_commands(*control_);

@@ -72,6 +72,7 @@ std::vector<std::string> fixed_words(const std::string& kind) {
     if (kind == "KERNEL") return {"auto"};
     if (kind == "IO") return {"buffered", "direct"};
     if (kind == "BLOCK") return {"512", "4096"};
+    if (kind == "LEVEL") return {"debug", "info", "warning", "error"};
     if (kind == "SHELL") return {"bash", "zsh"};
     return {};
 }
@@ -154,18 +155,27 @@ void CommandTree::add_remote(CLI::App& app) {
                  "Also what the servers know of rnbd-client's sessions; they are asked");
 }
 
-Daemon CommandTree::asked() const {
-    return options_.remote ? Daemon::client : chosen()->daemon;
-}
+Daemon CommandTree::asked() const { return options_.remote ? Daemon::client : chosen()->daemon; }
 
 void CommandTree::add_looking() {
     add(app_, "list", "Exports or devices, one per line", Daemon::both, plain("list", list_view));
-    add_remote(*add(app_, "status", "Everything: sessions, paths, exports or devices",
-                    Daemon::both, looking(status_view)));
-    add_remote(*add(app_, "sessions", "Sessions, one per line", Daemon::both,
-                    looking(sessions_view)));
+    add_remote(*add(app_, "status", "Everything: sessions, paths, exports or devices", Daemon::both,
+                    looking(status_view)));
+    add_remote(
+        *add(app_, "sessions", "Sessions, one per line", Daemon::both, looking(sessions_view)));
     add(app_, "version", "Versions of rnbdctl and the daemons", Daemon::both,
         plain("version", version_view));
+    auto* log = add(app_, "log", "How much the daemons say: show or set, until they end",
+                    Daemon::both, [this](Wish& wish) {
+                        wish.command = "log";
+                        wish.view = log_view;
+                        if (!options_.level.empty()) wish.arguments["level"] = options_.level;
+                        if (!options_.area.empty()) wish.arguments["area"] = options_.area;
+                        return understood;
+                    });
+    option(*log, "level", options_.level, "LEVEL", "debug, info, warning or error");
+    option(*log, "area", options_.area, "AREA",
+           "Only what is logged as this, or below it: rtrs, rtrs.path (default: everything)");
     auto* explain =
         add(app_, "explain",
             "What every unanswered request of a device's session waits for (rnbd-client)",

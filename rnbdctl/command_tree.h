@@ -24,6 +24,7 @@ struct Options {
     std::string socket, volume, session, name, device, path, priority, policy, exported, size, io;
     std::string attribute, value;
     std::string block_size, from, server_address, shell, kernel_device, confirm_within;
+    std::string level, area;
     std::vector<std::string> nbd, paths, allow;
     std::optional<unsigned> timeout_s;
     std::optional<std::uint32_t> rounds;

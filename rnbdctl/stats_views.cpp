@@ -1,4 +1,4 @@
-// The views of counters and rates.
+// The views of counters, rates and log levels.
 
 #include <fmt/format.h>
 
@@ -41,6 +41,13 @@ std::string stats_view(const json& document) {
 
 std::string stats_reset_view(const json& document) {
     return fmt::format("{} counts from zero\n", dash(word(document, "daemon")));
+}
+
+std::string log_view(const json& document) {
+    Table table({{"AREA"}, {"LEVEL"}});
+    for (const json& area : elements(document, "areas"))
+        table.add({word(area, "name"), word(area, "level")});
+    return fmt::format("{} says\n", dash(word(document, "daemon"))) + table.text(0);
 }
 
 std::string rates_view(const json& document) {

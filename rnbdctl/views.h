@@ -13,6 +13,7 @@ std::string list_view(const nlohmann::json& document);
 std::string status_view(const nlohmann::json& document);
 std::string map_view(const nlohmann::json& document);
 std::string unmap_view(const nlohmann::json& document);
+std::string log_view(const nlohmann::json& document);
 std::string version_view(const nlohmann::json& document);
 std::string paths_view(const nlohmann::json& document);
 std::string path_view(const nlohmann::json& document);

@@ -43,6 +43,34 @@ TEST_CASE("log: one line with level and subsystem, below the level nothing") {
     CHECK(text.find("info    rnbd.volume: open\n") != std::string::npos);
 }
 
+TEST_CASE("log: an area's level is its own until all are set") {
+    set_up_logging(LogLevel::info);
+    logger("area.one.a").info("made");
+    logger("area.one").info("made");
+    logger("area.oneself").info("made");
+    CHECK(set_log_level(LogLevel::debug, "area.one"));
+    const auto text = captured([] {
+        logger("area.one.a").debug("below");
+        logger("area.one").debug("itself");
+        logger("area.oneself").debug("beside");
+    });
+    CHECK(text.find("below") != std::string::npos);
+    CHECK(text.find("itself") != std::string::npos);
+    CHECK(text.find("beside") == std::string::npos);
+    CHECK_FALSE(set_log_level(LogLevel::error, "area.nobody"));
+    CHECK_FALSE(set_log_level(LogLevel::error, "area.o"));
+    const auto level_of = [](const std::string& name) {
+        for (const LogArea& area : log_areas())
+            if (area.name == name) return area.level;
+        return LogLevel::error;
+    };
+    CHECK(level_of("area.one.a") == LogLevel::debug);
+    CHECK(level_of("area.oneself") == LogLevel::info);
+    set_log_level(LogLevel::warning);
+    CHECK(level_of("area.one.a") == LogLevel::warning);
+    set_log_level(LogLevel::info);
+}
+
 TEST_CASE("log: the level can change later, for loggers that exist too") {
     set_log_level(LogLevel::error);
     CHECK(captured([] { logger("rnbd.volume").info("open"); }).empty());

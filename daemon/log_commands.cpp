@@ -1,0 +1,75 @@
+#include "daemon/log_commands.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "daemon/config_common.h"
+#include "daemon/control_arguments.h"
+#include "daemon/log.h"
+
+namespace rnbd {
+
+using nlohmann::json;
+
+namespace {
+
+const char* to_word(LogLevel level) noexcept {
+    switch (level) {
+        case LogLevel::debug:
+            return "debug";
+        case LogLevel::info:
+            return "info";
+        case LogLevel::warning:
+            return "warning";
+        case LogLevel::error:
+            return "error";
+    }
+    return "?";
+}
+
+json document(const std::string& daemon) {
+    json areas = json::array();
+    for (const LogArea& area : log_areas()) {
+        areas.push_back({{"name", area.name}, {"level", to_word(area.level)}});
+    }
+    return {{"daemon", daemon}, {"areas", std::move(areas)}};
+}
+
+void log(const std::string& daemon, const json& given, ControlReply reply) {
+    ControlArguments arguments(given);
+    const std::string level = arguments.text("level");
+    const std::string area = arguments.text("area");
+    if (const auto failure = arguments.failure())
+        return reply.fail(failure->code, failure->message);
+    if (level.empty() && !area.empty()) {
+        return reply.fail(ControlError::bad_arguments, "area: expected it together with level");
+    }
+    if (level.empty()) return reply.succeed(document(daemon));
+    const auto wanted = config_log_level().parse(level);
+    if (!wanted) {
+        return reply.fail(ControlError::bad_arguments,
+                          fmt::format("level: found \"{}\", expected {}", printable(level),
+                                      config_log_level().expected));
+    }
+    if (area.empty()) {
+        set_log_level(*wanted);
+    } else if (!set_log_level(*wanted, area)) {
+        return reply.fail(ControlError::not_found,
+                          fmt::format("nothing was logged as {} so far: \"rnbdctl log\" lists the "
+                                      "areas",
+                                      printable(area)));
+    }
+    reply.succeed(document(daemon));
+}
+
+}  // namespace
+
+void add_log_command(ControlServer& control, std::string daemon) {
+    control.add_command("log", [daemon = std::move(daemon)](const json& given, ControlReply reply) {
+        log(daemon, given, std::move(reply));
+    });
+}
+
+}  // namespace rnbd
