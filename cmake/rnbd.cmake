@@ -31,6 +31,13 @@ function(rnbd_library name)
   endif()
 endfunction()
 
+# rnbd_probes(SOURCES...): sources of this folder that have static probes (rtrs/base/probe.h).
+function(rnbd_probes)
+  if(RNBD_HAVE_PROBES)
+    set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_DEFINITIONS RNBD_PROBES)
+  endif()
+endfunction()
+
 # rnbd_test(NAME LABELS... SOURCES... LINK...): one Catch2 program, registered with CTest.
 function(rnbd_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS;SOURCES;LINK" ${ARGN})

@@ -7,6 +7,7 @@
 #include "rnbd-server/target_inside.h"
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
+#include "rtrs/base/probe.h"
 
 namespace rnbd {
 namespace {
@@ -346,6 +347,7 @@ void Target::io(Session& session, rtrs::ServerOp& op) {
     OpenVolume& open = session.opens.find(io.device_id)->second;
     ++open.open->in_flight;
     io.started = reactor_.now();
+    RTRS_PROBE(server_request, &io, static_cast<unsigned>(io.wire_operation), io.offset, io.bytes);
     start(io, *open.volume->storage(*open.open));
 }
 
@@ -434,6 +436,7 @@ void Target::start(Io& io, Storage& storage) {
         io.operation = BlockOperation::flush;
         io.bytes = 0;
     }
+    RTRS_PROBE(storage_submitted, &io, static_cast<unsigned>(io.operation), io.offset, io.bytes);
     storage.submit(io);
 }
 
@@ -450,6 +453,7 @@ void Target::Io::count(ExportCounters& counters, std::error_code error,
 
 void Target::completed(BlockRequest& request, std::error_code error) {
     Io& io = static_cast<Io&>(request);
+    RTRS_PROBE(storage_done, &io, error.value());
     Session& session = *io.session;
     OpenVolume& open = session.opens.find(io.device_id)->second;
     rtrs::ServerOp& op = *io.op;
@@ -457,7 +461,7 @@ void Target::completed(BlockRequest& request, std::error_code error) {
         io.flush_first = false;
         io.operation = BlockOperation::write;
         io.bytes = op.data().size();
-        if (Storage* storage = open.volume->storage(*open.open)) return storage->submit(io);
+        if (Storage* storage = open.volume->storage(*open.open)) return start(io, *storage);
         error = from_errno(ENODEV);
     }
     const rtrs::Duration took = session.target.reactor_.now() - io.started;
@@ -488,6 +492,7 @@ void Target::completed(BlockRequest& request, std::error_code error) {
         session.opens.erase(io.device_id);
     }
     Target& target = session.target;
+    RTRS_PROBE(server_answered, &io, error.value());
     op.respond(error, produced);  // may end the session
     if (closing != nullptr) closing->respond({});
     if (closed != nullptr) target.closed_one(*closed);

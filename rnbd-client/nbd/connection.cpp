@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "rtrs/base/assert.h"
+#include "rtrs/base/probe.h"
 
 namespace rnbd {
 namespace {
@@ -367,6 +368,8 @@ void NbdConnection::admit() {
     Slot* const slot = take_slot();
     if (slot == nullptr) return block(Blocked::place);
     slot->nbd = request_;
+    RTRS_PROBE(request_received, slot, static_cast<unsigned>(slot->nbd.command), slot->nbd.offset,
+               slot->nbd.length);
     session_.size_bytes = device_->size_bytes();
     const nbd::Refusal refusal = nbd::check(request_, session_);
     if (refusal.error != NbdError::none) return refuse(*slot, refusal);
@@ -408,6 +411,7 @@ void NbdConnection::acquire(Slot& slot) {
 }
 
 void NbdConnection::begin(Slot& slot) {
+    RTRS_PROBE(request_permit, &slot, slot.pieces);
     device_->attach(slot, std::span(granted_).first(slot.pieces));
     slot.attached = true;
     permits_held_ += slot.pieces;
@@ -509,6 +513,7 @@ void NbdConnection::on_done(Slot& slot) {
 
 void NbdConnection::answer(Slot& slot) {
     const rtrs::Duration took = reactor_.now() - slot.received;
+    RTRS_PROBE(request_answered, &slot, static_cast<unsigned>(slot.refusal));
     counters_.count(slot.nbd, slot.refusal, took);
     device_->counters().count(slot.nbd, slot.refusal, took);
     if (phase_ == Phase::broken) {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "rtrs/base/assert.h"
+#include "rtrs/base/probe.h"
 #include "rtrs/base/rare.h"
 #include "rtrs/core/client_session_inside.h"
 
@@ -83,6 +84,7 @@ void ClientSession::Inside::post(std::uint32_t permit, std::uint16_t path) {
     loads[path].sent(request.payload_bytes, request.posted);
     if (!watch_timer.armed()) watch_timer.arm(request.posted + options.request_deadline);
     const std::size_t at = permit * payload_stride;
+    RTRS_PROBE(request_posted, this, permit, request.attempts, request.payload_bytes);
     on.post({.permit = permit,
              .direction = request.direction,
              .payload_bytes = request.payload_bytes,
@@ -123,6 +125,7 @@ void ClientSession::Inside::request_answered(std::uint32_t permit, int error) {
     const Instant now = environment.clock.now();
     loads[request.path].answered(request.payload_bytes, now);
     record.latency.add(now - request.posted);
+    RTRS_PROBE(request_response, this, permit, error);
     ++record.counters.completed;
     if (error == ESTALE && exactly_once()) ++record.counters.stale;
     request.state = RequestState::free;
