@@ -13,26 +13,25 @@
 namespace rtrs {
 
 // Every mark, so that one that was never reached can be told.
-#define RTRS_RARE_BRANCHES(X)                                                                \
-    X(admission_stale)             /* an attempt older than its permit's newest */           \
-    X(admission_retry_waits)       /* a retry came while the first attempt was running */    \
-    X(admission_newer_waits)       /* a newer request came while an older was running */     \
-    X(admission_answered)          /* answered from the record, without running again */     \
-    X(admission_read_again)        /* a read that was done runs again for its data */        \
-    X(admission_waiter_dropped)    /* its path died while it waited */                       \
-    X(admission_unsequenced_waits) /* a peer without sequences used a permit on two paths */ \
-    X(fence_sent)                  /* a permit with unknown fate was settled */              \
-    X(fence_lost)                  /* its path died before the answer */                     \
-    X(fenced_over_another)         /* a lost path's end was learnt over another path */      \
-    X(failed_over)                 /* a request was sent again on another path */            \
-    X(resumed)                     /* a request was sent again after the link was back */    \
-    X(took_over)                   /* a session ended for a newer one of the same client */  \
-    X(retired_refused)             /* a session that was taken over came back */             \
-    X(superseded)                  /* a connect displaced a path that looked alive */        \
-    X(half_open_expired)           /* a path never said its name */                          \
-    X(shaky_path)                  /* a path failed too often and was held back */           \
-    X(probed)                      /* an old request made its path be probed */              \
-    X(probe_failed)                /* ... which was dead */
+#define RTRS_RARE_BRANCHES(X)                                                            \
+    X(admission_stale)          /* an attempt older than its permit's newest */          \
+    X(admission_retry_waits)    /* a retry came while the first attempt was running */   \
+    X(admission_newer_waits)    /* a newer request came while an older was running */    \
+    X(admission_answered)       /* answered from the record, without running again */    \
+    X(admission_read_again)     /* a read that was done runs again for its data */       \
+    X(admission_waiter_dropped) /* its path died while it waited */                      \
+    X(fence_sent)               /* a permit with unknown fate was settled */             \
+    X(fence_lost)               /* its path died before the answer */                    \
+    X(fenced_over_another)      /* a lost path's end was learnt over another path */     \
+    X(failed_over)              /* a request was sent again on another path */           \
+    X(resumed)                  /* a request was sent again after the link was back */   \
+    X(took_over)                /* a session ended for a newer one of the same client */ \
+    X(retired_refused)          /* a session that was taken over came back */            \
+    X(superseded)               /* a connect displaced a path that looked alive */       \
+    X(half_open_expired)        /* a path never said its name */                         \
+    X(shaky_path)               /* a path failed too often and was held back */          \
+    X(probed)                   /* an old request made its path be probed */             \
+    X(probe_failed)             /* ... which was dead */
 
 enum class RareBranch : std::size_t {
 #define RTRS_RARE_ENUMERATOR(name) name,

@@ -157,7 +157,7 @@ class Admission {
     }
     Decision arrive_unsequenced(Record& record, Attempt& attempt) noexcept {
         if (record.running == nullptr) return run(record, attempt);
-        RTRS_RARE(admission_unsequenced_waits);
+        // Only a kernel's client does that; ours waits until the first attempt has ended.
         return wait(record, attempt);
     }
 
