@@ -27,7 +27,7 @@ class LatencyHistogram {
     void add(Duration duration) noexcept {
         ++buckets_[bucket_of(duration)];
         ++count_;
-        sum_ += duration;
+        add_to_sum(duration);
         max_ = std::max(max_, duration);
     }
 
@@ -48,18 +48,23 @@ class LatencyHistogram {
     void merge(const LatencyHistogram& other) noexcept {
         for (std::size_t i = 0; i < bucket_count; ++i) buckets_[i] += other.buckets_[i];
         count_ += other.count_;
-        sum_ += other.sum_;
+        add_to_sum(other.sum_);
         max_ = std::max(max_, other.max_);
     }
     void reset() noexcept { *this = {}; }
 
     std::uint64_t count() const noexcept { return count_; }
-    // 292 years of it fit.
+    // Stays where it is at Duration::max(), 292 years: half a year of 512 requests in flight.
     Duration sum() const noexcept { return sum_; }
     Duration max() const noexcept { return max_; }
     const std::array<std::uint64_t, bucket_count>& buckets() const noexcept { return buckets_; }
 
   private:
+    void add_to_sum(Duration duration) noexcept {
+        Duration::rep sum;
+        const bool too_much = __builtin_add_overflow(sum_.count(), duration.count(), &sum);
+        sum_ = too_much ? Duration::max() : Duration(sum);
+    }
     static constexpr std::size_t bucket_of(Duration duration) noexcept {
         if (duration <= std::chrono::microseconds(1)) return 0;
         // Rounded up, so that 2^i us and a nanosecond is in bucket i + 1.

@@ -1,6 +1,6 @@
-#include "rtrs/base/latency_histogram.h"
-
 #include <catch2/catch.hpp>
+
+#include "rtrs/base/latency_histogram.h"
 
 using namespace rtrs;
 using namespace std::chrono_literals;
@@ -28,6 +28,7 @@ TEST_CASE("latency histogram: the ends of the scale") {
     CHECK(histogram.buckets().back() == 2);
     CHECK(histogram.count() == 5);
     CHECK(histogram.max() == Duration::max() - 1us);
+    CHECK(histogram.sum() == Duration::max());
 }
 
 TEST_CASE("latency histogram: percentiles are upper bounds, and no more than the greatest entry") {
