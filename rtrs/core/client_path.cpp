@@ -167,6 +167,7 @@ void ClientPath::apply(PathMachine::Actions actions) {
     }
     if ((actions & PathMachine::send_info_request) != 0) send_info_request();
     if ((actions & PathMachine::path_up) != 0) {
+        reason_ = {};
         reason_text_.clear();
         heartbeat_.start(environment_.clock.now());
         heartbeat_timer_.arm(*heartbeat_.deadline());
@@ -177,7 +178,8 @@ void ClientPath::apply(PathMachine::Actions actions) {
     if ((actions & PathMachine::path_down) != 0) {
         heartbeat_.stop();
         heartbeat_timer_.disarm();
-        owner_.path_down(*this, reason_);
+        // Without a failure it was this side: the session's end, or the operator.
+        owner_.path_down(*this, reason_ ? reason_ : make_error_code(Error::closed));
     }
     if ((actions & PathMachine::disconnect) != 0) disconnect_all();
     if ((actions & PathMachine::hand_back) != 0) owner_.path_drained(*this);

@@ -160,8 +160,9 @@ void ClientLife::on_link_up() {
     ask_epoch();
 }
 
-void ClientLife::on_link_down(std::error_code) {
+void ClientLife::on_link_down(std::error_code reason) {
     ++links_down;
+    findings_.expect(static_cast<bool>(reason), "link down without a reason");
     findings_.expect(links_up == links_down, "link down twice");
     open = false;
 }
