@@ -68,8 +68,9 @@ ROOMS = {
                          "daemon/machine_identity.h", "rnbd-client/session_lock.h"] + BLOCK_PROTOCOL,
         "never": SOCKETS_AND_RING + ["yaml-cpp/"],
     },
-    # In C, as anybody would write it.
+    # In C, as anybody would write them.
     "nbdkit/": {"may": []},
+    "fio-engine/": {"may": []},
     "rnbdctl/": {"may": DAEMON + ["rnbdctl/"], "never": ["spdlog/", "liburing"]},
     "rnbd-sysfs/": {"may": DAEMON + ["rnbd-sysfs/"], "never": ["spdlog/", "liburing"]},
 }

@@ -87,6 +87,9 @@ compare("librnbd.3", "function", functions, items("librnbd.3", "Fn"))
 compare("nbdkit-rnbd-plugin.1", "parameter", set(
     re.findall(r'strcmp\(key, "(\w+)"\) == 0\) (?:return|\{\n        volume_name)',
                read("nbdkit/plugin.c"))), items("nbdkit-rnbd-plugin.1", "Cm"))
+compare("fio-rnbd.1", "option", set(
+    re.findall(r'^ +\.name = "(\w+)",$', read("fio-engine/engine.c"), re.MULTILINE)) - {"rnbd"},
+    {name for name in items("fio-rnbd.1", "Cm") if name not in {"hold-time"}})
 exported = set(re.findall(r"^\s+(rnbd_\w+);", read("librnbd/librnbd.map"), re.MULTILINE))
 compare("librnbd.map", "function", functions, exported)
 compare("librnbd.3", "setting", set(re.findall(r'^    \{"([\w-]+)",', read("librnbd/settings.cpp"),
@@ -116,7 +119,8 @@ check_exit_status("rnbdctl.8", section(ctl, "Exit codes"))
 
 listed = read(MAN + "CMakeLists.txt")
 for page in sorted((ROOT / MAN).glob("*.[0-9]")):
-    if page.name not in listed and page.name not in read("nbdkit/CMakeLists.txt"):
+    if page.name not in listed and page.name not in read("nbdkit/CMakeLists.txt") + read(
+            "fio-engine/CMakeLists.txt"):
         report.add(page.name, "is not installed: docs/man/CMakeLists.txt does not name it")
     if not shutil.which("man"):
         print(f"NOT CHECKED: man is not installed, so nobody reads {page.name} for warnings")

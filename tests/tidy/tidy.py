@@ -31,7 +31,7 @@ def tree():
     else:
         names = []
         for folder, folders, files in os.walk(ROOT):
-            folders[:] = [f for f in folders if not f.startswith((".git", "build"))]
+            folders[:] = [f for f in folders if not f.startswith((".git", ".cache", "build"))]
             names += [os.path.relpath(os.path.join(folder, f), ROOT) for f in files]
     return sorted(name for name in names if (ROOT / name).is_file())
 

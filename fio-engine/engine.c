@@ -1,0 +1,734 @@
+/* fio's engine `rnbd`: jobs on volumes of an rnbd-server, through librnbd.
+ *
+ * A job has a session of its own, without a thread: the job's thread sends and receives, and many
+ * requests leave with one system call. With `shared` the jobs of one process, which are threads
+ * then, use one session, which has a thread of its own.
+ *
+ * fio asks for the size before it starts jobs, often in another process than the job's: setup()
+ * opens the volume for that and closes it again.
+ */
+#include <errno.h>
+#include <librnbd/librnbd.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* fio's own headers; what they declare is in the program that loads us. */
+#include <fio.h>
+#include <optgroup.h>
+
+enum {
+    /* A signal to end is looked for this often while the server is away. */
+    away_slice_ms = 200,
+    open_seconds_max = 86400,
+    batch_max = 65535
+};
+
+enum access { access_auto, access_ro, access_rw, access_migration };
+
+/* --- Options. */
+
+struct engine_options {
+    void *pad; /* fio's */
+    char *path;
+    char *session;
+    char *volume;
+    char *settings;
+    unsigned int access;
+    unsigned int open_seconds;
+    unsigned int batch;
+    unsigned int registered;
+    unsigned int shared;
+};
+
+#define OPTION(field) .off1 = offsetof(struct engine_options, field)
+#define GROUP .category = FIO_OPT_C_ENGINE, .group = FIO_OPT_G_INVALID
+
+static struct fio_option options[] = {
+    {
+        .name = "path",
+        .lname = "Paths to the server",
+        .type = FIO_OPT_STR_STORE,
+        OPTION(path),
+        .help = "Ways to the server, with commas between: [standby:][SOURCE@]HOST:PORT",
+        GROUP,
+    },
+    {
+        .name = "session",
+        .lname = "Session name",
+        .type = FIO_OPT_STR_STORE,
+        OPTION(session),
+        .help = "The session's name, which the server's rules know; %j in it is the job's number",
+        GROUP,
+    },
+    {
+        .name = "volume",
+        .lname = "Volume",
+        .type = FIO_OPT_STR_STORE,
+        OPTION(volume),
+        .help = "The export's name at the server",
+        GROUP,
+    },
+    {
+        .name = "access",
+        .lname = "Access",
+        .type = FIO_OPT_STR,
+        OPTION(access),
+        .def = "auto",
+        .help = "How the volume is opened",
+        .posval =
+            {
+                {.ival = "auto", .oval = access_auto, .help = "ro for jobs that only read"},
+                {.ival = "ro", .oval = access_ro, .help = "read-only"},
+                {.ival = "rw", .oval = access_rw, .help = "as its only writer"},
+                {.ival = "migration", .oval = access_migration, .help = "beside another writer"},
+            },
+        GROUP,
+    },
+    {
+        .name = "settings",
+        .lname = "Settings of the session",
+        .type = FIO_OPT_STR_STORE,
+        OPTION(settings),
+        .help = "Settings of librnbd(3), with commas between: hold-time=30s,connections=2",
+        GROUP,
+    },
+    {
+        .name = "open_seconds",
+        .lname = "Wait for the volume",
+        .type = FIO_OPT_INT,
+        OPTION(open_seconds),
+        .minval = 0,
+        .maxval = open_seconds_max,
+        .def = "10",
+        .help = "How many seconds a start waits for the volume",
+        GROUP,
+    },
+    {
+        .name = "batch",
+        .lname = "Requests in a batch",
+        .type = FIO_OPT_INT,
+        OPTION(batch),
+        .minval = 1,
+        .maxval = batch_max,
+        .def = "16",
+        .help = "Requests that leave together, unless the job waits for one first",
+        GROUP,
+    },
+    {
+        .name = "registered",
+        .lname = "Registered buffers",
+        .type = FIO_OPT_BOOL,
+        OPTION(registered),
+        .def = "1",
+        .help = "The job's buffers are the session's, so that nothing is copied",
+        GROUP,
+    },
+    {
+        .name = "shared",
+        .lname = "Shared session",
+        .type = FIO_OPT_BOOL,
+        OPTION(shared),
+        .def = "0",
+        .help = "Jobs of the same session name share one session; needs fio's thread=1",
+        GROUP,
+    },
+    {
+        .name = NULL,
+    },
+};
+
+/* --- A session with one volume. */
+
+struct bond {
+    rnbd_session *session;
+    rnbd_volume *volume;
+    int away;  /* no path is up; atomic, since a shared session has its own thread */
+    int users; /* of a shared one; its name and the next one too */
+    char *key;
+    struct bond *next;
+    bool writes;
+};
+
+static void happened(void *context, const struct rnbd_event *event) {
+    struct bond *bond = context;
+    if (event->kind == RNBD_EVENT_LINK_UP) __atomic_store_n(&bond->away, 0, __ATOMIC_RELAXED);
+    if (event->kind == RNBD_EVENT_LINK_DOWN) __atomic_store_n(&bond->away, 1, __ATOMIC_RELAXED);
+}
+
+static int complain(struct thread_data *td, int error, const char *what, const char *text) {
+    log_err("fio: rnbd: %s: %s\n", what, text);
+    td_verror(td, -error, "rnbd");
+    return 1;
+}
+
+/* Calls each("part", context) for the parts of "part,part"; stops at the first that fails. */
+static int for_parts(const char *list, int (*each)(char *part, void *context), void *context) {
+    char *copy = strdup(list);
+    char *rest = copy;
+    char *part;
+    int error = copy == NULL ? -ENOMEM : 0;
+    while (error == 0 && (part = strsep(&rest, ",")) != NULL) error = each(part, context);
+    free(copy);
+    return error;
+}
+
+static int add_path(char *part, void *context) { return rnbd_session_add_path(context, part); }
+
+static int apply_setting(char *part, void *context) {
+    char *value = strchr(part, '=');
+    /* librnbd says what is wrong with a key that is none. */
+    if (value == NULL) return rnbd_session_set(context, part, "");
+    *value++ = '\0';
+    return rnbd_session_set(context, part, value);
+}
+
+/* fio's %j, in memory of the caller's. */
+static char *session_name(const struct thread_data *td, const char *pattern) {
+    const char *mark = strstr(pattern, "%j");
+    char *name = NULL;
+    if (mark == NULL) return strdup(pattern);
+    if (asprintf(&name, "%.*s%u%s", (int)(mark - pattern), pattern, td->thread_number, mark + 2) <
+        0) {
+        return NULL;
+    }
+    return name;
+}
+
+static int make_session(struct thread_data *td, const struct engine_options *o, struct bond *bond,
+                        bool threaded) {
+    char *name = session_name(td, o->session);
+    int error;
+    if (name == NULL || rnbd_session_new(&bond->session) < 0) {
+        free(name);
+        return complain(td, -ENOMEM, "session", "out of memory");
+    }
+    error = rnbd_session_set(bond->session, "name", name);
+    free(name);
+    if (error == 0) error = for_parts(o->path, add_path, bond->session);
+    if (error == 0 && o->settings != NULL) {
+        error = for_parts(o->settings, apply_setting, bond->session);
+    }
+    if (error == 0) error = rnbd_session_set(bond->session, "thread", threaded ? "on" : "off");
+    if (error == 0) error = rnbd_session_on_event(bond->session, happened, bond);
+    if (error == 0) error = rnbd_session_start(bond->session);
+    return error == 0 ? 0 : complain(td, error, "session", rnbd_session_error(bond->session));
+}
+
+static void part_with(struct bond *bond) {
+    if (bond->session != NULL) rnbd_session_free(bond->session);
+    bond->session = NULL;
+    bond->volume = NULL;
+}
+
+static int make_bond(struct thread_data *td, const struct engine_options *o, struct bond *bond,
+                     unsigned flags, bool threaded) {
+    int error;
+    int failed = make_session(td, o, bond, threaded);
+    if (failed == 0) {
+        error = rnbd_volume_open(bond->session, o->volume, flags, &bond->volume);
+        if (error < 0) failed = complain(td, error, o->volume, rnbd_session_error(bond->session));
+    }
+    if (failed == 0) {
+        error = rnbd_volume_wait(bond->volume, (int)o->open_seconds * 1000);
+        if (error < 0) failed = complain(td, error, o->volume, rnbd_volume_error(bond->volume));
+    }
+    if (failed != 0) part_with(bond);
+    return failed;
+}
+
+static bool job_writes(const struct thread_data *td) { return td_write(td) || td_trim(td); }
+
+static unsigned open_flags(const struct thread_data *td, const struct engine_options *o) {
+    if (o->access == access_migration) return RNBD_MIGRATION;
+    if (o->access == access_ro) return RNBD_READ_ONLY;
+    return o->access == access_rw || job_writes(td) ? 0 : RNBD_READ_ONLY;
+}
+
+/* --- Bonds that jobs share. */
+
+static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct bond *shared_bonds;
+
+static struct bond *find_shared(const char *key) {
+    struct bond *bond;
+    for (bond = shared_bonds; bond != NULL; bond = bond->next) {
+        if (strcmp(bond->key, key) == 0) return bond;
+    }
+    return NULL;
+}
+
+/* ASSUMES: shared_lock is held. */
+static struct bond *new_shared(struct thread_data *td, const struct engine_options *o, char *key) {
+    const unsigned flags = open_flags(td, o);
+    struct bond *bond = calloc(1, sizeof *bond);
+    if (bond == NULL) {
+        complain(td, -ENOMEM, "session", "out of memory");
+        return NULL;
+    }
+    if (make_bond(td, o, bond, flags, true) != 0) {
+        free(bond);
+        return NULL;
+    }
+    bond->writes = flags != RNBD_READ_ONLY;
+    bond->key = key;
+    bond->next = shared_bonds;
+    shared_bonds = bond;
+    return bond;
+}
+
+static struct bond *take_shared(struct thread_data *td, const struct engine_options *o) {
+    struct bond *bond;
+    char *key = NULL;
+    char *name = session_name(td, o->session);
+    if (name == NULL || asprintf(&key, "%s/%s", name, o->volume) < 0) key = NULL;
+    free(name);
+    if (key == NULL) {
+        complain(td, -ENOMEM, "session", "out of memory");
+        return NULL;
+    }
+    pthread_mutex_lock(&shared_lock);
+    bond = find_shared(key);
+    if (bond == NULL) {
+        bond = new_shared(td, o, key);
+        if (bond != NULL) key = NULL;
+    } else if (job_writes(td) && !bond->writes) {
+        complain(td, -EROFS, o->volume, "a job that only reads opened it first: set access=rw");
+        bond = NULL;
+    }
+    if (bond != NULL) bond->users++;
+    pthread_mutex_unlock(&shared_lock);
+    free(key);
+    return bond;
+}
+
+static void put_shared(struct bond *bond) {
+    struct bond **link;
+    pthread_mutex_lock(&shared_lock);
+    if (--bond->users == 0) {
+        for (link = &shared_bonds; *link != bond; link = &(*link)->next) continue;
+        *link = bond->next;
+        part_with(bond);
+        free(bond->key);
+        free(bond);
+    }
+    pthread_mutex_unlock(&shared_lock);
+}
+
+/* --- A job. */
+
+struct job;
+
+struct slot {
+    struct job *job;
+    rnbd_buffer *buffer; /* io_u->buf is its memory; or NULL */
+};
+
+struct job {
+    struct bond *bond;
+    struct bond own; /* bond, unless it is shared */
+    bool shared;
+    bool ending;     /* the own session was told to close */
+    bool complained; /* a request's error was said in words */
+    unsigned batch;  /* requests that commit() sends together */
+    unsigned unsent;
+    unsigned in_flight;
+    unsigned depth;
+    struct slot *slots; /* one for each io_u */
+    /* Answered requests, a ring of `depth`. Guarded by the lock if the session is shared. */
+    struct io_u **done;
+    unsigned done_head;
+    unsigned done_count;
+    pthread_mutex_t lock;
+    pthread_cond_t answered;
+};
+
+static void lock_job(struct job *job) {
+    if (job->shared) pthread_mutex_lock(&job->lock);
+}
+
+static void unlock_job(struct job *job) {
+    if (job->shared) pthread_mutex_unlock(&job->lock);
+}
+
+static void request_done(void *context, int error) {
+    struct io_u *io_u = context;
+    struct job *job = ((struct slot *)io_u->engine_data)->job;
+    unsigned place;
+    io_u->error = -error;
+    lock_job(job);
+    place = job->done_head + job->done_count;
+    if (place >= job->depth) place -= job->depth;
+    job->done[place] = io_u;
+    job->done_count++;
+    if (job->shared) pthread_cond_signal(&job->answered);
+    unlock_job(job);
+}
+
+/* --- Before the jobs start. */
+
+static int check_options(struct thread_data *td, const struct engine_options *o) {
+    if (o->path == NULL || o->session == NULL || o->volume == NULL) {
+        return complain(td, -EINVAL, "options", "path=, session= and volume= are needed");
+    }
+    if (o->shared && !td->o.use_thread) {
+        return complain(td, -EINVAL, "shared", "jobs are processes: fio's thread=1 is needed");
+    }
+    if (td->o.nr_files > 1) {
+        return complain(td, -EINVAL, "nrfiles", "a job has one volume");
+    }
+    return 0;
+}
+
+/* Structures of fio that is run and of the fio that we were compiled for: their engines have one
+ * version for several layouts. */
+static int check_layout(struct thread_data *td) {
+    const struct {
+        const char *name;
+        size_t at;
+    } known[] = {{"iodepth", offsetof(struct thread_options, iodepth)},
+                 {"size", offsetof(struct thread_options, size)},
+                 {"sync", offsetof(struct thread_options, sync_io)},
+                 {"thinktime", offsetof(struct thread_options, thinktime)},
+                 {"rate_iops", offsetof(struct thread_options, rate_iops)}};
+    const struct fio_option *one;
+    unsigned found = 0;
+    size_t i;
+    for (one = fio_options; one->name != NULL; one++) {
+        for (i = 0; i < FIO_ARRAY_SIZE(known); i++) {
+            if (strcmp(one->name, known[i].name) == 0) found += one->off1 == known[i].at;
+        }
+    }
+    if (found == FIO_ARRAY_SIZE(known)) return 0;
+    return complain(td, -ENOEXEC, "engine",
+                    "it was compiled for another fio than " RNBD_FIO_VERSION);
+}
+
+static int check_block_size(struct thread_data *td, const struct rnbd_volume_info *info) {
+    unsigned way;
+    char text[96];
+    for (way = 0; way < DDIR_RWDIR_CNT; way++) {
+        const unsigned long long bytes = td->o.min_bs[way];
+        if ((td->o.td_ddir & (1u << way)) == 0 || bytes % info->block_bytes == 0) continue;
+        snprintf(text, sizeof text, "%llu bytes are not whole blocks of %u", bytes,
+                 info->block_bytes);
+        return complain(td, -EINVAL, "bs", text);
+    }
+    return 0;
+}
+
+static int engine_setup(struct thread_data *td) {
+    const struct engine_options *o = td->eo;
+    struct rnbd_volume_info info;
+    struct bond bond = {0};
+    int failed = check_layout(td);
+    if (failed == 0) failed = check_options(td, o);
+    if (failed == 0) failed = make_bond(td, o, &bond, RNBD_READ_ONLY, false);
+    if (failed != 0) return failed;
+    if (rnbd_volume_get_info(bond.volume, &info, sizeof info) < 0) {
+        failed = complain(td, -EIO, o->volume, rnbd_volume_error(bond.volume));
+    }
+    part_with(&bond);
+    if (failed == 0) failed = check_block_size(td, &info);
+    if (failed != 0) return failed;
+    if (!td->files_index) {
+        add_file(td, "rnbd", 0, 0);
+        td->o.nr_files = td->o.nr_files ? td->o.nr_files : 1;
+        td->o.open_files++;
+    }
+    td->files[0]->real_file_size = info.size_bytes;
+    return 0;
+}
+
+/* --- In the job. */
+
+/* What waits between two requests must not keep the one before. */
+static bool paced(const struct thread_data *td) {
+    unsigned way;
+    for (way = 0; way < DDIR_RWDIR_CNT; way++) {
+        if (td->o.rate[way] != 0 || td->o.rate_iops[way] != 0) return true;
+    }
+    return td->o.thinktime != 0 || td->o.io_submit_mode == IO_MODE_OFFLOAD;
+}
+
+static int engine_init(struct thread_data *td) {
+    const struct engine_options *o = td->eo;
+    struct job *job = calloc(1, sizeof *job);
+    if (job == NULL) return complain(td, -ENOMEM, "job", "out of memory");
+    pthread_mutex_init(&job->lock, NULL);
+    pthread_cond_init(&job->answered, NULL);
+    td->io_ops_data = job;
+    job->depth = td->o.iodepth;
+    job->batch = paced(td) ? 1 : o->batch;
+    job->shared = o->shared;
+    job->slots = calloc(job->depth, sizeof *job->slots);
+    job->done = calloc(job->depth, sizeof *job->done);
+    if (job->slots == NULL || job->done == NULL) {
+        return complain(td, -ENOMEM, "job", "out of memory");
+    }
+    if (job->shared) {
+        job->bond = take_shared(td, o);
+        return job->bond == NULL;
+    }
+    if (make_bond(td, o, &job->own, open_flags(td, o), false) != 0) return 1;
+    job->bond = &job->own;
+    return 0;
+}
+
+static int engine_io_u_init(struct thread_data *td, struct io_u *io_u) {
+    struct job *job = td->io_ops_data;
+    struct slot *slot = &job->slots[io_u->index]; /* the index has engine_data's place */
+    slot->job = job;
+    io_u->engine_data = slot;
+    return 0;
+}
+
+static void put_buffers(struct job *job) {
+    unsigned i;
+    for (i = 0; job->slots != NULL && i < job->depth; i++) {
+        if (job->slots[i].buffer != NULL) rnbd_buffer_put(job->slots[i].buffer);
+        job->slots[i].buffer = NULL;
+    }
+}
+
+/* All or none: requests without a buffer would wait for the one permit that is left. */
+static bool get_buffers(struct job *job, unsigned long long bytes) {
+    struct rnbd_volume_info info;
+    unsigned i;
+    if (rnbd_volume_get_info(job->bond->volume, &info, sizeof info) < 0) return false;
+    if (bytes > info.max_io_bytes) return false;
+    for (i = 0; i < job->depth; i++) {
+        if (rnbd_buffer_get(job->bond->session, &job->slots[i].buffer) < 0) {
+            put_buffers(job);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* fio has laid out its own memory by now, and filled it with what a job writes. */
+static int engine_post_init(struct thread_data *td) {
+    const struct engine_options *o = td->eo;
+    struct job *job = td->io_ops_data;
+    const unsigned long long bytes = td_max_bs(td);
+    struct io_u *io_u;
+    unsigned i;
+    if (!o->registered || !(td_read(td) || td_write(td)) || !get_buffers(job, bytes)) return 0;
+    io_u_qiter(&td->io_u_all, io_u, i) {
+        void *memory = rnbd_buffer_data(((struct slot *)io_u->engine_data)->buffer);
+        memcpy(memory, io_u->buf, bytes);
+        io_u->buf = memory;
+    }
+    return 0;
+}
+
+/* --- Requests. */
+
+static int start_data(const struct thread_data *td, struct io_u *io_u, struct job *job) {
+    rnbd_volume *volume = job->bond->volume;
+    rnbd_buffer *buffer = ((struct slot *)io_u->engine_data)->buffer;
+    const bool writes = io_u->ddir == DDIR_WRITE;
+    const unsigned flags = writes && td->o.sync_io ? RNBD_FUA : 0;
+    const size_t bytes = io_u->xfer_buflen;
+    struct iovec iov = {io_u->xfer_buf, bytes};
+    if (buffer != NULL && rnbd_buffer_data(buffer) == io_u->xfer_buf) {
+        return writes ? rnbd_write_buffer(volume, buffer, bytes, io_u->offset, flags, request_done,
+                                          io_u)
+                      : rnbd_read_buffer(volume, buffer, bytes, io_u->offset, flags, request_done,
+                                         io_u);
+    }
+    return writes ? rnbd_writev(volume, &iov, 1, io_u->offset, flags, request_done, io_u)
+                  : rnbd_readv(volume, &iov, 1, io_u->offset, flags, request_done, io_u);
+}
+
+static int start_request(const struct thread_data *td, struct io_u *io_u, struct job *job) {
+    rnbd_volume *volume = job->bond->volume;
+    switch (io_u->ddir) {
+        case DDIR_READ:
+        case DDIR_WRITE:
+            return start_data(td, io_u, job);
+        case DDIR_TRIM:
+            return rnbd_discard(volume, io_u->offset, io_u->xfer_buflen,
+                                td->o.sync_io ? RNBD_FUA : 0, request_done, io_u);
+        case DDIR_SYNC:
+        case DDIR_DATASYNC:
+        case DDIR_SYNC_FILE_RANGE: /* a flush is of the whole volume, which is more */
+            return rnbd_flush(volume, request_done, io_u);
+        default:
+            return -EINVAL;
+    }
+}
+
+static enum fio_q_status engine_queue(struct thread_data *td, struct io_u *io_u) {
+    struct job *job = td->io_ops_data;
+    int error;
+    fio_ro_check(td, io_u);
+    error = job->ending ? -ESHUTDOWN : start_request(td, io_u, job);
+    if (error == 0) {
+        job->unsent++;
+        job->in_flight++;
+        return FIO_Q_QUEUED;
+    }
+    io_u->error = -error;
+    if (!job->complained && !job->ending) {
+        log_err("fio: rnbd: %s: %s\n", io_ddir_name(io_u->ddir),
+                rnbd_volume_error(job->bond->volume));
+    }
+    job->complained = true;
+    td_verror(td, io_u->error, "rnbd");
+    return FIO_Q_COMPLETED;
+}
+
+/* One turn of the own session: what was submitted leaves, what came is taken. */
+static int turn(struct job *job, int timeout_ms) {
+    job->unsent = 0;
+    return rnbd_session_process(job->own.session, timeout_ms);
+}
+
+/* fio commits each request by itself, unless iodepth_batch says more. Those of a job that goes on
+ * submitting leave together; one that waits sends them in getevents(). */
+static int engine_commit(struct thread_data *td) {
+    struct job *job = td->io_ops_data;
+    if (job->shared || job->unsent < job->batch) return 0;
+    return turn(job, 0);
+}
+
+/* The end was asked for while no server is there: requests that wait for one fail. */
+static void end_if_told(struct thread_data *td, struct job *job) {
+    if (!td->terminate || job->ending || !__atomic_load_n(&job->own.away, __ATOMIC_RELAXED)) return;
+    job->ending = true;
+    rnbd_session_close(job->own.session, NULL, NULL);
+}
+
+static int left_ms(const struct timespec *deadline) {
+    struct timespec now;
+    int64_t ms;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    ms = (deadline->tv_sec - now.tv_sec) * 1000LL + (deadline->tv_nsec - now.tv_nsec) / 1000000;
+    if (ms < 0) return 0;
+    return ms > INT_MAX ? INT_MAX : (int)ms;
+}
+
+static void set_deadline(struct timespec *deadline, const struct timespec *wait) {
+    clock_gettime(CLOCK_MONOTONIC, deadline);
+    deadline->tv_sec += wait->tv_sec;
+    deadline->tv_nsec += wait->tv_nsec;
+    if (deadline->tv_nsec >= 1000000000) {
+        deadline->tv_nsec -= 1000000000;
+        deadline->tv_sec++;
+    }
+}
+
+/* Until `min` are done, or the deadline. */
+static int wait_own(struct thread_data *td, struct job *job, unsigned min,
+                    const struct timespec *deadline) {
+    int error = 0;
+    if (job->done_count == 0 && min == 0) error = turn(job, 0);
+    while (error == 0 && job->done_count < min) {
+        int timeout = deadline == NULL ? -1 : left_ms(deadline);
+        if (deadline != NULL && timeout == 0) return turn(job, 0);
+        end_if_told(td, job);
+        if (__atomic_load_n(&job->own.away, __ATOMIC_RELAXED) &&
+            (timeout < 0 || timeout > away_slice_ms)) {
+            timeout = away_slice_ms;
+        }
+        error = turn(job, timeout);
+    }
+    return error;
+}
+
+static int wait_shared(struct job *job, unsigned min, const struct timespec *deadline) {
+    pthread_mutex_lock(&job->lock);
+    while (job->done_count < min) {
+        if (deadline == NULL) {
+            pthread_cond_wait(&job->answered, &job->lock);
+        } else if (pthread_cond_clockwait(&job->answered, &job->lock, CLOCK_MONOTONIC, deadline) ==
+                   ETIMEDOUT) {
+            break;
+        }
+    }
+    pthread_mutex_unlock(&job->lock);
+    return 0;
+}
+
+static int engine_getevents(struct thread_data *td, unsigned int min, unsigned int max,
+                            const struct timespec *wait) {
+    struct job *job = td->io_ops_data;
+    struct timespec deadline;
+    const struct timespec *until = NULL;
+    unsigned done;
+    int error;
+    if (wait != NULL) {
+        set_deadline(&deadline, wait);
+        until = &deadline;
+    }
+    error = job->shared ? wait_shared(job, min, until) : wait_own(td, job, min, until);
+    lock_job(job);
+    done = job->done_count;
+    unlock_job(job);
+    if (error != 0 && done == 0) {
+        complain(td, error, "session", rnbd_session_error(job->bond->session));
+        return error;
+    }
+    return (int)(done < max ? done : max);
+}
+
+/* fio asks once for each that getevents() has announced. */
+static struct io_u *engine_event(struct thread_data *td, int number) {
+    struct job *job = td->io_ops_data;
+    struct io_u *io_u;
+    (void)number;
+    lock_job(job);
+    io_u = job->done[job->done_head];
+    job->done_head = job->done_head + 1 == job->depth ? 0 : job->done_head + 1;
+    job->done_count--;
+    unlock_job(job);
+    job->in_flight--;
+    return io_u;
+}
+
+/* --- The end. */
+
+static void engine_cleanup(struct thread_data *td) {
+    struct job *job = td->io_ops_data;
+    if (job == NULL) return;
+    td->io_ops_data = NULL;
+    put_buffers(job);
+    if (job->shared && job->bond != NULL) put_shared(job->bond);
+    part_with(&job->own);
+    pthread_cond_destroy(&job->answered);
+    pthread_mutex_destroy(&job->lock);
+    free(job->slots);
+    free(job->done);
+    free(job);
+}
+
+/* Nothing of what fio does with files has a meaning here. */
+static int engine_open_file(struct thread_data *td, struct fio_file *file) {
+    (void)td;
+    (void)file;
+    return 0;
+}
+
+__attribute__((visibility("default"))) struct ioengine_ops ioengine = {
+    .name = "rnbd",
+    .version = FIO_IOOPS_VERSION,
+    .flags = FIO_DISKLESSIO | FIO_NOEXTEND,
+    .setup = engine_setup,
+    .init = engine_init,
+    .post_init = engine_post_init,
+    .queue = engine_queue,
+    .commit = engine_commit,
+    .getevents = engine_getevents,
+    .event = engine_event,
+    .cleanup = engine_cleanup,
+    .open_file = engine_open_file,
+    .invalidate = engine_open_file,
+    .io_u_init = engine_io_u_init,
+    .option_struct_size = sizeof(struct engine_options),
+    .options = options,
+};

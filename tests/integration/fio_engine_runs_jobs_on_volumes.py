@@ -1,0 +1,123 @@
+"""fio's jobs run on volumes through our engine: data, trims, flushes, wrong words, a server that goes."""
+
+import os
+import signal
+
+from fio_engine import ENGINE, Fio, report
+from harness import Lab, check, export, wait_until
+
+SIZE = 64 << 20
+SECONDS = int(os.environ.get("RNBD_FIO_SECONDS", "3"))
+EXAMPLES = os.path.join(os.path.dirname(__file__), "../../docs/examples/fio")
+VERIFY = ["--verify=crc32c", "--verify_fatal=1", "--verify_backlog=256"]
+
+
+def bytes_of(job, way):
+    return job[way]["io_bytes"]
+
+
+with Lab() as lab:
+    fio = Fio(lab.folder)
+    backing = lab.path("vol")
+    few = [{"session": f"host-{i}", "access": "ro"} for i in range(1, 4)]
+    wide = dict(export("vol", backing, "64MiB", block_size=512))
+    wide["allow"] = wide["allow"] + few
+    server = lab.server([wide, export("ro", lab.random_file("ro", 8 << 20), access="ro")])
+
+    # --- Data: mixed sizes; larger than a request, so cut; with buffers of ours and of fio's; depth 1.
+    for words in (["--bsrange=512-64k", "--blockalign=512", "--iodepth=32"],
+                  ["--bsrange=512-64k", "--blockalign=512", "--iodepth=32", "--registered=0"],
+                  ["--bsrange=4k-1m", "--blockalign=4k", "--iodepth=8"],
+                  ["--bs=4k", "--iodepth=1", "--sync=1"],
+                  ["--bs=4k", "--iodepth=64", "--iodepth_batch=16", "--iodepth_batch_complete_max=16",
+                   "--iodepth_low=16", "--batch=4"],
+                  # More under way than the session has permits.
+                  ["--bs=4k", "--iodepth=2048"],
+                  # What waits between two requests keeps none of them.
+                  ["--bs=16k", "--iodepth=8", "--rate_iops=2000,2000"]):
+        job, = fio.run(server, "vol", "--rw=randrw", "--fsync=64", *VERIFY, "--size=100%",
+                       "--time_based", f"--runtime={SECONDS}", *words)
+        check(bytes_of(job, "read") > 0 and bytes_of(job, "write") > 0, f"{words}: {job}")
+        check(job["sync"]["total_ios"] > 0, f"{words}: flushes: {job}")
+    check(os.path.getsize(backing) == SIZE, "the volume's size is fio's 100%")
+
+    # --- What fio wrote is in the storage; what it trims leaves it.
+    fio.run(server, "vol", "--rw=write", "--bs=64k", "--iodepth=16", "--size=100%", "--end_fsync=1",
+            "--buffer_pattern=0x52")
+    with open(backing, "rb") as storage:
+        check(storage.read() == b"\x52" * SIZE, "what was written is in the storage")
+    before = os.stat(backing).st_blocks
+    job, = fio.run(server, "vol", "--rw=trim", "--bs=1m", "--iodepth=8", "--size=50%", "--sync=1")
+    check(bytes_of(job, "trim") == SIZE // 2, f"half of it was trimmed: {job}")
+    check(os.stat(backing).st_blocks <= before * 6 // 10, "trimmed space is given back")
+
+    # --- Several jobs: sessions of their own, and one that they share.
+    jobs = fio.run(server, "vol", "--rw=randread", "--bs=4k", "--iodepth=16", "--size=8m",
+                   "--numjobs=3", session="host-%j")
+    check(len(jobs) == 3, f"each job had a session: {jobs}")
+    jobs = fio.run(server, "vol", "--rw=randrw", "--bsrange=4k-64k", "--blockalign=4k", "--iodepth=16",
+                   "--thread", "--shared=1", "--numjobs=4", "--size=25%", "--offset_increment=25%",
+                   *VERIFY)
+    check(len(jobs) == 4 and all(bytes_of(job, "write") > 0 for job in jobs), f"they share: {jobs}")
+    wrong = fio.attempt(server, "vol", "--rw=read", "--numjobs=2", "--shared=1")
+    check(wrong.returncode != 0 and "thread=1" in wrong.stderr + wrong.stdout, f"explained: {wrong}")
+
+    # --- What is wrong is explained.
+    def refused(what, *words, volume="vol", rw="read", **options):
+        result = fio.attempt(server, volume, f"--rw={rw}", "--bs=4k", "--size=1m", *words, **options)
+        text = result.stdout + result.stderr
+        check(result.returncode != 0 and what in text, f"{words}: {result.returncode}: {text}")
+
+    fio.run(server, "ro", "--rw=read", "--bs=64k", "--size=100%")
+    refused("no such export", volume="no-such")
+    refused("Permission denied", session="stranger")
+    refused("Permission denied", volume="ro", rw="write")
+    refused("expected a duration", "--settings=hold-time=5")
+    refused("expected one of", "--settings=colour=red")
+    refused("expected [standby:]", "--path=nowhere")
+    refused("unrecognized option", "--colour=red")
+    refused("not whole blocks of 512", "--bs=1000")
+    refused("one volume", "--nrfiles=2")
+    missing = fio.any("fio", "--name=job", f"--ioengine=external:{ENGINE}", "--rw=read", "--size=1m")
+    check(missing.returncode != 0 and "volume= are needed" in missing.stderr, f"{missing}")
+
+    # --- The examples run as they are.
+    variables = {"RNBD_ENGINE": os.path.abspath(ENGINE), "RNBD_PATH": f"127.0.0.1:{server.port}",
+                 "RNBD_SESSION": "host-a", "RNBD_VOLUME": "vol"}
+    for name in sorted(os.listdir(EXAMPLES)):
+        result = fio.any("fio", "--output-format=json", os.path.join(EXAMPLES, name), **variables)
+        check(result.returncode == 0, f"{name}: {result.stdout[-2000:]}{result.stderr[-2000:]}")
+        check(report(result.stdout)["jobs"][0]["error"] == 0, name)
+
+    # --- A server that is killed and comes back.
+    def working():
+        return any(session["in_flight"] > 4 for session in server.status()["sessions"])
+
+    fast = "--settings=heartbeat-interval=100ms,heartbeat-timeout=500ms"
+    for words in ([], ["--thread", "--shared=1"]):
+        load = fio.start(server, "vol", "--rw=randrw", "--bs=4k", "--iodepth=16", "--size=100%", fast,
+                         *VERIFY, "--time_based", f"--runtime={SECONDS + 4}", *words)
+        wait_until("fio reads and writes", working)
+        for _ in range(2):
+            server.kill()
+            server.start()
+            wait_until("it does again", working)
+        text = load.communicate(timeout=600)[0]
+        check(load.returncode == 0, text[-2000:])
+
+    # --- A server that does not come back: requests fail when fio is told to end, or by hold-time.
+    load = fio.start(server, "vol", "--rw=randread", "--bs=4k", "--iodepth=16", "--size=100%", fast,
+                     "--time_based", "--runtime=3600")
+    wait_until("fio reads and writes", working)
+    server.kill()
+    load.send_signal(signal.SIGINT)
+    text = load.communicate(timeout=600)[0]
+    check("terminating on signal" in text, text[-2000:])
+    server.start()
+    load = fio.start(server, "vol", "--rw=randread", "--bs=4k", "--iodepth=16", "--size=100%",
+                     "--settings=hold-time=200ms", "--time_based", "--runtime=3600")
+    wait_until("fio reads and writes", working)
+    server.kill()
+    text = load.communicate(timeout=600)[0]
+    check(load.returncode != 0 and "connection abort" in text.lower(), text[-2000:])
+    server.start()
