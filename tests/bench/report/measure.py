@@ -1,0 +1,102 @@
+"""One cell of the report: a stand under a job for a while, and what it cost whom."""
+
+import json
+import os
+import subprocess
+import threading
+import time
+
+from processes import CPUS, Failed, end, machine_s
+
+ROLES = ("server", "client")
+PERCENTILES = {"p50_us": "50.000000", "p99_us": "99.000000", "p999_us": "99.900000"}
+
+
+class Job:
+    """A job file of tests/bench/jobs; its first lines say what it is for."""
+
+    def __init__(self, path):
+        self.path = path
+        self.name = os.path.basename(path).removesuffix(".fio")
+        with open(path) as file:
+            lines = file.read().splitlines()
+        self.title = lines[0].lstrip("; ")
+        said = dict(line.lstrip("; ").split(": ", 1) for line in lines[1:] if ": " in line)
+        self.placements = said["placement"].split()
+        self.storage = said["storage"]
+
+
+def place(stand, placement):
+    """The CPUs of fio; daemons are moved.
+
+    one: all on the first; split: what is nearest to the storage on the last, the rest on the first.
+    """
+    everywhere, first, last = set(CPUS), {CPUS[0]}, {CPUS[-1]}
+    fio, client, server = {"free": (everywhere, everywhere, everywhere),
+                           "one": (first, first, first), "split": (first, first, last)}[placement]
+    stand.daemons.place("client", client)
+    stand.daemons.place("server", server)
+    return fio
+
+
+def run_fio(bench, words, cpus):
+    """(fio's report, CPU seconds of the process and all of its jobs)."""
+    out_path = os.path.join(bench.folder, "fio.out")
+    with open(out_path, "wb") as out:
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                                   cwd=bench.folder, start_new_session=True,
+                                   preexec_fn=lambda: os.sched_setaffinity(0, cpus))
+        watchdog = threading.Timer(bench.seconds + 120, process.kill)
+        watchdog.start()
+        try:
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        finally:
+            watchdog.cancel()
+            end(process.pid)
+    with open(out_path, errors="replace") as out:
+        text = out.read()
+    if process.returncode != 0 or "{\n" not in text:
+        raise Failed(f"fio ends with {process.returncode}: {text.strip().split(chr(10))[0]}")
+    return json.loads(text[text.index("{\n"):]), used.ru_utime + used.ru_stime
+
+
+def percentile(jobs, key):
+    """Of both ways; a mixed load is weighted by its requests."""
+    total = count = 0
+    for job in jobs:
+        for way in ("read", "write"):
+            requests = job[way]["total_ios"]
+            if requests:
+                total += job[way]["lat_ns"]["percentile"][key] / 1000 * requests
+                count += requests
+    return total / count
+
+
+def run_cell(bench, stand, job, placement):
+    words = ["fio", "--output-format=json", "--eta=never", "--time_based",
+             f"--runtime={round(bench.seconds * 1000)}ms", f"--size={bench.size}",
+             "--lat_percentiles=1", "--clat_percentiles=0", "--slat_percentiles=0",
+             "--percentile_list=50:99:99.9", *stand.words, job.path]
+    cpus = place(stand, placement)
+    before = {role: stand.daemons.cpu_s(role) for role in ROLES}
+    machine, began = machine_s(), time.monotonic()
+    report, fio_s = run_fio(bench, words, cpus)
+    wall_s = time.monotonic() - began
+    used = {role: stand.daemons.cpu_s(role) - before[role] for role in ROLES}
+    foreign_s = machine_s() - machine - fio_s - sum(used.values())
+    jobs = report["jobs"]
+    if any(one["error"] for one in jobs):
+        raise Failed(f"fio reports the error {jobs[0]['error']}")
+    requests = sum(one[way]["total_ios"] for one in jobs for way in ("read", "write"))
+    # Of the jobs alone: fio's own start is not theirs.
+    jobs_s = sum((one["usr_cpu"] + one["sys_cpu"]) / 100 * one["job_runtime"] / 1000 for one in jobs)
+    cell = {f"{role}_us": used[role] / requests * 1e6 for role in ROLES}
+    cell |= {name: percentile(jobs, key) for name, key in PERCENTILES.items()}
+    cell |= {"iops": sum(one[way]["iops"] for one in jobs for way in ("read", "write")),
+             "bytes_per_s": sum(one[way]["bw_bytes"] for one in jobs for way in ("read", "write")),
+             "fio_us": jobs_s / requests * 1e6,
+             "resident_bytes": stand.daemons.resident_bytes(),
+             "others_share": max(0.0, foreign_s) / wall_s / os.cpu_count()}
+    cell["cpu_us"] = cell["fio_us"] + cell["server_us"] + cell["client_us"]
+    return cell
