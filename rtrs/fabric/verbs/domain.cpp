@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 namespace rtrs::verbs {
 namespace {
@@ -22,12 +23,29 @@ std::error_code unsupported_or(int error) noexcept {
 
 VerbsRegion::~VerbsRegion() {
     domain_.forget(*this);
-    (void)ibv_dereg_mr(region_);
+    let_go();
+}
+
+std::error_code VerbsRegion::take_up(ibv_pd* domain, bool with_windows) noexcept {
+    region_ = ibv_reg_mr(domain, memory_.data(), memory_.size(),
+                         flags_ | (with_windows ? IBV_ACCESS_MW_BIND : 0));
+    return region_ == nullptr ? from_errno(errno) : std::error_code{};
+}
+
+void VerbsRegion::let_go() noexcept {
+    if (region_ != nullptr) (void)ibv_dereg_mr(std::exchange(region_, nullptr));
 }
 
 VerbsWindow::~VerbsWindow() {
     RTRS_ASSERT(state_ != State::revoking);
-    if (window_ != nullptr) (void)ibv_dealloc_mw(window_);
+    domain_.forget(*this);
+    let_go();
+}
+
+void VerbsWindow::let_go() noexcept {
+    RTRS_ASSERT(state_ != State::revoking);
+    if (window_ != nullptr) (void)ibv_dealloc_mw(std::exchange(window_, nullptr));
+    state_ = State::revoked;
 }
 
 std::error_code VerbsWindow::check_bind(const Segment& range) const noexcept {
@@ -75,33 +93,55 @@ std::expected<std::unique_ptr<VerbsDomain>, std::error_code> VerbsDomain::create
     return std::unique_ptr<VerbsDomain>(new VerbsDomain(std::move(engine), domain));
 }
 
-VerbsDomain::~VerbsDomain() { (void)ibv_dealloc_pd(domain_); }
+VerbsDomain::~VerbsDomain() {
+    IntrusiveList<VerbsDomain>::remove(*this);
+    if (domain_ != nullptr) (void)ibv_dealloc_pd(domain_);
+}
+
+void VerbsDomain::let_go() noexcept {
+    for (VerbsWindow* window : windows_) window->let_go();
+    for (VerbsRegion* region : regions_) region->let_go();
+    if (domain_ != nullptr) (void)ibv_dealloc_pd(std::exchange(domain_, nullptr));
+}
+
+std::error_code VerbsDomain::take_up() {
+    domain_ = ibv_alloc_pd(engine_->device());
+    if (domain_ == nullptr) return from_errno(errno);
+    takes_windows_ = true;
+    for (VerbsRegion* region : regions_) {
+        if (const auto error = register_region(*region)) return error;
+    }
+    for (VerbsWindow* window : windows_) window->replace();
+    return {};
+}
+
+std::error_code VerbsDomain::register_region(VerbsRegion& region) noexcept {
+    if (takes_windows_ && !region.take_up(domain_, true)) return {};
+    if (const auto error = region.take_up(domain_, false)) return error;
+    // Only this flag was in the way: the device has no windows.
+    takes_windows_ = false;
+    return {};
+}
 
 std::expected<std::unique_ptr<MemoryRegion>, std::error_code> VerbsDomain::register_memory(
     MutableBytes memory, Access access) {
     if (memory.empty()) return std::unexpected(from_errno(EINVAL));
-    const int flags = flags_for(access);
-    ibv_mr* region = nullptr;
-    if (windows_) {
-        region = ibv_reg_mr(domain_, memory.data(), memory.size(), flags | IBV_ACCESS_MW_BIND);
-    }
-    if (region == nullptr) {
-        region = ibv_reg_mr(domain_, memory.data(), memory.size(), flags);
-        if (region == nullptr) return std::unexpected(from_errno(errno));
-        // Only this flag was in the way: the device has no windows.
-        windows_ = false;
-    }
-    auto owned = std::make_unique<VerbsRegion>(*this, region);
+    if (const auto error = engine_->usable()) return std::unexpected(error);
+    auto owned = std::make_unique<VerbsRegion>(*this, memory, flags_for(access));
+    if (const auto error = register_region(*owned)) return std::unexpected(error);
     regions_.push_back(owned.get());
     return owned;
 }
 
 std::expected<std::unique_ptr<MemoryWindow>, std::error_code> VerbsDomain::create_window(
     MemoryRegion& region) {
-    if (!windows_) return std::unexpected(from_errno(EOPNOTSUPP));
+    if (const auto error = engine_->usable()) return std::unexpected(error);
+    if (!takes_windows_) return std::unexpected(from_errno(EOPNOTSUPP));
     ibv_mw* window = ibv_alloc_mw(domain_, IBV_MW_TYPE_1);
     if (window == nullptr) return std::unexpected(unsupported_or(errno));
-    return std::make_unique<VerbsWindow>(*this, static_cast<VerbsRegion&>(region), window);
+    auto owned = std::make_unique<VerbsWindow>(*this, static_cast<VerbsRegion&>(region), window);
+    windows_.insert(owned.get());
+    return owned;
 }
 
 const VerbsRegion* VerbsDomain::find(const Segment& segment) noexcept {

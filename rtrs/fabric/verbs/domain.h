@@ -4,6 +4,9 @@
 // which it uses on any connection of a path. A type 2 key is tied to one queue pair. The price: a
 // peer cannot invalidate it (send with invalidate of such a key fails the connection).
 //
+// When the device comes back after it was removed, a domain has its regions again, under new keys,
+// and its windows, revoked. In between nobody can use them: no endpoint is there.
+//
 // THREAD: the fabric's. A domain outlives its regions, windows and endpoints.
 #pragma once
 
@@ -11,6 +14,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <unordered_set>
 #include <vector>
 
 #include "rtrs/base/intrusive_list.h"
@@ -23,20 +27,28 @@ class VerbsDomain;
 
 class VerbsRegion final : public MemoryRegion {
   public:
-    VerbsRegion(VerbsDomain& domain, ibv_mr* region) noexcept : domain_(domain), region_(region) {}
+    VerbsRegion(VerbsDomain& domain, MutableBytes memory, int flags) noexcept
+        : domain_(domain), memory_(memory), flags_(flags) {}
     ~VerbsRegion() override;
-    Key key() const noexcept override { return region_->rkey; }
-    std::byte* data() const noexcept override { return static_cast<std::byte*>(region_->addr); }
-    std::uint64_t bytes() const noexcept override { return region_->length; }
+    Key key() const noexcept override { return region_ == nullptr ? 0 : region_->rkey; }
+    std::byte* data() const noexcept override { return memory_.data(); }
+    std::uint64_t bytes() const noexcept override { return memory_.size(); }
+    // Null while the device is gone.
     ibv_mr* get() const noexcept { return region_; }
     bool contains(const Segment& segment) const noexcept {
         const auto offset = static_cast<std::uint64_t>(segment.data - data());
         return offset <= bytes() && segment.bytes <= bytes() - offset;
     }
 
+    // ERRORS: the device's.
+    std::error_code take_up(ibv_pd* domain, bool with_windows) noexcept;
+    void let_go() noexcept;
+
   private:
     VerbsDomain& domain_;
-    ibv_mr* region_;
+    MutableBytes memory_;
+    int flags_;
+    ibv_mr* region_ = nullptr;
 };
 
 // In an endpoint's list while its revoke waits for a place in the send queue.
@@ -56,6 +68,8 @@ class VerbsWindow final : public MemoryWindow, public ListLink {
     std::error_code unbind(ibv_qp* queue, std::uint64_t work_id) noexcept;
     // Kills the key without a connection: a new window takes the old one's place.
     void replace() noexcept;
+    // The device has gone.
+    void let_go() noexcept;
 
     bool bound() const noexcept { return state_ == State::bound; }
     void begin_revoke(std::uint64_t context) noexcept {
@@ -74,7 +88,7 @@ class VerbsWindow final : public MemoryWindow, public ListLink {
     std::uint64_t revoke_context_ = 0;
 };
 
-class VerbsDomain final : public ProtectionDomain {
+class VerbsDomain final : public ProtectionDomain, public ListLink {
   public:
     // ERRORS: ENOMEM, ENODEV.
     static std::expected<std::unique_ptr<VerbsDomain>, std::error_code> create(
@@ -91,17 +105,27 @@ class VerbsDomain final : public ProtectionDomain {
     // A region that holds the segment, for local access; null if none does.
     const VerbsRegion* find(const Segment& segment) noexcept;
     void forget(VerbsRegion& region) noexcept;
+    void forget(VerbsWindow& window) noexcept { windows_.erase(&window); }
+
+    // For the engine: all that is the device's is given back, and taken from its successor. What
+    // failed half way is given back by let_go().
+    void let_go() noexcept;
+    std::error_code take_up();
 
   private:
     VerbsDomain(std::shared_ptr<Engine> engine, ibv_pd* domain) noexcept
-        : engine_(std::move(engine)), domain_(domain) {}
+        : engine_(std::move(engine)), domain_(domain) {
+        engine_->add(*this);
+    }
+    std::error_code register_region(VerbsRegion& region) noexcept;
 
     std::shared_ptr<Engine> engine_;
     ibv_pd* domain_;
     // Few, and mostly the same one again.
     std::vector<VerbsRegion*> regions_;
     VerbsRegion* last_found_ = nullptr;
-    bool windows_ = true;  // regions accept windows
+    std::unordered_set<VerbsWindow*> windows_;
+    bool takes_windows_ = true;
 };
 
 }  // namespace rtrs::verbs

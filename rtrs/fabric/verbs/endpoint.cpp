@@ -71,6 +71,7 @@ std::expected<std::unique_ptr<VerbsEndpoint>, std::error_code> VerbsEndpoint::cr
 
 VerbsEndpoint::VerbsEndpoint(const Setup& setup)
     : engine_(setup.engine),
+      use_(std::in_place, *engine_),
       domain_(setup.domain),
       handler_(setup.handler),
       timer_(engine_->reactor(), this,
@@ -116,6 +117,7 @@ void VerbsEndpoint::resolve(const tcp::Address* source, const tcp::Address& dest
 }
 
 void VerbsEndpoint::address_resolved() {
+    if (const auto error = engine_->usable()) return fail(error);
     if (!engine_->is_on_device(*id_)) return fail(from_errno(ENODEV));
     reads_out_ = reads_in_ = engine_->limits().reads_max;
     if (const auto error = make_queue_pair()) return fail(error);
@@ -314,6 +316,7 @@ void VerbsEndpoint::close() {
         }
     }
     state_ = State::drained;
+    use_.reset();
     handler_.on_drained();  // may destroy this
 }
 

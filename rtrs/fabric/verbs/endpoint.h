@@ -136,6 +136,7 @@ class VerbsEndpoint final : public Endpoint, public CmOwner, public ListLink {
     void deliver(CompletionOpcode opcode, CompletionStatus status, std::uint64_t context);
 
     std::shared_ptr<Engine> engine_;
+    std::optional<Engine::Use> use_;
     VerbsDomain& domain_;
     EndpointHandler& handler_;
     State state_ = State::idle;

@@ -1,13 +1,20 @@
 #include "rtrs/fabric/verbs/engine.h"
 
 #include <fcntl.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
 
 #include "rtrs/fabric/tcp/address.h"
+#include "rtrs/fabric/verbs/domain.h"
 #include "rtrs/fabric/verbs/endpoint.h"
+#include "rtrs/fabric/verbs/listener.h"
 
 namespace rtrs::verbs {
 namespace {
@@ -16,6 +23,9 @@ namespace {
 constexpr Duration linger_time = std::chrono::seconds(10);
 constexpr std::uint32_t rxe_vendor = 0xffffff;
 constexpr std::uint8_t reads_wanted = 16;
+// Between two looks whether the device is back, and whether the ring let go of a channel.
+constexpr Duration look_interval = std::chrono::seconds(1);
+constexpr Duration ring_interval = std::chrono::milliseconds(1);
 
 std::error_code make_nonblocking(int fd) noexcept {
     const int flags = ::fcntl(fd, F_GETFL);
@@ -58,6 +68,52 @@ bool has_active_port(ibv_context* device, std::uint8_t ports) noexcept {
     return false;
 }
 
+// The engines of this process on each of librdmacm's contexts. librdmacm keeps a context open until
+// the process ends, or until it sees a device of another number at the same address; a device whose
+// driver cannot take contexts away (soft-RoCE) is not removed before: `rdma link delete` would wait
+// for ever, and the device could not come back.
+class ContextBook {
+  public:
+    void hold(ibv_context* context) {
+        const std::scoped_lock lock(mutex_);
+        ++users_[context].count;
+    }
+    // gone: the device was removed.
+    void release(ibv_context* context, bool gone) noexcept {
+        const std::scoped_lock lock(mutex_);
+        const auto found = users_.find(context);
+        if (found == users_.end()) return;
+        found->second.gone |= gone;
+        if (--found->second.count > 0) return;
+        if (found->second.gone) close_files(*context);
+        users_.erase(found);
+    }
+
+  private:
+    struct Users {
+        unsigned count = 0;
+        bool gone = false;
+    };
+
+    // The kernel's side of the context ends with its files. Their numbers stay taken, because
+    // librdmacm closes them once more.
+    static void close_files(const ibv_context& context) noexcept {
+        const int nothing = ::eventfd(0, EFD_CLOEXEC);
+        if (nothing < 0) return;  // too many files: the removal waits for the end of this process
+        (void)::dup3(nothing, context.async_fd, O_CLOEXEC);
+        (void)::dup3(nothing, context.cmd_fd, O_CLOEXEC);
+        ::close(nothing);
+    }
+
+    std::mutex mutex_;
+    std::map<ibv_context*, Users> users_;
+};
+
+ContextBook& contexts() {
+    static ContextBook book;
+    return book;
+}
+
 }  // namespace
 
 // An id whose queue pair has gone, until the peer answered the disconnect request.
@@ -86,7 +142,10 @@ Engine::Engine(Reactor& reactor, const VerbsFabricOptions& options) noexcept
     : reactor_(reactor),
       tracer_(options.tracer),
       connect_timeout_(options.connect_timeout),
-      busy_timer_(reactor, this, [](void* self) { static_cast<Engine*>(self)->run_busy(); }) {}
+      local_host_(options.local_host),
+      busy_timer_(reactor, this, [](void* self) { static_cast<Engine*>(self)->run_busy(); }),
+      device_timer_(reactor, this,
+                    [](void* self) { static_cast<Engine*>(self)->look_for_device(); }) {}
 
 std::expected<std::shared_ptr<Engine>, std::error_code> Engine::create(
     Reactor& reactor, const VerbsFabricOptions& options) {
@@ -98,6 +157,7 @@ std::expected<std::shared_ptr<Engine>, std::error_code> Engine::create(
 Engine::~Engine() {
     if (anchor_ != nullptr) rdma_destroy_id(anchor_);
     if (completion_channel_ != nullptr) (void)ibv_destroy_comp_channel(completion_channel_);
+    release_device(device_state_ == DeviceState::leaving ? Removed::yes : Removed::no);
     if (devices_ != nullptr) rdma_free_devices(devices_);
     if (cm_channel_ != nullptr) rdma_destroy_event_channel(cm_channel_);
 }
@@ -105,21 +165,28 @@ Engine::~Engine() {
 std::error_code Engine::open(const std::string& local_host) {
     cm_channel_ = rdma_create_event_channel();
     if (cm_channel_ == nullptr) return from_errno(errno == ENOENT ? ENODEV : errno);
+    if (const auto error = make_nonblocking(cm_channel_->fd)) return error;
     if (const auto error = choose_device(local_host)) return error;
+    hold_device();
     if (const auto error = query_limits()) return error;
-    return open_channels();
+    return open_completion_channel();
 }
 
-std::error_code Engine::open_channels() {
+std::error_code Engine::open_completion_channel() {
     completion_channel_ = ibv_create_comp_channel(device_);
     if (completion_channel_ == nullptr) return from_errno(errno);
-    if (const auto error = make_nonblocking(completion_channel_->fd)) return error;
-    return make_nonblocking(cm_channel_->fd);
+    return make_nonblocking(completion_channel_->fd);
 }
 
 std::error_code Engine::choose_device(const std::string& local_host) {
     if (local_host.empty()) return choose_first_device();
-    auto address = tcp::parse_host(local_host);
+    if (const auto error = bind_anchor()) return error;
+    device_ = anchor_->verbs;  // null for the wildcard address
+    return device_ != nullptr ? std::error_code{} : choose_first_device();
+}
+
+std::error_code Engine::bind_anchor() {
+    auto address = tcp::parse_host(local_host_);
     if (!address) return address.error();
     auto id = create_id(anchor_owner_);
     if (!id) return id.error();
@@ -127,8 +194,17 @@ std::error_code Engine::choose_device(const std::string& local_host) {
     if (rdma_bind_addr(anchor_, address->get()) != 0) {
         return from_errno(errno == EADDRNOTAVAIL ? ENODEV : errno);
     }
-    device_ = anchor_->verbs;  // null for the wildcard address
-    return device_ != nullptr ? std::error_code{} : choose_first_device();
+    return {};
+}
+
+void Engine::hold_device() {
+    contexts().hold(device_);
+    device_name_ = ibv_get_device_name(device_->device);
+}
+
+void Engine::release_device(Removed removed) noexcept {
+    if (device_ == nullptr) return;
+    contexts().release(std::exchange(device_, nullptr), removed == Removed::yes);
 }
 
 std::error_code Engine::choose_first_device() {
@@ -159,8 +235,8 @@ std::error_code Engine::query_limits() {
         std::min(attributes.max_qp_rd_atom, attributes.max_qp_init_rd_atom), 0, int{reads_wanted}));
     limits_.invalidation_is_bit_2 = attributes.vendor_id == rxe_vendor;
     // Of the iWARP devices only Chelsio's can write with immediate (RFC 7306).
-    limits_.immediates = device_->device->transport_type != IBV_TRANSPORT_IWARP ||
-                         std::string_view(device_name()).starts_with("cxgb4");
+    limits_.immediates =
+        device_->device->transport_type != IBV_TRANSPORT_IWARP || device_name_.starts_with("cxgb4");
     if (limits_.segments_max < Endpoint::max_segments ||
         limits_.work_requests_max < 2 * Endpoint::send_queue_depth_least) {
         return from_errno(EOPNOTSUPP);
@@ -180,9 +256,10 @@ void Engine::start() {
 void Engine::stop() {
     stopped_ = true;
     busy_timer_.disarm();
+    device_timer_.disarm();
     lingering_.for_each([](LingeringId& id) { id.end(); });
     reactor_.cancel(cm_operation_);
-    reactor_.cancel(completions_operation_);
+    if (completions_operation_.in_flight) reactor_.cancel(completions_operation_);
     wait_for_ring(shared_from_this());
 }
 
@@ -206,7 +283,7 @@ std::expected<rdma_cm_id*, std::error_code> Engine::create_id(CmOwner& owner) {
 }
 
 std::error_code Engine::usable() const {
-    if (device_gone_) return from_errno(ENODEV);
+    if (!device_is_there()) return from_errno(ENODEV);
     if (limits_.immediates) return {};
     trace(TraceLevel::error,
           "this iWARP device cannot write with immediate, which RTRS is made of; "
@@ -215,7 +292,7 @@ std::error_code Engine::usable() const {
 }
 
 bool Engine::is_on_device(const rdma_cm_id& id) const {
-    if (id.verbs == device_) return true;
+    if (id.verbs == device_ && device_ != nullptr) return true;
     trace(TraceLevel::error,
           "the addresses lead to device " +
               std::string(id.verbs == nullptr ? "none" : ibv_get_device_name(id.verbs->device)) +
@@ -232,13 +309,90 @@ void Engine::linger(rdma_cm_id* id) {
 }
 
 void Engine::trace(TraceLevel level, std::string_view text) const {
-    if (tracer_ != nullptr) tracer_->trace(level, "rtrs.fabric.verbs", device_name(), text);
+    if (tracer_ != nullptr) tracer_->trace(level, "rtrs.fabric.verbs", device_name_, text);
 }
 
+// --- The device goes, and comes back.
+
+void Engine::add(VerbsDomain& domain) noexcept { domains_.push_back(domain); }
+void Engine::add(VerbsListener& listener) noexcept { listeners_.push_back(listener); }
+
 void Engine::Anchor::on_cm_event(const CmEvent& event) {
-    if (event.type != RDMA_CM_EVENT_DEVICE_REMOVAL) return;
-    engine_.device_gone_ = true;
-    engine_.trace(TraceLevel::error, "the device has been removed");
+    if (event.type == RDMA_CM_EVENT_DEVICE_REMOVAL) engine_.device_removed();
+}
+
+void Engine::device_removed() {
+    if (!device_is_there()) return;
+    device_state_ = DeviceState::leaving;
+    trace(TraceLevel::error, "the device has been removed");
+    device_timer_.arm(reactor_.now());
+}
+
+void Engine::use_ended() noexcept {
+    --uses_;
+    if (device_state_ == DeviceState::leaving && !stopped_) device_timer_.arm(reactor_.now());
+}
+
+// Each endpoint hears of the removal by itself, or runs into its timeout.
+void Engine::let_go_step() {
+    if (uses_ > 0) return;
+    if (completions_operation_.in_flight) {
+        reactor_.cancel(completions_operation_);
+        device_timer_.arm(reactor_.now() + ring_interval);
+        return;
+    }
+    let_go(Removed::yes);
+    device_timer_.arm(reactor_.now() + look_interval);
+}
+
+void Engine::let_go(Removed removed) {
+    lingering_.for_each([](LingeringId& id) { id.end(); });
+    listeners_.for_each([](VerbsListener& listener) { listener.let_go(); });
+    domains_.for_each([](VerbsDomain& domain) { domain.let_go(); });
+    if (completion_channel_ != nullptr) {
+        (void)ibv_destroy_comp_channel(std::exchange(completion_channel_, nullptr));
+    }
+    if (anchor_ != nullptr) rdma_destroy_id(std::exchange(anchor_, nullptr));
+    device_state_ = DeviceState::gone;
+    release_device(removed);
+}
+
+void Engine::look_for_device() {
+    if (device_state_ == DeviceState::leaving) return let_go_step();
+    if (device_state_ == DeviceState::gone) {
+        if (const auto error = take_up()) {
+            if (error != from_errno(ENODEV) && std::exchange(told_error_, error) != error) {
+                trace(TraceLevel::error, "the device cannot be used again: " + error.message());
+            }
+            let_go(Removed::no);
+            device_timer_.arm(reactor_.now() + look_interval);
+            return;
+        }
+        told_error_ = {};
+        trace(TraceLevel::info, "the device is back");
+    }
+    bool all_listen = true;
+    listeners_.for_each([&](VerbsListener& listener) {
+        if (listener.take_up()) all_listen = false;
+    });
+    if (!all_listen) device_timer_.arm(reactor_.now() + look_interval);
+}
+
+std::error_code Engine::take_up() {
+    if (const auto error = bind_anchor()) return error;
+    if (anchor_->verbs == nullptr) return from_errno(ENODEV);
+    device_ = anchor_->verbs;
+    hold_device();
+    if (const auto error = query_limits()) return error;
+    if (const auto error = open_completion_channel()) return error;
+    std::error_code failed;
+    domains_.for_each([&](VerbsDomain& domain) {
+        if (!failed) failed = domain.take_up();
+    });
+    if (failed) return failed;
+    device_state_ = DeviceState::there;
+    reactor_.poll_readable(completions_operation_, completion_channel_->fd);
+    return {};
 }
 
 // --- In the reactor's turn.
@@ -274,7 +428,10 @@ void Engine::on_completions_readable() {
         ibv_ack_cq_events(queue, 1);
         static_cast<VerbsEndpoint*>(context)->on_completions();
     }
-    if (!stopped_) reactor_.poll_readable(completions_operation_, completion_channel_->fd);
+    const bool leaves = device_state_ == DeviceState::leaving && uses_ == 0;
+    if (!stopped_ && !leaves) {
+        reactor_.poll_readable(completions_operation_, completion_channel_->fd);
+    }
 }
 
 void Engine::poll_again(VerbsEndpoint& endpoint) noexcept {

@@ -9,6 +9,19 @@
 // process, whose events several fabrics would take from each other. What they say arrives as failed
 // completions and as events of rdma_cm too.
 //
+// The device may go away and come back:
+//
+// | State   | On                                   | Goes to | Does                                   |
+// | ------- | ------------------------------------ | ------- | -------------------------------------- |
+// | there   | rdma_cm says that it was removed     | leaving | nothing new is made on it              |
+// | leaving | the last endpoint has drained        | leaving | completions are not waited for         |
+// | leaving | the ring let go of their channel     | gone    | gives all back that is the device's    |
+// | gone    | the fabric's address leads to one    | there   | domains and listeners take up again    |
+// |         | (it looks once a second)             |         |                                        |
+//
+// Only then can its removal end, where the kernel waits for its users (soft-RoCE). A fabric that
+// was made for no address of a device does not hear of removals.
+//
 // THREAD: the fabric's. Lives until the fabric, its endpoints, listeners and domains have gone.
 #pragma once
 
@@ -30,7 +43,9 @@
 
 namespace rtrs::verbs {
 
+class VerbsDomain;
 class VerbsEndpoint;
+class VerbsListener;
 
 // An event of rdma_cm, copied so that it could be acknowledged before it is handled: a handler may
 // then destroy the id.
@@ -83,8 +98,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
     void stop();
 
     Reactor& reactor() noexcept { return reactor_; }
+    // Null while it is gone.
     ibv_context* device() const noexcept { return device_; }
-    const char* device_name() const noexcept { return ibv_get_device_name(device_->device); }
+    // The last one's while there is none.
+    const std::string& device_name() const noexcept { return device_name_; }
+    bool device_is_there() const noexcept { return device_state_ == DeviceState::there; }
     const DeviceLimits& limits() const noexcept { return limits_; }
     Duration connect_timeout() const noexcept { return connect_timeout_; }
     ibv_comp_channel* completion_channel() const noexcept { return completion_channel_; }
@@ -93,7 +111,22 @@ class Engine : public std::enable_shared_from_this<Engine> {
     // An id on the event channel. ERRORS: ENOMEM, EMFILE, ENODEV.
     std::expected<rdma_cm_id*, std::error_code> create_id(CmOwner& owner);
 
-    // ENOTSUP, said aloud, where the device cannot carry RTRS; ENODEV where it has gone.
+    // Those that live longer than a device, and take up its successor. The order of calls.
+    void add(VerbsDomain& domain) noexcept;
+    void add(VerbsListener& listener) noexcept;
+    // An endpoint that has something on the device, from its creation on until it has drained.
+    class Use {
+      public:
+        explicit Use(Engine& engine) noexcept : engine_(engine) { ++engine_.uses_; }
+        ~Use() { engine_.use_ended(); }
+        Use(const Use&) = delete;
+        Use& operator=(const Use&) = delete;
+
+      private:
+        Engine& engine_;
+    };
+
+    // ENOTSUP, said aloud, where the device cannot carry RTRS; ENODEV while it is gone.
     std::error_code usable() const;
     // The device that an id was bound to by its address is this one. Says so if not.
     bool is_on_device(const rdma_cm_id& id) const;
@@ -119,6 +152,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
               engine(its_engine) {}
         Engine& engine;
     };
+    enum class DeviceState : std::uint8_t { there, leaving, gone };
     // The anchor's: the device has gone.
     class Anchor final : public CmOwner {
       public:
@@ -131,10 +165,20 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
     Engine(Reactor& reactor, const VerbsFabricOptions& options) noexcept;
     std::error_code open(const std::string& local_host);
-    std::error_code open_channels();
+    std::error_code open_completion_channel();
     std::error_code choose_device(const std::string& local_host);
     std::error_code choose_first_device();
+    std::error_code bind_anchor();
     std::error_code query_limits();
+    void hold_device();
+    enum class Removed : std::uint8_t { no, yes };
+    void release_device(Removed removed) noexcept;
+    void device_removed();
+    void use_ended() noexcept;
+    void let_go_step();
+    void let_go(Removed removed);
+    void look_for_device();
+    std::error_code take_up();
     void on_cm_readable();
     bool take_cm_event();
     void on_completions_readable();
@@ -144,15 +188,18 @@ class Engine : public std::enable_shared_from_this<Engine> {
     Reactor& reactor_;
     Tracer* tracer_;
     Duration connect_timeout_;
+    std::string local_host_;
     rdma_event_channel* cm_channel_ = nullptr;
     ibv_context** devices_ = nullptr;  // librdmacm's list, where no address chose
     // Bound to the fabric's address: keeps the device open, and hears when it goes away.
     Anchor anchor_owner_{*this};
     rdma_cm_id* anchor_ = nullptr;
     ibv_context* device_ = nullptr;
+    std::string device_name_;
     ibv_comp_channel* completion_channel_ = nullptr;
     DeviceLimits limits_;
-    bool device_gone_ = false;
+    DeviceState device_state_ = DeviceState::there;
+    std::uint32_t uses_ = 0;
     bool stopped_ = false;
     int next_vector_ = 0;
     Readable<&Engine::on_cm_readable> cm_operation_{*this};
@@ -160,6 +207,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
     IntrusiveList<LingeringId> lingering_;
     IntrusiveList<VerbsEndpoint> busy_;
     Timer busy_timer_;
+    IntrusiveList<VerbsDomain> domains_;
+    IntrusiveList<VerbsListener> listeners_;
+    Timer device_timer_;
+    std::error_code told_error_;  // why the device cannot be taken up, said once
 };
 
 }  // namespace rtrs::verbs

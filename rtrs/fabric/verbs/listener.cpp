@@ -16,12 +16,14 @@ namespace {
 constexpr std::size_t reject_bytes_max = 148;
 constexpr int backlog = 1024;
 
-std::string text_of(const sockaddr* address) {
+tcp::Address copy_of(const sockaddr* address) {
     tcp::Address copy;
     copy.bytes = address->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
     std::memcpy(&copy.storage, address, copy.bytes);
-    return tcp::to_text(copy);
+    return copy;
 }
+
+std::string text_of(const sockaddr* address) { return tcp::to_text(copy_of(address)); }
 
 }  // namespace
 
@@ -73,7 +75,12 @@ std::expected<std::unique_ptr<VerbsListener>, std::error_code> VerbsListener::cr
 }
 
 VerbsListener::~VerbsListener() {
-    if (id_ != nullptr) rdma_destroy_id(id_);
+    IntrusiveList<VerbsListener>::remove(*this);
+    end();
+}
+
+void VerbsListener::end() noexcept {
+    if (id_ != nullptr) rdma_destroy_id(std::exchange(id_, nullptr));
 }
 
 std::error_code VerbsListener::listen(tcp::Address address) {
@@ -86,8 +93,25 @@ std::error_code VerbsListener::listen(tcp::Address address) {
     // The wildcard address has no device: each request is looked at when it comes.
     if (id_->verbs != nullptr && !engine_->is_on_device(*id_)) return from_errno(ENODEV);
     if (rdma_listen(id_, backlog) != 0) return from_errno(errno);
-    address_ = text_of(rdma_get_local_addr(id_));
+    bound_ = copy_of(rdma_get_local_addr(id_));
+    address_ = tcp::to_text(bound_);
     return {};
+}
+
+// The wildcard address is no device's; the kernel goes on listening there.
+void VerbsListener::let_go() noexcept {
+    if (id_ != nullptr && id_->verbs != nullptr) end();
+}
+
+std::error_code VerbsListener::take_up() {
+    if (id_ != nullptr) return {};
+    const auto error = listen(bound_);
+    if (error) end();
+    if (error == std::exchange(told_error_, error)) return error;
+    if (error) {
+        engine_->trace(TraceLevel::error, address_ + ": cannot listen again: " + error.message());
+    }
+    return error;
 }
 
 void VerbsListener::on_cm_event(const CmEvent& event) {

@@ -43,7 +43,7 @@ class VerbsConnectRequest final : public ConnectRequest, public CmOwner {
     std::string remote_address_;
 };
 
-class VerbsListener final : public Listener, public CmOwner {
+class VerbsListener final : public Listener, public CmOwner, public ListLink {
   public:
     // ERRORS: EADDRINUSE, EACCES, EADDRNOTAVAIL, ENODEV (an address of another device), ENOMEM.
     static std::expected<std::unique_ptr<VerbsListener>, std::error_code> create(
@@ -52,15 +52,24 @@ class VerbsListener final : public Listener, public CmOwner {
     std::string address() const override { return address_; }
     void on_cm_event(const CmEvent& event) override;
 
+    // For the engine: nothing of the device is kept; listens again, if it does not.
+    void let_go() noexcept;
+    std::error_code take_up();
+
   private:
     VerbsListener(std::shared_ptr<Engine> engine, ListenerHandler& handler) noexcept
-        : engine_(std::move(engine)), handler_(handler) {}
+        : engine_(std::move(engine)), handler_(handler) {
+        engine_->add(*this);
+    }
     std::error_code listen(tcp::Address address);
+    void end() noexcept;
 
     std::shared_ptr<Engine> engine_;
     ListenerHandler& handler_;
     rdma_cm_id* id_ = nullptr;
+    tcp::Address bound_;
     std::string address_;
+    std::error_code told_error_;  // why it does not listen again, said once
 };
 
 }  // namespace rtrs::verbs

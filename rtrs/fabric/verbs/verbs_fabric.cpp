@@ -20,7 +20,9 @@ class VerbsFabric final : public Fabric {
     ~VerbsFabric() override { engine_->stop(); }
 
     const char* name() const noexcept override { return "rdma"; }
-    std::string device() const override { return engine_->device_name(); }
+    std::string device() const override {
+        return engine_->device_is_there() ? engine_->device_name() : std::string{};
+    }
 
     std::expected<std::unique_ptr<ProtectionDomain>, std::error_code> create_domain() override {
         return verbs::VerbsDomain::create(engine_);

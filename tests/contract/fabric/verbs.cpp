@@ -299,6 +299,99 @@ TEST_CASE("P4: when the device is removed, both sides are told and drain", "[.][
         pair.under->client().connect(*pair.client_domain, "", pair.address, {}, {}, pair.client);
     REQUIRE(!late);
     CHECK(late.error() == from_errno(ENODEV));
+    CHECK(pair.under->client().device().empty());
+}
+
+namespace {
+
+// The same domains, regions and listener serve a connection: a window is bound, the client writes
+// through it, and reads nothing but what was written.
+void serve_again(Pair& pair, MemoryWindow& window, Key dead_key) {
+    std::vector<std::unique_ptr<Peer>> attempts;  // client, server, client, server...
+    pair.pump([&] {
+        for (int side = 0; side < 2; ++side) attempts.push_back(std::make_unique<Peer>());
+        Peer& client = **(attempts.end() - 2);
+        Peer& server = *attempts.back();
+        pair.acceptor.requested = [&](std::unique_ptr<ConnectRequest> request) {
+            auto accepted = request->accept(*pair.server_domain, {}, {}, server);
+            if (accepted) server.endpoint = std::move(*accepted);
+        };
+        auto dialled =
+            pair.under->client().connect(*pair.client_domain, "", pair.address, {}, {}, client);
+        if (!dialled) {
+            CHECK(dialled.error() == from_errno(ENODEV));
+            attempts.resize(attempts.size() - 2);
+            return false;
+        }
+        client.endpoint = std::move(*dialled);
+        pair.pump([&] {
+            return client.drained == 1 || (client.established == 1 && server.established == 1);
+        });
+        if (client.drained == 0) return true;
+        // The client's side found the device before the server's.
+        pair.pump([&] { return !server.endpoint || server.drained == 1; });
+        return false;
+    });
+    Peer& client = **(attempts.end() - 2);
+    Peer& server = *attempts.back();
+    const Segment range = pair.server_memory.segment(0, 4096);
+    REQUIRE(!server.post({.opcode = WorkOpcode::bind_window,
+                          .signal = Signal::completion,
+                          .local = {&range, 1},
+                          .window = &window}));
+    pair.pump([&] { return server.sends == 1; });
+    const Segment source = pair.client_memory.segment(0, 64);
+    std::fill_n(source.data, 64, std::byte{0x5a});
+    std::fill_n(range.data, 64, std::byte{0});
+    RemoteBuffer remote = pair.server_region->remote(0, 0);
+    const auto write = [&](Key key) {
+        remote.key = key;
+        return client.post({.opcode = WorkOpcode::write,
+                            .signal = Signal::completion,
+                            .local = {&source, 1},
+                            .remote = remote});
+    };
+    REQUIRE(!write(window.key()));
+    pair.pump([&] { return client.sends == 1; });
+    CHECK(std::equal(source.data, source.data + 64, range.data));
+    REQUIRE(!write(pair.server_region->key()));
+    pair.pump([&] { return client.sends == 2; });
+    // What was given out for the old device opens nothing.
+    if (dead_key != window.key() && dead_key != pair.server_region->key()) {
+        REQUIRE(!write(dead_key));
+        pair.pump([&] { return client.drained == 1; });
+        CHECK(client.reason == Error::remote_access);
+    }
+    client.disconnect();
+    server.disconnect();
+    pair.pump([&] { return client.drained == 1 && server.drained == 1; });
+}
+
+}  // namespace
+
+TEST_CASE("a device that was removed and is back is found again", "[.][return]") {
+    const char* device = std::getenv("RNBD_RDMA_RXE");
+    const char* wire = std::getenv("RNBD_RDMA_WIRE");
+    if (device == nullptr || wire == nullptr) skip("no soft-RoCE device to remove");
+    Pair pair;
+    auto window = pair.server_domain->create_window(*pair.server_region).value();
+    pair.connect();
+    const Segment range = pair.server_memory.segment(0, 4096);
+    REQUIRE(!pair.server.post({.opcode = WorkOpcode::bind_window,
+                               .signal = Signal::completion,
+                               .local = {&range, 1},
+                               .window = window.get()}));
+    pair.pump([&] { return pair.server.sends == 1; });
+    const std::string remove = std::string("rdma link delete ") + device;
+    const std::string add = std::string("rdma link add ") + device + " type rxe netdev " + wire;
+    for (int round = 0; round < 3; ++round) {
+        const Key key = window->key();
+        // It waits until this process has let go of the device.
+        REQUIRE(std::system(("(" + remove + "; sleep 1; " + add + ") &").c_str()) == 0);
+        if (round == 0) pair.pump_drained();
+        pair.pump([&] { return !pair.under->client().create_domain().has_value(); });
+        serve_again(pair, *window, key);
+    }
 }
 
 // Not a test: what the one below runs as a process of its own. A device's memory and files do not
