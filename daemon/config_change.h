@@ -12,6 +12,7 @@
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -62,16 +63,23 @@ template <typename Object, typename Name, typename Compare>
 void compare_objects(const std::string& object, const std::vector<Object>& running,
                      const std::vector<Object>& before, const std::vector<Object>& wanted,
                      const Name& name, const Compare& compare, std::vector<ConfigChange>& changes) {
-    const auto find = [&](const std::vector<Object>& objects, const std::string& wanted_name) {
-        for (const Object& one : objects)
-            if (name(one) == wanted_name) return &one;
-        return static_cast<const Object*>(nullptr);
+    // There may be ten thousand of them, and the daemon serves nobody meanwhile.
+    using Index = std::unordered_map<std::string, const Object*>;
+    const auto index = [&](const std::vector<Object>& objects) {
+        Index found;
+        for (const Object& one : objects) found.emplace(name(one), &one);
+        return found;
     };
+    const auto find = [](const Index& objects, const std::string& wanted_name) -> const Object* {
+        const auto found = objects.find(wanted_name);
+        return found == objects.end() ? nullptr : found->second;
+    };
+    const Index of_running = index(running), of_before = index(before), of_wanted = index(wanted);
     using Kind = ConfigChange::Kind;
     for (const Object& one : wanted) {
         ConfigChange change{.object = object, .name = name(one)};
-        const Object* const now = find(running, change.name);
-        const Object* const earlier = find(before, change.name);
+        const Object* const now = find(of_running, change.name);
+        const Object* const earlier = find(of_before, change.name);
         if (now == nullptr) {
             change.kind = Kind::added;
             if (earlier != nullptr) change.drift = "removed";
@@ -91,9 +99,9 @@ void compare_objects(const std::string& object, const std::vector<Object>& runni
         changes.push_back(std::move(change));
     }
     for (const Object& one : running) {
-        if (find(wanted, name(one)) != nullptr) continue;
+        if (find(of_wanted, name(one)) != nullptr) continue;
         ConfigChange change{.object = object, .name = name(one)};
-        if (find(before, change.name) != nullptr)
+        if (find(of_before, change.name) != nullptr)
             change.kind = Kind::removed;
         else
             change.drift = "made";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <unordered_map>
 #include <utility>
 
 #include "rnbd-server/config_diff.h"
@@ -26,11 +27,6 @@ bool comes(const ConfigChange& change) {
     return change.kind == Kind::added || change.kind == Kind::replaced;
 }
 
-const ServerConfig::Export* find_export(const ServerConfig& config, const std::string& name) {
-    const auto found = std::ranges::find(config.exports, name, &ServerConfig::Export::name);
-    return found == config.exports.end() ? nullptr : &*found;
-}
-
 const ServerConfig::Listen& find_listener(const ServerConfig& config, const std::string& name) {
     const auto names = listener_names(config.listen);
     const auto found = std::ranges::find(names, name);
@@ -39,6 +35,22 @@ const ServerConfig::Listen& find_listener(const ServerConfig& config, const std:
 }
 
 }  // namespace
+
+// The exports of a configuration by their names. It outlives this.
+class ServerConfiguration::Exports {
+  public:
+    explicit Exports(const ServerConfig& config) {
+        for (const ServerConfig::Export& one : config.exports) by_name_.emplace(one.name, &one);
+    }
+    // Null if there is none.
+    const ServerConfig::Export* find(const std::string& name) const {
+        const auto found = by_name_.find(name);
+        return found == by_name_.end() ? nullptr : found->second;
+    }
+
+  private:
+    std::unordered_map<std::string, const ServerConfig::Export*> by_name_;
+};
 
 ServerConfiguration::ServerConfiguration(rtrs::Clock& clock, std::string path, ServerConfig started,
                                          Target& target, Listeners& listeners,
@@ -74,11 +86,12 @@ ServerConfig ServerConfiguration::running() const {
 ConfigPlan ServerConfiguration::plan_towards(const ServerConfig& wanted, How how) {
     const ServerConfig was = running();
     ConfigPlan plan{.changes = server_config_diff(was, before_, wanted)};
-    find_conflicts(plan.changes, wanted, how);
+    const Exports exports(wanted);
+    find_conflicts(plan.changes, exports, how);
     add_listener_steps(plan, wanted);
     add_leaving_steps(plan, how);
-    add_changing_steps(plan, wanted);
-    add_coming_steps(plan, wanted);
+    add_changing_steps(plan, exports);
+    add_coming_steps(plan, exports);
     plan.finished = [this, wanted](const std::vector<ConfigChange>& changes) {
         finished(wanted, changes);
     };
@@ -95,24 +108,28 @@ ConfigPlan ServerConfiguration::plan_towards(const ServerConfig& wanted, How how
 
 // --- What stands against it.
 
-void ServerConfiguration::find_conflicts(std::vector<ConfigChange>& changes,
-                                         const ServerConfig& wanted, How how) {
+void ServerConfiguration::find_conflicts(std::vector<ConfigChange>& changes, const Exports& wanted,
+                                         How how) {
+    std::unordered_multimap<std::string, const Volume*> staying;  // by their paths
     for (ConfigChange& change : changes) {
         if (change.object != "export") continue;
-        change.conflict = conflict_of(change, find_export(wanted, change.name), how);
+        change.conflict = conflict_of(change, wanted.find(change.name), how);
+        const Volume* const volume = target_.find(change.name);
+        if (volume != nullptr && !leaves(change))
+            staying.emplace(volume->config().storage.path, volume);
     }
     // Of those that come: what stays may have their path.
     for (ConfigChange& change : changes) {
         if (change.object != "export" || !comes(change)) continue;
-        const StorageOptions& storage = find_export(wanted, change.name)->storage;
-        for (const ConfigChange& other : changes) {
-            if (other.object != "export" || leaves(other) || storage.path.empty()) continue;
-            const Volume* const volume = target_.find(other.name);
-            if (volume == nullptr || volume->config().storage.path != storage.path) continue;
-            const bool both_read = volume->config().storage.use == StorageOptions::Use::read_only &&
+        const StorageOptions& storage = wanted.find(change.name)->storage;
+        if (storage.path.empty()) continue;
+        const auto [first, last] = staying.equal_range(storage.path);
+        for (auto other = first; other != last; ++other) {
+            const Volume& volume = *other->second;
+            const bool both_read = volume.config().storage.use == StorageOptions::Use::read_only &&
                                    storage.use == StorageOptions::Use::read_only;
             if (!both_read)
-                change.conflict = "export " + other.name + " has " + storage.path + " already";
+                change.conflict = "export " + volume.name() + " has " + storage.path + " already";
         }
     }
 }
@@ -199,12 +216,12 @@ void ServerConfiguration::add_leaving_steps(ConfigPlan& plan, How how) {
     }
 }
 
-void ServerConfiguration::add_changing_steps(ConfigPlan& plan, const ServerConfig& wanted) {
+void ServerConfiguration::add_changing_steps(ConfigPlan& plan, const Exports& wanted) {
     for (std::size_t i = 0; i < plan.changes.size(); ++i) {
         const ConfigChange& change = plan.changes[i];
         if (change.object != "export" || change.kind != Kind::changed) continue;
         plan.steps.push_back(
-            {i, [this, change, config = *find_export(wanted, change.name)](ConfigStep::Done done) {
+            {i, [this, change, config = *wanted.find(change.name)](ConfigStep::Done done) {
                  change_export(change, config, std::move(done));
              }});
     }
@@ -227,28 +244,28 @@ void ServerConfiguration::change_export(const ConfigChange& change,
                    });
 }
 
-void ServerConfiguration::add_coming_steps(ConfigPlan& plan, const ServerConfig& wanted) {
+void ServerConfiguration::add_coming_steps(ConfigPlan& plan, const Exports& wanted) {
     for (std::size_t i = 0; i < plan.changes.size(); ++i) {
         const ConfigChange& change = plan.changes[i];
         if (change.object != "export" || !comes(change)) continue;
-        plan.steps.push_back({i, [this, change, config = *find_export(wanted, change.name)](
-                                     const ConfigStep::Done& done) {
-                                  const auto added = target_.add_export(config);
-                                  if (!added) return done(added.error().message);
-                                  // A file that was there keeps its size, so far.
-                                  if (change.kind == Kind::replaced)
-                                      return change_export(change, config, done);
-                                  done("");
-                              }});
+        plan.steps.push_back(
+            {i, [this, change, config = *wanted.find(change.name)](const ConfigStep::Done& done) {
+                 const auto added = target_.add_export(config);
+                 if (!added) return done(added.error().message);
+                 // A file that was there keeps its size, so far.
+                 if (change.kind == Kind::replaced) return change_export(change, config, done);
+                 done("");
+             }});
     }
 }
 
 // What could not be removed is still one of the files' objects: the next time tries it again.
 void ServerConfiguration::finished(ServerConfig wanted, const std::vector<ConfigChange>& changes) {
+    const Exports known_before(before_);
     for (const ConfigChange& change : changes) {
         if (change.object != "export" || change.kind != Kind::removed || change.failure.empty())
             continue;
-        if (const auto* const known = find_export(before_, change.name))
+        if (const auto* const known = known_before.find(change.name))
             wanted.exports.push_back(*known);
     }
     settings_.log_level = wanted.log_level;

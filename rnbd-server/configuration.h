@@ -28,11 +28,12 @@ class ServerConfiguration final : public ConfigSubject {
     const std::string& config_path() const noexcept override { return path_; }
 
   private:
+    class Exports;
     enum class How : std::uint8_t { gently, by_force, back };
 
     ServerConfig running() const;
     ConfigPlan plan_towards(const ServerConfig& wanted, How how);
-    void find_conflicts(std::vector<ConfigChange>& changes, const ServerConfig& wanted, How how);
+    void find_conflicts(std::vector<ConfigChange>& changes, const Exports& wanted, How how);
     std::string conflict_of(const ConfigChange& change, const ServerConfig::Export* wanted,
                             How how);
     // Of listeners, of exports that go, of those that stay, of those that come.
@@ -40,8 +41,8 @@ class ServerConfiguration final : public ConfigSubject {
     void open_listener(const ServerConfig::Listen& listen, rtrs::Instant deadline,
                        const ConfigStep::Done& done);
     void add_leaving_steps(ConfigPlan& plan, How how);
-    void add_changing_steps(ConfigPlan& plan, const ServerConfig& wanted);
-    void add_coming_steps(ConfigPlan& plan, const ServerConfig& wanted);
+    void add_changing_steps(ConfigPlan& plan, const Exports& wanted);
+    void add_coming_steps(ConfigPlan& plan, const Exports& wanted);
     void change_export(const ConfigChange& change, const ServerConfig::Export& wanted,
                        ConfigStep::Done done);
     void finished(ServerConfig wanted, const std::vector<ConfigChange>& changes);

@@ -84,8 +84,7 @@ Target::Target(rtrs::Reactor& reactor, const std::vector<ServerConfig::Export>& 
                EpochBook& epochs)
     : reactor_(reactor), epochs_(epochs), catalog_(reactor, volumes_) {
     for (const auto& config : exports) {
-        volumes_.push_back(std::make_unique<Volume>(reactor, config, epochs));
-        volumes_.back()->report_to(*this);
+        own(config);
     }
     catalog_.changed();
 }

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "daemon/control_protocol.h"
@@ -33,7 +34,7 @@ struct SessionStatistics {
     std::uint64_t read_bytes = 0;
     std::uint64_t write_bytes = 0;
     std::uint64_t errors = 0;
-    std::uint64_t refused = 0;  // of errors: never tried, for they were not in order
+    std::uint64_t refused = 0;       // of errors: never tried, for they were not in order
     rtrs::LatencyHistogram latency;  // in the storage
 };
 
@@ -111,6 +112,8 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     const KernelListener* kernel_door(std::uint32_t door) const noexcept;
     std::string export_for(const Session& session, const std::string& asked) const;
     void note_turned_away(const std::string& session, const std::string& why);
+    Volume& own(ServerConfig::Export config);
+    void disown(Volume& volume);
     void take_away(Session& session, std::uint32_t device_id);
     void take_away(Volume& volume, const std::string* only_session);
     void closed_one(Volume& volume);
@@ -121,6 +124,9 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     rtrs::Reactor& reactor_;
     EpochBook& epochs_;
     std::vector<std::unique_ptr<Volume>> volumes_;
+    // Of volumes_; those without a path are under "".
+    std::unordered_map<std::string, Volume*> by_name_;
+    std::unordered_multimap<std::string, Volume*> by_path_;
     std::map<std::uint32_t, KernelListener> kernel_doors_;
     std::vector<Session*> sessions_;
     Catalog catalog_;

@@ -21,33 +21,45 @@ bool only_reads(const ServerConfig::Export& config) {
 }  // namespace
 
 Volume* Target::find(const std::string& name) noexcept {
-    for (const auto& volume : volumes_) {
-        if (volume->name() == name && !leaving_.contains(volume.get())) return volume.get();
-    }
-    return nullptr;
+    const auto found = by_name_.find(name);
+    if (found == by_name_.end() || leaving_.contains(found->second)) return nullptr;
+    return found->second;
+}
+
+Volume& Target::own(ServerConfig::Export config) {
+    volumes_.push_back(std::make_unique<Volume>(reactor_, std::move(config), epochs_));
+    Volume& volume = *volumes_.back();
+    by_name_.emplace(volume.name(), &volume);
+    by_path_.emplace(volume.config().storage.path, &volume);
+    volume.report_to(*this);
+    return volume;
+}
+
+void Target::disown(Volume& volume) {
+    by_name_.erase(volume.name());
+    const auto [first, last] = by_path_.equal_range(volume.config().storage.path);
+    by_path_.erase(
+        std::find_if(first, last, [&](const auto& one) { return one.second == &volume; }));
+    std::erase_if(volumes_, [&](const auto& one) { return one.get() == &volume; });
 }
 
 std::expected<void, ControlFailure> Target::add_export(ServerConfig::Export config) {
-    for (const auto& volume : volumes_) {
-        const ServerConfig::Export& other = volume->config();
-        if (other.name == config.name) {
-            return failure(ControlError::exists,
-                           leaving_.contains(volume.get())
-                               ? "export " + config.name + " is still being removed"
-                               : "an export " + config.name + " is there already");
-        }
-        const bool shared =
-            !config.storage.path.empty() && other.storage.path == config.storage.path;
-        if (shared && !(only_reads(other) && only_reads(config))) {
-            return failure(ControlError::exists,
-                           "export " + other.name + " has " + config.storage.path +
-                               " already; only exports that are both read_only may share it");
-        }
+    if (const auto found = by_name_.find(config.name); found != by_name_.end()) {
+        return failure(ControlError::exists,
+                       leaving_.contains(found->second)
+                           ? "export " + config.name + " is still being removed"
+                           : "an export " + config.name + " is there already");
+    }
+    const std::string& path = config.storage.path;
+    const auto [first, last] = by_path_.equal_range(path);
+    for (auto other = first; !path.empty() && other != last; ++other) {
+        if (only_reads(other->second->config()) && only_reads(config)) continue;
+        return failure(ControlError::exists,
+                       "export " + other->second->name() + " has " + path +
+                           " already; only exports that are both read_only may share it");
     }
     logger("rnbd.volume").info("{}: added", config.name);
-    volumes_.push_back(std::make_unique<Volume>(reactor_, std::move(config), epochs_));
-    Volume& volume = *volumes_.back();
-    volume.report_to(*this);
+    Volume& volume = own(std::move(config));
     for (TargetObserver* observer : observers_) observer->on_export_added(volume);
     return {};
 }
@@ -148,7 +160,7 @@ void Target::leave(Volume& volume) {
         reactor_.post([this, leaving] {
             const std::string name = leaving->name();
             const auto waiting = std::move(leaving_.extract(leaving).mapped().waiting);
-            std::erase_if(volumes_, [&](const auto& one) { return one.get() == leaving; });
+            disown(*leaving);
             logger("rnbd.volume").info("{}: removed", name);
             for (TargetObserver* observer : observers_) observer->on_export_removed(name);
             for (const auto& done : waiting) done();

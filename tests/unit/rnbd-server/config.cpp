@@ -62,7 +62,7 @@ TEST_CASE("server config: the example is right, and says the defaults") {
     REQUIRE(config->exports.size() == 4);
     const auto& vol1 = config->exports[0];
     CHECK(vol1.name == "vol1");
-    CHECK(vol1.storage.path == "/srv/vol1.img");
+    CHECK(vol1.storage.path == "/var/lib/rnbd/vol1.img");
     CHECK(vol1.storage.size_bytes == 1ull << 30);
     CHECK(vol1.storage.io == Io::direct);
     CHECK(vol1.storage.logical_block_bytes == 4096);
