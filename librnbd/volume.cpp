@@ -74,15 +74,17 @@ int Volume::check_operation(const Request& request) {
 
 int Volume::check_range(std::uint64_t offset, std::uint64_t bytes) {
     const VolumeGeometry& geometry = known_.geometry;
-    const std::string range = std::to_string(bytes) + " bytes at " + std::to_string(offset) + ": ";
+    const auto range = [=] {
+        return std::to_string(bytes) + " bytes at " + std::to_string(offset) + ": ";
+    };
     if (bytes == 0 || bytes % geometry.logical_block_bytes != 0 ||
         offset % geometry.logical_block_bytes != 0) {
-        return error.set(-EINVAL, range + "not one or more whole blocks of " +
+        return error.set(-EINVAL, range() + "not one or more whole blocks of " +
                                       std::to_string(geometry.logical_block_bytes));
     }
     if (offset > geometry.size_bytes || bytes > geometry.size_bytes - offset) {
         return error.set(
-            -EINVAL, range + "beyond the volume's end at " + std::to_string(geometry.size_bytes));
+            -EINVAL, range() + "beyond the volume's end at " + std::to_string(geometry.size_bytes));
     }
     return 0;
 }

@@ -159,6 +159,7 @@ io_uring_sqe* Reactor::Inside::prepare_unanswered() noexcept {
 
 void Reactor::Inside::turn(std::optional<Duration> max_wait) {
     RTRS_ASSERT(!in_turn);
+    receive_buffers.top_up();
     ring.submit_and_wait(wait_limit(max_wait));
     now = read_clock();
     in_turn = true;
@@ -254,6 +255,7 @@ void Reactor::Inside::announce_deadline() {
             io_uring_prep_timeout(prepare(alarm), &alarm.time, 0, IORING_TIMEOUT_ABS);
         }
     }
+    receive_buffers.top_up();
     ring.submit();
 }
 

@@ -12,7 +12,7 @@
 namespace rtrs {
 namespace {
 
-constexpr std::uint32_t offered_at_first = 8;
+constexpr std::uint32_t offered_at_first = 1;
 constexpr std::uint32_t count_max = 32768;
 // Buffers at power-of-two distances would all start in the same few cache sets; a page and a line
 // between them spreads them.
@@ -67,7 +67,6 @@ MutableBytes ReceiveBuffers::memory(std::uint16_t buffer, std::uint32_t length) 
 void ReceiveBuffers::taken() noexcept {
     RTRS_ASSERT(offered_ > 0);
     --offered_;
-    top_up();
 }
 
 void ReceiveBuffers::give_back(std::uint16_t buffer) noexcept {
@@ -82,7 +81,6 @@ void ReceiveBuffers::give_back(std::uint16_t buffer) noexcept {
 void ReceiveBuffers::ran_out() noexcept {
     if (spare_.empty()) return;
     offer_target_ = std::min(count_, offer_target_ * 2);
-    top_up();
 }
 
 void ReceiveBuffers::top_up() noexcept {

@@ -1,8 +1,10 @@
 // The receive buffers that all sockets of a reactor share, as a provided-buffer ring.
 //
 // The ring is first in, first out, so offering all buffers would walk through all their memory and
-// keep none in the cache. Hence only a few are offered; the others wait on a stack, most recently
-// used on top. Each time the kernel runs out while the stack has some, twice as many are offered.
+// keep none in the cache. Hence one is offered at first, and not replaced before the turn is over: a
+// handler that gives it back at once gets the same one again. The others wait on a stack, most
+// recently used on top. Each time the kernel runs out while the stack has some, twice as many are
+// offered.
 //
 // OWNER: Reactor. THREAD: the reactor's.
 #pragma once
@@ -35,12 +37,13 @@ class ReceiveBuffers {
     // The kernel filled one; it belongs to the handler until give_back().
     void taken() noexcept;
     void give_back(std::uint16_t buffer) noexcept;
-    // The kernel found none.
+    // The kernel found none: more are offered from the next top_up() on.
     void ran_out() noexcept;
+    // Before every submission: offers what is missing.
+    void top_up() noexcept;
 
   private:
     void offer(std::uint16_t buffer) noexcept;
-    void top_up() noexcept;
     std::byte* at(std::uint16_t buffer) const noexcept { return memory_ + buffer * stride_; }
 
     io_uring_buf_ring* ring_ = nullptr;
