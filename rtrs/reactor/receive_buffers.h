@@ -1,8 +1,8 @@
 // The receive buffers that all sockets of a reactor share, as a provided-buffer ring.
 //
 // The ring is first in, first out, so offering all buffers would walk through all their memory and
-// keep none in the cache. Hence one is offered at first, and not replaced before the turn is over: a
-// handler that gives it back at once gets the same one again. The others wait on a stack, most
+// keep none in the cache. Hence one is offered at first, and not replaced before the turn is over:
+// a handler that gives it back at once gets the same one again. The others wait on a stack, most
 // recently used on top. Each time the kernel runs out while the stack has some, twice as many are
 // offered.
 //
