@@ -33,8 +33,8 @@ std::uint32_t continue_isal(std::uint32_t state, const std::byte* data, std::siz
 // On processors that have it, ISA-L prefers AVX-512. It is the faster loop in a benchmark of its
 // own and the slower one here: between the system calls of a turn every short burst of 512-bit
 // work throttles the core and leaves more state to save (measured: 1.2 us more per 4 KiB request
-// and answer). So on x86 it is three interleaved lanes of the crc32 instruction beside a fourth that
-// is folded by carry-less multiplications, on another port of the processor; none needs wide
+// and answer). So on x86 it is three interleaved lanes of the crc32 instruction beside a part that
+// is folded by carry-less multiplications, on another port of the processor; neither needs wide
 // registers.
 
 // x^n modulo the Castagnoli polynomial, bit-reflected.
