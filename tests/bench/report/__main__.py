@@ -210,7 +210,8 @@ def measure(bench, options, report):
     report["titles"] |= {job.name: job.title for job in jobs}
     running = {}
     try:
-        running = start_stands(bench, options, sorted({job.storage for job in jobs}), report)
+        if jobs:
+            running = start_stands(bench, options, sorted({job.storage for job in jobs}), report)
         names = {stand.name for stands in running.values() for stand in stands}
         report["baseline"] = options.baseline if options.baseline in names else ""
         run_rounds(bench, options, jobs, running, report)

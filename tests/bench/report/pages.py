@@ -59,7 +59,7 @@ def tables(report):
         rows = [[name, "kIOPS", "server us", "load us", "server MiB", "load MiB", "KiB each at server",
                  "KiB each at load", "server CPU idle", "load CPU idle", "others"]]
         for point in points:
-            rows.append([str(point["n"]), number(point["iops"] / 1000), number(point["server_us"]),
+            rows.append([str(round(point["n"])), number(point["iops"] / 1000), number(point["server_us"]),
                          number(point["load_us"]), number(point["server_bytes"] / 2**20),
                          number(point["load_bytes"] / 2**20), number(point["server_each"] / 1024),
                          number(point["load_each"] / 1024), f"{point['server_idle']:.2%}",
