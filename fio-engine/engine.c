@@ -336,7 +336,6 @@ struct job {
     bool complained; /* a request's error was said in words */
     unsigned batch;  /* requests that commit() sends together */
     unsigned unsent;
-    unsigned in_flight;
     unsigned depth;
     struct slot *slots; /* one for each io_u */
     /* Answered requests, a ring of `depth`. Guarded by the lock if the session is shared. */
@@ -570,7 +569,6 @@ static enum fio_q_status engine_queue(struct thread_data *td, struct io_u *io_u)
     error = job->ending ? -ESHUTDOWN : start_request(td, io_u, job);
     if (error == 0) {
         job->unsent++;
-        job->in_flight++;
         return FIO_Q_QUEUED;
     }
     io_u->error = -error;
@@ -687,7 +685,6 @@ static struct io_u *engine_event(struct thread_data *td, int number) {
     job->done_head = job->done_head + 1 == job->depth ? 0 : job->done_head + 1;
     job->done_count--;
     unlock_job(job);
-    job->in_flight--;
     return io_u;
 }
 
