@@ -123,6 +123,9 @@ def choose_congestion(options):
 
 
 def tell(text):
+    """Before each step, so that is where an end is noticed whose exception got lost."""
+    if ENDING:
+        raise KeyboardInterrupt
     print(text, file=sys.stderr, flush=True)
 
 
@@ -230,8 +233,14 @@ def measure(bench, options, report):
                                         options.rounds, tell, lambda text: fail(report, text))
 
 
-def interrupted(*_):
-    raise KeyboardInterrupt
+ENDING = []  # the signal that told us to end
+
+
+def interrupted(number, _):
+    # An exception is swallowed where Python happens to run a finalizer.
+    if not ENDING:
+        ENDING.append(number)
+        raise KeyboardInterrupt
 
 
 def main():
@@ -240,7 +249,8 @@ def main():
         sys.exit("report: fio is not installed")
     enter_namespace(options)
     choose_congestion(options)
-    signal.signal(signal.SIGTERM, interrupted)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupted)
     os.makedirs(options.out, exist_ok=True)
     report = {"about": about(options), "baseline": "", "titles": {}, "notes": {}, "missing": {},
               "failures": [], "rows": [], "scaling": {}, "cells": []}
