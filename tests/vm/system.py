@@ -15,8 +15,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../integration"))
 from harness import *  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# Unmounting has 120 s here (x-systemd.mount-timeout), then rnbd-client its TimeoutStopSec of 30 s.
-STOP_DEADLINE_S = 150
+# Unmounting has 120 s here (x-systemd.mount-timeout), three times if it cannot be ended, then
+# rnbd-client its TimeoutStopSec of 30 s.
+STOP_DEADLINE_S = 3 * 120 + 30
 # Everything else that systemd stops, in an emulated machine beside other work.
 ALLOWANCE_S = 30
 
