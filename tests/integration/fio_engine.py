@@ -8,13 +8,18 @@ from harness import BUILD, check, need, run, skip
 ENGINE = os.path.join(BUILD, "fio-engine/fio-rnbd.so")
 
 
+def sanitizer():
+    """What the build is sanitized with, as -fsanitize= takes it; or nothing."""
+    with open(os.path.join(BUILD, "CMakeCache.txt")) as cache:
+        return next((line.split("=", 1)[1].strip() for line in cache
+                     if line.startswith("RNBD_SANITIZE:")), "")
+
+
 def environment():
     """fio is not sanitized: it loads what is if the sanitizer is there first."""
-    with open(os.path.join(BUILD, "CMakeCache.txt")) as cache:
-        found = [line.split("=", 1)[1].strip() for line in cache if line.startswith("RNBD_SANITIZE:")]
-    if not found or not found[0]:
+    if not sanitizer():
         return dict(os.environ)
-    if "thread" in found[0]:
+    if "thread" in sanitizer():
         skip("fio is not sanitized: it cannot load an engine under ThreadSanitizer")
     library = run("gcc", "-print-file-name=libasan.so").stdout.strip()
     # What fio itself does not free is not ours.

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 
+from fio_engine import sanitizer
 from harness import BUILD, Lab, check, need, run, wait_until
 
 REPORT = os.path.join(os.path.dirname(__file__), "../bench/report")
@@ -36,15 +37,19 @@ with Lab() as lab:
         return ["python3", REPORT, lab.path(out), f"--storage={storage}", *LITTLE, *more]
 
     environment = dict(os.environ, RNBD_BUILD=os.path.abspath(BUILD))
-    result = run(*words("all", "--stands=nbdkit-tcp|rnbd|local", "--scaling=volumes,idle-sessions,depth",
+    # A plain fio cannot load a sanitized engine; figures of such a build mean nothing anyway.
+    if sanitizer():
+        print("NOT CHECKED: rnbd-one-hop, since the engine is sanitized and fio is not")
+    ours = "rnbd-two-hops" if sanitizer() else "rnbd"
+    result = run(*words("all", f"--stands=nbdkit-tcp|{ours}|local", "--scaling=volumes,idle-sessions,depth",
                         "--counts=1,3"), env=environment)
     with open(lab.path("all/report.json")) as file:
         report = json.load(file)
     check(not report["failures"] or all("no plots" in text for text in report["failures"]),
           f"nothing failed: {report['failures']}")
-    engine = os.path.exists(os.path.join(BUILD, "fio-engine/fio-rnbd.so"))
+    engine = not sanitizer() and os.path.exists(os.path.join(BUILD, "fio-engine/fio-rnbd.so"))
     stands = {"nbdkit-tcp", "rnbd-two-hops", "local"} | ({"rnbd-one-hop"} if engine else set())
-    check(engine or "rnbd-one-hop" in report["missing"], "what was not built is named")
+    check(engine or sanitizer() or "rnbd-one-hop" in report["missing"], "what was not built is named")
     if "nbdkit-tcp" in report["missing"]:
         stands -= {"nbdkit-tcp", "rnbd-two-hops"}  # this fio knows no NBD
     check(len(report["rows"]) == 4 * len(stands), f"a row for each: {report['rows']}")
