@@ -24,7 +24,11 @@ Client::Client(rtrs::Reactor& reactor, rtrs::Random& random, rtrs::Tracer& trace
       random_(random),
       tracer_(tracer),
       fabrics_(fabrics),
-      sockets_({reactor, tracer}) {}
+      sockets_({reactor, tracer}),
+      limit_timer_(reactor, this, [](void* self) {
+          auto& client = *static_cast<Client*>(self);
+          for (const auto& [name, session] : client.sessions_) client.set_waiting(*session);
+      }) {}
 
 Client::~Client() { RTRS_ASSERT(mappings_.empty() && sessions_.empty() && discoveries_.empty()); }
 
@@ -77,7 +81,9 @@ std::expected<Client::Session*, std::string> Client::add_session(
     if (const auto error = session->remote.open()) {
         return std::unexpected("session " + config.name + ": " + error.message());
     }
-    return sessions_.emplace(config.name, std::move(session)).first->second.get();
+    Session* const added = sessions_.emplace(config.name, std::move(session)).first->second.get();
+    if (hold_limit_) set_waiting(*added);
+    return added;
 }
 
 std::expected<rtrs::PathAddress, std::string> Client::address_of(
@@ -115,6 +121,45 @@ std::uint32_t Client::free_number() const noexcept {
         ++number;
     }
     return number;
+}
+
+void Client::limit_holding(std::optional<rtrs::Duration> limit) {
+    hold_limit_ = limit;
+    limit_timer_.disarm();
+    if (limit) limit_timer_.arm(reactor_.now() + *limit);
+    for (const auto& [name, session] : sessions_) set_waiting(*session);
+}
+
+// Since when it has had no path, or one of its volumes was not open; now if neither is so.
+rtrs::Instant Client::waits_since(Session& session) const {
+    rtrs::Instant since = reactor_.now();
+    const rtrs::ClientSessionStatus status = session.remote.rtrs().status();
+    if (!status.link_up) since = std::min(since, status.since);
+    for (const auto& mapping : mappings_) {
+        if (mapping->config().session != session.config.name) continue;
+        const RemoteVolume& volume = mapping->volume();
+        const bool waits =
+            volume.state() == VolumeState::opening || volume.state() == VolumeState::reopening;
+        if (waits) since = std::min(since, volume.since());
+    }
+    return since;
+}
+
+void Client::set_waiting(Session& session) {
+    std::optional<rtrs::Duration> hold = session.config.hold_time;
+    if (hold_limit_) {
+        // A hold time counts from the loss. What was lost before the limit came is given what has
+        // passed until then on top; when the timer has expired, nothing needs that any more.
+        rtrs::Duration limit = *hold_limit_;
+        if (limit_timer_.armed()) {
+            const rtrs::Instant set = limit_timer_.deadline() - *hold_limit_;
+            limit += std::max(set - waits_since(session), rtrs::Duration::zero());
+        }
+        hold = hold ? std::min(*hold, limit) : limit;
+    }
+    std::optional<rtrs::Duration> fail_fast = session.config.fail_fast_time;
+    if (hold && fail_fast) fail_fast = std::min(*fail_fast, *hold);
+    session.remote.set_waiting(hold, fail_fast);
 }
 
 std::expected<void, ControlFailure> Client::map(const ClientConfig::Device& device,

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "rnbd-client/mapping.h"
 #include "rnbd-client/session_lock.h"
 #include "rnbd/remote_volume.h"
+#include "rtrs/base/clock.h"
 #include "rtrs/base/random.h"
 #include "rtrs/fabric.h"
 #include "rtrs/reactor.h"
@@ -72,6 +74,11 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
                                                  const std::string& session_name,
                                                  rtrs::Duration timeout,
                                                  Discovery::Answered answered);
+    // From now on what waits without a path, or for a volume that is not open, fails after at most
+    // so long, whatever the configuration says; what waits already is given as long from this call
+    // on. While a path is up nothing is another. None: as configured. Of sessions to come too.
+    void limit_holding(std::optional<rtrs::Duration> limit);
+    std::optional<rtrs::Duration> hold_limit() const noexcept { return hold_limit_; }
     // Ends everything, then calls done.
     void stop(std::function<void()> done);
 
@@ -81,6 +88,8 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
     std::uint32_t free_number() const noexcept;
 
     struct Session;
+    // How long requests wait: as its configuration says, within the limit.
+    void set_waiting(Session& session);
     const std::map<std::string, std::unique_ptr<Session>>& sessions() const noexcept {
         return sessions_;
     }
@@ -99,6 +108,7 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
     void on_mapping_stopped(Mapping& mapping) override;
     void on_mapping_used(Mapping& mapping) override;
     void unmap_ended(const Mapping& mapping, const std::expected<void, ControlFailure>& result);
+    rtrs::Instant waits_since(Session& session) const;
     void on_discovery_over(Discovery& discovery) override;
     void session_closed(Session& session);
     void finish_if_done();
@@ -112,6 +122,8 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
     std::vector<std::unique_ptr<Mapping>> mappings_;
     std::vector<std::unique_ptr<Discovery>> discoveries_;
     std::map<const Mapping*, std::vector<Unmapped>> unmapped_;
+    std::optional<rtrs::Duration> hold_limit_;
+    rtrs::Timer limit_timer_;  // armed for hold_limit_ from when it was set
     std::function<void()> stopped_;
 };
 

@@ -16,6 +16,7 @@ using nlohmann::json;
 // How long servers are waited for that are asked for what they know.
 constexpr rtrs::Duration remote_default = std::chrono::seconds(1);
 constexpr rtrs::Duration remote_max = std::chrono::hours(24);
+constexpr rtrs::Duration hold_limit_max = std::chrono::hours(24);
 
 struct MapRequest {
     ClientConfig::Device device;
@@ -172,6 +173,48 @@ void policy(Client& client, json arguments, ControlReply reply) {
     reply.succeed({{"session", *name}, {"policy", rtrs::to_string(rtrs.status().policy)}});
 }
 
+// What holds in each session now.
+json holding(const Client& client) {
+    json sessions = json::array();
+    const rtrs::Instant now = client.clock().now();
+    for (const auto& [name, session] : client.sessions()) {
+        if (session->closing) continue;
+        const auto seconds = [](rtrs::Duration time) {
+            return std::chrono::duration<double>(std::max(time, rtrs::Duration::zero())).count();
+        };
+        const auto hold = session->remote.rtrs().options().hold_time;
+        const auto until = session->remote.rtrs().status().hold_until;
+        sessions.push_back({{"name", name},
+                            {"hold_time_s", hold ? json(seconds(*hold)) : json(nullptr)},
+                            {"hold_left_s", until ? json(seconds(*until - now)) : json(nullptr)}});
+    }
+    const auto limit = client.hold_limit();
+    return {
+        {"limit_s", limit ? json(std::chrono::duration<double>(*limit).count()) : json(nullptr)},
+        {"sessions", std::move(sessions)}};
+}
+
+void hold(Client& client, const json& given, ControlReply reply) {
+    ControlArguments arguments(given);
+    const bool off = arguments.flag("off");
+    const bool limited = given.contains("limit_s");
+    const rtrs::Duration limit = arguments.seconds("limit_s", {}, hold_limit_max);
+    if (const auto failure = arguments.failure()) return reply.fail(*failure);
+    if (off && limited) {
+        return reply.fail(ControlError::bad_arguments, "expected limit_s or off, not both");
+    }
+    if (limited) {
+        logger("rnbd.client")
+            .info("from now on what waits without a path fails after {} s",
+                  std::chrono::duration<double>(limit).count());
+        client.limit_holding(limit);
+    } else if (off && client.hold_limit()) {
+        logger("rnbd.client").info("what waits without a path waits as configured again");
+        client.limit_holding(std::nullopt);
+    }
+    reply.succeed(holding(client));
+}
+
 json catalog_document(const std::string& server, const std::vector<CatalogEntry>& entries) {
     json exports = json::array();
     for (const CatalogEntry& entry : entries) {
@@ -255,6 +298,9 @@ void add_client_commands(ControlServer& control, Client& client, const ClientSta
     add_path_commands(control, client);
     control.add_command("policy", [&client](const json& arguments, ControlReply reply) {
         policy(client, arguments, std::move(reply));
+    });
+    control.add_command("hold", [&client](const json& arguments, ControlReply reply) {
+        hold(client, arguments, std::move(reply));
     });
     control.add_command("explain", [&state](const json& arguments, ControlReply reply) {
         explain(state, arguments, std::move(reply));

@@ -209,7 +209,7 @@ void ClientConfiguration::change_session(const ConfigChange& change, const Sessi
     rtrs.set_request_deadline(config.request_deadline = wanted.request_deadline);
     config.hold_time = wanted.hold_time;
     config.fail_fast_time = wanted.fail_fast_time;
-    (*session)->remote.set_waiting(config.hold_time, config.fail_fast_time);
+    client_.set_waiting(**session);
     done("");
 }
 

@@ -303,6 +303,19 @@ void CommandTree::add_paths() {
     option(*policy, "session", options_.session, "SESSION", "The session")->required();
     option(*policy, "policy", options_.policy, "POLICY",
            "round-robin, min-inflight, min-latency or service-time; until rnbd-client ends");
+    auto* hold =
+        add(app_, "hold", "How long I/O waits without a path at most: show or set (rnbd-client)",
+            Daemon::client, [this](Wish& wish) {
+                wish.command = "hold";
+                wish.view = hold_view;
+                if (options_.hold_s) wish.arguments = {{"limit_s", *options_.hold_s}};
+                if (options_.off) wish.arguments = {{"off", true}};
+                return understood;
+            });
+    auto* limit = option(*hold, "seconds", options_.hold_s, "SECONDS",
+                         "In all sessions, whatever hold_time says; until rnbd-client ends");
+    limit->check(CLI::Range(0.0, 86400.0));
+    hold->add_flag("--off", options_.off, "As configured again")->excludes(limit);
 }
 
 CLI::App* CommandTree::add_path_operation(const char* word, const char* command, const char* help) {

@@ -28,7 +28,7 @@ struct Options {
     std::vector<std::string> nbd, paths, allow;
     std::optional<unsigned> timeout_s;
     std::optional<std::uint32_t> rounds;
-    std::optional<double> interval_s, out_s;
+    std::optional<double> interval_s, out_s, hold_s;
 };
 
 class CommandTree {

@@ -177,6 +177,21 @@ std::string policy_view(const json& document) {
     return fmt::format("{}: {}\n", dash(word(document, "session")), dash(word(document, "policy")));
 }
 
+std::string hold_view(const json& document) {
+    const std::string limited = short_age(document, "limit_s");
+    std::string text = limited.empty() ? "as configured\n"
+                                       : fmt::format(
+                                             "at most {}, until rnbd-client ends or "
+                                             "rnbdctl hold --off\n",
+                                             limited);
+    Table table({{"SESSION"}, {"HOLDS FOR", Align::right}, {"FAILS IN", Align::right}});
+    for (const json& session : elements(document, "sessions")) {
+        table.add({word(session, "name"), limit(session, "hold_time_s", "ever"),
+                   short_age(session, "hold_left_s")});
+    }
+    return table.empty() ? text : text + table.text(0);
+}
+
 std::string explain_view(const json& document) {
     const json& device = member(document, "device");
     const json& session = member(document, "session");

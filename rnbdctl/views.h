@@ -18,6 +18,7 @@ std::string version_view(const nlohmann::json& document);
 std::string paths_view(const nlohmann::json& document);
 std::string path_view(const nlohmann::json& document);
 std::string policy_view(const nlohmann::json& document);
+std::string hold_view(const nlohmann::json& document);
 std::string explain_view(const nlohmann::json& document);
 std::string discover_view(const nlohmann::json& document);
 std::string sessions_view(const nlohmann::json& document);

@@ -76,6 +76,7 @@ with Lab() as lab:
                 ask(client, "paths", "reconnect", "host-a", path))
     check(ask(client, "policy", "host-a") == {"session": "host-a", "policy": "min-inflight"},
           "policy")
+    compare_all("hold", "`hold`", ask(client, "hold"))
     for daemon in (server, client):
         for word in ("check", "diff", "apply"):
             document = ask(daemon, "config", word)

@@ -143,9 +143,10 @@ def what_was_installed(debian):
           "there is a user rnbd who cannot log in")
     stat = debian.run("stat", "-c", "%a %U %G", "/run/rnbd").stdout.strip()
     check(stat == "1775 root rnbd", f"/run/rnbd is {stat}")
-    for unit in ("rnbd-server.service", "rnbd-client.service"):
+    for unit, wanted in (("rnbd-server.service", "enabled"), ("rnbd-client.service", "enabled"),
+                         ("rnbd-client-down.service", "static")):
         state = debian.run("systemctl", "is-enabled", unit).stdout.strip()
-        check(state == "enabled", f"{unit} is {state}")
+        check(state == wanted, f"{unit} is {state}")
         said = debian.run("systemd-analyze", "verify", "--man=no", f"/lib/systemd/system/{unit}")
         check(not said.stderr, f"systemd-analyze verify {unit}: {said.stderr}")
     check("name=rnbd" in debian.run("nbdkit", "--dump-plugin", "rnbd").stdout, "nbdkit has the plugin")

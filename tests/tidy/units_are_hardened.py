@@ -12,13 +12,16 @@ import tempfile
 
 from tidy import Report, read, skip
 
-EXPOSURE_MAX = {"rnbd-server.service": 2.0, "rnbd-client.service": 4.0}
+EXPOSURE_MAX = {"rnbd-server.service": 2.0, "rnbd-client.service": 4.0,
+                "rnbd-client-down.service": 5.0}
 # Lines without which boot, stop, restart or I/O would be another matter.
 LINES = {
     "rnbd-server.service": ["Type=notify", "WatchdogSec=30s", "TimeoutStopSec=60s", "User=rnbd",
                             "LimitMEMLOCK=infinity", "StateDirectory=rnbd"],
     "rnbd-client.service": ["Type=notify", "WatchdogSec=30s", "TimeoutStopSec=30s",
-                            "LimitMEMLOCK=infinity", "Before=remote-fs-pre.target"],
+                            "LimitMEMLOCK=infinity", "Before=remote-fs-pre.target",
+                            "Wants=rnbd-client-down.service"],
+    "rnbd-client-down.service": ["Type=oneshot", "RemainAfterExit=yes", "After=rnbd-client.service"],
 }
 # Not counted apart from User=, or a consequence of PrivateDevices= being off.
 SAME_AS = {"DeviceAllow=": "PrivateDevices=", "RootDirectory=/RootImage=": "RootDirectory=",
@@ -56,11 +59,11 @@ checked = 0
 with tempfile.TemporaryDirectory(prefix="rnbd-units-") as folder:
     sbin = pathlib.Path(folder) / "sbin"
     sbin.mkdir()
+    for name in ("rnbd-server", "rnbd-client", "rnbdctl"):
+        (sbin / name).write_text("#!/bin/sh\n", encoding="utf-8")
+        (sbin / name).chmod(0o755)
     for unit in EXPOSURE_MAX:
-        program = sbin / unit.removesuffix(".service")
-        program.write_text("#!/bin/sh\n", encoding="utf-8")
-        program.chmod(0o755)
-        text = read(f"systemd/{unit}.in").replace("@CMAKE_INSTALL_FULL_SBINDIR@", str(sbin))
+        text = re.sub(r"@CMAKE_INSTALL_FULL_S?BINDIR@", str(sbin), read(f"systemd/{unit}.in"))
         if left := re.findall(r"@\w+@", text):
             report.add(unit, f"{left} is nothing that this check knows")
         (pathlib.Path(folder) / unit).write_text(text, encoding="utf-8")

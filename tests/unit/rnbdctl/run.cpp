@@ -172,6 +172,10 @@ TEST_CASE("rnbdctl: paths, their operations, policy and explain") {
     CHECK(asked({"policy", "s"})["arguments"] == json{{"session", "s"}});
     CHECK(asked({"policy", "s", "min-latency"})["arguments"] ==
           json{{"session", "s"}, {"policy", "min-latency"}});
+    CHECK(asked({"hold"}) == json{{"command", "hold"}, {"arguments", json::object()}});
+    CHECK(asked({"hold", "2.5"})["arguments"] == json{{"limit_s", 2.5}});
+    CHECK(asked({"hold", "--off"})["arguments"] == json{{"off", true}});
+    CHECK(world.run({"hold", "--off", "3"}).exit == number(CtlExit::usage));
     CHECK(asked({"explain", "vol1", "--json"}) ==
           json{{"command", "explain"}, {"arguments", {{"device", "vol1"}}}});
     CHECK(world.run({"paths", "add", "s"}).exit == number(CtlExit::usage));

@@ -102,6 +102,14 @@ TEST_CASE("views: paths, one line each; results of operations") {
         "path 1.2.3.4:5 of session s is removed; 1 of 2 paths connected\n");
     CHECK(policy_view(json::parse(R"({"session":"s","policy":"round-robin"})")) ==
           "s: round-robin\n");
+    CHECK(hold_view(json::parse(R"({"limit_s":null,"sessions":[]})")) == "as configured\n");
+    CHECK(hold_view(json::parse(
+              R"({"limit_s":20.0,"sessions":[{"name":"s","hold_time_s":20.0,"hold_left_s":3.5},
+                                             {"name":"t","hold_time_s":null}]})")) ==
+          "at most 20.0 s, until rnbd-client ends or rnbdctl hold --off\n"
+          "SESSION  HOLDS FOR  FAILS IN\n"
+          "s           20.0 s     3.5 s\n"
+          "t             ever         -\n");
 }
 
 TEST_CASE("views: explain says what each request waits for") {
@@ -144,7 +152,7 @@ TEST_CASE("views: explain says what each request waits for") {
 
 TEST_CASE("views: members that are absent or odd do no harm") {
     for (auto* view : {&list_view, &status_view, &map_view, &unmap_view, &version_view, &paths_view,
-                       &path_view, &policy_view, &explain_view})
+                       &path_view, &policy_view, &hold_view, &explain_view})
         for (
             const json& odd :
             {json(), json::array(), json(7), json::object(),

@@ -50,6 +50,8 @@ TEST_CASE("rnbdctl: completion goes by the tree") {
     CHECK(completed({"ex"}) == Words{"explain", "exports"});
     CHECK(completed({"exports", "e"}) == Words{"evict"});
     CHECK(completed({"policy", "s", "min-"}) == Words{"min-inflight", "min-latency"});
+    CHECK(completed({"ho"}) == Words{"hold"});
+    CHECK(completed({"hold", "--o"}) == Words{"--off"});
     CHECK(completed({"exports", "resize", "v", "--s"}) ==
           Words{"--server", "--shrink", "--socket"});
     CHECK(completed({"exports", "add", "--io", "d"}) == Words{"direct"});
