@@ -451,6 +451,12 @@ bool Device::others_are_leaving(const DeviceClient& client) noexcept {
     return found;
 }
 
+std::vector<DeviceStall> Device::stalls() {
+    std::vector<DeviceStall> all;
+    clients_.for_each([&](const DeviceClient& client) { client.add_stalls(all); });
+    return all;
+}
+
 void Device::leave_behind(DeviceRequest& request) noexcept {
     if (!request.started || request.abandoned || !changes_data(request.nbd.command)) return;
     request.abandoned = true;

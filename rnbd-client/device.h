@@ -22,10 +22,12 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "rnbd-client/nbd/handshake.h"
 #include "rnbd-client/nbd/transmission.h"
@@ -73,6 +75,23 @@ struct DeviceRequest {
     std::uint64_t tells_losses;  // so many: once its answer has reached the client, it was told
 };
 
+// A request that the volume has not seen yet, or whose answer has not left yet.
+struct DeviceStall {
+    enum class Stage : std::uint8_t {
+        payload,      // until its NBD client has sent all of its data
+        own_share,    // until earlier requests of its connection have been answered
+        permit,       // until requests of others have been answered
+        left_behind,  // until what clients that have gone left in progress has ended
+        answered,     // until its NBD client has taken the answer
+    };
+    Stage stage = Stage::payload;
+    nbd::Command command = nbd::Command::read;
+    std::uint64_t offset = 0;
+    std::uint32_t bytes = 0;
+    rtrs::Instant since{};                 // it came
+    std::optional<rtrs::Instant> until{};  // then its connection is ended
+};
+
 // One connection as its device sees it.
 //
 // A loss of what was not flushed is told to each of them once: the first flush that ends after it
@@ -88,6 +107,7 @@ class DeviceClient : public rtrs::ListLink {
     virtual bool leaving() noexcept = 0;
     // Another one of the device, which may have been leaving, has left.
     virtual void on_other_left() = 0;
+    virtual void add_stalls(std::vector<DeviceStall>& to) const = 0;
 
     Kind client_kind;
     std::uint64_t losses_told = 0;
@@ -173,6 +193,9 @@ class Device {
         std::uint32_t waiting = 0;   // of others, for these
     };
     const LeftBehind& left_behind() const noexcept { return left_behind_; }
+
+    // Of all its clients; for people, not for programs that are in a hurry.
+    std::vector<DeviceStall> stalls();
 
     // The answer of a request with tells_losses has reached its client.
     void told(DeviceClient& client, std::uint64_t losses) noexcept;

@@ -62,7 +62,12 @@ void add_in_flight(std::vector<Upcoming>& all, const rtrs::RequestStatus& reques
         return;
     }
     const rtrs::Instant probe = request.posted + options.request_deadline;
-    if (probe > now) all.push_back({Event::probe, path->label, probe - now});
+    if (probe > now) {
+        all.push_back({Event::probe, path->label, probe - now});
+    } else if (now - probe > options.probe_timeout) {
+        // Without a word from the server it would have lost the path by now.
+        all.push_back({Event::answer, path->label, std::nullopt});
+    }
     if (path->dead_at) all.push_back({Event::path_dead, path->label, left(*path->dead_at, now)});
 }
 
@@ -87,6 +92,8 @@ const char* to_string(Event event) noexcept {
     switch (event) {
         case Event::probe:
             return "probe";
+        case Event::answer:
+            return "answer";
         case Event::path_dead:
             return "path_dead";
         case Event::path_drained:
@@ -103,6 +110,32 @@ const char* to_string(Event event) noexcept {
             return "fail";
         case Event::held_for_ever:
             return "held_for_ever";
+        case Event::payload:
+            return "payload";
+        case Event::own_answers:
+            return "own_answers";
+        case Event::permit:
+            return "permit";
+        case Event::left_behind:
+            return "left_behind";
+        case Event::taken:
+            return "taken";
+    }
+    return "?";
+}
+
+const char* word_of(DeviceStall::Stage stage) noexcept {
+    switch (stage) {
+        case DeviceStall::Stage::payload:
+            return "payload";
+        case DeviceStall::Stage::own_share:
+            return "own_share";
+        case DeviceStall::Stage::permit:
+            return "permit";
+        case DeviceStall::Stage::left_behind:
+            return "left_behind";
+        case DeviceStall::Stage::answered:
+            return "answered";
     }
     return "?";
 }
@@ -213,20 +246,78 @@ json describe(const rtrs::RequestStatus& request, const Carried* carried,
 }
 
 // One that its volume holds: the session has not seen it.
-json describe_waiting(const Carried& carried, const std::vector<Upcoming>& next,
+json describe_waiting(const Carried& carried, Stage stage, const std::vector<Upcoming>& next,
                       rtrs::Instant now) {
     json document = operation_of(&carried);
     document["operation"] = to_string(carried.request.operation);
     document["bytes"] = carried.request.bytes;
     document["permit"] = static_cast<std::uint32_t>(carried.request.permit);
     document["sequence"] = 0;
-    document["stage"] = "reopening";
+    document["stage"] = word_of(stage);
     document["age_s"] = seconds(now - carried.request.since);
     document["attempts"] = 0;
     document["attempt_age_s"] = nullptr;
     document["path"] = "";
     document["next"] = describe(next);
     return document;
+}
+
+Event event_of(DeviceStall::Stage stage) {
+    switch (stage) {
+        case DeviceStall::Stage::payload:
+            return Event::payload;
+        case DeviceStall::Stage::own_share:
+            return Event::own_answers;
+        case DeviceStall::Stage::permit:
+            return Event::permit;
+        case DeviceStall::Stage::left_behind:
+            return Event::left_behind;
+        case DeviceStall::Stage::answered:
+            return Event::taken;
+    }
+    return Event::taken;
+}
+
+// As VolumeOperation, for what NBD asks.
+const char* operation_of(nbd::Command command) {
+    switch (command) {
+        case nbd::Command::read:
+            return "read";
+        case nbd::Command::write:
+            return "write";
+        case nbd::Command::flush:
+            return "flush";
+        case nbd::Command::trim:
+            return "discard";
+        case nbd::Command::write_zeroes:
+            return "write_zeroes";
+        case nbd::Command::cache:
+            return "cache";
+        case nbd::Command::block_status:
+            return "block_status";
+        case nbd::Command::disconnect:
+            break;
+    }
+    return "?";
+}
+
+// One that its NBD client, or its device, holds: the volume has not seen it, or has answered it.
+json describe(const DeviceStall& stall, const std::string& device, rtrs::Instant now) {
+    const bool ranged = stall.command != nbd::Command::flush;
+    std::optional<rtrs::Duration> in;
+    if (stall.until) in = left(*stall.until, now);
+    return {{"device", device},
+            {"operation", operation_of(stall.command)},
+            {"offset", ranged ? json(stall.offset) : json(nullptr)},
+            {"bytes", stall.bytes},
+            {"permit", nullptr},
+            {"sequence", 0},
+            {"stage", word_of(stall.stage)},
+            {"age_s", seconds(now - stall.since)},
+            {"attempts", 0},
+            {"attempt_age_s", nullptr},
+            {"path", ""},
+            {"next", describe(std::vector{Upcoming{event_of(stall.stage), "", in}})}};
 }
 
 // Collects the requests of a session and of the volumes on it.
@@ -256,6 +347,9 @@ class Requests {
 
   private:
     void add(Mapping& mapping) {
+        for (const DeviceStall& stall : mapping.device().stalls()) {
+            all_.push_back(describe(stall, mapping.config().name, now_));
+        }
         for (const auto& request : mapping.volume().requests()) {
             const Carried carried{&mapping, request};
             if (request.stage == VolumeRequestStatus::Stage::waiting) {
@@ -271,7 +365,8 @@ class Requests {
         next.push_back(status_.link_up ? Upcoming{Event::reopen, "", std::nullopt}
                                        : first_connect(status_, now_));
         add_limit(next, session_.options(), fails_at_of(*carried.mapping), now_);
-        all_.push_back(describe_waiting(carried, next, now_));
+        const Stage stage = status_.link_up ? Stage::owner : Stage::no_path;
+        all_.push_back(describe_waiting(carried, stage, next, now_));
     }
 
     // RemoteVolume fails what it and the session hold when it has not been open for so long.

@@ -89,6 +89,11 @@ std::string stage_words(const json& request) {
     if (stage == "reopening") return "held: volume not open";
     if (stage == "lost_path") return "held: path was lost";
     if (stage == "settling") return "held: older attempts";
+    if (stage == "payload") return "waits for its NBD client";
+    if (stage == "own_share") return "waits for its connection";
+    if (stage == "permit") return "waits for a permit";
+    if (stage == "left_behind") return "waits for clients gone";
+    if (stage == "answered") return "answered, not taken";
     return word(request, "stage");
 }
 
@@ -98,6 +103,7 @@ std::string next_words(const json& next) {
     const std::string in = short_age(next, "in_s");
     const json& event = member(next, "event");
     if (event == "probe") return fmt::format("path probed in {}", in);
+    if (event == "answer") return "late, but its path answers: storage or link is slow";
     if (event == "path_dead") return fmt::format("path dead in {} if silent", in);
     if (event == "path_drained") return fmt::format("leaves {} when that has drained", dash(path));
     if (event == "connect") {
@@ -112,6 +118,13 @@ std::string next_words(const json& next) {
     if (event == "fence") return "goes on when the server has settled older attempts";
     if (event == "fail") return in == "0 ms" ? "fails now" : "fails at hold time in " + in;
     if (event == "held_for_ever") return "held for ever: no hold_time is set";
+    const std::string or_else =
+        in.empty() ? "" : fmt::format(" in {}, or loses its connection", in);
+    if (event == "payload") return "its NBD client sends the rest of the data" + or_else;
+    if (event == "own_answers") return "sent when its connection has fewer requests unanswered";
+    if (event == "permit") return "sent when others' requests are answered: these have all permits";
+    if (event == "left_behind") return "sent when what clients left behind that are gone has ended";
+    if (event == "taken") return "its NBD client takes the answer" + or_else;
     return dash(word(next, "event"));
 }
 

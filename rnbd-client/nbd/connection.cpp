@@ -163,6 +163,7 @@ bool NbdConnection::between_requests() const noexcept {
 
 void NbdConnection::block(Blocked on) noexcept {
     blocked_ = on;
+    blocked_since_ = reactor_.now();
     // The time that we make the client wait is not the client's.
     if (on != Blocked::handshake_reply) receive_deadline_.reset();
 }
@@ -679,6 +680,46 @@ void NbdConnection::on_other_left() {
     if (blocked_ != Blocked::others) return;
     resume_wanted_ = true;
     at_turn_end();
+}
+
+void NbdConnection::add_stalls(std::vector<DeviceStall>& to) const {
+    using Stage = DeviceStall::Stage;
+    const auto add = [&](Stage stage, const nbd::Request& request, rtrs::Instant since,
+                         std::optional<rtrs::Instant> until = {}) {
+        to.push_back({stage, request.command, request.offset, request.length, since, until});
+    };
+    switch (blocked_) {
+        case Blocked::others:
+            add(Stage::left_behind, request_, blocked_since_);
+            break;
+        case Blocked::place:
+            add(Stage::own_share, request_, blocked_since_);
+            break;
+        case Blocked::own_share:
+            add(Stage::own_share, receiving_slot_->nbd, receiving_slot_->received);
+            break;
+        case Blocked::permits:
+            add(Stage::permit, receiving_slot_->nbd, receiving_slot_->received);
+            break;
+        case Blocked::no:
+        case Blocked::handshake_reply:
+            if (expect_ == Expect::payload && receiving_slot_ != nullptr) {
+                add(Stage::payload, receiving_slot_->nbd, receiving_slot_->received,
+                    receive_deadline_);
+            }
+            break;
+    }
+    for (std::uint32_t i = 0; i < slots_touched_; ++i) {
+        const Slot& slot = slots_[i];
+        if (slot.attached && slot.started && slot.in_flight == 0) {
+            add(Stage::left_behind, slot.nbd, slot.received);
+        }
+    }
+    for (const SlotQueue* queue : {&batch_, &ready_}) {
+        for (const Slot* slot = queue->first; slot != nullptr; slot = slot->next) {
+            add(Stage::answered, slot->nbd, slot->received, send_deadline_);
+        }
+    }
 }
 
 void NbdConnection::finish() {

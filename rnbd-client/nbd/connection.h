@@ -170,6 +170,7 @@ class NbdConnection final : private DeviceClient {
 
     bool leaving() noexcept override;
     void on_other_left() override;
+    void add_stalls(std::vector<DeviceStall>& to) const override;
 
     // Receiving.
     bool reading() const noexcept { return phase_ <= Phase::transmission; }
@@ -241,6 +242,7 @@ class NbdConnection final : private DeviceClient {
     Receiving receiving_ = Receiving::nothing;
     rtrs::Reactor::FirstTry first_try_ = rtrs::Reactor::FirstTry::after_poll;
     Blocked blocked_ = Blocked::no;
+    rtrs::Instant blocked_since_{};
     Expect expect_ = Expect::handshake;
     bool small_next_ = false;  // large WRITEs come: receive their headers alone
     bool saw_large_ = false;

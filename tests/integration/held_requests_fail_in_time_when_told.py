@@ -105,7 +105,7 @@ def what_waits_fails_in_time(lab, server, client):
     told = time.monotonic()
     check(0 < session(client, LIMIT_S)["hold_left_s"] <= LIMIT_S, "its time is given anew")
     explained = json.loads(client.ctl("--json", "explain", "disk").stdout)["result"]["requests"]
-    check(explained[0]["stage"] == "reopening" and "fail" in
+    check(explained[0]["stage"] == "no_path" and "fail" in
           {one["event"] for one in explained[0]["next"]}, explained)
     check(answer_of(h, held) == errno.EIO, "it fails")
     check(time.monotonic() - told >= LIMIT_S, "not before")

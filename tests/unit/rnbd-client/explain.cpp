@@ -53,8 +53,12 @@ TEST_CASE("explain: a request in flight is probed, then its path is dead if it i
           std::vector<Upcoming>{{Event::probe, "a", 1s}, {Event::path_dead, "a", 4s}});
     one.session.paths[0].dead_at = now + 500ms;
     CHECK(one.next(Stage::in_flight).front() == Upcoming{Event::path_dead, "a", 500ms});
-    one.request.posted = now - 3s;  // probed already
+    one.request.posted = now - 3s;  // being probed
     CHECK(one.next(Stage::in_flight) == std::vector<Upcoming>{{Event::path_dead, "a", 500ms}});
+    // The probe was answered, or the path would be lost.
+    one.request.posted = now - 2s - one.options.probe_timeout - 1ms;
+    CHECK(one.next(Stage::in_flight) == std::vector<Upcoming>{{Event::answer, "a", std::nullopt},
+                                                              {Event::path_dead, "a", 500ms}});
     one.lose(0, PathState::draining);
     CHECK(one.next(Stage::in_flight) ==
           std::vector<Upcoming>{{Event::path_drained, "a", std::nullopt}});

@@ -145,6 +145,14 @@ TEST_CASE("views: explain says what each request waits for") {
               "no path will be dialled: all are closed; held for ever: no hold_time is set\n"));
     CHECK(has(explained("in_flight", R"([{"event":"path_drained","path":"p","in_s":null}])"),
               "leaves p when that has drained\n"));
+    CHECK(has(explained("in_flight", R"([{"event":"answer","path":"p","in_s":null}])"),
+              "late, but its path answers: storage or link is slow\n"));
+    CHECK(
+        has(explained("payload", R"([{"event":"payload","path":"","in_s":29}])"),
+            "waits for its NBD client  1.5 s  p            1  its NBD client sends the rest of the "
+            "data in 29.0 s, or loses its connection\n"));
+    CHECK(has(explained("answered", R"([{"event":"taken","path":"","in_s":null}])"),
+              "its NBD client takes the answer\n"));
     CHECK(has(explained("settling", R"([{"event":"fence","path":"","in_s":null}])"),
               "held: older attempts"));
     CHECK(has(explained("something", R"([{"event":"new","path":"","in_s":null}])"), "something"));
