@@ -53,7 +53,7 @@ def run_fio(bench, words, cpus):
             process.returncode = os.waitstatus_to_exitcode(status)
         finally:
             watchdog.cancel()
-            end(process.pid)
+            end(process.pid, process)  # which may not be waited for: that was interrupted
     with open(out_path, errors="replace") as out:
         text = out.read()
     if process.returncode != 0 or "{\n" not in text:
