@@ -268,12 +268,71 @@ void read_device(const ConfigValue& item, ClientConfig& config, Seen& seen) {
     });
 }
 
+ConfigType<ClientConfig::Path> config_path_label() {
+    return {"[rdma:][SOURCE@]HOST:PORT, numeric", ClientConfig::Path::parse};
+}
+
+// First those that go, whether or not they are there; then those that come, in the place of theirs.
+void amend_paths(ConfigMap& map, ClientConfig::Session& session) {
+    using Path = ClientConfig::Path;
+    const auto drop = [&](const Path& path) {
+        return std::erase_if(session.paths, [&](const Path& one) { return one.same_way(path); });
+    };
+    map.optional_list("remove_paths", {}, [&](const ConfigValue& item) {
+        Path path;
+        if (item.scalar(config_path_label(), path)) drop(path);
+    });
+    ClientConfig::Session added;
+    map.optional_list("add_paths", {}, [&](const ConfigValue& item) { read_path(item, added); });
+    for (Path& path : added.paths) {
+        const auto there = std::ranges::find_if(
+            session.paths, [&](const Path& one) { return one.same_way(path); });
+        if (there != session.paths.end())
+            there->priority = path.priority;
+        else
+            session.paths.push_back(std::move(path));
+    }
+    if (session.paths.empty() || session.paths.size() > rtrs::limits::paths_max)
+        map.error(session.paths.empty() ? "remove_paths" : "add_paths",
+                  fmt::format("found {} paths left in session \"{}\", expected 1 to {}",
+                              session.paths.size(), session.name, rtrs::limits::paths_max));
+}
+
+// What another file has said of a session, as rnbdctl --save has it now.
+void read_amendment(const ConfigValue& item, ClientConfig& config, const Seen& seen) {
+    item.map([&](ConfigMap& map) {
+        std::string name;
+        ClientConfig::Session unknown;
+        ClientConfig::Session* session = &unknown;
+        if (map.required("session", config_session_name(), name)) {
+            const auto found =
+                std::ranges::find(config.sessions, name, &ClientConfig::Session::name);
+            if (found != config.sessions.end()) {
+                session = &*found;
+            } else {
+                const std::string nearest = nearest_word(name, seen.sessions);
+                map.error("session",
+                          fmt::format("found \"{}\", expected the name of a session{}", name,
+                                      nearest.empty()
+                                          ? ""
+                                          : fmt::format(", nearest valid value \"{}\"", nearest)));
+            }
+        }
+        map.optional("policy", config_names(rtrs::path_policy_names), session->policy);
+        if (session != &unknown) return amend_paths(map, *session);
+        map.find("remove_paths");
+        map.find("add_paths");
+    });
+}
+
 void read_client(ConfigMap& map, ClientConfig& config) {
     Seen seen;
     map.optional_list("sessions", {},
                       [&](const ConfigValue& item) { read_session(item, config, seen); });
     map.optional_list("devices", {},
                       [&](const ConfigValue& item) { read_device(item, config, seen); });
+    map.optional_list("amend", {},
+                      [&](const ConfigValue& item) { read_amendment(item, config, seen); });
     map.optional("control", config_socket_path(), config.control);
     if (seen.addresses.contains("unix:" + config.control))
         map.error("control", fmt::format("found \"{}\" which a device has as its nbd address, "

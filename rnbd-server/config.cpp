@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "daemon/config_common.h"
@@ -236,6 +237,37 @@ void read_export(const ConfigValue& item, ServerConfig& config, Seen& seen) {
     });
 }
 
+// What another file has said of an export, as rnbdctl --save has it now.
+void read_amendment(const ConfigValue& item, ServerConfig& config) {
+    item.map([&](ConfigMap& map) {
+        std::string name;
+        std::uint64_t bytes = 0;
+        const bool named = map.required("export", config_volume_name(), name);
+        const bool sized = map.required("size", config_size(512, export_bytes_max), bytes);
+        if (!named) return;
+        const auto found = std::ranges::find(config.exports, name, &ServerConfig::Export::name);
+        if (found == config.exports.end()) {
+            std::vector<std::string> names;
+            for (const auto& one : config.exports) names.push_back(one.name);
+            const std::string nearest = nearest_word(name, names);
+            return map.error(
+                "export",
+                fmt::format(
+                    "found \"{}\", expected the name of an export{}", name,
+                    nearest.empty() ? "" : fmt::format(", nearest valid value \"{}\"", nearest)));
+        }
+        if (!sized) return;
+        StorageOptions& storage = found->storage;
+        if (storage.kind == Kind::nbd)
+            return map.error("size", "found a size for storage that has its own, expected none");
+        if (bytes % storage.logical_block_bytes != 0)
+            return map.error("size",
+                             fmt::format("found {} bytes, expected a multiple of the block size {}",
+                                         bytes, storage.logical_block_bytes));
+        storage.size_bytes = bytes;
+    });
+}
+
 void read_transport(ConfigMap& map, ServerConfig& config) {
     map.optional("queue_depth",
                  config_integer(rtrs::limits::queue_depth_min, rtrs::limits::queue_depth_max),
@@ -267,6 +299,7 @@ void read_server(ConfigMap& map, ServerConfig& config) {
                       [&](const ConfigValue& item) { read_listen(item, config, seen); });
     map.optional_list("exports", {},
                       [&](const ConfigValue& item) { read_export(item, config, seen); });
+    map.optional_list("amend", {}, [&](const ConfigValue& item) { read_amendment(item, config); });
     map.optional("control", config_socket_path(), config.control);
     read_transport(map, config);
     map.optional("always_invalidate",

@@ -58,6 +58,23 @@ std::function<SavedPiece(const json&)> saved_map(const json& arguments) {
     };
 }
 
+// The daemon says which path it was: a label.
+std::function<SavedPiece(const json&)> saved_path(const std::string& command,
+                                                  const std::string& priority) {
+    return [added = command == "path_add", priority](const json& answer) {
+        const std::string label = answer.value("path", "");
+        json amendment{{"session", answer.value("session", "")}};
+        if (added) {
+            json path = path_argument(label);
+            if (!priority.empty()) path["priority"] = priority;
+            amendment["add_paths"] = json::array({std::move(path)});
+        } else {
+            amendment["remove_paths"] = json::array({label});
+        }
+        return SavedPiece{.amend = std::move(amendment)};
+    };
+}
+
 std::string lines_of(const std::vector<std::string>& words) {
     std::string text;
     for (const auto& word : words) text += word + "\n";
@@ -79,6 +96,14 @@ std::vector<std::string> fixed_words(const std::string& kind) {
 
 std::function<SavedPiece(const json&)> taken_out(const std::string& list, const std::string& name) {
     return [list, name](const json&) { return SavedPiece{.take = {{list, json::array({name})}}}; };
+}
+
+std::function<SavedPiece(const json&)> amended(const char* kind, const char* key,
+                                               const char* member) {
+    return [=](const json& answer) {
+        return SavedPiece{.amend = {{kind, answer.value(kind, "")},
+                                    {key, answer.value(member != nullptr ? member : key, json())}}};
+    };
 }
 
 CLI::App* command_called(CLI::App& app, const std::string& word) {
@@ -286,8 +311,11 @@ void CommandTree::add_paths() {
         add_path_operation("add", "path_add", "Add a path and wait until it is connected");
     option(*added, "--priority", options_.priority, "PRIORITY",
            "prefer (default), or standby: only while no preferred path is up");
-    add_path_operation("remove", "path_remove",
-                       "Remove a path, its requests go on elsewhere; wait until it is gone");
+    added->add_flag("--save", options_.save, save_help);
+    auto* removed =
+        add_path_operation("remove", "path_remove",
+                           "Remove a path, its requests go on elsewhere; wait until it is gone");
+    removed->add_flag("--save", options_.save, save_help);
     add_path_operation("reconnect", "path_reconnect",
                        "Close a path and dial it at once; wait until it is connected");
     add_path_operation("disconnect", "path_disconnect",
@@ -298,11 +326,14 @@ void CommandTree::add_paths() {
                            wish.view = policy_view;
                            wish.arguments = {{"session", options_.session}};
                            if (!options_.policy.empty()) wish.arguments["policy"] = options_.policy;
+                           if (options_.save) wish.saved = amended("session", "policy");
                            return understood;
                        });
     option(*policy, "session", options_.session, "SESSION", "The session")->required();
     option(*policy, "policy", options_.policy, "POLICY",
-           "round-robin, min-inflight, min-latency or service-time; until rnbd-client ends");
+           "round-robin, min-inflight, min-latency or service-time; without --save until "
+           "rnbd-client ends");
+    policy->add_flag("--save", options_.save, save_help);
     auto* hold =
         add(app_, "hold", "How long I/O waits without a path at most: show or set (rnbd-client)",
             Daemon::client, [this](Wish& wish) {
@@ -326,6 +357,7 @@ CLI::App* CommandTree::add_path_operation(const char* word, const char* command,
         wish.arguments = {
             {"session", options_.session}, {"path", options_.path}, {"timeout_s", patience_s}};
         if (!options_.priority.empty()) wish.arguments["priority"] = options_.priority;
+        if (options_.save) wish.saved = saved_path(wish.command, options_.priority);
         // The daemon knows why it is not done yet: it answers first.
         wish.timeout = std::chrono::seconds(patience_s + 10);
         return understood;

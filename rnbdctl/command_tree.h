@@ -92,6 +92,9 @@ constexpr const char* forget_help =
     "Forget it: take it out of 90-rnbdctl.yaml in the folder of the daemon's configuration";
 std::function<SavedPiece(const nlohmann::json&)> taken_out(const std::string& list,
                                                            const std::string& name);
+// {kind: its name, key: what the answer has as `member`, or as `key`}.
+std::function<SavedPiece(const nlohmann::json&)> amended(const char* kind, const char* key,
+                                                         const char* member = nullptr);
 
 // A command directly inside of this one; null if there is none of this name.
 CLI::App* command_called(CLI::App& app, const std::string& word);

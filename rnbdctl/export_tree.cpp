@@ -104,12 +104,16 @@ void CommandTree::add_export_changes() {
                     wish.arguments["size_bytes"] = *bytes;
                 }
                 if (options_.shrink) wish.arguments["shrink"] = true;
+                if (options_.save && options_.size.empty())
+                    return "--save: found no size, expected the one to keep";
+                if (options_.save) wish.saved = amended("export", "size", "size_bytes");
                 return understood;
             });
     option(*resize, "export", options_.exported, "EXPORT", "The export")->required();
     option(*resize, "size", options_.size, "SIZE",
            "As 10GiB; none: what its file or device has by now");
     resize->add_flag("--shrink", options_.shrink, "Cut a file: what lies beyond is lost");
+    resize->add_flag("--save", options_.save, save_help);
     auto* evict =
         add(*exports_, "evict", "Take it from a session", Daemon::server, [this](Wish& wish) {
             wish.command = "export_evict";

@@ -107,7 +107,7 @@ std::expected<std::string, std::string> keep(const Wish& wish, const SavedPiece&
     if (const std::string wrong = errors_of(*before); !wrong.empty())
         return std::unexpected("the configuration is wrong already: " + wrong);
     const std::string file = before->value("file", "");
-    struct stat like {};
+    struct stat like{};
     if (::stat(file.c_str(), &like) != 0) return failed(file, errno);
     const std::string folder = config_folder_of(file);
     const std::string path = folder + "/" + saved_file_name;
@@ -129,6 +129,54 @@ std::expected<std::string, std::string> keep(const Wish& wish, const SavedPiece&
     return std::unexpected(wrong);
 }
 
+// "rdma:SOURCE@HOST:PORT": what remove_paths says for an element of add_paths.
+std::string label_of(const json& path) {
+    const std::string rdma = members::word(path, "rdma");
+    return rdma.empty() ? members::word(path, "tcp") : "rdma:" + rdma;
+}
+
+void drop_path(json& amendment, const std::string& label) {
+    for (const char* const list : {"add_paths", "remove_paths"}) {
+        const auto found = amendment.find(list);
+        if (found == amendment.end() || !found->is_array()) continue;
+        std::erase_if(found->get_ref<json::array_t&>(), [&](const json& one) {
+            return one.is_string() ? one == label : one.is_object() && label_of(one) == label;
+        });
+        if (found->empty()) amendment.erase(found);
+    }
+}
+
+void amend(json& config, const json& wanted) {
+    const char* const kind = wanted.contains("session") ? "session" : "export";
+    json& all = config["amend"];
+    if (!all.is_array()) all = json::array();
+    auto found = std::ranges::find_if(all, [&](const json& one) {
+        return one.is_object() && one.value(kind, json()) == wanted[kind];
+    });
+    if (found == all.end()) found = all.insert(all.end(), json{{kind, wanted[kind]}});
+    for (const auto& [key, value] : wanted.items()) {
+        if (key != "add_paths" && key != "remove_paths") {
+            (*found)[key] = value;
+            continue;
+        }
+        for (const json& path : value) {
+            drop_path(*found, path.is_string() ? path.get<std::string>() : label_of(path));
+            (*found)[key].push_back(path);
+        }
+    }
+}
+
+void drop_amendment(json& config, const std::string& list, const json& name) {
+    const auto all = config.find("amend");
+    if (all == config.end() || !all->is_array() || (list != "sessions" && list != "exports"))
+        return;
+    const std::string kind = list.substr(0, list.size() - 1);
+    std::erase_if(all->get_ref<json::array_t&>(), [&](const json& one) {
+        return one.is_object() && one.value(kind, json()) == name;
+    });
+    if (all->empty()) config.erase(all);
+}
+
 }  // namespace
 
 std::expected<std::string, std::string> with_piece(const std::string& text,
@@ -145,10 +193,11 @@ std::expected<std::string, std::string> with_piece(const std::string& text,
     const auto drop = [&](const std::string& list, const json& name) {
         const auto found = config.find(list);
         if (found == config.end() || !found->is_array()) return;
-        std::erase_if(found->get_ref<json::array_t&>(), [&](const json& one) {
+        const auto dropped = std::erase_if(found->get_ref<json::array_t&>(), [&](const json& one) {
             return one.is_object() && one.value("name", json()) == name;
         });
         if (found->empty()) config.erase(found);
+        if (dropped > 0) drop_amendment(config, list, name);
     };
     for (const auto& [list, names] : piece.take.items())
         for (const json& name : names) drop(list, name);
@@ -158,6 +207,7 @@ std::expected<std::string, std::string> with_piece(const std::string& text,
             config[list].push_back(element);
         }
     }
+    if (!piece.amend.is_null()) amend(config, piece.amend);
     return head + config.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 

@@ -18,6 +18,10 @@ struct SavedPiece {
     nlohmann::json put = nlohmann::json::object();
     // {"devices": ["vol1"]}: taken out.
     nlohmann::json take = nlohmann::json::object();
+    // {"session": "host-a", "policy": ..., "add_paths": [...]} or {"export": "vol1", "size": ...}:
+    // how an object of any file is now. A path that is added is removed no longer, and the other
+    // way round. An object of this file that is replaced or taken out loses what was amended.
+    nlohmann::json amend = nullptr;
 };
 
 // The file's name in the folder of the configuration.

@@ -53,3 +53,38 @@ TEST_CASE("saving: a file that somebody else wrote is not touched") {
     CHECK(parsed(*odd) == json{{"exports", {1, {{"name", 2}}, vol1}}});
     CHECK(with_piece("# only this\n", {.put = {{"exports", {vol1}}}}));
 }
+
+TEST_CASE("saving: what an object of any file is now") {
+    const auto then = [](const std::string& text, const char* amend) {
+        const auto made = with_piece(text, {.amend = json::parse(amend)});
+        REQUIRE(made);
+        return *made;
+    };
+    std::string text = then("", R"({"session":"s","policy":"round-robin"})");
+    text = then(text, R"({"export":"s","size":4096})");
+    text = then(text, R"({"session":"s","policy":"min-latency"})");
+    CHECK(parsed(text) == json::parse(R"({"amend":[{"session":"s","policy":"min-latency"},
+                                                    {"export":"s","size":4096}]})"));
+    // A path is in one of the lists.
+    text = then(text, R"({"session":"s","add_paths":[{"tcp":"1.2.3.4:5","priority":"standby"}]})");
+    text = then(text, R"({"session":"s","add_paths":[{"rdma":"1.2.3.4:5"}]})");
+    text = then(text, R"({"session":"s","remove_paths":["1.2.3.4:5"]})");
+    CHECK(parsed(text)["amend"][0] ==
+          json::parse(R"({"session":"s","policy":"min-latency","add_paths":[{"rdma":"1.2.3.4:5"}],
+                          "remove_paths":["1.2.3.4:5"]})"));
+    text = then(text, R"({"session":"s","remove_paths":["rdma:1.2.3.4:5"]})");
+    text = then(text, R"({"session":"s","add_paths":[{"tcp":"1.2.3.4:5"}]})");
+    CHECK(parsed(text)["amend"][0] ==
+          json::parse(R"({"session":"s","policy":"min-latency","add_paths":[{"tcp":"1.2.3.4:5"}],
+                          "remove_paths":["rdma:1.2.3.4:5"]})"));
+    // It goes with an object of this file, and stays if that is another's.
+    const auto other = with_piece(text, {.take = {{"exports", {"s"}}, {"devices", {"s"}}}});
+    REQUIRE(other);
+    CHECK(parsed(*other)["amend"].size() == 2);
+    const auto own = with_piece(text, {.put = {{"exports", {{{"name", "s"}}}}}});
+    REQUIRE(own);
+    const auto gone = with_piece(*own, {.take = {{"exports", {"s"}}}});
+    REQUIRE(gone);
+    CHECK(parsed(*gone)["amend"].size() == 1);
+    CHECK(!parsed(*gone).contains("exports"));
+}

@@ -53,7 +53,7 @@ TEST_CASE("rnbdctl: completion goes by the tree") {
     CHECK(completed({"ho"}) == Words{"hold"});
     CHECK(completed({"hold", "--o"}) == Words{"--off"});
     CHECK(completed({"exports", "resize", "v", "--s"}) ==
-          Words{"--server", "--shrink", "--socket"});
+          Words{"--save", "--server", "--shrink", "--socket"});
     CHECK(completed({"exports", "add", "--io", "d"}) == Words{"direct"});
     CHECK(completed({"map", "v", ""}) == Words{"from"});
     CHECK(completed({"unmap", ""}).empty());

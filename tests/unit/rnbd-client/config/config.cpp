@@ -282,3 +282,40 @@ TEST_CASE("client config: what is said in two files names both places") {
           "c.d/b.yaml:2:41: devices[0].volume: found \"v\" which device \"d\" has already through "
           "session \"s\", expected another volume or session (first at c.d/a.yaml:1)\n");
 }
+
+TEST_CASE("client config: what is another of a session") {
+    const auto amended = [](const std::string& lines) {
+        return with_session("amend:\n  - session: s\n" + lines);
+    };
+    const auto config = ClientConfig::parse(amended(R"(    policy: round-robin
+    remove_paths: ['rdma:127.0.0.1:1235', 127.0.0.9:1]
+    add_paths:
+      - {tcp: 127.0.0.1:1235, priority: standby}
+      - {tcp: 127.0.0.2:1235}
+  - session: s
+    remove_paths: ['tcp:127.0.0.2:1235']
+)"),
+                                            "c.yaml");
+    REQUIRE(config);
+    const auto& session = config->sessions.at(0);
+    CHECK(session.policy == rtrs::PathPolicy::round_robin);
+    REQUIRE(session.paths.size() == 1);
+    CHECK(session.paths[0].to_string() == "127.0.0.1:1235");
+    CHECK(session.paths[0].priority == rtrs::PathPriority::standby);
+
+    CHECK(
+        complains(amended("    remove_paths: [127.0.0.1:1235]\n"),
+                  "amend[0].remove_paths: found 0 paths left in session \"s\", expected 1 to 128"));
+    CHECK(complains(amended("    remove_paths: [here]\n"), "amend[0].remove_paths[0]: found"));
+    CHECK(complains(amended("    add_paths: [{tcp: 127.0.0.2:1}, {tcp: 127.0.0.2:1}]\n"),
+                    "a second time"));
+    CHECK(complains(amended("    paths: []\n"), "amend[0].paths"));
+    CHECK(complains(with_session("amend:\n  - session: S\n    add_paths: []\n"),
+                    "amend[0].session: found \"S\", expected the name of a session, nearest valid "
+                    "value \"s\""));
+    std::string many;
+    for (int i = 0; i < 128; ++i) many += fmt::format("      - {{tcp: 127.0.1.{}:1}}\n", i);
+    CHECK(complains(amended("    add_paths:\n" + many), "found 129 paths left"));
+    CHECK(errors_of(amended("    add_paths:\n" + many + "    remove_paths: [127.0.0.1:1235]\n"))
+              .empty());
+}

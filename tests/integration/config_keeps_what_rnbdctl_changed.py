@@ -1,0 +1,121 @@
+"""--save keeps a policy, paths and a size of what other files name, over a restart; and writes nothing that the daemon would refuse."""
+from configurations import *
+from harness import *
+
+
+def saved(daemon):
+    path = os.path.join(folder_of(daemon), "90-rnbdctl.yaml")
+    if not os.path.exists(path):
+        return None
+    with open(path) as text:
+        return json.loads("".join(line for line in text if not line.startswith("#")))
+
+
+def session(client):
+    return client.status()["sessions"][0]
+
+
+def paths(client):
+    return {p["label"]: p["priority"] for p in session(client)["paths"]}
+
+
+def same_as_files(daemon):
+    document = config(daemon, "diff")[0]
+    check(document["state"] == "same", document)
+
+
+def all_open(client):
+    wait_until("the device is open", lambda: client.status()["devices"][0]["state"] == "open")
+
+
+def a_policy_and_paths(lab, server, client):
+    first, second, third = (f"127.0.0.{n}:{server.port}" for n in (1, 2, 3))
+    said = client.ctl("policy", "host-a", "round-robin", "--save").stdout
+    check("kept in" in said and "90-rnbdctl.yaml" in said, said)
+    client.ctl("paths", "add", "host-a", second, "--save")
+    client.ctl("paths", "add", "host-a", third, "--priority", "standby", "--save")
+    client.ctl("paths", "remove", "host-a", first, "--save")
+    check(saved(client) == {"amend": [{
+        "session": "host-a", "policy": "round-robin", "remove_paths": [first],
+        "add_paths": [{"tcp": second}, {"tcp": third, "priority": "standby"}]}]}, saved(client))
+    same_as_files(client)
+    client.stop()
+    client.start()
+    all_open(client)
+    check(paths(client) == {second: "prefer", third: "standby"}, paths(client))
+    check(session(client)["policy"] == "round-robin", "the policy")
+    same_as_files(client)
+
+    # Back again: what is added is removed no longer.
+    client.ctl("paths", "add", "host-a", first, "--save")
+    client.ctl("paths", "remove", "host-a", third, "--save")
+    check(saved(client)["amend"] == [{
+        "session": "host-a", "policy": "round-robin", "remove_paths": [third],
+        "add_paths": [{"tcp": second}, {"tcp": first}]}], saved(client))
+    client.stop()
+    client.start()
+    all_open(client)
+    check(paths(client) == {first: "prefer", second: "prefer"}, paths(client))
+
+    # What is refused is not kept, nor is what would leave the files without a path.
+    before = saved(client)
+    for words in (("paths", "add", "host-a", first), ("paths", "remove", "host-a", third),
+                  ("policy", "host-b", "round-robin")):
+        check(client.ctl(*words, "--save", ok=False).returncode != 0, words)
+    check(client.ctl("paths", "reconnect", "host-a", first, "--save", ok=False).returncode == 2, "usage")
+    check(saved(client) == before, saved(client))
+    client.ctl("paths", "add", "host-a", third)
+    client.ctl("paths", "remove", "host-a", second, "--save")
+    left = client.ctl("paths", "remove", "host-a", first, "--save", ok=False)
+    check(left.returncode == 1 and "not kept" in left.stderr and "0 paths left" in left.stderr, left.stderr)
+    check(paths(client) == {third: "prefer"}, "it is done all the same")
+    check(saved(client)["amend"][0]["add_paths"] == [{"tcp": first}], saved(client))
+    check(config(client, "check")[0]["state"] == "good", "the files are good")
+
+
+def a_size(lab, server, client):
+    server.ctl("exports", "resize", "vol1", "2MiB", "--save")
+    check(saved(server) == {"amend": [{"export": "vol1", "size": 2 << 20}]}, saved(server))
+    server.ctl("exports", "resize", "vol1", "3MiB", "--save")
+    check(saved(server) == {"amend": [{"export": "vol1", "size": 3 << 20}]}, saved(server))
+    same_as_files(server)
+    server.stop()
+    # Another machine with the same configuration: the file is created with that size.
+    os.rename(lab.path("vol1.img"), lab.path("elsewhere.img"))
+    server.start()
+    size = lambda: server.status()["exports"][0]["size_bytes"]
+    check(size() == 3 << 20, "it is as large")
+    server.ctl("exports", "resize", "vol1", "1MiB", "--shrink", "--save")
+    check(saved(server) == {"amend": [{"export": "vol1", "size": 1 << 20}]} and size() == 1 << 20, "smaller")
+    same_as_files(server)
+    for words in (("vol1", "--save"), ("vol1", "1MiB", "--shrink", "--save", "--off")):
+        check(server.ctl("exports", "resize", *words, ok=False).returncode == 2, words)
+
+    # One of this very file goes with all that was said of it.
+    server.ctl("exports", "add", "vol2", lab.path("vol2.img"), "--size", "1MiB", "--allow", "host-a=rw", "--save")
+    server.ctl("exports", "resize", "vol2", "2MiB", "--save")
+    check([one["export"] for one in saved(server)["amend"]] == ["vol1", "vol2"], saved(server))
+    server.ctl("exports", "remove", "vol2", "--save")
+    check(saved(server) == {"amend": [{"export": "vol1", "size": 1 << 20}]}, saved(server))
+
+
+def what_names_nothing(lab, server, client):
+    """The daemon refuses it at once, and says where."""
+    for daemon, element, word in ((client, {"session": "host-x"}, "name of a session"),
+                                  (server, {"export": "vol9", "size": 4096}, "name of an export"),
+                                  (server, {"export": "vol1", "size": 1000}, "multiple of the block size"),
+                                  (client, {"session": "host-a", "remove_paths": ["x"]}, "remove_paths[0]")):
+        with open(os.path.join(folder_of(daemon), "50-hand.yaml"), "w") as out:
+            json.dump({"amend": [element]}, out)
+        document = config(daemon, "check", ok=False)[0]
+        text = str(document["errors"])
+        check(len(document["errors"]) == 1 and word in text and "50-hand.yaml" in text, document)
+        os.unlink(os.path.join(folder_of(daemon), "50-hand.yaml"))
+
+
+with Lab() as lab:
+    server = lab.server([export("vol1", lab.path("vol1.img"), "1MiB")], host="0.0.0.0")
+    client = lab.client(server, {"vol1": {}})
+    a_policy_and_paths(lab, server, client)
+    a_size(lab, server, client)
+    what_names_nothing(lab, server, client)
