@@ -53,6 +53,15 @@ for daemon, listed in documented.items():
     used = re.findall(r"^usdt:/usr/sbin/([\w-]+):rnbd:(\w+)", script, re.MULTILINE)
     if not used:
         report.add(SCRIPTS[daemon], "uses no probe")
+    blocks = re.findall(r"^usdt:/usr/sbin/[\w-]+:rnbd:(\w+)(.*?)(?=^usdt:|^END|\Z)", script,
+                        re.MULTILINE | re.DOTALL)
+    for name, block in blocks:
+        beyond = {int(number) for number in re.findall(r"\barg(\d+)", block)
+                  if int(number) >= listed.get(name, 0)}
+        if beyond:
+            report.add(SCRIPTS[daemon], f"{name} has no argument {sorted(beyond)}")
+    if [name for name, _ in blocks] != [name for _, name in used]:
+        report.add(SCRIPTS[daemon], "a probe of it is not understood by this check")
     for owner, name in used:
         checked += 1
         if owner != daemon or name not in listed:
