@@ -120,13 +120,16 @@ def what_waits_fails_in_time(lab, server, client):
 
 def it_stays_until_told(lab, server, client):
     """The limit is still there: of the next loss, of changed and of new sessions."""
-    client.config_with(lambda config: config["sessions"][0].update(hold_time="1h"))
+    client.config_with(lambda config: config["sessions"][0].update(
+        hold_time="1h", fail_fast_time="30min"))
     client.ctl("config", "apply")
     check(session(client)["hold_time_s"] == LIMIT_S, "less than the files say")
-    client.config_with(lambda config: config["sessions"][0].update(hold_time="500ms"))
+    client.config_with(lambda config: config["sessions"][0].update(
+        hold_time="500ms", fail_fast_time="500ms"))
     client.ctl("config", "apply")
     check(session(client)["hold_time_s"] == 0.5, "the files say less")
-    client.config_with(lambda config: config["sessions"][0].pop("hold_time"))
+    client.config_with(lambda config: [config["sessions"][0].pop(key)
+                                       for key in ("hold_time", "fail_fast_time")])
     client.ctl("config", "apply")
     other = lab.server([export("more", lab.path("more.img"), "1MiB", session="host-b")], name="other")
     client.ctl("map", "more", "--session", "host-b", "--path", f"127.0.0.1:{other.port}")
