@@ -45,6 +45,7 @@ struct BlockRequest {
     // The slot under which `data` lies inside a buffer that was registered with the reactor.
     rtrs::Reactor::FixedBuffer fixed_buffer = rtrs::Reactor::FixedBuffer::none;
     Completed completed;
+    BlockRequest* next = nullptr;  // of those that wait to be submitted
 
     // The storage's, while it has the request.
     rtrs::Operation work;

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "daemon/log.h"
@@ -17,6 +18,7 @@ using rtrs::from_errno;
 // Discard and write zeroes carry their length in the 32 bits of bi_size.
 constexpr std::uint64_t range_bytes_max = std::numeric_limits<std::uint32_t>::max();
 constexpr std::size_t extents_max = 128;
+constexpr std::size_t pin_bytes_min = 4096;
 // Names of refused opens that are remembered per session.
 constexpr std::size_t refusals_max = 64;
 // The same error of the same volume is logged again after this long.
@@ -82,7 +84,12 @@ bool writes(Operation operation) {
 
 Target::Target(rtrs::Reactor& reactor, const std::vector<ServerConfig::Export>& exports,
                EpochBook& epochs)
-    : reactor_(reactor), epochs_(epochs), catalog_(reactor, volumes_) {
+    : reactor_(reactor),
+      epochs_(epochs),
+      pacer_(
+          reactor, this,
+          [](void* self, BlockRequest& request) { static_cast<Target*>(self)->waited(request); }),
+      catalog_(reactor, volumes_) {
     for (const auto& config : exports) {
         own(config);
     }
@@ -150,9 +157,7 @@ void Target::on_session_down(rtrs::ServerSession& session) {
 
 void Target::on_chunk_gone(void* chunk_context) {
     const std::unique_ptr<Io> gone(static_cast<Io*>(chunk_context));
-    if (gone->registered != rtrs::Reactor::FixedBuffer::none) {
-        reactor_.unregister_buffer(gone->registered);
-    }
+    unpin(*gone);
 }
 
 const SessionStatistics& Target::statistics(const rtrs::ServerSession& session) {
@@ -347,7 +352,7 @@ void Target::io(Session& session, rtrs::ServerOp& op) {
     ++open.open->in_flight;
     io.started = reactor_.now();
     RTRS_PROBE(server_request, &io, static_cast<unsigned>(io.wire_operation), io.offset, io.bytes);
-    start(io, *open.volume->storage(*open.open));
+    enter(io, *open.volume->storage(*open.open));
 }
 
 std::error_code Target::prepare(Session& session, rtrs::ServerOp& op, Io& io) {
@@ -413,21 +418,48 @@ std::error_code Target::prepare(Session& session, rtrs::ServerOp& op, Io& io) {
     io.flush_first =
         message->operation == Operation::write && has(message->flags, IoFlag::preflush);
     io.data = op.data();
-    io.fixed_buffer = rtrs::Reactor::FixedBuffer::none;
-    if (carries_data(message->operation) &&
-        open.volume->config().storage.io == StorageOptions::Io::direct) {
-        if (!io.registration_tried) {
-            // A permit's chunk is pinned at its first direct request, not for every session that
-            // might make one. Without a free slot the request goes the ordinary way.
-            io.registration_tried = true;
-            const MutableBytes chunk{op.data().data(), op.session().chunk_bytes()};
-            if (const auto slot = reactor_.register_buffer(chunk)) {
-                io.registered = *slot;
-            }
-        }
-        io.fixed_buffer = io.registered;
-    }
+    const bool data = carries_data(message->operation);
+    io.paced = message->operation == Operation::read &&
+               open.volume->config().storage.io == StorageOptions::Io::buffered;
+    io.fixed_buffer = data ? pinned(op, io) : rtrs::Reactor::FixedBuffer::none;
     return {};
+}
+
+// A permit's chunk is pinned when it is used, not for every session that might use it, and as much
+// of it as was used. Without a free slot the request goes the ordinary way.
+rtrs::Reactor::FixedBuffer Target::pinned(rtrs::ServerOp& op, Io& io) {
+    const std::size_t bytes = op.data().size();
+    if (bytes <= io.pinned_bytes || io.cannot_pin) {
+        return bytes <= io.pinned_bytes ? io.pinned : rtrs::Reactor::FixedBuffer::none;
+    }
+    unpin(io);
+    const std::size_t wanted = std::min<std::size_t>(std::bit_ceil(std::max(bytes, pin_bytes_min)),
+                                                     op.session().chunk_bytes());
+    const auto slot = reactor_.register_buffer({op.data().data(), wanted});
+    io.cannot_pin = !slot;
+    if (!slot) return rtrs::Reactor::FixedBuffer::none;
+    io.pinned = *slot;
+    io.pinned_bytes = wanted;
+    return io.pinned;
+}
+
+void Target::unpin(Io& io) noexcept {
+    if (io.pinned == rtrs::Reactor::FixedBuffer::none) return;
+    reactor_.unregister_buffer(io.pinned);
+    io.pinned = rtrs::Reactor::FixedBuffer::none;
+    io.pinned_bytes = 0;
+}
+
+void Target::enter(Io& io, Storage& storage) {
+    if (io.paced && pacer_.ask(io) == ReadPacer::Verdict::wait) return;
+    start(io, storage);
+}
+
+void Target::waited(BlockRequest& request) {
+    Io& io = static_cast<Io&>(request);
+    OpenVolume& open = io.session->opens.find(io.device_id)->second;
+    if (Storage* storage = open.volume->storage(*open.open)) return start(io, *storage);
+    completed(io, from_errno(ENODEV));
 }
 
 void Target::start(Io& io, Storage& storage) {

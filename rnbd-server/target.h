@@ -16,6 +16,7 @@
 #include "rnbd-server/catalog.h"
 #include "rnbd-server/config.h"
 #include "rnbd-server/figures.h"
+#include "rnbd-server/read_pacer.h"
 #include "rnbd-server/target_observer.h"
 #include "rnbd-server/turned_away.h"
 #include "rnbd-server/volume.h"
@@ -105,6 +106,11 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     void io(Session& session, rtrs::ServerOp& op);
     void extents(Session& session, rtrs::ServerOp& op);
     std::error_code prepare(Session& session, rtrs::ServerOp& op, Io& io);
+    rtrs::Reactor::FixedBuffer pinned(rtrs::ServerOp& op, Io& io);
+    void unpin(Io& io) noexcept;
+    // Submits it, or lets it wait for its turn.
+    void enter(Io& io, Storage& storage);
+    void waited(BlockRequest& request);
     static void start(Io& io, Storage& storage);
     static void completed(BlockRequest& request, std::error_code error);
     void log_failure(OpenVolume& open, const Io& io, std::error_code error);
@@ -123,6 +129,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
 
     rtrs::Reactor& reactor_;
     EpochBook& epochs_;
+    ReadPacer pacer_;
     std::vector<std::unique_ptr<Volume>> volumes_;
     // Of volumes_; those without a path are under "".
     std::unordered_map<std::string, Volume*> by_name_;

@@ -33,8 +33,11 @@ struct Target::Io final : BlockRequest {
     Operation wire_operation = Operation::read;
     // A write with PREFLUSH: the flush comes first.
     bool flush_first = false;
-    rtrs::Reactor::FixedBuffer registered = rtrs::Reactor::FixedBuffer::none;
-    bool registration_tried = false;
+    bool paced = false;  // see ReadPacer
+    // The chunk from its beginning on, so many bytes.
+    rtrs::Reactor::FixedBuffer pinned = rtrs::Reactor::FixedBuffer::none;
+    std::size_t pinned_bytes = 0;
+    bool cannot_pin = false;
     void count(ExportCounters& counters, std::error_code error, rtrs::Duration took) const noexcept;
 };
 

@@ -73,6 +73,8 @@ class Reactor : public Clock {
         std::uint32_t receive_buffer_bytes = 256u << 10;
         // Slots for register_buffer. 0..16384.
         std::uint32_t fixed_buffers = 8192;
+        // Slots for register_file. 0..16384.
+        std::uint32_t fixed_files = 1024;
     };
 
     // ERRORS: ENOSYS (no io_uring), EPERM (off: kernel.io_uring_disabled or seccomp), EINVAL
@@ -95,7 +97,8 @@ class Reactor : public Clock {
     int fd() const noexcept;
 
     // Runs task at the end of this turn, after all completions were handed out and timers expired.
-    // From inside a turn-end task: still in this turn, after those scheduled before.
+    // From inside a turn-end task: still in this turn, after those scheduled before. From outside of
+    // a turn: at the beginning of the next, which submits what it prepares and does not wait.
     void at_turn_end(TurnTask& task) noexcept;
     static void cancel_turn_end(TurnTask& task) noexcept;
 
@@ -117,10 +120,16 @@ class Reactor : public Clock {
     // short, then the caller sends the rest.
     void sendmsg(Operation& operation, int fd, const msghdr* message);
     enum class FixedBuffer : std::int32_t { none = -1 };  // else the slot of register_buffer
+    enum class FixedFile : std::int32_t { none = -1 };    // else the slot of register_file
+    // A file of many requests, by its slot if it has one.
+    struct File {
+        int fd = -1;
+        FixedFile slot = FixedFile::none;
+    };
     // flags: RWF_* of pwritev2(2).
-    void read(Operation& operation, int fd, MutableBytes target, std::uint64_t offset,
+    void read(Operation& operation, File file, MutableBytes target, std::uint64_t offset,
               FixedBuffer buffer = FixedBuffer::none);
-    void write(Operation& operation, int fd, Bytes source, std::uint64_t offset, int flags,
+    void write(Operation& operation, File file, Bytes source, std::uint64_t offset, int flags,
                FixedBuffer buffer = FixedBuffer::none);
     enum class SyncMode : std::uint8_t { data_only, everything };
     void fsync(Operation& operation, int fd, SyncMode mode);
@@ -142,6 +151,11 @@ class Reactor : public Clock {
     // EOPNOTSUPP.
     std::expected<FixedBuffer, std::error_code> register_buffer(MutableBytes memory);
     void unregister_buffer(FixedBuffer buffer) noexcept;
+    // Spares each read and write the look-up of the descriptor. The file stays open until it is
+    // unregistered and the last operation on it has ended. ERRORS: ENOBUFS (no slot left), ENOMEM,
+    // EMFILE.
+    std::expected<FixedFile, std::error_code> register_file(int fd);
+    void unregister_file(FixedFile file) noexcept;
 
     struct Statistics {
         std::uint64_t turns = 0;

@@ -55,9 +55,15 @@ FileStorage::FileStorage(rtrs::Reactor& reactor, FileMedium medium, Mapping zero
       io_(options.io),
       use_(options.use),
       can_discard_call_(medium_.kind() == FileMedium::Kind::block_device),
-      refusals_(reactor) {}
+      refusals_(reactor) {
+    file_.fd = medium_.fd();
+    if (const auto slot = reactor_.register_file(file_.fd)) file_.slot = *slot;
+}
 
-FileStorage::~FileStorage() { RTRS_ASSERT(in_flight_ == 0); }
+FileStorage::~FileStorage() {
+    RTRS_ASSERT(in_flight_ == 0);
+    if (file_.slot != rtrs::Reactor::FixedFile::none) reactor_.unregister_file(file_.slot);
+}
 
 std::string FileStorage::description() const {
     const bool regular = medium_.kind() == FileMedium::Kind::regular;
@@ -110,19 +116,18 @@ void FileStorage::transfer(BlockRequest& request) {
     const std::uint64_t at = request.offset + request.done_bytes;
     const std::uint64_t left = std::min(request.bytes - request.done_bytes, transfer_bytes_max);
     // Pinned memory spares direct I/O the look-up of pages; the page cache copies either way.
-    const auto buffer =
-        io_ == StorageOptions::Io::direct ? request.fixed_buffer : rtrs::Reactor::FixedBuffer::none;
+    const auto buffer = request.fixed_buffer;
     const bool rewrite = request.stage == static_cast<std::uint32_t>(Technique::rewrite);
     const int flags = request.force_unit_access && !rewrite ? RWF_DSYNC : 0;
     if (request.operation == BlockOperation::read) {
-        reactor_.read(request.work, medium_.fd(), request.data.subspan(request.done_bytes, left),
-                      at, buffer);
+        reactor_.read(request.work, file_, request.data.subspan(request.done_bytes, left), at,
+                      buffer);
     } else if (request.operation == BlockOperation::write) {
-        reactor_.write(request.work, medium_.fd(), request.data.subspan(request.done_bytes, left),
-                       at, flags, buffer);
+        reactor_.write(request.work, file_, request.data.subspan(request.done_bytes, left), at,
+                       flags, buffer);
     } else {
         const std::size_t piece = std::min(left, zeroes_bytes);
-        reactor_.write(request.work, medium_.fd(), zeroes_.bytes().first(piece), at, flags);
+        reactor_.write(request.work, file_, zeroes_.bytes().first(piece), at, flags);
     }
 }
 

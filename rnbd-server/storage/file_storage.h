@@ -80,6 +80,7 @@ class FileStorage final : public Storage {
 
     rtrs::Reactor& reactor_;
     FileMedium medium_;
+    rtrs::Reactor::File file_;
     Mapping zeroes_;  // what write_zeroes writes in the plain way; one page of the system's
     StorageOptions::Io io_;
     StorageOptions::Use use_;

@@ -14,6 +14,7 @@
 #include "rtrs/base/error.h"
 #include "rtrs/base/timer_queue.h"
 #include "rtrs/reactor/fixed_buffers.h"
+#include "rtrs/reactor/fixed_files.h"
 #include "rtrs/reactor/helper_thread.h"
 #include "rtrs/reactor/mailbox.h"
 #include "rtrs/reactor/receive_buffers.h"
@@ -22,7 +23,7 @@
 namespace rtrs {
 namespace {
 
-constexpr std::uint32_t fixed_buffers_max = 16384;
+constexpr std::uint32_t fixed_slots_max = 16384;
 
 Instant read_clock() noexcept {
     timespec time{};
@@ -81,6 +82,7 @@ struct Reactor::Inside {
     Alarm alarm;
     Ring ring;
     FixedBuffers fixed_buffers;
+    FixedFiles fixed_files;
     HelperThread helper;
 
     TimerQueue timers;
@@ -97,6 +99,7 @@ struct Reactor::Inside {
 Reactor::Inside::Inside(const Options& chosen)
     : options(chosen),
       fixed_buffers(ring.raw(), chosen.fixed_buffers),
+      fixed_files(ring.raw(), chosen.fixed_files),
       helper([this](std::function<void()> done) { mailbox.post(std::move(done)); }) {}
 
 Reactor::Inside::~Inside() {
@@ -106,7 +109,9 @@ Reactor::Inside::~Inside() {
 }
 
 std::error_code Reactor::Inside::open() {
-    if (options.fixed_buffers > fixed_buffers_max) return from_errno(EINVAL);
+    if (options.fixed_buffers > fixed_slots_max || options.fixed_files > fixed_slots_max) {
+        return from_errno(EINVAL);
+    }
     std::error_code error = ring.open(options.submission_entries, Ring::Setup::tuned);
     if (error == std::errc::invalid_argument) {
         error = ring.open(options.submission_entries, Ring::Setup::plain);
@@ -311,6 +316,12 @@ void Reactor::run_once(std::optional<Duration> max_wait) {
     const bool watched = inside_->watched;
     if (watched) inside_->forget_notice();  // before the turn: what comes during it counts again
     inside_->now = read_clock();
+    if (!inside_->turn_end.empty()) {
+        inside_->in_turn = true;
+        inside_->run_turn_end();
+        inside_->in_turn = false;
+        max_wait = Duration::zero();
+    }
     inside_->turn(max_wait);
     if (watched) inside_->announce_deadline();
 }
@@ -365,20 +376,23 @@ void Reactor::sendmsg(Operation& operation, int fd, const msghdr* message) {
     io_uring_prep_sendmsg(inside_->prepare(operation), fd, message, MSG_WAITALL | MSG_NOSIGNAL);
 }
 
-void Reactor::read(Operation& operation, int fd, MutableBytes target, std::uint64_t offset,
+void Reactor::read(Operation& operation, File file, MutableBytes target, std::uint64_t offset,
                    FixedBuffer buffer) {
     io_uring_sqe* entry = inside_->prepare(operation);
+    const int fd = file.slot == FixedFile::none ? file.fd : static_cast<int>(file.slot);
     const auto bytes = static_cast<unsigned>(target.size());
     if (buffer == FixedBuffer::none) {
         io_uring_prep_read(entry, fd, target.data(), bytes, offset);
     } else {
         io_uring_prep_read_fixed(entry, fd, target.data(), bytes, offset, static_cast<int>(buffer));
     }
+    if (file.slot != FixedFile::none) entry->flags |= IOSQE_FIXED_FILE;
 }
 
-void Reactor::write(Operation& operation, int fd, Bytes source, std::uint64_t offset, int flags,
+void Reactor::write(Operation& operation, File file, Bytes source, std::uint64_t offset, int flags,
                     FixedBuffer buffer) {
     io_uring_sqe* entry = inside_->prepare(operation);
+    const int fd = file.slot == FixedFile::none ? file.fd : static_cast<int>(file.slot);
     const auto bytes = static_cast<unsigned>(source.size());
     if (buffer == FixedBuffer::none) {
         io_uring_prep_write(entry, fd, source.data(), bytes, offset);
@@ -387,6 +401,7 @@ void Reactor::write(Operation& operation, int fd, Bytes source, std::uint64_t of
                                   static_cast<int>(buffer));
     }
     entry->rw_flags = flags;
+    if (file.slot != FixedFile::none) entry->flags |= IOSQE_FIXED_FILE;
 }
 
 void Reactor::fsync(Operation& operation, int fd, SyncMode mode) {
@@ -434,6 +449,17 @@ std::expected<Reactor::FixedBuffer, std::error_code> Reactor::register_buffer(Mu
 void Reactor::unregister_buffer(FixedBuffer buffer) noexcept {
     RTRS_ASSERT(buffer != FixedBuffer::none);
     inside_->fixed_buffers.remove(static_cast<std::uint32_t>(buffer));
+}
+
+std::expected<Reactor::FixedFile, std::error_code> Reactor::register_file(int fd) {
+    const std::expected<std::uint32_t, std::error_code> slot = inside_->fixed_files.add(fd);
+    if (!slot) return std::unexpected(slot.error());
+    return static_cast<FixedFile>(*slot);
+}
+
+void Reactor::unregister_file(FixedFile file) noexcept {
+    RTRS_ASSERT(file != FixedFile::none);
+    inside_->fixed_files.remove(static_cast<std::uint32_t>(file));
 }
 
 const Reactor::Statistics& Reactor::statistics() const noexcept { return inside_->statistics; }

@@ -1,6 +1,7 @@
 // Turns: timers, turn-end tasks, waiting, the descriptor for embedders, and the end.
 #include <poll.h>
 
+#include <functional>
 #include <thread>
 
 #include "tests/unit/reactor/support.h"
@@ -94,8 +95,7 @@ TEST_CASE("reactor: run_once returns after max_wait with nothing to do") {
     REQUIRE(reactor->statistics().completions == 0);
 }
 
-TEST_CASE(
-    "reactor: turn-end tasks run once each, after timers, and those they add in the same turn") {
+TEST_CASE("reactor: turn-end tasks run once each, and those they add in the same turn") {
     auto reactor = make_reactor();
     std::vector<int> order;
     Task first(*reactor, order, 10);
@@ -112,7 +112,36 @@ TEST_CASE(
     Reactor::cancel_turn_end(cancelled);
     Reactor::cancel_turn_end(cancelled);
     reactor->run_once(std::nullopt);  // does not wait: there is something to do
-    REQUIRE(order == std::vector{1, 10, 11, 12});
+    REQUIRE(order == std::vector{10, 11, 12, 1});
+}
+
+TEST_CASE("reactor: turn-end tasks of a turn run after its timers") {
+    auto reactor = make_reactor();
+    std::vector<int> order;
+    Task task(*reactor, order, 10);
+    RecordedTimer timer(*reactor, order, 1);
+    reactor->post([&] {
+        reactor->at_turn_end(task);
+        timer.arm_in(-1ns);
+    });
+    run_until(*reactor, [&] { return order.size() == 2; });
+    REQUIRE(order == std::vector{1, 10});
+}
+
+TEST_CASE("reactor: what a task from between two turns prepares is submitted by the next turn") {
+    auto reactor = make_reactor();
+    Descriptor file(::open("/dev/zero", O_RDONLY | O_CLOEXEC));
+    Recorded read;
+    std::byte target[1]{std::byte{1}};
+    struct Reading : TurnTask {
+        Reading() : TurnTask([](TurnTask& task) { static_cast<Reading&>(task).act(); }) {}
+        std::function<void()> act;
+    } reading;
+    reading.act = [&] { reactor->read(read, {file}, target, 0); };
+    reactor->at_turn_end(reading);
+    reactor->run_once(std::nullopt);
+    REQUIRE(read.finished());
+    REQUIRE(target[0] == std::byte{0});
 }
 
 TEST_CASE("reactor: a task scheduled by a completion runs in that completion's turn") {

@@ -1,0 +1,50 @@
+// Buffered reads, so many bytes per turn of the loop.
+//
+// What is in the page cache is read while it is submitted. A whole round of large reads would push
+// each other out of the processor's cache before the first one is checksummed and sent; what is
+// read in small portions is still there. Requests of a portion leave together, as before.
+//
+// OWNER: Target. THREAD: the reactor's.
+#pragma once
+
+#include <cstdint>
+
+#include "rnbd-server/storage.h"
+#include "rtrs/base/clock.h"
+#include "rtrs/reactor.h"
+
+namespace rnbd {
+
+class ReadPacer {
+  public:
+    // Of a turn; at least one request always goes.
+    static constexpr std::uint64_t portion_bytes = 256u << 10;
+
+    // A request that waited may go now.
+    using Go = void (*)(void* context, BlockRequest& request);
+    ReadPacer(rtrs::Reactor& reactor, void* context, Go go);
+    // Asserts that none waits.
+    ~ReadPacer();
+    ReadPacer(const ReadPacer&) = delete;
+    ReadPacer& operator=(const ReadPacer&) = delete;
+
+    // In the order of their coming: now, or in a coming turn by Go. ASSUMES: the request stays in
+    // place until then.
+    enum class Verdict : std::uint8_t { go, wait };
+    Verdict ask(BlockRequest& request);
+
+  private:
+    void next_portion();
+    bool fits(const BlockRequest& request) const noexcept;
+
+    rtrs::Reactor& reactor_;
+    void* context_;
+    Go go_;
+    rtrs::Timer next_turn_;
+    std::uint64_t turn_ = 0;
+    std::uint64_t turn_bytes_ = 0;
+    BlockRequest* first_ = nullptr;
+    BlockRequest* last_ = nullptr;
+};
+
+}  // namespace rnbd

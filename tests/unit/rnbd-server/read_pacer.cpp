@@ -1,0 +1,82 @@
+// Reads are handed on in portions, one per turn of the loop, in the order of their coming.
+#include "rnbd-server/read_pacer.h"
+
+#include <catch2/catch.hpp>
+#include <deque>
+#include <vector>
+
+using namespace rnbd;
+
+namespace {
+
+struct World {
+    World() : reactor(std::move(*rtrs::Reactor::create())) {}
+
+    // Asks for reads of so many bytes in one turn; the numbers of those that may go at once.
+    std::vector<int> ask(const std::vector<std::uint64_t>& reads) {
+        std::vector<int> at_once;
+        reactor->post([&] {
+            for (const std::uint64_t bytes : reads) {
+                BlockRequest& request = requests.emplace_back(nullptr);
+                request.bytes = bytes;
+                const int number = static_cast<int>(requests.size()) - 1;
+                if (pacer.ask(request) == ReadPacer::Verdict::go) at_once.push_back(number);
+            }
+        });
+        reactor->run_once(std::nullopt);
+        return at_once;
+    }
+    std::vector<int> next_turn() {
+        gone.clear();
+        reactor->run_once(rtrs::Duration::zero());
+        return gone;
+    }
+
+    std::unique_ptr<rtrs::Reactor> reactor;
+    std::deque<BlockRequest> requests;
+    std::vector<int> gone;
+    ReadPacer pacer{*reactor, this, [](void* self, BlockRequest& request) {
+                        auto& world = *static_cast<World*>(self);
+                        int number = 0;
+                        while (&world.requests[number] != &request) ++number;
+                        world.gone.push_back(number);
+                    }};
+};
+
+constexpr std::uint64_t half = ReadPacer::portion_bytes / 2;
+
+}  // namespace
+
+TEST_CASE("read pacer: what fits a portion goes at once") {
+    World world;
+    REQUIRE(world.ask({half, half}) == std::vector{0, 1});
+    REQUIRE(world.next_turn().empty());
+    REQUIRE(world.ask(std::vector<std::uint64_t>(64, 4096)).size() == 64);
+}
+
+TEST_CASE("read pacer: the rest goes in the coming turns, in order") {
+    World world;
+    REQUIRE(world.ask({half, half, half, 512, half, half}) == std::vector{0, 1});
+    REQUIRE(world.next_turn() == std::vector{2, 3});
+    REQUIRE(world.next_turn() == std::vector{4, 5});
+    REQUIRE(world.next_turn().empty());
+}
+
+TEST_CASE("read pacer: a small read does not overtake a large one that waits") {
+    World world;
+    REQUIRE(world.ask({half, half, half, 512}) == std::vector{0, 1});
+    REQUIRE(world.ask({512}).empty());
+    std::vector<int> later = world.gone;
+    while (later.size() < 3) {
+        for (const int number : world.next_turn()) later.push_back(number);
+    }
+    REQUIRE(later == std::vector{2, 3, 4});
+}
+
+TEST_CASE("read pacer: a read beyond a portion goes alone") {
+    World world;
+    REQUIRE(world.ask({4 * half, 512, 4 * half, 512}) == std::vector{0});
+    REQUIRE(world.next_turn() == std::vector{1});
+    REQUIRE(world.next_turn() == std::vector{2});
+    REQUIRE(world.next_turn() == std::vector{3});
+}
