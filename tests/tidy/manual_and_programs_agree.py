@@ -88,7 +88,7 @@ compare("nbdkit-rnbd-plugin.1", "parameter", set(
     re.findall(r'strcmp\(key, "(\w+)"\) == 0\) (?:return|\{\n        volume_name)',
                read("nbdkit/plugin.c"))), items("nbdkit-rnbd-plugin.1", "Cm"))
 compare("fio-rnbd.1", "option", set(
-    re.findall(r'^ +\.name = "(\w+)",$', read("fio-engine/engine.c"), re.MULTILINE)) - {"rnbd"},
+    re.findall(r'^ +\.name = "(\w+)",$', read("fio-engine/options.c"), re.MULTILINE)) - {"rnbd"},
     {name for name in items("fio-rnbd.1", "Cm") if name not in {"hold-time"}})
 exported = set(re.findall(r"^\s+(rnbd_\w+);", read("librnbd/librnbd.map"), re.MULTILINE))
 compare("librnbd.map", "function", functions, exported)

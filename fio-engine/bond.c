@@ -1,0 +1,172 @@
+#include "fio-engine/bond.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void happened(void *context, const struct rnbd_event *event) {
+    struct bond *bond = context;
+    if (event->kind == RNBD_EVENT_LINK_UP) __atomic_store_n(&bond->away, 0, __ATOMIC_RELAXED);
+    if (event->kind == RNBD_EVENT_LINK_DOWN) __atomic_store_n(&bond->away, 1, __ATOMIC_RELAXED);
+}
+
+int complain(struct thread_data *td, int error, const char *what, const char *text) {
+    log_err("fio: rnbd: %s: %s\n", what, text);
+    td_verror(td, -error, "rnbd");
+    return 1;
+}
+
+/* Calls each("part", context) for the parts of "part,part"; stops at the first that fails. */
+static int for_parts(const char *list, int (*each)(char *part, void *context), void *context) {
+    char *copy = strdup(list);
+    char *rest = copy;
+    char *part;
+    int error = copy == NULL ? -ENOMEM : 0;
+    while (error == 0 && (part = strsep(&rest, ",")) != NULL) error = each(part, context);
+    free(copy);
+    return error;
+}
+
+static int add_path(char *part, void *context) { return rnbd_session_add_path(context, part); }
+
+static int apply_setting(char *part, void *context) {
+    char *value = strchr(part, '=');
+    /* librnbd says what is wrong with a key that is none. */
+    if (value == NULL) return rnbd_session_set(context, part, "");
+    *value++ = '\0';
+    return rnbd_session_set(context, part, value);
+}
+
+/* fio's %j, in memory of the caller's. */
+static char *session_name(const struct thread_data *td, const char *pattern) {
+    const char *mark = strstr(pattern, "%j");
+    char *name = NULL;
+    if (mark == NULL) return strdup(pattern);
+    if (asprintf(&name, "%.*s%u%s", (int)(mark - pattern), pattern, td->thread_number, mark + 2) <
+        0) {
+        return NULL;
+    }
+    return name;
+}
+
+static int make_session(struct thread_data *td, const struct engine_options *o, struct bond *bond,
+                        bool threaded) {
+    char *name = session_name(td, o->session);
+    int error;
+    if (name == NULL || rnbd_session_new(&bond->session) < 0) {
+        free(name);
+        return complain(td, -ENOMEM, "session", "out of memory");
+    }
+    error = rnbd_session_set(bond->session, "name", name);
+    free(name);
+    if (error == 0) error = for_parts(o->path, add_path, bond->session);
+    if (error == 0 && o->settings != NULL) {
+        error = for_parts(o->settings, apply_setting, bond->session);
+    }
+    if (error == 0) error = rnbd_session_set(bond->session, "thread", threaded ? "on" : "off");
+    if (error == 0) error = rnbd_session_on_event(bond->session, happened, bond);
+    if (error == 0) error = rnbd_session_start(bond->session);
+    return error == 0 ? 0 : complain(td, error, "session", rnbd_session_error(bond->session));
+}
+
+void part_with(struct bond *bond) {
+    if (bond->session != NULL) rnbd_session_free(bond->session);
+    bond->session = NULL;
+    bond->volume = NULL;
+}
+
+int make_bond(struct thread_data *td, const struct engine_options *o, struct bond *bond,
+              unsigned flags, bool threaded) {
+    int error;
+    int failed = make_session(td, o, bond, threaded);
+    if (failed == 0) {
+        error = rnbd_volume_open(bond->session, o->volume, flags, &bond->volume);
+        if (error < 0) failed = complain(td, error, o->volume, rnbd_session_error(bond->session));
+    }
+    if (failed == 0) {
+        error = rnbd_volume_wait(bond->volume, (int)o->open_seconds * 1000);
+        if (error < 0) failed = complain(td, error, o->volume, rnbd_volume_error(bond->volume));
+    }
+    if (failed != 0) part_with(bond);
+    return failed;
+}
+
+bool job_writes(const struct thread_data *td) { return td_write(td) || td_trim(td); }
+
+unsigned open_flags(const struct thread_data *td, const struct engine_options *o) {
+    if (o->access == access_migration) return RNBD_MIGRATION;
+    if (o->access == access_ro) return RNBD_READ_ONLY;
+    return o->access == access_rw || job_writes(td) ? 0 : RNBD_READ_ONLY;
+}
+
+/* --- Those that jobs share. */
+
+static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct bond *shared_bonds;
+
+static struct bond *find_shared(const char *key) {
+    struct bond *bond;
+    for (bond = shared_bonds; bond != NULL; bond = bond->next) {
+        if (strcmp(bond->key, key) == 0) return bond;
+    }
+    return NULL;
+}
+
+/* ASSUMES: shared_lock is held. */
+static struct bond *new_shared(struct thread_data *td, const struct engine_options *o, char *key) {
+    const unsigned flags = open_flags(td, o);
+    struct bond *bond = calloc(1, sizeof *bond);
+    if (bond == NULL) {
+        complain(td, -ENOMEM, "session", "out of memory");
+        return NULL;
+    }
+    if (make_bond(td, o, bond, flags, true) != 0) {
+        free(bond);
+        return NULL;
+    }
+    bond->writes = flags != RNBD_READ_ONLY;
+    bond->key = key;
+    bond->next = shared_bonds;
+    shared_bonds = bond;
+    return bond;
+}
+
+struct bond *take_shared(struct thread_data *td, const struct engine_options *o) {
+    struct bond *bond;
+    char *key = NULL;
+    char *name = session_name(td, o->session);
+    if (name == NULL || asprintf(&key, "%s/%s", name, o->volume) < 0) key = NULL;
+    free(name);
+    if (key == NULL) {
+        complain(td, -ENOMEM, "session", "out of memory");
+        return NULL;
+    }
+    pthread_mutex_lock(&shared_lock);
+    bond = find_shared(key);
+    if (bond == NULL) {
+        bond = new_shared(td, o, key);
+        if (bond != NULL) key = NULL;
+    } else if (job_writes(td) && !bond->writes) {
+        complain(td, -EROFS, o->volume, "a job that only reads opened it first: set access=rw");
+        bond = NULL;
+    }
+    if (bond != NULL) bond->users++;
+    pthread_mutex_unlock(&shared_lock);
+    free(key);
+    return bond;
+}
+
+void put_shared(struct bond *bond) {
+    struct bond **link;
+    pthread_mutex_lock(&shared_lock);
+    if (--bond->users == 0) {
+        for (link = &shared_bonds; *link != bond; link = &(*link)->next) continue;
+        *link = bond->next;
+        part_with(bond);
+        free(bond->key);
+        free(bond);
+    }
+    pthread_mutex_unlock(&shared_lock);
+}

@@ -1,0 +1,34 @@
+/* A session with one volume: a job's own, or one that jobs of the same session name share. */
+#pragma once
+
+#include <librnbd/librnbd.h>
+#include <stdbool.h>
+
+#include "fio-engine/options.h"
+
+struct bond {
+    rnbd_session *session;
+    rnbd_volume *volume;
+    int away;  /* no path is up; atomic, since a shared session has its own thread */
+    int users; /* of a shared one; its name and the next one too */
+    char *key;
+    struct bond *next;
+    bool writes;
+};
+
+/* Says what is wrong; the job fails with the negative errno. Returns 1. */
+int complain(struct thread_data *td, int error, const char *what, const char *text);
+
+bool job_writes(const struct thread_data *td);
+/* As the job needs the volume, or as its options say. */
+unsigned open_flags(const struct thread_data *td, const struct engine_options *o);
+
+/* 0, or 1 after it has complained; then there is nothing to part with. */
+int make_bond(struct thread_data *td, const struct engine_options *o, struct bond *bond,
+              unsigned flags, bool threaded);
+void part_with(struct bond *bond);
+
+/* One for all jobs that ask for the same session and volume, made by the first and ended by the
+ * last. NULL after it has complained. THREAD: any. */
+struct bond *take_shared(struct thread_data *td, const struct engine_options *o);
+void put_shared(struct bond *bond);

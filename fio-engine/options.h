@@ -1,0 +1,22 @@
+/* The engine's own options, as fio stores them for each job. */
+#pragma once
+
+#include <fio.h>
+
+enum access { access_auto, access_ro, access_rw, access_migration };
+
+struct engine_options {
+    void *pad; /* fio's */
+    char *path;
+    char *session;
+    char *volume;
+    char *settings;
+    unsigned int access;
+    unsigned int open_seconds;
+    unsigned int batch;
+    unsigned int registered;
+    unsigned int shared;
+};
+
+/* Ends with an empty one. */
+extern struct fio_option engine_option_table[];
