@@ -1,5 +1,6 @@
 #include "rtrs/fabric/tcp/key_table.h"
 
+#include <algorithm>
 #include <cerrno>
 
 namespace rtrs::tcp {
@@ -13,6 +14,10 @@ std::expected<std::uint32_t, std::error_code> KeyTable::take(Kind kind) try {
     if (slots_.empty()) slots_.emplace_back();  // index 0 is never a key
     if (free_.empty()) {
         if (slots_.size() == slots_max) return std::unexpected(from_errno(ENOMEM));
+        // An eighth more instead of twice as much: most tables stop growing soon.
+        if (slots_.size() == slots_.capacity()) {
+            slots_.reserve(slots_.size() + std::max<std::size_t>(128, slots_.size() / 8));
+        }
         slots_.emplace_back();
         free_.reserve(slots_.capacity());  // give_back never allocates
         free_.push_back(static_cast<std::uint32_t>(slots_.size() - 1));

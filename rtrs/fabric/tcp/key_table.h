@@ -65,15 +65,17 @@ class KeyTable {
     bool in_use(std::uint32_t slot) const noexcept { return slots_[slot].uses > 0; }
 
   private:
+    // 32 bytes: an idle session has 512 of them.
     struct Slot {
         std::byte* base = nullptr;
         std::uint64_t bytes = 0;
         Key key = 0;  // 0: dead
+        std::uint32_t uses = 0;
+        std::uint16_t round = 0;  // modulo 2^16, a multiple of what generation() looks at
         Access access = Access::local;
         Kind kind = Kind::region;
-        std::uint32_t uses = 0;
-        std::uint32_t round = 0;
     };
+    static_assert(generation_bits <= 16);
     std::uint32_t generation(std::uint32_t slot, std::uint32_t round) const noexcept;
 
     std::vector<Slot> slots_;
