@@ -61,6 +61,10 @@ ConfigType<std::string> config_metrics_address() {
 
 }  // namespace
 
+ConfigType<rtrs::Duration> config_busy_poll() {
+    return config_duration(rtrs::Duration::zero(), std::chrono::milliseconds(1));
+}
+
 void read_metrics(ConfigMap& map, std::string& listen) {
     map.optional_map("metrics", [&](ConfigMap& metrics) {
         metrics.required("listen", config_metrics_address(), listen);

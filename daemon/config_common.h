@@ -23,6 +23,8 @@ ConfigType<std::string> config_socket_path();
 void read_heartbeat(ConfigMap& map, rtrs::Duration& interval, rtrs::Duration& timeout);
 // log: {level}
 void read_log(ConfigMap& map, LogLevel& level);
+// busy_poll: 0us to 1ms (rtrs::Reactor::set_busy_poll).
+ConfigType<rtrs::Duration> config_busy_poll();
 // metrics: {listen}. "HOST:PORT", canonical, or "unix:/PATH"; empty: nowhere.
 void read_metrics(ConfigMap& map, std::string& listen);
 

@@ -136,6 +136,13 @@ std::string Frame::metrics() {
                  {},
                  "Completions that the loop took from io_uring."});
     text.sample({}, reactor_.statistics().completions);
+    text.family({"rnbd_reactor_looks",
+                 "",
+                 MetricType::counter,
+                 {"result"},
+                 "With busy_poll: looks for news instead of sleeping."});
+    text.sample({"found"}, reactor_.statistics().looks_found);
+    text.sample({"fruitless"}, reactor_.statistics().looks_fruitless);
     work_->metrics(text);
     return text.finish();
 }
@@ -154,6 +161,7 @@ int run(const DaemonProgram& program, const DaemonCommandLine& command_line) {
         logger(program.log).critical("cannot set up io_uring: {}", reactor.error().message());
         return exit_code::failed;
     }
+    (*reactor)->set_busy_poll(settings->busy_poll);
     const auto use_log_level = [&](LogLevel level) {
         if (!command_line.log_level) set_log_level(level);
     };

@@ -31,6 +31,7 @@ struct DaemonSettings {
     LogLevel log_level = LogLevel::info;
     // Where metrics are served (daemon/metrics_server.h); empty: nowhere.
     std::string metrics;
+    rtrs::Duration busy_poll{};
 };
 
 // What the frame has for the work.

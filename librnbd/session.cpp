@@ -54,6 +54,7 @@ int Session::start() {
         return error.set(failed, "io_uring: " + loop.error().message());
     }
     loop_ = std::move(*loop);
+    loop_->reactor().set_busy_poll(settings_.busy_poll);
     if (const int failed = begin()) {
         requests_.reset();
         remote_.reset();

@@ -58,6 +58,10 @@ constexpr Row rows[] = {
      }},
     {"data-checksum",
      [](Settings& s, std::string_view v) { return read(on_or_off(), v, s.data_checksum); }},
+    {"busy-poll",
+     [](Settings& s, std::string_view v) {
+         return read(config_duration(0us, 1ms), v, s.busy_poll);
+     }},
     {"hold-time",
      [](Settings& s, std::string_view v) {
          return read(config_duration_or_forever(0s, 24h * 365), v, s.session.hold_time);

@@ -30,6 +30,7 @@ struct Settings {
     rtrs::ClientSessionOptions session;  // its paths are not used
     std::vector<PathSetting> paths;
     bool data_checksum = true;
+    rtrs::Duration busy_poll{};
     Thread thread = Thread::none;
 
     // The error says which keys there are, or what the value has to look like.

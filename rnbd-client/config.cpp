@@ -338,6 +338,7 @@ void read_client(ConfigMap& map, ClientConfig& config) {
         map.error("control", fmt::format("found \"{}\" which a device has as its nbd address, "
                                          "expected another path",
                                          config.control));
+    map.optional("busy_poll", config_busy_poll(), config.busy_poll);
     read_metrics(map, config.metrics);
     read_log(map, config.log_level);
 }

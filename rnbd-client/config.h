@@ -119,6 +119,8 @@ struct ClientConfig {
     // Path of the control socket, at most 107 bytes.
     std::string control = "/run/rnbd/client.ctl";
     LogLevel log_level = LogLevel::info;
+    // How long the loop may look for news before it sleeps (rtrs/reactor.h), at most 1 ms; 0: never.
+    rtrs::Duration busy_poll{};
     // Where metrics are served: "HOST:PORT" or "unix:/PATH"; empty: nowhere.
     std::string metrics;
 

@@ -309,6 +309,7 @@ void read_server(ConfigMap& map, ServerConfig& config) {
                  config.always_invalidate);
     map.optional("data_checksum", config_bool(), config.data_checksum);
     read_heartbeat(map, config.heartbeat_interval, config.heartbeat_timeout);
+    map.optional("busy_poll", config_busy_poll(), config.busy_poll);
     read_metrics(map, config.metrics);
     read_log(map, config.log_level);
 }

@@ -86,6 +86,7 @@ std::vector<ConfigChange> server_config_diff(const ServerConfig& running,
     fixed("data_checksum", running.data_checksum == wanted.data_checksum);
     fixed("heartbeat", running.heartbeat_interval == wanted.heartbeat_interval &&
                            running.heartbeat_timeout == wanted.heartbeat_timeout);
+    fixed("busy_poll", running.busy_poll == wanted.busy_poll);
     fixed("metrics", running.metrics == wanted.metrics);
     compare_setting("log", running.log_level == wanted.log_level, Kind::changed, changes);
     return changes;

@@ -174,7 +174,8 @@ int main(int argc, char** argv) {
              auto loaded = ServerConfig::load(path);
              if (!loaded) return std::unexpected(std::move(loaded.error()));
              config = std::move(*loaded);
-             return DaemonSettings{config->control, config->log_level, config->metrics};
+             return DaemonSettings{config->control, config->log_level, config->metrics,
+                                   config->busy_poll};
          },
          .make =
              [&](const DaemonContext& context) {

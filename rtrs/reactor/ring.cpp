@@ -44,7 +44,8 @@ std::error_code Ring::open(std::uint32_t submission_entries, Setup setup) {
         std::min(submission_entries * completions_per_submission, completion_entries_max);
     if (setup == Setup::tuned) {
         parameters.flags |= IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
-                            IORING_SETUP_COOP_TASKRUN | IORING_SETUP_SUBMIT_ALL;
+                            IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG |
+                            IORING_SETUP_SUBMIT_ALL;
     }
     const int result = io_uring_queue_init_params(submission_entries, &ring_, &parameters);
     if (result < 0) return from_errno(result);
@@ -54,6 +55,7 @@ std::error_code Ring::open(std::uint32_t submission_entries, Setup setup) {
         return from_errno(EINVAL);
     }
     open_ = true;
+    tells_news_ = setup == Setup::tuned;
     return {};
 }
 

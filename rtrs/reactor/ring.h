@@ -41,6 +41,15 @@ class Ring {
     // Submits and waits for one completion, at most wait (none: for ever). A signal ends the wait.
     void submit_and_wait(std::optional<Duration> wait) noexcept;
     void submit() noexcept;
+    // Whether prepared entries wait for their submission.
+    bool prepared() noexcept { return io_uring_sq_ready(&ring_) > 0; }
+    // Whether submit_and_wait() would return at once: one look at memory, no system call. A plain
+    // ring does not tell all.
+    bool tells_news() const noexcept { return tells_news_; }
+    bool has_news() noexcept {
+        return io_uring_cq_ready(&ring_) > 0 || (IO_URING_READ_ONCE(*ring_.sq.kflags) &
+                                                 (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0;
+    }
     // False if this thread is not the ring's, or the ring never ran.
     bool owned_by_this_thread() noexcept;
 
@@ -65,6 +74,7 @@ class Ring {
     io_uring ring_{};
     bool open_ = false;
     bool enabled_ = false;
+    bool tells_news_ = false;
 };
 
 }  // namespace rtrs
