@@ -24,7 +24,8 @@ TEST_CASE("busy poll: fruitless looks take at most a tenth of the time") {
         now += 20us;  // asleep
     }
     CHECK(looked <= (now - begin) / BusyPoll::fruitless_share + window * BusyPoll::savings_windows);
-    CHECK(looked >= (now - begin) / BusyPoll::fruitless_share - window);
+    // Looking itself saves up nothing.
+    CHECK(looked >= (now - begin) / (BusyPoll::fruitless_share + 2));
 }
 
 TEST_CASE("busy poll: looks that find something are free") {

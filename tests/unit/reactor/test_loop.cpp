@@ -1,7 +1,9 @@
 // Turns: timers, turn-end tasks, waiting, the descriptor for embedders, and the end.
 #include <poll.h>
 
+#include <deque>
 #include <functional>
+#include <set>
 #include <thread>
 
 #include "tests/unit/reactor/support.h"
@@ -93,6 +95,37 @@ TEST_CASE("reactor: run_once returns after max_wait with nothing to do") {
     reactor->run_once(0ns);
     REQUIRE(reactor->statistics().turns == 2);
     REQUIRE(reactor->statistics().completions == 0);
+}
+
+TEST_CASE("reactor: timers of nearly the same deadline go off in one turn, none much later") {
+    auto reactor = make_reactor();
+    std::vector<int> order;
+    // Up to 64 ms: rounded to half a millisecond at least, and at most to one.
+    std::deque<RecordedTimer> timers;
+    const Instant begin = reactor->now();
+    for (int i = 0; i < 100; ++i) {
+        timers.emplace_back(*reactor, order, i).arm_in(60ms + i * 1us);
+        CHECK(timers.back().timer.deadline() >= timers.back().due);
+        CHECK(timers.back().timer.deadline() - timers.back().due <= Duration(61ms) / 64);
+    }
+    std::set<Instant> deadlines;
+    for (const RecordedTimer& timer : timers) deadlines.insert(timer.timer.deadline());
+    CHECK(deadlines.size() <= static_cast<std::size_t>((reactor->now() - begin) / 500us) + 3);
+    const auto turns = reactor->statistics().turns;
+    run_until(*reactor, [&] { return order.size() == timers.size(); });
+    CHECK(reactor->statistics().turns - turns <= 2 * deadlines.size() + 2);
+}
+
+TEST_CASE("reactor: a timer of a short delay is not rounded away") {
+    auto reactor = make_reactor();
+    std::vector<int> order;
+    RecordedTimer now(*reactor, order, 1);
+    RecordedTimer past(*reactor, order, 2);
+    now.arm_in(0ns);
+    past.arm_in(-1s);
+    CHECK(now.timer.deadline() == now.due);
+    CHECK(past.timer.deadline() == past.due);
+    run_until(*reactor, [&] { return order.size() == 2; });
 }
 
 TEST_CASE("reactor: turn-end tasks run once each, and those they add in the same turn") {
