@@ -126,7 +126,8 @@ std::uint32_t Client::free_number() const noexcept {
 void Client::limit_holding(std::optional<rtrs::Duration> limit) {
     hold_limit_ = limit;
     limit_timer_.disarm();
-    if (limit) limit_timer_.arm(reactor_.now() + *limit);
+    limited_at_ = reactor_.now();
+    if (limit) limit_timer_.arm(limited_at_ + *limit);
     for (const auto& [name, session] : sessions_) set_waiting(*session);
 }
 
@@ -152,8 +153,7 @@ void Client::set_waiting(Session& session) {
         // passed until then on top; when the timer has expired, nothing needs that any more.
         rtrs::Duration limit = *hold_limit_;
         if (limit_timer_.armed()) {
-            const rtrs::Instant set = limit_timer_.deadline() - *hold_limit_;
-            limit += std::max(set - waits_since(session), rtrs::Duration::zero());
+            limit += std::max(limited_at_ - waits_since(session), rtrs::Duration::zero());
         }
         hold = hold ? std::min(*hold, limit) : limit;
     }

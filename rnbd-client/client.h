@@ -123,7 +123,8 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
     std::vector<std::unique_ptr<Discovery>> discoveries_;
     std::map<const Mapping*, std::vector<Unmapped>> unmapped_;
     std::optional<rtrs::Duration> hold_limit_;
-    rtrs::Timer limit_timer_;  // armed for hold_limit_ from when it was set
+    rtrs::Instant limited_at_{};  // when that was set
+    rtrs::Timer limit_timer_;     // armed until it has passed since
     std::function<void()> stopped_;
 };
 
