@@ -119,7 +119,7 @@ struct ClientConfig {
     // Path of the control socket, at most 107 bytes.
     std::string control = "/run/rnbd/client.ctl";
     LogLevel log_level = LogLevel::info;
-    // How long the loop may look for news before it sleeps (rtrs/reactor.h), at most 1 ms; 0: never.
+    // How long the loop may look for news before it sleeps (rtrs/reactor.h): 0 (never) .. 1 ms.
     rtrs::Duration busy_poll{};
     // Where metrics are served: "HOST:PORT" or "unix:/PATH"; empty: nowhere.
     std::string metrics;

@@ -76,7 +76,7 @@ struct ServerConfig {
     rtrs::Duration heartbeat_interval = std::chrono::seconds(1);
     rtrs::Duration heartbeat_timeout = std::chrono::seconds(5);
     LogLevel log_level = LogLevel::info;
-    // How long the loop may look for news before it sleeps (rtrs/reactor.h), at most 1 ms; 0: never.
+    // How long the loop may look for news before it sleeps (rtrs/reactor.h): 0 (never) .. 1 ms.
     rtrs::Duration busy_poll{};
     // Where metrics are served: "HOST:PORT" or "unix:/PATH"; empty: nowhere.
     std::string metrics;

@@ -102,8 +102,8 @@ class Reactor : public Clock {
     void set_busy_poll(Duration window);
 
     // Runs task at the end of this turn, after all completions were handed out and timers expired.
-    // From inside a turn-end task: still in this turn, after those scheduled before. From outside of
-    // a turn: at the beginning of the next, which submits what it prepares and does not wait.
+    // From inside a turn-end task: still in this turn, after those scheduled before. From outside
+    // of a turn: at the beginning of the next, which submits what it prepares and does not wait.
     void at_turn_end(TurnTask& task) noexcept;
     static void cancel_turn_end(TurnTask& task) noexcept;
 

@@ -42,8 +42,8 @@ void relax_processor() noexcept {
 #endif
 }
 
-// Later by at most a 64th of its delay: the heartbeats of many sessions go off together then, in one
-// turn and one submission, instead of each waking the loop by itself.
+// Later by at most a 64th of its delay: the heartbeats of many sessions go off together then, in
+// one turn and one submission, instead of each waking the loop by itself.
 Instant rounded(Instant deadline, Instant now) noexcept {
     constexpr int parts = 64;
     constexpr Duration delay_max = std::chrono::hours(24 * 365);

@@ -70,7 +70,7 @@ ROOMS = {
     },
     # In C, as anybody would write them.
     "nbdkit/": {"may": []},
-    "fio-engine/": {"may": []},
+    "fio-engine/": {"may": ["fio-engine/"]},
     "rnbdctl/": {"may": DAEMON + ["rnbdctl/"], "never": ["spdlog/", "liburing"]},
     "rnbd-sysfs/": {"may": DAEMON + ["rnbd-sysfs/"], "never": ["spdlog/", "liburing"]},
 }
