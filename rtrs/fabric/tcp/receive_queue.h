@@ -1,5 +1,8 @@
-// The receives that an endpoint offers, oldest first. Memory is reserved at creation; entries for
-// empty buffers cost 12 bytes.
+// The receives that an endpoint offers, oldest first. Memory is reserved at creation.
+//
+// Who offers many does it in order: the buffers of an array one after the other, or the same again.
+// So they are kept as runs, each with the steps from one receive to the next; all that a session
+// offers is one or two of them, of which an idle one touches no more than a page.
 #pragma once
 
 #include <cstdint>
@@ -18,49 +21,85 @@ class ReceiveQueue {
     };
 
     explicit ReceiveQueue(std::uint32_t entries_max) noexcept
-        : entries_max_(entries_max),
-          memory_(ReservedMemory::bytes_for<std::uint64_t>(entries_max) +
-                  ReservedMemory::bytes_for<std::uint32_t>(entries_max) +
-                  ReservedMemory::bytes_for<std::byte*>(entries_max)) {
-        if (memory_.empty()) return;
-        contexts_ = memory_.cut<std::uint64_t>(entries_max);
-        sizes_ = memory_.cut<std::uint32_t>(entries_max);
-        data_ = memory_.cut<std::byte*>(entries_max);
+        : entries_max_(entries_max), memory_(ReservedMemory::bytes_for<Run>(entries_max)) {
+        if (!memory_.empty()) runs_ = memory_.cut<Run>(entries_max);
     }
     // False if the memory could not be reserved.
     bool ready() const noexcept { return !memory_.empty(); }
 
-    bool empty() const noexcept { return head_ == tail_; }
-    bool full() const noexcept { return tail_ - head_ == entries_max_; }
+    bool empty() const noexcept { return size_ == 0; }
+    bool full() const noexcept { return size_ == entries_max_; }
 
     // ASSUMES: not full.
     void push(const Entry& entry) noexcept {
         RTRS_ASSERT(!full());
-        const std::uint64_t at = tail_++ % entries_max_;
-        contexts_[at] = entry.context;
-        sizes_[at] = entry.buffer.bytes;
-        if (entry.buffer.bytes > 0) data_[at] = entry.buffer.data;
+        ++size_;
+        if (head_ != tail_ && runs_[(tail_ - 1) % entries_max_].take(entry)) return;
+        runs_[tail_++ % entries_max_] = Run(entry);
     }
     // ASSUMES: not empty.
     Entry front() const noexcept {
         RTRS_ASSERT(!empty());
-        const std::uint64_t at = head_ % entries_max_;
-        return {contexts_[at], {sizes_[at] > 0 ? data_[at] : nullptr, sizes_[at]}};
+        return runs_[head_ % entries_max_].first();
     }
     Entry pop() noexcept {
         const Entry entry = front();
-        ++head_;
+        --size_;
+        if (runs_[head_ % entries_max_].drop_first()) ++head_;
         return entry;
     }
 
   private:
+    // Addresses are numbers here: what lies between two buffers may be anything.
+    class Run {
+      public:
+        explicit Run(const Entry& entry) noexcept
+            : context_(entry.context), address_(address_of(entry)), bytes_(entry.buffer.bytes) {}
+
+        // Whether the entry goes on where the run ends; then it is part of it.
+        bool take(const Entry& entry) noexcept {
+            if (entry.buffer.bytes != bytes_) return false;
+            if (count_ == 1) {  // two make any steps
+                context_step_ = entry.context - context_;
+                address_step_ = address_of(entry) - address_;
+            } else if (entry.context != context_ + count_ * context_step_ ||
+                       address_of(entry) != address_ + count_ * address_step_) {
+                return false;
+            }
+            ++count_;
+            return true;
+        }
+        Entry first() const noexcept {
+            return {context_, {reinterpret_cast<std::byte*>(address_), bytes_}};
+        }
+        // Whether it was the last.
+        bool drop_first() noexcept {
+            context_ += context_step_;
+            address_ += address_step_;
+            return --count_ == 0;
+        }
+
+      private:
+        // Modulo 2^64, so that steps may be backwards.
+        std::uint64_t context_;
+        std::uint64_t address_;
+        std::uint64_t context_step_ = 0;
+        std::uint64_t address_step_ = 0;
+        std::uint32_t bytes_;
+        std::uint32_t count_ = 1;
+
+        // Of an empty buffer nobody asks where it is.
+        static std::uint64_t address_of(const Entry& entry) noexcept {
+            return entry.buffer.bytes > 0 ? reinterpret_cast<std::uint64_t>(entry.buffer.data) : 0;
+        }
+    };
+
     std::uint32_t entries_max_;
     ReservedMemory memory_;
-    std::uint64_t* contexts_ = nullptr;
-    std::uint32_t* sizes_ = nullptr;
-    std::byte** data_ = nullptr;
-    std::uint64_t head_ = 0;
+    Run* runs_ = nullptr;
+    std::uint64_t head_ = 0;  // of the runs
     std::uint64_t tail_ = 0;
+    std::uint32_t size_ = 0;  // of the receives
 };
 
 }  // namespace rtrs::tcp
