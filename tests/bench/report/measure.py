@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import threading
 import time
 
 from processes import CPUS, Failed, end, machine_s
@@ -42,17 +41,22 @@ def place(stand, placement):
 def run_fio(bench, words, cpus):
     """(fio's report, CPU seconds of the process and all of its jobs)."""
     out_path = os.path.join(bench.folder, "fio.out")
-    with open(out_path, "wb") as out:
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                                   cwd=bench.folder, start_new_session=True,
-                                   preexec_fn=lambda: os.sched_setaffinity(0, cpus))
-        watchdog = threading.Timer(bench.seconds + 120, process.kill)
-        watchdog.start()
-        try:
-            _, status, used = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-        finally:
-            watchdog.cancel()
+    words = ["taskset", "--cpu-list", ",".join(map(str, sorted(cpus))), *words]
+    deadline = time.monotonic() + bench.seconds + 120
+    process, ended = None, 0
+    # Without a thread that watches: an interruption may come anywhere.
+    try:
+        with open(out_path, "wb") as out:
+            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                                       cwd=bench.folder, start_new_session=True)
+        while ended == 0:
+            time.sleep(0.005)
+            ended, status, used = os.wait4(process.pid, os.WNOHANG)
+            if time.monotonic() > deadline:
+                process.kill()
+        process.returncode = os.waitstatus_to_exitcode(status)
+    finally:
+        if process:
             end(process.pid, process)  # which may not be waited for: that was interrupted
     with open(out_path, errors="replace") as out:
         text = out.read()
