@@ -418,10 +418,12 @@ std::error_code Target::prepare(Session& session, rtrs::ServerOp& op, Io& io) {
     io.flush_first =
         message->operation == Operation::write && has(message->flags, IoFlag::preflush);
     io.data = op.data();
-    const bool data = carries_data(message->operation);
-    io.paced = message->operation == Operation::read &&
-               open.volume->config().storage.io == StorageOptions::Io::buffered;
-    io.fixed_buffer = data ? pinned(op, io) : rtrs::Reactor::FixedBuffer::none;
+    const StorageOptions& storage = open.volume->config().storage;
+    const bool file = storage.kind == StorageOptions::Kind::path;  // others have no use for these
+    io.paced =
+        file && storage.io == StorageOptions::Io::buffered && message->operation == Operation::read;
+    io.fixed_buffer = file && carries_data(message->operation) ? pinned(op, io)
+                                                               : rtrs::Reactor::FixedBuffer::none;
     return {};
 }
 

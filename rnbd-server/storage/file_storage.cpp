@@ -115,7 +115,8 @@ void FileStorage::transfer(BlockRequest& request) {
     request.work.completed = &on_transferred;
     const std::uint64_t at = request.offset + request.done_bytes;
     const std::uint64_t left = std::min(request.bytes - request.done_bytes, transfer_bytes_max);
-    // Pinned memory spares direct I/O the look-up of pages; the page cache copies either way.
+    // Pinned memory spares direct I/O the look-up of its pages, and the page cache a copy by way of
+    // the process's addresses.
     const auto buffer = request.fixed_buffer;
     const bool rewrite = request.stage == static_cast<std::uint32_t>(Technique::rewrite);
     const int flags = request.force_unit_access && !rewrite ? RWF_DSYNC : 0;
