@@ -15,6 +15,8 @@ constexpr std::uint64_t request_work = 4096;
 constexpr std::uint64_t forget_divisor = 8;
 // An idle path is measured anew after so long.
 constexpr Duration trial_interval = 1s;
+// By how much sooner another path has to answer, in nanoseconds, for a turn's requests to be split.
+constexpr double worth_splitting = 500e3;
 
 std::uint64_t work_of(std::uint32_t payload_bytes) noexcept { return request_work + payload_bytes; }
 
@@ -97,6 +99,29 @@ std::optional<std::size_t> PathSelector::next_in_turn(std::span<const PathLoad> 
     return std::nullopt;
 }
 
+std::optional<std::size_t> PathSelector::soonest(std::span<const PathLoad> paths,
+                                                 const PathSet& eligible,
+                                                 std::uint32_t payload_bytes,
+                                                 Instant now) noexcept {
+    const auto expected = [&](const PathLoad& path) {
+        return path.wants_trial(now) ? 0 : path.expected(payload_bytes);
+    };
+    const std::optional<std::size_t> chosen =
+        best(paths, eligible, [&](const PathLoad& one, const PathLoad& other) {
+            const double a = expected(one);
+            const double b = expected(other);
+            return a < b || (a == b && one.work_in_flight_ < other.work_in_flight_);
+        });
+    const bool same_turn = now == chosen_at_ && kept_ && *kept_ < paths.size() && eligible[*kept_];
+    chosen_at_ = now;
+    if (chosen && same_turn && !paths[*chosen].wants_trial(now) &&
+        expected(paths[*kept_]) < expected(paths[*chosen]) + worth_splitting) {
+        return kept_;
+    }
+    kept_ = chosen;
+    return chosen;
+}
+
 std::optional<std::size_t> PathSelector::select(std::span<const PathLoad> paths,
                                                 std::uint32_t payload_bytes, Instant now,
                                                 const PathSet& tried) noexcept {
@@ -114,11 +139,7 @@ std::optional<std::size_t> PathSelector::select(std::span<const PathLoad> paths,
                 return one.latency < other.latency;
             });
         case PathPolicy::service_time:
-            return best(paths, eligible, [&](const PathLoad& one, const PathLoad& other) {
-                const double a = one.wants_trial(now) ? 0 : one.expected(payload_bytes);
-                const double b = other.wants_trial(now) ? 0 : other.expected(payload_bytes);
-                return a < b || (a == b && one.work_in_flight_ < other.work_in_flight_);
-            });
+            return soonest(paths, eligible, payload_bytes, now);
     }
     return std::nullopt;
 }

@@ -21,7 +21,9 @@
 //                  A path without requests in flight that was never measured, or not for a second,
 //                  is tried at once, so that one that was slow is found to be quick again; an
 //                  unmeasured one whose first answer is awaited is the last choice. Ties: less work
-//                  in flight, then first in list.
+//                  in flight, then first in list. Requests of one turn (the same time) stay
+//                  together unless another path would answer 500 us sooner: they share system
+//                  calls, packets and wake-ups, on both sides.
 //
 // In-flight counts are kept for every request whatever the policy, and go down when a request is
 // answered or leaves a lost path; so a policy that is set while requests run finds them true.
@@ -93,9 +95,14 @@ class PathSelector {
   private:
     std::optional<std::size_t> next_in_turn(std::span<const PathLoad> paths,
                                             const PathSet& eligible) noexcept;
+    std::optional<std::size_t> soonest(std::span<const PathLoad> paths, const PathSet& eligible,
+                                       std::uint32_t payload_bytes, Instant now) noexcept;
 
     PathPolicy policy_;
     std::size_t next_ = 0;  // round-robin: where the search begins
+    // service-time: chosen last, and when.
+    std::optional<std::size_t> kept_;
+    Instant chosen_at_{};
 };
 
 }  // namespace rtrs

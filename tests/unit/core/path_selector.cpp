@@ -243,10 +243,37 @@ TEST_CASE("service-time: a path that is four times as fast gets four times as mu
     CHECK(about(paths[0].service_time(4096), 400us));
     CHECK(about(paths[1].service_time(4096), 100us));
     for (int i = 0; i < 50; ++i) {
-        paths[*selector.select(paths, 4096, start + 1ms)].sent(4096, start + 1ms);
+        const Instant turn = start + 1ms + i * 1us;
+        paths[*selector.select(paths, 4096, turn)].sent(4096, turn);
     }
     CHECK(paths[0].in_flight() == 10);
     CHECK(paths[1].in_flight() == 40);
+}
+
+TEST_CASE("service-time: a turn's requests stay together until they would wait") {
+    PathSelector selector(PathPolicy::service_time);
+    auto paths = usable_paths(2);
+    measure(paths[0], 10us);
+    measure(paths[1], 10us);
+    const auto send_at = [&](Instant turn, int requests) {
+        for (int i = 0; i < requests; ++i) {
+            paths[*selector.select(paths, 4096, turn)].sent(4096, turn);
+        }
+    };
+    send_at(start + 1ms, 32);
+    CHECK(paths[0].in_flight() == 32);
+    CHECK(paths[1].in_flight() == 0);
+    // The next turn's go where less is waiting.
+    send_at(start + 2ms, 8);
+    CHECK(paths[0].in_flight() == 32);
+    CHECK(paths[1].in_flight() == 8);
+    // A turn that is worth splitting: no path waits 500 us longer than the other, but for rounding.
+    send_at(start + 3ms, 200);
+    CHECK(paths[0].in_flight() + paths[1].in_flight() == 240);
+    CHECK(paths[0].in_flight() <= paths[1].in_flight() + 52);
+    CHECK(paths[1].in_flight() <= paths[0].in_flight() + 52);
+    paths[1].usable = false;
+    CHECK(selector.select(paths, 4096, start + 3ms) == Index(0));
 }
 
 TEST_CASE("service-time: a large request in flight weighs more than a small one") {
