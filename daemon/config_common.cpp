@@ -65,6 +65,10 @@ ConfigType<rtrs::Duration> config_busy_poll() {
     return config_duration(rtrs::Duration::zero(), std::chrono::milliseconds(1));
 }
 
+ConfigType<CpuList> config_cpus() {
+    return {"numbers and ranges of processors below 1024, like 0 or 0-3,8", parse_cpu_list};
+}
+
 void read_metrics(ConfigMap& map, std::string& listen) {
     map.optional_map("metrics", [&](ConfigMap& metrics) {
         metrics.required("listen", config_metrics_address(), listen);

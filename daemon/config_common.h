@@ -4,6 +4,7 @@
 #include <string>
 
 #include "daemon/config_reader.h"
+#include "daemon/cpu_list.h"
 #include "daemon/log_level.h"
 #include "rnbd/messages.h"
 #include "rtrs/base/instant.h"
@@ -25,6 +26,8 @@ void read_heartbeat(ConfigMap& map, rtrs::Duration& interval, rtrs::Duration& ti
 void read_log(ConfigMap& map, LogLevel& level);
 // busy_poll: 0us to 1ms (rtrs::Reactor::set_busy_poll).
 ConfigType<rtrs::Duration> config_busy_poll();
+// cpus: "0-3,8".
+ConfigType<CpuList> config_cpus();
 // metrics: {listen}. "HOST:PORT", canonical, or "unix:/PATH"; empty: nowhere.
 void read_metrics(ConfigMap& map, std::string& listen);
 

@@ -147,6 +147,20 @@ std::string Frame::metrics() {
     return text.finish();
 }
 
+// Before there is memory that should be near.
+bool use_cpus(const CpuList& wanted, spdlog::logger& log) {
+    if (wanted.none()) return true;
+    const auto used = run_on_cpus(wanted);
+    if (!used) {
+        const bool none = used.error() == std::errc::invalid_argument;
+        log.critical("cpus: {}: {}", to_string(wanted),
+                     none ? "none of these is there for this process" : used.error().message());
+    } else if (*used != wanted) {
+        log.warn("cpus: {}: of these there are only {}", to_string(wanted), to_string(*used));
+    }
+    return used.has_value();
+}
+
 int run(const DaemonProgram& program, const DaemonCommandLine& command_line) {
     auto settings = program.load(command_line.config_path);
     if (!settings) {
@@ -156,6 +170,7 @@ int run(const DaemonProgram& program, const DaemonCommandLine& command_line) {
     if (command_line.mode == DaemonCommandLine::Mode::check_config) return exit_code::ok;
     set_up_logging(command_line.log_level.value_or(settings->log_level));
     prepare_process();
+    if (!use_cpus(settings->cpus, logger(program.log))) return exit_code::failed;
     const auto reactor = rtrs::Reactor::create();
     if (!reactor) {
         logger(program.log).critical("cannot set up io_uring: {}", reactor.error().message());

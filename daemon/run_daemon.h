@@ -18,6 +18,7 @@
 #include "daemon/config_control.h"
 #include "daemon/config_reader.h"
 #include "daemon/control_server.h"
+#include "daemon/cpu_list.h"
 #include "daemon/log_level.h"
 #include "daemon/metrics_text.h"
 #include "rtrs/reactor.h"
@@ -32,6 +33,8 @@ struct DaemonSettings {
     // Where metrics are served (daemon/metrics_server.h); empty: nowhere.
     std::string metrics;
     rtrs::Duration busy_poll{};
+    // Empty: wherever the process may run.
+    CpuList cpus;
 };
 
 // What the frame has for the work.

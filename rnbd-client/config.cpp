@@ -339,6 +339,7 @@ void read_client(ConfigMap& map, ClientConfig& config) {
                                          "expected another path",
                                          config.control));
     map.optional("busy_poll", config_busy_poll(), config.busy_poll);
+    map.optional("cpus", config_cpus(), config.cpus);
     read_metrics(map, config.metrics);
     read_log(map, config.log_level);
 }

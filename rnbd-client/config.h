@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "daemon/config_reader.h"
+#include "daemon/cpu_list.h"
 #include "daemon/log_level.h"
 #include "rnbd/messages.h"
 #include "rtrs/base/instant.h"
@@ -121,6 +122,8 @@ struct ClientConfig {
     LogLevel log_level = LogLevel::info;
     // How long the loop may look for news before it sleeps (rtrs/reactor.h): 0 (never) .. 1 ms.
     rtrs::Duration busy_poll{};
+    // Where the daemon runs; empty: wherever it may.
+    CpuList cpus;
     // Where metrics are served: "HOST:PORT" or "unix:/PATH"; empty: nowhere.
     std::string metrics;
 

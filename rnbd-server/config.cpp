@@ -310,6 +310,7 @@ void read_server(ConfigMap& map, ServerConfig& config) {
     map.optional("data_checksum", config_bool(), config.data_checksum);
     read_heartbeat(map, config.heartbeat_interval, config.heartbeat_timeout);
     map.optional("busy_poll", config_busy_poll(), config.busy_poll);
+    map.optional("cpus", config_cpus(), config.cpus);
     read_metrics(map, config.metrics);
     read_log(map, config.log_level);
 }

@@ -13,6 +13,7 @@
 
 #include "daemon/address_range.h"
 #include "daemon/config_reader.h"
+#include "daemon/cpu_list.h"
 #include "daemon/log_level.h"
 #include "rnbd-server/kernel_listener.h"
 #include "rnbd-server/storage.h"
@@ -78,6 +79,8 @@ struct ServerConfig {
     LogLevel log_level = LogLevel::info;
     // How long the loop may look for news before it sleeps (rtrs/reactor.h): 0 (never) .. 1 ms.
     rtrs::Duration busy_poll{};
+    // Where the daemon runs; empty: wherever it may.
+    CpuList cpus;
     // Where metrics are served: "HOST:PORT" or "unix:/PATH"; empty: nowhere.
     std::string metrics;
 

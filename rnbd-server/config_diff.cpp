@@ -87,6 +87,7 @@ std::vector<ConfigChange> server_config_diff(const ServerConfig& running,
     fixed("heartbeat", running.heartbeat_interval == wanted.heartbeat_interval &&
                            running.heartbeat_timeout == wanted.heartbeat_timeout);
     fixed("busy_poll", running.busy_poll == wanted.busy_poll);
+    fixed("cpus", running.cpus == wanted.cpus);
     fixed("metrics", running.metrics == wanted.metrics);
     compare_setting("log", running.log_level == wanted.log_level, Kind::changed, changes);
     return changes;

@@ -1,5 +1,8 @@
 #include "rtrs/reactor/ring.h"
 
+#include <sched.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -65,6 +68,16 @@ void Ring::enable() noexcept {
     RTRS_ASSERT(io_uring_register(static_cast<unsigned>(ring_.ring_fd),
                                   IORING_REGISTER_ENABLE_RINGS, nullptr, 0) == 0);
     enabled_ = true;
+    keep_workers_here();
+}
+
+// The kernel's threads that serve what would block run anywhere, even if this thread may not.
+void Ring::keep_workers_here() noexcept {
+    cpu_set_t here;
+    if (::sched_getaffinity(0, sizeof here, &here) != 0) return;
+    if (CPU_COUNT(&here) >= static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN))) return;
+    // Without it (Linux before 5.14) they stay where the kernel puts them.
+    io_uring_register_iowq_aff(&ring_, sizeof here, &here);
 }
 
 void Ring::submit() noexcept {

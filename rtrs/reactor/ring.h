@@ -70,6 +70,7 @@ class Ring {
   private:
     io_uring_sqe* next_entry_when_full() noexcept;
     void enable() noexcept;
+    void keep_workers_here() noexcept;
 
     io_uring ring_{};
     bool open_ = false;

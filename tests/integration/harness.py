@@ -180,10 +180,10 @@ class Lab:
         return daemon.start()
 
     def client(self, server, devices, name="client", session="host-a", prefix=(),
-               host="127.0.0.1", wait_for_devices=True, session_options=None):
+               host="127.0.0.1", wait_for_devices=True, session_options=None, **config):
         """devices: {name: {volume, access, ...}}; each gets a Unix socket <name>.sock."""
         daemon = Daemon(self, "rnbd-client", name, dict(
-            sessions=[dict(session_options or {}, name=session,
+            config, sessions=[dict(session_options or {}, name=session,
                            paths=[{"tcp": f"{host}:{server.port}"}])],
             devices=[dict({"volume": device, "access": "rw"}, **options, name=device,
                           session=session, nbd=f"unix:{self.socket(name, device)}")
