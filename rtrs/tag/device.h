@@ -1,7 +1,8 @@
 // What a device that matches tags offers: a short ordered list of tags, changed by operations that
 // it works off one after the other, while messages arrive.
 //
-// Implementations: sim_device.h (for tests), fabric/verbs (a tag-matching shared receive queue).
+// Implementations: sim_device.h (for tests), fabric/verbs/tag_queue.h (a tag-matching shared
+// receive queue of an RDMA device).
 // What such a device promises (rdma-core: tag_matching.md, ibv_post_srq_ops(3)):
 //   D1  Operations take effect in the order in which they were posted; each is reported once.
 //   D2  A message goes to the earliest added tag that matches and is awake; the tag is used up.

@@ -30,10 +30,11 @@ ROOMS = {
         "may": BASE + ["rtrs/fabric.h", "rtrs/fabrics.h", "rtrs/reactor.h", "rtrs/fabric/tcp/"],
         "never": ["spdlog/"],
     },
-    # The TCP fabric's addresses are the same: IP and port.
+    # The TCP fabric's addresses are the same: IP and port. A device that matches tags reads their header.
     "rtrs/fabric/verbs/": {
         "may": BASE + ["rtrs/fabric.h", "rtrs/fabrics.h", "rtrs/reactor.h", "rtrs/trace.h",
-                       "rtrs/fabric/verbs/", "rtrs/fabric/tcp/address.h"],
+                       "rtrs/fabric/verbs/", "rtrs/fabric/tcp/address.h", "rtrs/tag/device.h",
+                       "rtrs/wire/tag.h"],
         "never": ["spdlog/"],
     },
     "rtrs/fabric/sim/": {"may": BASE + ["rtrs/fabric.h", "rtrs/fabric/sim/"], "never": ["spdlog/"]},
