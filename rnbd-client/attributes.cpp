@@ -244,6 +244,17 @@ void ClientAttributes::add_device_attributes() {
                                "unmapped), `ECONNABORTED` (no path is up), or what the server "
                                "says; else `EINVAL`",
                .remark = "The client opens by itself too; this does not wait for its next try."});
+    tree_.add({.pattern = in(device_folder, "resize"),
+               .read = text("Usage: echo <new size in sectors> > resize\n"),
+               .write = [this](AttributeScope scope, std::string_view value,
+                               Done done) { done(resize(scope, value)); },
+               .read_format = "usage",
+               .write_format = "sectors of 512 bytes, decimal, `0x` or `0`; `ENOENT` unless it is "
+                               "open; `ERANGE`; else `EINVAL`",
+               .remark =
+                   "As in the kernel it tells the client what size the volume has, and changes "
+                   "nothing at the server. Our server tells by itself; a kernel's does not. "
+                   "The next that the server says counts again."});
     tree_.add({.pattern = in(device_folder, "state"),
                .read = [this](AttributeScope scope) { return read_device_state(scope); },
                .read_format = "`init`, `open`, `closed`, `unmapped`",

@@ -85,6 +85,7 @@ class ClientAttributes {
     void wait_until_mapped(const std::string& name, SessionAge age, Done done);
     void unmap_device(AttributeScope scope, std::string_view value, Done done);
     void remap_device(AttributeScope scope, std::string_view value, Done done);
+    AttributeWritten resize(AttributeScope scope, std::string_view value);
     AttributeValue read_device_state(AttributeScope scope) const;
 
     Client& client_;

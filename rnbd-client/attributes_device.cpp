@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -208,6 +209,21 @@ void ClientAttributes::unmap_device(AttributeScope scope, std::string_view value
                       if (unmapped) return done(Written{});
                       done(std::unexpected(attribute_error(unmapped.error())));
                   });
+}
+
+AttributeWritten ClientAttributes::resize(AttributeScope scope, std::string_view value) {
+    constexpr std::uint64_t sector_bytes = 512;
+    const auto found = device(scope[0]);
+    if (!found) return std::unexpected(found.error());
+    const auto sectors = parse_attribute_unsigned(value);
+    if (!sectors) return fail(sectors.error(), "expected a number of sectors of 512 bytes");
+    if (*sectors > std::numeric_limits<std::uint64_t>::max() / sector_bytes) return fail(EINVAL);
+    if ((*found)->stopping()) return fail(ENOENT, "it is being unmapped");
+    const auto error = (*found)->volume().set_size(*sectors * sector_bytes);
+    if (!error) return {};
+    return fail(rtrs::to_errno(error), error == std::errc::no_such_file_or_directory
+                                           ? "it is not open"
+                                           : "expected whole blocks");
 }
 
 void ClientAttributes::remap_device(AttributeScope scope, std::string_view value, Done done) {

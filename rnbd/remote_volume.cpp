@@ -150,9 +150,10 @@ void RemoteVolume::Inside::set_state(VolumeState next, std::string why) {
 
 // --- Opening.
 
+constexpr std::uint64_t sectors_max = (std::uint64_t{1} << 63) / sector_bytes - 1;
+
 // What a broken server may say of a volume, and what everything above counts on.
 bool RemoteVolume::Inside::usable(const OpenResponse& response) const {
-    constexpr std::uint64_t sectors_max = (std::uint64_t{1} << 63) / sector_bytes - 1;
     const std::uint32_t block = response.logical_block_bytes;
     return std::has_single_bit(block) && block >= sector_bytes &&
            block <= session.session.max_io_bytes() && response.sectors <= sectors_max;
@@ -166,6 +167,14 @@ void RemoteVolume::Inside::resized(std::uint64_t size_bytes) {
         rtrs::TraceLevel::info, "rnbd.volume", session.session.options().name + "/" + options.name,
         "resized from " + std::to_string(before) + " to " + std::to_string(size_bytes) + " bytes");
     handler.on_volume_changed(self);
+}
+
+std::error_code RemoteVolume::Inside::set_size(std::uint64_t size_bytes) {
+    if (state != VolumeState::open) return rtrs::from_errno(ENOENT);
+    const bool whole = size_bytes % geometry.logical_block_bytes == 0;
+    if (!whole || size_bytes / sector_bytes > sectors_max) return rtrs::from_errno(EINVAL);
+    resized(size_bytes);
+    return {};
 }
 
 void RemoteVolume::Inside::link_ready() {
@@ -592,6 +601,9 @@ VolumeState RemoteVolume::state() const noexcept { return inside_->state; }
 const std::string& RemoteVolume::reason() const noexcept { return inside_->reason; }
 rtrs::Instant RemoteVolume::since() const noexcept { return inside_->since; }
 std::error_code RemoteVolume::open_again() { return inside_->open_again(); }
+std::error_code RemoteVolume::set_size(std::uint64_t size_bytes) {
+    return inside_->set_size(size_bytes);
+}
 std::error_code RemoteVolume::open_error() const noexcept { return inside_->open_error; }
 const VolumeGeometry& RemoteVolume::geometry() const noexcept { return inside_->geometry; }
 const RemoteVolumeOptions& RemoteVolume::options() const noexcept { return inside_->options; }

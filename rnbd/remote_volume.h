@@ -180,6 +180,10 @@ class RemoteVolume {
     // Asks the server now instead of at the end of the back-off. open_error() is empty until it has
     // answered. ERRORS: EALREADY (open), ENODEV (closing or closed), ECONNABORTED (no path is up).
     std::error_code open_again();
+    // Takes it from now on that the server has this size, as one without a catalog cannot say.
+    // What the server says next counts again. ERRORS: ENOENT (it is not open), EINVAL (no whole
+    // number of logical blocks, or more than 63 bits).
+    std::error_code set_size(std::uint64_t size_bytes);
     // Every unanswered request; for people, not for programs that are in a hurry.
     std::vector<VolumeRequestStatus> requests() const;
 

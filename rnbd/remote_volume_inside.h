@@ -44,6 +44,7 @@ struct RemoteVolume::Inside {
     bool usable(const OpenResponse& response) const;
     void opened(const OpenResponse& response);
     std::error_code open_again();
+    std::error_code set_size(std::uint64_t size_bytes);
     void set_state(VolumeState next, std::string why);
 
     // covers: as IoRecord, kept when a request has to be submitted again.

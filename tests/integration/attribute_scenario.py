@@ -11,10 +11,6 @@ import re
 from harness import *
 
 TESTS = []
-# What kernel RNBD has and the daemons have not, with the reason.
-MISSING = [
-    ("block/{device}/rnbd/resize", "The size is the server's; a client has no operation for it yet."),
-]
 
 
 def attribute(*patterns):
@@ -352,6 +348,25 @@ def what_a_device_is(w):
     w.sys.set("block/rnbd1/rnbd/unmap_device", "normal")
 
 
+@attribute("block/{device}/rnbd/resize")
+def a_device_has_another_size(w):
+    resize = w.device + "/resize"
+    w.expect(resize, "Usage: echo <new size in sectors> > resize\n")
+    w.wrong(resize, "", "x", "-1", "8 8", "1M", "08", str(1 << 60))
+    w.wrong(resize, str(1 << 64), error=errno.ERANGE)
+    size = lambda: w.client.status()["devices"][0]["size_bytes"]
+    at_server = lambda: w.server.status()["exports"][0]["size_bytes"]
+    whole = size()
+    check(whole == at_server(), (whole, at_server()))
+    for text, sectors in (("4096", 4096), ("0x1000\n", 0x1000), ("010000", 0o10000)):
+        w.sys.set(resize, str(whole // 512))
+        w.sys.set(resize, text)
+        check(size() == sectors * 512, (text, size()))
+        check(run("nbdinfo", "--size", w.lab.uri("vol1")).stdout.strip() == str(sectors * 512), text)
+    w.sys.set(resize, str(whole // 512))
+    check(size() == whole == at_server(), "it is as it was, and the server's never changed")
+
+
 # --- rtrs-server and rnbd-server.
 
 @attribute(*(f"class/rtrs-server/{{session}}/paths/{{path}}/{name}"
@@ -431,6 +446,7 @@ def the_server_is_away(w):
     w.wait_for(w.path + "/state", "disconnected\n")
     w.wait_for(w.device + "/state", "closed\n")
     w.wrong(remap, "1", error=errno.ECONNABORTED)
+    w.wrong(w.device + "/resize", "4096", error=errno.ENOENT)
     w.wrong(w.map, "sessname=host-a device_path=golden", error=errno.ECONNABORTED)
     refused(lambda: w.sys.set(w.path + "/reconnect", "1"), errno.ENOTCONN, errno.EBUSY)
     os.rename(w.lab.path("vol1.img"), w.lab.path("vol1.away"))

@@ -19,12 +19,6 @@ ends with a newline; one newline at the end of what is written does not count. W
 `EACCES`, what is not there `ENOENT`, and what has gone while it was open `ENODEV`. A name that would be there twice gets
 `#2` behind it; a path to another port than that of the session's first path gets `#PORT`.
 """
-MISSING = """
-## Not there
-
-| Path | Why |
-| --- | --- |
-"""
 
 
 def ask(daemon):
@@ -55,8 +49,6 @@ def document(client, server):
                                 ("rtrs-server", server, "class/rtrs-server"),
                                 ("rnbd-server", server, "class/rnbd-server")]:
         text += section(title, [row for row in rows if row["pattern"].startswith(folder)])
-    if scenario.MISSING:
-        text += MISSING + "".join(f"| `{path}` | {why} |\n" for path, why in scenario.MISSING)
     return text
 
 
