@@ -63,6 +63,10 @@ const Mapping* find_mapping(const Client& client, const std::string& name) {
     return nullptr;
 }
 
+std::string kernel_use(const Mapping& mapping) {
+    return mapping.kernel() != nullptr ? mapping.kernel()->use() : std::string();
+}
+
 }  // namespace
 
 ClientConfiguration::ClientConfiguration(std::string path, ClientConfig started, Client& client,
@@ -127,9 +131,13 @@ void ClientConfiguration::find_conflicts(std::vector<ConfigChange>& changes, How
         if (change.object != "device" || !leaves(change)) continue;
         leaving.insert(change.name);
         const Mapping* const mapping = find_mapping(client_, change.name);
-        if (mapping == nullptr || mapping->connections() == 0) continue;
-        change.conflict = "it has " + std::to_string(mapping->connections()) +
-                          " NBD clients; --force disconnects them";
+        if (mapping == nullptr) continue;
+        if (mapping->connections() > 0) {
+            change.conflict = "it has " + std::to_string(mapping->connections()) +
+                              " NBD clients; --force disconnects them";
+        } else if (const std::string use = kernel_use(*mapping); !use.empty()) {
+            change.conflict = use + "; --force detaches it all the same";
+        }
     }
     for (ConfigChange& change : changes) {
         if (change.object != "session" || change.kind != Kind::removed) continue;

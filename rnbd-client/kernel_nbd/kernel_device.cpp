@@ -71,6 +71,8 @@ std::string KernelDevice::path() const {
     return index_ ? fmt::format("/dev/nbd{}", *index_) : std::string();
 }
 
+std::string KernelDevice::use() const { return index_ ? kernel_->use_of(*index_) : std::string(); }
+
 void KernelDevice::set_state(State state, std::string reason) {
     // A refusal that repeats is no news.
     const bool news = reason != reason_ || (state != state_ && state != State::failed);

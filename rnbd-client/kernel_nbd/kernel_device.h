@@ -75,6 +75,8 @@ class KernelDevice final : private NbdConnection::Owner {
     rtrs::Instant since() const noexcept { return since_; }
     // "/dev/nbd0" if the kernel has it.
     std::string path() const;
+    // Who uses it, as KernelNbd::use_of() has it.
+    std::string use() const;
     const KernelDeviceOptions& options() const noexcept { return options_; }
     std::size_t connections() const noexcept { return connections_.size(); }
 

@@ -1,7 +1,7 @@
 // The kernel's NBD driver, as blocking calls.
 //
-// Every call may block for as long as the kernel likes: KernelCall runs them on threads of their
-// own. THREAD: any, several at once.
+// Every call but use_of() may block for as long as the kernel likes: KernelCall runs them on
+// threads of their own. THREAD: any, several at once.
 //
 // Layouts: linux/nbd-netlink.h; generic netlink family "nbd", version 1. The kernel's own timeout
 // is out of the way: the session's hold_time decides how long I/O waits.
@@ -53,6 +53,9 @@ class KernelNbd {
     virtual std::expected<Detached, std::string> detach(std::uint32_t index, Use use) = 0;
     // Detaches at once: requests that are not answered fail.
     virtual std::expected<void, std::string> cut(std::uint32_t index) = 0;
+
+    // kernel_device_use(); the one call that does not block.
+    virtual std::string use_of(std::uint32_t index) const = 0;
 };
 
 // This machine's. How long the I/O of a device that lost its process waits for the next one.

@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "rnbd-client/kernel_nbd/kernel_nbd.h"
+#include "rnbd-client/kernel_nbd/use.h"
 
 namespace rnbd {
 namespace {
@@ -211,6 +212,8 @@ class NetlinkNbd final : public KernelNbd {
         if (error == 0) return {};
         return std::unexpected(fmt::format("detaching /dev/nbd{}: {}", index, error_text(error)));
     }
+
+    std::string use_of(std::uint32_t index) const override { return kernel_device_use(index); }
 
   private:
     static Message connect_message(const Conversation& conversation, const KernelBinding& binding,

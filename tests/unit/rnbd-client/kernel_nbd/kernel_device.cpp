@@ -54,6 +54,9 @@ class PlayedKernel final : public KernelNbd {
         changed_.notify_all();
         return {};
     }
+    std::string use_of(std::uint32_t index) const override {
+        return used ? "/dev/nbd" + std::to_string(index) + " is mounted on /srv" : "";
+    }
 
     void go_on() {
         const std::scoped_lock lock(mutex_);
@@ -162,6 +165,12 @@ TEST_CASE("kernel device: it is attached when the volume is open, and serves eve
     for (std::size_t i = 0; i < 3; ++i) read_a_block(fixture, fixture.kernel->socket(i));
 }
 
+TEST_CASE("kernel device: nobody uses what the kernel has not") {
+    Fixture fixture;
+    fixture.kernel->used = true;
+    CHECK(fixture.kernel_device->use().empty());
+}
+
 TEST_CASE("kernel device: a refusal is told, and tried again") {
     Fixture fixture;
     fixture.kernel->refuses = true;
@@ -212,7 +221,9 @@ TEST_CASE("kernel device: one that is used stays, unless that is ignored") {
     Fixture fixture;
     fixture.kernel_device->update();
     fixture.until(State::attached);
+    CHECK(fixture.kernel_device->use().empty());
     fixture.kernel->used = true;
+    CHECK(fixture.kernel_device->use() == "/dev/nbd3 is mounted on /srv");
     fixture.kernel_device->stop(Use::refuse);
     fixture.until([&] { return fixture.refused == 1; });
     CHECK(fixture.kernel_device->state() == State::attached);
