@@ -235,7 +235,7 @@ void ClientAttributes::add_device_attributes() {
                .read_format = "usage",
                .write_format = "`normal` (`EBUSY` while it is in use) or `force`; `EALREADY` while "
                                "it is being unmapped; else `EINVAL`",
-               .remark = "In use: NBD clients are connected."});
+               .remark = "In use: NBD clients are connected, or the kernel's device is mounted."});
     tree_.add({.pattern = in(device_folder, "remap_device"),
                .read = text("Usage: echo <1> > remap_device\n"),
                .write = writer(&ClientAttributes::remap_device),

@@ -48,7 +48,7 @@ void CommandTree::add_config() {
                       });
     apply->add_flag("--force", options_.force,
                     "Even if what goes is in use: exports are taken from sessions, NBD clients are "
-                    "disconnected");
+                    "disconnected, block devices are detached");
     option(*apply, "--confirm-within", options_.confirm_within, "TIME",
            "Take it back after so long (as 60s) unless rnbdctl config confirm comes");
 }

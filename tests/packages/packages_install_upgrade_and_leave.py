@@ -149,6 +149,8 @@ def what_was_installed(debian):
         check(state == wanted, f"{unit} is {state}")
         said = debian.run("systemd-analyze", "verify", "--man=no", f"/lib/systemd/system/{unit}")
         check(not said.stderr, f"systemd-analyze verify {unit}: {said.stderr}")
+    for name in ("grafana-dashboard.json", "rnbd-client.bt", "rnbd-server.bt"):
+        check((debian.root / "usr/share/doc/rnbd-tools/examples" / name).exists(), f"{name} is there")
     check("name=rnbd" in debian.run("nbdkit", "--dump-plugin", "rnbd").stdout, "nbdkit has the plugin")
     check(debian.run("pkgconf", "--exists", "librnbd", ok=False).returncode == 0, "librnbd.pc is found")
 

@@ -20,6 +20,7 @@ LINES = {
                             "LimitMEMLOCK=infinity", "StateDirectory=rnbd"],
     "rnbd-client.service": ["Type=notify", "WatchdogSec=30s", "TimeoutStopSec=30s",
                             "LimitMEMLOCK=infinity", "Before=remote-fs-pre.target",
+                            "ReadWritePaths=-/sys/devices/virtual/block",
                             "Wants=rnbd-client-down.service"],
     "rnbd-client-down.service": ["Type=oneshot", "RemainAfterExit=yes", "After=rnbd-client.service"],
 }
