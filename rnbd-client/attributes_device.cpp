@@ -212,7 +212,6 @@ void ClientAttributes::unmap_device(AttributeScope scope, std::string_view value
 }
 
 AttributeWritten ClientAttributes::resize(AttributeScope scope, std::string_view value) {
-    constexpr std::uint64_t sector_bytes = 512;
     const auto found = device(scope[0]);
     if (!found) return std::unexpected(found.error());
     const auto sectors = parse_attribute_unsigned(value);
