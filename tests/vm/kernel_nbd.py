@@ -111,9 +111,11 @@ with Lab() as lab:
     check(same(lab.path("copy.img"), lab.path("vol1.img")), "read over the socket")
 
     step("the module comes: it is attached by itself, under stable names")
-    set_loader("/sbin/modprobe")
-    run("modprobe", "nbd", "max_part=4")
+    # First, as on any machine: the client may attach the moment that the module can be loaded, and
+    # udev is not told of what was before it.
     with_udev = start_udev()
+    run("modprobe", "nbd", "max_part=4")
+    set_loader("/sbin/modprobe")
     device = attached(client)
     check(device in client.ctl("list").stdout and device in client.ctl("status").stdout, "rnbdctl")
     check(size_of(device) == 64 << 20, size_of(device))
