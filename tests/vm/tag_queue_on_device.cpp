@@ -1,6 +1,6 @@
 // A tag-matching queue on each of this machine's RDMA devices: where the device reports the
-// capability, tags are added, removed and the counts compared on it, without a connection; elsewhere
-// the queue is refused and leaves nothing on the device.
+// capability, tags are added, removed and the counts compared on it, without a connection;
+// elsewhere the queue is refused and leaves nothing on the device.
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cstdlib>
