@@ -17,15 +17,9 @@ namespace {
 // As sysfs: the size that every file has, and the most that one write() takes.
 constexpr std::size_t page_bytes = 4096;
 
-struct OpenFile {
-    std::string path;
-    std::mutex mutex;
-    std::string text;  // of the newest reading from the start
-};
+FileSystem& file_system() { return *static_cast<FileSystem*>(fuse_get_context()->private_data); }
 
-const AttributeClient& attributes() {
-    return static_cast<FileSystem*>(fuse_get_context()->private_data)->attributes;
-}
+const AttributeClient& attributes() { return file_system().attributes; }
 
 OpenFile& file_of(const fuse_file_info& info) { return *reinterpret_cast<OpenFile*>(info.fh); }
 
@@ -119,14 +113,19 @@ int open_file(const char* path, fuse_file_info* info) {
     if (to_write && (found->entry.mode & 0222) == 0) return -EACCES;
     auto file = std::make_unique<OpenFile>();
     file->path = path;
-    info->fh = reinterpret_cast<std::uint64_t>(file.release());
+    info->fh = reinterpret_cast<std::uint64_t>(file.get());
+    FileSystem& files = file_system();
+    const std::scoped_lock lock(files.mutex);
+    files.open.emplace(file.get(), std::move(file));
     // Past the page cache: every read and every write is a call of ours.
     info->direct_io = 1;
     return 0;
 }
 
 int release_file(const char*, fuse_file_info* info) {
-    delete &file_of(*info);
+    FileSystem& files = file_system();
+    const std::scoped_lock lock(files.mutex);
+    files.open.erase(&file_of(*info));
     return 0;
 }
 

@@ -11,6 +11,9 @@
 // THREAD: any, several at a time.
 #pragma once
 
+#include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 
 #include "daemon/attribute_client.h"
@@ -19,8 +22,17 @@ struct fuse_operations;
 
 namespace rnbd {
 
+struct OpenFile {
+    std::string path;
+    std::mutex mutex;
+    std::string text;  // of the newest reading from the start
+};
+
 struct FileSystem {
     AttributeClient attributes;
+    // The kernel tells of a close() after it has returned: of some, the mount's end comes first.
+    std::mutex mutex;
+    std::map<const OpenFile*, std::unique_ptr<OpenFile>> open{};
 };
 
 // private_data of fuse_new() is a FileSystem, which outlives the mount.

@@ -116,5 +116,7 @@ with Lab() as lab:
                lambda: open(f"{root}/{world.path}/state").read() == "connected\n")
     scenario.run_scenario(world, scenario.Files(root))
     process.terminate()
-    check(process.wait(timeout=PATIENCE_S) == 0, "SIGTERM unmounts and ends it")
+    code = process.wait(timeout=PATIENCE_S)
+    with open(lab.path("sysfs.log")) as said:
+        check(code == 0, f"SIGTERM unmounts and ends it: {code}, {said.read()}")
     check(not os.path.ismount(root), "unmounted")
