@@ -92,8 +92,14 @@ h.flush()
     check(run("sha256sum", backing).stdout == before, "the volume behind it was left alone")
 
     # While the server is gone requests wait.
-    process, uri = plugin("vol", "heartbeat-interval=100ms", "heartbeat-timeout=500ms")
+    process, uri = plugin("vol", "heartbeat-interval=100ms", "heartbeat-timeout=500ms",
+                          "rate=200M", "burstiness=0.1", filters=["--filter=rate"])
     copy = subprocess.Popen(["nbdcopy", "--flush", image, uri])
+    # A volume that is opened while the new server still waits for what the old one had locked is
+    # refused: the copy has it open before.
+    wait_until("the copy has begun", lambda: any(
+        session["writes"] > 0 for session in server.status()["sessions"]))
+    check(copy.poll() is None, "25 MB/s take more than a second for it")
     server.kill()
     server.start()
     check(copy.wait(timeout=120) == 0, "a copy outlives its server")
