@@ -146,7 +146,11 @@ class Peer {
     Peer() {
         const auto to = parse_address(world().listener->address());
         fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        RTRS_ASSERT(::connect(fd_, to->get(), to->bytes) == 0);
+        int failed = 0;
+        do {  // the fuzzer's own timer interrupts
+            failed = ::connect(fd_, to->get(), to->bytes);
+        } while (failed != 0 && errno == EINTR);
+        RTRS_ASSERT(failed == 0);
     }
     ~Peer() {
         const linger reset{1, 0};  // leaves no socket behind in TIME_WAIT
