@@ -24,7 +24,7 @@ Client::Client(rtrs::Reactor& reactor, rtrs::Random& random, rtrs::Tracer& trace
       random_(random),
       tracer_(tracer),
       fabrics_(fabrics),
-      sockets_({reactor, tracer}),
+      sockets_({reactor, tracer}, [this] { finish_if_done(); }),
       limit_timer_(reactor, this, [](void* self) {
           auto& client = *static_cast<Client*>(self);
           for (const auto& [name, session] : client.sessions_) client.set_waiting(*session);
@@ -452,7 +452,8 @@ void Client::stop(std::function<void()> done) {
 }
 
 void Client::finish_if_done() {
-    if (!stopped_ || !mappings_.empty() || !sessions_.empty() || !discoveries_.empty()) return;
+    const bool used = !mappings_.empty() || !sessions_.empty() || !discoveries_.empty();
+    if (!stopped_ || used || !sockets_.empty()) return;
     reactor_.post(stopped_);
 }
 

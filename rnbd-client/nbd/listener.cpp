@@ -336,9 +336,14 @@ void NbdListener::on_connection_closed(NbdConnection& connection) {
 }
 
 void NbdListener::end_if_idle() {
-    if (!closing_ || !open_ || accept_.in_flight || !connections_.empty()) return;
+    if (!closing_ || !open_ || accept_.in_flight) return;
+    // Connections may be left for long. Who comes now must not wait for one to be accepted.
+    if (fd_ >= 0) {
+        environment_.reactor.close_fd(std::exchange(fd_, -1));
+        handler_.on_address_free(*this);
+    }
+    if (!connections_.empty()) return;
     open_ = false;
-    environment_.reactor.close_fd(std::exchange(fd_, -1));
     environment_.tracer.trace(TraceLevel::info, subsystem, options_.address.text(), "closed");
     handler_.on_listener_closed(*this);
 }

@@ -1,8 +1,8 @@
 // A socket that serves devices to NBD clients: accepts, and owns the connections.
 //
 // Owner: the daemon. THREAD: the reactor's.
-// Life: open() -> clients come and go -> close() -> on_listener_closed -> destroy. reactor, tracer
-// and exports outlive it.
+// Life: open() -> clients come and go -> close() -> on_address_free -> on_listener_closed ->
+// destroy. reactor, tracer and exports outlive it.
 #pragma once
 
 #include <sys/types.h>
@@ -41,6 +41,9 @@ class NbdListener final : private NbdConnection::Owner {
   public:
     class Handler {
       public:
+        // After close(): it does not listen any more, though connections may be left. From the
+        // next turn on another one may take its place.
+        virtual void on_address_free(NbdListener& listener) = 0;
         // After close(): nothing is left; the listener may be destroyed from inside this call.
         virtual void on_listener_closed(NbdListener& listener) = 0;
         // One of its connections is no more.
@@ -73,6 +76,8 @@ class NbdListener final : private NbdConnection::Owner {
     void abort_connections(const Device& device);
     std::size_t connections_of(const Device& device) const noexcept;
 
+    // False again some turns after close().
+    bool listening() const noexcept { return fd_ >= 0; }
     // tcp with port 0: the one that the system chose.
     std::uint16_t port() const noexcept { return port_; }
     const NbdListenerOptions& options() const noexcept { return options_; }

@@ -55,6 +55,7 @@ std::size_t NbdSockets::connections(const Device& device) const noexcept {
 void NbdSockets::on_listener_closed(NbdListener& listener) {
     std::erase_if(sockets_, [&](const auto& one) { return one->listener.get() == &listener; });
     settle_soon();
+    if (sockets_.empty()) emptied_();
 }
 
 // Not from inside an event of a connection or a listener.
@@ -63,9 +64,11 @@ void NbdSockets::settle_soon() {
 }
 
 bool NbdSockets::gone(const Device& device) const noexcept {
-    // A closing socket may still have a client in the handshake that has seen the device.
+    // Of clients in the handshake none has it any more. Connections of another device may be there
+    // for ever: what that one waits for is nothing to this one.
     return std::ranges::none_of(sockets_, [&](const auto& socket) {
-        return socket->closing || socket->listener->connections_of(device) > 0;
+        return (socket->closing && socket->listener->listening()) ||
+               socket->listener->connections_of(device) > 0;
     });
 }
 

@@ -5,8 +5,10 @@
 #pragma once
 
 #include <expected>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rnbd-client/device.h"
@@ -26,19 +28,24 @@ class NbdSockets final : public NbdListener::Handler {
         ~Handler() = default;
     };
 
-    explicit NbdSockets(NbdConnection::Environment environment) : environment_(environment) {}
-    ~NbdSockets();  // ASSUMES: every device was detached
+    // emptied: called whenever the last socket has gone.
+    NbdSockets(NbdConnection::Environment environment, std::function<void()> emptied)
+        : environment_(environment), emptied_(std::move(emptied)) {}
+    ~NbdSockets();  // ASSUMES: every device was detached, and empty()
     NbdSockets(const NbdSockets&) = delete;
     NbdSockets& operator=(const NbdSockets&) = delete;
 
     // ERRORS: as NbdListener::open.
     std::expected<void, NbdListener::Failure> attach(const NbdAddress& address, Device& device);
     // New clients do not find it any more; its connections end after what was received is
-    // answered. on_detached comes in a later turn, also if it was on no socket.
+    // answered. on_detached comes in a later turn, also if it was on no socket; then its addresses
+    // are free for others. It does not wait for connections of other devices.
     void detach(Device& device, Handler& handler);
     // Its connections end without answers.
     void abort(const Device& device);
     std::size_t connections(const Device& device) const noexcept;
+    // A socket may outlast its devices, for as long as it takes to end clients in the handshake.
+    bool empty() const noexcept { return sockets_.empty(); }
     NbdConnection::Environment environment() const noexcept { return environment_; }
 
   private:
@@ -52,6 +59,7 @@ class NbdSockets final : public NbdListener::Handler {
         Handler* handler;
     };
 
+    void on_address_free(NbdListener&) override { settle_soon(); }
     void on_listener_closed(NbdListener& listener) override;
     void on_connection_gone(NbdListener&) override { settle_soon(); }
     void settle_soon();
@@ -59,6 +67,7 @@ class NbdSockets final : public NbdListener::Handler {
     bool gone(const Device& device) const noexcept;
 
     NbdConnection::Environment environment_;
+    std::function<void()> emptied_;
     std::vector<std::unique_ptr<Socket>> sockets_;
     std::vector<Leaving> leaving_;
     rtrs::Timer settle_timer_{environment_.reactor, this,

@@ -87,6 +87,7 @@ struct Server final : NbdListener::Handler {
     void until_empty() {
         until([&] { return listener->connections().empty(); });
     }
+    void on_address_free(NbdListener&) override {}
     void on_listener_closed(NbdListener&) override { closed = true; }
     void on_connection_gone(NbdListener&) override {}
 
@@ -832,6 +833,7 @@ TEST_CASE("listener: a dead process's socket is replaced, a live one and other f
     }
     struct Closed final : NbdListener::Handler {
         bool closed = false;
+        void on_address_free(NbdListener&) override {}
         void on_listener_closed(NbdListener&) override { closed = true; }
         void on_connection_gone(NbdListener&) override {}
     } handler;
@@ -891,6 +893,7 @@ TEST_CASE("listener: tcp serves too") {
     Server server;
     struct Closed final : NbdListener::Handler {
         bool closed = false;
+        void on_address_free(NbdListener&) override {}
         void on_listener_closed(NbdListener&) override { closed = true; }
         void on_connection_gone(NbdListener&) override {}
     } handler;

@@ -26,6 +26,7 @@ struct Printer final : rtrs::Tracer {
 
 struct Stopper final : rnbd::NbdListener::Handler {
     rtrs::Reactor* reactor = nullptr;
+    void on_address_free(rnbd::NbdListener&) override {}
     void on_listener_closed(rnbd::NbdListener&) override { reactor->stop(); }
     void on_connection_gone(rnbd::NbdListener&) override {}
 };

@@ -1,0 +1,100 @@
+"""While one device waits for storage that never answers, others are flushed, unmapped and mapped again, on its address too."""
+from harness import *
+
+import struct
+
+BLOCK = b"x" * 4096
+
+
+class Client:
+    """NBD by hand: this one asks and does not wait for the answer."""
+
+    def __init__(self, port, device):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+        self.receive(18)
+        name = device.encode()
+        self.socket.sendall(struct.pack(f">I8sII{len(name)}s", 3, b"IHAVEOPT", 1, len(name), name))
+        self.receive(10)
+
+    def receive(self, size):
+        data = b""
+        while len(data) < size:
+            part = self.socket.recv(size - len(data))
+            check(part, "the connection goes on")
+            data += part
+        return data
+
+    def write(self):
+        self.socket.sendall(struct.pack(">IHHQQI", 0x25609513, 0, 1, 7, 0, len(BLOCK)) + BLOCK)
+
+    def answer(self):
+        magic, error, cookie = struct.unpack(">IIQ", self.receive(16))
+        check((magic, error, cookie) == (0x67446698, 0, 7), "it has succeeded")
+
+
+def refused(port):
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S):
+            return False
+    except ConnectionError:
+        return True
+
+
+with Lab() as lab:
+    gate = lab.path("gate")
+    allow = [{"session": "host-a", "access": "rw"}]
+    memory = {"kind": "memory", "size": "1MiB"}
+    server = lab.server([
+        {"name": "slow", "allow": allow, "storage": {"kind": "delay", "of": memory, "gate": gate}},
+        {"name": "other", "allow": allow, "storage": memory},
+        {"name": "third", "allow": allow, "storage": memory},
+    ])
+    client = lab.client(server, {})
+    common, own = free_port(), free_port()
+
+    def serve(device, port):
+        client.ctl("map", device, "--session", "host-a", "--nbd", f"tcp:127.0.0.1:{port}")
+        wait_until("it is open", lambda: all(
+            one["state"] == "open" for one in client.status()["devices"] if one["name"] == device))
+
+    def written(device, port):
+        client_of = Client(port, device)
+        client_of.write()
+        client_of.answer()
+        client_of.socket.close()
+        wait_until("it has gone", lambda: all(
+            one["connections"] == 0 for one in client.status()["devices"] if one["name"] == device))
+
+    flushes = lambda: server.status()["sessions"][0]["others"]
+
+    # Of three devices one hangs; it shares its address with another.
+    for device, port in (("slow", common), ("other", common), ("third", own)):
+        serve(device, port)
+    with open(gate, "w"):
+        pass
+    hanging = Client(common, "slow")
+    hanging.write()
+    wait_until("it is under way", lambda: server.status()["sessions"][0]["in_flight"] == 1)
+    unmap = subprocess.Popen([os.path.join(BUILD, "rnbdctl", "rnbdctl"), "--socket", client.control,
+                              "unmap", "slow", "--force"])
+    wait_until("it is being unmapped", lambda: "slow: stopping" in client.log())
+
+    written("other", common)
+    client.ctl("unmap", "other")
+    check(flushes() == 1, "the one beside it was flushed")
+    check(refused(common), "nobody is left waiting at an address that nobody serves")
+    serve("other", common)
+    written("other", common)
+    written("third", own)
+    client.ctl("unmap", "third")
+    check(flushes() == 2, "the one elsewhere was flushed")
+    serve("third", own)
+
+    check(unmap.poll() is None, "the first is still on its way")
+    os.unlink(gate)
+    check(unmap.wait(timeout=PATIENCE_S) == 0, "it is unmapped in the end")
+    for device in ("other", "third"):
+        check(f"{device}: does not end in time" not in client.log(), "only the first was given up")
+    serve("slow", common)
+    written("slow", common)
+    check(client.stop() == 0, "the daemon ends")
