@@ -1,5 +1,6 @@
 #include "rnbd-client/commands.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -23,6 +24,12 @@ struct MapRequest {
     ClientConfig::Session session;
     bool with_paths = false;
 };
+
+// Beside the control socket. '/' in a name is '!', as among the attributes: there are no folders.
+std::string default_address(const std::string& socket_folder, std::string device) {
+    std::ranges::replace(device, '/', '!');
+    return "unix:" + socket_folder + "/" + device + ".sock";
+}
 
 // The arguments as the configuration that they stand for: the same words, rules and messages.
 std::expected<MapRequest, ControlFailure> parse_map(const json& arguments, const Client& client,
@@ -48,10 +55,9 @@ std::expected<MapRequest, ControlFailure> parse_map(const json& arguments, const
                 {"volume", arguments["volume"]},
                 {"access", arguments.value("access", json("rw"))}};
     if (!device["name"].is_string()) return bad("device: expected a name");
-    device["nbd"] =
-        arguments.contains("nbd")
-            ? arguments["nbd"]
-            : json("unix:" + socket_folder + "/" + device["name"].get<std::string>() + ".sock");
+    device["nbd"] = arguments.contains("nbd")
+                        ? arguments["nbd"]
+                        : json(default_address(socket_folder, device["name"].get<std::string>()));
     if (arguments.contains("kernel_device")) device["device"] = arguments["kernel_device"];
     json session{{"name", session_name}};
     MapRequest request;

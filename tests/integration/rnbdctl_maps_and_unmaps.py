@@ -4,7 +4,8 @@ from harness import *
 need("nbdinfo")
 with Lab() as lab:
     server = lab.server([export("vol1", lab.path("vol1.img"), "1MiB"),
-                         export("vol2", lab.path("vol2.img"), "2MiB")])
+                         export("vol2", lab.path("vol2.img"), "2MiB"),
+                         export("dir/vol3", lab.path("vol3.img"), "3MiB")])
     client = lab.client(server, {"vol1": {}})
     socket_path = lab.path("mapped.sock")
     client.ctl("map", "vol2", "--session", "host-a", "--name", "second", "--nbd",
@@ -32,6 +33,12 @@ with Lab() as lab:
           "the empty name is ambiguous")
     client.ctl("unmap", "vol2")
     run("nbdinfo", "--no-content", f"nbd+unix:///?socket={shared}")
+    # A name is no path: its socket is beside the others.
+    client.ctl("map", "dir/vol3", "--session", "host-a")
+    wait_until("it is open", lambda: all(d["state"] == "open" for d in client.status()["devices"]))
+    uri = f"nbd+unix:///dir/vol3?socket={lab.path('dir!vol3.sock')}"
+    check(run("nbdinfo", "--size", uri).stdout.strip() == str(3 << 20), "its size")
+    client.ctl("unmap", "dir/vol3")
     absent = client.ctl("unmap", "second", ok=False)
     check(absent.returncode == 4, absent.returncode)
     # A session of its own, which goes with its last device.
