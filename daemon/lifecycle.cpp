@@ -1,5 +1,6 @@
 #include "daemon/lifecycle.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -44,6 +45,15 @@ void raise_limit(__rlimit_resource resource, rlim_t wanted) noexcept {
     static_cast<void>(::setrlimit(resource, &limit));
 }
 
+// Standard streams that the starter had closed: what is opened next would have their numbers, and
+// what is printed there would go into a ring, a socket or an exported file.
+void open_standard_streams() noexcept {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+        // The lowest number that is free.
+        if (::fcntl(fd, F_GETFD) < 0) static_cast<void>(::open("/dev/null", O_RDWR));
+    }
+}
+
 void notify(std::string_view state, std::string_view status) {
     // A newline would begin another assignment.
     std::string line(status.substr(0, status.find('\n')));
@@ -53,6 +63,7 @@ void notify(std::string_view state, std::string_view status) {
 }  // namespace
 
 void prepare_process() {
+    open_standard_streams();
     const sigset_t signals = all_signals();
     ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     std::signal(SIGPIPE, SIG_IGN);

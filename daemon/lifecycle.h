@@ -21,7 +21,8 @@
 namespace rnbd {
 
 // Blocks SIGTERM, SIGINT and SIGHUP (Signals receives them), ignores SIGPIPE, raises the limits of
-// open files and of locked memory as far as this user may. ASSUMES: no thread was started yet.
+// open files and of locked memory as far as this user may, and opens standard streams that were
+// closed. ASSUMES: no thread was started yet.
 void prepare_process();
 
 // sd_notify(3); nothing happens when there is no service manager. status: one line for

@@ -1,5 +1,6 @@
 #include "daemon/lifecycle.h"
 
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -52,13 +53,26 @@ TEST_CASE("lifecycle: the first signal is an event, the second one ends the proc
     CHECK(WTERMSIG(status) == SIGINT);
 }
 
+// What a library prints would go into whatever has the number by then, an exported file perhaps.
+TEST_CASE("lifecycle: standard streams that were closed are not given to anything else") {
+    const int status = status_of([] {
+        for (int fd = 0; fd <= STDERR_FILENO; ++fd) ::close(fd);
+        prepare_process();
+        for (int fd = 0; fd <= STDERR_FILENO; ++fd) {
+            if (::fcntl(fd, F_GETFD) < 0) return 1;
+        }
+        return ::dup(0) > STDERR_FILENO ? 0 : 2;
+    });
+    REQUIRE(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+}
+
 TEST_CASE("lifecycle: signals can be given up; SIGPIPE does no harm") {
     const int status = status_of([] {
         prepare_process();
         auto reactor = rtrs::Reactor::create();
         if (!reactor) return skipped;
-        auto signals = Signals::create(
-            **reactor, [](int) { std::abort(); }, [] { std::abort(); });
+        auto signals = Signals::create(**reactor, [](int) { std::abort(); }, [] { std::abort(); });
         (*signals)->close([&] { (*reactor)->stop(); });
         (*reactor)->run();
         ::raise(SIGPIPE);
