@@ -77,7 +77,8 @@ std::error_code EpochBook::load() {
 
 std::uint64_t EpochBook::opened(const std::string& name, std::uint64_t storage_epoch) {
     if (storage_epoch <= epoch_without_cache) return storage_epoch;
-    if (salt_ != 0) return mix_epoch(storage_epoch, salt_);
+    // Of this life alone.
+    if (salt_ != 0) storage_epoch = mix_epoch(storage_epoch, salt_);
     Entry& entry = entries_[name];
     const bool same = entry.storage_epoch == storage_epoch && !entry.lost;
     if (entry.lost) {
@@ -101,18 +102,16 @@ void EpochBook::flushed(const std::string& name) {
 
 std::error_code EpochBook::lost(const std::string& name) {
     const auto entry = entries_.find(name);
-    // A server that shows epochs of its own shows no one of them again.
-    if (entry == entries_.end() || salt_ != 0) return {};
+    if (entry == entries_.end()) return {};
     entry->second.lost = true;
     return write(Say::in_use);
 }
 
-std::error_code EpochBook::save() const {
-    return salt_ != 0 ? std::error_code{} : write(Say::as_it_is);
-}
+std::error_code EpochBook::save() const { return write(Say::as_it_is); }
 
 std::error_code EpochBook::write(Say say) const {
-    if (path_.empty()) return {};
+    // Without a file that can be relied on nothing is kept: the next server shows others anyway.
+    if (path_.empty() || salt_ != 0) return {};
     std::string text = fmt::format("{}\n", first_line);
     for (const auto& [name, entry] : entries_) {
         const bool flushed = entry.flushed && say == Say::as_it_is;

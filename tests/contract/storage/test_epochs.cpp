@@ -145,6 +145,13 @@ TEST_CASE("epochs: a file that cannot be rewritten is not believed, and no epoch
     CHECK(first.load());
     const std::uint64_t shown = first.opened("vol1", 100);
     CHECK(shown != 100);
+    // One life long, as any other: opened again it has lost nothing, unless writes were lost.
+    first.flushed("vol1");
+    CHECK(first.opened("vol1", 100) == shown);
+    CHECK(!first.lost("vol1"));
+    const std::uint64_t after_loss = first.opened("vol1", 100);
+    CHECK(after_loss != shown);
+    CHECK(first.opened("vol1", 100) == after_loss);
     EpochBook second(path);
     CHECK(second.load());
     CHECK(second.opened("vol1", 100) != shown);
