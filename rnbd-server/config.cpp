@@ -203,8 +203,7 @@ void read_block_size(ConfigMap& map, StorageOptions& storage) {
 // Two exports of one path would fight for its lock, unless both only read.
 void check_path_once(ConfigMap& map, const ServerConfig& config, Seen& seen) {
     const ServerConfig::Export& found = config.exports.back();
-    const std::string& where =
-        found.storage.kind == Kind::nbd ? found.storage.uri : found.storage.path;
+    const std::string& where = found.storage.place();
     if (where.empty()) return;
     const char* const key = map.find("storage") ? "storage" : "path";
     const auto [first, inserted] =

@@ -110,26 +110,27 @@ ConfigPlan ServerConfiguration::plan_towards(const ServerConfig& wanted, How how
 
 void ServerConfiguration::find_conflicts(std::vector<ConfigChange>& changes, const Exports& wanted,
                                          How how) {
-    std::unordered_multimap<std::string, const Volume*> staying;  // by their paths
+    std::unordered_multimap<std::string, const Volume*> staying;  // by their places
     for (ConfigChange& change : changes) {
         if (change.object != "export") continue;
         change.conflict = conflict_of(change, wanted.find(change.name), how);
         const Volume* const volume = target_.find(change.name);
         if (volume != nullptr && !leaves(change))
-            staying.emplace(volume->config().storage.path, volume);
+            staying.emplace(volume->config().storage.place(), volume);
     }
     // Of those that come: what stays may have their path.
     for (ConfigChange& change : changes) {
         if (change.object != "export" || !comes(change)) continue;
         const StorageOptions& storage = wanted.find(change.name)->storage;
-        if (storage.path.empty()) continue;
-        const auto [first, last] = staying.equal_range(storage.path);
+        if (storage.place().empty()) continue;
+        const auto [first, last] = staying.equal_range(storage.place());
         for (auto other = first; other != last; ++other) {
             const Volume& volume = *other->second;
             const bool both_read = volume.config().storage.use == StorageOptions::Use::read_only &&
                                    storage.use == StorageOptions::Use::read_only;
             if (!both_read)
-                change.conflict = "export " + volume.name() + " has " + storage.path + " already";
+                change.conflict =
+                    "export " + volume.name() + " has " + storage.place() + " already";
         }
     }
 }

@@ -48,7 +48,7 @@ json describe(const Volume& volume, rtrs::Instant now) {
     const bool ready = volume.state() == Volume::State::ready;
     return {{"name", volume.name()},
             {"kind", kind_of(storage.kind)},
-            {"path", storage.kind == StorageOptions::Kind::nbd ? storage.uri : storage.path},
+            {"path", storage.place()},
             {"delayed", storage.delay.has_value()},
             {"size_bytes", ready ? volume.geometry().size_bytes : storage.size_bytes.value_or(0)},
             {"block_size", storage.logical_block_bytes},

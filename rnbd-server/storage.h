@@ -154,6 +154,8 @@ struct StorageOptions {
     std::optional<DelayOptions> delay{};  // around it
 
     bool operator==(const StorageOptions&) const = default;
+    // Where it is, which only those that read may share: path or URI. Empty: it is nobody else's.
+    const std::string& place() const noexcept { return kind == Kind::nbd ? uri : path; }
 };
 
 // Opens and locks it: exclusively for read_write, shared for read_only; the lock ends only when the

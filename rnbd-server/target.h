@@ -62,7 +62,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
 
     // --- Exports, while sessions run. What an operation waits for is only what was in flight.
 
-    // ERRORS: exists (the name; the path, unless both only read).
+    // ERRORS: exists (the name; the path or URI, unless both only read).
     std::expected<void, ControlFailure> add_export(ServerConfig::Export config);
     // Takes it from whoever has it open, flushes it and forgets it, then calls done. From now on
     // nobody can open it. ERRORS: not_found, busy (it is open, unless by force).
@@ -131,9 +131,9 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     EpochBook& epochs_;
     ReadPacer pacer_;
     std::vector<std::unique_ptr<Volume>> volumes_;
-    // Of volumes_; those without a path are under "".
+    // Of volumes_; those without a place are under "".
     std::unordered_map<std::string, Volume*> by_name_;
-    std::unordered_multimap<std::string, Volume*> by_path_;
+    std::unordered_multimap<std::string, Volume*> by_place_;
     std::map<std::uint32_t, KernelListener> kernel_doors_;
     std::vector<Session*> sessions_;
     Catalog catalog_;

@@ -30,15 +30,15 @@ Volume& Target::own(ServerConfig::Export config) {
     volumes_.push_back(std::make_unique<Volume>(reactor_, std::move(config), epochs_));
     Volume& volume = *volumes_.back();
     by_name_.emplace(volume.name(), &volume);
-    by_path_.emplace(volume.config().storage.path, &volume);
+    by_place_.emplace(volume.config().storage.place(), &volume);
     volume.report_to(*this);
     return volume;
 }
 
 void Target::disown(Volume& volume) {
     by_name_.erase(volume.name());
-    const auto [first, last] = by_path_.equal_range(volume.config().storage.path);
-    by_path_.erase(
+    const auto [first, last] = by_place_.equal_range(volume.config().storage.place());
+    by_place_.erase(
         std::find_if(first, last, [&](const auto& one) { return one.second == &volume; }));
     std::erase_if(volumes_, [&](const auto& one) { return one.get() == &volume; });
 }
@@ -50,12 +50,12 @@ std::expected<void, ControlFailure> Target::add_export(ServerConfig::Export conf
                            ? "export " + config.name + " is still being removed"
                            : "an export " + config.name + " is there already");
     }
-    const std::string& path = config.storage.path;
-    const auto [first, last] = by_path_.equal_range(path);
-    for (auto other = first; !path.empty() && other != last; ++other) {
+    const std::string& place = config.storage.place();
+    const auto [first, last] = by_place_.equal_range(place);
+    for (auto other = first; !place.empty() && other != last; ++other) {
         if (only_reads(other->second->config()) && only_reads(config)) continue;
         return failure(ControlError::exists,
-                       "export " + other->second->name() + " has " + path +
+                       "export " + other->second->name() + " has " + place +
                            " already; only exports that are both read_only may share it");
     }
     logger("rnbd.volume").info("{}: added", config.name);
