@@ -134,19 +134,25 @@ void add_export_commands(ControlServer& control, Target& target, const ServerSta
     control.add_command("exports", [&state](const json& arguments, ControlReply reply) {
         exports(state, arguments, std::move(reply));
     });
+    // The sessions are being ended: what there is stays as it is until it was flushed.
+    const auto refused = [&state](ControlReply& reply) {
+        if (state.stopping) reply.fail(ControlError::stopping, "rnbd-server is stopping");
+        return state.stopping;
+    };
     using Command = void (*)(Target&, const json&, ControlReply);
     for (const auto& [name, command] : {std::pair<const char*, Command>{"export_add", add},
                                         {"export_remove", remove},
                                         {"export_resize", resize},
                                         {"export_evict", evict}}) {
-        control.add_command(name,
-                            [&target, run = command](const json& arguments, ControlReply reply) {
-                                run(target, arguments, std::move(reply));
-                            });
+        control.add_command(
+            name, [&target, refused, run = command](const json& arguments, ControlReply reply) {
+                if (!refused(reply)) run(target, arguments, std::move(reply));
+            });
     }
-    control.add_command("drain", [&target, &state](const json& arguments, ControlReply reply) {
-        drain(target, state, arguments, std::move(reply));
-    });
+    control.add_command("drain",
+                        [&target, &state, refused](const json& arguments, ControlReply reply) {
+                            if (!refused(reply)) drain(target, state, arguments, std::move(reply));
+                        });
 }
 
 }  // namespace rnbd

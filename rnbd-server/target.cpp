@@ -544,6 +544,7 @@ void Target::log_failure(OpenVolume& open, const Io& io, std::error_code error) 
 // --- The end.
 
 void Target::flush_all(std::function<void()> done) {
+    ending_ = true;
     flushes_ = volumes_.size() + 1;
     const auto one_done = [this, done = std::move(done)] {
         if (--flushes_ == 0) done();

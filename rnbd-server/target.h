@@ -65,7 +65,8 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     // ERRORS: exists (the name; the path or URI, unless both only read).
     std::expected<void, ControlFailure> add_export(ServerConfig::Export config);
     // Takes it from whoever has it open, flushes it and forgets it, then calls done. From now on
-    // nobody can open it. ERRORS: not_found, busy (it is open, unless by force).
+    // nobody can open it. ERRORS: not_found, busy (it is open, unless by force), stopping (the last
+    // flushes are under way).
     enum class Removal : std::uint8_t { if_unused, by_force };
     std::expected<void, ControlFailure> remove_export(const std::string& name, Removal how,
                                                       std::function<void()> done);
@@ -88,7 +89,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
 
     // What to do when the server has closed.
     void when_closed(std::function<void()> closed) { closed_ = std::move(closed); }
-    // Flushes every volume that was writable.
+    // Flushes every volume that was writable: the end. No export goes any more.
     void flush_all(std::function<void()> done);
 
     const std::vector<std::unique_ptr<Volume>>& volumes() const noexcept { return volumes_; }
@@ -149,6 +150,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     TurnedAway turned_away_;
     std::function<void()> closed_;
     std::size_t flushes_ = 0;
+    bool ending_ = false;
 };
 
 }  // namespace rnbd

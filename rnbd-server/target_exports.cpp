@@ -68,6 +68,8 @@ std::expected<void, ControlFailure> Target::remove_export(const std::string& nam
                                                           std::function<void()> done) {
     Volume* const volume = find(name);
     if (volume == nullptr) return failure(ControlError::not_found, "there is no export " + name);
+    // It is being flushed, and a storage that is busy cannot go.
+    if (ending_) return failure(ControlError::stopping, "rnbd-server is stopping");
     if (how == Removal::if_unused && !volume->opens().empty()) {
         return failure(ControlError::busy, "export " + name + " is open by " + holders_of(*volume) +
                                                "; --force takes it from them");

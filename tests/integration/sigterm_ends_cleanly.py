@@ -1,4 +1,5 @@
-"""SIGTERM under load: what was acknowledged is in the file, sockets are gone, exit status 0."""
+"""SIGTERM under load: what was acknowledged is in the file, sockets are gone, exit status 0. What an
+administrator asks for meanwhile is refused."""
 import importlib.util
 
 from harness import *
@@ -53,3 +54,20 @@ with Lab() as lab:
             image.seek(number * BLOCK)
             check(image.read(BLOCK) == data, f"acknowledged block {number} is in the file")
     print(f"{len(acknowledged)} acknowledged blocks are in the file")
+
+    # While the last flushes are under way nothing comes and nothing goes.
+    gate = lab.path("gate")
+    slow = {"kind": "delay", "gate": gate, "gate_operations": "all",
+            "of": {"kind": "path", "path": lab.path("slow.img"), "size": "1MiB"}}
+    server = lab.server([{"name": "slow", "storage": slow}], name="slow")
+    open(gate, "w").close()
+    server.process.send_signal(signal.SIGTERM)
+    wait_until("it is stopping", lambda: server.status()["state"] == "stopping")
+    for words in (["exports", "remove", "slow"], ["exports", "remove", "slow", "--force"],
+                  ["exports", "add", "more", lab.path("more.img"), "--size", "1MiB"],
+                  ["exports", "resize", "slow", "2MiB"], ["drain", "--no-wait"]):
+        refused = server.ctl(*words, ok=False)
+        check(refused.returncode == 1 and "stopping" in refused.stderr, (words, refused.stderr))
+    check(server.running(), "it waits for its last flush")
+    os.unlink(gate)
+    check(server.process.wait(timeout=PATIENCE_S) == 0, "it ends with 0")

@@ -1,8 +1,11 @@
 // Exports that come, go and change while a session uses them, and at the server's end.
+#include <chrono>
+
 #include "tests/unit/rnbd-server/told_world.h"
 
 using namespace rnbd;
 using namespace rnbd::told;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -29,4 +32,17 @@ TEST_CASE("exports: one NBD server's export is not another one's, too") {
         nbd("other", "nbd+unix:///b?socket=/nowhere", StorageOptions::Use::read_write)));
     CHECK(world.target.add_export(
         nbd("both", "nbd+unix:///ro?socket=/nowhere", StorageOptions::Use::read_only)));
+}
+
+TEST_CASE("exports: none goes while it has its last flush") {
+    auto slow = memory("vol", {});
+    slow.storage.delay.emplace().flush = 100ms;
+    World world({slow});
+    bool flushed = false;
+    world.target.flush_all([&] { flushed = true; });
+    const auto how = GENERATE(Target::Removal::if_unused, Target::Removal::by_force);
+    const auto removed = world.target.remove_export("vol", how, [] { FAIL("it is removed"); });
+    REQUIRE(!removed);
+    CHECK(removed.error().code == ControlError::stopping);
+    world.run_until([&] { return flushed; });
 }
