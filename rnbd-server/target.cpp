@@ -349,7 +349,7 @@ void Target::io(Session& session, rtrs::ServerOp& op) {
         return op.respond(error);
     }
     OpenVolume& open = session.opens.find(io.device_id)->second;
-    ++open.open->in_flight;
+    io.begun = open.volume->begin(*open.open);
     io.started = reactor_.now();
     RTRS_PROBE(server_request, &io, static_cast<unsigned>(io.wire_operation), io.offset, io.bytes);
     enter(io, *open.volume->storage(*open.open));
@@ -518,7 +518,8 @@ void Target::completed(BlockRequest& request, std::error_code error) {
     }
     rtrs::ServerOp* closing = nullptr;
     Volume* closed = nullptr;
-    if (--open.open->in_flight == 0 && open.ends()) {
+    open.volume->end(*open.open, io.begun);
+    if (open.open->in_flight == 0 && open.ends()) {
         closing = open.closing;
         closed = open.volume;
         closed->close(open.open);

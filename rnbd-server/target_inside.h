@@ -29,6 +29,7 @@ struct Target::Io final : BlockRequest {
     Session* session = nullptr;
     rtrs::ServerOp* op = nullptr;
     std::uint32_t device_id = 0;
+    std::uint64_t begun = 0;  // as the volume has it
     rtrs::Instant started{};
     Operation wire_operation = Operation::read;
     // A write with PREFLUSH: the flush comes first.

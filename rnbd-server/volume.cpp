@@ -139,9 +139,10 @@ void Volume::try_open() {
 // Flushes fail from now on; who opens it after this server's end is to know, too.
 void Volume::writes_are_lost() {
     logger("rnbd.volume")
-        .error("{}: acknowledged writes cannot be written back and are lost; flushes fail until it "
-               "is opened anew",
-               config_.name);
+        .error(
+            "{}: acknowledged writes cannot be written back and are lost; flushes fail until it "
+            "is opened anew",
+            config_.name);
     if (const auto error = epochs_.lost(config_.name)) {
         logger("rnbd.volume")
             .error("{}: {}; clients will not be told of the loss after a restart of the server",
@@ -246,6 +247,8 @@ void Volume::resize(std::optional<std::uint64_t> bytes, Shrink shrink, Resized d
     }
     // From now on nothing starts beyond the new end.
     geometry_.size_bytes = wanted;
+    ++cuts_;
+    for (const auto& open : opens_) open->in_flight_before = open->in_flight;
     finish_resize();
 }
 
@@ -254,7 +257,9 @@ void Volume::finish_resize() {
     if (gone_ || resize_generation_ != generation_) {
         return end_resize(std::unexpected(no_longer_there(config_.name)));
     }
-    if (in_flight() > 0) return resize_timer_.arm(reactor_.now() + resize_interval);
+    const bool waits =
+        std::ranges::any_of(opens_, [](const auto& open) { return open->in_flight_before > 0; });
+    if (waits) return resize_timer_.arm(reactor_.now() + resize_interval);
     if (const auto cut = storage_->resize(geometry_.size_bytes); !cut) {
         geometry_.size_bytes = storage_->geometry().size_bytes;
         return end_resize(std::unexpected(cut.error()));

@@ -52,6 +52,8 @@ class Volume {
         // holder has seen.
         std::uint64_t generation = 0;
         std::uint64_t in_flight = 0;
+        // Of these: they began before the last resize to less, so they may lie beyond the new end.
+        std::uint64_t in_flight_before = 0;
     };
 
     // epochs: outlives it.
@@ -84,6 +86,15 @@ class Volume {
     Storage* storage(const Open& open) noexcept {
         return open.generation == generation_ && !gone_ ? storage_.get() : nullptr;
     }
+    // A request of this holder, checked against geometry(), begins; what is to be said at its end.
+    std::uint64_t begin(Open& open) const noexcept {
+        ++open.in_flight;
+        return cuts_;
+    }
+    void end(Open& open, std::uint64_t begun) const noexcept {
+        --open.in_flight;
+        if (begun != cuts_) --open.in_flight_before;
+    }
     // Flushes what was acknowledged, then calls done: a server ends, or an export goes.
     void flush(std::function<void()> done);
 
@@ -109,7 +120,7 @@ class Volume {
 
     // bytes: none takes the size that the medium has by now. cut: bytes may be less than the medium
     // has, and what lies beyond is lost. A smaller size is in force at once, and the medium is cut
-    // when what is in flight has ended. done: once, possibly from inside.
+    // when what was in flight by then has ended. done: once, possibly from inside.
     // ERRORS: ENOENT (waiting), EBUSY (a resize is under way), EINVAL (no multiple of the block, or
     // smaller and !cut), those of Storage::resize().
     enum class Shrink : std::uint8_t { refused, cut };
@@ -150,6 +161,7 @@ class Volume {
     rtrs::Timer resize_timer_;
     Resized resized_;  // a resize is under way
     std::uint64_t resize_generation_ = 0;
+    std::uint64_t cuts_ = 0;  // resizes to less
 };
 
 const char* to_string(Volume::State state) noexcept;

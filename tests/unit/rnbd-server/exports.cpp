@@ -1,5 +1,10 @@
 // Exports that come, go and change while a session uses them, and at the server's end.
+#include <unistd.h>
+
 #include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <optional>
 
 #include "tests/unit/rnbd-server/told_world.h"
 
@@ -18,7 +23,76 @@ ServerConfig::Export nbd(std::string name, std::string uri, StorageOptions::Use 
     return made;
 }
 
+// An open volume with writes that end when they can.
+struct Writer final : RemoteVolumeHandler {
+    Writer(World& its_world, const std::string& name)
+        : world(its_world), volume(*its_world.session, {.name = name}, *this) {
+        world.run_until([&] { return volume.state() == VolumeState::open; });
+    }
+    ~Writer() {
+        world.run_until([&] { return under_way == 0; });
+        volume.close();
+        world.run_until([&] { return closed; });
+    }
+    void on_volume_changed(RemoteVolume&) override {}
+    void on_volume_closed(RemoteVolume&) override { closed = true; }
+
+    void write() {
+        auto permit = world.session->rtrs().try_take();
+        REQUIRE(permit);
+        ++under_way;
+        volume.submit(std::move(*permit),
+                      {.operation = VolumeOperation::write,
+                       .offset = 0,
+                       .bytes = 4096,
+                       .responded =
+                           [](void* context, rtrs::Permit, std::error_code error) {
+                               CHECK(!error);
+                               --static_cast<Writer*>(context)->under_way;
+                           },
+                       .context = this});
+    }
+
+    World& world;
+    int under_way = 0;
+    bool closed = false;
+    RemoteVolume volume;
+};
+
 }  // namespace
+
+TEST_CASE("exports: a shrink waits for what was under way, not for what goes on coming") {
+    char folder[] = "/tmp/rnbd-exports-XXXXXX";
+    REQUIRE(::mkdtemp(folder) != nullptr);
+    const std::string gate = std::string(folder) + "/gate";
+    auto slow = memory("vol", {{.session = "host-a", .access = AccessMode::read_write}});
+    slow.storage.delay = DelayOptions{.write = 300ms, .gate = gate};
+    {
+        World world({slow});
+        Writer writer(world, "vol");
+        Volume& volume = *world.target.find("vol");
+        for (const std::uint64_t bytes : {65536u, 8192u}) {
+            writer.write();
+            world.run_until([&] { return volume.in_flight() == 1; });
+            std::optional<std::uint64_t> size;
+            volume.resize(bytes, Volume::Shrink::cut, [&](const auto& resized) {
+                REQUIRE(resized);
+                size = *resized;
+            });
+            CHECK(!size);
+            std::ofstream(gate) << "shut";
+            writer.write();
+            world.run_until([&] { return writer.under_way == 1; });
+            const auto patience = world.reactor->now() + 5s;
+            world.run_until([&] { return size || world.reactor->now() > patience; });
+            CHECK(writer.under_way == 1);
+            CHECK(size == bytes);
+            ::unlink(gate.c_str());
+            world.run_until([&] { return size && writer.under_way == 0; });
+        }
+    }
+    ::rmdir(folder);
+}
 
 TEST_CASE("exports: one NBD server's export is not another one's, too") {
     World world({nbd("one", "nbd+unix:///?socket=/nowhere", StorageOptions::Use::read_write),
