@@ -31,7 +31,10 @@ CtlExit report_failure(const Wish& wish, const ControlCallFailure& failure, std:
                        std::ostream& err) {
     const CtlExit exit = exit_for(failure);
     if (wish.output == Output::json) {
-        const char* const word = failure.code ? to_string(*failure.code) : "unreachable";
+        const auto silent = failure.kind == ControlCallFailure::Kind::timed_out;
+        const char* const word = failure.code ? to_string(*failure.code)
+                                 : silent     ? to_string(ControlError::timed_out)
+                                              : "unreachable";
         json error{{"code", word}, {"message", failure.message}};
         if (failure.error_number != 0) error["errno"] = failure.error_number;
         out << json_line({{"schema", control_schema},
@@ -154,6 +157,7 @@ CtlExit follow_rates(const Wish& wish, std::ostream& out, std::ostream& err) {
                               out);
             }
         }
+        if (!out) break;  // nobody reads it
         before = std::move(after);
         asked = now;
     }

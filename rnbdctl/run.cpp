@@ -68,8 +68,10 @@ void find_sockets(Wish& wish, const Options& options, Daemon daemon,
 
 }  // namespace
 
-int run_rnbdctl(int argc, const char* const* argv, std::ostream& out, std::ostream& err,
-                const DefaultSockets& sockets) {
+namespace {
+
+int run_words(int argc, const char* const* argv, std::ostream& out, std::ostream& err,
+              const DefaultSockets& sockets) {
     const Words words(argv + 1, argv + argc);
     if (!words.empty() && words.front() == "complete") {
         for (const std::string& word : complete({words.begin() + 1, words.end()}, sockets))
@@ -85,6 +87,18 @@ int run_rnbdctl(int argc, const char* const* argv, std::ostream& out, std::ostre
     find_sockets(wish, options, tree.asked(), sockets);
     if (const auto wrong = tree.chosen()->fill(wish)) return usage(err, *wrong);
     return static_cast<int>(ask(wish, out, err));
+}
+
+}  // namespace
+
+int run_rnbdctl(int argc, const char* const* argv, std::ostream& out, std::ostream& err,
+                const DefaultSockets& sockets) {
+    const int exit = run_words(argc, argv, out, err, sockets);
+    out.flush();
+    if (out) return exit;
+    // A full disk: half of an answer must not pass for all of it.
+    err << "rnbdctl: the answer cannot be written\n";
+    return exit != 0 ? exit : static_cast<int>(CtlExit::failed);
 }
 
 }  // namespace rnbd

@@ -52,14 +52,20 @@ class World {
         return ran;
     }
 
-    // As run(), with a client daemon that answers with this line; its request is kept.
-    Ran run_answered(const std::string& answer, const std::vector<const char*>& arguments) {
+    // A client daemon that lets everybody connect and says nothing.
+    int listen_only() {
         const int listening = ::socket(AF_UNIX, SOCK_STREAM, 0);
         sockaddr_un address{};
         address.sun_family = AF_UNIX;
         std::strcpy(address.sun_path, sockets.client.c_str());
         REQUIRE(::bind(listening, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
-        REQUIRE(::listen(listening, 1) == 0);
+        REQUIRE(::listen(listening, 8) == 0);
+        return listening;
+    }
+
+    // As run(), with a client daemon that answers with this line; its request is kept.
+    Ran run_answered(const std::string& answer, const std::vector<const char*>& arguments) {
+        const int listening = listen_only();
         std::thread daemon([&] {
             const int fd = ::accept(listening, nullptr, nullptr);
             std::string line;
@@ -116,6 +122,29 @@ TEST_CASE("rnbdctl: no daemon is exit 3 with advice") {
     const auto as_json = json::parse(world.run({"--json", "list"}).out);
     CHECK(as_json["ok"] == false);
     CHECK(as_json["error"]["code"] == "unreachable");
+}
+
+TEST_CASE("rnbdctl: a daemon that gives no answer is exit 7, with its word in JSON") {
+    World world;
+    const auto listening = world.listen_only();
+    const auto text = world.run({"--client", "--timeout", "1", "list"});
+    CHECK(text.exit == number(CtlExit::timed_out));
+    CHECK(text.err.find("does not answer") != std::string::npos);
+    const auto silent = world.run({"--client", "--timeout", "1", "--json", "list"});
+    CHECK(silent.exit == number(CtlExit::timed_out));
+    CHECK(json::parse(silent.out)["error"]["code"] == "timed_out");
+    ::close(listening);
+}
+
+TEST_CASE("rnbdctl: an answer that cannot be written is no success") {
+    const char* const words[] = {"rnbdctl", "--help"};
+    std::ostream full(nullptr);
+    std::ostringstream err;
+    CHECK(run_rnbdctl(2, words, full, err, {}) == number(CtlExit::failed));
+    CHECK(err.str().find("cannot be written") != std::string::npos);
+    // What went wrong before is still the worse.
+    const char* const wrong[] = {"rnbdctl", "nonsense"};
+    CHECK(run_rnbdctl(2, wrong, full, err, {}) == number(CtlExit::usage));
 }
 
 TEST_CASE("rnbdctl: text and JSON answers") {
