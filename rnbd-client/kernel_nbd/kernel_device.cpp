@@ -95,6 +95,7 @@ KernelBinding KernelDevice::binding() const {
             .index = options_.index,
             .block_bytes = std::max(512u, description.block_sizes.minimum_bytes),
             .size_bytes = description.size_bytes,
+            .request_bytes_max = description.block_sizes.maximum_bytes,
             .flags = description.transmission_flags};
 }
 

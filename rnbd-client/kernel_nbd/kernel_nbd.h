@@ -24,6 +24,8 @@ struct KernelBinding {
     // A power of two, 512 .. page size, and a multiple of it.
     std::uint32_t block_bytes = 512;
     std::uint64_t size_bytes = 0;
+    // A READ or WRITE must not be larger.
+    std::uint32_t request_bytes_max = 32u << 20;
     // nbd::transmission_flag.
     std::uint16_t flags = 0;
 };

@@ -7,6 +7,7 @@
 #include <netlink/netlink.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
@@ -37,6 +38,26 @@ std::string read_line(const std::string& path) {
 }
 
 bool is_bound(std::uint32_t index) { return !read_line(sysfs(index, "pid")).empty(); }
+
+// The block layer's own limit on requests.
+constexpr std::uint64_t request_kib_default = 1280;
+
+// The driver does not ask how large requests may be. What is set stays with the device, also for
+// the next server that it is attached to.
+std::expected<void, std::string> limit_requests(std::uint32_t index, std::uint32_t bytes_max) {
+    const std::string path = sysfs(index, "queue/max_sectors_kb");
+    std::uint64_t now = 0;
+    if (!(std::ifstream(path) >> now)) return {};
+    const std::uint64_t most = bytes_max >> 10;
+    const std::uint64_t wanted = std::min(std::max(now, request_kib_default), most);
+    if (wanted == now) return {};
+    std::ofstream out(path);
+    out << wanted << '\n' << std::flush;
+    // Too small costs only speed.
+    if (out || wanted > now) return {};
+    return std::unexpected(fmt::format(
+        "{}: the server takes at most {} KiB, and the kernel keeps {}", path, most, now));
+}
 
 // Requests that were sent to a socket and not answered.
 bool has_lost_requests(std::uint32_t index) {
@@ -170,6 +191,10 @@ class NetlinkNbd final : public KernelNbd {
         const int error =
             conversation->send(connect_message(*conversation, binding, sockets), &index);
         if (error != 0) return std::unexpected(connect_error(binding, error));
+        if (const auto limited = limit_requests(index, binding.request_bytes_max); !limited) {
+            (void)cut(index);
+            return std::unexpected(limited.error());
+        }
         // The kernel announces the device before it knows the identifier that udev names it by.
         announce(index);
         return index;
@@ -267,7 +292,9 @@ class NetlinkNbd final : public KernelNbd {
                 "\"nbd-client -d /dev/nbd{}\"",
                 index, index));
         }
-        const auto done = reconfigure(conversation, binding, index, sockets);
+        // It may be another server than the earlier one's.
+        const auto limited = limit_requests(index, binding.request_bytes_max);
+        const auto done = limited ? reconfigure(conversation, binding, index, sockets) : limited;
         if (!done) return std::unexpected(done.error());
         return index;
     }

@@ -192,6 +192,21 @@ with Lab() as lab:
     run("nbd-client", "-d", "/dev/nbd7")
     wait_until("it is free", lambda: client.ctl("unmap", "vol1", ok=False).returncode == 0)
 
+    step("a server that takes small requests only gets no larger ones")
+    small = lab.server([export("small", lab.path("small.img"), "16MiB", session="host-b")], name="small",
+                       queue_depth=4, max_io_size="64KiB")
+    client.ctl("map", "small", "--session", "host-b", "--path", f"127.0.0.1:{small.port}", "--device", "auto")
+    device = attached(client, "small")
+    run("dd", "if=/dev/zero", f"of={device}", "bs=4M", "count=2", "oflag=direct")
+    run("dd", f"if={device}", "of=/dev/null", "bs=4M", "count=2", "iflag=direct")
+    client.ctl("unmap", "small")
+    number = device.removeprefix("/dev/nbd")
+    client.ctl("map", "vol1", "--session", "host-a", "--device", device)
+    attached(client)
+    with open(f"/sys/block/nbd{number}/queue/max_sectors_kb") as limit:
+        check(int(limit.read()) >= 1280, "what another server takes is not limited")
+    client.ctl("unmap", "vol1")
+
     step("a dead server does not keep the client from ending: what hangs fails")
     client.ctl("map", "vol1", "--session", "host-a", "--device", "auto")
     device = attached(client)

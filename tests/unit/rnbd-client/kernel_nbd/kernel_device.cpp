@@ -161,6 +161,7 @@ TEST_CASE("kernel device: it is attached when the volume is open, and serves eve
     CHECK(fixture.kernel_device->connections() == 3);
     CHECK(fixture.kernel->binding.identifier == "rnbd/s/v");
     CHECK(fixture.kernel->size() == 64u << 20);
+    CHECK(fixture.kernel->binding.request_bytes_max == 63u * (128u << 10));
     CHECK((fixture.kernel->binding.flags & nbd::transmission_flag::send_flush) != 0);
     for (std::size_t i = 0; i < 3; ++i) read_a_block(fixture, fixture.kernel->socket(i));
 }
