@@ -24,7 +24,7 @@ using rtrs::TraceLevel;
 constexpr std::string_view subsystem = "rnbd.nbd";
 // Out of descriptors or memory: time for some to come back.
 constexpr rtrs::Duration accept_pause = std::chrono::milliseconds(100);
-constexpr int backlog = 128;
+constexpr int backlog = SOMAXCONN;  // a client that does not wait is turned away by a full queue
 
 sockaddr_un unix_address(const std::string& path) noexcept {
     sockaddr_un address{};

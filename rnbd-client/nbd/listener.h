@@ -33,7 +33,7 @@ struct NbdAddress {
 struct NbdListenerOptions {
     NbdAddress address;
     mode_t mode = 0660;  // of a Unix socket's file
-    std::uint32_t connections_max = 256;
+    std::uint32_t connections_max = 4096;
     NbdConnectionOptions connection{};
 };
 
