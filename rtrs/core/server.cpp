@@ -105,13 +105,11 @@ struct ServerSession::Inside final : ServerPathOwner, MessageCoreOwner {
     std::expected<ServerPath*, int> find_or_make_path(const Server::Inside::Door& door,
                                                       const ConnectRequestMessage& message,
                                                       const ConnectRequest& request);
-    std::expected<ServerMemory*, std::error_code> memory_of(Fabric& fabric);
 
     Server::Inside& server;
     ServerSession* self = nullptr;
     Admission admission;
-    InfoRequestMessage who;  // as its first path said
-    std::vector<std::unique_ptr<ServerMemory>> memories;
+    InfoRequestMessage who;                   // as its first path said
     std::optional<MessageCore> message_core;  // longer than the paths
     std::vector<std::unique_ptr<ServerPath>> paths;
     Instant since;
@@ -224,7 +222,7 @@ std::expected<ServerPath*, int> ServerSession::Inside::find_or_make_path(
     if (paths.size() >= limits::paths_max) return std::unexpected(ECONNRESET);
     for (const auto& path : paths) {
         // The client's port does not count: two paths over the same addresses would fail together.
-        if (path->memory().fabric == &door.fabric && path->identity().local_address == local &&
+        if (&path->fabric() == &door.fabric && path->identity().local_address == local &&
             host_of(path->identity().remote_address) == host_of(remote) &&
             path->state() == ServerPath::State::connected) {
             return std::unexpected(EEXIST);
@@ -236,8 +234,8 @@ std::expected<ServerPath*, int> ServerSession::Inside::find_or_make_path(
             paths, [&](const auto& path) { return path->identity().features != features; })) {
         return std::unexpected(EINVAL);
     }
-    const auto memory = memory_of(door.fabric);
-    if (!memory) return std::unexpected(to_errno(memory.error()));
+    auto domain = door.fabric.create_domain();
+    if (!domain) return std::unexpected(to_errno(domain.error()));
     auto path = std::make_unique<ServerPath>(
         server.environment, server.options,
         ServerPathIdentity{.path_uuid = message.path_uuid,
@@ -248,7 +246,7 @@ std::expected<ServerPath*, int> ServerSession::Inside::find_or_make_path(
                            .key_renewal = server.key_renewal(door.options),
                            .local_address = local,
                            .remote_address = remote},
-        *self, **memory, *this);
+        *self, ServerMemory{.fabric = &door.fabric, .domain = std::move(*domain)}, *this);
     if (const auto error = path->prepare()) {
         path->abandon();
         return std::unexpected(to_errno(error));
@@ -258,18 +256,6 @@ std::expected<ServerPath*, int> ServerSession::Inside::find_or_make_path(
                              server.environment.random.next() | 1, *this);
     }
     return paths.emplace_back(std::move(path)).get();
-}
-
-std::expected<ServerMemory*, std::error_code> ServerSession::Inside::memory_of(Fabric& fabric) {
-    for (const auto& memory : memories) {
-        if (memory->fabric == &fabric) return memory.get();
-    }
-    auto memory = std::make_unique<ServerMemory>();
-    memory->fabric = &fabric;
-    auto domain = fabric.create_domain();
-    if (!domain) return std::unexpected(domain.error());
-    memory->domain = std::move(*domain);
-    return memories.emplace_back(std::move(memory)).get();
 }
 
 // --- A session's life.

@@ -59,14 +59,14 @@ struct ServerPath::Connection final : EndpointHandler {
 };
 
 ServerPath::ServerPath(SessionEnvironment environment, const ServerOptions& options,
-                       ServerPathIdentity identity, ServerSession& session, ServerMemory& memory,
+                       ServerPathIdentity identity, ServerSession& session, ServerMemory memory,
                        ServerPathOwner& owner)
     : environment_(environment),
       options_(options),
       identity_(std::move(identity)),
       label_(session.id().text().substr(0, 8) + "/" + identity_.remote_address),
       session_(session),
-      memory_(memory),
+      memory_(std::move(memory)),
       chunks_(options.queue_depth, options.chunk_bytes),
       owner_(owner),
       codec_(options.queue_depth),

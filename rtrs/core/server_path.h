@@ -32,9 +32,10 @@
 
 namespace rtrs {
 
-// One domain per session and fabric: no client's key opens another's memory.
+// One domain per path: its keys open nothing over another connection than its own. A path that goes
+// takes its memory along, and nobody may be in the middle of writing to it.
 struct ServerMemory {
-    Fabric* fabric = nullptr;
+    Fabric* fabric = nullptr;  // never null
     std::unique_ptr<ProtectionDomain> domain;
 };
 
@@ -84,7 +85,7 @@ class ServerPath final : public MessageLinkOwner {
     enum class State : std::uint8_t { connecting, connected, closing, closed };
 
     ServerPath(SessionEnvironment environment, const ServerOptions& options,
-               ServerPathIdentity identity, ServerSession& session, ServerMemory& memory,
+               ServerPathIdentity identity, ServerSession& session, ServerMemory memory,
                ServerPathOwner& owner);
     ~ServerPath();
     ServerPath(const ServerPath&) = delete;
@@ -122,7 +123,7 @@ class ServerPath final : public MessageLinkOwner {
     }
     bool sequenced() const noexcept { return has(identity_.features, Feature::failover); }
     std::uint32_t permit_of(const OpSlot& slot) const noexcept;
-    ServerMemory& memory() noexcept { return memory_; }
+    const Fabric& fabric() const noexcept { return *memory_.fabric; }
     ServerPathStatus status() const;
 
   private:
@@ -163,7 +164,7 @@ class ServerPath final : public MessageLinkOwner {
     ServerPathIdentity identity_;
     std::string label_;
     ServerSession& session_;
-    ServerMemory& memory_;
+    ServerMemory memory_;  // before all that is registered in it
     ChunkPool chunks_;
     std::unique_ptr<MemoryRegion> chunk_region_;
     std::unique_ptr<MemoryRegion> key_region_;

@@ -311,6 +311,34 @@ TEST_CASE("a second path over the same pair of addresses") {
     town.check_peace(std::move(client));
 }
 
+// A path's memory goes when the path does, whatever the session's other paths are doing.
+TEST_CASE("a path's keys open nothing over another path of its session") {
+    SceneOptions options = quick_options(3);
+    options.server.always_invalidate = GENERATE(true, false);
+    Town town(options);
+    auto client = town.opened();
+    RawClient other(town.scene.world, town.scene.world.add_host({"10.0.0.67"}),
+                    town.scene.address());
+    other.request.session_uuid = client->request.session_uuid;
+    REQUIRE(other.open(2, "bad", 16, 8192));
+    const RemoteBuffer of_the_first = client->chunk(2);
+    SECTION("used by the other") {
+        const std::vector<std::byte> bytes(64, std::byte{1});
+        other.write(1, of_the_first, bytes, ImmediateCodec::heartbeat());
+        town.scene.world.run_for(5ms);
+        CHECK(!other.alive());
+        CHECK(client->alive());
+    }
+    SECTION("its own") {
+        const std::vector<std::byte> bytes(64, std::byte{1});
+        other.write(1, other.chunk(2), bytes, ImmediateCodec::heartbeat());
+        town.scene.world.run_for(5ms);
+        CHECK(other.alive());
+    }
+    other.end();
+    town.check_peace(std::move(client));
+}
+
 TEST_CASE("random requests") {
     for (std::uint64_t seed = 1; seed <= 60; ++seed) {
         SceneOptions options = quick_options(seed);
