@@ -50,7 +50,8 @@ struct Server::Inside {
     int admit(const Door& door, std::unique_ptr<ConnectRequest>& request);
     bool may_come_in(const Door& door, const ConnectRequestMessage& message,
                      const ConnectRequest& request) const;
-    int admit_messages(const ConnectRequestMessage& message, ConnectRequest& request);
+    int admit_messages(const Door& door, const ConnectRequestMessage& message,
+                       ConnectRequest& request);
     std::expected<ServerSession*, int> find_or_make_session(const ConnectRequestMessage& message,
                                                             const Door& door,
                                                             const std::string& remote);
@@ -151,7 +152,8 @@ int Server::Inside::admit(const Door& door, std::unique_ptr<ConnectRequest>& req
         return ESTALE;
     }
     if (!may_come_in(door, *message, *request)) return EPROTONOSUPPORT;
-    if (message->purpose == ConnectionPurpose::messages) return admit_messages(*message, *request);
+    if (message->purpose == ConnectionPurpose::messages)
+        return admit_messages(door, *message, *request);
     const auto session = find_or_make_session(*message, door, request->remote_address());
     if (!session) return session.error();
     ServerSession::Inside& inside = *(*session)->inside_;
@@ -165,11 +167,13 @@ int Server::Inside::admit(const Door& door, std::unique_ptr<ConnectRequest>& req
     return 0;
 }
 
-int Server::Inside::admit_messages(const ConnectRequestMessage& message, ConnectRequest& request) {
+int Server::Inside::admit_messages(const Door& door, const ConnectRequestMessage& message,
+                                   ConnectRequest& request) {
     const auto session = sessions.find(message.session_uuid);
     if (session == sessions.end()) return ECONNRESET;
     for (const auto& path : session->second->inside_->paths) {
         if (path->identity().path_uuid != message.path_uuid) continue;
+        if (&path->fabric() != &door.fabric) break;
         return to_errno(path->accept_messages(request, message));
     }
     return ECONNRESET;
@@ -203,7 +207,8 @@ std::expected<ServerPath*, int> ServerSession::Inside::find_or_make_path(
     for (const auto& path : paths) {
         const ServerPathIdentity& known = path->identity();
         if (known.path_uuid != message.path_uuid) continue;
-        if (path->state() == ServerPath::State::connecting &&
+        // Its memory is the one fabric's: another one can do nothing with it.
+        if (path->state() == ServerPath::State::connecting && &path->fabric() == &door.fabric &&
             known.reconnect_count == message.reconnect_count &&
             known.connection_count == message.connection_count) {
             // Refused with a reason, and no harm to what is there.

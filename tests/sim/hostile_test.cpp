@@ -339,6 +339,41 @@ TEST_CASE("a path's keys open nothing over another path of its session") {
     town.check_peace(std::move(client));
 }
 
+// Its memory is registered with that one alone.
+TEST_CASE("a path's connections all come over one fabric") {
+    SceneOptions options = quick_options(3);
+    options.server.messages = MessageOptions{};
+    Town town(options);
+    // Behind the first door the same, but for a decorator of its own kind.
+    REQUIRE(
+        town.scene.server->server.listen(town.scene.server_host.fabric(), "0.0.0.0:1236", {.id = 1})
+            .has_value());
+    auto client = town.raw();
+    client->request.features = features_of(Feature::failover, Feature::messages);
+    const auto dial = [&](const std::string& address, std::uint16_t id) -> RawConnection& {
+        client->turn_to(address);
+        RawConnection& one = client->dial(id);
+        town.scene.run_until([&] { return one.established || one.rejected; }, 1s);
+        return one;
+    };
+    const std::string first = town.scene.address();
+    const std::string second = first.substr(0, first.rfind(':')) + ":1236";
+    SECTION("another connection of the path") {
+        client->request.connection_count = 2;
+        CHECK(dial(first, 0).established);
+        CHECK(dial(second, 1).rejected == ECONNRESET);
+        CHECK(dial(first, 1).established);
+    }
+    SECTION("the connection of messages") {
+        REQUIRE(client->open(2, "bad", 16, 8192));
+        client->request.connection_count = 1;
+        client->request.purpose = ConnectionPurpose::messages;
+        CHECK(dial(second, 0).rejected == ECONNRESET);
+        CHECK(dial(first, 0).established);
+    }
+    town.check_peace(std::move(client));
+}
+
 TEST_CASE("random requests") {
     for (std::uint64_t seed = 1; seed <= 60; ++seed) {
         SceneOptions options = quick_options(seed);

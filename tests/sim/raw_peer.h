@@ -90,6 +90,8 @@ class RawClient {
         connections.clear();
     }
 
+    // Where the connections to come are dialled.
+    void turn_to(std::string address) { address_ = std::move(address); }
     RawConnection& dial_bytes(Bytes private_data) {
         auto& one = *connections.emplace_back(std::make_unique<RawConnection>());
         one.id = static_cast<std::uint16_t>(connections.size() - 1);
