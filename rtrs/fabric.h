@@ -72,13 +72,16 @@ constexpr bool allows(Access granted, Access wanted) {
 }
 
 // Registered memory. Destroying it deregisters: its key is refused from then on.
-// ASSUMES: no posted work names it any more.
+// ASSUMES: no posted work names it any more, and being_read() is false.
 class MemoryRegion {
   public:
     virtual ~MemoryRegion() = default;
     virtual Key key() const noexcept = 0;
     virtual std::byte* data() const noexcept = 0;
     virtual std::uint64_t bytes() const noexcept = 0;
+    // This side is still sending from it what a peer has asked to read. That has ended when the
+    // endpoints of the domain have drained.
+    virtual bool being_read() const noexcept { return false; }
     // What the peer needs to reach bytes [offset, offset + bytes). ASSUMES it lies inside.
     RemoteBuffer remote(std::uint64_t offset, std::uint32_t bytes) const noexcept {
         return {reinterpret_cast<std::uint64_t>(data() + offset), key(), bytes};

@@ -646,15 +646,14 @@ void ClientPath::post_heartbeat(std::uint32_t immediate) {
 void ClientPath::dial_messages() {
     MessageCore* const core = owner_.messages();
     if (!connected() || core == nullptr || (link_ && !link_->drained())) return;
-    link_ = std::make_unique<MessageLink>(*core, *this, *memory_.domain);
+    link_ = std::make_unique<MessageLink>(*core, *this, *address_.fabric);
     ConnectRequestMessage request = connect_request(0);
     request.connection_count = 1;
     request.first_connection = FirstConnection::no;
     request.purpose = ConnectionPurpose::messages;
     std::byte private_data[ConnectRequestMessage::wire_bytes];
     request.emit(private_data);
-    const auto error =
-        link_->dial(*address_.fabric, address_.source, address_.destination, private_data);
+    const auto error = link_->dial(address_.source, address_.destination, private_data);
     if (!error) return;
     trace(TraceLevel::warning, "cannot dial a connection for messages: " + error.message());
     link_->disconnect();

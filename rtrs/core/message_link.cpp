@@ -19,10 +19,10 @@ constexpr std::uint64_t receive_bit = 1ull << 63;
 
 }  // namespace
 
-MessageLink::MessageLink(MessageCore& core, MessageLinkOwner& owner, ProtectionDomain& domain)
+MessageLink::MessageLink(MessageCore& core, MessageLinkOwner& owner, Fabric& fabric)
     : core_(core),
       owner_(owner),
-      domain_(domain),
+      fabric_(fabric),
       slot_bytes_(TagHeader::wire_bytes +
                   std::max<std::size_t>(core.options().eager_bytes, TagHello::wire_bytes)),
       // A window of messages, as many finishes, and two notices for each of the other direction.
@@ -34,7 +34,10 @@ MessageLink::~MessageLink() { RTRS_ASSERT(drained()); }
 std::error_code MessageLink::prepare() {
     memory_ = LazyMemory((receives_ + sends) * slot_bytes_);
     if (!memory_) return from_errno(ENOMEM);
-    auto region = domain_.register_memory(memory_.bytes(), Access::local);
+    auto domain = fabric_.create_domain();
+    if (!domain) return domain.error();
+    domain_ = std::move(*domain);
+    auto region = domain_->register_memory(memory_.bytes(), Access::local);
     if (!region) return region.error();
     region_ = std::move(*region);
     for (std::uint32_t slot = 0; slot < sends; ++slot) free_sends_.push_back(slot);
@@ -46,11 +49,11 @@ EndpointOptions MessageLink::endpoint_options() const noexcept {
             .receive_queue_depth = receives_};
 }
 
-std::error_code MessageLink::dial(Fabric& fabric, const std::string& source,
-                                  const std::string& destination, Bytes private_data) {
+std::error_code MessageLink::dial(const std::string& source, const std::string& destination,
+                                  Bytes private_data) {
     if (const auto error = prepare()) return error;
     auto endpoint =
-        fabric.connect(domain_, source, destination, private_data, endpoint_options(), *this);
+        fabric_.connect(*domain_, source, destination, private_data, endpoint_options(), *this);
     if (!endpoint) return endpoint.error();
     endpoint_ = std::move(*endpoint);
     return post_receives();
@@ -58,7 +61,7 @@ std::error_code MessageLink::dial(Fabric& fabric, const std::string& source,
 
 std::error_code MessageLink::accept(ConnectRequest& request, Bytes private_data) {
     if (const auto error = prepare()) return error;
-    auto endpoint = request.accept(domain_, private_data, endpoint_options(), *this);
+    auto endpoint = request.accept(*domain_, private_data, endpoint_options(), *this);
     if (!endpoint) return endpoint.error();
     endpoint_ = std::move(*endpoint);
     return post_receives();
@@ -107,6 +110,7 @@ void MessageLink::on_disconnected(std::error_code reason) {
 void MessageLink::on_drained() {
     endpoint_.reset();
     exposed_.clear();
+    kept_.clear();
     RTRS_ASSERT(reads_.empty());
     core_.link_gone(*this);
     owner_.message_link_drained(*this);
@@ -168,15 +172,23 @@ void MessageLink::send(const TagHeader& header, Bytes body, Bytes content) {
 
 std::expected<RemoteBuffer, std::error_code> MessageLink::expose(std::uint64_t number,
                                                                  MutableBytes memory) {
-    auto region = domain_.register_memory(memory, Access::local | Access::remote_read);
+    auto region = domain_->register_memory(memory, Access::local | Access::remote_read);
     if (!region) return std::unexpected(region.error());
     const RemoteBuffer remote = (*region)->remote(0, static_cast<std::uint32_t>(memory.size()));
     exposed_[number] = std::move(*region);
     return remote;
 }
 
+bool MessageLink::conceal(std::uint64_t number) {
+    const auto found = exposed_.find(number);
+    if (found == exposed_.end()) return true;
+    if (found->second->being_read()) return false;
+    exposed_.erase(found);
+    return true;
+}
+
 std::error_code MessageLink::read(MessageRead read, const RemoteBuffer& from) {
-    auto region = domain_.register_memory(read.into.bytes(), Access::local);
+    auto region = domain_->register_memory(read.into.bytes(), Access::local);
     if (!region) return region.error();
     read.region = std::move(*region);
     const Segment segment{read.into.bytes().data(), from.bytes};

@@ -7,6 +7,8 @@
 //   any        loss, disconnect()        lost     tells the service, then the path; disconnects
 //   lost       drained                   drained  gives registrations up, tells the path
 //
+// It has a protection domain of its own: when it has drained nobody reads what it has registered.
+//
 // OWNER: the client's or server's path, whose life is longer. THREAD: the session's.
 #pragma once
 
@@ -50,13 +52,14 @@ struct MessageRead {
 
 class MessageLink final : public EndpointHandler {
   public:
-    MessageLink(MessageCore& core, MessageLinkOwner& owner, ProtectionDomain& domain);
+    // The fabric is that of dial(), or of accept()'s request.
+    MessageLink(MessageCore& core, MessageLinkOwner& owner, Fabric& fabric);
     ~MessageLink();
     MessageLink(const MessageLink&) = delete;
     MessageLink& operator=(const MessageLink&) = delete;
 
     // ERRORS: ENOMEM, as Fabric::connect.
-    std::error_code dial(Fabric& fabric, const std::string& source, const std::string& destination,
+    std::error_code dial(const std::string& source, const std::string& destination,
                          Bytes private_data);
     // ERRORS: ENOMEM, as ConnectRequest::accept.
     std::error_code accept(ConnectRequest& request, Bytes private_data);
@@ -72,10 +75,11 @@ class MessageLink final : public EndpointHandler {
     bool can_send() const noexcept { return !free_sends_.empty() && !lost(); }
     // body, content: behind the header, one after the other. ASSUMES: can_send(), and they fit.
     void send(const TagHeader& header, Bytes body, Bytes content);
-    // The peer may read this memory until conceal(), or until the link is drained.
+    // The peer may read this memory until conceal() is true, or until the link is drained.
     std::expected<RemoteBuffer, std::error_code> expose(std::uint64_t number, MutableBytes memory);
-    void conceal(std::uint64_t number) { exposed_.erase(number); }
-    void conceal_all() { exposed_.clear(); }
+    // False: the peer is in the middle of reading it. It has to be kept, and the link to end.
+    bool conceal(std::uint64_t number);
+    void keep(std::shared_ptr<const MessageBuffer> memory) { kept_.push_back(std::move(memory)); }
     // read_ended() of the service follows, with the same read. ERRORS: ENOMEM.
     std::error_code read(MessageRead read, const RemoteBuffer& from);
     std::uint32_t registrations() const noexcept {
@@ -103,7 +107,8 @@ class MessageLink final : public EndpointHandler {
 
     MessageCore& core_;
     MessageLinkOwner& owner_;
-    ProtectionDomain& domain_;
+    Fabric& fabric_;
+    std::unique_ptr<ProtectionDomain> domain_;
     State state_ = State::dialling;
     std::unique_ptr<Endpoint> endpoint_;
     std::size_t slot_bytes_;
@@ -111,6 +116,7 @@ class MessageLink final : public EndpointHandler {
     LazyMemory memory_;  // receives, then sends
     std::unique_ptr<MemoryRegion> region_;
     std::vector<std::uint32_t> free_sends_;
+    std::vector<std::shared_ptr<const MessageBuffer>> kept_;  // longer than the regions
     std::map<std::uint64_t, std::unique_ptr<MemoryRegion>> exposed_;
     std::map<std::uint64_t, MessageRead> reads_;  // by context
     std::uint64_t last_read_;

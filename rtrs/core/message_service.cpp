@@ -204,7 +204,8 @@ void MessageCore::reset() {
     sender_ = nullptr;
     next_ = 0;
     finishes_.clear();
-    for (MessageLink* link : all_links_) link->conceal_all();
+    // What still reads is lost already.
+    for (Outgoing& outgoing : outgoing_) static_cast<void>(conceal(outgoing));
     fail_everything(Error::path_lost);
 }
 
@@ -267,13 +268,26 @@ void MessageCore::finished(MessageLink& link, const TagHeader& header) {
 }
 
 void MessageCore::end_send(std::deque<Outgoing>::iterator outgoing, std::error_code error) {
-    for (MessageLink* link : all_links_) link->conceal(outgoing->number);
+    const std::vector<MessageLink*> readers = conceal(*outgoing);
     const auto index = static_cast<std::size_t>(outgoing - outgoing_.begin());
     const Outgoing ended = std::move(*outgoing);
     outgoing_.erase(outgoing);
     if (next_ > index) --next_;
     if (!error) ++sent_;
+    // A peer that has finished with a message has not got all of it yet.
+    for (MessageLink* link : readers) link->fail("a message was finished that is being read");
     if (ended.sent != nullptr) ended.sent(ended.context, error);
+}
+
+std::vector<MessageLink*> MessageCore::conceal(Outgoing& outgoing) {
+    std::vector<MessageLink*> readers;
+    for (MessageLink* link : all_links_) {
+        if (!link->conceal(outgoing.number)) readers.push_back(link);
+    }
+    if (readers.empty()) return readers;
+    const auto kept = std::make_shared<const MessageBuffer>(std::move(outgoing.content));
+    for (MessageLink* link : readers) link->keep(kept);
+    return readers;
 }
 
 // --- What the peer sends.

@@ -117,6 +117,8 @@ class MessageCore final : public MessageService, public TagMatchHandler {
     // False: it has to wait.
     bool send_one(MessageLink& link, Outgoing& outgoing);
     void end_send(std::deque<Outgoing>::iterator outgoing, std::error_code error);
+    // The links on which the peer is still reading it: they keep its content, and have to end.
+    std::vector<MessageLink*> conceal(Outgoing& outgoing);
     void watch_for_silence();
 
     Clock& clock_;

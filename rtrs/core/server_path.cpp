@@ -162,7 +162,7 @@ std::error_code ServerPath::accept_messages(ConnectRequest& request,
         link_->disconnect();
         return from_errno(ECONNRESET);
     }
-    link_ = std::make_unique<MessageLink>(owner_.messages(), *this, *memory_.domain);
+    link_ = std::make_unique<MessageLink>(owner_.messages(), *this, *memory_.fabric);
     std::byte private_data[ConnectResponseMessage::wire_bytes];
     ConnectResponseMessage{.features = identity_.features}.emit(private_data);
     const auto error = link_->accept(request, private_data);

@@ -13,6 +13,9 @@ TcpRegion::TcpRegion(TcpDomain& domain, std::uint32_t slot, MutableBytes memory,
       memory_(memory),
       key_(domain.keys().enable(slot, memory, access)) {}
 
+// Or written to: then it must not go either.
+bool TcpRegion::being_read() const noexcept { return domain_.keys().in_use(slot_); }
+
 TcpRegion::~TcpRegion() { domain_.keys().give_back(slot_); }
 
 TcpWindow::~TcpWindow() { domain_.keys().give_back(slot_); }

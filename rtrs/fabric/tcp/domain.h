@@ -27,6 +27,7 @@ class TcpRegion final : public MemoryRegion {
     Key key() const noexcept override { return key_; }
     std::byte* data() const noexcept override { return memory_.data(); }
     std::uint64_t bytes() const noexcept override { return memory_.size(); }
+    bool being_read() const noexcept override;
 
   private:
     TcpDomain& domain_;
