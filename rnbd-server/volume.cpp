@@ -106,6 +106,8 @@ void Volume::try_open() {
     if (generation_ > 0 && options.kind == StorageOptions::Kind::path) options.size_bytes.reset();
     auto storage = open_storage(reactor_, options);
     if (!storage) {
+        // Each call goes on with what the one before has begun.
+        if (storage.error().code == std::errc::operation_in_progress) delay_ = retry_delay_min;
         wait(storage.error().text);
         return;
     }

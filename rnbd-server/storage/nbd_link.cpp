@@ -3,6 +3,7 @@
 #include <libnbd.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <map>
@@ -16,8 +17,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What one attempt to open may cost the other exports.
-constexpr std::chrono::milliseconds open_slice{20};
+// What the beginning of a connection may cost the other exports; all of them together cost no more
+// than a tenth of the time.
+constexpr Clock::duration open_slice = std::chrono::milliseconds(20);
+constexpr int open_share = 10;
 
 std::string last_error() {
     const char* text = nbd_get_error();
@@ -43,13 +46,35 @@ std::unordered_set<const NbdLink*>& attached() {
     return links;
 }
 
+// How long the thread of the reactor may still wait for NBD servers.
+class Patience {
+  public:
+    Clock::duration left() noexcept {
+        const Clock::time_point now = Clock::now();
+        left_ = std::min(open_slice, left_ + (now - seen_) / open_share);
+        seen_ = now;
+        return left_;
+    }
+    void spend(Clock::duration waited) noexcept { left_ -= waited; }
+
+  private:
+    Clock::duration left_ = open_slice;
+    Clock::time_point seen_ = Clock::now();
+};
+
+Patience& patience() {
+    thread_local Patience the_patience;
+    return the_patience;
+}
+
 bool wait_for(nbd_handle* handle, Clock::time_point deadline) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    const auto left = std::max(Clock::duration::zero(), deadline - Clock::now());
+    const auto left_ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
     const unsigned direction = nbd_aio_get_direction(handle);
     pollfd ready{.fd = nbd_aio_get_fd(handle), .events = 0, .revents = 0};
     if ((direction & LIBNBD_AIO_DIRECTION_READ) != 0) ready.events |= POLLIN;
     if ((direction & LIBNBD_AIO_DIRECTION_WRITE) != 0) ready.events |= POLLOUT;
-    return left > 0 && ::poll(&ready, 1, static_cast<int>(left)) > 0;
+    return ::poll(&ready, 1, static_cast<int>(left_ms)) > 0;
 }
 
 }  // namespace
@@ -62,6 +87,8 @@ NbdLink::~NbdLink() {
 
 std::expected<std::unique_ptr<NbdLink>, StorageError> NbdLink::open(const std::string& uri) {
     std::unique_ptr<NbdLink> link;
+    // A server that is silent so long may be so for ever, and is asked again soon.
+    Clock::duration slice{0};
     if (auto started = unfinished().extract(uri)) {
         link = std::move(started.mapped());
     } else {
@@ -71,8 +98,12 @@ std::expected<std::unique_ptr<NbdLink>, StorageError> NbdLink::open(const std::s
         if (nbd_aio_connect_uri(handle, uri.c_str()) != 0) {
             return std::unexpected(failure(uri, nbd_get_errno(), last_error()));
         }
+        slice = patience().left();
     }
-    switch (link->negotiate()) {
+    const Clock::time_point begun = Clock::now();
+    const Progress progress = link->negotiate(begun + slice);
+    if (slice > Clock::duration::zero()) patience().spend(Clock::now() - begun);
+    switch (progress) {
         case Progress::ready:
             return link;
         case Progress::failed:
@@ -84,8 +115,7 @@ std::expected<std::unique_ptr<NbdLink>, StorageError> NbdLink::open(const std::s
     return std::unexpected(failure(uri, EINPROGRESS, "still connecting to the NBD server"));
 }
 
-NbdLink::Progress NbdLink::negotiate() {
-    const Clock::time_point deadline = Clock::now() + open_slice;
+NbdLink::Progress NbdLink::negotiate(std::chrono::steady_clock::time_point deadline) {
     for (;;) {
         if (nbd_aio_is_ready(handle_) == 1) return Progress::ready;
         if (nbd_aio_is_dead(handle_) == 1 || nbd_aio_is_closed(handle_) == 1) {

@@ -5,6 +5,7 @@
 // LIFE: open() -> attach() -> ... -> detach() -> gone when its last poll has completed.
 #pragma once
 
+#include <chrono>
 #include <expected>
 #include <memory>
 #include <string>
@@ -34,8 +35,8 @@ class NbdLink {
     NbdLink(const NbdLink&) = delete;
     NbdLink& operator=(const NbdLink&) = delete;
 
-    // Connects and shakes hands; waits a moment for it. What takes longer goes on at the next call
-    // for the same URI, which is to come soon.
+    // Connects and shakes hands; waits a moment for it, if not much was waited lately. What takes
+    // longer goes on at the next call for the same URI, which is to come soon and does not wait.
     // ERRORS: EINPROGRESS (call again), EINVAL (URI), ECONNREFUSED, ENOENT, EIO (handshake).
     static std::expected<std::unique_ptr<NbdLink>, StorageError> open(const std::string& uri);
 
@@ -58,7 +59,8 @@ class NbdLink {
     enum class Progress : std::uint8_t { ready, in_progress, failed };
 
     explicit NbdLink(nbd_handle* handle) noexcept : handle_(handle) {}
-    Progress negotiate();
+    // Goes on until then, and as far as it goes without waiting.
+    Progress negotiate(std::chrono::steady_clock::time_point deadline);
     bool ready(short events) const noexcept;
     void receive();
     void look();

@@ -1,4 +1,11 @@
 // What only a storage on an NBD server does: it loses its connection, and gets another one.
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
 #include "tests/contract/storage/nbd_server.h"
 
 using namespace rnbd;
@@ -111,6 +118,36 @@ TEST_CASE("nbd storage: another size after a reconnection ends it") {
         Pages pages(4096);
         REQUIRE(bench.read(0, pages.bytes()) == EIO);
     });
+}
+
+// Everything else of the server waits while a storage is opened.
+TEST_CASE("nbd storage: a server that says nothing costs next to nothing") {
+    TemporaryFolder folder;
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    folder.file("silent").copy(address.sun_path, sizeof address.sun_path - 1);
+    const int silent = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    REQUIRE(::bind(silent, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+    REQUIRE(::listen(silent, 64) == 0);
+    Bench bench;
+    const auto shortest = [&](const auto& uri_of) {
+        auto least = std::chrono::steady_clock::duration::max();
+        for (int i = 0; i < 20; ++i) {
+            const auto before = std::chrono::steady_clock::now();
+            const auto opened = open_storage(
+                *bench.reactor, {.kind = StorageOptions::Kind::nbd, .path = {}, .uri = uri_of(i)});
+            least = std::min(least, std::chrono::steady_clock::now() - before);
+            REQUIRE(!opened);
+            REQUIRE(opened.error().code == std::errc::operation_in_progress);
+        }
+        return least;
+    };
+    // The best of many: how busy the machine is says nothing. A wait would be 20 ms.
+    const std::string socket = "?socket=" + folder.file("silent");
+    CHECK(shortest([&](int) { return "nbd+unix:///" + socket; }) < std::chrono::milliseconds(10));
+    CHECK(shortest([&](int i) { return "nbd+unix:///" + std::to_string(i) + socket; }) <
+          std::chrono::milliseconds(10));
+    ::close(silent);
 }
 
 TEST_CASE("nbd storage: what cannot be opened is explained") {
