@@ -133,6 +133,7 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     void announce_link_if_ready();
     void close();
     void finish_close_if_done();
+    void give_up_if_out_of_paths();
     void out_of_paths();
     void erase_removed_paths();
     std::error_code add_path(const PathAddress& address);

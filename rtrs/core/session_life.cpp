@@ -325,8 +325,14 @@ void ClientSession::Inside::path_drained(ClientPath& path) {
 void ClientSession::Inside::path_closed(ClientPath& path) {
     if (closing) return finish_close_if_done();
     if (paths[index_of(path)].removing) failure_timer.arm(environment.clock.now());
-    const bool all_given_up = std::ranges::all_of(paths, [](const PathRecord& one) {
-        return one.path->closed() && !one.path->disconnected() && !one.removing;
+    give_up_if_out_of_paths();
+}
+
+// Those that are about to go bring nothing any more; those that the operator has disconnected may be
+// told to come back, but not when the session is taken over.
+void ClientSession::Inside::give_up_if_out_of_paths() {
+    const bool all_given_up = std::ranges::all_of(paths, [this](const PathRecord& one) {
+        return one.removing || (one.path->closed() && (dead || !one.path->disconnected()));
     });
     if (all_given_up) out_of_paths();
 }
@@ -393,7 +399,10 @@ std::error_code ClientSession::Inside::operate(std::string_view label, PathOpera
             if (staying == 1) return from_errno(EBUSY);
             trace(TraceLevel::info, "path " + std::string(path.address_label()) + " is removed");
             record->removing = true;
-            if (path.closed()) failure_timer.arm(environment.clock.now());
+            if (path.closed()) {
+                failure_timer.arm(environment.clock.now());
+                give_up_if_out_of_paths();
+            }
             path.close();
             return {};
         case PathOperation::disconnect:

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "rtrs/limits.h"
+#include "tests/sim/raw_peer.h"
 #include "tests/sim/session_world.h"
 
 using namespace simtest;
@@ -516,6 +517,79 @@ TEST_CASE("reconnect attempts are counted out") {
     scene.world.run_for(1ms);
     CHECK(scene.client->errors[Error::no_path] == 1);
     CHECK(scene.close_client());
+    check(scene);
+}
+
+// Nobody else would: the one that stays has been given up already.
+TEST_CASE("the removal of the last path that was tried fails what waits") {
+    SceneOptions options = quick_options(20);
+    options.addresses = 2;
+    options.client.reconnect_attempts_max = 1;
+    Scene scene(options);
+    scene.start_server();
+    scene.start_client();
+    REQUIRE(scene.ready());
+    const auto status = [&] { return scene.client->session.status(); };
+    const auto reached = [&](std::size_t path, PathState state) {
+        return scene.run_until([&] { return status().paths.at(path).state == state; });
+    };
+    REQUIRE(reached(1, PathState::connected));
+    scene.client->errors_expected = true;
+    scene.world.network().cut("10.0.1.1", "10.0.1.2");
+    REQUIRE(reached(1, PathState::closed));
+    scene.server->service_max = 1s;
+    scene.client->run(15, 15);
+    using enum ClientSession::PathOperation;
+    const std::string first = status().paths.at(0).label;
+    const bool disconnected_before = GENERATE(false, true);
+    if (disconnected_before) {
+        REQUIRE(!scene.client->session.operate_path(first, disconnect));
+        scene.world.run_for(5s);
+        CHECK_FALSE(scene.client->idle());  // it may be told to come back
+    }
+    REQUIRE(!scene.client->session.operate_path(first, remove));
+    scene.world.run_for(5s);
+    CHECK(status().paths.size() == 1);
+    CHECK(scene.client->idle());
+    CHECK(scene.client->errors[Error::path_lost] == 15);
+    CHECK(scene.recorder.said("used up its reconnect attempts"));
+    CHECK(scene.close_client());
+    CHECK(scene.close_server());
+    check(scene);
+}
+
+// The path that was disconnected will not be told to come back.
+TEST_CASE("a session that is taken over fails what a path had that it did not know to be lost") {
+    SceneOptions options = quick_options(22);
+    options.addresses = 3;
+    Scene scene(options);
+    scene.start_server();
+    scene.start_client();
+    REQUIRE(scene.ready());
+    const auto status = [&] { return scene.client->session.status(); };
+    for (const std::size_t path : {1u, 2u}) {
+        REQUIRE(
+            scene.run_until([&] { return status().paths.at(path).state == PathState::connected; }));
+    }
+    using enum ClientSession::PathOperation;
+    REQUIRE(!scene.client->session.operate_path(status().paths.at(2).label, disconnect));
+    scene.world.run_for(20s);  // so that the loss of one does not look like that of a shaky path
+    scene.client->errors_expected = true;
+    scene.server->service_max = 1s;
+    scene.client->run(15, 15);
+    scene.world.run_for(1ms);
+    REQUIRE(status().paths.at(1).in_flight > 0);
+    scene.world.network().cut("10.0.1.1", "10.0.1.2");
+    {
+        RawClient other(scene.world, scene.client_host, scene.address());
+        REQUIRE(other.connect(2));
+        other.send_info(options.client.name);
+        REQUIRE(scene.run_until([&] { return scene.recorder.said("taken over by a newer"); }));
+    }
+    scene.world.run_for(10s);
+    CHECK(scene.client->idle());
+    CHECK(scene.close_client());
+    CHECK(scene.close_server());
     check(scene);
 }
 
