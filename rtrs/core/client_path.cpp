@@ -378,6 +378,10 @@ void ClientPath::info_response(Connection& connection, const Completion& complet
     if (first_connection_ == FirstConnection::yes && owner_.any_path_connected()) {
         return fail(Error::rejected, "another path was up first: joining its session");
     }
+    // Once more: what the others can is known only now.
+    if (const auto error = owner_.accept_geometry(*this, geometry_)) {
+        return fail(error, "cannot use the server");
+    }
     const auto view = InfoResponseView::parse(
         {connection.receive_memory.data() + connection.info_response_offset, completion.bytes});
     if (!view) return fail(Error::protocol, text(view.error()));

@@ -52,7 +52,8 @@ class ClientPath;
 // What a path tells its session. Called from the reactor's turn only.
 class ClientPathOwner {
   public:
-    // The first connection was accepted: may these chunks be used? Allocates on first use.
+    // The first connection was accepted, and again before the path is up: may these chunks be used?
+    // Allocates on first use.
     virtual std::error_code accept_geometry(ClientPath& path, const ChunkGeometry& geometry) = 0;
     virtual bool any_path_connected() const noexcept = 0;
     virtual void path_up(ClientPath& path) = 0;

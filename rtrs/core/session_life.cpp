@@ -113,8 +113,6 @@ std::error_code ClientSession::Inside::accept_geometry(ClientPath& path,
                                      std::to_string(geometry.io_bytes_max) + " bytes of data");
         return Error::rejected;
     }
-    protection = offers;
-    peer_has_messages = path.has_messages();
     return {};
 }
 
@@ -227,6 +225,11 @@ void ClientSession::Inside::finish_close_if_done() {
 // --- The link.
 
 void ClientSession::Inside::path_up(ClientPath& path) {
+    // Not before: another path may have been accepted meanwhile, and come up first.
+    if (paths_up == 0) {
+        protection = path.sequenced() ? Protection::exactly_once : Protection::fenced;
+    }
+    peer_has_messages = path.has_messages();
     ++paths_up;
     const std::uint16_t index = index_of(path);
     loads[index].usable = true;

@@ -494,6 +494,37 @@ TEST_CASE("answers to a connect that are not") {
     trap.good_end();
 }
 
+// One that knows no sequences must not be taken for one that does: what its lost path left would be
+// sent again at once.
+TEST_CASE(
+    "what protects requests is what the server of the first path can, whoever accepted last") {
+    Trap trap;
+    Scene& scene = trap.scene;
+    trap.info = [](RawConnection&) {};
+    trap.bad->response.features = features_of(Feature::failover);
+    const auto reject = ConnectResponseMessage::reject(ECONNRESET);
+    reject.emit(trap.bad->reject.emplace(ConnectResponseMessage::wire_bytes));
+    RawServer without(scene.world, scene.world.add_host({"10.0.0.50"}));
+    without.response = trap.bad->response;
+    without.response.features = 0;
+    RawConnection* asks = nullptr;
+    without.received = [&](RawConnection& connection, const Completion& completion) {
+        if (completion.opcode == CompletionOpcode::receive) asks = &connection;
+    };
+    scene.start_client();
+    ClientSession& session = scene.client->session;
+    REQUIRE(!session.add_path(
+        {.fabric = &scene.client->fabric, .source = "", .destination = "10.0.0.50:1235"}));
+    REQUIRE(scene.run_until([&] { return asks != nullptr; }));
+    trap.bad->reject.reset();
+    const auto state = [&](std::size_t path) { return session.status().paths.at(path).state; };
+    REQUIRE(scene.run_until([&] { return state(0) == PathState::exchanging; }));
+    without.send(*asks, without.info(depth, chunk), std::nullopt);
+    REQUIRE(scene.run_until([&] { return state(1) == PathState::connected; }, 100ms));
+    CHECK(session.status().protection == Protection::fenced);
+    CHECK(scene.close_client());
+}
+
 TEST_CASE("info responses that are not") {
     Trap trap;
     std::vector<std::byte> good = trap.bad->info(depth, chunk);
