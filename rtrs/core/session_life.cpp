@@ -331,8 +331,8 @@ void ClientSession::Inside::path_closed(ClientPath& path) {
     give_up_if_out_of_paths();
 }
 
-// Those that are about to go bring nothing any more; those that the operator has disconnected may be
-// told to come back, but not when the session is taken over.
+// Those that are about to go bring nothing any more; those that the operator has disconnected may
+// be told to come back, but not when the session is taken over.
 void ClientSession::Inside::give_up_if_out_of_paths() {
     const bool all_given_up = std::ranges::all_of(paths, [this](const PathRecord& one) {
         return one.removing || (one.path->closed() && (dead || !one.path->disconnected()));
