@@ -91,6 +91,12 @@ std::optional<rtrs::Duration> parse_duration(std::string_view text) noexcept;
 // "10.0.0.1:1235", "[fe80::1]:1235": numeric host. The canonical form of the same.
 enum class PortZero : std::uint8_t { refused, allowed };
 std::optional<std::string> parse_address(std::string_view text, PortZero port_zero);
+// "SOURCE@HOST:PORT" or "HOST:PORT", numeric hosts of one family; a source may be in brackets too.
+struct PathAddresses {
+    std::string source;       // "HOST", canonical, or empty
+    std::string destination;  // "HOST:PORT", canonical
+};
+std::optional<PathAddresses> parse_path_addresses(std::string_view text);
 
 // --- types for ConfigMap and ConfigValue ---
 

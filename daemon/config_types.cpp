@@ -123,6 +123,28 @@ std::optional<std::string> parse_address(std::string_view text, PortZero port_ze
                      : fmt::format("{}:{}", *canonical, port);
 }
 
+std::optional<PathAddresses> parse_path_addresses(std::string_view text) {
+    PathAddresses path;
+    if (const auto at = text.find('@'); at != std::string_view::npos) {
+        std::string_view host = text.substr(0, at);
+        // Brackets are not needed, there is no port; but they are natural beside those of HOST.
+        if (host.size() > 2 && host.front() == '[' && host.back() == ']' &&
+            host.find(':') != std::string_view::npos)
+            host = host.substr(1, host.size() - 2);
+        auto source = config_host().parse(host);
+        if (!source) return std::nullopt;
+        path.source = std::move(*source);
+        text = text.substr(at + 1);
+    }
+    auto destination = parse_address(text, PortZero::refused);
+    if (!destination) return std::nullopt;
+    path.destination = std::move(*destination);
+    const bool six = path.destination.starts_with('[');
+    if (!path.source.empty() && six != (path.source.find(':') != std::string::npos))
+        return std::nullopt;
+    return path;
+}
+
 std::string config_join_words(const std::vector<std::string>& words) {
     std::string result;
     for (std::size_t i = 0; i < words.size(); ++i) {

@@ -37,6 +37,11 @@ std::error_code Loop::start() {
                 const std::scoped_lock known(mutex_);
             }
             reactor_->run();
+            {
+                const std::scoped_lock told(mutex_);  // stop() is out of the reactor
+            }
+            // Only this thread can take back what is in the ring, which holds an RDMA device.
+            reactor_.reset();
         });
         owner_ = thread_.get_id();
         pthread_setname_np(thread_.native_handle(), "librnbd");
@@ -50,7 +55,10 @@ std::error_code Loop::start() {
 void Loop::stop() {
     if (!thread_.joinable()) return;
     RTRS_ASSERT(!here());
-    reactor_->stop();
+    {
+        const std::scoped_lock lock(mutex_);
+        reactor_->stop();
+    }
     thread_.join();
 }
 

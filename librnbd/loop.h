@@ -32,7 +32,7 @@ class Loop {
     // used by that one alone.
     // ERRORS: EAGAIN (no more threads).
     std::error_code start();
-    // Ends the own thread. ASSUMES: not called on it.
+    // Ends the own thread, and the reactor with it. ASSUMES: not called on it.
     void stop();
 
     rtrs::Reactor& reactor() noexcept { return *reactor_; }

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "daemon/machine_identity.h"
-#include "librnbd/world.h"
 #include "rtrs/base/assert.h"
 
 namespace rnbd::library {
@@ -58,7 +57,7 @@ int Session::start() {
     if (const int failed = begin()) {
         requests_.reset();
         remote_.reset();
-        fabric_.reset();
+        world_.reset();
         loop_.reset();
         return failed;
     }
@@ -79,16 +78,18 @@ int Session::lock_names() {
 }
 
 int Session::begin() {
-    fabric_ = make_fabric(loop_->reactor(), settings_);
-    tracer_ = make_tracer();
+    world_ = std::make_unique<World>(loop_->reactor(), settings_);
     rtrs::ClientSessionOptions options = settings_.session;
     for (const PathSetting& path : settings_.paths) {
-        options.paths.push_back({fabric_.get(), path.source, path.destination, path.priority});
+        auto address = world_->address_of(path);
+        if (!address) return cannot_add(path, address.error().code, address.error().text);
+        options.paths.push_back(std::move(*address));
     }
     options.identity = machine_identity();
     options.life = milliseconds_since_epoch();
     remote_ = std::make_unique<RemoteSession>(
-        rtrs::SessionEnvironment{loop_->reactor(), random_, *tracer_}, std::move(options), *this);
+        rtrs::SessionEnvironment{loop_->reactor(), random_, world_->tracer()}, std::move(options),
+        *this);
     requests_ = std::make_unique<Requests>(
         loop_->reactor(), remote_->rtrs(),
         [](void* self, Request& request) { static_cast<Session*>(self)->finished(request); }, this);
@@ -143,6 +144,10 @@ int Session::process(int timeout_ms) {
 int Session::add_path(std::string_view text) {
     auto path = PathSetting::parse(text);
     if (!path) return error.set(-EINVAL, path.error());
+    if (path->fabric == PathSetting::Fabric::rdma && !rdma_is_built_in()) {
+        const auto why = rtrs::RdmaDevices::not_built_in();
+        return cannot_add(*path, why.code, why.text);
+    }
     if (state_ == State::fresh) {
         const auto same = [&](const PathSetting& one) { return one.label() == path->label(); };
         if (std::ranges::any_of(settings_.paths, same)) {
@@ -152,15 +157,16 @@ int Session::add_path(std::string_view text) {
         return 0;
     }
     return on_loop([&] {
+        const auto address = world_->address_of(*path);
+        if (!address) return cannot_add(*path, address.error().code, address.error().text);
         auto failed = names_.take(settings_.session.name, path->destination);
-        if (!failed) {
-            failed = remote_->rtrs().add_path(
-                {fabric_.get(), path->source, path->destination, path->priority});
-        }
-        if (!failed) return 0;
-        return error.set(-rtrs::to_errno(failed),
-                         "path " + path->label() + ": " + failed.message());
+        if (!failed) failed = remote_->rtrs().add_path(*address);
+        return failed ? cannot_add(*path, failed, failed.message()) : 0;
     });
+}
+
+int Session::cannot_add(const PathSetting& path, std::error_code code, const std::string& why) {
+    return error.set(-rtrs::to_errno(code), "path " + path.label() + ": " + why);
 }
 
 int Session::remove_path(std::string_view text) {
@@ -308,7 +314,7 @@ int Session::take_down() {
     loop_->call([this] {
         requests_.reset();
         remote_.reset();
-        fabric_.reset();
+        world_.reset();
     });
     loop_->stop();
     loop_.reset();

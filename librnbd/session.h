@@ -17,6 +17,7 @@
 #include "librnbd/requests.h"
 #include "librnbd/settings.h"
 #include "librnbd/volume.h"
+#include "librnbd/world.h"
 #include "rnbd-client/session_lock.h"
 #include "rnbd/remote_volume.h"
 #include "rtrs/base/random.h"
@@ -89,6 +90,7 @@ class Session final : public RemoteSessionHandler {
     int check_thread();
     int on_loop(const std::function<int()>& work);
     int begin();
+    int cannot_add(const PathSetting& path, std::error_code code, const std::string& why);
     int lock_names();
     void begin_close();
     void house_kept();
@@ -107,9 +109,8 @@ class Session final : public RemoteSessionHandler {
     std::atomic<State> state_ = State::fresh;  // changed by the loop
     SessionLock names_;
     rtrs::Random random_;
-    std::unique_ptr<rtrs::Tracer> tracer_;
     std::unique_ptr<Loop> loop_;
-    std::unique_ptr<rtrs::Fabric> fabric_;  // loop, as all that follow
+    std::unique_ptr<World> world_;  // loop, as all that follow
     std::unique_ptr<RemoteSession> remote_;
     std::unique_ptr<Requests> requests_;
     std::vector<std::unique_ptr<Volume>> volumes_;

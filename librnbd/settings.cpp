@@ -127,29 +127,26 @@ bool cut_prefix(std::string_view& text, std::string_view prefix) {
 std::expected<PathSetting, std::string> PathSetting::parse(std::string_view text) {
     const auto wrong = [whole = text] {
         return std::unexpected("path: found " + quoted(whole) +
-                               ", expected [standby:][tcp:][SOURCE@]HOST:PORT with numeric hosts "
-                               "of one family, an IPv6 HOST in brackets");
+                               ", expected [standby:][tcp:|rdma:][SOURCE@]HOST:PORT with numeric "
+                               "hosts of one family, an IPv6 HOST in brackets");
     };
     PathSetting path;
     if (cut_prefix(text, "standby:")) path.priority = rtrs::PathPriority::standby;
-    cut_prefix(text, "tcp:");
-    const auto at = text.find('@');
-    if (at != std::string_view::npos) {
-        const auto source = config_host().parse(text.substr(0, at));
-        if (!source) return wrong();
-        path.source = *source;
-        text.remove_prefix(at + 1);
+    if (cut_prefix(text, "rdma:")) {
+        path.fabric = Fabric::rdma;
+    } else {
+        cut_prefix(text, "tcp:");
     }
-    const auto destination = parse_address(text, PortZero::refused);
-    if (!destination) return wrong();
-    path.destination = *destination;
-    const bool six = path.destination.starts_with('[');
-    if (!path.source.empty() && six != (path.source.find(':') != std::string::npos)) return wrong();
+    auto addresses = parse_path_addresses(text);
+    if (!addresses) return wrong();
+    path.source = std::move(addresses->source);
+    path.destination = std::move(addresses->destination);
     return path;
 }
 
 std::string PathSetting::label() const {
-    return source.empty() ? destination : source + "@" + destination;
+    const std::string addresses = source.empty() ? destination : source + "@" + destination;
+    return fabric == Fabric::rdma ? "rdma:" + addresses : addresses;
 }
 
 std::expected<void, std::string> Settings::set(std::string_view key, std::string_view value) {

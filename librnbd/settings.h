@@ -14,13 +14,15 @@ namespace rnbd::library {
 
 // One way to the server, as the program said it.
 struct PathSetting {
+    enum class Fabric : std::uint8_t { tcp, rdma };
+    Fabric fabric = Fabric::tcp;
     std::string source;       // "HOST" or empty
     std::string destination;  // "HOST:PORT", canonical
     rtrs::PathPriority priority = rtrs::PathPriority::prefer;
 
-    // "[standby:][tcp:][SOURCE@]HOST:PORT"
+    // "[standby:][tcp:|rdma:][SOURCE@]HOST:PORT"
     static std::expected<PathSetting, std::string> parse(std::string_view text);
-    // As rtrs::PathStatus::label.
+    // Of events and texts: without priority and "tcp:".
     std::string label() const;
 };
 

@@ -1,5 +1,7 @@
-// The fabric and the tracer of a session.
 #include "librnbd/world.h"
+
+#include <string>
+#include <utility>
 
 #include "rtrs/fabrics.h"
 
@@ -11,14 +13,51 @@ class QuietTracer final : public rtrs::Tracer {
     void trace(rtrs::TraceLevel, std::string_view, std::string_view, std::string_view) override {}
 };
 
-}  // namespace
-
-std::unique_ptr<rtrs::Fabric> make_fabric(rtrs::Reactor& reactor, const Settings& settings) {
+std::unique_ptr<rtrs::Fabric> tcp(rtrs::Reactor& reactor, const Settings& settings) {
     using Checksum = rtrs::TcpFabricOptions::DataChecksum;
     return rtrs::make_tcp_fabric(
         reactor, {.data_checksum = settings.data_checksum ? Checksum::on : Checksum::off});
 }
 
-std::unique_ptr<rtrs::Tracer> make_tracer() { return std::make_unique<QuietTracer>(); }
+rtrs::RdmaDevices::Make rdma_maker([[maybe_unused]] rtrs::Reactor& reactor,
+                                   [[maybe_unused]] rtrs::Tracer& tracer) {
+#ifdef RTRS_VERBS
+    return [&reactor, &tracer](std::string host) {
+        return rtrs::make_verbs_fabric(reactor, {.local_host = std::move(host), .tracer = &tracer});
+    };
+#else
+    return {};
+#endif
+}
+
+}  // namespace
+
+bool rdma_is_built_in() noexcept {
+#ifdef RTRS_VERBS
+    return true;
+#else
+    return false;
+#endif
+}
+
+World::World(rtrs::Reactor& reactor, const Settings& settings)
+    : tracer_(std::make_unique<QuietTracer>()),
+      tcp_(tcp(reactor, settings)),
+      rdma_(rdma_maker(reactor, *tracer_)) {}
+
+std::expected<rtrs::PathAddress, rtrs::RdmaDevices::Error> World::address_of(
+    const PathSetting& path) {
+    rtrs::PathAddress address{.fabric = tcp_.get(),
+                              .source = path.source,
+                              .destination = path.destination,
+                              .priority = path.priority,
+                              .label = path.label()};
+    if (path.fabric == PathSetting::Fabric::rdma) {
+        const auto fabric = rdma_.towards(path.source, path.destination);
+        if (!fabric) return std::unexpected(fabric.error());
+        address.fabric = *fabric;
+    }
+    return address;
+}
 
 }  // namespace rnbd::library

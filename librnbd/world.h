@@ -1,17 +1,32 @@
-// The fabric and the tracer of a session: what is chosen, not made, by the library.
+// The fabrics and the tracer of a session: what is chosen, not made, by the library.
 #pragma once
 
+#include <expected>
 #include <memory>
 
 #include "librnbd/settings.h"
 #include "rtrs/fabric.h"
+#include "rtrs/rdma_devices.h"
 #include "rtrs/reactor.h"
 #include "rtrs/trace.h"
 
 namespace rnbd::library {
 
-// Lives shorter than the reactor.
-std::unique_ptr<rtrs::Fabric> make_fabric(rtrs::Reactor& reactor, const Settings& settings);
-std::unique_ptr<rtrs::Tracer> make_tracer();
+bool rdma_is_built_in() noexcept;
+
+// THREAD: the loop's. Lives shorter than the reactor, and longer than the session's paths.
+class World {
+  public:
+    World(rtrs::Reactor& reactor, const Settings& settings);
+
+    // The path as the transport wants it. An RDMA device is opened when a first path leads to it.
+    std::expected<rtrs::PathAddress, rtrs::RdmaDevices::Error> address_of(const PathSetting& path);
+    rtrs::Tracer& tracer() noexcept { return *tracer_; }
+
+  private:
+    std::unique_ptr<rtrs::Tracer> tracer_;
+    std::unique_ptr<rtrs::Fabric> tcp_;
+    rtrs::RdmaDevices rdma_;
+};
 
 }  // namespace rnbd::library

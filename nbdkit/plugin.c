@@ -150,7 +150,8 @@ static int plugin_config_complete(void) {
 
 #define plugin_config_help                                                                       \
     "session=NAME   (required) the session's name, which the server's rules know\n"              \
-    "path=ADDRESS   (required) way to the server: [standby:][SOURCE@]HOST:PORT; several times\n" \
+    "path=ADDRESS   (required) way to the server, several times:\n"                              \
+    "               [standby:][rdma:][SOURCE@]HOST:PORT\n"                                       \
     "volume=NAME    (required) the export's name at the server\n"                                \
     "wait=SECONDS   how long a start waits for the volume (default 10)\n"                        \
     "readonly=BOOL  open it read-only\n"                                                         \

@@ -95,7 +95,7 @@ std::expected<rtrs::PathAddress, std::string> Client::address_of(
     address.fabric = session.data_checksum ? &fabrics_.tcp : &fabrics_.tcp_unchecked;
     if (path.fabric == ClientConfig::Path::Fabric::rdma) {
         const auto fabric = fabrics_.rdma.towards(path.source, path.destination);
-        if (!fabric) return std::unexpected(fabric.error());
+        if (!fabric) return std::unexpected(fabric.error().text);
         address.fabric = *fabric;
     }
     return address;

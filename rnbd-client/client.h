@@ -13,7 +13,6 @@
 
 #include "daemon/control_protocol.h"
 #include "daemon/in_use.h"
-#include "daemon/rdma_devices.h"
 #include "rnbd-client/config.h"
 #include "rnbd-client/discovery.h"
 #include "rnbd-client/mapping.h"
@@ -22,6 +21,7 @@
 #include "rtrs/base/clock.h"
 #include "rtrs/base/random.h"
 #include "rtrs/fabric.h"
+#include "rtrs/rdma_devices.h"
 #include "rtrs/reactor.h"
 #include "rtrs/trace.h"
 
@@ -31,7 +31,7 @@ namespace rnbd {
 struct ClientFabrics {
     rtrs::Fabric& tcp;  // payload checksums wanted
     rtrs::Fabric& tcp_unchecked;
-    RdmaDevices& rdma;
+    rtrs::RdmaDevices& rdma;
 };
 
 class Client final : public Mapping::Owner, public Discovery::Owner {

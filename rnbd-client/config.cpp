@@ -365,23 +365,11 @@ std::optional<ClientConfig::Path> ClientConfig::Path::parse(std::string_view tex
 }
 
 std::optional<ClientConfig::Path> ClientConfig::Path::parse_addresses(std::string_view text) {
+    auto addresses = parse_path_addresses(text);
+    if (!addresses) return std::nullopt;
     Path path;
-    if (const auto at = text.find('@'); at != std::string_view::npos) {
-        std::string_view host = text.substr(0, at);
-        // Brackets are not needed, there is no port; but they are natural beside those of DST.
-        if (host.size() > 2 && host.front() == '[' && host.back() == ']' &&
-            host.find(':') != std::string_view::npos)
-            host = host.substr(1, host.size() - 2);
-        auto source = config_host().parse(host);
-        if (!source) return std::nullopt;
-        path.source = std::move(*source);
-        text = text.substr(at + 1);
-    }
-    auto destination = parse_address(text, PortZero::refused);
-    if (!destination) return std::nullopt;
-    path.destination = std::move(*destination);
-    if (!path.source.empty() && is_six(path.source) != path.destination.starts_with('['))
-        return std::nullopt;
+    path.source = std::move(addresses->source);
+    path.destination = std::move(addresses->destination);
     return path;
 }
 

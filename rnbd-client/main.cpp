@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "daemon/log.h"
-#include "daemon/rdma_devices.h"
 #include "daemon/run_daemon.h"
 #include "daemon/statistics.h"
 #include "rnbd-client/attributes.h"
@@ -15,6 +14,7 @@
 #include "rnbd-client/metrics.h"
 #include "rnbd-client/status.h"
 #include "rtrs/fabrics.h"
+#include "rtrs/rdma_devices.h"
 #include "rtrs/reactor.h"
 
 namespace rnbd {
@@ -25,8 +25,8 @@ std::unique_ptr<rtrs::Fabric> tcp(rtrs::Reactor& reactor,
     return rtrs::make_tcp_fabric(reactor, {.data_checksum = checksum});
 }
 
-RdmaDevices::Make rdma_maker([[maybe_unused]] rtrs::Reactor& reactor,
-                             [[maybe_unused]] rtrs::Tracer& tracer) {
+rtrs::RdmaDevices::Make rdma_maker([[maybe_unused]] rtrs::Reactor& reactor,
+                                   [[maybe_unused]] rtrs::Tracer& tracer) {
 #ifdef RTRS_VERBS
     return [&reactor, &tracer](std::string host) {
         return rtrs::make_verbs_fabric(reactor, {.local_host = std::move(host), .tracer = &tracer});
@@ -63,7 +63,7 @@ class Daemon final : public DaemonWork {
     LogTracer tracer_;
     std::unique_ptr<rtrs::Fabric> tcp_;
     std::unique_ptr<rtrs::Fabric> tcp_unchecked_;
-    RdmaDevices rdma_;
+    rtrs::RdmaDevices rdma_;
     Client client_;
     ClientState state_;
     Statistics statistics_;

@@ -42,7 +42,7 @@ std::expected<Listeners::Place, Listeners::Failure> Listeners::try_open(
     rtrs::Fabric* fabric = &in_.tcp;
     if (listen.fabric == ConfigFabric::rdma) {
         const auto device = in_.rdma.at(host_of(listen.address));
-        if (!device) return std::unexpected(Failure{{}, device.error()});
+        if (!device) return std::unexpected(Failure{{}, device.error().text});
         fabric = *device;
         const auto invalidate = invalidation(*fabric);
         if (!invalidate) return std::unexpected(Failure{{}, invalidate.error()});

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "daemon/in_use.h"
-#include "daemon/rdma_devices.h"
 #include "rnbd-server/config.h"
 #include "rnbd-server/status.h"
 #include "rnbd-server/target.h"
 #include "rtrs/fabric.h"
+#include "rtrs/rdma_devices.h"
 #include "rtrs/server.h"
 
 namespace rnbd {
@@ -25,7 +25,7 @@ class Listeners {
         rtrs::Server& server;
         Target& target;
         rtrs::Fabric& tcp;
-        RdmaDevices& rdma;
+        rtrs::RdmaDevices& rdma;
         AlwaysInvalidate always_invalidate = AlwaysInvalidate::on;
         // What status shows; kept as it is.
         std::vector<ServerState::Listening>& shown;

@@ -6,7 +6,6 @@
 
 #include "daemon/attribute_commands.h"
 #include "daemon/log.h"
-#include "daemon/rdma_devices.h"
 #include "daemon/run_daemon.h"
 #include "daemon/statistics.h"
 #include "rnbd-server/attributes.h"
@@ -19,6 +18,7 @@
 #include "rnbd-server/storage/epoch_book.h"
 #include "rnbd-server/target.h"
 #include "rtrs/fabrics.h"
+#include "rtrs/rdma_devices.h"
 #include "rtrs/reactor.h"
 #include "rtrs/server.h"
 
@@ -35,8 +35,8 @@ rtrs::ServerOptions options_of(const ServerConfig& config) {
             .messages = rtrs::MessageOptions{}};
 }
 
-RdmaDevices::Make rdma_maker([[maybe_unused]] rtrs::Reactor& reactor,
-                             [[maybe_unused]] rtrs::Tracer& tracer) {
+rtrs::RdmaDevices::Make rdma_maker([[maybe_unused]] rtrs::Reactor& reactor,
+                                   [[maybe_unused]] rtrs::Tracer& tracer) {
 #ifdef RTRS_VERBS
     return [&reactor, &tracer](std::string host) {
         return rtrs::make_verbs_fabric(reactor, {.local_host = std::move(host), .tracer = &tracer});
@@ -103,7 +103,7 @@ class Daemon final : public DaemonWork {
     rtrs::Random random_;
     LogTracer tracer_;
     std::unique_ptr<rtrs::Fabric> tcp_;
-    RdmaDevices rdma_;
+    rtrs::RdmaDevices rdma_;
     EpochBook epochs_;
     Target target_;
     rtrs::Server server_;

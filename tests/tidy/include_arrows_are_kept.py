@@ -37,6 +37,11 @@ ROOMS = {
                        "rtrs/wire/tag.h"],
         "never": ["spdlog/"],
     },
+    # Public through rtrs/rdma_devices.h. Sockets ask the system's routes; nothing is sent.
+    "rtrs/fabric/devices/": {
+        "may": BASE + ["rtrs/fabric.h", "rtrs/rdma_devices.h"],
+        "never": ["spdlog/"],
+    },
     "rtrs/fabric/sim/": {"may": BASE + ["rtrs/fabric.h", "rtrs/fabric/sim/"], "never": ["spdlog/"]},
     "rtrs/fabric/fault/": {
         "may": BASE + ["rtrs/fabric.h", "rtrs/fabric/fault/"],
@@ -45,7 +50,7 @@ ROOMS = {
     "rnbd/": {"may": PUBLIC + ["rnbd/"], "never": SOCKETS_AND_RING},
     "daemon/": {"may": BASE + ["rtrs/fabric.h", "rtrs/reactor.h", "rtrs/trace.h", "rnbd/messages.h"] + DAEMON},
     "rnbd-server/": {
-        "may": PUBLIC + ["rtrs/reactor.h", "rnbd/catalog.h", "rnbd/figures.h", "rnbd/messages.h",
+        "may": PUBLIC + ["rtrs/rdma_devices.h", "rtrs/reactor.h", "rnbd/catalog.h", "rnbd/figures.h", "rnbd/messages.h",
                 "rnbd-server/"] + DAEMON,
     },
     "rnbd-server/storage/": {
@@ -53,7 +58,7 @@ ROOMS = {
         "never": ["spdlog/"],
     },
     "rnbd-client/": {
-        "may": PUBLIC + ["rtrs/reactor.h", "rnbd-client/"] + BLOCK_PROTOCOL + DAEMON,
+        "may": PUBLIC + ["rtrs/rdma_devices.h", "rtrs/reactor.h", "rnbd-client/"] + BLOCK_PROTOCOL + DAEMON,
     },
     "rnbd-client/nbd/": {
         "may": BASE + ["rtrs/reactor.h", "rtrs/trace.h", "rnbd-client/device.h", "rnbd-client/nbd/"],
@@ -65,8 +70,9 @@ ROOMS = {
         "never": ["spdlog/"],
     },
     "librnbd/": {
-        "may": PUBLIC + ["rtrs/reactor.h", "librnbd/", "daemon/config_reader.h",
-                         "daemon/machine_identity.h", "rnbd-client/session_lock.h"] + BLOCK_PROTOCOL,
+        "may": PUBLIC + ["rtrs/rdma_devices.h", "rtrs/reactor.h", "librnbd/",
+                         "daemon/config_reader.h", "daemon/machine_identity.h",
+                         "rnbd-client/session_lock.h"] + BLOCK_PROTOCOL,
         "never": SOCKETS_AND_RING + ["yaml-cpp/"],
     },
     # In C, as anybody would write them.

@@ -1,12 +1,13 @@
 """In the guest: our pair beside the kernel's RNBD over soft-RoCE, on the same block device in memory.
 
-  RNBD_VM=1 tests/vm/run -m 1536 -t 3000 env RNBD_BUILD=build-release python3 tests/vm/speed.py ROUNDS SECONDS
+  RNBD_VM=1 tests/vm/run -m 1536 -t 3000 env RNBD_BUILD=build-release python3 tests/vm/speed.py ROUNDS SECONDS [DEPTH...]
 
-Both pairs are up at the same time and take turns, SECONDS each, ROUNDS times per row:
+Both pairs are up at the same time and take turns, SECONDS each, ROUNDS times per row (depths 1 and 32):
 
   kernel      fio on /dev/rnbd0, a device of the kernel's client; the kernel's server
   ours        fio's nbd engine on rnbd-client's socket; rnbd-server
   ours nbd0   fio on /dev/nbd0, which the kernel has from the same rnbd-client
+  librnbd     fio with our own engine straight over RDMA to rnbd-server, without NBD (if it was built)
   NBD alone   at depth 1: fio's nbd engine on nbdkit's memory plugin, by a Unix socket; no network
 
 Prints medians over the rounds, and the medians of each round's ratio to the kernel pair, which a
@@ -17,14 +18,16 @@ import statistics
 import sys
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/integration")
+from fio_engine import ENGINE  # noqa: E402
 from harness import *  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 5
 SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 2
+DEPTHS = [int(word) for word in sys.argv[3:]] or [1, 32]
 RAMP_S = 0.3
 TICKS_S = os.sysconf("SC_CLK_TCK")
-TARGETS = ("kernel", "ours", "ours nbd0")
+TARGETS = ("kernel", "ours", "ours nbd0") + (("librnbd",) if os.path.exists(ENGINE) else ())
 SOCKETS = {"ours": "/run/rnbd/nbd", "NBD alone": "/run/rnbd/nbdkit"}
 
 
@@ -53,7 +56,8 @@ def stop_kernel_pair(device):
 def start_our_pair(lab, invalidate):
     server = Daemon(lab, "rnbd-server", f"server{invalidate}", {
         "listen": [{"rdma": "10.1.0.1:1235"}], "always_invalidate": invalidate,
-        "exports": [export("volume", "/dev/ram1", session="ours")]})
+        "exports": [export("volume", "/dev/ram1", session="ours"),
+                    export("direct", "/dev/ram2", session="direct")]})
     client = Daemon(lab, "rnbd-client", f"client{invalidate}", {
         "sessions": [{"name": "ours", "paths": [{"rdma": "10.1.0.1@10.1.0.1:1235"}]}],
         "devices": [{"name": "volume", "volume": "volume", "session": "ours", "access": "rw",
@@ -87,12 +91,19 @@ def of_daemons(daemons):
     return ticks, sleeps
 
 
+def where_is(target, device):
+    if target in SOCKETS:
+        return ["--ioengine=nbd", f"--uri=nbd+unix:///volume?socket={SOCKETS[target]}"]
+    if target == "librnbd":
+        return [f"--ioengine=external:{ENGINE}", "--path=rdma:10.1.0.1@10.1.0.1:1235",
+                "--session=direct", "--volume=direct", "--open_seconds=120"]
+    return ["--ioengine=libaio", "--direct=1", f"--filename={device}"]
+
+
 def measure(target, device, daemons, kind, block, depth):
-    where = (["--ioengine=nbd", f"--uri=nbd+unix:///volume?socket={SOCKETS[target]}"]
-             if target in SOCKETS else ["--ioengine=libaio", "--direct=1", f"--filename={device}"])
     before, (ticks, sleeps) = processor_ticks(), of_daemons(daemons)
     begun = time.monotonic()
-    result = run("fio", "--name=speed", *where, f"--rw={kind}", f"--bs={block}", "--size=64m",
+    result = run("fio", "--name=speed", *where_is(target, device), f"--rw={kind}", f"--bs={block}", "--size=64m",
                  f"--iodepth={depth}", "--time_based", f"--runtime={SECONDS:g}", f"--ramp_time={RAMP_S:g}",
                  "--lat_percentiles=1", "--clat_percentiles=0",
                  "--randrepeat=0", "--norandommap=1", "--output-format=json", timeout=600)
@@ -132,14 +143,15 @@ def row(devices, daemons, invalidate, kind, block, depth):
 need_root()
 need("fio", "rdma", "modprobe", "nbdkit")
 run("bash", "-c", f". {HERE}/interop_lib && one_wire")
-run("modprobe", "brd", "rd_nr=2", "rd_size=65536")
+run("modprobe", "brd", "rd_nr=3", "rd_size=65536")
 run("modprobe", "nbd", "nbds_max=1")
 if shutil.which("perf"):  # two processes that wake each other
     print(*(line for line in run("perf", "bench", "sched", "pipe", "-l", "2000").stdout.splitlines()
             if "usecs/op" in line), flush=True)
 print("| always_invalidate | load | block | depth | kernel: IOPS / p50 us | ours | ratio | ours nbd0 | "
-      "ratio | busy: kernel | ours | daemons, ours | NBD alone: p50 us |\n" + "|---" * 13 + "|",
-      flush=True)
+      "ratio | " + "librnbd | ratio | " * ("librnbd" in TARGETS) +
+      "busy: kernel | ours | daemons, ours | NBD alone: p50 us |\n" +
+      "|---" * (9 + 2 * (len(TARGETS) - 1)) + "|", flush=True)
 with Lab() as lab:
     nbdkit = subprocess.Popen(["nbdkit", "-f", "-U", SOCKETS["NBD alone"], "memory", "64M"])
     lab.cleanups.append(nbdkit.kill)
@@ -147,7 +159,7 @@ with Lab() as lab:
         kernel_device = start_kernel_pair(invalidate)
         daemons = start_our_pair(lab, invalidate)
         devices = {"kernel": kernel_device, "ours nbd0": "/dev/nbd0"}
-        for depth in (1, 32):
+        for depth in DEPTHS:
             for block in ("4k", "124k"):
                 for kind in ("randread", "randwrite"):
                     row(devices, daemons, invalidate, kind, block, depth)

@@ -115,6 +115,51 @@ static void wrong_settings(void) {
     EXPECT(0, rnbd_session_free(session));
 }
 
+/* An address of documentation (RFC 5737), which no RDMA device has. */
+#define NOT_OURS "rdma:192.0.2.1@192.0.2.2:1235"
+
+static void rdma_paths(void) {
+    rnbd_session *session = fresh("host-a", NULL);
+    rnbd_volume *volume;
+    EXPECT(-EINVAL, rnbd_session_add_path(session, "rdma:host:1235"));
+    SAYS(rnbd_session_error(session), "[standby:][tcp:|rdma:][SOURCE@]HOST:PORT");
+    EXPECT(-EINVAL, rnbd_session_add_path(session, "rdma:tcp:127.0.0.1:1"));
+    EXPECT(-EINVAL, rnbd_session_add_path(session, "rdma:standby:127.0.0.1:1"));
+    EXPECT(-EINVAL, rnbd_session_add_path(session, "rdma:127.0.0.1"));
+    EXPECT(-EINVAL, rnbd_session_add_path(session, "rdma:fd00::1@192.0.2.2:1235"));
+#ifdef HAVE_VERBS
+    EXPECT(0, rnbd_session_add_path(session, "standby:" NOT_OURS));
+    EXPECT(-EEXIST, rnbd_session_add_path(session, NOT_OURS));
+    SAYS(rnbd_session_error(session), "path " NOT_OURS " is there already");
+    EXPECT(0, rnbd_session_add_path(session, "rdma:[fd00:0::1]@[fd00::2]:1"));
+    EXPECT(-EEXIST, rnbd_session_add_path(session, "rdma:fd00::1@[fd00::2]:1"));
+    EXPECT(0, rnbd_session_remove_path(session, "rdma:fd00::1@[fd00::2]:1"));
+    EXPECT(-ENOENT, rnbd_session_remove_path(session, "rdma:192.0.2.2:1235"));
+    /* Another fabric is another path. */
+    EXPECT(0, rnbd_session_add_path(session, "192.0.2.1@192.0.2.2:1235"));
+    EXPECT(-ENODEV, rnbd_session_start(session));
+    SAYS(rnbd_session_error(session),
+         "path " NOT_OURS ": no RDMA device has the address 192.0.2.1");
+    EXPECT(0, rnbd_session_remove_path(session, NOT_OURS));
+    EXPECT(0, rnbd_session_remove_path(session, "192.0.2.1@192.0.2.2:1235"));
+    EXPECT(0, rnbd_session_add_path(session, "127.0.0.1:1"));
+    EXPECT(0, rnbd_session_start(session));
+    EXPECT(-ENODEV, rnbd_session_add_path(session, NOT_OURS));
+    SAYS(rnbd_session_error(session),
+         "path " NOT_OURS ": no RDMA device has the address 192.0.2.1");
+    EXPECT(-ENOENT, rnbd_session_remove_path(session, NOT_OURS));
+#else
+    EXPECT(-EOPNOTSUPP, rnbd_session_add_path(session, NOT_OURS));
+    SAYS(rnbd_session_error(session), "path " NOT_OURS ": RDMA is not built in");
+    EXPECT(0, rnbd_session_add_path(session, "127.0.0.1:1"));
+    EXPECT(0, rnbd_session_start(session));
+    EXPECT(-EOPNOTSUPP, rnbd_session_add_path(session, NOT_OURS));
+#endif
+    EXPECT(0, rnbd_volume_open(session, "vol", 0, &volume));
+    EXPECT(-ETIMEDOUT, rnbd_volume_wait(volume, 100));
+    EXPECT(0, rnbd_session_free(session));
+}
+
 static void nobody_there(void) {
     rnbd_session *session = fresh("host-a", "127.0.0.1:1");
     rnbd_volume *volume;
@@ -306,6 +351,7 @@ int main(int argc, char **argv) {
     threaded = strcmp(argv[1], "on") == 0;
     null_handles();
     wrong_settings();
+    rdma_paths();
     nobody_there();
 
     session = fresh("host-a", argv[2]);

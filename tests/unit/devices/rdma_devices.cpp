@@ -1,31 +1,31 @@
-#include "daemon/rdma_devices.h"
+#include "rtrs/rdma_devices.h"
 
 #include <catch2/catch.hpp>
 
 #include "rtrs/base/error.h"
 
-using namespace rnbd;
-using rtrs::from_errno;
+using namespace rtrs;
 
 namespace {
 
 // A device by name; nothing can be done with it, except asking for windows.
-class FakeFabric final : public rtrs::Fabric {
+class FakeFabric final : public Fabric {
   public:
     explicit FakeFabric(std::string device) : device_(std::move(device)) {}
     const char* name() const noexcept override { return "rdma"; }
     std::string device() const override { return device_; }
-    std::expected<std::unique_ptr<rtrs::ProtectionDomain>, std::error_code> create_domain()
-        override {
+    std::expected<std::unique_ptr<ProtectionDomain>, std::error_code> create_domain() override {
         return std::unexpected(from_errno(ENOTSUP));
     }
-    std::expected<std::unique_ptr<rtrs::Listener>, std::error_code> listen(
-        const std::string&, rtrs::ListenerHandler&) override {
+    std::expected<std::unique_ptr<Listener>, std::error_code> listen(const std::string&,
+                                                                     ListenerHandler&) override {
         return std::unexpected(from_errno(ENOTSUP));
     }
-    std::expected<std::unique_ptr<rtrs::Endpoint>, std::error_code> connect(
-        rtrs::ProtectionDomain&, const std::string&, const std::string&, rtrs::Bytes,
-        const rtrs::EndpointOptions&, rtrs::EndpointHandler&) override {
+    std::expected<std::unique_ptr<Endpoint>, std::error_code> connect(ProtectionDomain&,
+                                                                      const std::string&,
+                                                                      const std::string&, Bytes,
+                                                                      const EndpointOptions&,
+                                                                      EndpointHandler&) override {
         return std::unexpected(from_errno(ENOTSUP));
     }
 
@@ -33,7 +33,7 @@ class FakeFabric final : public rtrs::Fabric {
     std::string device_;
 };
 
-std::expected<std::unique_ptr<rtrs::Fabric>, std::error_code> make(const std::string& host) {
+std::expected<std::unique_ptr<Fabric>, std::error_code> make(const std::string& host) {
     if (host == "10.0.0.1" || host == "10.0.0.2") return std::make_unique<FakeFabric>("one");
     if (host == "127.0.0.1") return std::make_unique<FakeFabric>("loopback");
     return std::unexpected(from_errno(host == "10.0.0.9" ? EMFILE : ENODEV));
@@ -57,12 +57,15 @@ TEST_CASE("rdma devices: one fabric per device, chosen by the address") {
 
 TEST_CASE("rdma devices: errors say what is missing") {
     RdmaDevices devices(make);
-    CHECK(devices.at("10.0.0.7").error().find("no RDMA device has the address 10.0.0.7") == 0);
-    CHECK(devices.at("10.0.0.9").error().find("cannot be used") != std::string::npos);
-    CHECK(devices.towards("", "nowhere:1").error().find("nowhere:1 cannot be reached") == 0);
+    CHECK(devices.at("10.0.0.7").error().text.find("no RDMA device has the address 10.0.0.7") == 0);
+    CHECK(devices.at("10.0.0.9").error().text.find("cannot be used") != std::string::npos);
+    CHECK(devices.towards("", "nowhere:1").error().text.find("nowhere:1 cannot be reached") == 0);
+    CHECK(devices.at("10.0.0.7").error().code == std::errc::no_such_device);
+    CHECK(devices.at("10.0.0.9").error().code == std::errc::too_many_files_open);
     RdmaDevices none({});
-    CHECK(none.at("10.0.0.1").error().find("RDMA is not built in") == 0);
-    CHECK(none.towards("", "127.0.0.1:1").error().find("RDMA is not built in") == 0);
+    CHECK(none.at("10.0.0.1").error().code == std::errc::operation_not_supported);
+    CHECK(none.at("10.0.0.1").error().text.find("RDMA is not built in") == 0);
+    CHECK(none.towards("", "127.0.0.1:1").error().text.find("RDMA is not built in") == 0);
 }
 
 TEST_CASE("rdma devices: windows that cannot be had do not work") {

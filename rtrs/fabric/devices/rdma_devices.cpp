@@ -1,22 +1,20 @@
-#include "daemon/rdma_devices.h"
+#include "rtrs/rdma_devices.h"
 
 #include <arpa/inet.h>
-#include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdlib>
 #include <optional>
 
 #include "rtrs/base/error.h"
 
-namespace rnbd {
+namespace rtrs {
 namespace {
-
-using rtrs::from_errno;
 
 struct SocketAddress {
     sockaddr_storage storage{};
@@ -60,14 +58,12 @@ std::string host_of(const SocketAddress& address) {
     return text;
 }
 
-std::string sentence(const std::string& host, std::error_code error) {
+RdmaDevices::Error refusal(const std::string& host, std::error_code error) {
     if (error == std::errc::no_such_device) {
-        return fmt::format(
-            "no RDMA device has the address {} (rdma link shows devices; soft-RoCE is made with "
-            "rdma link add)",
-            host);
+        return {error, "no RDMA device has the address " + host +
+                           " (rdma link shows devices; soft-RoCE is made with rdma link add)"};
     }
-    return fmt::format("the RDMA device at {} cannot be used: {}", host, error.message());
+    return {error, "the RDMA device at " + host + " cannot be used: " + error.message()};
 }
 
 }  // namespace
@@ -87,14 +83,10 @@ std::expected<std::string, std::error_code> source_towards(const std::string& de
     return host_of(own);
 }
 
-std::expected<rtrs::Fabric*, std::string> RdmaDevices::at(const std::string& host) {
-    if (!make_) {
-        return std::unexpected(
-            "RDMA is not built in: librdmacm and libibverbs were not there (cmake -D "
-            "RNBD_VERBS=ON says what is missing)");
-    }
+std::expected<Fabric*, RdmaDevices::Error> RdmaDevices::at(const std::string& host) {
+    if (!make_) return std::unexpected(not_built_in());
     auto made = make_(host);
-    if (!made) return std::unexpected(sentence(host, made.error()));
+    if (!made) return std::unexpected(refusal(host, made.error()));
     const std::string device = (*made)->device();
     const auto same = std::ranges::find_if(
         fabrics_, [&](const auto& fabric) { return fabric->device() == device; });
@@ -102,26 +94,32 @@ std::expected<rtrs::Fabric*, std::string> RdmaDevices::at(const std::string& hos
     return fabrics_.emplace_back(std::move(*made)).get();
 }
 
-std::expected<rtrs::Fabric*, std::string> RdmaDevices::towards(const std::string& source,
-                                                               const std::string& destination) {
+std::expected<Fabric*, RdmaDevices::Error> RdmaDevices::towards(const std::string& source,
+                                                                const std::string& destination) {
     if (!source.empty() || !make_) return at(source);
     const auto host = source_towards(destination);
     if (host) return at(*host);
     return std::unexpected(
-        fmt::format("{} cannot be reached: {}", destination, host.error().message()));
+        Error{host.error(), destination + " cannot be reached: " + host.error().message()});
 }
 
-bool windows_work(rtrs::Fabric& fabric) {
+RdmaDevices::Error RdmaDevices::not_built_in() {
+    return {from_errno(EOPNOTSUPP),
+            "RDMA is not built in: librdmacm and libibverbs were not there (cmake -D "
+            "RNBD_VERBS=ON says what is missing)"};
+}
+
+bool windows_work(Fabric& fabric) {
     constexpr std::size_t page = 4096;
     auto domain = fabric.create_domain();
     if (!domain) return false;
     const std::unique_ptr<void, decltype(&std::free)> memory(std::aligned_alloc(page, page),
                                                              &std::free);
     if (!memory) return false;
-    auto region = (*domain)->register_memory({static_cast<std::byte*>(memory.get()), page},
-                                             rtrs::Access::local);
+    auto region =
+        (*domain)->register_memory({static_cast<std::byte*>(memory.get()), page}, Access::local);
     if (!region) return false;
     return (*domain)->create_window(**region).has_value();
 }
 
-}  // namespace rnbd
+}  // namespace rtrs
