@@ -284,8 +284,11 @@ void Device::start_rounds(DeviceRequest& request) {
         request.error = rtrs::from_errno(EOPNOTSUPP);
         return finish(request);
     }
-    request.in_flight = request.pieces;
-    for (DevicePiece* piece = request.first; piece != nullptr; piece = piece->next) {
+    // Fewer than its permits, if it had to wait and the volume has come back with larger limits.
+    const std::uint32_t rounds = divide_up(request.nbd.length, round_bytes(request.nbd));
+    request.in_flight = std::min(request.pieces, rounds);
+    DevicePiece* piece = request.first;
+    for (std::uint32_t left = request.in_flight; left > 0; --left, piece = piece->next) {
         submit_round(request, *piece);
     }
 }

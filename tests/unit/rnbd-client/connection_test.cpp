@@ -426,6 +426,27 @@ TEST_CASE("connection: a client that vanishes costs its own requests, and the pe
     CHECK(fake::permits_free() == server.permits);
 }
 
+TEST_CASE("connection: a TRIM that waited goes by the limits that the volume has come back with") {
+    Server server;
+    fake::settings().held = true;
+    Client gone(server);
+    gone.greet();
+    gone.ask(Command::write, 0, 4096, 0, pattern(4096, 1));
+    server.until([] { return fake::waiting() == 1; });
+    gone.hang_up();
+    Client back(server);
+    back.greet();
+    back.ask(Command::trim, 0, 8u << 20);  // eight rounds
+    server.until([&] { return server.device->left_behind().waiting == 1; });
+    fake::settings().geometry.discard_bytes_max = 4u << 20;
+    fake::log().clear();
+    fake::complete();
+    CHECK(fake::log().size() == 2);
+    for (const auto& operation : fake::log()) CHECK(operation.io.bytes == 4u << 20);
+    fake::complete();
+    CHECK(back.next()->second.error == 0);
+}
+
 // qemu's reconnect-delay and the kernel's driver send again what a broken connection had in flight,
 // and go on: the first attempt must not land after what is written then.
 TEST_CASE("connection: what a client that has gone left in flight ends before what overlaps it") {
