@@ -88,8 +88,9 @@ struct DeviceStall {
     nbd::Command command = nbd::Command::read;
     std::uint64_t offset = 0;
     std::uint32_t bytes = 0;
-    rtrs::Instant since{};                 // it came
-    std::optional<rtrs::Instant> until{};  // then its connection is ended
+    rtrs::Instant since{};  // it came
+    // Then its connection is ended, if permits are short.
+    std::optional<rtrs::Instant> until{};
 };
 
 // One connection as its device sees it.

@@ -754,13 +754,24 @@ void NbdConnection::watch(rtrs::Instant deadline) {
     if (!watchdog_.armed() || watchdog_.deadline() > deadline) watchdog_.arm(deadline);
 }
 
+bool NbdConnection::permits_are_short() const {
+    // Nor does anybody get one while somebody waits.
+    return !device_->permits().try_take();
+}
+
 void NbdConnection::on_deadline() {
     const rtrs::Instant now = reactor_.now();
-    if (receive_deadline_ && *receive_deadline_ <= now) {
+    const bool receive_late = receive_deadline_ && *receive_deadline_ <= now;
+    const bool send_late = send_deadline_ && *send_deadline_ <= now;
+    const bool may_stay =
+        phase_ == Phase::transmission && (receive_late || send_late) && !permits_are_short();
+    if (receive_late && !may_stay) {
         return abort(phase_ == Phase::handshake ? "handshake took too long"
                                                 : "a request did not arrive in time");
     }
-    if (send_deadline_ && *send_deadline_ <= now) return abort("answers were not taken in time");
+    if (send_late && !may_stay) return abort("answers were not taken in time");
+    if (receive_late) receive_deadline_ = now + options_.payload_timeout;
+    if (send_late) send_deadline_ = now + options_.send_timeout;
     if (receive_deadline_) watch(*receive_deadline_);
     if (send_deadline_) watch(*send_deadline_);
 }

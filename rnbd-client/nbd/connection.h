@@ -18,6 +18,9 @@
 // | finishing,   | no request, receive or send left   | (closed)     | close, tell the owner        |
 // | broken       |                                    |              |                              |
 //
+// A client that stands still in a request or does not take its answers may have been stopped, and
+// go on some day: its deadlines count only while its session is short of permits.
+//
 // Who leaves while requests are in progress leaves them behind (device.h). A client that comes back
 // is often here before the end of its old connection was read, so the first request of each
 // connection waits until those on the device whose peers have hung up were read to their ends.
@@ -218,6 +221,7 @@ class NbdConnection final : private DeviceClient {
     void at_turn_end();
     void end_if_idle();
     void watch(rtrs::Instant deadline);
+    bool permits_are_short() const;
     void on_deadline();
     void set_phase(Phase phase, std::string_view why, rtrs::TraceLevel level);
 

@@ -586,10 +586,8 @@ TEST_CASE("connection: a loss that was told to a client that had gone is told to
     CHECK_FALSE(server.device->has_untold_losses());
 }
 
-TEST_CASE("connection: a slow handshake, payload or reader is dropped, an idle client is not") {
-    const NbdConnectionOptions quick{
-        .handshake_timeout = 30ms, .payload_timeout = 30ms, .send_timeout = 30ms};
-    Server server({}, quick);
+TEST_CASE("connection: a slow handshake is dropped, an idle client is not") {
+    Server server({}, {.handshake_timeout = 30ms});
     Client idle(server);
     idle.greet();
     {
@@ -597,22 +595,47 @@ TEST_CASE("connection: a slow handshake, payload or reader is dropped, an idle c
         client.push(ByteString().u32(3));
         server.until([&] { return server.notes.has("handshake took too long"); });
     }
+    server.until([&] { return server.listener->connections().size() == 1; });
+    CHECK(idle.run(Command::read, 0, 512).error == 0);
+}
+
+// As programs do that are stopped, by a debugger or a terminal.
+TEST_CASE("connection: who stands still is dropped only when permits run short") {
+    Server server({}, {.payload_timeout = 30ms, .send_timeout = 30ms});
+    const std::uint32_t all = server.permits * 131072;
+    const auto stand_still = [&] {
+        const rtrs::Instant end = server.reactor->now() + 200ms;
+        while (server.reactor->now() < end) server.turn();
+    };
+    Client other(server);
+    other.greet();
     for (const std::uint32_t sent : {1000u, 100000u}) {
         server.notes.lines.clear();
         Client client(server);
         client.greet();
+        const ByteString data = pattern(131072, 1);
         client.ask(Command::write, 0, 131072, 0, pattern(sent, 1));
-        server.until([&] { return server.notes.has("did not arrive in time"); });
+        stand_still();
+        CHECK(other.run(Command::read, 0, 512).error == 0);
+        client.push(Bytes(data).subspan(sent));
+        CHECK(client.next()->second.error == 0);
+
+        client.ask(Command::write, 0, all, 0, pattern(sent, 1));
+        CHECK(other.run(Command::read, 0, 512).error == 0);
+        CHECK(server.notes.has("did not arrive in time"));
     }
-    {
-        Client client(server);
-        client.greet();
-        for (int i = 0; i < 30; ++i) client.ask(Command::read, 0, 131072);
-        server.until([&] { return server.notes.has("not taken in time"); });
-    }
+    Client client(server);
+    client.greet();
+    const int reads = 30;
+    for (int i = 0; i < reads; ++i) client.ask(Command::read, 0, 131072);
+    stand_still();
+    for (int i = 0; i < reads; ++i) CHECK(client.next()->second.data.size() == 131072);
+
+    client.ask(Command::read, 0, all);
+    CHECK(other.run(Command::read, 0, 512).error == 0);
+    CHECK(server.notes.has("not taken in time"));
     server.until([&] { return server.listener->connections().size() == 1; });
     CHECK(fake::permits_free() == server.permits);
-    CHECK(idle.run(Command::read, 0, 512).error == 0);
 }
 
 TEST_CASE("connection: a refused WRITE is read to its end before it is answered") {

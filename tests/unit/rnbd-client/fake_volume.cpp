@@ -75,6 +75,12 @@ ClientSession::~ClientSession() {
 std::uint32_t ClientSession::queue_depth() const noexcept { return inside_->depth; }
 std::uint32_t ClientSession::max_io_bytes() const noexcept { return inside_->bytes; }
 std::uint32_t ClientSession::permits_max() const noexcept { return inside_->depth - 1; }
+std::optional<Permit> ClientSession::try_take() {
+    if (!inside_->waiters.empty() || inside_->free.empty()) return std::nullopt;
+    Permit permit(*this, static_cast<PermitId>(inside_->free.back()));
+    inside_->free.pop_back();
+    return permit;
+}
 bool ClientSession::take_or_wait(PermitWaiter& waiter) {
     RTRS_ASSERT(waiter.count >= 1 && waiter.count <= permits_max());
     RTRS_ASSERT(waiter.permits.size() == waiter.count);
