@@ -317,10 +317,21 @@ void ClientConfiguration::add_device_steps(ConfigPlan& plan, const ClientConfig&
     }
 }
 
-// What could not be removed is still one of the files' objects: the next time tries it again.
+// What could not be removed is still one of the files' objects: the next time tries it again. What
+// could not be made is none yet: that it is not there is no doing of rnbdctl's.
 void ClientConfiguration::finished(ClientConfig wanted, const std::vector<ConfigChange>& changes) {
     for (const ConfigChange& change : changes) {
-        if (change.kind != Kind::removed || change.failure.empty()) continue;
+        if (change.failure.empty()) continue;
+        if (comes(change) && change.object == "device" && !find_mapping(client_, change.name)) {
+            std::erase_if(wanted.devices,
+                          [&](const Mapped& one) { return one.name == change.name; });
+        }
+        if (comes(change) && change.object == "session" &&
+            !client_.sessions().contains(change.name)) {
+            std::erase_if(wanted.sessions,
+                          [&](const Session& one) { return one.name == change.name; });
+        }
+        if (change.kind != Kind::removed) continue;
         const Mapped* const device = find(before_.devices, change.name);
         const Session* const session = find(before_.sessions, change.name);
         if (change.object == "device" && device != nullptr) wanted.devices.push_back(*device);

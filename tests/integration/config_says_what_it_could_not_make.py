@@ -1,0 +1,27 @@
+"""A device whose new address is taken is told as failed, is nobody's doing, and comes with the next apply."""
+from harness import *
+
+need("nbdinfo")
+with Lab() as lab:
+    server = lab.server([export("vol1", lab.path("vol1.img"), "1MiB")])
+    client = lab.client(server, {"vol1": {}})
+    taken = lab.path("taken.sock")
+    other = socket.socket(socket.AF_UNIX)
+    other.bind(taken)
+    other.listen()
+
+    client.config_with(lambda config: config["devices"][0].update(nbd=f"unix:{taken}"))
+    first = client.ctl("config", "apply", ok=False)
+    check(first.returncode == 1 and "another process serves" in first.stdout, first.stdout + first.stderr)
+    again = client.ctl("config", "diff", ok=False).stdout
+    check("added" in again and "rnbdctl" not in again.split("WHAT", 1)[1], again)
+
+    other.close()
+    client.ctl("config", "apply")
+    wait_until("it is open", lambda: [one["state"] for one in client.status()["devices"]] == ["open"])
+    check(run("nbdinfo", "--size", f"nbd+unix:///vol1?socket={taken}").stdout.strip() == str(1 << 20), "its size")
+    check("same" in client.ctl("--json", "config", "diff").stdout, "nothing is left to do")
+
+    # What rnbdctl does is still told as such.
+    client.ctl("unmap", "vol1")
+    check("removed by rnbdctl" in client.ctl("config", "diff", ok=False).stdout, "it is told")
