@@ -86,6 +86,12 @@ std::expected<void, StorageError> MemoryStorage::resize(std::uint64_t bytes) {
     if (const auto error = memory_.resize(bytes)) {
         return std::unexpected(StorageError{error, "memory: " + error.message()});
     }
+    // What lay beyond the end is lost, also what is in a page with it.
+    if (bytes < geometry_.size_bytes) {
+        static const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+        const std::uint64_t page_end = (bytes + page - 1) / page * page;
+        std::memset(memory_.bytes().data() + bytes, 0, page_end - bytes);
+    }
     geometry_.size_bytes = bytes;
     return {};
 }

@@ -270,6 +270,12 @@ TEST_CASE("memory: keeps its content when it grows, and is zero beyond") {
     REQUIRE(bench.storage->resize(131072));
     REQUIRE(bench.read(65536, pages.bytes()) == 0);
     REQUIRE(pages.all(0, 0, 4096));
+    // Also where the end was within a page of the system's.
+    REQUIRE(bench.storage->resize(65536 - 4096 + 512));
+    REQUIRE(bench.storage->resize(65536));
+    REQUIRE(bench.read(65536 - 4096, pages.bytes()) == 0);
+    REQUIRE(pages.all(0x22, 0, 512));
+    REQUIRE(pages.all(0, 512, 4096 - 512));
 }
 
 TEST_CASE("file: another file in its place has another epoch") {
