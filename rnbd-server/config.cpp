@@ -11,7 +11,6 @@ namespace rnbd {
 
 namespace {
 
-constexpr std::uint64_t export_bytes_max = 1ull << 62;
 constexpr rtrs::Duration delay_max = std::chrono::hours(1);
 constexpr std::uint32_t every_max = 1'000'000'000;
 

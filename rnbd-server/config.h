@@ -23,6 +23,9 @@
 
 namespace rnbd {
 
+// Offsets and sizes have room above, here and at clients.
+inline constexpr std::uint64_t export_bytes_max = 1ull << 62;
+
 enum class ConfigFabric : std::uint8_t { tcp, rdma };
 const char* to_word(ConfigFabric fabric) noexcept;
 

@@ -233,6 +233,10 @@ void Volume::resize(std::optional<std::uint64_t> bytes, Shrink shrink, Resized d
                                   " bytes; expected a positive multiple of the block size " +
                                   std::to_string(block));
     }
+    if (wanted > export_bytes_max) {
+        return refuse(EINVAL, "its size would be " + std::to_string(wanted) +
+                                  " bytes; expected at most " + std::to_string(export_bytes_max));
+    }
     if (wanted < *medium && shrink == Shrink::refused) {
         return refuse(EINVAL, "it has " + std::to_string(*medium) +
                                   " bytes, and what lies beyond " + std::to_string(wanted) +

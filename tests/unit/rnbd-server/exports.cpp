@@ -94,6 +94,26 @@ TEST_CASE("exports: a shrink waits for what was under way, not for what goes on 
     ::rmdir(folder);
 }
 
+TEST_CASE("exports: none is made larger than a configuration may say") {
+    auto nothing = memory("vol", {});
+    nothing.storage.kind = StorageOptions::Kind::null;
+    World world({nothing});
+    Volume& volume = *world.target.find("vol");
+    const auto resized = [&](std::uint64_t bytes) {
+        std::error_code error;
+        volume.resize(bytes, Volume::Shrink::refused, [&](const auto& result) {
+            if (!result) error = result.error().code;
+        });
+        return error;
+    };
+    for (const std::uint64_t bytes : {(1ull << 62) + 512, 1ull << 63, 0 - 512ull}) {
+        CHECK(resized(bytes) == std::errc::invalid_argument);
+        CHECK(volume.geometry().size_bytes == 1 << 20);
+    }
+    CHECK(!resized(1ull << 62));
+    CHECK(volume.geometry().size_bytes == 1ull << 62);
+}
+
 TEST_CASE("exports: one NBD server's export is not another one's, too") {
     World world({nbd("one", "nbd+unix:///?socket=/nowhere", StorageOptions::Use::read_write),
                  nbd("ro", "nbd+unix:///ro?socket=/nowhere", StorageOptions::Use::read_only)});
