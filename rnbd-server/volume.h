@@ -121,8 +121,8 @@ class Volume {
     // bytes: none takes the size that the medium has by now. cut: bytes may be less than the medium
     // has, and what lies beyond is lost. A smaller size is in force at once, and the medium is cut
     // when what was in flight by then has ended. done: once, possibly from inside.
-    // ERRORS: ENOENT (waiting), EBUSY (a resize is under way), EINVAL (no multiple of the block, too
-    // large, or smaller and !cut), those of Storage::resize().
+    // ERRORS: ENOENT (waiting), EBUSY (a resize is under way), EINVAL (no multiple of the block,
+    // too large, or smaller and !cut), those of Storage::resize().
     enum class Shrink : std::uint8_t { refused, cut };
     using Resized = std::function<void(std::expected<std::uint64_t, StorageError>)>;
     void resize(std::optional<std::uint64_t> bytes, Shrink shrink, Resized done);
