@@ -178,7 +178,7 @@ with Lab() as lab:
     def finished(what):
         wait_until("the devices have all back", lambda: resources() == listening, SLOW_S)
         print(f"ok: {what}", flush=True)
-    for thread in ("on",):
+    for thread in ("off", "on"):
         rdma_alone(server, thread)
         finished(f"RDMA alone, thread {thread}")
         rdma_beside_tcp(server, thread)
