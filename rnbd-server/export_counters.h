@@ -12,7 +12,8 @@ namespace rnbd {
 
 // Requests that its storage had; those that were refused before are not among them.
 struct ExportCounters {
-    struct Kind {
+    // What every request changes is one line of the cache, and its bucket another.
+    struct alignas(64) Kind {
         std::uint64_t requests = 0;
         std::uint64_t bytes = 0;  // of those without an error
         std::uint64_t errors = 0;

@@ -274,10 +274,14 @@ void Target::open(Session& session, rtrs::ServerOp& op) {
     // Not one that was in use before: a request that names it is not for this volume.
     std::uint32_t id = session.next_device_id++;
     while (session.opens.contains(id)) id = session.next_device_id++;
+    const StorageOptions& storage = volume->config().storage;
+    const bool file = storage.kind == StorageOptions::Kind::path;
     session.opens[id] = {.volume = volume,
                          .open = *open,
                          .name = message->device_name,
-                         .access = message->access_mode};
+                         .access = message->access_mode,
+                         .pins = file,
+                         .paces_reads = file && storage.io == StorageOptions::Io::buffered};
     log.info("{}: opened {} ({})", printable(session.session.name()), volume->name(),
              to_string(message->access_mode));
     answer(id, *volume);
@@ -348,7 +352,7 @@ void Target::io(Session& session, rtrs::ServerOp& op) {
         ++session.statistics.refused;
         return op.respond(error);
     }
-    OpenVolume& open = session.opens.find(io.device_id)->second;
+    OpenVolume& open = *io.open;
     io.begun = open.volume->begin(*open.open);
     io.started = reactor_.now();
     RTRS_PROBE(server_request, &io, static_cast<unsigned>(io.wire_operation), io.offset, io.bytes);
@@ -366,7 +370,7 @@ std::error_code Target::prepare(Session& session, rtrs::ServerOp& op, Io& io) {
     }
     const auto found = session.opens.find(message->device_id);
     if (found == session.opens.end() || found->second.ends()) return from_errno(ENOTCONN);
-    const OpenVolume& open = found->second;
+    OpenVolume& open = found->second;
     if (open.volume->storage(*open.open) == nullptr) return from_errno(ENODEV);
     const StorageGeometry& geometry = open.volume->geometry();
 
@@ -409,6 +413,7 @@ std::error_code Target::prepare(Session& session, rtrs::ServerOp& op, Io& io) {
     }
     io.session = &session;
     io.op = &op;
+    io.open = &open;
     io.device_id = message->device_id;
     io.wire_operation = message->operation;
     io.force_unit_access = !flush && has(message->flags, IoFlag::fua);
@@ -418,12 +423,10 @@ std::error_code Target::prepare(Session& session, rtrs::ServerOp& op, Io& io) {
     io.flush_first =
         message->operation == Operation::write && has(message->flags, IoFlag::preflush);
     io.data = op.data();
-    const StorageOptions& storage = open.volume->config().storage;
-    const bool file = storage.kind == StorageOptions::Kind::path;  // others have no use for these
-    io.paced =
-        file && storage.io == StorageOptions::Io::buffered && message->operation == Operation::read;
-    io.fixed_buffer = file && carries_data(message->operation) ? pinned(op, io)
-                                                               : rtrs::Reactor::FixedBuffer::none;
+    io.paced = open.paces_reads && message->operation == Operation::read;
+    io.fixed_buffer = open.pins && carries_data(message->operation)
+                          ? pinned(op, io)
+                          : rtrs::Reactor::FixedBuffer::none;
     return {};
 }
 
@@ -459,7 +462,7 @@ void Target::enter(Io& io, Storage& storage) {
 
 void Target::waited(BlockRequest& request) {
     Io& io = static_cast<Io&>(request);
-    OpenVolume& open = io.session->opens.find(io.device_id)->second;
+    OpenVolume& open = *io.open;
     if (Storage* storage = open.volume->storage(*open.open)) return start(io, *storage);
     completed(io, from_errno(ENODEV));
 }
@@ -488,7 +491,7 @@ void Target::completed(BlockRequest& request, std::error_code error) {
     Io& io = static_cast<Io&>(request);
     RTRS_PROBE(storage_done, &io, error.value());
     Session& session = *io.session;
-    OpenVolume& open = session.opens.find(io.device_id)->second;
+    OpenVolume& open = *io.open;
     rtrs::ServerOp& op = *io.op;
     if (io.flush_first && !error) {
         io.flush_first = false;

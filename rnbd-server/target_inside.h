@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <unordered_map>
 
 #include "rnbd-server/target.h"
 
@@ -13,6 +14,10 @@ struct Target::OpenVolume {
     Volume::Open* open = nullptr;
     std::string name;
     AccessMode access = AccessMode::read_only;
+    // Its storage is a file or block device, whose I/O profits from pinned memory; and one whose
+    // reads are paced.
+    bool pins = false;
+    bool paces_reads = false;
     // CLOSE waits for what is in flight.
     rtrs::ServerOp* closing = nullptr;
     // Taken away from the session: closed when what is in flight has ended.
@@ -28,6 +33,7 @@ struct Target::Io final : BlockRequest {
     Io() : BlockRequest(&Target::completed) {}
     Session* session = nullptr;
     rtrs::ServerOp* op = nullptr;
+    OpenVolume* open = nullptr;  // cannot close while this is in flight
     std::uint32_t device_id = 0;
     std::uint64_t begun = 0;  // as the volume has it
     rtrs::Instant started{};
@@ -51,7 +57,7 @@ struct Target::Session {
     // Session protocol version: 0 until SESS_INFO.
     std::uint8_t version = 0;
     Feature features = Feature::none;
-    std::map<std::uint32_t, OpenVolume> opens;
+    std::unordered_map<std::uint32_t, OpenVolume> opens;  // by device id; they stay in place
     std::uint32_t next_device_id = 0;
     // What was said last to an open of this name.
     std::map<std::string, std::string> refusals;

@@ -73,10 +73,11 @@ class LatencyHistogram {
                                      static_cast<std::size_t>(std::bit_width(microseconds - 1)));
     }
 
-    std::array<std::uint64_t, bucket_count> buckets_{};
+    // Beside the owner's own counters in the cache, before the buckets.
     std::uint64_t count_ = 0;
     Duration sum_{};
     Duration max_{};
+    std::array<std::uint64_t, bucket_count> buckets_{};
 };
 
 }  // namespace rtrs
