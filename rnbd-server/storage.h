@@ -23,6 +23,7 @@ namespace rnbd {
 
 enum class BlockOperation : std::uint8_t { read, write, flush, discard, write_zeroes };
 
+class DeferredCompletions;
 class Storage;
 
 // One request to a storage; owned by the caller, in place until `completed` is called, which
@@ -158,6 +159,7 @@ struct StorageOptions {
     const std::string& place() const noexcept { return kind == Kind::nbd ? uri : path; }
 };
 
+// deferred: outlives it; completes what needs no waiting.
 // Opens and locks it: exclusively for read_write, shared for read_only; the lock ends only when the
 // last I/O of a dead process has ended.
 // ERRORS: ENOENT (absent and no size given), EACCES, EROFS, EWOULDBLOCK (locked by another
@@ -165,6 +167,7 @@ struct StorageOptions {
 // from the block device's), ENOSPC, EINPROGRESS (nbd: its server has not answered yet; to be tried
 // again soon), ENOSYS (nbd: built without libnbd), ...
 std::expected<std::unique_ptr<Storage>, StorageError> open_storage(rtrs::Reactor& reactor,
+                                                                   DeferredCompletions& deferred,
                                                                    const StorageOptions& options);
 
 }  // namespace rnbd

@@ -89,6 +89,7 @@ Target::Target(rtrs::Reactor& reactor, const std::vector<ServerConfig::Export>& 
       pacer_(
           reactor, this,
           [](void* self, BlockRequest& request) { static_cast<Target*>(self)->waited(request); }),
+      deferred_(reactor),
       catalog_(reactor, volumes_) {
     for (const auto& config : exports) {
         own(config);

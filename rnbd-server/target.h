@@ -17,6 +17,7 @@
 #include "rnbd-server/config.h"
 #include "rnbd-server/figures.h"
 #include "rnbd-server/read_pacer.h"
+#include "rnbd-server/storage/deferred_completions.h"
 #include "rnbd-server/target_observer.h"
 #include "rnbd-server/turned_away.h"
 #include "rnbd-server/volume.h"
@@ -131,6 +132,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     rtrs::Reactor& reactor_;
     EpochBook& epochs_;
     ReadPacer pacer_;
+    DeferredCompletions deferred_;
     std::vector<std::unique_ptr<Volume>> volumes_;
     // Of volumes_; those without a place are under "".
     std::unordered_map<std::string, Volume*> by_name_;

@@ -55,8 +55,10 @@ std::string holders_of(const Volume& volume) {
     return text;
 }
 
-Volume::Volume(rtrs::Reactor& reactor, ServerConfig::Export config, EpochBook& epochs)
+Volume::Volume(rtrs::Reactor& reactor, DeferredCompletions& deferred, ServerConfig::Export config,
+               EpochBook& epochs)
     : reactor_(reactor),
+      deferred_(deferred),
       config_(std::move(config)),
       epochs_(epochs),
       timer_(reactor, this,
@@ -104,7 +106,7 @@ void Volume::try_open() {
     StorageOptions options = config_.storage;
     // A file that was there once is not made anew: an empty one in its place would pass for it.
     if (generation_ > 0 && options.kind == StorageOptions::Kind::path) options.size_bytes.reset();
-    auto storage = open_storage(reactor_, options);
+    auto storage = open_storage(reactor_, deferred_, options);
     if (!storage) {
         // Each call goes on with what the one before has begun.
         if (storage.error().code == std::errc::operation_in_progress) delay_ = retry_delay_min;

@@ -56,8 +56,9 @@ class Volume {
         std::uint64_t in_flight_before = 0;
     };
 
-    // epochs: outlives it.
-    Volume(rtrs::Reactor& reactor, ServerConfig::Export config, EpochBook& epochs);
+    // deferred, epochs: outlive it.
+    Volume(rtrs::Reactor& reactor, DeferredCompletions& deferred, ServerConfig::Export config,
+           EpochBook& epochs);
     ~Volume();  // ASSUMES: nobody has it open
     Volume(const Volume&) = delete;
     Volume& operator=(const Volume&) = delete;
@@ -141,6 +142,7 @@ class Volume {
     void tell_state();
 
     rtrs::Reactor& reactor_;
+    DeferredCompletions& deferred_;
     ServerConfig::Export config_;
     EpochBook& epochs_;
     rtrs::Timer timer_;

@@ -16,10 +16,7 @@ DeferredCompletions::DeferredCompletions(rtrs::Clock& clock)
     entries_.reserve(entries_reserved);
 }
 
-DeferredCompletions::~DeferredCompletions() {
-    RTRS_ASSERT(next_ == entries_.size());
-    if (destroyed_ != nullptr) *destroyed_ = true;
-}
+DeferredCompletions::~DeferredCompletions() { RTRS_ASSERT(next_ == entries_.size()); }
 
 void DeferredCompletions::add(BlockRequest& request, std::error_code error) {
     entries_.push_back({&request, error});
@@ -27,14 +24,10 @@ void DeferredCompletions::add(BlockRequest& request, std::error_code error) {
 }
 
 void DeferredCompletions::run() {
-    bool destroyed = false;
-    destroyed_ = &destroyed;
     for (const std::size_t last = entries_.size(); next_ < last;) {
         const Entry entry = entries_[next_++];
         entry.request->completed(*entry.request, entry.error);
-        if (destroyed) return;
     }
-    destroyed_ = nullptr;
     entries_.erase(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(next_));
     next_ = 0;
 }

@@ -4,8 +4,8 @@
 // What a handler submits completes in the next turn, so that a caller who always has more to ask
 // does not keep the loop from its sockets.
 //
-// OWNER: a storage. THREAD: the reactor's. A handler may destroy the storage if its request was
-// the last one.
+// OWNER: Target, for all its storages: what many of them completed in a turn costs one timer.
+// THREAD: the reactor's. A handler may destroy the storage if its request was the last one.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,6 @@ class DeferredCompletions {
     rtrs::Timer due_;
     std::vector<Entry> entries_;
     std::size_t next_ = 0;
-    bool* destroyed_ = nullptr;  // set while run() is on the stack
 };
 
 }  // namespace rnbd

@@ -42,13 +42,14 @@ struct DelayStorage::Passage final : BlockRequest {
     rtrs::Timer timer;
 };
 
-DelayStorage::DelayStorage(rtrs::Clock& clock, std::unique_ptr<Storage> inner, DelayOptions options)
+DelayStorage::DelayStorage(rtrs::Clock& clock, DeferredCompletions& deferred,
+                           std::unique_ptr<Storage> inner, DelayOptions options)
     : clock_(clock),
       options_(std::move(options)),
       inner_(std::move(inner)),
       gate_timer_(clock, this,
                   [](void* self) { static_cast<DelayStorage*>(self)->look_at_gate(); }),
-      completions_(clock) {}
+      deferred_(deferred) {}
 
 DelayStorage::~DelayStorage() { RTRS_ASSERT(free_.size() == passages_.size()); }
 
@@ -135,7 +136,7 @@ void DelayStorage::look_at_gate() {
 // may destroy together with it.
 void DelayStorage::leave(Passage& passage) {
     free_.push_back(&passage);
-    completions_.add(*passage.original, passage.error);
+    deferred_.add(*passage.original, passage.error);
 }
 
 }  // namespace rnbd

@@ -24,7 +24,8 @@ namespace rnbd {
 
 class DelayStorage final : public Storage {
   public:
-    DelayStorage(rtrs::Clock& clock, std::unique_ptr<Storage> inner, DelayOptions options);
+    DelayStorage(rtrs::Clock& clock, DeferredCompletions& deferred, std::unique_ptr<Storage> inner,
+                 DelayOptions options);
     ~DelayStorage() override;
 
     const StorageGeometry& geometry() const noexcept override { return inner_->geometry(); }
@@ -69,7 +70,7 @@ class DelayStorage final : public Storage {
     std::deque<Passage*> at_gate_;
     std::vector<std::unique_ptr<Passage>> passages_;
     std::vector<Passage*> free_;
-    DeferredCompletions completions_;
+    DeferredCompletions& deferred_;
 };
 
 }  // namespace rnbd

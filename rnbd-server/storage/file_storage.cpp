@@ -38,24 +38,24 @@ bool not_supported(int result) noexcept {
 }  // namespace
 
 std::expected<std::unique_ptr<Storage>, StorageError> FileStorage::open(
-    rtrs::Reactor& reactor, const StorageOptions& options) {
+    rtrs::Reactor& reactor, DeferredCompletions& deferred, const StorageOptions& options) {
     std::expected<FileMedium, StorageError> medium = FileMedium::open(options);
     if (!medium) return std::unexpected(medium.error());
     auto zeroes = Mapping::make(zeroes_bytes, Mapping::Access::read_only);
     if (!zeroes) return std::unexpected(StorageError{zeroes.error(), options.path + ": no memory"});
     return std::unique_ptr<Storage>(
-        new FileStorage(reactor, std::move(*medium), std::move(*zeroes), options));
+        new FileStorage(reactor, deferred, std::move(*medium), std::move(*zeroes), options));
 }
 
-FileStorage::FileStorage(rtrs::Reactor& reactor, FileMedium medium, Mapping zeroes,
-                         const StorageOptions& options)
+FileStorage::FileStorage(rtrs::Reactor& reactor, DeferredCompletions& deferred, FileMedium medium,
+                         Mapping zeroes, const StorageOptions& options)
     : reactor_(reactor),
       medium_(std::move(medium)),
       zeroes_(std::move(zeroes)),
       io_(options.io),
       use_(options.use),
       can_discard_call_(medium_.kind() == FileMedium::Kind::block_device),
-      refusals_(reactor) {
+      deferred_(deferred) {
     file_.fd = medium_.fd();
     if (const auto slot = reactor_.register_file(file_.fd)) file_.slot = *slot;
 }
@@ -88,7 +88,7 @@ void FileStorage::submit(BlockRequest& request) {
     const bool changes =
         request.operation != BlockOperation::read && request.operation != BlockOperation::flush;
     if (changes && use_ == StorageOptions::Use::read_only) {
-        refusals_.add(request, from_errno(EROFS));
+        deferred_.add(request, from_errno(EROFS));
         return;
     }
     ++in_flight_;
@@ -204,7 +204,7 @@ void FileStorage::empty_range(BlockRequest& request) {
         case Technique::rewrite:  // only of a write
         case Technique::none:
             --in_flight_;
-            return refusals_.add(request, from_errno(EOPNOTSUPP));
+            return deferred_.add(request, from_errno(EOPNOTSUPP));
     }
 }
 

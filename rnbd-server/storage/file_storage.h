@@ -26,7 +26,7 @@ namespace rnbd {
 class FileStorage final : public Storage {
   public:
     static std::expected<std::unique_ptr<Storage>, StorageError> open(
-        rtrs::Reactor& reactor, const StorageOptions& options);
+        rtrs::Reactor& reactor, DeferredCompletions& deferred, const StorageOptions& options);
     ~FileStorage() override;
 
     const StorageGeometry& geometry() const noexcept override { return medium_.geometry(); }
@@ -56,8 +56,8 @@ class FileStorage final : public Storage {
     using Operation = rtrs::Operation;
     using Result = rtrs::Operation::Result;
 
-    FileStorage(rtrs::Reactor& reactor, FileMedium medium, Mapping zeroes,
-                const StorageOptions& options);
+    FileStorage(rtrs::Reactor& reactor, DeferredCompletions& deferred, FileMedium medium,
+                Mapping zeroes, const StorageOptions& options);
 
     void transfer(BlockRequest& request);
     void empty_range(BlockRequest& request);
@@ -92,7 +92,7 @@ class FileStorage final : public Storage {
     std::error_code broken_;
     std::function<void()> lost_;
     std::uint32_t in_flight_ = 0;
-    DeferredCompletions refusals_;
+    DeferredCompletions& deferred_;
 };
 
 }  // namespace rnbd

@@ -14,7 +14,7 @@ namespace rnbd {
 using rtrs::from_errno;
 
 std::expected<std::unique_ptr<Storage>, StorageError> MemoryStorage::open(
-    rtrs::Reactor& reactor, const StorageOptions& options) {
+    rtrs::Reactor& reactor, DeferredCompletions& deferred, const StorageOptions& options) {
     auto memory = Mapping::make(*options.size_bytes, Mapping::Access::read_write);
     if (!memory) {
         return std::unexpected(
@@ -22,10 +22,12 @@ std::expected<std::unique_ptr<Storage>, StorageError> MemoryStorage::open(
                          "memory: the address space or the overcommit limit does not allow its "
                          "size; make it smaller"});
     }
-    return std::unique_ptr<Storage>(new MemoryStorage(reactor, std::move(*memory), options));
+    return std::unique_ptr<Storage>(
+        new MemoryStorage(reactor, deferred, std::move(*memory), options));
 }
 
-MemoryStorage::MemoryStorage(rtrs::Reactor& reactor, Mapping memory, const StorageOptions& options)
+MemoryStorage::MemoryStorage(rtrs::Reactor& reactor, DeferredCompletions& deferred, Mapping memory,
+                             const StorageOptions& options)
     : geometry_{.size_bytes = *options.size_bytes,
                 .logical_block_bytes = options.logical_block_bytes,
                 .physical_block_bytes = 4096,
@@ -41,11 +43,11 @@ MemoryStorage::MemoryStorage(rtrs::Reactor& reactor, Mapping memory, const Stora
                 .cache_epoch = rtrs::Random::from_entropy().next() | 1},
       use_(options.use),
       memory_(std::move(memory)),
-      completions_(reactor) {}
+      deferred_(deferred) {}
 
 void MemoryStorage::submit(BlockRequest& request) {
     request.storage = this;
-    completions_.add(request, execute(request));
+    deferred_.add(request, execute(request));
 }
 
 std::error_code MemoryStorage::execute(BlockRequest& request) noexcept {

@@ -66,7 +66,7 @@ StorageGeometry describe(nbd_handle* handle, const StorageOptions& options) {
 }  // namespace
 
 std::expected<std::unique_ptr<Storage>, StorageError> NbdStorage::open(
-    rtrs::Reactor& reactor, const StorageOptions& options) {
+    rtrs::Reactor& reactor, DeferredCompletions& deferred, const StorageOptions& options) {
     auto link = NbdLink::open(options.uri);
     if (!link) return std::unexpected(link.error());
     nbd_handle* const handle = (*link)->handle();
@@ -94,17 +94,18 @@ std::expected<std::unique_ptr<Storage>, StorageError> NbdStorage::open(
     if (!zeroes) return refuse(ENOMEM, options.uri, "no memory");
     const StorageGeometry geometry = describe(handle, options);
     return std::unique_ptr<Storage>(
-        new NbdStorage(reactor, options, geometry, std::move(*zeroes), std::move(*link)));
+        new NbdStorage(reactor, deferred, options, geometry, std::move(*zeroes), std::move(*link)));
 }
 
-NbdStorage::NbdStorage(rtrs::Reactor& reactor, const StorageOptions& options,
-                       StorageGeometry geometry, Mapping zeroes, std::unique_ptr<NbdLink> link)
+NbdStorage::NbdStorage(rtrs::Reactor& reactor, DeferredCompletions& deferred,
+                       const StorageOptions& options, StorageGeometry geometry, Mapping zeroes,
+                       std::unique_ptr<NbdLink> link)
     : reactor_(reactor),
       uri_(options.uri),
       use_(options.use),
       geometry_(geometry),
       zeroes_(std::move(zeroes)),
-      completions_(reactor),
+      deferred_(deferred),
       reconnect_timer_(reactor, this,
                        [](void* self) { static_cast<NbdStorage*>(self)->reconnect(); }),
       reconnect_delay_(reconnect_delay_min),
@@ -126,17 +127,17 @@ void NbdStorage::submit(BlockRequest& request) {
     const bool flush = request.operation == BlockOperation::flush;
     request.stage = static_cast<std::uint32_t>(flush ? Stage::flush : Stage::data);
     if (changes(request) && !flush && use_ == StorageOptions::Use::read_only) {
-        return completions_.add(request, from_errno(EROFS));
+        return deferred_.add(request, from_errno(EROFS));
     }
     if (flush && (!can_flush_ || use_ == StorageOptions::Use::read_only)) {
-        return completions_.add(request, {});
+        return deferred_.add(request, {});
     }
     if (request.fast_only && !geometry_.fast_zero) {
-        return completions_.add(request, from_errno(EOPNOTSUPP));
+        return deferred_.add(request, from_errno(EOPNOTSUPP));
     }
     if (flush && untold_) {
         untold_ = false;
-        return completions_.add(request, from_errno(EIO));
+        return deferred_.add(request, from_errno(EIO));
     }
     if (link_ == nullptr) return hold(request);
     send(request);
@@ -202,7 +203,7 @@ void NbdStorage::sent_or_refused(BlockRequest& request, std::int64_t cookie) {
     if (cookie >= 0) return;
     const int error = nbd_get_errno();
     --in_flight_;
-    if (link_->alive()) return completions_.add(request, from_errno(error != 0 ? error : EIO));
+    if (link_->alive()) return deferred_.add(request, from_errno(error != 0 ? error : EIO));
     if (request.done_bytes > 0) return lost_under_way(request);
     hold(request);
 }
@@ -213,14 +214,14 @@ void NbdStorage::answered(BlockRequest& request, int error) {
     // The library's own word for what ended with its connection; no server can send it.
     if (error == ENOTCONN || !link_->alive()) return lost_under_way(request);
     if (error == ESHUTDOWN) error = EIO;
-    if (error != 0) return completions_.add(request, from_errno(error));
+    if (error != 0) return deferred_.add(request, from_errno(error));
     piece_done(request);
 }
 
 void NbdStorage::piece_done(BlockRequest& request) {
     if (request.operation == BlockOperation::flush) {
         flushed_ = std::max(flushed_, request.done_bytes);
-        return completions_.add(request, {});
+        return deferred_.add(request, {});
     }
     if (is(Stage::data, request)) {
         request.done_bytes += piece_bytes(request);
@@ -231,17 +232,17 @@ void NbdStorage::piece_done(BlockRequest& request) {
         if (flush_behind || !complete) return unfinished_.push_back(&request);
         if (changes(request) && !request.force_unit_access) ++acknowledged_;
     }
-    completions_.add(request, {});
+    deferred_.add(request, {});
 }
 
 void NbdStorage::lost_under_way(BlockRequest& request) {
-    if (changes(request)) return completions_.add(request, from_errno(EIO));
+    if (changes(request)) return deferred_.add(request, from_errno(EIO));
     request.done_bytes = 0;
     hold(request);
 }
 
 void NbdStorage::hold(BlockRequest& request) {
-    if (broken_ || hold_time_over_) return completions_.add(request, from_errno(EIO));
+    if (broken_ || hold_time_over_) return deferred_.add(request, from_errno(EIO));
     held_.push_back(&request);
 }
 
@@ -315,7 +316,7 @@ void NbdStorage::reconnect() {
 void NbdStorage::fail_held() {
     hold_time_over_ = true;
     for (BlockRequest* request : std::exchange(held_, {})) {
-        completions_.add(*request, from_errno(EIO));
+        deferred_.add(*request, from_errno(EIO));
     }
 }
 

@@ -26,7 +26,7 @@ class NbdStorage final : public Storage, private NbdLinkOwner {
     // ERRORS: EINPROGRESS (the server has not answered yet: soon again), those of NbdLink::open,
     // EROFS (a read-only export is to be written), EINVAL (size or blocks do not fit).
     static std::expected<std::unique_ptr<Storage>, StorageError> open(
-        rtrs::Reactor& reactor, const StorageOptions& options);
+        rtrs::Reactor& reactor, DeferredCompletions& deferred, const StorageOptions& options);
     ~NbdStorage() override;
 
     const StorageGeometry& geometry() const noexcept override { return geometry_; }
@@ -37,8 +37,8 @@ class NbdStorage final : public Storage, private NbdLinkOwner {
     std::string description() const override;
 
   private:
-    NbdStorage(rtrs::Reactor& reactor, const StorageOptions& options, StorageGeometry geometry,
-               Mapping zeroes, std::unique_ptr<NbdLink> link);
+    NbdStorage(rtrs::Reactor& reactor, DeferredCompletions& deferred, const StorageOptions& options,
+               StorageGeometry geometry, Mapping zeroes, std::unique_ptr<NbdLink> link);
 
     void on_link_ready() override;
     void on_link_lost(const std::string& reason) override;
@@ -62,7 +62,7 @@ class NbdStorage final : public Storage, private NbdLinkOwner {
     bool can_flush_ = false;
     bool can_fua_ = false;
     Mapping zeroes_;
-    DeferredCompletions completions_;
+    DeferredCompletions& deferred_;
 
     NbdLink* link_ = nullptr;  // null: lost
     std::string reason_;       // why it was lost

@@ -8,7 +8,7 @@
 
 namespace rnbd {
 
-NullStorage::NullStorage(rtrs::Reactor& reactor, const StorageOptions& options)
+NullStorage::NullStorage(DeferredCompletions& deferred, const StorageOptions& options)
     : geometry_{.size_bytes = *options.size_bytes,
                 .logical_block_bytes = options.logical_block_bytes,
                 .physical_block_bytes = 4096,
@@ -22,7 +22,7 @@ NullStorage::NullStorage(rtrs::Reactor& reactor, const StorageOptions& options)
                 .extents = true,
                 .cache_epoch = epoch_without_cache},
       use_(options.use),
-      completions_(reactor) {}
+      deferred_(deferred) {}
 
 void NullStorage::submit(BlockRequest& request) {
     RTRS_ASSERT(request.offset + request.bytes <= geometry_.size_bytes);
@@ -34,7 +34,7 @@ void NullStorage::submit(BlockRequest& request) {
                use_ == StorageOptions::Use::read_only) {
         error = rtrs::from_errno(EROFS);
     }
-    completions_.add(request, error);
+    deferred_.add(request, error);
 }
 
 std::expected<std::vector<StorageExtent>, std::error_code> NullStorage::extents(std::uint64_t,

@@ -11,7 +11,7 @@ namespace rnbd {
 
 class NullStorage final : public Storage {
   public:
-    NullStorage(rtrs::Reactor& reactor, const StorageOptions& options);
+    NullStorage(DeferredCompletions& deferred, const StorageOptions& options);
 
     const StorageGeometry& geometry() const noexcept override { return geometry_; }
     void submit(BlockRequest& request) override;
@@ -26,7 +26,7 @@ class NullStorage final : public Storage {
   private:
     StorageGeometry geometry_;
     StorageOptions::Use use_;
-    DeferredCompletions completions_;
+    DeferredCompletions& deferred_;
 };
 
 }  // namespace rnbd

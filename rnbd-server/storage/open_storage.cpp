@@ -29,9 +29,10 @@ std::string name_of(const StorageOptions& options) {
 }
 
 std::expected<std::unique_ptr<Storage>, StorageError> open_nbd(
-    [[maybe_unused]] rtrs::Reactor& reactor, const StorageOptions& options) {
+    [[maybe_unused]] rtrs::Reactor& reactor, [[maybe_unused]] DeferredCompletions& deferred,
+    const StorageOptions& options) {
 #ifdef RNBD_HAVE_LIBNBD
-    return NbdStorage::open(reactor, options);
+    return NbdStorage::open(reactor, deferred, options);
 #else
     return std::unexpected(StorageError{rtrs::from_errno(ENOSYS),
                                         options.uri + ": this server was built without libnbd"});
@@ -39,6 +40,7 @@ std::expected<std::unique_ptr<Storage>, StorageError> open_nbd(
 }
 
 std::expected<std::unique_ptr<Storage>, StorageError> open_plain(rtrs::Reactor& reactor,
+                                                                 DeferredCompletions& deferred,
                                                                  const StorageOptions& options) {
     const std::uint32_t block = options.logical_block_bytes;
     if (block != 512 && block != 4096) {
@@ -47,20 +49,23 @@ std::expected<std::unique_ptr<Storage>, StorageError> open_plain(rtrs::Reactor& 
     if (options.size_bytes && (*options.size_bytes == 0 || *options.size_bytes % block != 0)) {
         return invalid(name_of(options) + ": size must be a positive multiple of the block size");
     }
-    if (options.kind == StorageOptions::Kind::path) return FileStorage::open(reactor, options);
-    if (options.kind == StorageOptions::Kind::nbd) return open_nbd(reactor, options);
+    if (options.kind == StorageOptions::Kind::path)
+        return FileStorage::open(reactor, deferred, options);
+    if (options.kind == StorageOptions::Kind::nbd) return open_nbd(reactor, deferred, options);
     if (!options.size_bytes) return invalid(name_of(options) + ": needs a size");
-    if (options.kind == StorageOptions::Kind::memory) return MemoryStorage::open(reactor, options);
-    return std::make_unique<NullStorage>(reactor, options);
+    if (options.kind == StorageOptions::Kind::memory)
+        return MemoryStorage::open(reactor, deferred, options);
+    return std::make_unique<NullStorage>(deferred, options);
 }
 
 }  // namespace
 
 std::expected<std::unique_ptr<Storage>, StorageError> open_storage(rtrs::Reactor& reactor,
+                                                                   DeferredCompletions& deferred,
                                                                    const StorageOptions& options) {
-    auto storage = open_plain(reactor, options);
+    auto storage = open_plain(reactor, deferred, options);
     if (!storage || !options.delay) return storage;
-    return std::make_unique<DelayStorage>(reactor, std::move(*storage), *options.delay);
+    return std::make_unique<DelayStorage>(reactor, deferred, std::move(*storage), *options.delay);
 }
 
 }  // namespace rnbd

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "rnbd-server/storage.h"
+#include "rnbd-server/storage/deferred_completions.h"
 
 namespace rnbd::testing {
 
@@ -101,7 +102,9 @@ enum class Flag : std::uint8_t { none, fua, no_unmap, fast };
 // A reactor and at most one storage on it.
 class Bench {
   public:
-    Bench() : reactor(std::move(*rtrs::Reactor::create())) {}
+    Bench()
+        : reactor(std::move(*rtrs::Reactor::create())),
+          deferred(std::make_unique<DeferredCompletions>(*reactor)) {}
     ~Bench() {
         close();
         // What it still had with the kernel ends in turns of its own.
@@ -109,9 +112,9 @@ class Bench {
     }
 
     std::error_code open(const StorageOptions& options) {
-        auto opened = open_storage(*reactor, options);
+        auto opened = open_storage(*reactor, *deferred, options);
         while (!opened && opened.error().code == std::errc::operation_in_progress) {
-            opened = open_storage(*reactor, options);
+            opened = open_storage(*reactor, *deferred, options);
         }
         if (!opened) {
             INFO(opened.error().text);
@@ -166,6 +169,7 @@ class Bench {
     }
 
     std::unique_ptr<rtrs::Reactor> reactor;
+    std::unique_ptr<DeferredCompletions> deferred;
     std::unique_ptr<Storage> storage;
     std::string last_text;
 };

@@ -2,6 +2,7 @@
 #include <deque>
 #include <fstream>
 
+#include "rnbd-server/storage/deferred_completions.h"
 #include "rnbd-server/storage/delay_storage.h"
 #include "rtrs/base/timer_queue.h"
 #include "tests/contract/storage/support.h"
@@ -56,7 +57,7 @@ class Medium final : public Storage {
 
 struct Delayed {
     explicit Delayed(const DelayOptions& options)
-        : storage(clock, std::make_unique<Medium>(reached), options) {}
+        : storage(clock, deferred, std::make_unique<Medium>(reached), options) {}
 
     void submit(TestRequest& request, BlockOperation operation) {
         request.operation = operation;
@@ -74,6 +75,7 @@ struct Delayed {
 
     VirtualClock clock;
     std::deque<BlockRequest*> reached;
+    DeferredCompletions deferred{clock};
     DelayStorage storage;
 };
 
