@@ -134,8 +134,9 @@ TEST_CASE("nbd storage: a server that says nothing costs next to nothing") {
         auto least = std::chrono::steady_clock::duration::max();
         for (int i = 0; i < 20; ++i) {
             const auto before = std::chrono::steady_clock::now();
-            const auto opened = open_storage(
-                *bench.reactor, {.kind = StorageOptions::Kind::nbd, .path = {}, .uri = uri_of(i)});
+            const auto opened =
+                open_storage(*bench.reactor, *bench.deferred,
+                             {.kind = StorageOptions::Kind::nbd, .path = {}, .uri = uri_of(i)});
             least = std::min(least, std::chrono::steady_clock::now() - before);
             REQUIRE(!opened);
             REQUIRE(opened.error().code == std::errc::operation_in_progress);
