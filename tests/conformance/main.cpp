@@ -71,6 +71,10 @@ void add_common(CLI::App& app, Common& common) {
     app.add_option("--fabric", common.lab.fabric, "tcp or verbs")
         ->check(CLI::IsMember({"tcp", "verbs"}));
     app.add_option("--local-host", common.lab.local_host, "verbs: the address of the device");
+    app.add_option_function<unsigned>(
+        "--patience",
+        [&common](const unsigned& value) { common.lab.patience = std::chrono::seconds(value); },
+        "s within which happens what has to; default 20");
     app.add_option("--json", common.json, "write the report to this file, too");
     app.add_option("--only", common.only, "only these scenarios");
     app.add_option("--skip", common.skip, "not these scenarios");
