@@ -14,7 +14,8 @@ struct fio_option engine_option_table[] = {
         .lname = "Paths to the server",
         .type = FIO_OPT_STR_STORE,
         OPTION(path),
-        .help = "Ways to the server, with commas between: [standby:][rdma:][SOURCE@]HOST:PORT",
+        .help = "Ways to the server, with commas between: [standby:][rdma:][SOURCE@]HOST:PORT; "
+                "rdma: needs thread=1",
         GROUP,
     },
     {

@@ -78,6 +78,7 @@ with Lab() as lab:
     refused("unrecognized option", "--colour=red")
     refused("not whole blocks of 512", "--bs=1000")
     refused("one volume", "--nrfiles=2")
+    refused("RDMA in processes: fio's thread=1 is needed", "--path=rdma:192.0.2.1:1235")
     missing = fio.any("fio", "--name=job", f"--ioengine=external:{ENGINE}", "--rw=read", "--size=1m")
     check(missing.returncode != 0 and "volume= are needed" in missing.stderr, f"{missing}")
 

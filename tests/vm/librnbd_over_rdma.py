@@ -144,7 +144,7 @@ def fio_with_our_engine(folder):
         return print("without the engine for fio, which was not built")
     need("fio")
     result = run("fio", "--name=job", f"--ioengine=external:{ENGINE}",
-                 f"--path={RDMA[0]},standby:{TCP}", "--session=guest", "--volume=volume",
+                 f"--path={RDMA[0]},{RDMA[1]}", "--thread", "--session=guest", "--volume=volume",
                  "--open_seconds=60", "--rw=randwrite", "--bsrange=4k-128k", "--iodepth=16",
                  "--size=8m", "--verify=crc32c", "--verify_fatal=1", "--verify_state_save=0",
                  cwd=folder, env=environment())

@@ -95,7 +95,7 @@ def where_is(target, device):
     if target in SOCKETS:
         return ["--ioengine=nbd", f"--uri=nbd+unix:///volume?socket={SOCKETS[target]}"]
     if target == "librnbd":
-        return [f"--ioengine=external:{ENGINE}", "--path=rdma:10.1.0.1@10.1.0.1:1235",
+        return [f"--ioengine=external:{ENGINE}", "--path=rdma:10.1.0.1@10.1.0.1:1235", "--thread",
                 "--session=direct", "--volume=direct", "--open_seconds=120"]
     return ["--ioengine=libaio", "--direct=1", f"--filename={device}"]
 
