@@ -64,6 +64,20 @@ struct TurnTask : ListLink {
     Run run;
 };
 
+// A place beside the ring where news shows in memory: a device's completion queue.
+class Lookout : public ListLink {
+  public:
+    // Whether there is news. Called between turns; calls no handlers: what it finds is worked off
+    // by a timer that it arms for now.
+    virtual bool look() noexcept = 0;
+    // The reactor is about to sleep: what comes from now on comes through the ring. True if
+    // something has come before, which is then as if look() had found it.
+    virtual bool before_sleep() noexcept = 0;
+
+  protected:
+    ~Lookout() = default;
+};
+
 class Reactor : public Clock {
   public:
     struct Options {
@@ -100,6 +114,11 @@ class Reactor : public Clock {
     // answer is near. Looking that finds nothing is held below a tenth of the time. Zero, the
     // default: never. Nothing changes on a kernel without deferred completions.
     void set_busy_poll(Duration window);
+    bool polls_busily() const noexcept;
+    // Asked once before every turn, and again and again while the reactor polls busily. A lookout
+    // that has told the device to announce what comes has nothing to look for, and costs nothing.
+    void add_lookout(Lookout& lookout) noexcept;
+    static void remove_lookout(Lookout& lookout) noexcept;
 
     // Runs task at the end of this turn, after all completions were handed out and timers expired.
     // From inside a turn-end task: still in this turn, after those scheduled before. From outside

@@ -14,7 +14,7 @@ namespace rnbd {
 using rtrs::from_errno;
 
 std::expected<std::unique_ptr<Storage>, StorageError> MemoryStorage::open(
-    rtrs::Reactor& reactor, DeferredCompletions& deferred, const StorageOptions& options) {
+    DeferredCompletions& deferred, const StorageOptions& options) {
     auto memory = Mapping::make(*options.size_bytes, Mapping::Access::read_write);
     if (!memory) {
         return std::unexpected(
@@ -22,11 +22,10 @@ std::expected<std::unique_ptr<Storage>, StorageError> MemoryStorage::open(
                          "memory: the address space or the overcommit limit does not allow its "
                          "size; make it smaller"});
     }
-    return std::unique_ptr<Storage>(
-        new MemoryStorage(reactor, deferred, std::move(*memory), options));
+    return std::unique_ptr<Storage>(new MemoryStorage(deferred, std::move(*memory), options));
 }
 
-MemoryStorage::MemoryStorage(rtrs::Reactor& reactor, DeferredCompletions& deferred, Mapping memory,
+MemoryStorage::MemoryStorage(DeferredCompletions& deferred, Mapping memory,
                              const StorageOptions& options)
     : geometry_{.size_bytes = *options.size_bytes,
                 .logical_block_bytes = options.logical_block_bytes,

@@ -14,7 +14,7 @@ class MemoryStorage final : public Storage {
   public:
     // ASSUMES: size_bytes is a positive multiple of logical_block_bytes. ERRORS: ENOMEM.
     static std::expected<std::unique_ptr<Storage>, StorageError> open(
-        rtrs::Reactor& reactor, DeferredCompletions& deferred, const StorageOptions& options);
+        DeferredCompletions& deferred, const StorageOptions& options);
 
     const StorageGeometry& geometry() const noexcept override { return geometry_; }
     void submit(BlockRequest& request) override;
@@ -24,8 +24,7 @@ class MemoryStorage final : public Storage {
     std::string description() const override { return "memory"; }
 
   private:
-    MemoryStorage(rtrs::Reactor& reactor, DeferredCompletions& deferred, Mapping memory,
-                  const StorageOptions& options);
+    MemoryStorage(DeferredCompletions& deferred, Mapping memory, const StorageOptions& options);
     std::error_code execute(BlockRequest& request) noexcept;
     void release(std::uint64_t offset, std::uint64_t bytes) noexcept;
 

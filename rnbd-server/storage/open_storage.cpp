@@ -53,8 +53,7 @@ std::expected<std::unique_ptr<Storage>, StorageError> open_plain(rtrs::Reactor& 
         return FileStorage::open(reactor, deferred, options);
     if (options.kind == StorageOptions::Kind::nbd) return open_nbd(reactor, deferred, options);
     if (!options.size_bytes) return invalid(name_of(options) + ": needs a size");
-    if (options.kind == StorageOptions::Kind::memory)
-        return MemoryStorage::open(reactor, deferred, options);
+    if (options.kind == StorageOptions::Kind::memory) return MemoryStorage::open(deferred, options);
     return std::make_unique<NullStorage>(deferred, options);
 }
 

@@ -15,8 +15,7 @@
 #include "rtrs/base/error.h"
 #include "rtrs/base/timer_queue.h"
 #include "rtrs/reactor/busy_poll.h"
-#include "rtrs/reactor/fixed_buffers.h"
-#include "rtrs/reactor/fixed_files.h"
+#include "rtrs/reactor/fixed_table.h"
 #include "rtrs/reactor/helper_thread.h"
 #include "rtrs/reactor/mailbox.h"
 #include "rtrs/reactor/receive_buffers.h"
@@ -70,6 +69,8 @@ struct Reactor::Inside {
     std::error_code open();
     void turn(std::optional<Duration> max_wait);
     bool found_by_looking(std::optional<Duration> wait);
+    bool look_around() noexcept;
+    bool announce_sleep() noexcept;
     std::optional<Duration> wait_limit(std::optional<Duration> max_wait) const noexcept;
     void reap();
     void hand_out(const Reaped& reaped);
@@ -105,14 +106,15 @@ struct Reactor::Inside {
     BellRead bell_read{*this};
     Alarm alarm;
     Ring ring;
-    FixedBuffers fixed_buffers;
-    FixedFiles fixed_files;
+    FixedTable<BufferSlots> fixed_buffers;
+    FixedTable<FileSlots> fixed_files;
     HelperThread helper;
 
     TimerQueue timers;
     IntrusiveList<TurnTask> turn_end;
     Instant now{read_clock()};
     std::optional<BusyPoll> busy_poll;
+    IntrusiveList<Lookout> lookouts;
     Statistics statistics;
     std::uint64_t outstanding = 0;
     bool in_turn = false;
@@ -191,7 +193,9 @@ void Reactor::Inside::turn(std::optional<Duration> max_wait) {
     RTRS_ASSERT(!in_turn);
     receive_buffers.top_up();
     std::optional<Duration> wait = wait_limit(max_wait);
+    if (look_around()) wait = Duration::zero();
     if (busy_poll && wait != Duration::zero() && found_by_looking(wait)) wait = Duration::zero();
+    if (wait != Duration::zero() && !ring.has_news() && announce_sleep()) wait = Duration::zero();
     ring.submit_and_wait(wait);
     now = read_clock();
     in_turn = true;
@@ -213,7 +217,7 @@ bool Reactor::Inside::found_by_looking(std::optional<Duration> wait) {
     if (window <= Duration::zero()) return false;
     for (Instant at = begin; at < begin + window; at = read_clock()) {
         for (int i = 0; i < looks_per_clock; ++i) {
-            if (ring.has_news()) {
+            if (ring.has_news() || look_around()) {
                 ++statistics.looks_found;
                 return true;
             }
@@ -223,6 +227,18 @@ bool Reactor::Inside::found_by_looking(std::optional<Duration> wait) {
     ++statistics.looks_fruitless;
     busy_poll->fruitless(read_clock());
     return false;
+}
+
+bool Reactor::Inside::look_around() noexcept {
+    bool news = false;
+    lookouts.for_each([&](Lookout& lookout) { news |= lookout.look(); });
+    return news;
+}
+
+bool Reactor::Inside::announce_sleep() noexcept {
+    bool news = false;
+    lookouts.for_each([&](Lookout& lookout) { news |= lookout.before_sleep(); });
+    return news;
 }
 
 // The last turn's time is good enough to count from: a timer may be late by one turn, and a
@@ -300,6 +316,7 @@ void Reactor::Inside::forget_notice() noexcept {
 
 // Who waits on fd() cannot see our timers: a timeout in the ring makes it readable in time.
 void Reactor::Inside::announce_deadline() {
+    announce_sleep();  // arms a timer if there is news
     const std::optional<Instant> deadline = timers.next_deadline();
     if (deadline && deadline != alarm.at) {
         const Duration since_epoch = deadline->time_since_epoch();
@@ -364,6 +381,14 @@ void Reactor::set_busy_poll(Duration window) {
 }
 
 Instant Reactor::now() const noexcept { return inside_->in_turn ? inside_->now : read_clock(); }
+
+bool Reactor::polls_busily() const noexcept { return inside_->busy_poll.has_value(); }
+
+void Reactor::add_lookout(Lookout& lookout) noexcept { inside_->lookouts.push_back(lookout); }
+
+void Reactor::remove_lookout(Lookout& lookout) noexcept {
+    if (lookout.linked()) IntrusiveList<Lookout>::remove(lookout);
+}
 
 void Reactor::run() {
     const Ring::FastDescriptor fast(inside_->ring);
@@ -504,7 +529,8 @@ void Reactor::offload(std::function<void()> work, std::function<void()> done) {
 }
 
 std::expected<Reactor::FixedBuffer, std::error_code> Reactor::register_buffer(MutableBytes memory) {
-    const std::expected<std::uint32_t, std::error_code> slot = inside_->fixed_buffers.add(memory);
+    const std::expected<std::uint32_t, std::error_code> slot =
+        inside_->fixed_buffers.add({memory.data(), memory.size()});
     if (!slot) return std::unexpected(slot.error());
     return static_cast<FixedBuffer>(*slot);
 }

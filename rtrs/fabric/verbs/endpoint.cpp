@@ -306,6 +306,7 @@ void VerbsEndpoint::close() {
     destroy_queue_pair();
     flush();
     if (linked()) IntrusiveList<VerbsEndpoint>::remove(*this);
+    if (watched_queue_.linked()) IntrusiveList<WatchedQueue>::remove(watched_queue_);
     Reactor::cancel_turn_end(turn_task_);
     if (id_ != nullptr) {
         rdma_cm_id* id = std::exchange(id_, nullptr);

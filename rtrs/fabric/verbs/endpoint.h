@@ -73,6 +73,11 @@ class VerbsEndpoint final : public Endpoint, public CmOwner, public ListLink {
     void on_cm_event(const CmEvent& event) override;
     // For the engine: the completion queue has something, or had.
     void on_completions();
+    // The next completion makes an event.
+    void arm() noexcept;
+    // Whether a turn would find something: one look, which handles nothing.
+    bool has_completion() noexcept;
+    WatchedQueue& watched_queue() noexcept { return watched_queue_; }
 
   private:
     enum class State : std::uint8_t {
@@ -147,6 +152,8 @@ class VerbsEndpoint final : public Endpoint, public CmOwner, public ListLink {
     std::error_code reason_;
     rdma_cm_id* id_ = nullptr;
     ibv_cq* completions_ = nullptr;
+    std::optional<ibv_wc> seen_;  // taken out of the queue by has_completion()
+    WatchedQueue watched_queue_{*this};
     std::uint32_t inline_bytes_max_ = 0;
     // To send with the connect request or the answer; then the peer's, while it is handed out.
     std::array<std::byte, 256> private_data_{};

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <optional>
+#include <utility>
 
 #include "rtrs/fabric/verbs/endpoint.h"
 
@@ -294,11 +296,27 @@ void VerbsEndpoint::revoke_waiting() {
 void VerbsEndpoint::on_completions() {
     if (completions_ == nullptr) return;
     // Armed first: what comes after the last look makes another event.
-    if (ibv_req_notify_cq(completions_, 0) != 0) fail(from_errno(EIO));
+    if (!engine_->watches(*this)) arm();
     if (poll(batches_per_turn) == QueueState::more) engine_->poll_again(*this);
 }
 
+void VerbsEndpoint::arm() noexcept {
+    if (completions_ == nullptr) return;
+    if (ibv_req_notify_cq(completions_, 0) != 0) fail(from_errno(EIO));
+}
+
+bool VerbsEndpoint::has_completion() noexcept {
+    if (seen_ || state_ == State::closing) return true;  // a turn has work with it
+    if (completions_ == nullptr) return false;
+    ibv_wc completion;
+    const int count = ibv_poll_cq(completions_, 1, &completion);
+    if (count < 0) fail(from_errno(EIO));
+    if (count > 0) seen_ = completion;
+    return count != 0;
+}
+
 VerbsEndpoint::QueueState VerbsEndpoint::poll(unsigned batches_max) {
+    if (seen_) completed(*std::exchange(seen_, std::nullopt));
     std::array<ibv_wc, completions_per_poll> batch;
     for (unsigned i = 0; i < batches_max; ++i) {
         const int count = ibv_poll_cq(completions_, completions_per_poll, batch.data());

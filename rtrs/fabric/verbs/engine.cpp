@@ -249,12 +249,14 @@ std::error_code Engine::query_limits() {
 }
 
 void Engine::start() {
+    reactor_.add_lookout(watch_);
     reactor_.poll_readable(cm_operation_, cm_channel_->fd);
     reactor_.poll_readable(completions_operation_, completion_channel_->fd);
 }
 
 void Engine::stop() {
     stopped_ = true;
+    Reactor::remove_lookout(watch_);
     busy_timer_.disarm();
     device_timer_.disarm();
     lingering_.for_each([](LingeringId& id) { id.end(); });
@@ -438,6 +440,36 @@ void Engine::poll_again(VerbsEndpoint& endpoint) noexcept {
     if (endpoint.linked()) return;
     busy_.push_back(endpoint);
     busy_timer_.arm(reactor_.now());
+}
+
+bool Engine::watches(VerbsEndpoint& endpoint) noexcept {
+    if (!reactor_.polls_busily() || stopped_) return false;
+    WatchedQueue& queue = endpoint.watched_queue();
+    if (!queue.linked()) watch_.queues.push_back(queue);
+    return true;
+}
+
+bool Engine::Watch::look() noexcept {
+    bool news = false;
+    queues.for_each([&](WatchedQueue& queue) {
+        if (!queue.endpoint.has_completion()) return;
+        news = true;
+        engine_.poll_again(queue.endpoint);
+    });
+    return news;
+}
+
+bool Engine::Watch::before_sleep() noexcept {
+    bool news = false;
+    while (!queues.empty()) {
+        VerbsEndpoint& endpoint = queues.pop_front().endpoint;
+        endpoint.arm();
+        // What came before it was armed makes no event.
+        if (!endpoint.has_completion()) continue;
+        news = true;
+        engine_.poll_again(endpoint);
+    }
+    return news;
 }
 
 void Engine::run_busy() {

@@ -2,8 +2,10 @@
 // channel, and their place in the reactor's ring.
 //
 // One completion queue per endpoint, all on one channel: a queue is sized for its endpoint and
-// cannot be overrun by others, and it ends with its endpoint. Nothing polls: a completion makes the
-// channel readable, the queue is armed again and then emptied.
+// cannot be overrun by others, and it ends with its endpoint. A completion makes the channel
+// readable, the queue is armed again and then emptied. Where the reactor polls busily, a queue that
+// had something is not armed but looked at, until the reactor goes to sleep: no interrupt, no event
+// and no system call for what comes meanwhile.
 //
 // The device's asynchronous events are not read: librdmacm keeps one context per device and
 // process, whose events several fabrics would take from each other. What they say arrives as failed
@@ -67,6 +69,12 @@ class CmOwner {
 
   protected:
     ~CmOwner() = default;
+};
+
+// The place in the list of those whose completion queue is looked at.
+struct WatchedQueue : ListLink {
+    explicit WatchedQueue(VerbsEndpoint& its_endpoint) noexcept : endpoint(its_endpoint) {}
+    VerbsEndpoint& endpoint;
 };
 
 // What the device allows, as far as it matters here.
@@ -137,6 +145,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
     // More than one turn's worth waits in its completion queue.
     void poll_again(VerbsEndpoint& endpoint) noexcept;
+    // False: an endpoint's completion queue has to be armed. True: it is looked at instead, and
+    // armed before the reactor sleeps.
+    bool watches(VerbsEndpoint& endpoint) noexcept;
 
     void trace(TraceLevel level, std::string_view text) const;
 
@@ -153,6 +164,17 @@ class Engine : public std::enable_shared_from_this<Engine> {
         Engine& engine;
     };
     enum class DeviceState : std::uint8_t { there, leaving, gone };
+    // Looks at the completion queues that are not armed.
+    class Watch final : public Lookout {
+      public:
+        explicit Watch(Engine& engine) noexcept : engine_(engine) {}
+        bool look() noexcept override;
+        bool before_sleep() noexcept override;
+        IntrusiveList<WatchedQueue> queues;
+
+      private:
+        Engine& engine_;
+    };
     // The anchor's: the device has gone.
     class Anchor final : public CmOwner {
       public:
@@ -207,6 +229,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
     IntrusiveList<LingeringId> lingering_;
     IntrusiveList<VerbsEndpoint> busy_;
     Timer busy_timer_;
+    Watch watch_{*this};
     IntrusiveList<VerbsDomain> domains_;
     IntrusiveList<VerbsListener> listeners_;
     Timer device_timer_;

@@ -95,7 +95,12 @@ class VerbsUnderTest : public FabricUnderTest {
   private:
     static std::unique_ptr<Reactor> make_reactor() {
         auto reactor = Reactor::create();
-        if (reactor) return std::move(*reactor);
+        if (reactor) {
+            if (std::getenv("RNBD_RDMA_BUSY_POLL") != nullptr) {
+                (*reactor)->set_busy_poll(std::chrono::milliseconds(1));
+            }
+            return std::move(*reactor);
+        }
         skip("no reactor: " + reactor.error().message());
     }
 

@@ -2,6 +2,7 @@
 #include <poll.h>
 
 #include <thread>
+#include <utility>
 
 #include "rtrs/reactor/busy_poll.h"
 #include "tests/unit/reactor/support.h"
@@ -88,4 +89,81 @@ TEST_CASE("reactor: with busy polling everything comes as without") {
     const auto looks = reactor->statistics().looks_found + reactor->statistics().looks_fruitless;
     reactor->run_once(1ms);
     REQUIRE(reactor->statistics().looks_found + reactor->statistics().looks_fruitless == looks);
+}
+
+namespace {
+
+// A device: what it has shows in memory, and rings a bell only if it was told to.
+struct Device final : Lookout {
+    explicit Device(Reactor& its_reactor)
+        : reactor(its_reactor), handled_timer(reactor, this, [](void* self) {
+              auto& device = *static_cast<Device*>(self);
+              device.handled += std::exchange(device.found, 0);
+          }) {
+        reactor.add_lookout(*this);
+    }
+    ~Device() { Reactor::remove_lookout(*this); }
+    bool look() noexcept override {
+        ++looks;
+        if (looks == has_news_at_look) found = 1;
+        if (found > 0) handled_timer.arm(reactor.now());
+        return found > 0;
+    }
+    bool before_sleep() noexcept override {
+        ++sleeps;
+        if (sleeps == has_news_at_sleep) found = 1;
+        if (found > 0) handled_timer.arm(reactor.now());
+        return found > 0;
+    }
+    Reactor& reactor;
+    Timer handled_timer;
+    int looks = 0, sleeps = 0, found = 0, handled = 0;
+    int has_news_at_look = 0, has_news_at_sleep = 0;
+};
+
+}  // namespace
+
+TEST_CASE("reactor: what a lookout sees is handled in the turn that follows, without a sleep") {
+    auto reactor = make_reactor();
+    Device device(*reactor);
+    device.has_news_at_look = 1;
+    reactor->run_once(std::nullopt);  // would wait for ever
+    CHECK(device.handled == 1);
+    CHECK(device.sleeps == 0);
+}
+
+TEST_CASE("reactor: a lookout hears of a sleep, and what came just before it is not slept on") {
+    auto reactor = make_reactor();
+    Device device(*reactor);
+    device.has_news_at_sleep = 1;
+    reactor->run_once(std::nullopt);
+    CHECK(device.handled == 1);
+    CHECK(device.sleeps == 1);
+    // A turn that does not wait is no sleep.
+    reactor->run_once(Duration::zero());
+    CHECK(device.sleeps == 1);
+}
+
+TEST_CASE("reactor: a lookout is looked at again and again while it polls busily") {
+    auto reactor = make_reactor();
+    reactor->set_busy_poll(1ms);
+    if (!reactor->polls_busily()) SUCCEED("this kernel's ring does not tell its news");
+    Device device(*reactor);
+    device.has_news_at_look = 5;
+    for (int turns = 0; device.handled == 0 && turns < 1000; ++turns) reactor->run_once(1ms);
+    CHECK(device.handled == 1);
+    if (reactor->polls_busily()) CHECK(device.sleeps == 0);
+}
+
+TEST_CASE("reactor: who waits on fd() hears of what a lookout saw last") {
+    auto reactor = make_reactor();
+    Device device(*reactor);
+    pollfd waits{.fd = reactor->fd(), .events = POLLIN, .revents = 0};
+    device.has_news_at_sleep = 1;  // at the end of the turn, when the program is about to wait
+    reactor->run_once(Duration::zero());
+    CHECK(device.sleeps == 1);
+    CHECK(device.handled == 0);
+    REQUIRE(::poll(&waits, 1, 10000) == 1);
+    reactor->run_once(Duration::zero());
+    CHECK(device.handled == 1);
 }
