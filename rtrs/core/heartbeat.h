@@ -3,6 +3,10 @@
 // Pure: time is an argument. Any received traffic proves life, as in the kernel since 6.1.113.
 // While a heartbeat is unanswered no further one is sent.
 //
+// One that asks only in silence leaves the asking to its peer: as long as the peer's heartbeats
+// come, its answers are all that it sends. So an idle path has two messages an interval instead of
+// four. The peer must not rely on being asked.
+//
 // A probe is a question out of turn, for a path under suspicion: a heartbeat at once (or the one
 // that is still unanswered), and death if nothing at all is received within probe_timeout after
 // it. Any received traffic ends the probe.
@@ -20,11 +24,16 @@ namespace rtrs {
 class Heartbeat {
   public:
     enum class Action { none, send, dead };
+    enum class Asks : std::uint8_t { always, in_silence };
 
     // probe_timeout: at most timeout, which is what it is if it is not given.
     Heartbeat(Duration interval, Duration timeout,
-              std::optional<Duration> probe_timeout = std::nullopt) noexcept
-        : interval_(interval), timeout_(timeout), probe_timeout_(probe_timeout.value_or(timeout)) {}
+              std::optional<Duration> probe_timeout = std::nullopt,
+              Asks asks = Asks::always) noexcept
+        : interval_(interval),
+          timeout_(timeout),
+          probe_timeout_(probe_timeout.value_or(timeout)),
+          asks_(asks) {}
 
     void start(Instant now) noexcept {
         last_received_ = now;
@@ -79,6 +88,10 @@ class Heartbeat {
             return Action::dead;
         }
         if (now < next_send_) return Action::none;
+        if (asks_ == Asks::in_silence && now < silence_begins()) {
+            next_send_ = silence_begins();
+            return Action::none;
+        }
         next_send_ = now + interval_;
         // An acknowledgement may have been overtaken by other traffic that proved life; then the
         // old heartbeat is forgotten.
@@ -115,9 +128,13 @@ class Heartbeat {
         return probe_ == Probe::sent ? std::min(silence, probe_end_) : silence;
     }
 
+    // A peer with the same interval is a little late at times: its timer, its turn, the way.
+    Instant silence_begins() const noexcept { return last_received_ + interval_ + interval_ / 8; }
+
     Duration interval_;
     Duration timeout_;
     Duration probe_timeout_;
+    Asks asks_;
     Instant last_received_{};
     Instant next_send_{};
     std::optional<Instant> sent_;  // the heartbeat whose acknowledgement is awaited

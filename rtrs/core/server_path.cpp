@@ -37,8 +37,8 @@ struct ServerPath::Connection final : EndpointHandler {
     void on_completion(const Completion& completion) override { path.completed(*this, completion); }
     void on_disconnected(std::error_code reason) override {
         path.close(reason == Error::closed_by_peer ? reason.message()
-                   : reason ? "connection lost: " + reason.message()
-                            : "connection closed");
+                   : reason                        ? "connection lost: " + reason.message()
+                                                   : "connection closed");
     }
     void on_drained() override {
         endpoint.reset();
@@ -70,7 +70,9 @@ ServerPath::ServerPath(SessionEnvironment environment, const ServerOptions& opti
       chunks_(options.queue_depth, options.chunk_bytes),
       owner_(owner),
       codec_(options.queue_depth),
-      heartbeat_(options.heartbeat_interval, options.heartbeat_timeout),
+      // A client sends heartbeats whatever it hears, the kernel's as well.
+      heartbeat_(options.heartbeat_interval, options.heartbeat_timeout, std::nullopt,
+                 Heartbeat::Asks::in_silence),
       heartbeat_timer_(environment.clock, this,
                        [](void* self) { static_cast<ServerPath*>(self)->beat(); }),
       half_open_timer_(

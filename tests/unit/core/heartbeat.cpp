@@ -50,6 +50,28 @@ TEST_CASE("any traffic proves life") {
     CHECK(heartbeat.step(start + 9s) == Action::dead);
 }
 
+TEST_CASE("who asks only in silence leaves the asking to a peer that does") {
+    Heartbeat heartbeat(1s, 5s, std::nullopt, Heartbeat::Asks::in_silence);
+    heartbeat.start(start);
+    // The peer's heartbeats come a little late.
+    Instant heard = start;
+    for (int i = 1; i < 20; ++i) {
+        REQUIRE(heartbeat.deadline());
+        const Instant due = *heartbeat.deadline();
+        if (due < start + i * 1010ms) CHECK(heartbeat.step(due) == Action::none);
+        heard = start + i * 1010ms;
+        heartbeat.received(heard);
+    }
+    // Then no more.
+    CHECK(heartbeat.step(heard + 1s) == Action::none);
+    CHECK(heartbeat.deadline() == heard + 1125ms);
+    CHECK(heartbeat.step(heard + 1125ms - 1ns) == Action::none);
+    CHECK(heartbeat.step(heard + 1125ms) == Action::send);
+    for (int i = 2; i < 5; ++i) CHECK(heartbeat.step(heard + 125ms + i * 1s) == Action::none);
+    CHECK(heartbeat.step(heard + 5s - 1ns) == Action::none);
+    CHECK(heartbeat.step(heard + 5s) == Action::dead);
+}
+
 TEST_CASE("the deadline is the earlier of the next heartbeat and death") {
     Heartbeat heartbeat(4s, 5s);
     heartbeat.start(start);
