@@ -1,5 +1,7 @@
 #include "rnbd/remote_session.h"
 
+#include <algorithm>
+
 namespace rnbd {
 
 RemoteSession::Inside::Inside(rtrs::SessionEnvironment its_environment,
@@ -60,6 +62,58 @@ void RemoteSession::Inside::info_known(std::error_code error, rtrs::Bytes respon
     catalog.link_ready();
     // By index: the volumes' owner may make more of them meanwhile.
     for (std::size_t i = 0; i < volumes.size(); ++i) volumes[i]->link_ready();
+    close_left_open();
+}
+
+void RemoteSession::Inside::close_later(const RemoteVolumeOptions& volume) {
+    left_open.push_back(volume);
+    close_left_open();
+}
+
+bool RemoteSession::Inside::has_volume(const std::string& name) const noexcept {
+    return std::ranges::any_of(volumes, [&](const RemoteVolume::Inside* volume) {
+        return volume->options.name == name && !volume->closing;
+    });
+}
+
+// Its id there is of a session that may be gone, and another volume's by now. So it is asked for by
+// its name: a session that has it open says its id, any other opens it for a moment.
+void RemoteSession::Inside::close_left_open() {
+    if (!ready || closing_left_open) return;
+    std::erase_if(left_open, [this](const auto& one) { return has_volume(one.name); });
+    if (left_open.empty()) return;
+    closing_left_open = true;
+    const RemoteVolumeOptions& one = left_open.front();
+    std::byte message[OpenMessage::wire_bytes];
+    OpenMessage{.access_mode = one.access, .device_name = one.name}.emit(message);
+    session.submit_user(
+        rtrs::Direction::read, message, OpenResponse::wire_bytes,
+        [](void* context, std::error_code error, rtrs::Bytes response) {
+            static_cast<Inside*>(context)->left_open_answered(error, response);
+        },
+        this);
+}
+
+void RemoteSession::Inside::left_open_answered(std::error_code error, rtrs::Bytes response) {
+    const auto parsed =
+        error ? std::unexpected(ParseError::too_short) : OpenResponse::parse(response);
+    if (!parsed || has_volume(left_open.front().name)) return left_closed(error);
+    std::byte message[CloseMessage::wire_bytes];
+    CloseMessage{.device_id = parsed->device_id}.emit(message);
+    session.submit_user(
+        rtrs::Direction::write, message, 0,
+        [](void* context, std::error_code closed, rtrs::Bytes) {
+            static_cast<Inside*>(context)->left_closed(closed);
+        },
+        this);
+}
+
+// What was lost is tried again, at once if another path is left.
+void RemoteSession::Inside::left_closed(std::error_code error) {
+    closing_left_open = false;
+    if (error == rtrs::Error::closed) return;
+    if (!unanswered(error)) left_open.pop_front();
+    close_left_open();
 }
 
 void RemoteSession::Inside::on_link_down(std::error_code reason) {

@@ -1,6 +1,7 @@
 // The inside of RemoteSession, shared with RemoteVolume. Not for users of the library.
 #pragma once
 
+#include <deque>
 #include <vector>
 
 #include "rnbd/remote_figures.h"
@@ -18,6 +19,11 @@ struct IoRecord {
     std::uint64_t covers;     // of a flush: writes acknowledged before it was submitted
     bool lost;                // of a flush: some of those are gone
 };
+
+// Whether the server may have done what it was asked, since its answer never came.
+inline bool unanswered(std::error_code error) noexcept {
+    return error == rtrs::Error::path_lost || error == rtrs::Error::closed;
+}
 
 struct RemoteSession::Inside final : rtrs::ClientSessionHandler {
     Inside(rtrs::SessionEnvironment its_environment, rtrs::ClientSessionOptions options,
@@ -42,6 +48,13 @@ struct RemoteSession::Inside final : rtrs::ClientSessionHandler {
     void catalog_event(const CatalogEvent& event);
     void exchange_info();
     void info_known(std::error_code error, rtrs::Bytes response);
+    // A volume is gone that the server could not be told of. Its session there may outlive the loss
+    // of the link, and would keep the volume from others.
+    void close_later(const RemoteVolumeOptions& volume);
+    bool has_volume(const std::string& name) const noexcept;
+    void close_left_open();
+    void left_open_answered(std::error_code error, rtrs::Bytes response);
+    void left_closed(std::error_code error);
     IoRecord& record(rtrs::PermitId id);
 
     rtrs::SessionEnvironment environment;
@@ -56,6 +69,9 @@ struct RemoteSession::Inside final : rtrs::ClientSessionHandler {
     // The link is up and SESS_INFO was exchanged: volumes may be opened.
     bool ready = false;
     bool asking = false;  // a SESS_INFO is on its way
+    // What may be open at the server and is no longer here; the first is being closed there.
+    std::deque<RemoteVolumeOptions> left_open;
+    bool closing_left_open = false;
 };
 
 }  // namespace rnbd

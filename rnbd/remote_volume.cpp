@@ -199,6 +199,7 @@ void RemoteVolume::Inside::link_lost(std::error_code why) {
 void RemoteVolume::Inside::send_open() {
     if (closing || asking || !session.ready) return;
     asking = true;
+    maybe_open_at_server = true;
     std::byte message[OpenMessage::wire_bytes];
     OpenMessage{.access_mode = options.access, .device_name = options.name}.emit(message);
     session.session.submit_user(
@@ -211,6 +212,7 @@ void RemoteVolume::Inside::send_open() {
 
 void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes response) {
     asking = false;
+    if (error && !unanswered(error)) maybe_open_at_server = false;
     if (closing) {
         const auto parsed =
             error ? std::unexpected(ParseError::too_short) : OpenResponse::parse(response);
@@ -220,7 +222,7 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
         }
         return close_if_idle();
     }
-    if (error == rtrs::Error::path_lost || error == rtrs::Error::closed) {
+    if (unanswered(error)) {
         // Lost with the link: the next link_ready() asks again. With another path left, ask now.
         if (session.ready) retry_timer.arm(session.environment.clock.now() + retry_delay_min);
         return;
@@ -394,6 +396,7 @@ void RemoteVolume::Inside::submit_again(rtrs::Permit permit, const IoRecord& rec
         return submit(std::move(permit), record.io, record.covers);
     }
     open_at_server = false;
+    maybe_open_at_server = asking;
     waiting.push_back(
         {std::move(permit), record.io, {}, record.covers, session.environment.clock.now()});
     if (state == VolumeState::open) {
@@ -555,14 +558,17 @@ void RemoteVolume::Inside::close_if_idle() {
     CloseMessage{.device_id = device_id}.emit(message);
     session.session.submit_user(
         rtrs::Direction::write, message, 0,
-        [](void* context, std::error_code, rtrs::Bytes) {
-            static_cast<Inside*>(context)->closed();
+        [](void* context, std::error_code error, rtrs::Bytes) {
+            auto& inside = *static_cast<Inside*>(context);
+            if (!unanswered(error)) inside.maybe_open_at_server = false;
+            inside.closed();
         },
         this);
 }
 
 void RemoteVolume::Inside::closed() {
     if (state == VolumeState::closed) return;
+    if (maybe_open_at_server) session.close_later(options);
     set_state(VolumeState::closed, "");
     closed_timer.arm(session.environment.clock.now());
 }

@@ -7,7 +7,7 @@
 //   open       link lost, device unknown       reopening  holds requests
 //   reopening  as opening                      open       resumes held, sends waiting requests
 //   any        close                           closing    sends CLOSE when nothing is in flight
-//   closing    CLOSE answered, or link lost    closed
+//   closing    CLOSE answered, or link lost    closed     leaves a CLOSE that is owed to the session
 #pragma once
 
 #include <deque>
@@ -94,6 +94,8 @@ struct RemoteVolume::Inside {
     bool closing = false;
     bool close_sent = false;
     bool open_at_server = false;  // owes it a CLOSE
+    // Whether its session at the server may have it open, should that have outlived the link.
+    bool maybe_open_at_server = false;
     std::uint32_t in_flight = 0;  // at the session
     std::uint32_t queries = 0;    // extents
     // Writes whose durability needs a flush are numbered as they are acknowledged.

@@ -196,6 +196,46 @@ TEST_CASE("a volume that is closed while it is being opened is closed at the ser
     v.end();
 }
 
+TEST_CASE(
+    "a volume that is closed without a link is closed later, where its session has survived") {
+    for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+        CAPTURE(seed);
+        SceneOptions options = quick_options(seed);
+        options.addresses = 2;
+        options.server.heartbeat_timeout = 60s;
+        Volumes v(options);
+        Random& random = v.scene.world.random();
+        v.start_server();
+        v.server->sessions_survive = true;
+        v.server->delay = seed % 2 == 0 ? 300us : 0us;
+        v.start_client();
+        REQUIRE(v.opened());
+        v.scene.world.run_for(10ms);
+        if (seed % 5 == 0) v.user1->run(30, 5);
+        if (seed % 4 == 0) v.user1->volume.close();  // the CLOSE may be under way
+        v.scene.world.run_for(Duration(random.below(200'000)));
+        // Only the client learns of it, and the second path stays away: the server keeps that.
+        v.scene.world.network().cut("10.0.1.1", "10.0.1.2");
+        for (const char* network : {"10.0.0.", "10.0.1."}) {
+            const std::string prefix = network;
+            v.scene.world.network().reset(prefix + "2", prefix + "1", SimNetwork::Seen::by_first);
+        }
+        v.user1->running = 0;
+        v.user1->volume.close();
+        REQUIRE(v.until([&] { return v.user1->closed; }));
+        const bool comes_back = seed % 3 == 0;
+        if (comes_back) v.map_again();
+        CHECK(v.until([&] { return v.open_at_server("vol1") == comes_back; }));
+        v.scene.world.run_for(2s);
+        CHECK(v.open_at_server("vol1") == comes_back);
+        CHECK(v.open_at_server("vol2"));
+        CHECK(v.user2->volume.state() == VolumeState::open);
+        v.scene.world.network().heal_all();
+        v.end();
+        for (const auto& [name, one] : v.exports) CHECK(one.open_now == 0);
+    }
+}
+
 TEST_CASE("what lies outside of the volume is refused here") {
     Volumes v;
     v.start_server();

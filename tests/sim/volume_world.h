@@ -2,6 +2,7 @@
 // that check what they read.
 #pragma once
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <deque>
@@ -77,6 +78,8 @@ class SmallServer final : public ServerHandler {
     Feature features = Feature::none;
     bool closed = false;
     std::uint32_t ios = 0;
+    // The client may lose a link that its session here outlives, and open again what is open.
+    bool sessions_survive = false;
 
   private:
     struct Late {
@@ -125,14 +128,19 @@ class SmallServer final : public ServerHandler {
         if (found == exports_.end()) return op.respond(from_errno(ENOENT));
         if (found->second.refuse != 0) return op.respond(from_errno(found->second.refuse));
         auto& devices = open_[&op.session()];
-        for (const auto& [id, name] : devices) {
-            scene_.findings.expect(name != message->device_name, "opened twice in a session");
+        std::uint32_t id = next_id_ % 3;
+        const auto known = std::ranges::find(devices, message->device_name,
+                                             [](const auto& device) { return device.second; });
+        if (known != devices.end()) {
+            scene_.findings.expect(sessions_survive, "opened twice in a session");
+            id = known->first;
+        } else {
+            while (devices.contains(id)) id = ++next_id_ % 3;
+            ++next_id_;
+            devices[id] = message->device_name;
+            ++found->second.opens;
+            ++found->second.open_now;
         }
-        std::uint32_t id = next_id_++ % 3;
-        while (devices.contains(id)) id = next_id_++ % 3;
-        devices[id] = message->device_name;
-        ++found->second.opens;
-        ++found->second.open_now;
         OpenResponse{.device_id = id,
                      .sectors = found->second.sectors,
                      .max_hw_sectors = 8,
@@ -298,6 +306,12 @@ struct Volumes : RemoteSessionHandler {
             },
             limit);
     }
+    // The first volume, by another user.
+    void map_again() {
+        user1.reset();
+        user1 = std::make_unique<User>(scene, *session, "vol1", 1);
+    }
+    bool open_at_server(const char* name) { return exports[name].open_now == 1; }
     void good_end() {
         REQUIRE(opened());
         for (User* user : {user1.get(), user2.get()}) user->run(100, 4);
