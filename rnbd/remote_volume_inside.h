@@ -7,7 +7,7 @@
 //   open       link lost, device unknown       reopening  holds requests
 //   reopening  as opening                      open       resumes held, sends waiting requests
 //   any        close                           closing    sends CLOSE when nothing is in flight
-//   closing    CLOSE answered, or link lost    closed     leaves a CLOSE that is owed to the session
+//   closing    CLOSE answered, or link lost    closed     leaves an owed CLOSE to the session
 #pragma once
 
 #include <deque>
