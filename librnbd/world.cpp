@@ -19,17 +19,6 @@ std::unique_ptr<rtrs::Fabric> tcp(rtrs::Reactor& reactor, const Settings& settin
         reactor, {.data_checksum = settings.data_checksum ? Checksum::on : Checksum::off});
 }
 
-rtrs::RdmaDevices::Make rdma_maker([[maybe_unused]] rtrs::Reactor& reactor,
-                                   [[maybe_unused]] rtrs::Tracer& tracer) {
-#ifdef RTRS_VERBS
-    return [&reactor, &tracer](std::string host) {
-        return rtrs::make_verbs_fabric(reactor, {.local_host = std::move(host), .tracer = &tracer});
-    };
-#else
-    return {};
-#endif
-}
-
 }  // namespace
 
 bool rdma_is_built_in() noexcept {
@@ -43,7 +32,7 @@ bool rdma_is_built_in() noexcept {
 World::World(rtrs::Reactor& reactor, const Settings& settings)
     : tracer_(std::make_unique<QuietTracer>()),
       tcp_(tcp(reactor, settings)),
-      rdma_(rdma_maker(reactor, *tracer_)) {}
+      rdma_(rtrs::rdma_fabrics(reactor, *tracer_)) {}
 
 std::expected<rtrs::PathAddress, rtrs::RdmaDevices::Error> World::address_of(
     const PathSetting& path) {

@@ -14,7 +14,6 @@
 #include "rnbd-client/metrics.h"
 #include "rnbd-client/status.h"
 #include "rtrs/fabrics.h"
-#include "rtrs/rdma_devices.h"
 #include "rtrs/reactor.h"
 
 namespace rnbd {
@@ -25,17 +24,6 @@ std::unique_ptr<rtrs::Fabric> tcp(rtrs::Reactor& reactor,
     return rtrs::make_tcp_fabric(reactor, {.data_checksum = checksum});
 }
 
-rtrs::RdmaDevices::Make rdma_maker([[maybe_unused]] rtrs::Reactor& reactor,
-                                   [[maybe_unused]] rtrs::Tracer& tracer) {
-#ifdef RTRS_VERBS
-    return [&reactor, &tracer](std::string host) {
-        return rtrs::make_verbs_fabric(reactor, {.local_host = std::move(host), .tracer = &tracer});
-    };
-#else
-    return {};
-#endif
-}
-
 // The daemon from its first session to its last flush.
 class Daemon final : public DaemonWork {
   public:
@@ -44,7 +32,7 @@ class Daemon final : public DaemonWork {
           random_(rtrs::Random::from_entropy()),
           tcp_(tcp(context.reactor, rtrs::TcpFabricOptions::DataChecksum::on)),
           tcp_unchecked_(tcp(context.reactor, rtrs::TcpFabricOptions::DataChecksum::off)),
-          rdma_(rdma_maker(context.reactor, tracer_)),
+          rdma_(rtrs::rdma_fabrics(context.reactor, tracer_)),
           client_(context.reactor, random_, tracer_,
                   {.tcp = *tcp_, .tcp_unchecked = *tcp_unchecked_, .rdma = rdma_}),
           state_{context.reactor, client_, context.reactor.now(), false},

@@ -18,7 +18,6 @@
 #include "rnbd-server/storage/epoch_book.h"
 #include "rnbd-server/target.h"
 #include "rtrs/fabrics.h"
-#include "rtrs/rdma_devices.h"
 #include "rtrs/reactor.h"
 #include "rtrs/server.h"
 
@@ -33,17 +32,6 @@ rtrs::ServerOptions options_of(const ServerConfig& config) {
             .heartbeat_interval = config.heartbeat_interval,
             .heartbeat_timeout = config.heartbeat_timeout,
             .messages = rtrs::MessageOptions{}};
-}
-
-rtrs::RdmaDevices::Make rdma_maker([[maybe_unused]] rtrs::Reactor& reactor,
-                                   [[maybe_unused]] rtrs::Tracer& tracer) {
-#ifdef RTRS_VERBS
-    return [&reactor, &tracer](std::string host) {
-        return rtrs::make_verbs_fabric(reactor, {.local_host = std::move(host), .tracer = &tracer});
-    };
-#else
-    return {};
-#endif
 }
 
 // systemd names the folder that StateDirectory= asks for.
@@ -73,7 +61,7 @@ class Daemon final : public DaemonWork {
               context.reactor,
               {.data_checksum = config.data_checksum ? rtrs::TcpFabricOptions::DataChecksum::on
                                                      : rtrs::TcpFabricOptions::DataChecksum::off})),
-          rdma_(rdma_maker(context.reactor, tracer_)),
+          rdma_(rtrs::rdma_fabrics(context.reactor, tracer_)),
           epochs_(epochs_path()),
           target_(context.reactor, config.exports, opened(epochs_)),
           server_({context.reactor, random_, tracer_}, options_of(config), target_),

@@ -5,8 +5,10 @@
 #include <memory>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "rtrs/fabric.h"
+#include "rtrs/rdma_devices.h"
 #include "rtrs/reactor.h"
 #include "rtrs/trace.h"
 
@@ -48,5 +50,18 @@ std::expected<std::unique_ptr<Fabric>, std::error_code> make_verbs_fabric(
     Reactor& reactor, const VerbsFabricOptions& options);
 
 #endif
+
+// What RdmaDevices makes its fabrics with; empty if this was built without RDMA. The arguments live
+// longer than what it makes.
+inline RdmaDevices::Make rdma_fabrics([[maybe_unused]] Reactor& reactor,
+                                      [[maybe_unused]] Tracer& tracer) {
+#ifdef RTRS_VERBS
+    return [&reactor, &tracer](std::string host) {
+        return make_verbs_fabric(reactor, {.local_host = std::move(host), .tracer = &tracer});
+    };
+#else
+    return {};
+#endif
+}
 
 }  // namespace rtrs
