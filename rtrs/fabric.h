@@ -88,12 +88,20 @@ class MemoryRegion {
     }
 };
 
-// A revocable key on a part of a region, for remote writes. Born revoked.
-class MemoryWindow {
+// Revocable keys on parts of a region, for remote writes: windows by number, so that many cost
+// little more than their keys. Each is born revoked. Destroying them kills their keys.
+class MemoryWindows {
   public:
-    virtual ~MemoryWindow() = default;
-    // The key of the newest bind; meaningless while revoked.
-    virtual Key key() const noexcept = 0;
+    virtual ~MemoryWindows() = default;
+    // The key of the newest bind; meaningless while revoked. ASSUMES: one of them.
+    virtual Key key(std::uint32_t number) const noexcept = 0;
+};
+
+// One of them.
+struct MemoryWindow {
+    MemoryWindows* of = nullptr;
+    std::uint32_t number = 0;
+    Key key() const noexcept { return of->key(number); }
 };
 
 // Keys of one domain open no memory of another. One per session.
@@ -104,9 +112,10 @@ class ProtectionDomain {
     // ERRORS: ENOMEM (pinning limit, keys used up), EINVAL (empty).
     virtual std::expected<std::unique_ptr<MemoryRegion>, std::error_code> register_memory(
         MutableBytes memory, Access access) = 0;
-    // ASSUMES: region lives longer than the window. ERRORS: ENOMEM, EOPNOTSUPP (no windows here).
-    virtual std::expected<std::unique_ptr<MemoryWindow>, std::error_code> create_window(
-        MemoryRegion& region) = 0;
+    // Windows 0..count - 1. ASSUMES: region lives longer than they do, count > 0. ERRORS: ENOMEM,
+    // EOPNOTSUPP (no windows here).
+    virtual std::expected<std::unique_ptr<MemoryWindows>, std::error_code> create_windows(
+        MemoryRegion& region, std::uint32_t count) = 0;
 };
 
 enum class WorkOpcode : std::uint8_t {
@@ -136,7 +145,7 @@ struct WorkRequest {
     RemoteBuffer remote{};
     std::uint32_t immediate = 0;
     Key invalidate = 0;
-    MemoryWindow* window = nullptr;
+    MemoryWindow window{};
 };
 
 enum class CompletionOpcode : std::uint8_t {
@@ -224,7 +233,7 @@ class Endpoint {
     // Requests of no more bytes than this are copied by post().
     virtual std::uint32_t copied_bytes_max() const noexcept { return 0; }
     // Kills the window's key.
-    virtual RevokeResult post_revoke(MemoryWindow& window, std::uint64_t context) = 0;
+    virtual RevokeResult post_revoke(MemoryWindow window, std::uint64_t context) = 0;
     // Idempotent. on_disconnected (if not yet delivered) and on_drained follow.
     virtual void disconnect() = 0;
     // "10.0.0.1:1235": numeric, IPv6 in brackets. Empty while not connected.

@@ -17,6 +17,8 @@ namespace {
 
 // Contexts of receives that are not one of the small ones.
 constexpr std::uint64_t info_response_context = UINT64_MAX;
+// Of sends.
+constexpr std::uint64_t info_request_context = UINT64_MAX;
 // A send whose completion is waited for: this, and its permit.
 constexpr std::uint64_t sent_context = std::uint64_t{1} << 32;
 // Every small receive holds an RKEY_RSP, or nothing.
@@ -75,9 +77,12 @@ struct ClientPath::Connection final : EndpointHandler {
     LazyMemory receive_memory;
     std::unique_ptr<MemoryRegion> receive_region;
     std::uint32_t receives = 0;  // small ones
-    // Where INFO_REQ is sent from and where the big receive (INFO_RSP) lies, on connection 0.
+    // Of connection 0: where the big receive (INFO_RSP) lies, then what INFO_REQ is sent from.
+    // Given back when the one has come and the other has gone.
+    LazyMemory control_memory;
+    std::unique_ptr<MemoryRegion> control_region;
     std::size_t info_request_offset = 0;
-    std::size_t info_response_offset = 0;
+    std::uint32_t control_uses = 0;
     SendSignals signals;
     // Requests for which the send queue had no place, oldest first: a ring.
     LazyArray<PathRequest> waiting;
@@ -326,25 +331,15 @@ std::error_code ClientPath::prepare_receives(Connection& connection) {
     if (!connection.waiting) return from_errno(ENOMEM);
     connection.receives =
         connection.id == 0 ? limits::client_service_receives : io_receives(geometry_.queue_depth);
-    const std::size_t small = round_to_page(connection.receives * small_receive_bytes);
-    const bool service = connection.id == 0;
-    const std::size_t big =
-        service ? round_to_page(InfoResponseMessage::wire_bytes_max(geometry_.queue_depth)) : 0;
-    const std::size_t own = service ? round_to_page(InfoRequestMessage::wire_bytes) : 0;
-    connection.receive_memory = LazyMemory(small + big + own);
+    connection.receive_memory =
+        LazyMemory(round_to_page(connection.receives * small_receive_bytes));
     if (!connection.receive_memory) return from_errno(ENOMEM);
     auto region = memory_.domain->register_memory(connection.receive_memory.bytes(), Access::local);
     if (!region) return region.error();
     connection.receive_region = std::move(*region);
-    connection.info_response_offset = small;
-    connection.info_request_offset = small + big;
     // The info response comes first on connection 0, so its receive must be first in the queue.
-    if (service) {
-        const Segment buffer{connection.receive_memory.data() + small,
-                             static_cast<std::uint32_t>(big)};
-        if (const auto error = connection.endpoint->post_receive(info_response_context, buffer)) {
-            return error;
-        }
+    if (connection.id == 0) {
+        if (const auto error = prepare_control(connection)) return error;
     }
     for (std::uint32_t i = 0; i < connection.receives; ++i) {
         const Segment buffer{connection.receive_memory.data() + i * small_receive_bytes,
@@ -354,18 +349,43 @@ std::error_code ClientPath::prepare_receives(Connection& connection) {
     return {};
 }
 
+std::error_code ClientPath::prepare_control(Connection& connection) {
+    const std::size_t response =
+        round_to_page(InfoResponseMessage::wire_bytes_max(geometry_.queue_depth));
+    connection.control_memory =
+        LazyMemory(round_to_page(response + InfoRequestMessage::wire_bytes));
+    connection.info_request_offset = response;
+    if (!connection.control_memory) return from_errno(ENOMEM);
+    auto region = memory_.domain->register_memory(connection.control_memory.bytes(), Access::local);
+    if (!region) return region.error();
+    connection.control_region = std::move(*region);
+    connection.control_uses = 2;
+    return connection.endpoint->post_receive(
+        info_response_context,
+        {connection.control_memory.data(), static_cast<std::uint32_t>(response)});
+}
+
+void ClientPath::control_used(Connection& connection) noexcept {
+    RTRS_ASSERT(connection.control_uses > 0);
+    if (--connection.control_uses > 0) return;
+    connection.control_region.reset();
+    connection.control_memory = {};
+}
+
 void ClientPath::send_info_request() {
     // In memory of this connection: what the session has may receive the answer of a user message
     // at the same time, on another path.
     Connection& connection = *connections_[0];
-    std::byte* to = connection.receive_memory.data() + connection.info_request_offset;
+    std::byte* to = connection.control_memory.data() + connection.info_request_offset;
     InfoRequestMessage{.session_name = options_.name,
                        .identity = sequenced() ? options_.identity : 0,
                        .life = sequenced() ? options_.life : 0}
         .emit({to, InfoRequestMessage::wire_bytes});
     const Segment segment{to, InfoRequestMessage::wire_bytes};
-    const WorkRequest work{
-        .opcode = WorkOpcode::send, .signal = connection.signals.next(1), .local = {&segment, 1}};
+    const WorkRequest work{.opcode = WorkOpcode::send,
+                           .signal = Signal::completion,
+                           .context = info_request_context,
+                           .local = {&segment, 1}};
     if (const auto error = connection.endpoint->post({&work, 1})) {
         fail(error, "cannot send the info request");
     }
@@ -382,8 +402,8 @@ void ClientPath::info_response(Connection& connection, const Completion& complet
     if (const auto error = owner_.accept_geometry(*this, geometry_)) {
         return fail(error, "cannot use the server");
     }
-    const auto view = InfoResponseView::parse(
-        {connection.receive_memory.data() + connection.info_response_offset, completion.bytes});
+    const auto view =
+        InfoResponseView::parse(Bytes(connection.control_memory.bytes()).first(completion.bytes));
     if (!view) return fail(Error::protocol, text(view.error()));
     std::vector<BufferDescriptor> descriptors(geometry_.queue_depth);
     const auto laid_out =
@@ -392,6 +412,7 @@ void ClientPath::info_response(Connection& connection, const Completion& complet
     for (std::uint32_t i = 0; i < geometry_.queue_depth; ++i) {
         chunks_[i] = {descriptors[i].address, descriptors[i].key};
     }
+    control_used(connection);
     handle(PathMachine::Event::info_accepted);
 }
 
@@ -473,7 +494,9 @@ std::error_code ClientPath::try_post(Connection& connection, const PathRequest& 
 }
 
 void ClientPath::sent(Connection& connection, std::uint64_t context) {
-    if ((context & sent_context) != 0) {
+    if (context == info_request_context) {
+        control_used(connection);
+    } else if ((context & sent_context) != 0) {
         const auto permit = static_cast<std::uint32_t>(context & ~sent_context);
         const Sending sending = std::exchange(sending_[permit], {});
         if (sending.answered) tell_answer(connection, permit, sending.error);

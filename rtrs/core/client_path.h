@@ -156,6 +156,8 @@ class ClientPath final : public MessageLinkOwner {
     void established(Connection& connection, Bytes private_data);
     std::error_code accept_first(const ConnectResponseMessage& response);
     std::error_code prepare_receives(Connection& connection);
+    std::error_code prepare_control(Connection& connection);
+    static void control_used(Connection& connection) noexcept;
     void send_info_request();
     void info_response(Connection& connection, const Completion& completion);
     void completed(Connection& connection, const Completion& completion);

@@ -17,8 +17,13 @@ namespace {
 // Contexts of work and receives that are not requests.
 constexpr std::uint64_t info_request_context = UINT64_MAX;
 constexpr std::uint64_t last_words_context = UINT64_MAX - 1;
-// Heartbeats, their answers, the info response, last words.
+constexpr std::uint64_t info_response_context = UINT64_MAX - 2;
+// Windows bound before the completion of their binds is waited for: a send queue that takes those
+// of all chunks would be paid for as long as the path lives.
+constexpr std::uint32_t binds_at_a_time = 16;
+// Those before the path serves; then heartbeats, their answers, the info response, last words.
 constexpr std::uint32_t send_queue_reserve = 64;
+static_assert(binds_at_a_time + 1 <= Endpoint::send_queue_depth_least);
 // Work requests of one answer: bind, write, invalidate, answer.
 constexpr std::uint32_t answer_work_max = 4;
 // A permit's next answer may be posted before its last one has completed: see ClientPath::dial().
@@ -126,11 +131,9 @@ std::error_code ServerPath::accept(std::unique_ptr<ConnectRequest> request,
 
     const bool service = message.connection_id == 0;
     const std::uint32_t requests = service ? limits::service_queue_depth : options_.queue_depth;
-    // The windows of all chunks are bound on connection 0.
-    const std::uint32_t binds = service ? options_.queue_depth : 0;
     const EndpointOptions endpoint_options{
         .send_queue_depth =
-            std::min(answers_per_permit * answer_work_max * requests + binds + send_queue_reserve,
+            std::min(answers_per_permit * answer_work_max * requests + send_queue_reserve,
                      queue_entries_max),
         .receive_queue_depth = requests + (service ? 1 : 0)};
     auto connection = std::make_unique<Connection>(*this, message.connection_id);
@@ -224,28 +227,36 @@ void ServerPath::info_request(const Completion& completion) {
     if (state_ != State::connecting) return;  // the layer above has ended the session
     label_ = message->session_name + "/" + identity_.remote_address;
     std::error_code error = post_receives();
-    if (!error && always_invalidates()) error = create_windows();
+    if (!error && always_invalidates()) {
+        auto windows = memory_.domain->create_windows(*chunk_region_, chunks_.count());
+        if (windows) {
+            windows_ = std::move(*windows);
+        } else {
+            error = windows.error();
+        }
+    }
     if (error) return close("cannot serve the path: " + error.message());
     bind_windows();
 }
 
-// As many at a time as the send queue takes; the next when those have completed.
+// The next when the last of these has completed.
 void ServerPath::bind_windows() {
     Connection& service = *connections_[0];
-    while (windows_bound_ < windows_.size()) {
-        const std::uint32_t permit = windows_bound_;
+    const std::uint32_t all = windows_ ? chunks_.count() : 0;
+    const std::uint32_t until = std::min(windows_bound_ + binds_at_a_time, all);
+    while (windows_bound_ < until) {
+        const std::uint32_t permit = windows_bound_++;
         const Segment chunk{chunks_.chunk(permit), chunks_.chunk_bytes()};
-        const WorkRequest bind{.opcode = WorkOpcode::bind_window,
-                               .signal = service.signals.next(1),
-                               .local = {&chunk, 1},
-                               .window = windows_[permit].get()};
-        const auto error = service.endpoint->post({&bind, 1});
-        if (error) service.signals.not_posted();
-        if (error == std::errc::no_buffer_space) return;
-        if (error) return close("cannot bind a window: " + error.message());
-        ++windows_bound_;
+        const WorkRequest bind{
+            .opcode = WorkOpcode::bind_window,
+            .signal = windows_bound_ == until ? Signal::completion : Signal::none,
+            .local = {&chunk, 1},
+            .window = {windows_.get(), permit}};
+        if (const auto error = service.endpoint->post({&bind, 1})) {
+            return close("cannot bind a window: " + error.message());
+        }
     }
-    serve_path();
+    if (windows_bound_ == all) serve_path();
 }
 
 void ServerPath::serve_path() {
@@ -271,20 +282,10 @@ std::error_code ServerPath::post_receives() {
     return {};
 }
 
-std::error_code ServerPath::create_windows() {
-    windows_.reserve(options_.queue_depth);
-    for (std::uint32_t permit = 0; permit < options_.queue_depth; ++permit) {
-        auto window = memory_.domain->create_window(*chunk_region_);
-        if (!window) return window.error();
-        windows_.push_back(std::move(*window));
-    }
-    return {};
-}
-
 std::error_code ServerPath::send_info_response() {
     const MutableBytes to = control_memory_.bytes();
     std::uint16_t count = 1;
-    if (windows_.empty()) {
+    if (!windows_) {
         const auto bytes = static_cast<std::uint32_t>(chunk_region_->bytes());
         InfoResponseMessage::emit_descriptor(0,
                                              {.address = chunk_region_->remote(0, bytes).address,
@@ -292,13 +293,13 @@ std::error_code ServerPath::send_info_response() {
                                               .bytes = bytes},
                                              to);
     } else {
-        count = static_cast<std::uint16_t>(windows_.size());
+        count = static_cast<std::uint16_t>(chunks_.count());
         for (std::uint32_t permit = 0; permit < count; ++permit) {
             const std::uint64_t offset = std::uint64_t{permit} * chunks_.chunk_bytes();
             InfoResponseMessage::emit_descriptor(
                 permit,
                 {.address = chunk_region_->remote(offset, chunks_.chunk_bytes()).address,
-                 .key = windows_[permit]->key(),
+                 .key = windows_->key(permit),
                  .bytes = chunks_.chunk_bytes()},
                 to);
         }
@@ -306,9 +307,10 @@ std::error_code ServerPath::send_info_response() {
     InfoResponseMessage::emit_header(count, to);
     const Segment segment{to.data(),
                           static_cast<std::uint32_t>(InfoResponseMessage::wire_bytes(count))};
-    // Signalled: its completion frees the slots of the binds before.
-    const WorkRequest work{
-        .opcode = WorkOpcode::send, .signal = Signal::completion, .local = {&segment, 1}};
+    const WorkRequest work{.opcode = WorkOpcode::send,
+                           .signal = Signal::completion,
+                           .context = info_response_context,
+                           .local = {&segment, 1}};
     return connections_[0]->endpoint->post({&work, 1});
 }
 
@@ -347,10 +349,10 @@ void ServerPath::request_arrived(Connection& connection, const Immediate& immedi
     slot.connection = connection.id;
     slot.offset = immediate.offset;
     ++running_;
-    if (!windows_.empty()) {
+    if (windows_) {
         slot.state = OpSlot::State::revoking;
         const auto result =
-            connection.endpoint->post_revoke(*windows_[immediate.permit], immediate.permit);
+            connection.endpoint->post_revoke({windows_.get(), immediate.permit}, immediate.permit);
         if (result == RevokeResult::pending) return;
     }
     serve(slot);
@@ -483,6 +485,10 @@ void ServerPath::post_waiting(Connection& connection) {
 
 void ServerPath::sent(Connection& connection, std::uint64_t context) {
     if (context == last_words_context && --last_words_ == 0) return close(last_reason_);
+    if (context == info_response_context) {
+        control_region_.reset();
+        control_memory_ = {};
+    }
     // Only the path's own binds complete before it serves.
     if (state_ == State::connecting) return bind_windows();
     post_waiting(connection);
@@ -500,11 +506,11 @@ std::error_code ServerPath::post_answer(OpSlot& slot) {
     std::size_t count = 0;
 
     const Segment chunk{chunks_.chunk(permit), chunks_.chunk_bytes()};
-    if (!windows_.empty() && !slot.rebound) {
+    if (windows_ && !slot.rebound) {
         // The fresh key must be known before the answer can be composed.
         const WorkRequest bind{.opcode = WorkOpcode::bind_window,
                                .local = {&chunk, 1},
-                               .window = windows_[permit].get()};
+                               .window = {windows_.get(), permit}};
         if (const auto failed = endpoint.post({&bind, 1})) {
             connection.signals.not_posted();
             return failed;
@@ -520,7 +526,7 @@ std::error_code ServerPath::post_answer(OpSlot& slot) {
     if (data_bytes > 0)
         target = {request.destination->address, request.destination->key, data_bytes};
 
-    if (windows_.empty() && !invalidate && sequenced()) {
+    if (!windows_ && !invalidate && sequenced()) {
         // Data and answer in one write, which clients of our own take.
         chain[count++] = {.opcode = WorkOpcode::write_immediate,
                           .signal = connection.signals.next(1),
@@ -540,18 +546,18 @@ std::error_code ServerPath::post_answer(OpSlot& slot) {
     }
     const MutableBytes body = chunks_.key_response(permit);
     const Segment key{body.data(), KeyResponseMessage::wire_bytes};
-    if (windows_.empty()) {
+    if (!windows_) {
         chain[count++] = {.opcode = WorkOpcode::write_immediate, .immediate = immediate};
     } else {
         KeyResponseMessage{.permit = static_cast<std::uint16_t>(permit),
-                           .key = windows_[permit]->key()}
+                           .key = windows_->key(permit)}
             .emit(body);
         chain[count++] = {
             .opcode = WorkOpcode::send_immediate, .local = {&key, 1}, .immediate = immediate};
     }
     // The bind before counts too.
     chain[count - 1].signal =
-        connection.signals.next(static_cast<std::uint32_t>(count) + (windows_.empty() ? 0 : 1));
+        connection.signals.next(static_cast<std::uint32_t>(count) + (windows_ ? 1 : 0));
     const auto failed = endpoint.post({chain, count});
     if (failed) connection.signals.not_posted();
     return failed;

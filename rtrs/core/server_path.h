@@ -136,7 +136,6 @@ class ServerPath final : public MessageLinkOwner {
     void completed(Connection& connection, const Completion& completion);
     void revoked(OpSlot& slot);
     void info_request(const Completion& completion);
-    std::error_code create_windows();
     void bind_windows();
     void serve_path();
     std::error_code post_receives();
@@ -177,10 +176,11 @@ class ServerPath final : public MessageLinkOwner {
     State state_ = State::connecting;
     Instant since_;
     std::vector<std::unique_ptr<Connection>> connections_;  // by connection id; null: not there yet
-    std::vector<std::unique_ptr<MemoryWindow>> windows_;    // one per chunk, with always_invalidate
-    std::unique_ptr<MessageLink> link_;                     // of messages
-    std::uint32_t windows_bound_ = 0;                       // of them, in order
-    LazyMemory control_memory_;                             // info request, then info response
+    std::unique_ptr<MemoryWindows> windows_;  // one per chunk, with always_invalidate; else null
+    std::unique_ptr<MessageLink> link_;       // of messages
+    std::uint32_t windows_bound_ = 0;         // of them, in order
+    // Info request, then info response; given back when that has been sent.
+    LazyMemory control_memory_;
     std::unique_ptr<MemoryRegion> control_region_;
     ServerPathCounters counters_;
     std::uint32_t running_ = 0;     // slots that are not free

@@ -266,10 +266,12 @@ void ClientSession::Inside::announce_link_if_ready() {
     fail_fast_timer.disarm();
     refuse_new.clear();
     hold_time_over = false;
-    pool.withdraw([this](std::uint32_t id) {
-        requests[id].comes_home = requests[id].fate != Fate::settled;
-        return requests[id].comes_home;
-    });
+    if (unsettled > 0) {
+        pool.withdraw([this](std::uint32_t id) {
+            requests[id].comes_home = requests[id].fate != Fate::settled;
+            return requests[id].comes_home;
+        });
+    }
     trace(TraceLevel::info, "link up");
     handler.on_link_up();
     open_other_paths();

@@ -127,16 +127,16 @@ void ClientPath::submit(const Outgoing& wanted) {
         const std::uint32_t bytes = outgoing.destination_bytes.value_or(outgoing.data_bytes);
         rtrs::Key key = region_->key();
         if (outgoing.invalidate) {
-            auto window = room_.domain().create_window(*region_);
+            auto window = room_.domain().create_windows(*region_, 1);
             if (!window) throw Stop{"no memory window: " + window.error().message()};
             const rtrs::Segment range = destination_.segment(outgoing.destination_at, bytes);
             if (!link.post({.opcode = rtrs::WorkOpcode::bind_window,
                             .signal = rtrs::Signal::completion,
                             .local = {&range, 1},
-                            .window = window->get()})) {
+                            .window = {window->get()}})) {
                 throw Stop{"cannot bind a memory window"};
             }
-            key = (*window)->key();
+            key = (*window)->key(0);
             windows_.push_back(std::move(*window));
         }
         if (bytes > 0) {

@@ -110,7 +110,7 @@ class ClientPath {
     std::map<std::uint32_t, Outgoing> asked_;  // by permit
     std::map<std::uint32_t, std::vector<Answer>> answers_;
     std::map<std::uint16_t, unsigned> invalidations_;
-    std::vector<std::unique_ptr<rtrs::MemoryWindow>> windows_;
+    std::vector<std::unique_ptr<rtrs::MemoryWindows>> windows_;
 };
 
 }  // namespace conformance

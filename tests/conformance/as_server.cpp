@@ -400,12 +400,12 @@ void HostPath::info_request(Link& link, const Arrival& arrival) {
 
     std::vector<Region> regions;
     if (host.options.new_rkey) {
+        auto windows = room_.domain().create_windows(*regions_[0], host.options.depth);
+        if (!windows) return link.disconnect();
+        windows_ = std::move(*windows);
         for (std::uint32_t permit = 0; permit < host.options.depth; ++permit) {
-            auto window = room_.domain().create_window(*regions_[0]);
-            if (!window) return link.disconnect();
-            windows_.push_back(std::move(*window));
             bind(permit);
-            regions.push_back({regions_[0]->remote(at(permit), 0).address, windows_[permit]->key(),
+            regions.push_back({regions_[0]->remote(at(permit), 0).address, windows_->key(permit),
                                host.chunk_bytes()});
         }
     } else {
@@ -429,7 +429,7 @@ void HostPath::bind(std::uint32_t permit) {
     link.post({.opcode = rtrs::WorkOpcode::bind_window,
                .signal = rtrs::Signal::completion,
                .local = {&chunk, 1},
-               .window = windows_[permit].get()});
+               .window = {windows_.get(), permit}});
 }
 
 void HostPath::request(Link& link, std::uint32_t immediate) {
@@ -446,7 +446,8 @@ void HostPath::request(Link& link, std::uint32_t immediate) {
     }
     arrived_[permit] = {link.cid, offset};
     if (host.options.new_rkey && !host.keep_keys &&
-        link.endpoint->post_revoke(*windows_[permit], permit) == rtrs::RevokeResult::pending) {
+        link.endpoint->post_revoke({windows_.get(), permit}, permit) ==
+            rtrs::RevokeResult::pending) {
         return;
     }
     process(permit);
@@ -535,7 +536,7 @@ void HostPath::respond(const Incoming& in, int error, const Octets& data, const 
     const std::uint32_t immediate = answer_immediate(invalidate ? 2 : 1, in.permit, error);
     if (host.options.new_rkey) {
         if (!host.keep_keys) bind(in.permit);
-        Octets body = key_answer(bend.key_permit.value_or(in.permit), windows_[in.permit]->key(),
+        Octets body = key_answer(bend.key_permit.value_or(in.permit), windows_->key(in.permit),
                                  bend.key_type.value_or(4));
         body.resize(bend.key_bytes);
         running.erase(in.permit);

@@ -102,7 +102,7 @@ class HostPath {
     Room room_;
     Memory chunks_;
     std::vector<std::unique_ptr<rtrs::MemoryRegion>> regions_;
-    std::vector<std::unique_ptr<rtrs::MemoryWindow>> windows_;
+    std::unique_ptr<rtrs::MemoryWindows> windows_;
     std::vector<std::uint8_t> poison_;  // of each chunk
     struct Arrived {
         std::uint16_t cid = 0;

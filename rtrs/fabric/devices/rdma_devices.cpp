@@ -119,7 +119,7 @@ bool windows_work(Fabric& fabric) {
     auto region =
         (*domain)->register_memory({static_cast<std::byte*>(memory.get()), page}, Access::local);
     if (!region) return false;
-    return (*domain)->create_window(**region).has_value();
+    return (*domain)->create_windows(**region, 1).has_value();
 }
 
 }  // namespace rtrs

@@ -58,7 +58,7 @@ std::error_code FaultyEndpoint::post_receive(std::uint64_t context, Segment buff
     return {};
 }
 
-RevokeResult FaultyEndpoint::post_revoke(MemoryWindow& window, std::uint64_t context) {
+RevokeResult FaultyEndpoint::post_revoke(MemoryWindow window, std::uint64_t context) {
     RTRS_ASSERT(inner_ != nullptr);  // was refused, so it never was established
     return inner_->post_revoke(window, context);
 }

@@ -24,7 +24,7 @@ class FaultyEndpoint final : public Endpoint, public EndpointHandler, public Lis
     std::error_code post_receive(std::uint64_t context, Segment buffer) override;
     SourceRelease source_release() const noexcept override { return inner_->source_release(); }
     std::uint32_t copied_bytes_max() const noexcept override { return inner_->copied_bytes_max(); }
-    RevokeResult post_revoke(MemoryWindow& window, std::uint64_t context) override;
+    RevokeResult post_revoke(MemoryWindow window, std::uint64_t context) override;
     void disconnect() override;
     std::string local_address() const override;
     std::string remote_address() const override;

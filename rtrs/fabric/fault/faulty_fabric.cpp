@@ -24,13 +24,15 @@ class FaultyDomain final : public ProtectionDomain {
         return inner_->register_memory(memory, access);
     }
 
-    std::expected<std::unique_ptr<MemoryWindow>, std::error_code> create_window(
-        MemoryRegion& region) override {
-        if (fabric_.refuse(&FaultyFabric::Scripted::windows,
-                           fabric_.options().refuse_window_per_million)) {
-            return std::unexpected(from_errno(ENOMEM));
+    std::expected<std::unique_ptr<MemoryWindows>, std::error_code> create_windows(
+        MemoryRegion& region, std::uint32_t count) override {
+        for (std::uint32_t i = 0; i < count; ++i) {
+            if (fabric_.refuse(&FaultyFabric::Scripted::windows,
+                               fabric_.options().refuse_window_per_million)) {
+                return std::unexpected(from_errno(ENOMEM));
+            }
         }
-        return inner_->create_window(region);
+        return inner_->create_windows(region, count);
     }
 
   private:

@@ -185,7 +185,7 @@ class SimEndpoint final : public Endpoint {
     std::error_code post(std::span<const WorkRequest> chain) override;
     std::error_code post_receive(std::uint64_t context, Segment buffer) override;
     SourceRelease source_release() const noexcept override;
-    RevokeResult post_revoke(MemoryWindow& window, std::uint64_t context) override;
+    RevokeResult post_revoke(MemoryWindow window, std::uint64_t context) override;
     void disconnect() override;
     std::string local_address() const override;
     std::string remote_address() const override;

@@ -40,7 +40,7 @@ std::error_code SimEndpoint::check(std::span<const WorkRequest> chain) const {
         const bool one =
             request.opcode == WorkOpcode::read || request.opcode == WorkOpcode::bind_window;
         RTRS_ASSERT(!one || request.local.size() == 1);
-        RTRS_ASSERT(request.opcode != WorkOpcode::bind_window || request.window != nullptr);
+        RTRS_ASSERT(request.opcode != WorkOpcode::bind_window || request.window.of != nullptr);
         std::uint64_t bytes = 0;
         for (const Segment& segment : request.local) {
             bytes += segment.bytes;
@@ -72,7 +72,7 @@ void SimEndpoint::start(const WorkRequest& request) {
                      .target = request.local.empty() ? Segment{} : request.local[0]});
     if (state_ != State::established) return;  // flushed with the rest
     if (request.opcode == WorkOpcode::bind_window) {
-        static_cast<Window&>(*request.window).bind(request.local[0]);
+        static_cast<Windows&>(*request.window.of).bind(request.window.number, request.local[0]);
         finish_binds();
         wake();
         return;
@@ -122,7 +122,7 @@ std::error_code SimEndpoint::post_receive(std::uint64_t context, Segment buffer)
     return {};
 }
 
-RevokeResult SimEndpoint::post_revoke(MemoryWindow& window, std::uint64_t context) {
+RevokeResult SimEndpoint::post_revoke(MemoryWindow window, std::uint64_t context) {
     using Mode = SimOptions::Revoke;
     SimWorld& world = connection_.world();
     const Mode mode = world.options().revoke;
@@ -131,7 +131,7 @@ RevokeResult SimEndpoint::post_revoke(MemoryWindow& window, std::uint64_t contex
                          state_ != State::established || !alive();
     // Answers keep the order of the questions.
     if (at_once && revokes_.empty()) {
-        static_cast<Window&>(window).revoke();
+        static_cast<Windows&>(*window.of).revoke(window.number);
         return RevokeResult::effective;
     }
     revokes_.push_back({context, window.key()});

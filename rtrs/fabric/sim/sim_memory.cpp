@@ -65,17 +65,17 @@ Region::~Region() {
     domain_.keys().free_slot(slot_);
 }
 
-Window::Window(Domain& domain, MemoryRegion& region, std::uint32_t slot)
-    : domain_(domain), region_(region), slot_(slot) {}
+Windows::~Windows() {
+    for (const Window& window : windows_) domain_.keys().free_slot(window.slot);
+}
 
-Window::~Window() { domain_.keys().free_slot(slot_); }
-
-void Window::bind(Segment range) {
+void Windows::bind(std::uint32_t number, Segment range) {
     const std::byte* end = region_.data() + region_.bytes();
     RTRS_ASSERT(range.data >= region_.data() && range.data + range.bytes <= end);
     KeyTable& keys = domain_.keys();
-    key_ = keys.renew(slot_);
-    KeyTable::Entry& entry = keys.entry(slot_);
+    Window& window = windows_[number];
+    window.key = keys.renew(window.slot);
+    KeyTable::Entry& entry = keys.entry(window.slot);
     entry.domain = &domain_;
     entry.base = range.data;
     entry.bytes = range.bytes;
@@ -84,7 +84,7 @@ void Window::bind(Segment range) {
     entry.valid = true;
 }
 
-void Window::revoke() noexcept { domain_.keys().kill(key_); }
+void Windows::revoke(std::uint32_t number) noexcept { domain_.keys().kill(windows_[number].key); }
 
 Domain::~Domain() { RTRS_ASSERT(regions_.empty()); }
 
@@ -106,11 +106,15 @@ std::expected<std::unique_ptr<MemoryRegion>, std::error_code> Domain::register_m
     return std::make_unique<Region>(*this, slot, key, memory);
 }
 
-std::expected<std::unique_ptr<MemoryWindow>, std::error_code> Domain::create_window(
-    MemoryRegion& region) {
-    const std::uint32_t slot = keys().take_slot();
-    if (slot == 0) return std::unexpected(from_errno(ENOMEM));
-    return std::make_unique<Window>(*this, region, slot);
+std::expected<std::unique_ptr<MemoryWindows>, std::error_code> Domain::create_windows(
+    MemoryRegion& region, std::uint32_t count) {
+    auto windows = std::make_unique<Windows>(*this, region);
+    for (std::uint32_t i = 0; i < count; ++i) {
+        const std::uint32_t slot = keys().take_slot();
+        if (slot == 0) return std::unexpected(from_errno(ENOMEM));
+        windows->add(slot);
+    }
+    return windows;
 }
 
 bool Domain::covers(const Segment& segment) const noexcept {

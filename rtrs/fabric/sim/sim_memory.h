@@ -67,20 +67,24 @@ class Region final : public MemoryRegion {
     MutableBytes memory_;
 };
 
-class Window final : public MemoryWindow {
+class Windows final : public MemoryWindows {
   public:
-    Window(Domain& domain, MemoryRegion& region, std::uint32_t slot);
-    ~Window() override;
-    Key key() const noexcept override { return key_; }
+    Windows(Domain& domain, MemoryRegion& region) noexcept : domain_(domain), region_(region) {}
+    ~Windows() override;
+    void add(std::uint32_t slot) { windows_.push_back({slot}); }
+    Key key(std::uint32_t number) const noexcept override { return windows_[number].key; }
     // ASSUMES: range lies inside the region.
-    void bind(Segment range);
-    void revoke() noexcept;
+    void bind(std::uint32_t number, Segment range);
+    void revoke(std::uint32_t number) noexcept;
 
   private:
+    struct Window {
+        std::uint32_t slot;
+        Key key = 0;
+    };
     Domain& domain_;
     MemoryRegion& region_;
-    std::uint32_t slot_;
-    Key key_ = 0;
+    std::vector<Window> windows_;
 };
 
 class Domain final : public ProtectionDomain {
@@ -89,8 +93,8 @@ class Domain final : public ProtectionDomain {
     ~Domain() override;
     std::expected<std::unique_ptr<MemoryRegion>, std::error_code> register_memory(
         MutableBytes memory, Access access) override;
-    std::expected<std::unique_ptr<MemoryWindow>, std::error_code> create_window(
-        MemoryRegion& region) override;
+    std::expected<std::unique_ptr<MemoryWindows>, std::error_code> create_windows(
+        MemoryRegion& region, std::uint32_t count) override;
 
     KeyTable& keys() noexcept;
     Process& process() noexcept { return process_; }

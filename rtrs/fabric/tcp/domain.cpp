@@ -1,5 +1,6 @@
 #include "rtrs/fabric/tcp/domain.h"
 
+#include <algorithm>
 #include <cerrno>
 
 #include "rtrs/fabric/tcp/endpoint.h"
@@ -18,28 +19,40 @@ bool TcpRegion::being_read() const noexcept { return domain_.keys().in_use(slot_
 
 TcpRegion::~TcpRegion() { domain_.keys().give_back(slot_); }
 
-TcpWindow::~TcpWindow() { domain_.keys().give_back(slot_); }
+TcpWindows::~TcpWindows() {
+    for (std::uint32_t at = first_slot_; at < first_slot_ + count_; ++at) {
+        RTRS_ASSERT(!domain_.revoking(at));
+        domain_.keys().give_back(at);
+    }
+}
 
-std::error_code TcpWindow::check_bind(const Segment& range) const noexcept {
+Key TcpWindows::key(std::uint32_t number) const noexcept {
+    return domain_.keys().key(slot(number));
+}
+
+std::error_code TcpWindows::check_bind(std::uint32_t number, const Segment& range) const noexcept {
+    if (number >= count_) return from_errno(EINVAL);
     const auto offset = static_cast<std::uint64_t>(range.data - region_.data());
     if (offset > region_.bytes() || range.bytes > region_.bytes() - offset) {
         return from_errno(EINVAL);
     }
-    if (linked() || domain_.keys().in_use(slot_)) return from_errno(EBUSY);
+    if (domain_.keys().in_use(slot(number)) || domain_.revoking(slot(number))) {
+        return from_errno(EBUSY);
+    }
     return {};
 }
 
-void TcpWindow::bind(const Segment& range) noexcept {
-    key_ = domain_.keys().enable(slot_, {range.data, range.bytes}, Access::remote_write);
+void TcpWindows::bind(std::uint32_t number, const Segment& range) noexcept {
+    domain_.keys().enable(slot(number), {range.data, range.bytes}, Access::remote_write);
 }
 
-RevokeResult TcpWindow::revoke(TcpEndpoint& waiter, std::uint64_t context) noexcept {
-    RTRS_ASSERT(!linked());
-    domain_.keys().disable(slot_);
-    if (!domain_.keys().in_use(slot_)) return RevokeResult::effective;
-    waiter_ = &waiter;
-    revoke_context_ = context;
-    domain_.wait_for_placing(*this);
+RevokeResult TcpWindows::revoke(std::uint32_t number, TcpEndpoint& waiter,
+                                std::uint64_t context) noexcept {
+    const std::uint32_t its_slot = slot(number);
+    RTRS_ASSERT(!domain_.revoking(its_slot));
+    domain_.keys().disable(its_slot);
+    if (!domain_.keys().in_use(its_slot)) return RevokeResult::effective;
+    domain_.wait_for_placing(its_slot, waiter, context);
     return RevokeResult::pending;
 }
 
@@ -51,33 +64,54 @@ std::expected<std::unique_ptr<MemoryRegion>, std::error_code> TcpDomain::registe
     return std::make_unique<TcpRegion>(*this, *slot, memory, access);
 }
 
-std::expected<std::unique_ptr<MemoryWindow>, std::error_code> TcpDomain::create_window(
-    MemoryRegion& region) {
-    const auto slot = keys_.take(KeyTable::Kind::window);
-    if (!slot) return std::unexpected(slot.error());
-    return std::make_unique<TcpWindow>(*this, static_cast<TcpRegion&>(region), *slot);
+std::expected<std::unique_ptr<MemoryWindows>, std::error_code> TcpDomain::create_windows(
+    MemoryRegion& region, std::uint32_t count) {
+    const auto first = keys_.take_row(KeyTable::Kind::window, count);
+    if (!first) return std::unexpected(first.error());
+    return std::make_unique<TcpWindows>(*this, static_cast<TcpRegion&>(region), *first, count);
 }
 
-void TcpDomain::add(TcpEndpoint& endpoint) noexcept { endpoints_.push_back(endpoint); }
+void TcpDomain::add(TcpEndpoint& endpoint) {
+    endpoints_.push_back(endpoint);
+    std::size_t places = revokes_.size();
+    endpoints_.for_each([&](TcpEndpoint&) { ++places; });
+    revokes_.reserve(places);
+}
 void TcpDomain::remove(TcpEndpoint& endpoint) noexcept {
     IntrusiveList<TcpEndpoint>::remove(endpoint);
 }
 
 // The peers in the middle of a payload broke the agreement that a key is theirs no more. Rare, and
 // bounded by the connections of one session: so the list is walked.
-void TcpDomain::wait_for_placing(TcpWindow& window) noexcept {
-    revoking_.push_back(window);
-    endpoints_.for_each([&](TcpEndpoint& endpoint) { endpoint.fail_placing(window.slot_); });
+void TcpDomain::wait_for_placing(std::uint32_t slot, TcpEndpoint& waiter,
+                                 std::uint64_t context) noexcept {
+    RTRS_ASSERT(revokes_.size() < revokes_.capacity());
+    revokes_.push_back({slot, false, &waiter, context});
+    endpoints_.for_each([&](TcpEndpoint& endpoint) { endpoint.fail_placing(slot); });
+}
+
+bool TcpDomain::revoking(std::uint32_t slot) const noexcept {
+    return !revokes_.empty() && std::ranges::find(revokes_, slot, &Revoke::slot) != revokes_.end();
+}
+
+std::optional<std::uint64_t> TcpDomain::take_revoked(const TcpEndpoint& waiter) noexcept {
+    const auto found = std::ranges::find_if(revokes_, [&](const Revoke& revoke) {
+        return revoke.effective && revoke.waiter == &waiter;
+    });
+    if (found == revokes_.end()) return std::nullopt;
+    const std::uint64_t context = found->context;
+    revokes_.erase(found);
+    return context;
 }
 
 void TcpDomain::end_placing(std::uint32_t slot) noexcept {
     keys_.end_use(slot);
     if (keys_.in_use(slot)) return;
-    revoking_.for_each([&](TcpWindow& window) {
-        if (window.slot_ != slot) return;
-        IntrusiveList<TcpWindow>::remove(window);
-        window.waiter_->revoked(window);
-    });
+    for (Revoke& revoke : revokes_) {
+        if (revoke.slot != slot || revoke.effective) continue;
+        revoke.effective = true;
+        revoke.waiter->revoked();
+    }
 }
 
 bool TcpDomain::invalidate(Key key) noexcept {

@@ -10,6 +10,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "rtrs/base/intrusive_list.h"
 #include "rtrs/fabric.h"
@@ -36,45 +38,47 @@ class TcpRegion final : public MemoryRegion {
     Key key_;
 };
 
-// In a list while its revoke waits: first the domain's, then that of the endpoint that tells.
-class TcpWindow final : public MemoryWindow, public ListLink {
+// A window is its slot in the domain's table of keys, and nothing more: an idle session has one for
+// each of its chunks.
+class TcpWindows final : public MemoryWindows {
   public:
-    TcpWindow(TcpDomain& domain, TcpRegion& region, std::uint32_t slot) noexcept
-        : domain_(domain), region_(region), slot_(slot) {}
-    ~TcpWindow() override;
-    Key key() const noexcept override { return key_; }
+    TcpWindows(TcpDomain& domain, TcpRegion& region, std::uint32_t first_slot,
+               std::uint32_t count) noexcept
+        : domain_(domain), region_(region), first_slot_(first_slot), count_(count) {}
+    ~TcpWindows() override;
+    Key key(std::uint32_t number) const noexcept override;
 
-    // Whether bind() may be called for it. ERRORS: EINVAL (outside of the region), EBUSY (bytes are
-    // still being placed under the last key).
-    std::error_code check_bind(const Segment& range) const noexcept;
-    void bind(const Segment& range) noexcept;
+    // Whether bind() may be called for it. ERRORS: EINVAL (outside of the region, no such window),
+    // EBUSY (bytes are still being placed under the last key, or its revoke has not been told).
+    std::error_code check_bind(std::uint32_t number, const Segment& range) const noexcept;
+    void bind(std::uint32_t number, const Segment& range) noexcept;
     // pending: waiter's revoked() comes later. ASSUMES: no revoke of this window is pending.
-    RevokeResult revoke(TcpEndpoint& waiter, std::uint64_t context) noexcept;
-    std::uint64_t revoke_context() const noexcept { return revoke_context_; }
+    RevokeResult revoke(std::uint32_t number, TcpEndpoint& waiter, std::uint64_t context) noexcept;
 
   private:
-    friend class TcpDomain;
+    std::uint32_t slot(std::uint32_t number) const noexcept {
+        RTRS_ASSERT(number < count_);
+        return first_slot_ + number;
+    }
     TcpDomain& domain_;
     TcpRegion& region_;
-    std::uint32_t slot_;
-    Key key_ = 0;
-    TcpEndpoint* waiter_ = nullptr;
-    std::uint64_t revoke_context_ = 0;
+    std::uint32_t first_slot_;
+    std::uint32_t count_;
 };
 
 class TcpDomain final : public ProtectionDomain {
   public:
     TcpDomain() noexcept : keys_(Random::from_entropy()) {}
-    ~TcpDomain() override = default;
+    ~TcpDomain() override { RTRS_ASSERT(revokes_.empty()); }
 
     std::expected<std::unique_ptr<MemoryRegion>, std::error_code> register_memory(
         MutableBytes memory, Access access) override;
-    std::expected<std::unique_ptr<MemoryWindow>, std::error_code> create_window(
-        MemoryRegion& region) override;
+    std::expected<std::unique_ptr<MemoryWindows>, std::error_code> create_windows(
+        MemoryRegion& region, std::uint32_t count) override;
 
     KeyTable& keys() noexcept { return keys_; }
 
-    void add(TcpEndpoint& endpoint) noexcept;
+    void add(TcpEndpoint& endpoint);
     static void remove(TcpEndpoint& endpoint) noexcept;
 
     // Bytes are received straight into the memory behind slot, from begin to end.
@@ -84,13 +88,26 @@ class TcpDomain final : public ProtectionDomain {
     // placed under it.
     bool invalidate(Key key) noexcept;
 
+    // The waiter's revoked() comes when nothing is placed behind the slot any more.
+    void wait_for_placing(std::uint32_t slot, TcpEndpoint& waiter, std::uint64_t context) noexcept;
+    // The context of a revoke of the waiter's that took effect; from then on it is over.
+    std::optional<std::uint64_t> take_revoked(const TcpEndpoint& waiter) noexcept;
+    bool revoking(std::uint32_t slot) const noexcept;
+
   private:
-    friend class TcpWindow;
-    void wait_for_placing(TcpWindow& window) noexcept;
+    // From post_revoke() until the endpoint has told.
+    struct Revoke {
+        std::uint32_t slot;
+        bool effective;
+        TcpEndpoint* waiter;
+        std::uint64_t context;
+    };
 
     KeyTable keys_;
     IntrusiveList<TcpEndpoint> endpoints_;
-    IntrusiveList<TcpWindow> revoking_;
+    // Has a place for each endpoint: it places bytes behind one slot at a time, and after a revoke
+    // of that behind none any more.
+    std::vector<Revoke> revokes_;
 };
 
 }  // namespace rtrs::tcp

@@ -23,18 +23,22 @@ bool valid(const EndpointOptions& depths) noexcept {
 std::expected<std::unique_ptr<TcpEndpoint>, std::error_code> TcpEndpoint::create(
     const Setup& setup) {
     if (!valid(setup.depths)) return std::unexpected(from_errno(EINVAL));
-    std::unique_ptr<TcpEndpoint> endpoint(new TcpEndpoint(setup));
+    ReservedMemory read_memory(ReservedMemory::bytes_for<Read>(reads_max) +
+                               ReservedMemory::bytes_for<Answer>(answers_max));
+    if (read_memory.empty()) return std::unexpected(from_errno(ENOMEM));
+    std::unique_ptr<TcpEndpoint> endpoint(new TcpEndpoint(setup, std::move(read_memory)));
     if (!endpoint->sends_.ready() || !endpoint->receives_.ready()) {
         return std::unexpected(from_errno(ENOMEM));
     }
     return endpoint;
 }
 
-TcpEndpoint::TcpEndpoint(const Setup& setup)
+TcpEndpoint::TcpEndpoint(const Setup& setup, ReservedMemory read_memory)
     : reactor_(setup.reactor),
       domain_(setup.domain),
       handler_(setup.handler),
-      sends_(setup.depths.send_queue_depth, 2 * reads_max),
+      sends_(setup.depths.send_queue_depth, answers_max),
+      read_memory_(std::move(read_memory)),
       receives_(setup.depths.receive_queue_depth) {}
 
 TcpEndpoint::~TcpEndpoint() { RTRS_ASSERT(state_ == State::idle || state_ == State::drained); }
@@ -158,23 +162,26 @@ void TcpEndpoint::complete(CompletionOpcode opcode, CompletionStatus status,
     handler_.on_completion(completion);
 }
 
-RevokeResult TcpEndpoint::post_revoke(MemoryWindow& window, std::uint64_t context) {
+RevokeResult TcpEndpoint::post_revoke(MemoryWindow window, std::uint64_t context) {
     RTRS_ASSERT(state_ != State::drained);
-    const RevokeResult result = static_cast<TcpWindow&>(window).revoke(*this, context);
+    const RevokeResult result =
+        static_cast<TcpWindows&>(*window.of).revoke(window.number, *this, context);
     if (result == RevokeResult::pending) ++revokes_pending_;
     return result;
 }
 
-void TcpEndpoint::revoked(TcpWindow& window) noexcept {
+void TcpEndpoint::revoked() noexcept {
     --revokes_pending_;
-    revoked_.push_back(window);
+    ++revokes_to_tell_;
     schedule();
 }
 
 void TcpEndpoint::deliver_revoked() {
-    while (!revoked_.empty()) {
-        complete(CompletionOpcode::revoke, CompletionStatus::success,
-                 revoked_.pop_front().revoke_context());
+    while (revokes_to_tell_ > 0) {
+        --revokes_to_tell_;
+        const auto context = domain_.take_revoked(*this);
+        RTRS_ASSERT(context);
+        complete(CompletionOpcode::revoke, CompletionStatus::success, *context);
     }
 }
 

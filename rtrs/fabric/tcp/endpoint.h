@@ -30,6 +30,7 @@
 #include "rtrs/fabric/tcp/frame.h"
 #include "rtrs/fabric/tcp/member_operation.h"
 #include "rtrs/fabric/tcp/receive_queue.h"
+#include "rtrs/fabric/tcp/reserved_memory.h"
 #include "rtrs/fabric/tcp/send_queue.h"
 #include "rtrs/fabrics.h"
 
@@ -41,6 +42,8 @@ class TcpEndpoint final : public Endpoint, public ListLink {
   public:
     // Read requests of the peer that this side holds at one time.
     static constexpr std::uint16_t reads_max = 64;
+    // A peer may ask again when it has an answer of which we do not know yet that it was sent.
+    static constexpr std::uint16_t answers_max = 2 * reads_max;
 
     struct Setup {
         Reactor& reactor;
@@ -71,13 +74,13 @@ class TcpEndpoint final : public Endpoint, public ListLink {
 
     std::error_code post(std::span<const WorkRequest> chain) override;
     std::error_code post_receive(std::uint64_t context, Segment buffer) override;
-    RevokeResult post_revoke(MemoryWindow& window, std::uint64_t context) override;
+    RevokeResult post_revoke(MemoryWindow window, std::uint64_t context) override;
     void disconnect() override;
     std::string local_address() const override;
     std::string remote_address() const override;
 
     // For the domain: a revoke of this endpoint took effect.
-    void revoked(TcpWindow& window) noexcept;
+    void revoked() noexcept;
     // For the domain: ends the connection if it is receiving into the slot's memory.
     void fail_placing(std::uint32_t slot);
 
@@ -94,10 +97,11 @@ class TcpEndpoint final : public Endpoint, public ListLink {
         std::uint64_t end = 0;   // stream position behind it
         std::uint32_t slot = 0;  // whose memory it is sent from; 0: none
     };
-    // A bounded queue of plain values.
+    // A bounded queue of plain values, in reserved memory: most connections never read.
     template <typename T, std::size_t size>
     struct Fifo {
-        std::array<T, size> items{};
+        explicit Fifo(T* its_items) noexcept : items(its_items) {}
+        T* items;
         std::uint32_t head = 0;
         std::uint32_t tail = 0;
         std::uint32_t count() const noexcept { return tail - head; }
@@ -107,7 +111,7 @@ class TcpEndpoint final : public Endpoint, public ListLink {
         void pop() noexcept { ++head; }
     };
 
-    explicit TcpEndpoint(const Setup& setup);
+    TcpEndpoint(const Setup& setup, ReservedMemory read_memory);
 
     // Life cycle.
     void fail(std::error_code reason);
@@ -166,11 +170,11 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     MemberTask<TcpEndpoint, &TcpEndpoint::end_of_turn> turn_task_{*this};
 
     SendQueue sends_;
+    ReservedMemory read_memory_;
     MemberOperation<TcpEndpoint, &TcpEndpoint::on_sent> send_operation_{*this};
-    Fifo<Read, reads_max> reads_;
+    Fifo<Read, reads_max> reads_{read_memory_.cut<Read>(reads_max)};
     std::uint32_t next_read_id_ = 0;
-    // A peer may ask again when it has an answer of which we do not know yet that it was sent.
-    Fifo<Answer, 2 * reads_max> answers_;
+    Fifo<Answer, answers_max> answers_{read_memory_.cut<Answer>(answers_max)};
 
     ReceiveQueue receives_;
     CompletionStatus first_receive_status_ = CompletionStatus::flushed;
@@ -192,7 +196,7 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     std::array<std::byte, read_request_bytes> read_request_{};
 
     std::uint32_t revokes_pending_ = 0;
-    IntrusiveList<TcpWindow> revoked_;
+    std::uint32_t revokes_to_tell_ = 0;  // that took effect
 };
 
 }  // namespace rtrs::tcp

@@ -252,7 +252,7 @@ void TcpEndpoint::invalidate_and_deliver() {
 
 void TcpEndpoint::answer_read() {
     const ReadRequest request = parse_read_request(read_request_);
-    if (request.bytes > payload_bytes_max || answers_.count() == answers_.items.size()) {
+    if (request.bytes > payload_bytes_max || answers_.count() == answers_max) {
         return fail(Error::protocol);
     }
     Segment source{nullptr, request.bytes};

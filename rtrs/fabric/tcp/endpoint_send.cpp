@@ -77,8 +77,11 @@ std::error_code TcpEndpoint::check(std::span<const WorkRequest> chain) const noe
 std::error_code TcpEndpoint::check(const WorkRequest& request) const noexcept {
     if (request.local.size() > max_segments) return from_errno(EINVAL);
     if (request.opcode == WorkOpcode::bind_window) {
-        if (request.local.size() != 1 || request.window == nullptr) return from_errno(EINVAL);
-        return static_cast<const TcpWindow*>(request.window)->check_bind(request.local[0]);
+        if (request.local.size() != 1 || request.window.of == nullptr) {
+            return from_errno(EINVAL);
+        }
+        return static_cast<const TcpWindows&>(*request.window.of)
+            .check_bind(request.window.number, request.local[0]);
     }
     if (request.opcode == WorkOpcode::read && request.local.size() != 1) return from_errno(EINVAL);
     std::uint64_t bytes = 0;
@@ -96,7 +99,8 @@ void TcpEndpoint::submit(const WorkRequest& request) {
     }
     switch (request.opcode) {
         case WorkOpcode::bind_window:
-            static_cast<TcpWindow*>(request.window)->bind(request.local[0]);
+            static_cast<TcpWindows&>(*request.window.of)
+                .bind(request.window.number, request.local[0]);
             break;
         case WorkOpcode::read:
             post_read(request);

@@ -27,9 +27,11 @@ class KeyTable {
 
     explicit KeyTable(Random random) noexcept;
 
-    enum class Kind : std::uint8_t { region, window };
-    // A slot without a key. Never 0. ERRORS: ENOMEM (all taken).
+    enum class Kind : std::uint8_t { free, region, window };
+    // A slot without a key. Never 0. kind: not free. ERRORS: ENOMEM (all taken).
     std::expected<std::uint32_t, std::error_code> take(Kind kind);
+    // The first of so many in a row. Walks the table. ERRORS: ENOMEM (no such row).
+    std::expected<std::uint32_t, std::error_code> take_row(Kind kind, std::uint32_t count);
     // ASSUMES: taken, not in use. Kills its key.
     void give_back(std::uint32_t slot) noexcept;
 
@@ -43,6 +45,8 @@ class KeyTable {
         return key != 0 && slot < slots_.size() && slots_[slot].key == key ? slot : 0;
     }
     Kind kind(std::uint32_t slot) const noexcept { return slots_[slot].kind; }
+    // Its living key; 0: none.
+    Key key(std::uint32_t slot) const noexcept { return slots_[slot].key; }
     // The memory at [address, address + bytes) if key opens all of it for wanted, else null.
     std::byte* open(Key key, std::uint64_t address, std::uint64_t bytes,
                     Access wanted) const noexcept {
@@ -65,21 +69,24 @@ class KeyTable {
     bool in_use(std::uint32_t slot) const noexcept { return slots_[slot].uses > 0; }
 
   private:
-    // 32 bytes: an idle session has 512 of them.
+    // 24 bytes: an idle session has 512 of them.
     struct Slot {
-        std::byte* base = nullptr;
-        std::uint64_t bytes = 0;
-        Key key = 0;  // 0: dead
-        std::uint32_t uses = 0;
-        std::uint16_t round = 0;  // modulo 2^16, a multiple of what generation() looks at
-        Access access = Access::local;
-        Kind kind = Kind::region;
+        std::byte* base = nullptr;  // of a free one: nothing
+        std::uint64_t bytes : 48 = 0;
+        std::uint64_t round : 16 = 0;  // modulo 2^16, a multiple of what generation() looks at
+        Key key = 0;                   // 0: dead
+        std::uint32_t uses : 28 = 0;   // of a free one: the next that is free, 0: none
+        Access access : 2 = Access::local;
+        Kind kind : 2 = Kind::free;
     };
+    static_assert(sizeof(Slot) == 24);
     static_assert(generation_bits <= 16);
     std::uint32_t generation(std::uint32_t slot, std::uint32_t round) const noexcept;
+    bool grow(std::size_t size);
+    void push_free(std::uint32_t slot) noexcept;
 
     std::vector<Slot> slots_;
-    std::vector<std::uint32_t> free_;
+    std::uint32_t first_free_ = 0;  // 0: none
     std::uint32_t multiplier_;
     std::uint32_t start_;
     std::uint32_t spread_;

@@ -2,13 +2,14 @@
 //
 // Who offers many does it in order: the buffers of an array one after the other, or the same again.
 // So they are kept as runs, each with the steps from one receive to the next; all that a session
-// offers is one or two of them, of which an idle one touches no more than a page.
+// offers is one or two of them, of which an idle one touches nothing that is reserved.
 #pragma once
 
 #include <cstdint>
 
 #include "rtrs/base/assert.h"
 #include "rtrs/fabric.h"
+#include "rtrs/fabric/tcp/growing_ring.h"
 #include "rtrs/fabric/tcp/reserved_memory.h"
 
 namespace rtrs::tcp {
@@ -22,7 +23,7 @@ class ReceiveQueue {
 
     explicit ReceiveQueue(std::uint32_t entries_max) noexcept
         : entries_max_(entries_max), memory_(ReservedMemory::bytes_for<Run>(entries_max)) {
-        if (!memory_.empty()) runs_ = memory_.cut<Run>(entries_max);
+        if (!memory_.empty()) runs_.set_large(memory_.cut<Run>(entries_max), entries_max);
     }
     // False if the memory could not be reserved.
     bool ready() const noexcept { return !memory_.empty(); }
@@ -34,18 +35,19 @@ class ReceiveQueue {
     void push(const Entry& entry) noexcept {
         RTRS_ASSERT(!full());
         ++size_;
-        if (head_ != tail_ && runs_[(tail_ - 1) % entries_max_].take(entry)) return;
-        runs_[tail_++ % entries_max_] = Run(entry);
+        if (head_ != tail_ && runs_[tail_ - 1].take(entry)) return;
+        runs_.make_room(head_, tail_);
+        runs_[tail_++] = Run(entry);
     }
     // ASSUMES: not empty.
     Entry front() const noexcept {
         RTRS_ASSERT(!empty());
-        return runs_[head_ % entries_max_].first();
+        return runs_[head_].first();
     }
     Entry pop() noexcept {
         const Entry entry = front();
         --size_;
-        if (runs_[head_ % entries_max_].drop_first()) ++head_;
+        if (runs_[head_].drop_first()) ++head_;
         return entry;
     }
 
@@ -53,6 +55,7 @@ class ReceiveQueue {
     // Addresses are numbers here: what lies between two buffers may be anything.
     class Run {
       public:
+        Run() noexcept = default;
         explicit Run(const Entry& entry) noexcept
             : context_(entry.context), address_(address_of(entry)), bytes_(entry.buffer.bytes) {}
 
@@ -81,11 +84,11 @@ class ReceiveQueue {
 
       private:
         // Modulo 2^64, so that steps may be backwards.
-        std::uint64_t context_;
-        std::uint64_t address_;
+        std::uint64_t context_ = 0;
+        std::uint64_t address_ = 0;
         std::uint64_t context_step_ = 0;
         std::uint64_t address_step_ = 0;
-        std::uint32_t bytes_;
+        std::uint32_t bytes_ = 0;
         std::uint32_t count_ = 1;
 
         // Of an empty buffer nobody asks where it is.
@@ -94,9 +97,11 @@ class ReceiveQueue {
         }
     };
 
+    static constexpr std::size_t runs_small = 8;
+
     std::uint32_t entries_max_;
     ReservedMemory memory_;
-    Run* runs_ = nullptr;
+    GrowingRing<Run, runs_small> runs_;
     std::uint64_t head_ = 0;  // of the runs
     std::uint64_t tail_ = 0;
     std::uint32_t size_ = 0;  // of the receives

@@ -23,10 +23,22 @@ SendQueue::SendQueue(std::uint32_t works_max, std::uint32_t answers_max) noexcep
                                  (ReservedMemory::bytes_for<std::byte>(frames * frame_arena_bytes) +
                                   ReservedMemory::bytes_for<iovec>(frames * frame_iovecs)));
     if (memory_.empty()) return;
-    works_ = memory_.cut<Work>(works_max);
+    works_.set_large(memory_.cut<Work>(works_max), works_max);
     for (Batch& batch : batches_) {
-        batch.arena = memory_.cut<std::byte>(frames * frame_arena_bytes);
-        batch.iovecs = memory_.cut<iovec>(frames * frame_iovecs);
+        batch.large_arena = memory_.cut<std::byte>(frames * frame_arena_bytes);
+        batch.large_iovecs = memory_.cut<iovec>(frames * frame_iovecs);
+    }
+}
+
+void SendQueue::Batch::make_room() noexcept {
+    static_assert(frame_arena_bytes <= arena_bytes_small && frame_iovecs <= iovecs_small);
+    if (arena == small_arena.data() && arena_used + frame_arena_bytes > arena_bytes_small) {
+        arena = large_arena;  // what is in the small one stays there until it has been sent
+        arena_used = 0;
+    }
+    if (iovecs == small_iovecs.data() && count + frame_iovecs > iovecs_small) {
+        std::copy_n(iovecs, count, large_iovecs);  // one message is one array
+        iovecs = large_iovecs;
     }
 }
 
@@ -51,6 +63,7 @@ void SendQueue::Batch::add(std::byte* data, std::size_t bytes) noexcept {
 std::uint64_t SendQueue::append(FrameHeader header, std::span<const Segment> payload,
                                 PayloadCrc want_crc) {
     Batch& batch = batches_[sending_ ^ 1];
+    batch.make_room();
     std::byte* header_space = batch.copy_space(header_bytes);
     std::size_t copy_left = inline_bytes_max;
     std::uint32_t payload_bytes = 0;
@@ -79,7 +92,8 @@ std::uint64_t SendQueue::append(FrameHeader header, std::span<const Segment> pay
 std::uint64_t SendQueue::add_work(const Work& work) noexcept {
     RTRS_ASSERT(works_free() > 0);
     if (head_ == tail_) head_ = tail_ = 0;
-    Work& place = works_[tail_ % works_max_];
+    works_.make_room(head_, tail_);
+    Work& place = works_[tail_];
     place = work;
     place.end = appended_;
     return tail_++;
@@ -87,7 +101,7 @@ std::uint64_t SendQueue::add_work(const Work& work) noexcept {
 
 std::optional<SendQueue::Work> SendQueue::take_done() noexcept {
     if (head_ == tail_) return std::nullopt;
-    const Work& work = works_[head_ % works_max_];
+    const Work& work = works_[head_];
     if (work.end > sent_ || work.unanswered) return std::nullopt;
     ++head_;
     return work;
@@ -95,7 +109,7 @@ std::optional<SendQueue::Work> SendQueue::take_done() noexcept {
 
 std::optional<SendQueue::Work> SendQueue::take() noexcept {
     if (head_ == tail_) return std::nullopt;
-    return works_[head_++ % works_max_];
+    return works_[head_++];
 }
 
 bool SendQueue::pending() const noexcept { return !batches_[0].empty() || !batches_[1].empty(); }

@@ -3,7 +3,8 @@
 // Two batches: frames are appended to one while the other is being sent, as few large messages as
 // the limits allow. Headers and small segments are copied into the batch's arena, where neighbours
 // share one iovec; large segments are sent from where they lie. A batch starts from the front of
-// its memory each time, so that a quiet connection touches few pages.
+// its memory each time, and has a little of it in the object itself: what is reserved is touched by
+// connections that have been busy.
 //
 // Works complete in posting order: when their last byte was given to the socket and, for a read,
 // the answer is there.
@@ -21,6 +22,7 @@
 
 #include "rtrs/fabric.h"
 #include "rtrs/fabric/tcp/frame.h"
+#include "rtrs/fabric/tcp/growing_ring.h"
 #include "rtrs/fabric/tcp/reserved_memory.h"
 
 namespace rtrs::tcp {
@@ -43,6 +45,8 @@ class SendQueue {
 
     // answers_max: frames without a work that may wait at one time (read responses).
     SendQueue(std::uint32_t works_max, std::uint32_t answers_max) noexcept;
+    SendQueue(const SendQueue&) = delete;
+    SendQueue& operator=(const SendQueue&) = delete;
     // False if the memory could not be reserved.
     bool ready() const noexcept { return !memory_.empty(); }
 
@@ -55,7 +59,7 @@ class SendQueue {
     // Notes a work that is done when the stream has been sent up to what is appended now. Returns
     // its number. ASSUMES: works_free() > 0.
     std::uint64_t add_work(const Work& work) noexcept;
-    void answered(std::uint64_t number) noexcept { works_[number % works_max_].unanswered = false; }
+    void answered(std::uint64_t number) noexcept { works_[number].unanswered = false; }
 
     // The oldest work if it is done; the caller takes it.
     std::optional<Work> take_done() noexcept;
@@ -73,20 +77,31 @@ class SendQueue {
     bool at_frame_boundary() const noexcept { return batches_[sending_].empty(); }
 
   private:
+    static constexpr std::size_t works_small = 32;
+    static constexpr std::size_t arena_bytes_small = 640;
+    static constexpr std::size_t iovecs_small = 8;
+
     struct Batch {
-        std::byte* arena = nullptr;
+        std::array<std::byte, arena_bytes_small> small_arena;
+        std::array<iovec, iovecs_small> small_iovecs;
+        // One of the two each; the large one for good, once the small one did not do.
+        std::byte* arena = small_arena.data();
+        std::byte* large_arena = nullptr;
         std::size_t arena_used = 0;
-        iovec* iovecs = nullptr;
+        iovec* iovecs = small_iovecs.data();
+        iovec* large_iovecs = nullptr;
         std::uint32_t first = 0;  // not yet sent
         std::uint32_t count = 0;
         bool empty() const noexcept { return first == count; }
+        // For one more frame. ASSUMES: nothing of it is being sent.
+        void make_room() noexcept;
         std::byte* copy_space(std::size_t bytes) noexcept;
         void add(std::byte* data, std::size_t bytes) noexcept;
     };
 
     std::uint32_t works_max_;
     ReservedMemory memory_;
-    Work* works_ = nullptr;
+    GrowingRing<Work, works_small> works_;
     std::uint64_t head_ = 0;
     std::uint64_t tail_ = 0;
     std::array<Batch, 2> batches_;

@@ -38,9 +38,10 @@ void VerbsRegion::let_go() noexcept {
 
 VerbsWindow::~VerbsWindow() {
     RTRS_ASSERT(state_ != State::revoking);
-    domain_.forget(*this);
     let_go();
 }
+
+VerbsWindows::~VerbsWindows() { IntrusiveList<VerbsWindows>::remove(*this); }
 
 void VerbsWindow::let_go() noexcept {
     RTRS_ASSERT(state_ != State::revoking);
@@ -99,7 +100,7 @@ VerbsDomain::~VerbsDomain() {
 }
 
 void VerbsDomain::let_go() noexcept {
-    for (VerbsWindow* window : windows_) window->let_go();
+    windows_.for_each([](VerbsWindows& windows) { windows.let_go(); });
     for (VerbsRegion* region : regions_) region->let_go();
     if (domain_ != nullptr) (void)ibv_dealloc_pd(std::exchange(domain_, nullptr));
 }
@@ -111,7 +112,7 @@ std::error_code VerbsDomain::take_up() {
     for (VerbsRegion* region : regions_) {
         if (const auto error = register_region(*region)) return error;
     }
-    for (VerbsWindow* window : windows_) window->replace();
+    windows_.for_each([](VerbsWindows& windows) { windows.replace(); });
     return {};
 }
 
@@ -133,14 +134,17 @@ std::expected<std::unique_ptr<MemoryRegion>, std::error_code> VerbsDomain::regis
     return owned;
 }
 
-std::expected<std::unique_ptr<MemoryWindow>, std::error_code> VerbsDomain::create_window(
-    MemoryRegion& region) {
+std::expected<std::unique_ptr<MemoryWindows>, std::error_code> VerbsDomain::create_windows(
+    MemoryRegion& region, std::uint32_t count) {
     if (const auto error = engine_->usable()) return std::unexpected(error);
     if (!takes_windows_) return std::unexpected(from_errno(EOPNOTSUPP));
-    ibv_mw* window = ibv_alloc_mw(domain_, IBV_MW_TYPE_1);
-    if (window == nullptr) return std::unexpected(unsupported_or(errno));
-    auto owned = std::make_unique<VerbsWindow>(*this, static_cast<VerbsRegion&>(region), window);
-    windows_.insert(owned.get());
+    auto owned = std::make_unique<VerbsWindows>(*this, static_cast<VerbsRegion&>(region));
+    windows_.push_back(*owned);
+    for (std::uint32_t i = 0; i < count; ++i) {
+        ibv_mw* window = ibv_alloc_mw(domain_, IBV_MW_TYPE_1);
+        if (window == nullptr) return std::unexpected(unsupported_or(errno));
+        owned->add(window);
+    }
     return owned;
 }
 

@@ -13,8 +13,8 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
+#include <deque>
 #include <memory>
-#include <unordered_set>
 #include <vector>
 
 #include "rtrs/base/intrusive_list.h"
@@ -52,12 +52,12 @@ class VerbsRegion final : public MemoryRegion {
 };
 
 // In an endpoint's list while its revoke waits for a place in the send queue.
-class VerbsWindow final : public MemoryWindow, public ListLink {
+class VerbsWindow final : public ListLink {
   public:
     VerbsWindow(VerbsDomain& domain, VerbsRegion& region, ibv_mw* window) noexcept
         : domain_(domain), region_(region), window_(window) {}
-    ~VerbsWindow() override;
-    Key key() const noexcept override { return window_ == nullptr ? 0 : window_->rkey; }
+    ~VerbsWindow();
+    Key key() const noexcept { return window_ == nullptr ? 0 : window_->rkey; }
 
     // ERRORS: EINVAL (outside of the region), EBUSY (its revoke is not done), ENOMEM (lost).
     std::error_code check_bind(const Segment& range) const noexcept;
@@ -88,6 +88,40 @@ class VerbsWindow final : public MemoryWindow, public ListLink {
     std::uint64_t revoke_context_ = 0;
 };
 
+class VerbsWindows final : public MemoryWindows, public ListLink {
+  public:
+    VerbsWindows(VerbsDomain& domain, VerbsRegion& region) noexcept
+        : domain_(domain), region_(region) {}
+    ~VerbsWindows() override;
+    Key key(std::uint32_t number) const noexcept override { return at(number).key(); }
+
+    void add(ibv_mw* window) { windows_.emplace_back(domain_, region_, window); }
+    VerbsWindow& at(std::uint32_t number) noexcept {
+        RTRS_ASSERT(number < windows_.size());
+        return windows_[number];
+    }
+    const VerbsWindow& at(std::uint32_t number) const noexcept {
+        RTRS_ASSERT(number < windows_.size());
+        return windows_[number];
+    }
+    void replace() noexcept {
+        for (VerbsWindow& window : windows_) window.replace();
+    }
+    // The device has gone.
+    void let_go() noexcept {
+        for (VerbsWindow& window : windows_) window.let_go();
+    }
+
+  private:
+    VerbsDomain& domain_;
+    VerbsRegion& region_;
+    std::deque<VerbsWindow> windows_;  // they stay where they are
+};
+
+inline VerbsWindow& window_of(const MemoryWindow& window) noexcept {
+    return static_cast<VerbsWindows&>(*window.of).at(window.number);
+}
+
 class VerbsDomain final : public ProtectionDomain, public ListLink {
   public:
     // ERRORS: ENOMEM, ENODEV.
@@ -97,15 +131,14 @@ class VerbsDomain final : public ProtectionDomain, public ListLink {
 
     std::expected<std::unique_ptr<MemoryRegion>, std::error_code> register_memory(
         MutableBytes memory, Access access) override;
-    std::expected<std::unique_ptr<MemoryWindow>, std::error_code> create_window(
-        MemoryRegion& region) override;
+    std::expected<std::unique_ptr<MemoryWindows>, std::error_code> create_windows(
+        MemoryRegion& region, std::uint32_t count) override;
 
     ibv_pd* get() const noexcept { return domain_; }
     Engine& engine() noexcept { return *engine_; }
     // A region that holds the segment, for local access; null if none does.
     const VerbsRegion* find(const Segment& segment) noexcept;
     void forget(VerbsRegion& region) noexcept;
-    void forget(VerbsWindow& window) noexcept { windows_.erase(&window); }
 
     // For the engine: all that is the device's is given back, and taken from its successor. What
     // failed half way is given back by let_go().
@@ -124,7 +157,7 @@ class VerbsDomain final : public ProtectionDomain, public ListLink {
     // Few, and mostly the same one again.
     std::vector<VerbsRegion*> regions_;
     VerbsRegion* last_found_ = nullptr;
-    std::unordered_set<VerbsWindow*> windows_;
+    IntrusiveList<VerbsWindows> windows_;
     bool takes_windows_ = true;
 };
 

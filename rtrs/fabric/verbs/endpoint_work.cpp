@@ -177,8 +177,10 @@ std::error_code VerbsEndpoint::check(std::span<const WorkRequest> chain) const n
 std::error_code VerbsEndpoint::check(const WorkRequest& request) const noexcept {
     if (request.local.size() > max_segments) return from_errno(EINVAL);
     if (request.opcode == WorkOpcode::bind_window) {
-        if (request.local.size() != 1 || request.window == nullptr) return from_errno(EINVAL);
-        return static_cast<const VerbsWindow*>(request.window)->check_bind(request.local[0]);
+        if (request.local.size() != 1 || request.window.of == nullptr) {
+            return from_errno(EINVAL);
+        }
+        return window_of(request.window).check_bind(request.local[0]);
     }
     if (request.opcode == WorkOpcode::read) {
         if (request.local.size() != 1) return from_errno(EINVAL);
@@ -214,9 +216,9 @@ std::error_code VerbsEndpoint::submit_bind(const WorkRequest& request) {
                                                    ? SendContext::Report::always
                                                    : SendContext::Report::failure_only});
     ++works_;
-    return static_cast<VerbsWindow*>(request.window)
-        ->bind(queue(), request.local[0], send_id(posted.number),
-               posted.signalled == SendRing::Signalled::yes ? unsigned{IBV_SEND_SIGNALED} : 0u);
+    return window_of(request.window)
+        .bind(queue(), request.local[0], send_id(posted.number),
+              posted.signalled == SendRing::Signalled::yes ? unsigned{IBV_SEND_SIGNALED} : 0u);
 }
 
 std::error_code VerbsEndpoint::find_segments(const WorkRequest& request, ibv_sge* segments,
@@ -261,9 +263,9 @@ std::error_code VerbsEndpoint::post_to_device(const ReceiveRing::Entry& entry) {
 
 // --- Revokes.
 
-RevokeResult VerbsEndpoint::post_revoke(MemoryWindow& revoked, std::uint64_t context) {
+RevokeResult VerbsEndpoint::post_revoke(MemoryWindow revoked, std::uint64_t context) {
     RTRS_ASSERT(state_ != State::drained);
-    auto& window = static_cast<VerbsWindow&>(revoked);
+    VerbsWindow& window = window_of(revoked);
     if (!window.bound()) return RevokeResult::effective;
     if (state_ != State::established) {
         window.replace();

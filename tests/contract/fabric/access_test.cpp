@@ -62,23 +62,23 @@ struct Offer : Pair {
         CHECK(client.disconnected == 0);
     }
 
-    std::unique_ptr<MemoryWindow> window_on(MemoryRegion& region) {
-        auto window = server_domain->create_window(region);
-        REQUIRE(window.has_value());
-        return std::move(*window);
+    std::unique_ptr<MemoryWindows> windows_on(MemoryRegion& region, std::uint32_t count = 1) {
+        auto windows = server_domain->create_windows(region, count);
+        REQUIRE(windows.has_value());
+        return std::move(*windows);
     }
 
-    void bind(MemoryWindow& window, MutableBytes range) {
+    void bind(MemoryWindow window, MutableBytes range) {
         const Segment segment{range.data(), static_cast<std::uint32_t>(range.size())};
         const std::size_t before = server.sends;
         REQUIRE(!server.post({.opcode = WorkOpcode::bind_window,
                               .signal = Signal::completion,
                               .local = {&segment, 1},
-                              .window = &window}));
+                              .window = window}));
         pump([&] { return server.sends == before + 1; });
     }
 
-    void revoke(MemoryWindow& window) {
+    void revoke(MemoryWindow window) {
         server.revoke(window);
         pump([&] { return server.revokes_pending == 0; });
     }
@@ -187,10 +187,11 @@ TEST_CASE("P6: keys of another domain are refused") {
 
 TEST_CASE("P6: a window opens its range for writing and nothing else") {
     Offer offer;
-    auto window = offer.window_on(*offer.writable);
+    auto windows = offer.windows_on(*offer.writable);
+    const MemoryWindow window{windows.get()};
     const MutableBytes range = offer.memory.part(Memory::page + 100, 200);
-    offer.bind(*window, range);
-    const RemoteBuffer remote{reinterpret_cast<std::uint64_t>(range.data()), window->key(), 200};
+    offer.bind(window, range);
+    const RemoteBuffer remote{reinterpret_cast<std::uint64_t>(range.data()), window.key(), 200};
     SECTION("inside") {
         offer.accepted(remote, 200);
         CHECK(offer.memory.data()[Memory::page + 99] == untouched);
@@ -207,56 +208,80 @@ TEST_CASE("P6: a window opens its range for writing and nothing else") {
 
 TEST_CASE("P6: a revoked window is refused") {
     Offer offer;
-    auto window = offer.window_on(*offer.writable);
-    offer.bind(*window, offer.memory.part(Memory::page, Memory::page));
+    auto windows = offer.windows_on(*offer.writable);
+    const MemoryWindow window{windows.get()};
+    offer.bind(window, offer.memory.part(Memory::page, Memory::page));
     RemoteBuffer remote = offer.writable->remote(0, 0);
-    remote.key = window->key();
-    offer.revoke(*window);
+    remote.key = window.key();
+    offer.revoke(window);
     offer.refused(WorkOpcode::write, remote, 64);
 }
 
 TEST_CASE("P6: a window that is bound again has a new key, and the old one is refused") {
     Offer offer;
-    auto window = offer.window_on(*offer.writable);
+    auto windows = offer.windows_on(*offer.writable);
+    const MemoryWindow window{windows.get()};
     const MutableBytes middle = offer.memory.part(Memory::page, Memory::page);
-    offer.bind(*window, middle);
+    offer.bind(window, middle);
     RemoteBuffer before = offer.writable->remote(0, 0);
-    before.key = window->key();
-    offer.revoke(*window);
-    offer.bind(*window, middle);
+    before.key = window.key();
+    offer.revoke(window);
+    offer.bind(window, middle);
     RemoteBuffer after = before;
-    after.key = window->key();
+    after.key = window.key();
     REQUIRE(after.key != before.key);
     SECTION("new key") { offer.accepted(after, 64); }
     SECTION("old key") { offer.refused(WorkOpcode::write, before, 64); }
 }
 
+TEST_CASE("P6: windows of one set live and die apart") {
+    Offer offer;
+    auto windows = offer.windows_on(*offer.writable, 3);
+    RemoteBuffer remotes[3];
+    for (std::uint32_t i = 0; i < 3; ++i) {
+        const MemoryWindow window{windows.get(), i};
+        offer.bind(window, offer.memory.part(Memory::page + i * 256, 256));
+        remotes[i] = offer.writable->remote(i * 256, 0);
+        remotes[i].key = window.key();
+    }
+    CHECK(remotes[0].key != remotes[1].key);
+    CHECK(remotes[1].key != remotes[2].key);
+    offer.revoke({windows.get(), 1});
+    SECTION("its neighbours") {
+        offer.accepted(remotes[0], 256);
+        offer.accepted(remotes[2], 256);
+    }
+    SECTION("itself") { offer.refused(WorkOpcode::write, remotes[1], 64); }
+}
+
 TEST_CASE("P6: a destroyed window is refused") {
     Offer offer;
-    auto window = offer.window_on(*offer.writable);
-    offer.bind(*window, offer.memory.part(Memory::page, Memory::page));
+    auto windows = offer.windows_on(*offer.writable);
+    const MemoryWindow window{windows.get()};
+    offer.bind(window, offer.memory.part(Memory::page, Memory::page));
     RemoteBuffer remote = offer.writable->remote(0, 0);
-    remote.key = window->key();
-    window.reset();
+    remote.key = window.key();
+    windows.reset();
     offer.refused(WorkOpcode::write, remote, 64);
 }
 
 TEST_CASE("P2: a window is open before the message posted after its bind is seen") {
     Offer offer;
-    auto window = offer.window_on(*offer.writable);
+    auto windows = offer.windows_on(*offer.writable);
+    const MemoryWindow window{windows.get()};
     for (std::uint64_t round = 0; round < 10; ++round) {
         const Segment range = offer.memory.segment(Memory::page, Memory::page);
         REQUIRE(!offer.server.post(
-            {.opcode = WorkOpcode::bind_window, .local = {&range, 1}, .window = window.get()}));
+            {.opcode = WorkOpcode::bind_window, .local = {&range, 1}, .window = window}));
         REQUIRE(!offer.server.post({.opcode = WorkOpcode::write_immediate,
                                     .signal = Signal::completion,
-                                    .immediate = window->key()}));
+                                    .immediate = window.key()}));
         offer.pump([&] { return offer.client.receives == round + 1; });
         RemoteBuffer remote = offer.writable->remote(0, 0);
         remote.key = offer.client.of(CompletionOpcode::receive_immediate).back().immediate;
         offer.accepted(remote, Memory::page);
         offer.pump([&] { return offer.server.sends == round + 1; });
-        offer.revoke(*window);
+        offer.revoke(window);
     }
 }
 
@@ -267,10 +292,11 @@ TEST_CASE("send with invalidate: the window is dead before the message is seen")
         return;
     }
     // The client invalidates the server's window.
-    auto window = offer.window_on(*offer.writable);
-    offer.bind(*window, offer.memory.part(Memory::page, Memory::page));
+    auto windows = offer.windows_on(*offer.writable);
+    const MemoryWindow window{windows.get()};
+    offer.bind(window, offer.memory.part(Memory::page, Memory::page));
     RemoteBuffer remote = offer.writable->remote(0, 0);
-    remote.key = window->key();
+    remote.key = window.key();
     const Segment segment = offer.client_memory.segment(0, 32);
     REQUIRE(!offer.client.post({.opcode = WorkOpcode::send_invalidate,
                                 .signal = Signal::completion,

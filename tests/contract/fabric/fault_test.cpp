@@ -163,9 +163,9 @@ TEST_CASE("fault: registrations and windows are refused with ENOMEM") {
     region = pair.client_domain->register_memory(memory.all(), access);
     REQUIRE(region);
     pair.faults().options().refuse_window_per_million = 1000000;
-    auto window = pair.client_domain->create_window(**region);
-    REQUIRE(!window);
-    CHECK(window.error() == from_errno(ENOMEM));
+    auto windows = pair.client_domain->create_windows(**region, 1);
+    REQUIRE(!windows);
+    CHECK(windows.error() == from_errno(ENOMEM));
     CHECK(pair.faults().statistics().refusals == 2);
 }
 

@@ -53,7 +53,7 @@ std::error_code Peer::receive(Segment buffer, std::uint64_t context) {
     return error;
 }
 
-void Peer::revoke(MemoryWindow& window) {
+void Peer::revoke(MemoryWindow window) {
     const Calling calling;
     if (endpoint->post_revoke(window, 0) == RevokeResult::pending) ++revokes_pending;
 }

@@ -68,7 +68,7 @@ class Peer final : public EndpointHandler {
     std::error_code post(const WorkRequest& request) { return post({&request, 1}); }
     std::error_code receive(Segment buffer, std::uint64_t context = 0);
     // revokes_pending is 0 once the key is dead.
-    void revoke(MemoryWindow& window);
+    void revoke(MemoryWindow window);
     void disconnect();
 
     bool was_connected() const { return established + rejected + disconnected > 0; }

@@ -141,10 +141,11 @@ TEST_CASE("what connections, regions and windows took of the device, they give b
     for (int round = 0; round < 5; ++round) {
         Pair pair;
         pair.connect();
-        auto window = pair.server_domain->create_window(*pair.server_region).value();
+        auto windows = pair.server_domain->create_windows(*pair.server_region, 1).value();
+        const MemoryWindow window{windows.get()};
         const Segment range = pair.server_memory.segment(0, 4096);
         REQUIRE(!pair.server.post(
-            {.opcode = WorkOpcode::bind_window, .local = {&range, 1}, .window = window.get()}));
+            {.opcode = WorkOpcode::bind_window, .local = {&range, 1}, .window = window}));
         (round % 2 == 0 ? pair.client : pair.server).disconnect();
         pair.pump_drained();
     }
@@ -152,23 +153,22 @@ TEST_CASE("what connections, regions and windows took of the device, they give b
 }
 
 TEST_CASE("post_revoke: more at a time than the send queue has places for wait in turn") {
-    constexpr std::size_t count = 300;
+    constexpr std::uint32_t count = 300;
     const bool disconnect = GENERATE(false, true);
     Pair pair({.endpoint = {.send_queue_depth = 4, .receive_queue_depth = 64}});
     pair.connect();
-    std::vector<std::unique_ptr<MemoryWindow>> windows;
+    auto windows = pair.server_domain->create_windows(*pair.server_region, count).value();
     const Segment range = pair.server_memory.segment(0, 4096);
-    for (std::size_t i = 0; i < count; ++i) {
-        windows.push_back(pair.server_domain->create_window(*pair.server_region).value());
+    for (std::uint32_t i = 0; i < count; ++i) {
         pair.pump([&] {
             return !pair.server.post({.opcode = WorkOpcode::bind_window,
                                       .signal = Signal::completion,
                                       .local = {&range, 1},
-                                      .window = windows[i].get()});
+                                      .window = {windows.get(), i}});
         });
     }
     pair.pump([&] { return pair.server.sends == count; });
-    for (const auto& window : windows) pair.server.revoke(*window);
+    for (std::uint32_t i = 0; i < count; ++i) pair.server.revoke({windows.get(), i});
     CHECK(pair.server.revokes_pending == count);
     if (disconnect) pair.server.disconnect();
     pair.pump([&] { return windows_revoked(pair.server) == count; });
@@ -176,7 +176,7 @@ TEST_CASE("post_revoke: more at a time than the send queue has places for wait i
     // Each of them is dead.
     const Segment source = pair.client_memory.segment(0, 64);
     RemoteBuffer remote = pair.server_region->remote(0, 0);
-    remote.key = windows.back()->key();
+    remote.key = windows->key(count - 1);
     REQUIRE(!pair.client.post({.opcode = WorkOpcode::write,
                                .signal = Signal::completion,
                                .local = {&source, 1},
@@ -188,17 +188,18 @@ TEST_CASE("post_revoke: more at a time than the send queue has places for wait i
 TEST_CASE("post_revoke: a window whose connection went down is dead, and can be bound again") {
     Pair pair;
     pair.connect();
-    auto window = pair.server_domain->create_window(*pair.server_region).value();
+    auto windows = pair.server_domain->create_windows(*pair.server_region, 1).value();
+    const MemoryWindow window{windows.get()};
     const Segment range = pair.server_memory.segment(0, 4096);
     REQUIRE(!pair.server.post({.opcode = WorkOpcode::bind_window,
                                .signal = Signal::completion,
                                .local = {&range, 1},
-                               .window = window.get()}));
+                               .window = window}));
     pair.pump([&] { return pair.server.sends == 1; });
     RemoteBuffer remote = pair.server_region->remote(0, 0);
-    remote.key = window->key();
+    remote.key = window.key();
     pair.server.disconnect();
-    CHECK(pair.server.endpoint->post_revoke(*window, 1) == RevokeResult::effective);
+    CHECK(pair.server.endpoint->post_revoke(window, 1) == RevokeResult::effective);
     pair.pump_drained();
 
     // Another connection of the same domains.
@@ -214,10 +215,10 @@ TEST_CASE("post_revoke: a window whose connection went down is dead, and can be 
     REQUIRE(!server.post({.opcode = WorkOpcode::bind_window,
                           .signal = Signal::completion,
                           .local = {&range, 1},
-                          .window = window.get()}));
+                          .window = window}));
     pair.pump([&] { return server.sends == 1; });
     RemoteBuffer fresh = remote;
-    fresh.key = window->key();
+    fresh.key = window.key();
     CHECK(fresh.key != remote.key);
     const auto write = [&](const RemoteBuffer& to) {
         return client.post({.opcode = WorkOpcode::write,
@@ -329,7 +330,7 @@ namespace {
 
 // The same domains, regions and listener serve a connection: a window is bound, the client writes
 // through it, and reads nothing but what was written.
-void serve_again(Pair& pair, MemoryWindow& window, Key dead_key) {
+void serve_again(Pair& pair, MemoryWindow window, Key dead_key) {
     std::vector<std::unique_ptr<Peer>> attempts;  // client, server, client, server...
     pair.pump([&] {
         for (int side = 0; side < 2; ++side) attempts.push_back(std::make_unique<Peer>());
@@ -361,7 +362,7 @@ void serve_again(Pair& pair, MemoryWindow& window, Key dead_key) {
     REQUIRE(!server.post({.opcode = WorkOpcode::bind_window,
                           .signal = Signal::completion,
                           .local = {&range, 1},
-                          .window = &window}));
+                          .window = window}));
     pair.pump([&] { return server.sends == 1; });
     const Segment source = pair.client_memory.segment(0, 64);
     std::fill_n(source.data, 64, std::byte{0x5a});
@@ -395,22 +396,23 @@ void serve_again(Pair& pair, MemoryWindow& window, Key dead_key) {
 TEST_CASE("a device that was removed and is back is found again", "[.][removal]") {
     const SoftDevice device;
     Pair pair;
-    auto window = pair.server_domain->create_window(*pair.server_region).value();
+    auto windows = pair.server_domain->create_windows(*pair.server_region, 1).value();
+    const MemoryWindow window{windows.get()};
     pair.connect();
     const Segment range = pair.server_memory.segment(0, 4096);
     REQUIRE(!pair.server.post({.opcode = WorkOpcode::bind_window,
                                .signal = Signal::completion,
                                .local = {&range, 1},
-                               .window = window.get()}));
+                               .window = window}));
     pair.pump([&] { return pair.server.sends == 1; });
     for (int round = 0; round < 3; ++round) {
-        const Key key = window->key();
+        const Key key = window.key();
         // It waits until this process has let go of the device.
         REQUIRE(std::system(("(" + device.remove + "; sleep 1; " + device.add + ") &").c_str()) ==
                 0);
         if (round == 0) pair.pump_drained();
         pair.pump([&] { return !pair.under->client().create_domain().has_value(); });
-        serve_again(pair, *window, key);
+        serve_again(pair, window, key);
     }
 }
 

@@ -74,7 +74,7 @@ struct World : ListenerHandler {
         domain = std::move(*fabric->create_domain());
         region = std::move(*domain->register_memory({memory + guard, offered},
                                                     Access::remote_write | Access::remote_read));
-        window = std::move(*domain->create_window(*region));
+        windows = std::move(*domain->create_windows(*region, 1));
         listener = std::move(*fabric->listen("127.0.0.1:0", *this));
     }
     void on_connect_request(std::unique_ptr<ConnectRequest> request) override {
@@ -96,7 +96,9 @@ struct World : ListenerHandler {
     std::byte* memory = nullptr;
     std::unique_ptr<ProtectionDomain> domain;
     std::unique_ptr<MemoryRegion> region;
-    std::unique_ptr<MemoryWindow> window;
+    std::unique_ptr<MemoryWindows> windows;
+    MemoryWindow window() const { return {windows.get()}; }
+    Key window_key = 0;  // of the newest bind, also when it is dead
     std::unique_ptr<Listener> listener;
     Owner* owner = nullptr;
 };
@@ -109,13 +111,13 @@ World& world() {
 void bind(Owner& owner) {
     const Segment all{world().region->data(), static_cast<std::uint32_t>(offered)};
     const WorkRequest request{
-        .opcode = WorkOpcode::bind_window, .local = {&all, 1}, .window = world().window.get()};
-    (void)owner.endpoint->post({&request, 1});
+        .opcode = WorkOpcode::bind_window, .local = {&all, 1}, .window = world().window()};
+    if (!owner.endpoint->post({&request, 1})) world().window_key = world().window().key();
 }
 
 void revoke(Owner& owner) {
     if (owner.revokes_pending > 0) return;
-    if (owner.endpoint->post_revoke(*world().window, 0) == RevokeResult::pending) {
+    if (owner.endpoint->post_revoke(world().window(), 0) == RevokeResult::pending) {
         ++owner.revokes_pending;
     }
 }
@@ -207,9 +209,9 @@ void say_frame(Peer& peer, Input& input, bool crc) {
         // From a little below the region to far above it.
         header.address = reinterpret_cast<std::uint64_t>(world().region->data()) +
                          input.number((bend & 2) != 0 ? 3 : 2) - 16;
-        header.key = (bend & 4) != 0 ? world().window->key() : world().region->key();
+        header.key = (bend & 4) != 0 ? world().window_key : world().region->key();
     }
-    if (header.opcode == Opcode::send_invalidate) header.key = world().window->key();
+    if (header.opcode == Opcode::send_invalidate) header.key = world().window_key;
     if ((bend & 8) != 0) header.key ^= static_cast<Key>(input.number(4));
     header.payload_bytes = static_cast<std::uint32_t>(payload.size());
     if (crc && !payload.empty()) {

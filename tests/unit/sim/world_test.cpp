@@ -460,15 +460,17 @@ TEST_CASE("sim: unsignalled requests hold their slots until a completion, if ask
 
 TEST_CASE("sim: keys are used up at keys_max with ENOMEM, and come back") {
     Scene scene({.keys_max = 8});
-    std::vector<std::unique_ptr<MemoryWindow>> windows;
+    std::vector<std::unique_ptr<MemoryWindows>> windows;
     for (int i = 0; i < 7; ++i) {
-        windows.push_back(scene.server_domain->create_window(*scene.server_region).value());
+        windows.push_back(scene.server_domain->create_windows(*scene.server_region, 1).value());
     }
-    auto refused = scene.server_domain->create_window(*scene.server_region);
+    auto refused = scene.server_domain->create_windows(*scene.server_region, 1);
     REQUIRE(!refused);
     CHECK(refused.error() == from_errno(ENOMEM));
     windows.pop_back();
-    CHECK(scene.server_domain->create_window(*scene.server_region).has_value());
+    // What was taken for a set that cannot be whole comes back.
+    CHECK(!scene.server_domain->create_windows(*scene.server_region, 2).has_value());
+    CHECK(scene.server_domain->create_windows(*scene.server_region, 1).has_value());
 }
 
 TEST_CASE("sim: connections leave nothing in the world") {

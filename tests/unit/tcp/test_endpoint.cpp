@@ -132,21 +132,22 @@ TEST_CASE("tcp endpoint: a write is refused before its first byte is placed") {
 TEST_CASE("tcp endpoint: a key that is revoked between parts of a payload stops the rest") {
     const std::size_t bytes = 10000;
     Connected connected;
-    auto window = connected.domain->create_window(*connected.region).value();
+    auto windows = connected.domain->create_windows(*connected.region, 1).value();
+    const MemoryWindow window{windows.get()};
     const Segment all{connected.region->data(), static_cast<std::uint32_t>(Pages::page)};
     REQUIRE(
         !connected.peer().endpoint->post(std::vector{WorkRequest{.opcode = WorkOpcode::bind_window,
                                                                  .signal = Signal::completion,
                                                                  .local = {&all, 1},
-                                                                 .window = window.get()}}));
+                                                                 .window = window}}));
     pump(*connected.reactor, [&] { return connected.peer().completions.size() == 1; });
     FrameHeader header = connected.header(Opcode::write);
-    header.key = window->key();
+    header.key = window.key();
     const auto data = noise(bytes);
     const auto whole = frame(header, data);
     CHECK(connected.raw.say(Bytes(whole).first(header_bytes + 5000)));
     pump(*connected.reactor, [&] { return connected.region->data()[4999] == data[4999]; });
-    CHECK(connected.peer().endpoint->post_revoke(*window, 1) == RevokeResult::effective);
+    CHECK(connected.peer().endpoint->post_revoke(window, 1) == RevokeResult::effective);
     CHECK(connected.raw.say(Bytes(whole).subspan(header_bytes + 5000)));
     connected.fails(Error::remote_access);
     CHECK(connected.pages.untouched(Pages::page + 5000, 10000));
@@ -154,16 +155,17 @@ TEST_CASE("tcp endpoint: a key that is revoked between parts of a payload stops 
 
 TEST_CASE("tcp endpoint: a revoke during a direct receive ends it before it is effective") {
     Connected connected;
-    auto window = connected.domain->create_window(*connected.region).value();
+    auto windows = connected.domain->create_windows(*connected.region, 1).value();
+    const MemoryWindow window{windows.get()};
     const Segment all{connected.region->data(), static_cast<std::uint32_t>(Pages::page)};
     REQUIRE(
         !connected.peer().endpoint->post(std::vector{WorkRequest{.opcode = WorkOpcode::bind_window,
                                                                  .signal = Signal::completion,
                                                                  .local = {&all, 1},
-                                                                 .window = window.get()}}));
+                                                                 .window = window}}));
     pump(*connected.reactor, [&] { return connected.peer().completions.size() == 1; });
     FrameHeader header = connected.header(Opcode::write);
-    header.key = window->key();
+    header.key = window.key();
     const auto data = noise(400000);
     const auto whole = frame(header, data);
     CHECK(connected.raw.say(Bytes(whole).first(100000)));
@@ -171,7 +173,7 @@ TEST_CASE("tcp endpoint: a revoke during a direct receive ends it before it is e
     pump(*connected.reactor, [&] { return connected.region->data()[50000] == data[50000]; });
     for (int i = 0; i < 5; ++i) connected.reactor->run_once(Duration::zero());
     Recorder& peer = connected.peer();
-    CHECK(peer.endpoint->post_revoke(*window, 99) == RevokeResult::pending);
+    CHECK(peer.endpoint->post_revoke(window, 99) == RevokeResult::pending);
     bool revoked = false;
     std::vector<std::byte> then;
     peer.completed = [&](const Completion& completion) {

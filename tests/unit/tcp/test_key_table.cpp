@@ -98,6 +98,53 @@ TEST_CASE("key table: is full after 2^index_bits - 1 slots") {
     CHECK(table.take(KeyTable::Kind::region) == 77u);
 }
 
+TEST_CASE("key table: a row is of slots side by side, which go back one by one") {
+    Table table;
+    const std::uint32_t before = table.slot();
+    const std::uint32_t first = table.take_row(KeyTable::Kind::window, 100).value();
+    const std::uint32_t behind = table.slot();
+    CHECK(first == before + 1);
+    CHECK(behind == first + 100);
+    std::vector<Key> keys;
+    for (std::uint32_t i = 0; i < 100; ++i) {
+        CHECK(table.kind(first + i) == KeyTable::Kind::window);
+        CHECK(table.key(first + i) == 0);
+        keys.push_back(table.enable(first + i, table.memory, writing));
+        CHECK(table.key(first + i) == keys.back());
+    }
+    for (std::uint32_t i = 0; i < 100; ++i) table.give_back(first + i);
+    for (const Key key : keys) CHECK(table.find(key) == 0);
+    // The next row is found among what is free, one hole of it filled.
+    const std::uint32_t one = table.slot();
+    CHECK(one >= first);
+    CHECK(one < behind);
+    table.give_back(one);
+    table.give_back(before);
+    CHECK(table.take_row(KeyTable::Kind::window, 101).value() == before);
+    for (std::uint32_t i = 1; i < 101; ++i) {
+        const Key again = table.enable(before + i, table.memory, writing);
+        CHECK(again != keys[i - 1]);
+        CHECK(table.find(keys[i - 1]) == 0);
+    }
+    CHECK(table.slot() == behind + 1);
+}
+
+TEST_CASE("key table: a row is refused when none is left, and takes nothing") {
+    Table table;
+    const std::uint32_t low = table.take_row(KeyTable::Kind::window, 1000).value();
+    const std::uint32_t high =
+        table.take_row(KeyTable::Kind::window, KeyTable::slots_max - 1001).value();
+    CHECK(low == 1);
+    CHECK(high == 1001);
+    // 600 free in two parts.
+    for (std::uint32_t i = 0; i < 300; ++i) table.give_back(low + i);
+    for (std::uint32_t i = 0; i < 300; ++i) table.give_back(high + i);
+    CHECK(table.take_row(KeyTable::Kind::window, 301).error() == from_errno(ENOMEM));
+    CHECK(table.take_row(KeyTable::Kind::window, 300) == low);
+    CHECK(table.take_row(KeyTable::Kind::window, 300) == high);
+    CHECK(table.take(KeyTable::Kind::region).error() == from_errno(ENOMEM));
+}
+
 // Against a plain map of what should be valid.
 TEST_CASE("key table: random life agrees with a model") {
     Table table;
@@ -114,7 +161,16 @@ TEST_CASE("key table: random life agrees with a model") {
         };
         const std::uint64_t what = random.below(10);
         if (model.empty() || what == 0) {
-            if (model.size() < 200) model[table.slot()] = {};
+            if (model.size() >= 200) continue;
+            if (random.chance(1, 8)) {
+                const auto count = static_cast<std::uint32_t>(1 + random.below(12));
+                const std::uint32_t first = table.take_row(KeyTable::Kind::window, count).value();
+                for (std::uint32_t i = 0; i < count; ++i) {
+                    REQUIRE(model.emplace(first + i, Entry{}).second);
+                }
+            } else {
+                REQUIRE(model.emplace(table.slot(), Entry{}).second);
+            }
         } else if (what == 1) {
             const auto it = pick();
             table.give_back(it->first);

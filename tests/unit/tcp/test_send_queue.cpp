@@ -39,15 +39,35 @@ TEST_CASE("send queue: small frames of a turn go out as one piece of memory") {
     REQUIRE(queue.ready());
     std::array<std::byte, 60> small{};
     const Segment segment{small.data(), small.size()};
-    for (int i = 0; i < 16; ++i) {
-        queue.append(send_header(), {&segment, 1}, SendQueue::PayloadCrc::computed);
-        queue.add_work({});
+    // The first that do not fit in what a quiet connection has are in two: there, and behind it.
+    for (const std::size_t pieces : {2, 2, 1, 1, 1}) {
+        for (int i = 0; i < 16; ++i) {
+            queue.append(send_header(), {&segment, 1}, SendQueue::PayloadCrc::computed);
+            queue.add_work({});
+        }
+        CHECK(queue.works_free() == 0);
+        const msghdr* message = queue.next_message();
+        REQUIRE(message != nullptr);
+        CHECK(message->msg_iovlen == pieces);
+        std::size_t bytes = 0;
+        for (std::size_t i = 0; i < pieces; ++i) bytes += message->msg_iov[i].iov_len;
+        CHECK(bytes == 16 * (header_bytes + small.size()));
+        drain(queue, bytes);
+        while (queue.take_done()) {
+        }
     }
-    CHECK(queue.works_free() == 0);
+}
+
+TEST_CASE("send queue: a few small frames are one piece from the first") {
+    SendQueue queue(16, 4);
+    std::array<std::byte, 60> small{};
+    const Segment segment{small.data(), small.size()};
+    for (int i = 0; i < 3; ++i) {
+        queue.append(send_header(), {&segment, 1}, SendQueue::PayloadCrc::computed);
+    }
     const msghdr* message = queue.next_message();
     REQUIRE(message != nullptr);
     CHECK(message->msg_iovlen == 1);
-    CHECK(message->msg_iov[0].iov_len == 16 * (header_bytes + small.size()));
 }
 
 TEST_CASE("send queue: large segments are sent from where they lie, small ones are copied") {
