@@ -10,13 +10,10 @@ the devices get back all that was taken of them, during the session and at its e
 The argument is for how many seconds there are faults (60). RNBD_SEED repeats a run's faults.
 """
 import contextlib
-import sys
-import threading
 
-sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/integration")
-from multipath_lab import *  # noqa: E402
+from guest import *
+from multipath_lab import *
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 SECONDS = int(sys.argv[1]) if len(sys.argv) > 1 else 60
 SEED = int(os.environ.get("RNBD_SEED", random.randrange(1 << 32)))
 WIRES = (0, 1)
@@ -25,10 +22,6 @@ SERVER = {wire: f"10.{wire}.0.2" for wire in WIRES}
 # What a daemon may have more than after the first rounds: on the heap, and in all, with the payload
 # buffers that come into memory when a large I/O uses them for the first time.
 TOLERANCE_KIB = {"heap": 1024, "resident": 32 * 1024}
-# A guest without KVM is slow.
-SLOW_S = 240
-
-sampled = threading.Lock()
 
 
 class Network:
@@ -98,13 +91,6 @@ FAULTS = ("lossy", "late", "out_of_order", "repeated_and_spoilt", "cut", "cut_on
           "client_device_gone", "server_device_gone")
 
 
-def resources():
-    """{device: {kind: how many}}, of all programs and of rdma_cm itself."""
-    shown = json.loads(run("rdma", "-j", "resource", "show").stdout)
-    return {device.pop("ifname"): {kind: count for kind, count in device.items() if kind != "ifindex"}
-            for device in shown}
-
-
 class Paths:
     """The client's paths, looked at all the time: TCP is idle while an RDMA path is up."""
 
@@ -142,36 +128,6 @@ class Paths:
         wait_until(f"{count} RDMA paths are up", lambda: len(self.sample()["rdma"]) == count, SLOW_S)
 
 
-class Passes:
-    """fio writes and verifies, pass after pass, until it is told to end."""
-
-    def __init__(self, lab, device):
-        self.lab, self.device = lab, device
-        self.done = 0
-        self.stopping = False
-        self.failure = None
-        self.thread = threading.Thread(target=self.work)
-        self.thread.start()
-
-    def work(self):
-        while not self.stopping:
-            command = fio.arguments(self.lab.uri(self.device), 10, 4096, "48m")
-            result = run(*command, ok=False, cwd=self.lab.folder, timeout=3600)
-            if result.returncode != 0 or "err= 0" not in result.stdout:
-                self.failure = (result.stdout + result.stderr)[-4000:]
-                return
-            self.done += 1
-
-    def check(self):
-        check(self.failure is None, f"fio: {self.failure}")
-
-    def finish(self):
-        self.stopping = True
-        self.thread.join()
-        self.check()
-        check(self.done > 0, "fio was never done")
-
-
 def start_pair(lab):
     server = Daemon(lab, "rnbd-server", "server", {
         "listen": [{"rdma": f"{SERVER[0]}:1235"}, {"rdma": f"{SERVER[1]}:1235"},
@@ -201,7 +157,7 @@ def at_rest(daemons):
     """What is in use while all paths are up: on the devices, and of memory."""
     memory = {f"{daemon.name}'s {kind}": of(daemon) for daemon in daemons
               for kind, of in (("heap", heap_kib), ("resident", resident_kib))}
-    return resources(), memory
+    return rdma_resources(), memory
 
 
 def both_cut(net, paths, judge):
@@ -244,7 +200,7 @@ need_root()
 need("fio", "rdma", "tc", "ip")
 dice = random.Random(SEED)
 net = Network()
-before = resources()
+before = rdma_resources()
 with Lab() as lab:
     lab.cleanups.append(net.heal)
     server, client = start_pair(lab)
@@ -252,7 +208,7 @@ with Lab() as lab:
         paths = Paths(client)
         paths.wait_until_up(len(WIRES))
         judge = Judge(lab, lab.uri("numbered"), blocks=512, seed=SEED, depth=16)
-        passes = Passes(lab, "fio")
+        passes = Passes(*fio.arguments(lab.uri("fio"), 10, 4096, "48m"), folder=lab.folder)
         lab.cleanups.append(lambda: setattr(passes, "stopping", True))
         done = {fault: 0 for fault in FAULTS}
         rounds = requests = all_down = 0
@@ -294,11 +250,11 @@ with Lab() as lab:
         for device in client.status()["devices"]:
             check(device["errors"] == 0, f"requests of {device['name']} failed")
         # An id whose peer did not answer its farewell stays for some seconds.
-        wait_until(f"as many resources as in the beginning, which were {early[0]}, now {resources()}",
-                   lambda: resources() == early[0], 60)
+        wait_until(f"as many resources as in the beginning, which were {early[0]}, now {rdma_resources()}",
+                   lambda: rdma_resources() == early[0], 60)
     check(client.stop() == 0, "rnbd-client")
     check(server.stop() == 0, "rnbd-server")
-    after = resources()
+    after = rdma_resources()
     print(f"{rounds} rounds: {done}; no RDMA path was left in {all_down}; {paths.samples} looks at "
           f"the paths, {paths.with_rdma} with one over RDMA that stayed")
     print(f"{requests} checked requests, the longest took {longest_ms:.0f} ms; {passes.done} passes "

@@ -4,27 +4,13 @@ nothing is left on the devices. Then fio with our engine, and nbdkit with our pl
 
   RNBD_VM=1 tests/vm/run -m 1536 -t 1100 env RNBD_BUILD=build-release python3 tests/vm/librnbd_over_rdma.py
 """
-import sys
-import threading
+from guest import *
+from fio_engine import ENGINE, environment
 
-sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/integration")
-from fio_engine import ENGINE, environment  # noqa: E402
-from harness import *  # noqa: E402
-
-HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAM = os.path.join(BUILD, "tests/vm/librnbd_over_rdma")
 PLUGIN = os.path.join(BUILD, "nbdkit/nbdkit-rnbd-plugin.so")
 RDMA = [f"rdma:10.{wire}.0.1@10.{wire}.0.2:1235" for wire in (0, 1)]
 TCP = "127.0.0.1:1235"
-# A guest without KVM is slow.
-SLOW_S = 240
-
-
-def resources():
-    """{device: {kind: how many}}, of all programs and of rdma_cm itself."""
-    shown = json.loads(run("rdma", "-j", "resource", "show").stdout)
-    return {device.pop("ifname"): {kind: count for kind, count in device.items() if kind != "ifindex"}
-            for device in shown}
 
 
 def delete_device(end):
@@ -163,7 +149,7 @@ def nbdkit_with_our_plugin(lab):
 need_root()
 need("rdma", "tc", "ip")
 run("bash", "-c", f". {HERE}/interop_lib && two_wires")
-before = resources()
+before = rdma_resources()
 with Lab() as lab:
     server = Daemon(lab, "rnbd-server", "server", {
         "listen": [{"rdma": "10.0.0.2:1235"}, {"rdma": "10.1.0.2:1235"}, {"tcp": TCP}],
@@ -173,10 +159,15 @@ with Lab() as lab:
                     for name, size in (("volume", "64MiB"), ("small", "4MiB"))]})
     lab.daemons.append(server)
     server.start()
-    listening = resources()
+    listening = rdma_resources()
 
     def finished(what):
-        wait_until("the devices have all back", lambda: resources() == listening, SLOW_S)
+        try:
+            wait_until("the devices have all back", lambda: rdma_resources() == listening, SLOW_S)
+        except AssertionError:
+            print(f"expected {listening}, there is", run("rdma", "resource").stdout,
+                  *(run("rdma", "resource", "show", kind).stdout for kind in ("cm_id", "qp", "mr")), sep="\n")
+            raise
         print(f"ok: {what}", flush=True)
     for thread in ("off", "on"):
         rdma_alone(server, thread)
@@ -190,5 +181,5 @@ with Lab() as lab:
     nbdkit_with_our_plugin(lab)
     finished("nbdkit with the plugin")
     check(server.stop() == 0, "rnbd-server")
-check(resources() == before, f"left behind: {resources()}, before: {before}")
+check(rdma_resources() == before, f"left behind: {rdma_resources()}, before: {before}")
 print("ok")

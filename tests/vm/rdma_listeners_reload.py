@@ -3,25 +3,16 @@
 Paths that came by a listener outlive it; one that comes back is found again by the paths that need it.
 """
 
-import os
-import sys
-
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../integration"))
-from configurations import *  # noqa: E402
-from multipath_lab import *  # noqa: E402
+from guest import *
+from configurations import *
+from multipath_lab import *
 
 need_root()
 need("rdma", "ip")
 HOSTS = (os.environ["RNBD_RDMA_HOST"], os.environ["RNBD_RDMA_OTHER_HOST"])
 # Nobody has it, until ip address add.
 LATE_HOST = "10.1.9.1"
-# A guest without KVM is slow.
-SLOW_S = 300
 SEED = int(os.environ.get("RNBD_SEED", random.randrange(1 << 32)))
-
-
-def step(text):
-    print(text, flush=True)
 
 
 def door(host, port=1235, **options):
