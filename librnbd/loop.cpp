@@ -11,9 +11,10 @@
 namespace rnbd::library {
 
 std::expected<std::unique_ptr<Loop>, std::error_code> Loop::create(Thread thread) {
-    // No storage here that would want fixed buffers and files, and a ring for each session.
+    // No storage here that would want fixed buffers and files, and a ring for each session: a
+    // connection has a send and a receive under way, however many requests these carry.
     auto reactor =
-        rtrs::Reactor::create({.submission_entries = 256, .fixed_buffers = 0, .fixed_files = 0});
+        rtrs::Reactor::create({.submission_entries = 64, .fixed_buffers = 0, .fixed_files = 0});
     if (!reactor) return std::unexpected(reactor.error());
     return std::unique_ptr<Loop>(new Loop(std::move(*reactor), thread));
 }

@@ -79,7 +79,9 @@ Requests::Requests(rtrs::Reactor& reactor, rtrs::ClientSession& permits, Finishe
 Requests::~Requests() { rtrs::Reactor::cancel_turn_end(reporter_); }
 
 void Requests::set_depth(std::uint32_t queue_depth) {
-    if (pieces_.empty()) pieces_.resize(queue_depth, Piece{.owner = this});
+    if (pieces_) return;
+    pieces_ = rtrs::LazyArray<Piece>(queue_depth);
+    RTRS_ASSERT(pieces_);
 }
 
 bool Requests::more(const Request& request) noexcept {
@@ -139,6 +141,7 @@ void Requests::describe(Request& request, const Piece& piece, VolumeIo& io) cons
 
 void Requests::send_piece(Request& request, rtrs::Permit permit) {
     Piece& piece = pieces_[static_cast<std::uint32_t>(permit.id())];
+    piece.owner = this;
     piece.request = &request;
     VolumeIo io;
     if (request.stage == Request::Stage::flush_due) {

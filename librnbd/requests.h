@@ -15,6 +15,7 @@
 #include "librnbd/librnbd.h"
 #include "rnbd/remote_volume.h"
 #include "rtrs/base/intrusive_list.h"
+#include "rtrs/base/lazy_array.h"
 #include "rtrs/reactor.h"
 
 namespace rnbd::library {
@@ -76,7 +77,8 @@ class Requests {
     Requests(const Requests&) = delete;
     Requests& operator=(const Requests&) = delete;
 
-    // queue_depth: of the session, when the link is up for the first time.
+    // queue_depth: of the session, when the link is up for the first time. ASSUMES: there is
+    // address space for it.
     void set_depth(std::uint32_t queue_depth);
     // ASSUMES: its volume was open once, and is not closed.
     void start(Request& request);
@@ -88,10 +90,10 @@ class Requests {
   private:
     // A permit at work; by the permit's id.
     struct Piece {
-        Requests* owner = nullptr;
-        Request* request = nullptr;
-        std::uint64_t at = 0;  // in the request
-        std::uint32_t bytes = 0;
+        Requests* owner;
+        Request* request;
+        std::uint64_t at;  // in the request
+        std::uint32_t bytes;
     };
     struct Reporter : rtrs::TurnTask {
         explicit Reporter(Requests& its_owner) noexcept : TurnTask(&report), owner(its_owner) {}
@@ -122,7 +124,7 @@ class Requests {
     rtrs::ClientSession& permits_;
     const Finished finished_;
     void* const context_;
-    std::vector<Piece> pieces_;
+    rtrs::LazyArray<Piece> pieces_;  // an idle session touches none
     rtrs::IntrusiveList<Request> waiting_;
     rtrs::IntrusiveList<Request> failed_;
     Reporter reporter_{*this};

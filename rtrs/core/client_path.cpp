@@ -317,7 +317,7 @@ std::error_code ClientPath::accept_first(const ConnectResponseMessage& response)
     key_renewal_ = response.key_renewal;
     codec_ = ImmediateCodec(geometry_.queue_depth);
     if (chunks_.size() != geometry_.queue_depth) {
-        chunks_ = LazyArray<Chunk>(geometry_.queue_depth);
+        chunks_ = LazyArray<BufferDescriptor>(geometry_.queue_depth);
         if (!chunks_) return from_errno(ENOMEM);
     }
     // What a lost connection left there is over.
@@ -405,13 +405,9 @@ void ClientPath::info_response(Connection& connection, const Completion& complet
     const auto view =
         InfoResponseView::parse(Bytes(connection.control_memory.bytes()).first(completion.bytes));
     if (!view) return fail(Error::protocol, text(view.error()));
-    std::vector<BufferDescriptor> descriptors(geometry_.queue_depth);
-    const auto laid_out =
-        view->chunks(descriptors, geometry_.io_bytes_max + geometry_.header_bytes_max);
+    const auto laid_out = view->chunks({&chunks_[0], chunks_.size()},
+                                       geometry_.io_bytes_max + geometry_.header_bytes_max);
     if (!laid_out) return fail(Error::protocol, text(laid_out.error()));
-    for (std::uint32_t i = 0; i < geometry_.queue_depth; ++i) {
-        chunks_[i] = {descriptors[i].address, descriptors[i].key};
-    }
     control_used(connection);
     handle(PathMachine::Event::info_accepted);
 }
@@ -446,7 +442,7 @@ void ClientPath::post_waiting(Connection& connection) {
 }
 
 std::error_code ClientPath::try_post(Connection& connection, const PathRequest& request) {
-    const Chunk& chunk = chunks_[request.permit];
+    const BufferDescriptor& chunk = chunks_[request.permit];
     std::byte* message = request.header + request.message_bytes;
     const auto user_bytes = static_cast<std::uint16_t>(request.message_bytes);
     WorkRequest work{.opcode = WorkOpcode::write_immediate};

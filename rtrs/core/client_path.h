@@ -133,10 +133,6 @@ class ClientPath final : public MessageLinkOwner {
 
   private:
     struct Connection;
-    struct Chunk {
-        std::uint64_t address;
-        Key key;
-    };
     // Of one permit: its memory is in the device's hands until the send has completed, and an
     // answer that overtakes that waits.
     struct Sending {
@@ -203,8 +199,8 @@ class ClientPath final : public MessageLinkOwner {
     // Of messages, while the path is connected and until it is drained.
     std::unique_ptr<MessageLink> link_;
     Timer link_timer_;
-    LazyArray<Chunk> chunks_;
-    LazyArray<Sending> sending_;  // by permit
+    LazyArray<BufferDescriptor> chunks_;  // the server's, by permit
+    LazyArray<Sending> sending_;          // by permit
     std::string local_host_;
     std::error_code reason_;
     std::string reason_text_;
