@@ -4,22 +4,11 @@ What a file does not change is untouched: the same block device, bound by the sa
 same session. What it adds is attached; what it removes is detached, but nothing that is mounted.
 """
 
-import os
-import sys
-import threading
-
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../integration"))
-from configurations import *  # noqa: E402
-from harness import *  # noqa: E402
+from guest import *
+from configurations import *
 
 need_root()
 need("fio", "mkfs.ext4", "modprobe", "resize2fs")
-# A guest without KVM is slow.
-SLOW_S = 300
-
-
-def step(text):
-    print(text, flush=True)
 
 
 class Files:
@@ -41,34 +30,6 @@ class Files:
 
     def client(self):
         return {"sessions": [self.session], "devices": list(self.devices.values())}
-
-
-class Load:
-    """fio writes and verifies on a mounted device, pass after pass, until it is told to end."""
-
-    def __init__(self, folder):
-        self.folder, self.stopping, self.done, self.failure = folder, False, 0, None
-        self.thread = threading.Thread(target=self.work)
-        self.thread.start()
-
-    def work(self):
-        while not self.stopping:
-            result = run("fio", "--name=load", f"--directory={self.folder}", "--size=4m", "--rw=randrw",
-                         "--bs=4k-64k", "--ioengine=libaio", "--direct=1", "--iodepth=8",
-                         "--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--loops=2", ok=False)
-            if result.returncode != 0 or "err= 0" not in result.stdout:
-                self.failure = (result.stdout + result.stderr)[-4000:]
-                return
-            self.done += 1
-
-    def check(self):
-        check(self.failure is None, f"fio: {self.failure}")
-
-    def finish(self):
-        self.stopping = True
-        self.thread.join()
-        self.check()
-        check(self.done > 0, "fio was never done")
 
 
 def read(path):
@@ -93,8 +54,8 @@ def is_bound(device):
 class Untouched:
     """What is true of `busy` during all of it."""
 
-    def __init__(self, server, client, load):
-        self.server, self.client, self.load = server, client, load
+    def __init__(self, server, client, where, load):
+        self.server, self.client, self.where, self.load = server, client, where, load
         self.before = self.picture()
 
     def picture(self):
@@ -106,7 +67,7 @@ class Untouched:
                 "connections": device["kernel"]["connections"], "errors": device["errors"],
                 "reconnects": path["reconnects"], "state": path["state"],
                 "sessions": [(s["name"], s["id"]) for s in self.server.status()["sessions"]],
-                "mounted": os.path.ismount(self.load.folder)}
+                "mounted": os.path.ismount(self.where)}
 
     def check(self):
         now = self.picture()
@@ -129,7 +90,7 @@ def devices_come_and_go(files, client, untouched):
     log = reload(client)
     check("device other: added" in log, log)
     device = attached(client, "other")
-    check(is_bound(device) and run("blockdev", "--getsize64", device).stdout.strip() == str(32 << 20), device)
+    check(is_bound(device) and size_of(device) == 32 << 20, device)
     untouched.check()
 
     step("nothing differs: nothing is done")
@@ -229,8 +190,7 @@ def the_server_changes(files, server, untouched):
     files.exports["busy"]["size"] = 40 << 20
     write_config(server, files.server())
     check(changed(config(server, "apply")[0]) == {"export new": "added", "export busy": "changed"}, "changes")
-    wait_until("the kernel knows", lambda: run("blockdev", "--getsize64", device).stdout.strip() == str(40 << 20),
-               SLOW_S)
+    wait_until("the kernel knows", lambda: size_of(device) == 40 << 20, SLOW_S)
     run("resize2fs", device)
     untouched.check()
     del files.exports["new"], files.exports["other"]
@@ -258,9 +218,11 @@ with Lab() as lab:
     run("mkfs.ext4", "-q", busy)
     run("mount", busy, where)
     lab.cleanups.append(lambda: run("umount", "-l", where, ok=False))
-    load = Load(where)
+    load = Passes("fio", "--name=load", f"--directory={where}", "--size=4m", "--rw=randrw", "--bs=4k-64k",
+                  "--ioengine=libaio", "--direct=1", "--iodepth=8", "--verify=crc32c", "--verify_fatal=1",
+                  "--do_verify=1", "--loops=2")
     try:
-        untouched = Untouched(server, client, load)
+        untouched = Untouched(server, client, where, load)
         devices_come_and_go(files, client, untouched)
         what_is_mounted_stays(lab, files, client, untouched)
         the_session_changes(files, client, untouched)
