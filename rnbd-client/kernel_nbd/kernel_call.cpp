@@ -23,7 +23,8 @@ KernelCall::~KernelCall() {
 
 bool KernelCall::start(std::function<Report()> work) {
     RTRS_ASSERT(!running_);
-    const auto run = [link = link_, work = std::move(work)] {
+    running_ = leave([link = link_, work = std::move(work)] {
+        // Outlives the lock: what is dropped with it may do as it likes.
         auto report = work();
         const std::scoped_lock lock(link->mutex);
         if (link->reactor == nullptr) return;
@@ -32,21 +33,26 @@ bool KernelCall::start(std::function<Report()> work) {
             link->owner->running_ = false;
             report();
         });
-    };
+    });
+    return running_;
+}
+
+bool KernelCall::leave(std::function<void()> work) {
     // Signals are for the daemon's thread.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool runs = false;
     try {
-        std::thread thread(run);
+        std::thread thread(std::move(work));
         pthread_setname_np(thread.native_handle(), "rnbd-kernel");
         thread.detach();
-        running_ = true;
+        runs = true;
     } catch (const std::system_error&) {
-        // Out of threads: running_ says so.
+        // Out of threads.
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return running_;
+    return runs;
 }
 
 }  // namespace rnbd

@@ -26,6 +26,9 @@ class KernelCall {
     bool start(std::function<Report()> work);
     bool running() const noexcept { return running_; }
 
+    // The same without anybody who waits for its end; from any thread.
+    static bool leave(std::function<void()> work);
+
   private:
     // Shared with the thread.
     struct Link {

@@ -23,11 +23,61 @@ constexpr rtrs::Duration cut_time = std::chrono::seconds(5);
 constexpr NbdConnectionOptions connection_options{.payload_timeout = std::chrono::hours(1),
                                                   .send_timeout = std::chrono::hours(1)};
 
-void close_all(const std::vector<int>& sockets) {
+void close_all(std::vector<int>& sockets) {
     for (const int fd : sockets) ::close(fd);
+    sockets.clear();
 }
 
+constexpr const char* no_thread = "there is no thread to call the kernel from";
+
 }  // namespace
+
+// An attempt to attach, until what came of it is served. One that is dropped before that, since
+// nobody wants it any more or is there to hear of it, leaves nothing behind: the kernel would keep
+// a device whose I/O nobody answers. THREAD: any, one after the other.
+class KernelDevice::Attempt {
+  public:
+    Attempt(std::shared_ptr<KernelNbd> kernel, KernelBinding wanted)
+        : kernel_(std::move(kernel)), wanted_(std::move(wanted)) {}
+    ~Attempt() {
+        close_all(ours_);
+        close_all(theirs_);
+        // It may block. No thread to be had: the next attempt takes it over.
+        if (result_)
+            KernelCall::leave([kernel = kernel_, at = *result_] { (void)kernel->cut(at); });
+    }
+    Attempt(const Attempt&) = delete;
+    Attempt& operator=(const Attempt&) = delete;
+
+    std::error_code open_sockets(std::uint32_t count) {
+        for (std::uint32_t i = 0; i < count; ++i) {
+            int pair[2];
+            if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
+                return rtrs::from_errno(errno);
+            }
+            ours_.push_back(pair[0]);
+            theirs_.push_back(pair[1]);
+        }
+        return {};
+    }
+    void connect() {
+        result_ = kernel_->attach(wanted_, theirs_);
+        close_all(theirs_);
+    }
+
+    const KernelBinding& wanted() const noexcept { return wanted_; }
+    std::string error() const { return result_ ? std::string() : result_.error(); }
+    bool succeeded() const noexcept { return result_.has_value(); }
+    // Once, ASSUMES: succeeded(). What is served is the caller's, to be detached by it.
+    std::uint32_t take_index() { return *std::exchange(result_, std::unexpected("")); }
+    std::vector<int> take_sockets() { return std::exchange(ours_, {}); }
+
+  private:
+    const std::shared_ptr<KernelNbd> kernel_;
+    const KernelBinding wanted_;
+    std::vector<int> ours_, theirs_;
+    std::expected<std::uint32_t, std::string> result_ = std::unexpected("");
+};
 
 const char* to_string(KernelDevice::State state) noexcept {
     switch (state) {
@@ -105,7 +155,10 @@ void KernelDevice::update() {
 }
 
 void KernelDevice::retry() {
-    if (state_ == State::failed && !stopping_) attach();
+    if ((state_ != State::failed && state_ != State::waiting) || stopping_) return;
+    // update() goes on.
+    if (!ready()) return set_state(State::waiting, reason_);
+    attach();
 }
 
 // False: no thread can be had.
@@ -115,46 +168,58 @@ bool KernelDevice::run(std::function<KernelCall::Report()> work) {
 }
 
 void KernelDevice::attach() {
-    if (call_.running()) return retry_.arm(environment_.reactor.now() + options_.retry_max);
-    std::vector<int> ours, theirs;
-    for (std::uint32_t i = 0; i < options_.connections; ++i) {
-        int pair[2];
-        if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
-            const int error = errno;
-            close_all(ours);
-            close_all(theirs);
-            return failed("sockets: " + rtrs::from_errno(error).message());
-        }
-        ours.push_back(pair[0]);
-        theirs.push_back(pair[1]);
+    // A call or connections of an attempt before may still have to end.
+    if (call_.running() || !connections_.empty()) {
+        return retry_.arm(environment_.reactor.now() + pause_);
+    }
+    const auto attempt = std::make_shared<Attempt>(kernel_, binding());
+    if (const auto error = attempt->open_sockets(options_.connections)) {
+        return failed("sockets: " + error.message());
     }
     // The reason of an attempt before stays until this one has ended.
     set_state(State::attaching, reason_);
-    const KernelBinding wanted = binding();
-    kernel_size_bytes_ = wanted.size_bytes;
-    const bool runs = run([this, kernel = kernel_, wanted, ours, theirs]() -> KernelCall::Report {
-        auto result = kernel->attach(wanted, theirs);
-        close_all(theirs);
-        return [this, result, ours] { attached(result, ours); };
+    kernel_size_bytes_ = attempt->wanted().size_bytes;
+    const bool runs = run([this, attempt]() -> KernelCall::Report {
+        attempt->connect();
+        return [this, attempt] { connected(*attempt); };
     });
-    if (runs) return;
-    close_all(theirs);
-    attached(std::unexpected("there is no thread to call the kernel from"), ours);
+    if (!runs) attached(std::unexpected(no_thread));
 }
 
-void KernelDevice::attached(std::expected<std::uint32_t, std::string> result,
-                            std::vector<int> ours) {
+// The kernel has the sockets, or not.
+void KernelDevice::connected(Attempt& attempt) {
+    // Given up meanwhile: what the kernel made of it goes with the attempt.
+    if (let_go_) return;
+    if (!attempt.succeeded()) return attached(std::unexpected(attempt.error()));
+    if (!ready()) return attached(std::unexpected("the volume was closed meanwhile"));
+    index_ = attempt.take_index();
+    // udev reads from the device already, and what is settled waits for that.
+    serve(attempt.take_sockets());
+    const bool runs = run([this, kernel = kernel_, wanted = attempt.wanted(),
+                           index = *index_]() -> KernelCall::Report {
+        auto result = kernel->settle(wanted, index);
+        return [this, result] {
+            if (!let_go_) attached(result);
+        };
+    });
+    if (!runs) attached(std::unexpected(no_thread));
+}
+
+void KernelDevice::attached(std::expected<void, std::string> result) {
     deadline_.disarm();
     if (!result) {
-        close_all(ours);
+        abort_connections("it could not be attached");
         return failed(std::move(result.error()));
     }
-    index_ = *result;
-    serve(ours);
     pause_ = options_.retry_min;
     set_state(State::attached, {});
     if (stopping_) return detach();
+    if (connections_.empty()) return failed("somebody has detached " + path());
     resize_if_needed();
+}
+
+void KernelDevice::abort_connections(std::string_view why) {
+    for (const auto& connection : connections_) connection->abort(why);
 }
 
 void KernelDevice::serve(const std::vector<int>& sockets) {
@@ -264,7 +329,7 @@ void KernelDevice::on_deadline() {
 // Whatever the kernel does: our side ends.
 void KernelDevice::give_up() {
     let_go_ = true;
-    for (const auto& connection : connections_) connection->abort("the kernel does not let go");
+    abort_connections("the kernel does not let go");
     end_if_done();
 }
 

@@ -3,7 +3,8 @@
 // | State     | On                            | Goes to   | Does                                  |
 // | --------- | ----------------------------- | --------- | ------------------------------------- |
 // | waiting   | the volume is open            | attaching | socket pairs, the kernel takes theirs |
-// | attaching | the kernel agrees             | attached  | serves our ends                       |
+// | attaching | the kernel has the device     | attaching | serves our ends, settles the rest     |
+// | attaching | all is settled                | attached  |                                       |
 // | attaching | the kernel refuses            | failed    | tries again later                     |
 // | failed    | the pause is over             | attaching | as from waiting                       |
 // | attached  | the volume has another size   | attached  | tells the kernel                      |
@@ -20,6 +21,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rnbd-client/device.h"
@@ -85,9 +87,12 @@ class KernelDevice final : private NbdConnection::Owner {
     void set_state(State state, std::string reason);
     bool ready() const noexcept;
     KernelBinding binding() const;
+    class Attempt;
     void attach();
-    void attached(std::expected<std::uint32_t, std::string> result, std::vector<int> ours);
+    void connected(Attempt& attempt);
+    void attached(std::expected<void, std::string> result);
     void failed(std::string reason);
+    void abort_connections(std::string_view why);
     void serve(const std::vector<int>& sockets);
     void resize_if_needed();
     void detach();

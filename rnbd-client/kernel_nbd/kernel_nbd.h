@@ -1,7 +1,7 @@
 // The kernel's NBD driver, as blocking calls.
 //
 // Every call but use_of() may block for as long as the kernel likes: KernelCall runs them on
-// threads of their own. THREAD: any, several at once.
+// threads of their own. THREAD: any, several at once, but one attach() at a time.
 //
 // Layouts: linux/nbd-netlink.h; generic netlink family "nbd", version 1. The kernel's own timeout
 // is out of the way: the session's hold_time decides how long I/O waits.
@@ -34,13 +34,18 @@ class KernelNbd {
   public:
     virtual ~KernelNbd() = default;
 
-    // Gives the kernel its ends of the sockets (connected, stream) and waits until the block device
-    // is there. A device that an earlier process left behind under the same identifier is taken
-    // over if it lost no request; otherwise what it lost fails, and it is attached anew. The
-    // caller closes its copies of the sockets. Returns the device's index.
+    // Gives the kernel its ends of the sockets (connected, stream); the block device is there then,
+    // and its first requests may be in them. Nothing here waits for the answers. A device that an
+    // earlier process left behind under the same identifier is taken over if it lost no request;
+    // otherwise what it lost fails, and it is attached anew. The caller closes its copies of the
+    // sockets. Returns the device's index.
     // ERRORS: one line for people.
     virtual std::expected<std::uint32_t, std::string> attach(const KernelBinding& binding,
                                                              std::span<const int> sockets) = 0;
+    // The rest of what it has to know, and its name for udev. Waits for requests in flight: the
+    // sockets must be served. When it fails the device is cut off.
+    virtual std::expected<void, std::string> settle(const KernelBinding& binding,
+                                                    std::uint32_t index) = 0;
     // The block device has another size from now on.
     virtual std::expected<void, std::string> resize(const KernelBinding& binding,
                                                     std::uint32_t index) = 0;

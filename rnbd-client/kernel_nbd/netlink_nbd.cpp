@@ -43,7 +43,8 @@ bool is_bound(std::uint32_t index) { return !read_line(sysfs(index, "pid")).empt
 constexpr std::uint64_t request_kib_default = 1280;
 
 // The driver does not ask how large requests may be. What is set stays with the device, also for
-// the next server that it is attached to.
+// the next server that it is attached to. Since Linux 6.11 this waits, unkillable, until no request
+// is in flight.
 std::expected<void, std::string> limit_requests(std::uint32_t index, std::uint32_t bytes_max) {
     const std::string path = sysfs(index, "queue/max_sectors_kb");
     std::uint64_t now = 0;
@@ -172,9 +173,8 @@ bool put_sockets(nl_msg* message, std::span<const int> sockets) {
     return true;
 }
 
-bool put_binding(nl_msg* message, const KernelBinding& binding) {
-    return nla_put_u64(message, NBD_ATTR_SIZE_BYTES, binding.size_bytes) >= 0 &&
-           nla_put_string(message, NBD_ATTR_BACKEND_IDENTIFIER, binding.identifier.c_str()) >= 0;
+bool put_identifier(nl_msg* message, const KernelBinding& binding) {
+    return nla_put_string(message, NBD_ATTR_BACKEND_IDENTIFIER, binding.identifier.c_str()) >= 0;
 }
 
 class NetlinkNbd final : public KernelNbd {
@@ -191,20 +191,32 @@ class NetlinkNbd final : public KernelNbd {
         const int error =
             conversation->send(connect_message(*conversation, binding, sockets), &index);
         if (error != 0) return std::unexpected(connect_error(binding, error));
-        if (const auto limited = limit_requests(index, binding.request_bytes_max); !limited) {
-            (void)cut(index);
-            return std::unexpected(limited.error());
+        return index;
+    }
+
+    std::expected<void, std::string> settle(const KernelBinding& binding,
+                                            std::uint32_t index) override {
+        // One that was taken over may have had another size, and another server.
+        auto done = resize(binding, index);
+        if (done) done = limit_requests(index, binding.request_bytes_max);
+        if (!done) {
+            // Somebody may have detached it meanwhile, and another have got the same one.
+            if (read_line(sysfs(index, "backend")) == binding.identifier) (void)cut(index);
+            return done;
         }
         // The kernel announces the device before it knows the identifier that udev names it by.
         announce(index);
-        return index;
+        return {};
     }
 
     std::expected<void, std::string> resize(const KernelBinding& binding,
                                             std::uint32_t index) override {
         auto conversation = Conversation::open();
         if (!conversation) return std::unexpected(conversation.error());
-        return reconfigure(*conversation, binding, index, {});
+        auto message = reconfigure_message(*conversation, binding, index);
+        const bool whole =
+            message && nla_put_u64(message.get(), NBD_ATTR_SIZE_BYTES, binding.size_bytes) >= 0;
+        return reconfigure(*conversation, index, whole ? std::move(message) : nullptr);
     }
 
     std::expected<Detached, std::string> detach(std::uint32_t index, Use use) override {
@@ -248,7 +260,8 @@ class NetlinkNbd final : public KernelNbd {
         const bool whole =
             raw != nullptr &&
             (!binding.index || nla_put_u32(raw, NBD_ATTR_INDEX, *binding.index) >= 0) &&
-            put_binding(raw, binding) &&
+            put_identifier(raw, binding) &&
+            nla_put_u64(raw, NBD_ATTR_SIZE_BYTES, binding.size_bytes) >= 0 &&
             nla_put_u64(raw, NBD_ATTR_BLOCK_SIZE_BYTES, binding.block_bytes) >= 0 &&
             nla_put_u64(raw, NBD_ATTR_SERVER_FLAGS, binding.flags) >= 0 &&
             nla_put_u64(raw, NBD_ATTR_TIMEOUT, request_timeout_s) >= 0 &&
@@ -269,15 +282,18 @@ class NetlinkNbd final : public KernelNbd {
                            error_text(error));
     }
 
-    static std::expected<void, std::string> reconfigure(Conversation& conversation,
-                                                        const KernelBinding& binding,
-                                                        std::uint32_t index,
-                                                        std::span<const int> sockets) {
+    // Null: it does not fit.
+    static Message reconfigure_message(const Conversation& conversation,
+                                       const KernelBinding& binding, std::uint32_t index) {
         auto message = conversation.message(NBD_CMD_RECONFIGURE);
         const bool whole = message && nla_put_u32(message.get(), NBD_ATTR_INDEX, index) >= 0 &&
-                           put_binding(message.get(), binding) &&
-                           (sockets.empty() || put_sockets(message.get(), sockets));
-        const int error = conversation.send(whole ? std::move(message) : nullptr, nullptr);
+                           put_identifier(message.get(), binding);
+        return whole ? std::move(message) : nullptr;
+    }
+
+    static std::expected<void, std::string> reconfigure(Conversation& conversation,
+                                                        std::uint32_t index, Message message) {
+        const int error = conversation.send(std::move(message), nullptr);
         if (error == 0) return {};
         return std::unexpected(fmt::format("changing /dev/nbd{}: {}", index, error_text(error)));
     }
@@ -292,9 +308,10 @@ class NetlinkNbd final : public KernelNbd {
                 "\"nbd-client -d /dev/nbd{}\"",
                 index, index));
         }
-        // It may be another server than the earlier one's.
-        const auto limited = limit_requests(index, binding.request_bytes_max);
-        const auto done = limited ? reconfigure(conversation, binding, index, sockets) : limited;
+        // The sockets alone: whatever else is changed may wait for I/O that waits for them.
+        auto message = reconfigure_message(conversation, binding, index);
+        const bool whole = message && put_sockets(message.get(), sockets);
+        const auto done = reconfigure(conversation, index, whole ? std::move(message) : nullptr);
         if (!done) return std::unexpected(done.error());
         return index;
     }

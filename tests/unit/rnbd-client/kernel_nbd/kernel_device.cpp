@@ -4,11 +4,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <thread>
 
 #include "rnbd-client/nbd/wire.h"
 #include "tests/unit/rnbd-client/fake_volume.h"
@@ -19,6 +21,26 @@ using State = KernelDevice::State;
 using Use = KernelNbd::Use;
 
 namespace {
+
+// A READ of 512 bytes at 4096.
+std::array<std::byte, nbd::request_bytes> read_request() {
+    std::array<std::byte, nbd::request_bytes> request{};
+    rtrs::store_be32(request.data(), 0x25609513);
+    rtrs::store_be64(request.data() + 8, 0x1122334455667788);
+    rtrs::store_be64(request.data() + 16, 4096);
+    rtrs::store_be32(request.data() + 24, 512);
+    return request;
+}
+constexpr std::size_t answer_bytes = 16 + 512;
+
+// False: the connection ended without an answer.
+bool read_blocking(int fd) {
+    const auto request = read_request();
+    if (::send(fd, request.data(), request.size(), MSG_NOSIGNAL) != ssize_t(request.size()))
+        return false;
+    std::byte answer[answer_bytes]{};
+    return ::recv(fd, answer, sizeof answer, MSG_WAITALL) == sizeof answer;
+}
 
 // What happens on the threads of KernelCall.
 class PlayedKernel final : public KernelNbd {
@@ -35,6 +57,16 @@ class PlayedKernel final : public KernelNbd {
         for (const int fd : sockets) sockets_.push_back(::dup(fd));
         return wanted.index.value_or(3);
     }
+    // As Linux does since 6.11: it waits until nothing is in flight, and udev reads already.
+    std::expected<void, std::string> settle(const KernelBinding&, std::uint32_t) override {
+        if (udev_reads && !read_blocking(socket(0))) return std::unexpected("no answer");
+        const std::scoped_lock lock(mutex_);
+        if (!unsettled.empty()) {
+            close_sockets();
+            return std::unexpected(unsettled);
+        }
+        return {};
+    }
     std::expected<void, std::string> resize(const KernelBinding& wanted, std::uint32_t) override {
         const std::scoped_lock lock(mutex_);
         binding = wanted;
@@ -50,6 +82,7 @@ class PlayedKernel final : public KernelNbd {
     std::expected<void, std::string> cut(std::uint32_t) override {
         const std::scoped_lock lock(mutex_);
         close_sockets();
+        ++cuts;
         hangs = false;
         changed_.notify_all();
         return {};
@@ -61,6 +94,7 @@ class PlayedKernel final : public KernelNbd {
     void go_on() {
         const std::scoped_lock lock(mutex_);
         hangs = refuses = false;
+        unsettled.clear();
         changed_.notify_all();
     }
     std::uint64_t size() {
@@ -76,8 +110,9 @@ class PlayedKernel final : public KernelNbd {
         sockets_.clear();
     }
 
-    bool hangs = false, refuses = false, used = false;
-    std::atomic<int> attempts = 0;
+    bool hangs = false, refuses = false, used = false, udev_reads = false;
+    std::string unsettled;
+    std::atomic<int> attempts = 0, cuts = 0;
     KernelBinding binding;
 
   private:
@@ -102,6 +137,7 @@ struct Fixture final : KernelDevice::Handler {
             NbdConnection::Environment{*reactor, silence}, kernel, *device, options, *this);
     }
     ~Fixture() {
+        if (kernel_device == nullptr) return;
         kernel_device->stop(Use::ignore);
         kernel->go_on();
         until([&] { return detached > 0; });
@@ -131,14 +167,10 @@ struct Fixture final : KernelDevice::Handler {
 
 // A READ of 512 bytes, answered with what the volume's memory has.
 void read_a_block(Fixture& fixture, int fd) {
-    std::byte request[nbd::request_bytes]{};
-    rtrs::store_be32(request, 0x25609513);
-    rtrs::store_be64(request + 8, 0x1122334455667788);
-    rtrs::store_be64(request + 16, 4096);
-    rtrs::store_be32(request + 24, 512);
+    const auto request = read_request();
     std::memset(fake::memory() + 4096, 0x5a, 512);
-    REQUIRE(::send(fd, request, sizeof request, 0) == sizeof request);
-    std::byte answer[16 + 512]{};
+    REQUIRE(::send(fd, request.data(), request.size(), 0) == ssize_t(request.size()));
+    std::byte answer[answer_bytes]{};
     std::size_t have = 0;
     fixture.until([&] {
         const auto got = ::recv(fd, answer + have, sizeof answer - have, MSG_DONTWAIT);
@@ -164,6 +196,59 @@ TEST_CASE("kernel device: it is attached when the volume is open, and serves eve
     CHECK(fixture.kernel->binding.request_bytes_max == 63u * (128u << 10));
     CHECK((fixture.kernel->binding.flags & nbd::transmission_flag::send_flush) != 0);
     for (std::size_t i = 0; i < 3; ++i) read_a_block(fixture, fixture.kernel->socket(i));
+}
+
+TEST_CASE("kernel device: requests are answered while the kernel still settles it") {
+    Fixture fixture;
+    fixture.kernel->udev_reads = true;
+    fixture.kernel_device->update();
+    fixture.until(State::attached);
+    CHECK(fixture.kernel->attempts == 1);
+}
+
+TEST_CASE("kernel device: one that cannot be settled is tried again, from nothing") {
+    Fixture fixture({.connections = 2});
+    fixture.kernel->udev_reads = true;
+    fixture.kernel->unsettled = "it keeps 1280 KiB";
+    fixture.kernel_device->update();
+    fixture.until([&] { return fixture.kernel->attempts >= 3; });
+    fixture.until(State::failed);
+    CHECK(fixture.kernel_device->reason() == "it keeps 1280 KiB");
+    CHECK(fixture.kernel_device->path().empty());
+    fixture.kernel->go_on();
+    fixture.until(State::attached);
+    CHECK(fixture.kernel_device->connections() == 2);
+    read_a_block(fixture, fixture.kernel->socket(1));
+}
+
+TEST_CASE("kernel device: what comes of an attempt that was given up is cut off") {
+    Fixture fixture;
+    fixture.kernel->hangs = true;
+    fixture.kernel_device->update();
+    fixture.kernel_device->stop(Use::leave);
+    fixture.kernel_device->cut();
+    fixture.until([&] { return fixture.detached == 1; });
+    SECTION("the device is still there to hear of it") {
+        fixture.kernel->go_on();
+        fixture.until([&] { return fixture.kernel->cuts == 1; });
+    }
+    SECTION("it is gone") {
+        fixture.kernel_device.reset();
+        fixture.device.reset();
+        fixture.world.reset();
+        fixture.kernel->go_on();
+        fixture.until([&] { return fixture.kernel->cuts == 1; });
+    }
+    SECTION("so is the reactor") {
+        fixture.kernel_device.reset();
+        fixture.device.reset();
+        fixture.world.reset();
+        fixture.reactor.reset();
+        fixture.kernel->go_on();
+        while (fixture.kernel->cuts == 0) std::this_thread::sleep_for(1ms);
+    }
+    CHECK(fixture.kernel->attempts == 1);
+    CHECK(fixture.detached == 1);
 }
 
 TEST_CASE("kernel device: nobody uses what the kernel has not") {
