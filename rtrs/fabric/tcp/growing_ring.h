@@ -1,5 +1,5 @@
-// A ring of numbered items that is small until it has been full once; from then on it is in the large
-// memory that was reserved for it. So a quiet connection touches no page of that.
+// A ring of numbered items that is small until it has been full once; from then on it is in the
+// large memory that was reserved for it. So a quiet connection touches no page of that.
 //
 // The owner counts: items first..end - 1 are in it.
 #pragma once
