@@ -110,7 +110,7 @@ std::expected<void, std::string> Client::add_mapping(Session& session,
                                                      const ClientConfig::Device& config,
                                                      InUse in_use) {
     auto& mapping = *mappings_.emplace_back(std::make_unique<Mapping>(
-        reactor_, sockets_, session.remote, config, free_number(), *this));
+        reactor_, sockets_, session.remote, session.shares, config, free_number(), *this));
     return mapping.start(in_use);
 }
 

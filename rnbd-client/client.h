@@ -142,6 +142,7 @@ struct Client::Session final : RemoteSessionHandler {
     ClientConfig::Session config;
     SessionLock lock;
     RemoteSession remote;
+    PermitShares shares;  // of its devices
     // Made by rnbdctl map --path: goes with its last device.
     bool temporary = false;
     bool closing = false;

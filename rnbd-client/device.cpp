@@ -81,10 +81,15 @@ const DeviceCounters::Kind& DeviceCounters::of(Command command) const noexcept {
     return by_command[kind_of(command)];
 }
 
-Device::Device(RemoteVolume& volume, DeviceOptions options)
-    : volume_(volume), options_(std::move(options)) {}
+Device::Device(RemoteVolume& volume, PermitShares& shares, DeviceOptions options)
+    : volume_(volume), shares_(shares), options_(std::move(options)) {
+    shares_.join();
+}
 
-Device::~Device() { RTRS_ASSERT(attached_ == 0); }
+Device::~Device() {
+    RTRS_ASSERT(attached_ == 0 && permits_held_ == 0);
+    shares_.leave();
+}
 
 bool Device::settled() const noexcept {
     return volume_.state() != VolumeState::opening || volume_.open_error();
@@ -191,6 +196,7 @@ void Device::attach(DeviceRequest& request, std::span<rtrs::Permit> permits) noe
     request.in_flight = 0;
     request.next_offset = request.nbd.offset;
     request.error = {};
+    request.error_offset = request.nbd.offset;  // of an error that no piece has
     request.reply_bytes = 0;
     request.flushing = false;
     request.tells_losses = 0;
@@ -452,6 +458,14 @@ bool Device::others_are_leaving(const DeviceClient& client) noexcept {
         found = found || (before && other.leaving());
     });
     return found;
+}
+
+void Device::end_leaving(const DeviceClient& client) {
+    bool before = true;
+    clients_.for_each([&](DeviceClient& other) {
+        before = before && &other != &client;
+        if (before && other.leaving()) other.end_leaving();
+    });
 }
 
 std::vector<DeviceStall> Device::stalls() {

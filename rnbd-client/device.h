@@ -31,6 +31,7 @@
 
 #include "rnbd-client/nbd/handshake.h"
 #include "rnbd-client/nbd/transmission.h"
+#include "rnbd-client/permit_shares.h"
 #include "rnbd/remote_volume.h"
 #include "rtrs/base/instant.h"
 #include "rtrs/base/intrusive_list.h"
@@ -79,7 +80,7 @@ struct DeviceRequest {
 struct DeviceStall {
     enum class Stage : std::uint8_t {
         payload,      // until its NBD client has sent all of its data
-        own_share,    // until earlier requests of its connection have been answered
+        own_share,    // until earlier requests of its connection, or device, have been answered
         permit,       // until requests of others have been answered
         left_behind,  // until what clients that have gone left in progress has ended
         answered,     // until its NBD client has taken the answer
@@ -108,6 +109,8 @@ class DeviceClient : public rtrs::ListLink {
     virtual bool leaving() noexcept = 0;
     // Another one of the device, which may have been leaving, has left.
     virtual void on_other_left() = 0;
+    // It has been leaving for too long.
+    virtual void end_leaving() = 0;
     virtual void add_stalls(std::vector<DeviceStall>& to) const = 0;
 
     Kind client_kind;
@@ -149,8 +152,8 @@ struct DeviceOptions {
 
 class Device {
   public:
-    // volume: outlives this.
-    Device(RemoteVolume& volume, DeviceOptions options);
+    // volume, shares (its session's): outlive this.
+    Device(RemoteVolume& volume, PermitShares& shares, DeviceOptions options);
     ~Device();  // ASSUMES: no request is attached
     Device(const Device&) = delete;
     Device& operator=(const Device&) = delete;
@@ -174,6 +177,19 @@ class Device {
     std::uint32_t permits_for(const nbd::Request& request) const noexcept;
     std::uint32_t request_permits_max() const noexcept;
     rtrs::ClientSession& permits() noexcept { return volume_.session().rtrs(); }
+    PermitShares& shares() noexcept { return shares_; }
+    // Whether the others' share allows to take so many more, or to wait for them.
+    bool may_hold(std::uint32_t more) noexcept {
+        return shares_.allows(permits_held_, more, permits().permits_max());
+    }
+    void hold(std::uint32_t more) noexcept {
+        permits_held_ += more;
+        shares_.took(more);
+    }
+    void let_go(std::uint32_t held) noexcept {
+        permits_held_ -= held;
+        shares_.gave_back(held);
+    }
 
     // Takes permits_for() permits out of the span.
     void attach(DeviceRequest& request, std::span<rtrs::Permit> permits) noexcept;
@@ -186,6 +202,7 @@ class Device {
     void leave(DeviceClient& client) noexcept;
     // Whether one that joined before is leaving. Then on_other_left() tells when to ask again.
     bool others_are_leaving(const DeviceClient& client) noexcept;
+    void end_leaving(const DeviceClient& client);
     // The client has gone: what overlaps this request waits until it is done. Nothing happens to
     // one that changes no data, or is not in progress. ASSUMES: attached.
     void leave_behind(DeviceRequest& request) noexcept;
@@ -232,11 +249,13 @@ class Device {
     bool wants_flush_after(const DeviceRequest& request) const noexcept;
 
     RemoteVolume& volume_;
+    PermitShares& shares_;
     DeviceOptions options_;
     mutable std::string unavailable_;
     std::unique_ptr<DevicePiece[]> pieces_;
     std::uint32_t pieces_count_ = 0;
     std::uint32_t attached_ = 0;
+    std::uint32_t permits_held_ = 0;
     std::uint64_t started_ = 0;
     rtrs::IntrusiveList<DeviceClient> clients_;
     std::uint64_t losses_told_ = 0;  // to anybody

@@ -19,7 +19,8 @@ constexpr rtrs::Duration cut_time = std::chrono::seconds(6);
 }  // namespace
 
 Mapping::Mapping(rtrs::Reactor& reactor, NbdSockets& sockets, RemoteSession& session,
-                 ClientConfig::Device config, std::uint32_t number, Owner& owner)
+                 PermitShares& shares, ClientConfig::Device config, std::uint32_t number,
+                 Owner& owner)
     : reactor_(reactor),
       sockets_(sockets),
       config_(std::move(config)),
@@ -28,7 +29,7 @@ Mapping::Mapping(rtrs::Reactor& reactor, NbdSockets& sockets, RemoteSession& ses
       volume_(std::make_unique<RemoteVolume>(
           session, RemoteVolumeOptions{.name = config_.volume, .access = config_.access}, *this)),
       device_(std::make_unique<Device>(
-          *volume_,
+          *volume_, shares,
           DeviceOptions{.name = config_.name,
                         .description = config_.volume + " of session " + session.name()})),
       stop_timer_(reactor, this,
@@ -139,9 +140,10 @@ void Mapping::flush() {
                              }
                              if (mapping.device_->has_untold_losses()) {
                                  logger("rnbd.device")
-                                     .error("{}: acknowledged writes were lost that were not "
-                                            "flushed, and no client was told",
-                                            mapping.config_.name);
+                                     .error(
+                                         "{}: acknowledged writes were lost that were not "
+                                         "flushed, and no client was told",
+                                         mapping.config_.name);
                              }
                              mapping.close_volume();
                          },
@@ -156,8 +158,8 @@ void Mapping::close_volume() {
         volume_->geometry().write_cache ? volume_->unflushed_writes() : 0;
     if (unflushed > 0) {
         logger("rnbd.device")
-            .warn("{}: closed with {} acknowledged writes that no flush has covered",
-                  config_.name, unflushed);
+            .warn("{}: closed with {} acknowledged writes that no flush has covered", config_.name,
+                  unflushed);
     }
     volume_->close();
 }

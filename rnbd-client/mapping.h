@@ -38,7 +38,7 @@ class Mapping final : public RemoteVolumeHandler,
 
     // number: see below.
     Mapping(rtrs::Reactor& reactor, NbdSockets& sockets, RemoteSession& session,
-            ClientConfig::Device config, std::uint32_t number, Owner& owner);
+            PermitShares& shares, ClientConfig::Device config, std::uint32_t number, Owner& owner);
     ~Mapping();  // ASSUMES: on_mapping_stopped was delivered
     Mapping(const Mapping&) = delete;
     Mapping& operator=(const Mapping&) = delete;

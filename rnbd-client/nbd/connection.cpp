@@ -92,6 +92,12 @@ NbdConnection::NbdConnection(Environment environment, Socket socket, const NbdEx
                   connection.resume_wanted_ = true;
                   connection.at_turn_end();
               }),
+      share_waiter_(*this,
+                    [](PermitShares::Waiter& waiter) {
+                        auto& connection = static_cast<ShareWaiter&>(waiter).connection;
+                        connection.resume_wanted_ = true;
+                        connection.at_turn_end();
+                    }),
       send_(*this,
             [](rtrs::Operation& op, const rtrs::Operation::Result& result) {
                 static_cast<Work&>(op).connection.on_sent(result.value);
@@ -269,10 +275,14 @@ void NbdConnection::resume() {
         case Blocked::handshake_reply:
             break;
         case Blocked::others:
+            receive_deadline_.reset();
+            admit();
+            break;
         case Blocked::place:
             admit();
             break;
         case Blocked::own_share:
+            PermitShares::forget(share_waiter_);
             acquire(*receiving_slot_);
             break;
         case Blocked::permits:
@@ -282,6 +292,7 @@ void NbdConnection::resume() {
             }
             // The volume has come back with other limits meanwhile.
             for (rtrs::Permit& permit : granted_) permit = rtrs::Permit();
+            device_->let_go(receiving_slot_->pieces);
             acquire(*receiving_slot_);
             break;
     }
@@ -365,7 +376,11 @@ void NbdConnection::take_request(const std::byte* bytes) {
 
 void NbdConnection::admit() {
     came_late_ = came_late_ && device_->others_are_leaving(*this);
-    if (came_late_) return block(Blocked::others);
+    if (came_late_) {
+        block(Blocked::others);
+        receive_deadline_ = reactor_.now() + options_.payload_timeout;
+        return watch(*receive_deadline_);
+    }
     Slot* const slot = take_slot();
     if (slot == nullptr) return block(Blocked::place);
     slot->nbd = request_;
@@ -404,6 +419,11 @@ void NbdConnection::acquire(Slot& slot) {
     if (permits_held_ > 0 && permits_held_ + permits > permits_share_) {
         return block(Blocked::own_share);
     }
+    if (!device_->may_hold(permits)) {
+        device_->shares().wait(share_waiter_);
+        return block(Blocked::own_share);
+    }
+    device_->hold(permits);
     slot.pieces = permits;
     waiter_.count = permits;
     waiter_.permits = std::span(granted_).first(permits);
@@ -494,6 +514,7 @@ void NbdConnection::recycle(Slot& slot) noexcept {
     if (slot.attached) {
         permits_held_ -= slot.pieces;
         device_->release(slot);
+        device_->let_go(slot.pieces);
     }
     slot.next = free_slots_;
     free_slots_ = &slot;
@@ -639,7 +660,9 @@ void NbdConnection::drop_unstarted() noexcept {
         // They may have been granted already.
         if (waiter_.linked()) device_->permits().stop_waiting(waiter_);
         for (rtrs::Permit& permit : granted_) permit = rtrs::Permit();
+        device_->let_go(receiving_slot_->pieces);
     }
+    PermitShares::forget(share_waiter_);
     blocked_ = Blocked::no;
     if (receiving_slot_ != nullptr) recycle(*std::exchange(receiving_slot_, nullptr));
 }
@@ -756,13 +779,19 @@ void NbdConnection::watch(rtrs::Instant deadline) {
 
 bool NbdConnection::permits_are_short() const {
     // Nor does anybody get one while somebody waits.
-    return !device_->permits().try_take();
+    return device_->shares().waited_for() || !device_->permits().try_take();
 }
 
 void NbdConnection::on_deadline() {
     const rtrs::Instant now = reactor_.now();
     const bool receive_late = receive_deadline_ && *receive_deadline_ <= now;
     const bool send_late = send_deadline_ && *send_deadline_ <= now;
+    if (receive_late && blocked_ == Blocked::others) {
+        // Each of them that has left tells, and this one looks again.
+        receive_deadline_ = now + options_.payload_timeout;
+        watch(*receive_deadline_);
+        return device_->end_leaving(*this);
+    }
     const bool may_stay =
         phase_ == Phase::transmission && (receive_late || send_late) && !permits_are_short();
     if (receive_late && !may_stay) {

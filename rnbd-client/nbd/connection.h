@@ -23,7 +23,8 @@
 //
 // Who leaves while requests are in progress leaves them behind (device.h). A client that comes back
 // is often here before the end of its old connection was read, so the first request of each
-// connection waits until those on the device whose peers have hung up were read to their ends.
+// connection waits until those on the device whose peers have hung up were read to their ends. One
+// that is not at its end by payload_timeout, for its peer does not take its answers, is cut off.
 //
 // Owner: a listener. THREAD: the reactor's.
 #pragma once
@@ -44,6 +45,7 @@
 #include "rnbd-client/device.h"
 #include "rnbd-client/nbd/handshake.h"
 #include "rnbd-client/nbd/transmission.h"
+#include "rnbd-client/permit_shares.h"
 #include "rtrs/base/clock.h"
 #include "rtrs/base/lazy_array.h"
 #include "rtrs/reactor.h"
@@ -170,9 +172,15 @@ class NbdConnection final : private DeviceClient {
         Waiter(NbdConnection& c, Granted handler) : PermitWaiter(handler), connection(c) {}
         NbdConnection& connection;
     };
+    struct ShareWaiter : PermitShares::Waiter {
+        ShareWaiter(NbdConnection& c, Freed handler)
+            : PermitShares::Waiter(handler), connection(c) {}
+        NbdConnection& connection;
+    };
 
     bool leaving() noexcept override;
     void on_other_left() override;
+    void end_leaving() override { abort("has hung up and does not take its answers"); }
     void add_stalls(std::vector<DeviceStall>& to) const override;
 
     // Receiving.
@@ -270,6 +278,7 @@ class NbdConnection final : private DeviceClient {
     std::uint32_t outstanding_ = 0;
     std::vector<rtrs::Permit> granted_;
     Waiter waiter_;
+    ShareWaiter share_waiter_;
     std::uint32_t permits_held_ = 0;
     std::uint32_t permits_share_ = 0;
 

@@ -299,7 +299,7 @@ void Handshake::meta_context(Bytes data, std::vector<std::byte>& replies) {
         rtrs::store_be32(context.data(), is_set ? allocation_context_id : 0);
         append(context, as_bytes(allocation_context_name));
         reply(replies, OptionReply::meta_context, context);
-        if (is_set) context_export_ = *index;
+        if (is_set) context_export_ = std::string(exports_.name(*index));
     }
     reply(replies, OptionReply::ack);
 }
@@ -309,7 +309,7 @@ void Handshake::choose(std::size_t index, const ExportDescription& description) 
     negotiated_.size_bytes = description.size_bytes;
     negotiated_.transmission_flags = flags_of(description);
     // A context counts only for the export that it was selected for.
-    negotiated_.allocation_context = context_export_ == index;
+    negotiated_.allocation_context = context_export_ == exports_.name(index);
     state_ = State::transmission;
 }
 

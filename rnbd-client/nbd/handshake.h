@@ -23,6 +23,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -142,7 +143,8 @@ class Handshake {
     std::uint32_t options_seen_ = 0;
     bool fixed_newstyle_ = false;
     bool no_zeroes_ = false;
-    std::optional<std::size_t> context_export_{};  // whose base:allocation was selected
+    // Whose base:allocation was selected. Numbers change when an export goes.
+    std::optional<std::string> context_export_{};
     Negotiated negotiated_{};
     std::string_view failure_{};
 };

@@ -85,14 +85,14 @@ Refusal check(const Request& request, const Session& session) noexcept {
     if (request.command == Command::disconnect) return {};
     const auto rule = rule_of(request.command);
     if (!rule) return {NbdError::inval, "unknown command"};
+    if (rule->changes_data && (session.transmission_flags & transmission_flag::read_only)) {
+        return {NbdError::perm, "device is read-only"};
+    }
     if (rule->needs != 0 && (session.transmission_flags & rule->needs) == 0) {
         return {NbdError::inval, "command was not offered"};
     }
     if ((request.flags & ~(rule->flags & offered_flags(session))) != 0) {
         return {NbdError::inval, "flag is unknown or was not offered for this command"};
-    }
-    if (rule->changes_data && (session.transmission_flags & transmission_flag::read_only)) {
-        return {NbdError::perm, "device is read-only"};
     }
     if (request.command == Command::flush) {
         const bool reserved_used = request.offset != 0 || request.length != 0;

@@ -24,8 +24,8 @@ class Client:
             data += part
         return data
 
-    def write(self):
-        self.socket.sendall(struct.pack(">IHHQQI", 0x25609513, 0, 1, 7, 0, len(BLOCK)) + BLOCK)
+    def write(self, data=BLOCK):
+        self.socket.sendall(struct.pack(">IHHQQI", 0x25609513, 0, 1, 7, 0, len(data)) + data)
 
     def answer(self):
         magic, error, cookie = struct.unpack(">IIQ", self.receive(16))
@@ -72,9 +72,11 @@ with Lab() as lab:
         serve(device, port)
     with open(gate, "w"):
         pass
-    hanging = Client(common, "slow")
-    hanging.write()
-    wait_until("it is under way", lambda: server.status()["sessions"][0]["in_flight"] == 1)
+    # By itself it would take all requests that the session may have outstanding.
+    hanging = [Client(common, "slow"), Client(common, "slow")]
+    for one in hanging * 300:
+        one.write(BLOCK[:512])
+    wait_until("they are under way", lambda: server.status()["sessions"][0]["in_flight"] > 200)
     unmap = subprocess.Popen([os.path.join(BUILD, "rnbdctl", "rnbdctl"), "--socket", client.control,
                               "unmap", "slow", "--force"])
     wait_until("it is being unmapped", lambda: "slow: stopping" in client.log())

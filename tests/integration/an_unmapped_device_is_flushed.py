@@ -31,20 +31,19 @@ with Lab() as lab:
         h.pwrite(BLOCK, 0)
         h.shutdown()
 
-    # Others have all permits.
+    # One large request has all permits.
     with open(gate, "w"):
         pass
-    others = [connected(lab, "slow") for _ in range(2)]
-    for number, h in enumerate(others):
-        for i in range(4):
-            h.aio_pwrite(nbd.Buffer.from_bytearray(bytearray(BLOCK)), (4 * number + i) * 4096)
+    other = connected(lab, "slow")
+    other.aio_pwrite(nbd.Buffer.from_bytearray(bytearray(1 << 20)), 0)
 
     def permits_free():
-        for h in others:
-            h.poll(0)
+        other.poll(0)
         return client.status()["sessions"][0]["permits_free"]
 
     wait_until("no permit is left", lambda: permits_free() == 0)
+    wait_until("all of it is sent", lambda: permits_free() == 0 and
+               server.status()["sessions"][0]["in_flight"] == 8)
     flushes = lambda: server.status()["sessions"][0]["others"]
     check(flushes() == 0, "nobody has flushed")
     unmap = subprocess.Popen([os.path.join(BUILD, "rnbdctl", "rnbdctl"), "--socket", client.control,

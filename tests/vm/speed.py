@@ -56,8 +56,9 @@ def stop_kernel_pair(device):
 def start_our_pair(lab, invalidate):
     server = Daemon(lab, "rnbd-server", f"server{invalidate}", {
         "listen": [{"rdma": "10.1.0.1:1235"}], "always_invalidate": invalidate,
-        "exports": [export("volume", "/dev/ram1", session="ours"),
-                    export("direct", "/dev/ram2", session="direct")]})
+        # The kernel's server uses the device directly, too.
+        "exports": [export("volume", "/dev/ram1", session="ours", io="direct"),
+                    export("direct", "/dev/ram2", session="direct", io="direct")]})
     client = Daemon(lab, "rnbd-client", f"client{invalidate}", {
         "sessions": [{"name": "ours", "paths": [{"rdma": "10.1.0.1@10.1.0.1:1235"}]}],
         "devices": [{"name": "volume", "volume": "volume", "session": "ours", "access": "rw",

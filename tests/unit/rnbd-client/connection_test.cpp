@@ -55,7 +55,7 @@ struct Server final : NbdListener::Handler {
         fake::settings().reactor = reactor.get();
         world = std::make_unique<fake::World>();
         permits = fake::permits_free();
-        device = std::make_unique<Device>(world->volume(), DeviceOptions{"disk", ""});
+        device = std::make_unique<Device>(world->volume(), shares, DeviceOptions{"disk", ""});
         exports = std::make_unique<NbdExports>(std::vector<Device*>{device.get()});
         NbdListenerOptions options{.address = *NbdAddress::parse("unix:" + directory + "/s"),
                                    .connections_max = connections_max,
@@ -95,6 +95,7 @@ struct Server final : NbdListener::Handler {
     std::string directory;
     Notes notes;
     std::unique_ptr<fake::World> world;
+    PermitShares shares;
     std::unique_ptr<Device> device;
     std::unique_ptr<NbdExports> exports;
     std::unique_ptr<NbdListener> listener;
@@ -131,6 +132,7 @@ class Client {
     void hang_up() {
         if (fd_ >= 0) ::close(std::exchange(fd_, -1));
     }
+    void half_close() { ::shutdown(fd_, SHUT_WR); }
 
     void push(Bytes bytes) {
         while (!bytes.empty()) {
@@ -362,6 +364,41 @@ TEST_CASE("connection: requests beyond the permits wait and are all answered") {
     fake::settings().held = false;
     fake::complete();
     for (int i = 0; i < 50; ++i) CHECK(client.next()->second.error == 0);
+}
+
+TEST_CASE("connection: a device whose requests hang leaves permits to the session's others") {
+    Server server;
+    const Device other(server.world->volume(), server.shares, DeviceOptions{"other", ""});
+    Client one(server), two(server);
+    one.greet();
+    two.greet();
+    fake::settings().held = true;
+    for (int i = 0; i < 60; ++i) {
+        one.ask(Command::read, 0, 512);
+        two.ask(Command::read, 0, 512);
+    }
+    server.until([] { return fake::waiting() == 31; });
+    for (int i = 0; i < 10; ++i) server.turn();
+    CHECK(fake::waiting() == 31);
+    CHECK(fake::permits_free() == 32);
+    fake::settings().held = false;
+    fake::complete();
+    for (int i = 0; i < 60; ++i) {
+        CHECK(one.next()->second.error == 0);
+        CHECK(two.next()->second.error == 0);
+    }
+}
+
+TEST_CASE("connection: who has hung up and takes no answers holds newcomers up for a while only") {
+    Server server({}, {.payload_timeout = 30ms, .send_timeout = 30ms, .requests_max = 20});
+    Client gone(server);
+    gone.greet();
+    for (int i = 0; i < 40; ++i) gone.ask(Command::read, 0, 131072);
+    gone.half_close();
+    Client next(server);
+    next.greet();
+    CHECK(next.run(Command::read, 0, 512).error == 0);
+    CHECK(server.notes.has("has hung up and does not take its answers"));
 }
 
 TEST_CASE("connection: two clients with requests of all permits do not wait for each other") {

@@ -206,6 +206,21 @@ TEST_CASE("handshake: a meta context holds only for its export and until the nex
     CHECK_FALSE(failed.negotiated.allocation_context);
 }
 
+TEST_CASE("handshake: a meta context outlives an export beside its own") {
+    FixedExports exports = two_disks();
+    Handshake handshake(exports);
+    std::vector<std::byte> replies;
+    handshake.step(flags()
+                       .option(Option::structured_reply)
+                       .option(Option::set_meta_context,
+                               name_field("vol2").u32(1).add(name_field("base:allocation"))),
+                   replies);
+    exports.entries.erase(exports.entries.begin());
+    handshake.step(ByteString().option(Option::go, name_field("vol2").u16(0)), replies);
+    REQUIRE(handshake.state() == Handshake::State::transmission);
+    CHECK(handshake.negotiated().allocation_context);
+}
+
 TEST_CASE("handshake: options that are refused leave the haggling open") {
     struct Case {
         Option option;

@@ -75,7 +75,8 @@ int main(int argc, char** argv) {
     const int signal_fd = ::signalfd(-1, &signals, SFD_CLOEXEC);
 
     rnbd::fake::World world;
-    rnbd::Device device(world.volume(), {"disk", "a disk in memory"});
+    rnbd::PermitShares shares;
+    rnbd::Device device(world.volume(), shares, {"disk", "a disk in memory"});
     rnbd::NbdExports exports({&device});
     Printer printer;
     Stopper stopper;

@@ -128,6 +128,12 @@ TEST_CASE("transmission: changes on a read-only export are EPERM") {
     }
     CHECK(verdict(Command::read, 0, 512, 0, session) == NbdError::none);
     CHECK(verdict(Command::flush, 0, 0, 0, session) == NbdError::none);
+    // Such an export does not offer them, either.
+    Session real = bare;
+    real.transmission_flags |= offered::read_only;
+    for (const Command c : {Command::write, Command::trim, Command::write_zeroes}) {
+        CHECK(verdict(c, 0, 512, 0, real) == NbdError::perm);
+    }
 }
 
 TEST_CASE("transmission: only errors that the protocol knows are told") {

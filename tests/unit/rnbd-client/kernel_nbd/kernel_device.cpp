@@ -130,7 +130,7 @@ struct Fixture final : KernelDevice::Handler {
         fake::settings() = {};
         fake::settings().reactor = reactor.get();
         world = std::make_unique<fake::World>();
-        device = std::make_unique<Device>(world->volume(), DeviceOptions{"disk", ""});
+        device = std::make_unique<Device>(world->volume(), shares, DeviceOptions{"disk", ""});
         options.identifier = "rnbd/s/v";
         options.retry_min = options.retry_max = 1ms;
         kernel_device = std::make_unique<KernelDevice>(
@@ -160,6 +160,7 @@ struct Fixture final : KernelDevice::Handler {
     Silence silence;
     std::shared_ptr<PlayedKernel> kernel = std::make_shared<PlayedKernel>();
     std::unique_ptr<fake::World> world;
+    PermitShares shares;
     std::unique_ptr<Device> device;
     std::unique_ptr<KernelDevice> kernel_device;
     int detached = 0, refused = 0;
