@@ -45,7 +45,6 @@
 #include "rnbd-client/device.h"
 #include "rnbd-client/nbd/handshake.h"
 #include "rnbd-client/nbd/transmission.h"
-#include "rnbd-client/permit_shares.h"
 #include "rtrs/base/clock.h"
 #include "rtrs/base/lazy_array.h"
 #include "rtrs/reactor.h"

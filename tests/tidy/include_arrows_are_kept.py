@@ -20,7 +20,7 @@ SOCKETS_AND_RING = ["sys/socket.h", "netinet/", "arpa/", "liburing", "linux/io_u
 
 # The longest matching room counts.
 ROOMS = {
-    "rtrs/": {"may": PUBLIC + ["rtrs/reactor.h"]},
+    "rtrs/": {"may": PUBLIC + ["rtrs/reactor.h", "rtrs/rdma_devices.h"]},
     "rtrs/base/": {"may": BASE, "never": SOCKETS_AND_RING},
     "rtrs/wire/": {"may": BASE + ["rtrs/limits.h", "rtrs/wire/"], "never": SOCKETS_AND_RING},
     "rtrs/tag/": {"may": BASE + ["rtrs/tag/"], "never": SOCKETS_AND_RING},
