@@ -102,8 +102,9 @@ void ServerPath::trace(TraceLevel level, std::string_view text) {
     environment_.tracer.trace(level, "rtrs.path", label_, text);
 }
 
-std::error_code ServerPath::prepare() {
-    if (!chunks_) return from_errno(ENOMEM);
+std::error_code ServerPath::prepare() { return chunks_ ? std::error_code{} : from_errno(ENOMEM); }
+
+std::error_code ServerPath::register_chunks() {
     // With always_invalidate only the windows open it to the client.
     const Access access =
         always_invalidates() ? Access::local : Access::local | Access::remote_write;
@@ -226,7 +227,8 @@ void ServerPath::info_request(const Completion& completion) {
     }
     if (state_ != State::connecting) return;  // the layer above has ended the session
     label_ = message->session_name + "/" + identity_.remote_address;
-    std::error_code error = post_receives();
+    std::error_code error = register_chunks();
+    if (!error) error = post_receives();
     if (!error && always_invalidates()) {
         auto windows = memory_.domain->create_windows(*chunk_region_, chunks_.count());
         if (windows) {

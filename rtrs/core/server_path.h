@@ -91,7 +91,7 @@ class ServerPath final : public MessageLinkOwner {
     ServerPath(const ServerPath&) = delete;
     ServerPath& operator=(const ServerPath&) = delete;
 
-    // Reserves and registers the chunks. Before everything else. ERRORS: ENOMEM, fabric errors.
+    // Before everything else. ERRORS: ENOMEM.
     std::error_code prepare();
     // Instead of close(), for a path that could not be prepared.
     void abandon() noexcept { state_ = State::closed; }
@@ -136,6 +136,8 @@ class ServerPath final : public MessageLinkOwner {
     void completed(Connection& connection, const Completion& completion);
     void revoked(OpSlot& slot);
     void info_request(const Completion& completion);
+    // Pins them: not for a client that has not said who it is.
+    std::error_code register_chunks();
     void bind_windows();
     void serve_path();
     std::error_code post_receives();

@@ -339,6 +339,22 @@ TEST_CASE("a path's keys open nothing over another path of its session") {
     town.check_peace(std::move(client));
 }
 
+// Registered memory is pinned where there is hardware.
+TEST_CASE("chunks are registered for those alone who have said who they are") {
+    SceneOptions options = quick_options(3);
+    options.sim.keys_max = 80;
+    Town town(options);
+    std::vector<std::unique_ptr<RawClient>> strangers;
+    for (int i = 0; i < 30; ++i) {  // one key each, for its info request
+        strangers.push_back(town.raw());
+        CHECK(strangers.back()->connect(1));
+    }
+    CHECK(town.scene.server->server.sessions().size() == 31);
+    strangers.clear();
+    town.scene.run_until([&] { return town.scene.server->server.sessions().size() == 1; }, 2s);
+    town.check_peace(nullptr);
+}
+
 // Its memory is registered with that one alone.
 TEST_CASE("a path's connections all come over one fabric") {
     SceneOptions options = quick_options(3);
