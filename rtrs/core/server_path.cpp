@@ -86,6 +86,8 @@ ServerPath::ServerPath(SessionEnvironment environment, const ServerOptions& opti
               RTRS_RARE(half_open_expired);
               static_cast<ServerPath*>(self)->close("no info request within the half-open timeout");
           }),
+      last_words_timer_(environment.clock, this,
+                        [](void* self) { static_cast<ServerPath*>(self)->last_words_overdue(); }),
       finish_timer_(environment.clock, this,
                     [](void* self) {
                         auto& path = *static_cast<ServerPath*>(self);
@@ -594,12 +596,25 @@ void ServerPath::close_after_answers(std::string_view reason) {
     if (state_ != State::connected) return close(reason);
     if (!last_reason_.empty()) return;
     last_reason_ = reason;
+    last_words_timer_.arm(environment_.clock.now() + options_.heartbeat_timeout);
     if (running_ == 0) say_last_words();
+}
+
+// The client takes nothing on one connection, and its heartbeats go over another.
+void ServerPath::last_words_overdue() {
+    const bool answers_wait = std::ranges::any_of(
+        connections_, [](const auto& connection) { return connection->waiting_count > 0; });
+    if (running_ == 0 || answers_wait) {
+        return close(last_reason_);
+    }
+    // What takes its time is the storage: its answers are still promised.
+    last_words_timer_.arm(environment_.clock.now() + options_.heartbeat_timeout);
 }
 
 // A heartbeat answer that nobody asked for, on every connection: once they have completed, all
 // answers before them have left.
 void ServerPath::say_last_words() {
+    last_words_timer_.arm(environment_.clock.now() + options_.heartbeat_timeout);
     // A connection whose establishment has not been heard of was never answered on.
     const auto has_spoken = [](const auto& connection) { return connection->established; };
     last_words_ = static_cast<std::uint32_t>(std::ranges::count_if(connections_, has_spoken));
@@ -627,6 +642,7 @@ void ServerPath::close(std::string_view reason, TraceLevel level) {
     heartbeat_.stop();
     heartbeat_timer_.disarm();
     half_open_timer_.disarm();
+    last_words_timer_.disarm();
     // All connections at once: nothing that is still queued on another one may run.
     for (const auto& connection : connections_) {
         if (connection && connection->endpoint && !connection->disconnecting) {

@@ -153,6 +153,7 @@ class ServerPath final : public MessageLinkOwner {
     void say_last_word(Connection& connection);
     void sent(Connection& connection, std::uint64_t context);
     void say_last_words();
+    void last_words_overdue();
     void post_heartbeat(std::uint32_t immediate);
     void beat();
     void drained();
@@ -174,6 +175,7 @@ class ServerPath final : public MessageLinkOwner {
     Heartbeat heartbeat_;
     Timer heartbeat_timer_;
     Timer half_open_timer_;
+    Timer last_words_timer_;
     Timer finish_timer_;
     State state_ = State::connecting;
     Instant since_;

@@ -43,6 +43,19 @@ struct Town {
     SimHost& host;
 };
 
+// Says that it lives whenever the server asks.
+void keep_alive(RawClient& client) {
+    client.connections[0]->on_receive = [&client](RawConnection& one, const Completion& told) {
+        (void)one.endpoint->post_receive(
+            told.context, {one.receives.data() + told.context * RawConnection::receive_bytes,
+                           RawConnection::receive_bytes});
+        if (told.opcode == CompletionOpcode::receive_immediate &&
+            told.immediate == ImmediateCodec::heartbeat()) {
+            client.write(0, {}, {}, ImmediateCodec::heartbeat_ack());
+        }
+    };
+}
+
 // A write of the server's protocol: data, IoRequest, WriteMessage.
 std::vector<std::byte> write_request(std::uint64_t epoch, std::uint32_t data_bytes) {
     std::vector<std::byte> bytes(data_bytes + sizeof(IoRequest) + WriteMessage::wire_bytes);
@@ -353,6 +366,30 @@ TEST_CASE("chunks are registered for those alone who have said who they are") {
     strangers.clear();
     town.scene.run_until([&] { return town.scene.server->server.sessions().size() == 1; }, 2s);
     town.check_peace(nullptr);
+}
+
+TEST_CASE("who takes nothing on one connection does not hold the server's end up") {
+    SceneOptions options = quick_options(3);
+    options.addresses = 2;
+    options.sim.transport_timeout = 1h;
+    Town town(options);
+    auto client = town.raw();
+    client->request.connection_count = 2;
+    client->dial(0);
+    client->turn_to(town.scene.address(1));
+    client->dial(1);
+    REQUIRE(town.scene.run_until([&] { return client->alive(); }, 1s));
+    keep_alive(*client);
+    client->send_info("bad");
+    REQUIRE(town.scene.run_until([&] { return !client->connections[0]->received.empty(); }, 1s));
+    town.scene.client->pause();
+    CHECK(town.scene.finish());
+    CHECK(town.scene.close_client());
+    town.scene.world.network().cut("10.0.1.1", "10.0.0.66");
+    town.scene.world.run_for(5s);
+    CHECK(client->alive());
+    CHECK(town.scene.close_server());
+    for (const std::string& line : town.scene.findings.lines) FAIL_CHECK(line);
 }
 
 // Its memory is registered with that one alone.
