@@ -55,6 +55,8 @@ struct Server::Inside {
     std::expected<ServerSession*, int> find_or_make_session(const ConnectRequestMessage& message,
                                                             const Door& door,
                                                             const std::string& remote);
+    // Of the sessions that have not said who they are, the oldest. False: there is none.
+    bool close_half_open();
     KeyRenewal key_renewal(const DoorOptions& door) const noexcept {
         return options.always_invalidate && door.invalidate == DoorOptions::Invalidate::as_server
                    ? KeyRenewal::every_answer
@@ -185,7 +187,9 @@ std::expected<ServerSession*, int> Server::Inside::find_or_make_session(
         return known->second.get();
     }
     if (message.first_connection == FirstConnection::no) return std::unexpected(ENXIO);
-    if (sessions.size() >= options.sessions_max) {
+    // A flood of them is bounded, too: those that were closed are there until they have drained.
+    if (sessions.size() >= options.sessions_max &&
+        (sessions.size() >= 2 * std::size_t{options.sessions_max} || !close_half_open())) {
         environment.tracer.trace(TraceLevel::warning, "rtrs.server", remote,
                                  "refused: as many sessions as allowed are there already");
         return std::unexpected(ENOMEM);
@@ -197,6 +201,22 @@ std::expected<ServerSession*, int> Server::Inside::find_or_make_session(
     session->peer_host_ = host_of(remote);
     session->door_ = door.options.id;
     return sessions.emplace(message.session_uuid, std::move(session)).first->second.get();
+}
+
+bool Server::Inside::close_half_open() {
+    ServerPath* oldest = nullptr;
+    for (const auto& [id, session] : sessions) {
+        if (session->inside_->up) continue;
+        for (const auto& path : session->inside_->paths) {
+            if (path->state() == ServerPath::State::connecting &&
+                (oldest == nullptr || path->since() < oldest->since())) {
+                oldest = path.get();
+            }
+        }
+    }
+    if (oldest == nullptr) return false;
+    oldest->close("did not say who it is, and others want to come in");
+    return true;
 }
 
 std::expected<ServerPath*, int> ServerSession::Inside::find_or_make_path(

@@ -112,6 +112,7 @@ class ServerPath final : public MessageLinkOwner {
     void respond(OpSlot& slot, std::error_code error, std::uint32_t produced_bytes);
 
     State state() const noexcept { return state_; }
+    Instant since() const noexcept { return since_; }  // when it came to that state
     const ServerPathIdentity& identity() const noexcept { return identity_; }
     // Was that connection of it accepted already?
     bool has_connection(std::uint16_t id) const noexcept { return connections_[id] != nullptr; }

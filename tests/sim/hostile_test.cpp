@@ -368,6 +368,27 @@ TEST_CASE("chunks are registered for those alone who have said who they are") {
     town.check_peace(nullptr);
 }
 
+TEST_CASE("the oldest of those who do not say who they are makes room for others") {
+    SceneOptions options = quick_options(3);
+    options.server.half_open_timeout = 1h;
+    options.server.sessions_max = 4;
+    Town town(options);
+    std::vector<std::unique_ptr<RawClient>> strangers;
+    for (int i = 0; i < 10; ++i) {
+        strangers.push_back(town.raw());
+        CHECK(strangers.back()->connect(1));
+        town.scene.world.run_for(1ms);
+        CHECK(town.scene.server->server.sessions().size() <= 4);
+    }
+    CHECK(!strangers.at(6)->alive());
+    CHECK(strangers.at(7)->alive());
+    auto client = town.opened();
+    CHECK(client->alive());
+    CHECK(!strangers.at(7)->alive());
+    strangers.clear();
+    town.check_peace(std::move(client));
+}
+
 TEST_CASE("who takes nothing on one connection does not hold the server's end up") {
     SceneOptions options = quick_options(3);
     options.addresses = 2;
