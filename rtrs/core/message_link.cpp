@@ -27,7 +27,9 @@ MessageLink::MessageLink(MessageCore& core, MessageLinkOwner& owner, Fabric& fab
                   std::max<std::size_t>(core.options().eager_bytes, TagHello::wire_bytes)),
       // A window of messages, as many finishes, and two notices for each of the other direction.
       receives_(4 * core.options().window + 8),
-      last_read_(read_bit) {}
+      last_read_(read_bit),
+      hello_timer_(core.clock(), this,
+                   [](void* self) { static_cast<MessageLink*>(self)->fail("no hello"); }) {}
 
 MessageLink::~MessageLink() { RTRS_ASSERT(drained()); }
 
@@ -67,6 +69,11 @@ std::error_code MessageLink::accept(ConnectRequest& request, Bytes private_data)
     return post_receives();
 }
 
+void MessageLink::greeted() noexcept {
+    state_ = State::up;
+    hello_timer_.disarm();
+}
+
 Segment MessageLink::receive_buffer(std::uint64_t slot) const noexcept {
     return {memory_.data() + slot * slot_bytes_, static_cast<std::uint32_t>(slot_bytes_)};
 }
@@ -82,6 +89,7 @@ std::error_code MessageLink::post_receives() {
 bool MessageLink::lose() {
     if (state_ == State::lost) return false;
     state_ = State::lost;
+    hello_timer_.disarm();
     core_.link_lost(*this);
     if (endpoint_) endpoint_->disconnect();
     return true;
@@ -98,6 +106,7 @@ void MessageLink::fail(std::string_view why) {
 void MessageLink::on_established(Bytes) {
     if (state_ != State::dialling) return;
     state_ = State::waiting;
+    hello_timer_.arm(core_.clock().now() + core_.options().silence_max);
     core_.link_established(*this);
 }
 

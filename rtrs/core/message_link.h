@@ -4,6 +4,7 @@
 //   State      On                        Goes to  Does
 //   dialling   established               waiting  post hello
 //   waiting    the peer's hello          up       messages flow
+//   waiting    none within silence_max   lost     as any loss
 //   any        loss, disconnect()        lost     tells the service, then the path; disconnects
 //   lost       drained                   drained  gives registrations up, tells the path
 //
@@ -19,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "rtrs/base/clock.h"
 #include "rtrs/base/lazy_array.h"
 #include "rtrs/fabric.h"
 #include "rtrs/messages.h"
@@ -70,7 +72,7 @@ class MessageLink final : public EndpointHandler {
 
     // --- For the service.
     bool up() const noexcept { return state_ == State::up; }
-    void greeted() noexcept { state_ = State::up; }
+    void greeted() noexcept;
     bool lost() const noexcept { return state_ == State::lost; }
     bool can_send() const noexcept { return !free_sends_.empty() && !lost(); }
     // body, content: behind the header, one after the other. ASSUMES: can_send(), and they fit.
@@ -120,6 +122,7 @@ class MessageLink final : public EndpointHandler {
     std::map<std::uint64_t, std::unique_ptr<MemoryRegion>> exposed_;
     std::map<std::uint64_t, MessageRead> reads_;  // by context
     std::uint64_t last_read_;
+    Timer hello_timer_;
 };
 
 }  // namespace rtrs

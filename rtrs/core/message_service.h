@@ -47,6 +47,7 @@ class MessageCore final : public MessageService, public TagMatchHandler {
     // The session has ended: everything fails with Error::closed. ASSUMES: no link is left.
     void close();
     const MessageOptions& options() const noexcept { return options_; }
+    Clock& clock() const noexcept { return clock_; }
 
     // --- For links.
     void link_established(MessageLink& link);

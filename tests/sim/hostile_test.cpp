@@ -448,6 +448,24 @@ TEST_CASE("a path's connections all come over one fabric") {
     town.check_peace(std::move(client));
 }
 
+TEST_CASE("a connection of messages without a hello ends in time, alone") {
+    SceneOptions options = quick_options(3);
+    options.server.messages = MessageOptions{.silence_max = 2s};
+    Town town(options);
+    auto client = town.raw();
+    client->request.features = features_of(Feature::failover, Feature::messages);
+    REQUIRE(client->open(2, "bad", 16, 8192));
+    keep_alive(*client);
+    client->request.connection_count = 1;
+    client->request.purpose = ConnectionPurpose::messages;
+    RawConnection& messages = client->dial(0);
+    town.scene.world.run_for(1s);
+    CHECK(client->alive());
+    CHECK(town.scene.run_until([&] { return messages.disconnected; }, 2s));
+    CHECK(!client->connections[0]->disconnected);
+    town.check_peace(std::move(client));
+}
+
 TEST_CASE("random requests") {
     for (std::uint64_t seed = 1; seed <= 60; ++seed) {
         SceneOptions options = quick_options(seed);
