@@ -140,7 +140,7 @@ void MessageCore::link_lost(MessageLink& link) {
     std::erase(links_, &link);
     std::erase_if(finishes_, [&](const Finish& finish) { return finish.link == &link; });
     for (auto& [number, incoming] : incoming_) {
-        if (incoming.link == &link) incoming.link = nullptr;
+        std::erase_if(incoming.offers, [&](const Offer& offer) { return offer.link == &link; });
     }
     if (sender_ == &link) {
         sender_ = nullptr;
@@ -260,7 +260,7 @@ void MessageCore::finished(MessageLink& link, const TagHeader& header) {
     const std::uint64_t number = whole_number(header.user_data, last_number_);
     if (number == 0 || number > last_number_) return link.fail("what was never sent is finished");
     const auto found = std::ranges::find(outgoing_, number, &Outgoing::number);
-    if (found == outgoing_.end()) return;  // said before, on a link that was lost
+    if (found == outgoing_.end()) return;  // said before, on another link
     if (!found->rendezvous || found->tag != header.tag) {
         return link.fail("an eager message is finished, or one of another tag");
     }
@@ -318,8 +318,7 @@ void MessageCore::accept(std::uint64_t number, MessageLink& link, const TagHeade
     if (header.operation == TagHeaderOperation::rendezvous) {
         const auto rendezvous = *RendezvousHeader::parse(body);
         incoming.rendezvous = true;
-        incoming.link = &link;
-        incoming.from = {rendezvous.address, rendezvous.key, rendezvous.bytes};
+        incoming.offers = {{&link, {rendezvous.address, rendezvous.key, rendezvous.bytes}}};
         message.bytes = rendezvous.bytes;
     } else {
         incoming.eager.assign(body.begin(), body.end());
@@ -346,11 +345,13 @@ void MessageCore::announced_again(std::uint64_t number, MessageLink& link, const
         }
         const auto rendezvous = *RendezvousHeader::parse(body);
         if (rendezvous.bytes != found->second.bytes) return link.fail("a message has changed");
-        found->second.link = &link;
-        found->second.from = {rendezvous.address, rendezvous.key, rendezvous.bytes};
+        auto& offers = found->second.offers;
+        std::erase_if(offers, [&](const Offer& offer) { return offer.link == &link; });
+        offers.push_back({&link, {rendezvous.address, rendezvous.key, rendezvous.bytes}});
         return;
     }
-    if (finishes_.size() >= 2 * options_.window) return link.fail("the same again and again");
+    const auto waiting = std::ranges::count(finishes_, &link, &Finish::link);
+    if (waiting >= 2 * std::int64_t{options_.window}) return link.fail("the same again and again");
     finishes_.push_back({&link, number, header.tag});
 }
 
@@ -371,12 +372,13 @@ void MessageCore::on_match(const TagMatch& match) {
 }
 
 void MessageCore::start_read(std::uint64_t number, Incoming& incoming) {
-    MessageBuffer into(incoming.from.bytes);
-    const bool there = into.size() == incoming.from.bytes;
+    const Offer offer = incoming.offers.back();
+    MessageBuffer into(offer.from.bytes);
+    const bool there = into.size() == offer.from.bytes;
     if (!there ||
-        incoming.link->read(
+        offer.link->read(
             {.number = number, .peer_life = peer_life_, .into = std::move(into), .region = {}},
-            incoming.from)) {
+            offer.from)) {
         pump_timer_.arm(clock_.now() + memory_retry);
         return;
     }
@@ -409,9 +411,10 @@ void MessageCore::deliver() {
         pump_soon();
         if (incoming.rendezvous) {
             ++rendezvous_;
-            // Without a link: the sender will ask, on another one.
-            if (incoming.link != nullptr) {
-                finishes_.push_back({incoming.link, node.key(), incoming.tag});
+            // On each: which of them its sender has lost already is not known here. Without any: it
+            // will ask, on another one.
+            for (const Offer& offer : incoming.offers) {
+                finishes_.push_back({offer.link, node.key(), incoming.tag});
             }
         }
         ReceivedMessage message{
@@ -434,7 +437,7 @@ void MessageCore::pump() {
         const auto found = incoming_.find(number);
         if (found == incoming_.end()) continue;
         Incoming& incoming = found->second;
-        if (incoming.state == Incoming::State::waiting && incoming.link != nullptr) {
+        if (incoming.state == Incoming::State::waiting && !incoming.offers.empty()) {
             start_read(number, incoming);
         }
     }

@@ -70,6 +70,11 @@ class MessageCore final : public MessageService, public TagMatchHandler {
         Received received = nullptr;
         void* context = nullptr;
     };
+    // Where content can be read, and through which link. Gone when that is lost.
+    struct Offer {
+        MessageLink* link;
+        RemoteBuffer from;
+    };
     struct Incoming {
         enum class State : std::uint8_t { waiting, reading, ready };
         Tag tag = 0;
@@ -81,10 +86,9 @@ class MessageCore final : public MessageService, public TagMatchHandler {
         Posted receiver{};
         std::vector<std::byte> eager;
         MessageBuffer content;
-        // Rendezvous: where the newest header said, and the link that brought it; null: that link
-        // was lost.
-        RemoteBuffer from{};
-        MessageLink* link = nullptr;
+        // Rendezvous: what each link's header said, the newest last. A header may come late, from a
+        // link that its sender has lost already: no offer may displace one of another link.
+        std::vector<Offer> offers;
     };
     struct Finish {
         MessageLink* link;

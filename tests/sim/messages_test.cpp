@@ -588,6 +588,81 @@ TEST_CASE("messages: what is not in order drops the path of its sender alone") {
     street.report();
 }
 
+// The sender has lost a link, and says all again on another; its last words on the first come later
+// than those, and then the receiver loses that link, too.
+TEST_CASE("messages: a late header from a lost link orphans nothing") {
+    SceneOptions options = message_options(6);
+    options.addresses = 2;
+    Street street(options);
+    REQUIRE(street.up());
+    RawClient late(street.world, *street.client_host, "10.0.0.1:1235");
+    RawClient good(street.world, *street.client_host, "10.0.1.1:1235");
+    good.request.session_uuid = late.request.session_uuid;
+    std::vector<std::byte> hello(16 + TagHello::wire_bytes);
+    TagHeader{.user_data = 1}.emit(hello);
+    TagHello{.window = 4, .eager_bytes = 256, .longest_bytes = 1024, .life = 5}.emit(
+        MutableBytes(hello).subspan(16));
+    constexpr std::uint16_t messages = 2;  // its place among a path's connections
+    for (RawClient* raw : {&late, &good}) {
+        raw->request.features = features_of(Feature::failover, Feature::messages);
+        if (raw == &good) raw->request.first_connection = FirstConnection::no;
+        REQUIRE(raw->open(messages, "raw", 16, 8192));
+        raw->request.connection_count = 1;
+        raw->request.purpose = ConnectionPurpose::messages;
+        raw->dial(0);
+        REQUIRE(street.world.run_until([&] { return raw->alive(); }, 1s));
+        raw->send(messages, hello);
+        street.world.run_for(5ms);
+    }
+    const auto announce = [&](RawClient& raw) {
+        std::vector<std::byte> message(16 + 16);
+        TagHeader{.operation = TagHeaderOperation::rendezvous, .user_data = 1, .tag = 1}.emit(
+            message);
+        const RemoteBuffer content = raw.own(600);
+        RendezvousHeader{.address = content.address, .key = content.key, .bytes = 600}.emit(
+            MutableBytes(message).subspan(16));
+        raw.send(messages, message);
+        street.world.run_for(5ms);
+    };
+    const auto finishes = [&](RawClient& raw) {
+        RawConnection& link = *raw.connections[messages];
+        return std::ranges::count_if(link.received, [&](const Completion& completion) {
+            const auto header = TagHeader::parse(link.content(completion));
+            return header && header->operation == TagHeaderOperation::finished;
+        });
+    };
+    MessageService& service = street.server->end->service;
+    unsigned received = 0;
+    const auto receive = [&] {
+        const auto posted = service.receive(
+            any, 1024,
+            [](void* count, const ReceivedMessage& message) {
+                if (!message.error && message.bytes == 600) ++*static_cast<unsigned*>(count);
+            },
+            &received);
+        CHECK(posted.has_value());
+        street.world.run_for(5ms);
+    };
+    announce(good);
+    announce(late);
+    SECTION("before it was read") {
+        late.connections[messages]->endpoint->disconnect();
+        street.world.run_for(5ms);
+        receive();
+    }
+    SECTION("after") {
+        receive();
+        late.connections[messages]->endpoint->disconnect();
+        street.world.run_for(5ms);
+    }
+    CHECK(received == 1);
+    CHECK(good.alive());
+    CHECK(finishes(good) == 1);
+    late.end();
+    good.end();
+    street.report();
+}
+
 TEST_CASE("messages: nothing is lost, doubled or out of order") {
     const char* one = std::getenv("RNBD_SIM_SEED");
     const char* many = std::getenv("RNBD_SIM_SEEDS");
