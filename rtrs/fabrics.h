@@ -23,7 +23,7 @@ struct TcpFabricOptions {
     Duration connect_timeout = std::chrono::seconds(3);
     // An accepted socket that has not sent its whole connect request by then is closed.
     Duration handshake_timeout = std::chrono::seconds(5);
-    // Sockets in the handshake at one time, beyond which new ones are closed.
+    // Sockets in the handshake at one time, at least 1; one more closes the oldest of them.
     std::uint32_t handshakes_max = 1024;
 };
 

@@ -52,6 +52,7 @@ Handshake::Handshake(Acceptor& acceptor, int fd)
 
 void Handshake::stop() {
     stopping_ = true;
+    acceptor_.ending(*this);
     timer_.disarm();
     ::shutdown(fd_, SHUT_RDWR);
     acceptor_.reactor_.cancel(receive_);
@@ -107,6 +108,7 @@ Acceptor::Acceptor(Reactor& reactor, const TcpFabricOptions& options, int fd,
 Acceptor::~Acceptor() {
     // Left over only if the reactor ended first.
     while (!handshakes_.empty()) delete &handshakes_.pop_front();
+    while (!ending_.empty()) delete &ending_.pop_front();
     if (fd_ >= 0) ::close(fd_);
 }
 
@@ -143,18 +145,26 @@ void Acceptor::on_accepted(const Operation::Result& result) {
 }
 
 void Acceptor::admit(int fd) {
-    if (stopped_ || handshakes_count_ >= options_.handshakes_max) {
+    if (stopped_) {
         ::close(fd);
         return;
     }
+    // Sockets that say nothing keep nobody out: who speaks is done in less time than they take.
+    if (handshakes_count_ >= options_.handshakes_max) handshakes_.front().stop();
     prepare_socket(fd);
     ++handshakes_count_;
     handshakes_.push_back(*new Handshake(*this, fd));
 }
 
-void Acceptor::finished(Handshake& handshake) {
+void Acceptor::ending(Handshake& handshake) {
     IntrusiveList<Handshake>::remove(handshake);
     --handshakes_count_;
+    ending_.push_back(handshake);
+}
+
+void Acceptor::finished(Handshake& handshake) {
+    IntrusiveList<Handshake>::remove(handshake);
+    if (!handshake.stopping_) --handshakes_count_;
     if (handshake.fd_ >= 0) reactor_.close_fd(handshake.fd_);
     delete &handshake;
 }

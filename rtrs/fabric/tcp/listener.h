@@ -49,12 +49,15 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
     void start();
     // From here on the handler is not called. Keeps itself alive until idle().
     void stop();
-    bool idle() const noexcept { return !accept_.in_flight && handshakes_count_ == 0; }
+    bool idle() const noexcept {
+        return !accept_.in_flight && handshakes_count_ == 0 && ending_.empty();
+    }
 
   private:
     friend class Handshake;
     void on_accepted(const Operation::Result& result);
     void admit(int fd);
+    void ending(Handshake& handshake);
     void finished(Handshake& handshake);
     void hand_over(Handshake& handshake, const Hello& hello);
     static void linger(const std::shared_ptr<Acceptor>& acceptor);
@@ -66,8 +69,9 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
     bool stopped_ = false;
     Timer retry_;
     MemberOperation<Acceptor, &Acceptor::on_accepted> accept_{*this};
-    IntrusiveList<Handshake> handshakes_;
-    std::uint32_t handshakes_count_ = 0;
+    IntrusiveList<Handshake> handshakes_;  // oldest first
+    std::uint32_t handshakes_count_ = 0;   // of handshakes_
+    IntrusiveList<Handshake> ending_;      // stopped; the ring still holds them
 };
 
 // ERRORS: EADDRINUSE, EACCES, EINVAL, EADDRNOTAVAIL, EMFILE.

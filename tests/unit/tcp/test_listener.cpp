@@ -94,7 +94,7 @@ TEST_CASE("tcp listener: a handshake that stalls is closed after the timeout") {
     CHECK(server.requests == 0);
 }
 
-TEST_CASE("tcp listener: beyond handshakes_max new sockets are closed, old ones go on") {
+TEST_CASE("tcp listener: beyond handshakes_max the oldest sockets are closed, new ones go on") {
     TcpFabricOptions options;
     options.handshakes_max = 2;
     ServerUnderTest server(options);
@@ -102,12 +102,14 @@ TEST_CASE("tcp listener: beyond handshakes_max new sockets are closed, old ones 
     RawPeer second(server);
     for (int i = 0; i < 5; ++i) server.reactor->run_once(std::chrono::milliseconds(10));
     RawPeer third(server);
-    CHECK(third.at_end());
-    REQUIRE(first.greet());
-    CHECK(first.hear_frame());
+    CHECK(first.at_end());
+    REQUIRE(second.greet());
+    CHECK(second.hear_frame());
     RawPeer fourth(server);
     REQUIRE(fourth.greet());
     CHECK(fourth.hear_frame());
+    REQUIRE(third.greet());
+    CHECK(third.hear_frame());
 }
 
 TEST_CASE("tcp listener: out of descriptors it waits, and then goes on") {
