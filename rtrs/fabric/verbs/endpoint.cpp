@@ -271,7 +271,10 @@ void VerbsEndpoint::established(Bytes private_data) {
 void VerbsEndpoint::became_established() {
     state_ = State::established;
     timer_.disarm();
+    established_ = true;
     handler_.on_established(Bytes(private_data_).first(private_bytes_));
+    // What came before was left in the queue, and makes no other event.
+    engine_->poll_again(*this);
 }
 
 void VerbsEndpoint::disconnect() { fail({}); }
@@ -299,6 +302,8 @@ void VerbsEndpoint::end_of_turn() {
 }
 
 void VerbsEndpoint::close() {
+    // Of one that was never established this is the first that its owner hears.
+    if (!established_) tell();
     if (completions_ != nullptr) poll(completions_per_close);
     tell();
     // To error, and a word to the peer (or the answer to its own).

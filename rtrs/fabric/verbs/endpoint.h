@@ -145,7 +145,8 @@ class VerbsEndpoint final : public Endpoint, public CmOwner, public ListLink {
     VerbsDomain& domain_;
     EndpointHandler& handler_;
     State state_ = State::idle;
-    bool told_ = false;  // on_rejected or on_disconnected was delivered
+    bool established_ = false;  // on_established was delivered
+    bool told_ = false;         // on_rejected or on_disconnected was delivered
     bool rejected_ = false;
     bool connected_ = false;      // there is something to disconnect
     bool peer_ended_it_ = false;  // the disconnect request came from there

@@ -297,6 +297,9 @@ void VerbsEndpoint::revoke_waiting() {
 
 void VerbsEndpoint::on_completions() {
     if (completions_ == nullptr) return;
+    // Where the kernel sets queue pairs up (iWARP), the peer's first message may be here before the
+    // event that says we are connected: it is left there until then.
+    if (state_ == State::connecting) return;
     // Armed first: what comes after the last look makes another event.
     if (!engine_->watches(*this)) arm();
     if (poll(batches_per_turn) == QueueState::more) engine_->poll_again(*this);
