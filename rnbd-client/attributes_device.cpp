@@ -205,9 +205,11 @@ void ClientAttributes::unmap_device(AttributeScope scope, std::string_view value
     if ((*found)->stopping()) return done(fail(EALREADY, "it is being unmapped"));
     client_.unmap((*found)->config().name,
                   by_force ? Client::Unmap::by_force : Client::Unmap::if_unused,
-                  [done](const std::expected<void, ControlFailure>& unmapped) {
-                      if (unmapped) return done(Written{});
-                      done(std::unexpected(attribute_error(unmapped.error())));
+                  [done](const std::expected<Client::Gone, ControlFailure>& unmapped) {
+                      if (!unmapped)
+                          return done(std::unexpected(attribute_error(unmapped.error())));
+                      if (unmapped->loss.empty()) return done(Written{});
+                      done(fail(EIO, "it is unmapped, but " + unmapped->loss));
                   });
 }
 

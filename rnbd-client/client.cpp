@@ -304,7 +304,7 @@ void Client::unmap(const std::string& device, Unmap how, Unmapped done) {
 }
 
 void Client::unmap_ended(const Mapping& mapping,
-                         const std::expected<void, ControlFailure>& result) {
+                         const std::expected<Gone, ControlFailure>& result) {
     const auto waiting = unmapped_.find(&mapping);
     if (waiting == unmapped_.end()) return;
     const std::vector<Unmapped> done = std::move(waiting->second);
@@ -387,6 +387,7 @@ void Client::on_discovery_over(Discovery& discovery) {
 void Client::on_mapping_stopped(Mapping& mapping) {
     logger("rnbd.device").info("{}: gone", mapping.config().name);
     const std::string session = mapping.config().session;
+    const Gone gone{mapping.loss()};
     // Told when it is gone: who hears it may take its place at once.
     const auto waiting = unmapped_.extract(&mapping);
     std::erase_if(mappings_, [&](const auto& one) { return one.get() == &mapping; });
@@ -398,7 +399,7 @@ void Client::on_mapping_stopped(Mapping& mapping) {
         found->second->remote.close();
     }
     if (!waiting) return;
-    for (const Unmapped& done : waiting.mapped()) done({});
+    for (const Unmapped& done : waiting.mapped()) done(gone);
 }
 
 void Client::Session::on_catalog_event(const CatalogEvent& event) {

@@ -51,7 +51,11 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
     // done is called when the device is gone, or stays because it is used. ERRORS: not_found, busy
     // (clients are connected, the kernel's device is used).
     enum class Unmap : std::uint8_t { if_unused, by_force };
-    using Unmapped = std::function<void(std::expected<void, ControlFailure>)>;
+    // It is gone; what of its data may be lost, a sentence, empty if nothing.
+    struct Gone {
+        std::string loss;
+    };
+    using Unmapped = std::function<void(const std::expected<Gone, ControlFailure>&)>;
     void unmap(const std::string& device, Unmap how, Unmapped done);
     // By a new configuration. ERRORS: exists, failed (another client on this machine has it, no
     // device leads there), stopping.
@@ -107,7 +111,7 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
                                                  const ClientConfig::Device& config, InUse in_use);
     void on_mapping_stopped(Mapping& mapping) override;
     void on_mapping_used(Mapping& mapping) override;
-    void unmap_ended(const Mapping& mapping, const std::expected<void, ControlFailure>& result);
+    void unmap_ended(const Mapping& mapping, const std::expected<Gone, ControlFailure>& result);
     rtrs::Instant waits_since(Session& session) const;
     void on_discovery_over(Discovery& discovery) override;
     void session_closed(Session& session);

@@ -107,9 +107,11 @@ void unmap(Client& client, const json& arguments, ControlReply reply) {
     // The reply outlives this call: it is given when the device is gone.
     auto later = std::make_shared<ControlReply>(std::move(reply));
     client.unmap(device, force.get<bool>() ? Client::Unmap::by_force : Client::Unmap::if_unused,
-                 [later, device](const std::expected<void, ControlFailure>& result) {
-                     if (result) return later->succeed({{"device", device}});
-                     later->fail(result.error().code, result.error().message);
+                 [later, device](const std::expected<Client::Gone, ControlFailure>& result) {
+                     if (!result) return later->fail(result.error().code, result.error().message);
+                     if (result->loss.empty()) return later->succeed({{"device", device}});
+                     later->fail(ControlError::failed,
+                                 device + " is unmapped, but " + result->loss);
                  });
 }
 

@@ -154,14 +154,15 @@ void ClientConfiguration::find_conflicts(std::vector<ConfigChange>& changes, How
 void ClientConfiguration::add_leaving_steps(ConfigPlan& plan, How how) {
     const auto unmap = how == How::gently ? Client::Unmap::if_unused : Client::Unmap::by_force;
     const auto add_unmap = [&](std::size_t index, const std::string& device) {
-        plan.steps.push_back({index, [this, device, unmap](const ConfigStep::Done& done) {
-                                  if (find_mapping(client_, device) == nullptr) return done("");
-                                  client_.unmap(
-                                      device, unmap,
-                                      [done](const std::expected<void, ControlFailure>& result) {
-                                          done(text_of(result));
-                                      });
-                              }});
+        plan.steps.push_back(
+            {index, [this, device, unmap](const ConfigStep::Done& done) {
+                 if (find_mapping(client_, device) == nullptr) return done("");
+                 client_.unmap(device, unmap,
+                               [done](const std::expected<Client::Gone, ControlFailure>& result) {
+                                   // The log has what of its data may be lost.
+                                   done(result ? "" : result.error().message);
+                               });
+             }});
     };
     for (std::size_t i = 0; i < plan.changes.size(); ++i) {
         const ConfigChange& change = plan.changes[i];

@@ -1,5 +1,7 @@
 #include "rnbd-client/mapping.h"
 
+#include <fmt/format.h>
+
 #include <span>
 #include <utility>
 
@@ -128,26 +130,27 @@ void Mapping::flush_then_close() {
 void Mapping::flush() {
     rtrs::Permit permit = std::move(last_flush_.permit);
     if (closing_ || volume_->state() != VolumeState::open) return close_volume();
-    volume_->submit(std::move(permit),
-                    {.operation = VolumeOperation::flush,
-                     .responded =
-                         [](void* context, rtrs::Permit, std::error_code error) {
-                             auto& mapping = *static_cast<Mapping*>(context);
-                             if (error) {
-                                 logger("rnbd.device")
-                                     .error("{}: last flush: {}", mapping.config_.name,
-                                            error.message());
-                             }
-                             if (mapping.device_->has_untold_losses()) {
-                                 logger("rnbd.device")
-                                     .error(
-                                         "{}: acknowledged writes were lost that were not "
-                                         "flushed, and no client was told",
-                                         mapping.config_.name);
-                             }
-                             mapping.close_volume();
-                         },
-                     .context = this});
+    volume_->submit(std::move(permit), {.operation = VolumeOperation::flush,
+                                        .responded =
+                                            [](void* context, rtrs::Permit, std::error_code error) {
+                                                static_cast<Mapping*>(context)->flush_ended(error);
+                                            },
+                                        .context = this});
+}
+
+void Mapping::flush_ended(std::error_code error) {
+    // One that was given up is nothing lost if there was nothing to flush; close_volume() knows.
+    const bool given_up = error == rtrs::Error::closed || error == rtrs::Error::no_path;
+    if (error && !given_up) lost("its last flush failed: " + error.message());
+    if (device_->has_untold_losses()) {
+        lost("acknowledged writes were lost that were not flushed, and no client was told");
+    }
+    close_volume();
+}
+
+void Mapping::lost(std::string what) {
+    logger("rnbd.device").error("{}: {}", config_.name, what);
+    if (loss_.empty()) loss_ = std::move(what);
 }
 
 void Mapping::close_volume() {
@@ -156,10 +159,9 @@ void Mapping::close_volume() {
     if (last_flush_.linked()) volume_->session().rtrs().stop_waiting(last_flush_);
     const std::uint64_t unflushed =
         volume_->geometry().write_cache ? volume_->unflushed_writes() : 0;
-    if (unflushed > 0) {
-        logger("rnbd.device")
-            .warn("{}: closed with {} acknowledged writes that no flush has covered", config_.name,
-                  unflushed);
+    if (unflushed > 0 && loss_.empty()) {
+        lost(fmt::format("it was closed with {} acknowledged writes that no flush has covered",
+                         unflushed));
     }
     volume_->close();
 }

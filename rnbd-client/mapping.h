@@ -58,6 +58,8 @@ class Mapping final : public RemoteVolumeHandler,
     // Null: it is not meant for the kernel.
     const KernelDevice* kernel() const noexcept { return kernel_.get(); }
     bool stopping() const noexcept { return stopping_; }
+    // Once it has stopped: what of its data may be lost, the end of a sentence; empty: nothing.
+    const std::string& loss() const noexcept { return loss_; }
 
   private:
     void on_volume_changed(RemoteVolume&) override;
@@ -68,7 +70,9 @@ class Mapping final : public RemoteVolumeHandler,
     void on_stop_deadline();
     void flush_then_close();
     void flush();
+    void flush_ended(std::error_code error);
     void close_volume();
+    void lost(std::string what);
     void end_if_done();
 
     rtrs::Reactor& reactor_;
@@ -93,6 +97,7 @@ class Mapping final : public RemoteVolumeHandler,
     bool detached_ = false;
     bool closing_ = false;  // the volume
     bool volume_closed_ = false;
+    std::string loss_;
 };
 
 }  // namespace rnbd
