@@ -221,17 +221,13 @@ class NetlinkNbd final : public KernelNbd {
 
     std::expected<Detached, std::string> detach(std::uint32_t index, Use use) override {
         const std::string path = fmt::format("/dev/nbd{}", index);
-        if (use != Use::ignore) {
-            const int exclusive = ::open(path.c_str(), O_RDONLY | O_EXCL | O_CLOEXEC);
-            if (exclusive < 0 && errno == EBUSY) return Detached::used;
-            if (exclusive >= 0) ::close(exclusive);
-        }
-        int flushed = 0;
-        if (const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC); fd >= 0) {
-            flushed = ::fsync(fd) == 0 ? 0 : errno;
-            ::close(fd);
-        }
+        const int exclusive = use == Use::ignore ? 0 : O_EXCL;
+        const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | exclusive);
+        if (fd < 0 && errno == EBUSY) return Detached::used;
+        const int flushed = fd < 0 || ::fsync(fd) == 0 ? 0 : errno;
+        // Open until it is cut: nobody can mount it in between.
         const auto done = cut(index);
+        if (fd >= 0) ::close(fd);
         if (!done) return std::unexpected(done.error());
         if (flushed != 0) {
             return std::unexpected(fmt::format("{} was detached, but flushing it failed: {}", path,
