@@ -65,8 +65,11 @@ class KernelNbd {
     virtual std::string use_of(std::uint32_t index) const = 0;
 };
 
-// This machine's. How long the I/O of a device that lost its process waits for the next one.
+// How long the I/O of a device that lost its process waits for the next one.
 inline constexpr unsigned orphan_seconds = 30;
+
+// This machine's, for devices of one identifier: from its first attempt on, as long as it lives, no
+// other process may attach them (identifier_lock.h).
 std::shared_ptr<KernelNbd> netlink_nbd();
 
 }  // namespace rnbd

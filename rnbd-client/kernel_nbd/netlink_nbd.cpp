@@ -13,6 +13,7 @@
 #include <fstream>
 #include <system_error>
 
+#include "rnbd-client/kernel_nbd/identifier_lock.h"
 #include "rnbd-client/kernel_nbd/kernel_nbd.h"
 #include "rnbd-client/kernel_nbd/use.h"
 
@@ -183,6 +184,12 @@ class NetlinkNbd final : public KernelNbd {
                                                      std::span<const int> sockets) override {
         auto conversation = Conversation::open();
         if (!conversation) return std::unexpected(conversation.error());
+        if (!lock_) {
+            auto lock = IdentifierLock::take(binding.identifier);
+            if (!lock) return std::unexpected(lock.error());
+            lock_ = std::move(*lock);
+        }
+        // Nobody else serves it.
         if (const auto left = find_bound(binding.identifier)) {
             if (!has_lost_requests(*left)) return take_over(*conversation, binding, *left, sockets);
             if (const auto done = cut(*left); !done) return std::unexpected(done.error());
@@ -315,6 +322,9 @@ class NetlinkNbd final : public KernelNbd {
     static void announce(std::uint32_t index) {
         std::ofstream(sysfs(index, "uevent")) << "change\n";
     }
+
+    // From the first attempt on; a call that hangs keeps it, as it may still attach.
+    std::optional<IdentifierLock> lock_;
 };
 
 }  // namespace

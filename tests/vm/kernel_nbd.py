@@ -118,6 +118,15 @@ with Lab() as lab:
         check(backend.read().strip() == "rnbd/host-a/vol1", "backend identifier")
     if with_udev:
         names_are_stable(device, True)
+
+    step("another client keeps its hands off it, though its volume has the same name")
+    other = lab.server([export("vol1", lab.path("other.img"), "16MiB")], name="other")
+    second = lab.client(other, {"vol1": {"device": "auto"}}, name="second")
+    wait_until("it says why", lambda: "another rnbd-client" in kernel(second)["reason"])
+    check(kernel(second)["state"] == "failed" and kernel(second)["path"] == "", kernel(second))
+    check(second.stop() == 0, "SIGTERM")
+    check(kernel(client)["state"] == "attached" and kernel(client)["path"] == device, kernel(client))
+    check(size_of(device) == os.path.getsize(lab.path("vol1.img")), size_of(device))
     run("cmp", device, lab.path("vol1.img"))
 
     step("a file system on it, and fio --verify")
