@@ -15,6 +15,22 @@ std::expected<int, std::error_code> open_socket(int family) noexcept {
     return fd;
 }
 
+namespace {
+
+// A flow whose packets vanish (a dead member of a bond, a forgotten entry of a NAT) while others of
+// its path go on: heartbeats run on one connection only and say nothing of it, and TCP by itself
+// would try for a quarter of an hour. More than heartbeats wait by default: a peer that stands
+// still is theirs to judge (the system ends a connection whose window is shut for so long, too).
+constexpr unsigned silence_max_ms = 10'000;
+// An idle flow is tried as well: probes after 5, 6, ... s; with a user timeout, that ends it.
+constexpr int keepalive_idle_s = 5;
+constexpr int keepalive_interval_s = 1;
+constexpr int keepalive_probes = 5;
+static_assert(1000 * (keepalive_idle_s + keepalive_interval_s * keepalive_probes) ==
+              silence_max_ms);
+
+}  // namespace
+
 void prepare_socket(int fd) noexcept {
     const int on = 1;
     (void)::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -22,6 +38,12 @@ void prepare_socket(int fd) noexcept {
     // would be lost by its heartbeat only. A socket of IPv6 may have a peer of IPv4: it wants both.
     (void)::setsockopt(fd, IPPROTO_IP, IP_RECVERR, &on, sizeof on);
     (void)::setsockopt(fd, IPPROTO_IPV6, IPV6_RECVERR, &on, sizeof on);
+    (void)::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_max_ms, sizeof silence_max_ms);
+    (void)::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &keepalive_idle_s, sizeof keepalive_idle_s);
+    (void)::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &keepalive_interval_s,
+                       sizeof keepalive_interval_s);
+    (void)::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &keepalive_probes, sizeof keepalive_probes);
+    (void)::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 }
 
 std::error_code send_now(int fd, const HandshakeFrame& frame) noexcept {

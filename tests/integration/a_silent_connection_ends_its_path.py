@@ -1,0 +1,51 @@
+"""One I/O connection of a path falls silent while the others go on: the path is made anew, no error.
+
+Heartbeats run on another connection, and TCP by itself would try for a quarter of an hour.
+"""
+import re
+
+from multipath_lab import *
+
+need("ss")
+
+
+def busiest_port(lab):
+    """The client's port of the connection that has sent most: not the one of the heartbeats."""
+    text = run(*lab.net.inside(lab.net.client), "ss", "-tinH", "state", "established", "dport", "=",
+               f":{lab.port}").stdout
+    found = re.findall(r":(\d+) +\S+:\d+ *\n?.*?\bbytes_sent:(\d+)", text)
+    # Of heartbeats, four of I/O, of messages.
+    check(len(found) == 6, f"{len(found)} connections instead of 6: {text}")
+    return max(found, key=lambda one: int(one[1]))[0]
+
+
+def drop(lab, port):
+    run(*lab.net.inside(lab.net.server), "nft", "add table inet silent; "
+        "add chain inet silent in { type filter hook input priority 0; }; "
+        "add chain inet silent out { type filter hook output priority 0; }; "
+        f"add rule inet silent in tcp sport {port} drop; "
+        f"add rule inet silent out tcp dport {port} drop")
+    return lambda: run(*lab.net.inside(lab.net.server), "nft", "delete table inet silent")
+
+
+with MultipathLab() as lab:
+    lab.network(links=1)
+    lab.start_server([disk(lab, "numbered")])
+    lab.start_client(["numbered"], connections=4)
+    reconnects = lambda: lab.path_of(0)["reconnects"]
+    for load in ("busy", "idle"):
+        before = reconnects()
+        judge = lab.judge("numbered", blocks=2048)
+        judge.wait_for_progress()
+        port = busiest_port(lab)
+        if load == "idle":
+            judge.finish()
+        heal = drop(lab, port)
+        wait_until(f"the path of a silent {load} connection is made anew",
+                   lambda: reconnects() > before and lab.path_of(0)["state"] == "connected")
+        if load == "busy":
+            judge.wait_for_progress()
+            judge.finish()
+        heal()
+        lab.check_no_errors()
+    print("busy and idle: made anew, no error")
