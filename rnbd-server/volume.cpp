@@ -120,7 +120,7 @@ void Volume::try_open() {
     ++generation_;
     cache_epoch_ = storage_->geometry().cache_epoch;
     // Memory is gone with any end of the process.
-    if (options.kind == StorageOptions::Kind::path) {
+    if (options.kind == StorageOptions::Kind::path || options.kind == StorageOptions::Kind::nbd) {
         cache_epoch_ = epochs_.opened(config_.name, cache_epoch_);
     }
     reason_.clear();

@@ -5,7 +5,8 @@
 // writes. Reads, and what was not sent, wait for the new connection, at most hold_time, then EIO.
 //
 // What was acknowledged and not flushed may be gone with the NBD server. If there is such, the next
-// flush over the new connection fails with EIO, once. Each opening is another epoch likewise.
+// flush over the new connection fails with EIO, once. Each opening is another epoch likewise, which
+// clients see unless everything was flushed before (EpochBook).
 //
 // OWNER: a Volume. THREAD: the reactor's.
 #pragma once
