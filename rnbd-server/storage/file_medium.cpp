@@ -349,7 +349,12 @@ std::expected<void, StorageError> FileMedium::resize(std::uint64_t bytes, Storag
 
 std::error_code FileMedium::check() const noexcept {
     struct stat status{};
-    if (::stat(path_.c_str(), &status) != 0) return rtrs::from_errno(errno);
+    if (::stat(path_.c_str(), &status) != 0) {
+        // Whatever else keeps the path from being looked at, for a moment maybe, says nothing of
+        // what is open.
+        const bool vanished = errno == ENOENT || errno == ENOTDIR;
+        return vanished ? rtrs::from_errno(ENOENT) : std::error_code{};
+    }
     const bool same = kind_ == Kind::regular ? status.st_dev == device_ && status.st_ino == inode_
                                              : S_ISBLK(status.st_mode) && status.st_rdev == device_;
     return same ? std::error_code{} : rtrs::from_errno(ENOENT);

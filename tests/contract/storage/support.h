@@ -3,6 +3,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <sys/fsuid.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -54,6 +55,15 @@ class TemporaryFolder {
 
   private:
     std::string path_;
+};
+
+// Root without root's rights to files, in this thread; nothing changes for others.
+class WithoutRootsRights {
+  public:
+    WithoutRootsRights() { ::setfsuid(65534); }
+    ~WithoutRootsRights() { ::setfsuid(::geteuid()); }
+    WithoutRootsRights(const WithoutRootsRights&) = delete;
+    WithoutRootsRights& operator=(const WithoutRootsRights&) = delete;
 };
 
 // Page aligned memory, as the server's chunks are.

@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <fstream>
+
 #include "tests/contract/storage/support.h"
 
 using namespace rnbd;
@@ -162,6 +164,30 @@ TEST_CASE("file storage: check tells when the file was deleted or replaced") {
     REQUIRE(bench.storage->check() == std::errc::no_such_file_or_directory);
     REQUIRE(::rename(aside.c_str(), options.path.c_str()) == 0);
     REQUIRE(!bench.storage->check());
+}
+
+TEST_CASE("file storage: that its path cannot be looked at says nothing of the file") {
+    TemporaryFolder folder;
+    const StorageOptions options = file_options(folder.file("image"));
+    Bench bench;
+    REQUIRE(!bench.open(options));
+    const std::string itself = folder.file(".");
+    REQUIRE(::chmod(itself.c_str(), 0) == 0);
+    {
+        const WithoutRootsRights plain;
+        struct stat status{};
+        CHECK(::stat(options.path.c_str(), &status) == -1);
+        CHECK(errno == EACCES);
+        CHECK(!bench.storage->check());
+    }
+    REQUIRE(::chmod(itself.c_str(), 0700) == 0);
+    // A part of the path is a file now.
+    std::filesystem::create_directory(folder.file("sub"));
+    Bench below;
+    REQUIRE(!below.open(file_options(folder.file("sub/image"))));
+    std::filesystem::remove_all(folder.file("sub"));
+    std::ofstream(folder.file("sub")) << "x";
+    CHECK(below.storage->check() == std::errc::no_such_file_or_directory);
 }
 
 TEST_CASE("file storage: a write that fails part of the way reports its error") {
