@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdio>
-#include <fstream>
+#include <expected>
 #include <sstream>
 
 #include "rnbd-server/storage/cache_epoch.h"
+#include "rnbd-server/storage/synchronize_folder.h"
 #include "rtrs/base/error.h"
 #include "rtrs/base/random.h"
 
@@ -19,6 +21,23 @@ namespace {
 constexpr std::string_view first_line = "rnbd-server epochs 1";
 
 std::error_code last_error() { return rtrs::from_errno(errno); }
+
+// Of a whole file.
+std::expected<std::string, std::error_code> content_of(const std::string& path) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return std::unexpected(last_error());
+    std::string text;
+    std::array<char, 4096> piece{};
+    std::error_code error;
+    for (ssize_t got = 1; got != 0 && !error;) {
+        got = ::read(fd, piece.data(), piece.size());
+        if (got > 0) text.append(piece.data(), static_cast<std::size_t>(got));
+        if (got < 0 && errno != EINTR) error = last_error();
+    }
+    ::close(fd);
+    if (error) return std::unexpected(error);
+    return text;
+}
 
 // The content of a descriptor, durable; closes it.
 std::error_code put(int fd, std::string_view text) {
@@ -36,23 +55,15 @@ std::error_code put(int fd, std::string_view text) {
     return error;
 }
 
-// A name that was given to a file, durable.
-std::error_code synchronize_folder(const std::string& path) {
-    const std::size_t slash = path.rfind('/');
-    const std::string folder = slash == path.npos ? "." : path.substr(0, slash + 1);
-    const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return last_error();
-    const std::error_code error = ::fsync(fd) == 0 ? std::error_code{} : last_error();
-    ::close(fd);
-    return error;
-}
-
 }  // namespace
 
 std::error_code EpochBook::load() {
     if (path_.empty()) return {};
-    if (::access(path_.c_str(), F_OK) != 0 && errno == ENOENT) return {};
-    std::ifstream file(path_);
+    const std::expected<std::string, std::error_code> text = content_of(path_);
+    if (!text)
+        return text.error() == std::errc::no_such_file_or_directory ? std::error_code{}
+                                                                    : distrust(text.error());
+    std::istringstream file(*text);
     std::string line;
     if (std::getline(file, line) && line == first_line) {
         while (std::getline(file, line)) {
@@ -68,8 +79,12 @@ std::error_code EpochBook::load() {
         }
     }
     const std::error_code error = write(Say::in_use);
-    if (!error) return {};
-    // What it says of being flushed will be wrong soon, and nobody may believe it.
+    return error ? distrust(error) : error;
+}
+
+// What the file says of being flushed will be wrong soon, and nobody may believe it; what it says
+// of being lost stays there.
+std::error_code EpochBook::distrust(std::error_code error) {
     entries_.clear();
     salt_ = rtrs::Random::from_entropy().next() | 1;
     return error;

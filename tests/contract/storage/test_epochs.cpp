@@ -135,6 +135,33 @@ TEST_CASE("epochs: a file that is not ours is an empty one") {
     CHECK(life(path, 200, End::killed) == 100);
 }
 
+TEST_CASE("epochs: a file that cannot be read is not believed, and not replaced") {
+    TemporaryFolder folder;
+    const std::string path = folder.file("epochs");
+    CHECK(life(path, 100, End::flushed) == 100);
+    {
+        EpochBook book(path);
+        REQUIRE(!book.load());
+        CHECK(book.opened("vol1", 100) == 100);
+        CHECK(!book.lost("vol1"));
+    }
+    REQUIRE(::chmod(folder.file(".").c_str(), 0777) == 0);
+    REQUIRE(::chmod(path.c_str(), 0) == 0);
+    {
+        const WithoutRootsRights plain;
+        EpochBook book(path);
+        CHECK(book.load() == std::errc::permission_denied);
+        CHECK(book.opened("vol1", 100) != 100);
+        CHECK(!book.save());
+    }
+    REQUIRE(::chmod(path.c_str(), 0600) == 0);
+    CHECK(life(path, 100, End::killed) != 100);  // the loss is told, still
+    // It loops.
+    const std::string loop = folder.file("loop");
+    REQUIRE(::symlink("loop", loop.c_str()) == 0);
+    CHECK(EpochBook(loop).load() == std::errc::too_many_symbolic_link_levels);
+}
+
 TEST_CASE("epochs: a file that cannot be rewritten is not believed, and no epoch comes twice") {
     TemporaryFolder folder;
     const std::string path = folder.file("epochs");
