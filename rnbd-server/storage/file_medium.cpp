@@ -18,6 +18,7 @@
 
 #include "rnbd-server/storage/cache_epoch.h"
 #include "rnbd-server/storage/mapping.h"
+#include "rnbd-server/storage/synchronize_folder.h"
 #include "rtrs/base/error.h"
 
 namespace rnbd {
@@ -165,14 +166,19 @@ FileMedium::Step FileMedium::create_file(const StorageOptions& options, int flag
         return failure(error,
                        fmt::format("cannot be created: {}", rtrs::from_errno(error).message()));
     }
-    const bool sized = ::ftruncate(creating, static_cast<off_t>(*options.size_bytes)) == 0;
-    const int error = errno;
-    ::close(creating);
-    if (!sized) {
-        ::unlink(path_.c_str());
-        return failure(
-            error, fmt::format("cannot be given its size: {}", rtrs::from_errno(error).message()));
+    // Durable before anybody writes to it: a flush of a volume does not make its name so.
+    std::error_code made;
+    if (::ftruncate(creating, static_cast<off_t>(*options.size_bytes)) != 0 ||
+        ::fsync(creating) != 0) {
+        made = rtrs::from_errno(errno);
     }
+    ::close(creating);
+    if (made) {
+        ::unlink(path_.c_str());
+        return failure(made.value(), fmt::format("cannot be given its size: {}", made.message()));
+    }
+    // As good as it goes: not every file system has it for folders.
+    static_cast<void>(synchronize_folder(path_));
     fd_ = ::open(path_.c_str(), flags);
     if (fd_ < 0) {
         const int reopen_error = errno;
