@@ -118,8 +118,7 @@ void FileStorage::transfer(BlockRequest& request) {
     // Pinned memory spares direct I/O the look-up of its pages, and the page cache a copy by way of
     // the process's addresses.
     const auto buffer = request.fixed_buffer;
-    const bool rewrite = request.stage == static_cast<std::uint32_t>(Technique::rewrite);
-    const int flags = request.force_unit_access && !rewrite ? RWF_DSYNC : 0;
+    const int flags = request.force_unit_access && !is_rewrite(request) ? RWF_DSYNC : 0;
     if (request.operation == BlockOperation::read) {
         reactor_.read(request.work, file_, request.data.subspan(request.done_bytes, left), at,
                       buffer);
@@ -136,10 +135,13 @@ void FileStorage::on_transferred(Operation& operation, const Result& result) {
     BlockRequest& request = request_of(operation);
     FileStorage& self = storage_of(request);
     if (interrupted(result.value)) return self.transfer(request);
-    if (result.value < 0) return self.transfer_failed(request, result.value);
+    if (result.value < 0) return self.transfer_failed(request, from_errno(result.value));
     request.done_bytes += static_cast<std::uint64_t>(result.value);
+    const bool rewrite = is_rewrite(request);
+    if (rewrite && result.value > 0) {
+        request.stage = static_cast<std::uint32_t>(Technique::rewrite_moved);
+    }
     if (request.done_bytes == request.bytes) {
-        const bool rewrite = request.stage == static_cast<std::uint32_t>(Technique::rewrite);
         return self.finish(request,
                            rewrite ? self.cache_broken(from_errno(EIO)) : std::error_code{});
     }
@@ -147,26 +149,37 @@ void FileStorage::on_transferred(Operation& operation, const Result& result) {
     // become shorter than its volume.
     const bool stuck = self.io_ == StorageOptions::Io::direct &&
                        request.done_bytes % self.geometry().logical_block_bytes != 0;
-    if (result.value == 0 || stuck) return self.finish(request, from_errno(EIO));
+    if (result.value == 0 || stuck) {
+        return rewrite ? self.transfer_failed(request, from_errno(EIO))
+                       : self.finish(request, from_errno(EIO));
+    }
     self.transfer(request);
 }
 
 // A write with FUA fails because it cannot be written, or because something cannot be written back:
 // maybe what others wrote before, of which nobody else will hear then. Written again without FUA it
-// shows which.
-void FileStorage::transfer_failed(BlockRequest& request, int result) {
-    const bool rewrite = request.stage == static_cast<std::uint32_t>(Technique::rewrite);
+// shows which: if any of it can be written, writing back it was, whatever becomes of the rest.
+void FileStorage::transfer_failed(BlockRequest& request, std::error_code error) {
     const bool forced = request.force_unit_access && request.operation != BlockOperation::read;
-    if (io_ == StorageOptions::Io::direct || !forced || rewrite) {
-        return finish(request, from_errno(result));
+    if (request.stage == static_cast<std::uint32_t>(Technique::rewrite_moved)) {
+        return finish(request, cache_broken(from_errno(EIO)));
     }
+    if (!uses_page_cache() || !forced || is_rewrite(request)) return finish(request, error);
     request.stage = static_cast<std::uint32_t>(Technique::rewrite);
     transfer(request);
 }
 
-// Direct I/O has nothing in the page cache that could be lost.
+bool FileStorage::is_rewrite(const BlockRequest& request) noexcept {
+    return request.stage == static_cast<std::uint32_t>(Technique::rewrite) ||
+           request.stage == static_cast<std::uint32_t>(Technique::rewrite_moved);
+}
+
+bool FileStorage::uses_page_cache() const noexcept {
+    return io_ == StorageOptions::Io::buffered || medium_.kind() == FileMedium::Kind::regular;
+}
+
 std::error_code FileStorage::cache_broken(std::error_code error) {
-    if (io_ != StorageOptions::Io::buffered || broken_) return error;
+    if (!uses_page_cache() || broken_) return error;
     broken_ = error;
     if (lost_) lost_();
     return error;
@@ -202,6 +215,7 @@ void FileStorage::empty_range(BlockRequest& request) {
         case Technique::write_zeroes:
             return transfer(request);
         case Technique::rewrite:  // only of a write
+        case Technique::rewrite_moved:
         case Technique::none:
             --in_flight_;
             return deferred_.add(request, from_errno(EOPNOTSUPP));

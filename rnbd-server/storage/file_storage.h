@@ -8,9 +8,13 @@
 //   write_zeroes     punch a hole -> zero the range -> write zeroes; what must stay allocated
 //                    starts at the second, what must be fast never comes to the third
 //   with FUA         writes are RWF_DSYNC; the others end with an fdatasync
-//   flush            fdatasync; once one has failed, all fail until the storage is opened anew
 //
 // "->" is taken when the medium cannot do the former; that is remembered.
+//
+// Once a flush has failed, all fail until the storage is opened anew: the page cache has forgotten
+// what it could not write. Also of files with direct I/O, some of which goes through the page cache
+// all the same (the rest of a block that is zeroed in part, file systems that fall back). Only
+// direct I/O to a device leaves nothing there: its flushes fail as long as the device's do.
 //
 // OWNER: a Volume. THREAD: the reactor's. LIFE: storage.h; a handler may destroy the storage if its
 // request was the last.
@@ -51,7 +55,8 @@ class FileStorage final : public Storage {
         zero_range,
         discard_call,
         write_zeroes,
-        rewrite,  // without FUA, of what failed with it
+        rewrite,        // without FUA, of what failed with it
+        rewrite_moved,  // some of it
     };
     using Operation = rtrs::Operation;
     using Result = rtrs::Operation::Result;
@@ -66,13 +71,15 @@ class FileStorage final : public Storage {
     void discard_elsewhere(BlockRequest& request);
     void forget(Technique technique) noexcept;
     void synchronize(BlockRequest& request);
-    void transfer_failed(BlockRequest& request, int result);
+    void transfer_failed(BlockRequest& request, std::error_code error);
+    bool uses_page_cache() const noexcept;
     std::error_code cache_broken(std::error_code error);
     void finish_range(BlockRequest& request);
     void finish(BlockRequest& request, std::error_code error);
     std::expected<StorageExtent, std::error_code> extent_at(std::uint64_t at, std::uint64_t end);
 
     static BlockRequest& request_of(Operation& operation) noexcept;
+    static bool is_rewrite(const BlockRequest& request) noexcept;
     static FileStorage& storage_of(BlockRequest& request) noexcept;
     static void on_transferred(Operation& operation, const Result& result);
     static void on_allocated(Operation& operation, const Result& result);

@@ -61,6 +61,15 @@ std::string mount_private(const std::string& type, const std::string& options) {
     return folder;
 }
 
+std::string mount_ext2(const LoopDevice& device) {
+    const std::string make = "PATH=$PATH:/usr/sbin:/sbin mkfs.ext2 -q -F -b 4096 " + device.path();
+    if (std::system(make.c_str()) != 0) return {};
+    std::string folder = private_root() + "/ext2-XXXXXX";
+    need(::mkdtemp(folder.data()) != nullptr, "no folder");
+    if (::mount(device.path().c_str(), folder.c_str(), "ext2", 0, nullptr) != 0) return {};
+    return folder;
+}
+
 LoopDevice::LoopDevice(std::uint64_t bytes, std::uint32_t block_bytes) {
     std::string name = private_root() + "/loop-XXXXXX";
     const int file = ::mkostemp(name.data(), O_CLOEXEC);
@@ -108,6 +117,10 @@ void LoopDevice::take_its_room() {
     const std::string piece(64 << 10, 'x');
     while (::write(filler_, piece.data(), piece.size()) > 0) continue;
     need(errno == ENOSPC, "the file system does not fill up");
+}
+
+void LoopDevice::give_its_room_back() {
+    need(::ftruncate(filler_, 0) == 0, "the room cannot be given back");
 }
 
 }  // namespace rnbd::testing

@@ -13,6 +13,11 @@ namespace rnbd::testing {
 // A new mount of its own, gone with the process (options: as mount(8) -o takes them).
 std::string mount_private(const std::string& type, const std::string& options);
 
+class LoopDevice;
+// The same for an ext2 that is made on the device; empty if that is not possible here.
+constexpr std::uint64_t ext2_block_bytes = 4096;
+std::string mount_ext2(const LoopDevice& device);
+
 class LoopDevice {
   public:
     // Over an unnamed file of that size.
@@ -23,6 +28,7 @@ class LoopDevice {
     const std::string& path() const { return path_; }
     // From now on writing to blocks that were never written fails.
     void take_its_room();
+    void give_its_room_back();
 
   private:
     std::string path_;
