@@ -516,6 +516,9 @@ void Target::completed(BlockRequest& request, std::error_code error) {
         produced = static_cast<std::uint32_t>(io.bytes);
     } else if (io.wire_operation == Operation::write) {
         ++statistics.writes;
+        if (io.operation == BlockOperation::flush || io.force_unit_access) {
+            open.volume->sync_has_failed();
+        }
         statistics.write_bytes += io.bytes;
     } else {
         ++statistics.other;

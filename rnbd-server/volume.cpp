@@ -117,6 +117,7 @@ void Volume::try_open() {
     storage_->when_writes_are_lost([this] { writes_are_lost(); });
     geometry_ = storage_->geometry();
     gone_ = false;
+    sync_failed_ = false;
     ++generation_;
     cache_epoch_ = storage_->geometry().cache_epoch;
     // Memory is gone with any end of the process.
@@ -297,7 +298,7 @@ void Volume::flush(std::function<void()> done) {
             Volume& volume = static_cast<LastFlush&>(request).volume;
             if (error) {
                 logger("rnbd.volume").error("{}: last flush: {}", volume.name(), error.message());
-            } else {
+            } else if (!volume.sync_failed_) {
                 volume.epochs_.flushed(volume.name());
             }
             volume.flushed_();

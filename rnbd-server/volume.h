@@ -96,6 +96,9 @@ class Volume {
         --open.in_flight;
         if (begun != cuts_) --open.in_flight_before;
     }
+    // A flush, or a write with FUA, has failed. What it has lost of what others wrote is not known,
+    // nor whether anybody hears of it: this life of the storage does not end as flushed.
+    void sync_has_failed() noexcept { sync_failed_ = true; }
     // Flushes what was acknowledged, then calls done: a server ends, or an export goes.
     void flush(std::function<void()> done);
 
@@ -152,6 +155,7 @@ class Volume {
     bool gone_ = false;         // storage_ is kept for what is in flight on it
     std::uint64_t generation_ = 0;
     std::uint64_t cache_epoch_ = 0;
+    bool sync_failed_ = false;  // since the storage was opened
     std::string reason_ = "not opened yet";
     rtrs::Instant since_;
     std::vector<std::unique_ptr<Open>> opens_;

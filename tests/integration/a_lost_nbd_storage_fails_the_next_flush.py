@@ -62,3 +62,12 @@ with Lab() as lab:
     check(write_then(server.kill) == errno.EIO, "nobody knows what a killed server's connection had unflushed")
     check(write_then(server.stop) == 0, "a restart in order loses nothing, also after that")
     check(device()["lost_caches"] == 1, "one was lost")
+
+    # Who else was to hear of it is not known.
+    h.pwrite(b"x" * 4096, 0)
+    open(lab.path("failing"), "w").close()
+    check(error_of(h.flush) == errno.EIO, "the NBD server's flush fails")
+    os.unlink(lab.path("failing"))
+    check(error_of(h.flush) == 0, "and succeeds again")
+    check(write_then(server.stop) == errno.EIO, "an end with a failed flush behind it is not one with everything flushed")
+    check(write_then(server.stop) == 0, "the next one is")
