@@ -159,9 +159,15 @@ bool RemoteVolume::Inside::usable(const OpenResponse& response) const {
            block <= session.session.max_io_bytes() && response.sectors <= sectors_max;
 }
 
+bool RemoteVolume::Inside::usable_size(std::uint64_t size_bytes) const {
+    const bool whole = size_bytes % geometry.logical_block_bytes == 0;
+    return whole && size_bytes / sector_bytes <= sectors_max;
+}
+
 // Requests beyond a new end are the server's to refuse: they were in range when they were made.
 void RemoteVolume::Inside::resized(std::uint64_t size_bytes) {
     if (state != VolumeState::open || size_bytes == geometry.size_bytes) return;
+    if (!usable_size(size_bytes)) return;
     const std::uint64_t before = std::exchange(geometry.size_bytes, size_bytes);
     session.environment.tracer.trace(
         rtrs::TraceLevel::info, "rnbd.volume", session.session.options().name + "/" + options.name,
@@ -171,8 +177,7 @@ void RemoteVolume::Inside::resized(std::uint64_t size_bytes) {
 
 std::error_code RemoteVolume::Inside::set_size(std::uint64_t size_bytes) {
     if (state != VolumeState::open) return rtrs::from_errno(ENOENT);
-    const bool whole = size_bytes % geometry.logical_block_bytes == 0;
-    if (!whole || size_bytes / sector_bytes > sectors_max) return rtrs::from_errno(EINVAL);
+    if (!usable_size(size_bytes)) return rtrs::from_errno(EINVAL);
     resized(size_bytes);
     return {};
 }

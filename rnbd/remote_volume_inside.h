@@ -34,7 +34,9 @@ struct RemoteVolume::Inside {
     ~Inside();
 
     // The server says that the export has this size now.
+    // What a server says, in its catalog; nonsense is ignored.
     void resized(std::uint64_t size_bytes);
+    bool usable_size(std::uint64_t size_bytes) const;
     void link_ready();
     // How long requests wait counts from the moment that it was not open any more.
     void arm_hold();
