@@ -231,11 +231,19 @@ void Target::open(Session& session, rtrs::ServerOp& op) {
         response.emit(op.data());
         op.respond({}, OpenResponse::wire_bytes);
     };
-    for (const auto& [id, open] : session.opens) {
-        // As the kernel: the same id, fresh geometry, whatever access is asked for now.
-        if (open.name != message->device_name || open.ends()) continue;
-        if (open.volume->storage(*open.open) == nullptr) return op.respond(from_errno(ENODEV));
-        return answer(id, *open.volume);
+    const auto before = std::ranges::find_if(session.opens, [&](const auto& one) {
+        return one.second.name == message->device_name && !one.second.ends();
+    });
+    if (before != session.opens.end()) {
+        const auto& [id, open] = *before;
+        // As the kernel: the same id, fresh geometry. Whatever access is asked for now, says the
+        // kernel, so its clients get that; others get what they ask for or hear that they may not.
+        const bool as_asked =
+            open.access == message->access_mode || kernel_door(session.session.door()) != nullptr;
+        if (as_asked && open.volume->storage(*open.open) != nullptr)
+            return answer(id, *open.volume);
+        // Of another access, or of a storage that is gone: the new one takes its place.
+        take_away(session, id);
     }
     auto& log = logger("rnbd.session");
     const auto refuse = [&](std::error_code error, std::string_view why) {
@@ -508,6 +516,9 @@ void Target::completed(BlockRequest& request, std::error_code error) {
     std::uint32_t produced = 0;
     if (error) {
         ++statistics.errors;
+        if (io.operation == BlockOperation::flush || io.force_unit_access) {
+            open.volume->sync_has_failed();
+        }
         session.target.log_failure(open, io, error);
         error = answered_as(error);
     } else if (io.wire_operation == Operation::read) {
@@ -516,9 +527,6 @@ void Target::completed(BlockRequest& request, std::error_code error) {
         produced = static_cast<std::uint32_t>(io.bytes);
     } else if (io.wire_operation == Operation::write) {
         ++statistics.writes;
-        if (io.operation == BlockOperation::flush || io.force_unit_access) {
-            open.volume->sync_has_failed();
-        }
         statistics.write_bytes += io.bytes;
     } else {
         ++statistics.other;

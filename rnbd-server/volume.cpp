@@ -197,8 +197,10 @@ std::error_code Volume::may_open(const std::string& session, const std::string& 
     if (is_shut_out(session)) return rtrs::from_errno(EBUSY);
     if (access == AccessMode::read_only) return {};
     if (config_.storage.use == StorageOptions::Use::read_only) return rtrs::from_errno(EROFS);
-    const auto writers = std::ranges::count_if(
-        opens_, [](const auto& open) { return open->access != AccessMode::read_only; });
+    // Who opened it on a storage that is gone writes no more.
+    const auto writers = std::ranges::count_if(opens_, [this](const auto& open) {
+        return open->access != AccessMode::read_only && open->generation == generation_;
+    });
     const auto writers_max = access == AccessMode::migration ? 1 : 0;
     if (writers > writers_max) return rtrs::from_errno(EPERM);
     return {};

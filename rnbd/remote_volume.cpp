@@ -217,7 +217,9 @@ void RemoteVolume::Inside::send_open() {
 
 void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes response) {
     asking = false;
-    if (error && !unanswered(error)) maybe_open_at_server = false;
+    // ENODEV may be of one that is open there, whose storage is gone.
+    const bool refused = error && !unanswered(error) && error != std::errc::no_such_device;
+    if (refused) maybe_open_at_server = false;
     if (closing) {
         const auto parsed =
             error ? std::unexpected(ParseError::too_short) : OpenResponse::parse(response);

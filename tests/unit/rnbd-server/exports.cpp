@@ -25,8 +25,8 @@ ServerConfig::Export nbd(std::string name, std::string uri, StorageOptions::Use 
 
 // An open volume with writes that end when they can.
 struct Writer final : RemoteVolumeHandler {
-    Writer(World& its_world, const std::string& name)
-        : world(its_world), volume(*its_world.session, {.name = name}, *this) {
+    Writer(World& its_world, const std::string& name, AccessMode access = AccessMode::read_write)
+        : world(its_world), volume(*its_world.session, {.name = name, .access = access}, *this) {
         world.run_until([&] { return volume.state() == VolumeState::open; });
     }
     ~Writer() {
@@ -91,6 +91,52 @@ TEST_CASE("exports: a shrink waits for what was under way, not for what goes on 
             world.run_until([&] { return size && writer.under_way == 0; });
         }
     }
+    ::rmdir(folder);
+}
+
+TEST_CASE("exports: one that is opened again in a session has the access that is asked for") {
+    World world({memory("vol", {{.session = "host-a", .access = AccessMode::read_write}})});
+    const Volume& volume = *world.target.find("vol");
+    Writer reader(world, "vol", AccessMode::read_only);
+    REQUIRE(volume.opens().size() == 1);
+    Writer writer(world, "vol");
+    writer.write();
+    world.run_until([&] { return writer.under_way == 0; });
+    REQUIRE(volume.opens().size() == 1);
+    CHECK(volume.opens()[0]->access == AccessMode::read_write);
+}
+
+TEST_CASE("exports: what was open when its file vanished keeps nobody out when it is back") {
+    char folder[] = "/tmp/rnbd-exports-XXXXXX";
+    REQUIRE(::mkdtemp(folder) != nullptr);
+    const std::string path = std::string(folder) + "/image";
+    const std::string aside = path + ".aside";
+    auto file = memory("vol", {{.session = "host-a", .access = AccessMode::read_write},
+                               {.session = "host-b", .access = AccessMode::read_write}});
+    file.storage.kind = StorageOptions::Kind::path;
+    file.storage.path = path;
+    {
+        World world({file});
+        Volume& volume = *world.target.find("vol");
+        Writer before(world, "vol");
+        REQUIRE(::rename(path.c_str(), aside.c_str()) == 0);
+        world.run_until([&] { return volume.state() == Volume::State::waiting; });
+        REQUIRE(::rename(aside.c_str(), path.c_str()) == 0);
+        world.run_until([&] { return volume.state() == Volume::State::ready; });
+        REQUIRE(volume.opens().size() == 1);
+        SECTION("another session") {
+            const auto open = volume.open("host-b", "127.0.0.1", AccessMode::read_write);
+            REQUIRE(open);
+            volume.close(*open);
+        }
+        SECTION("the same session") {
+            Writer after(world, "vol");
+            after.write();
+            world.run_until([&] { return after.under_way == 0; });
+            CHECK(volume.opens().size() == 1);
+        }
+    }
+    ::unlink(path.c_str());
     ::rmdir(folder);
 }
 
