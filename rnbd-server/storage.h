@@ -110,8 +110,10 @@ class Storage {
         return std::unexpected(StorageError{rtrs::from_errno(EOPNOTSUPP),
                                             description() + ": its size cannot be changed"});
     }
-    // Calls lost once, when acknowledged writes turn out to be lost, before the request that fails
-    // for it is completed. Storages that never know do nothing.
+    // Calls lost when acknowledged writes turn out to be lost, before any request that came to it
+    // meanwhile is completed. Then either all flushes fail from then on, and it is not called
+    // again; or geometry() has another cache_epoch, and flushes say nothing of the loss: who has
+    // submitted one before it takes its success for a failure. Storages that never know do nothing.
     virtual void when_writes_are_lost(std::function<void()> lost) { static_cast<void>(lost); }
     // "file /srv/vol1.img", "memory", "null"; "..., delayed on purpose".
     virtual std::string description() const = 0;

@@ -235,13 +235,15 @@ void Target::open(Session& session, rtrs::ServerOp& op) {
         return one.second.name == message->device_name && !one.second.ends();
     });
     if (before != session.opens.end()) {
-        const auto& [id, open] = *before;
+        auto& [id, open] = *before;
         // As the kernel: the same id, fresh geometry. Whatever access is asked for now, says the
         // kernel, so its clients get that; others get what they ask for or hear that they may not.
         const bool as_asked =
             open.access == message->access_mode || kernel_door(session.session.door()) != nullptr;
-        if (as_asked && open.volume->storage(*open.open) != nullptr)
+        if (as_asked && open.volume->storage(*open.open) != nullptr) {
+            if (std::exchange(open.asks_anew, false)) open.volume->is_told(*open.open);
             return answer(id, *open.volume);
+        }
         // Of another access, or of a storage that is gone: the new one takes its place.
         take_away(session, id);
     }
@@ -363,6 +365,7 @@ void Target::io(Session& session, rtrs::ServerOp& op) {
     }
     OpenVolume& open = *io.open;
     io.begun = open.volume->begin(*open.open);
+    io.losses = open.volume->losses();
     io.started = reactor_.now();
     RTRS_PROBE(server_request, &io, static_cast<unsigned>(io.wire_operation), io.offset, io.bytes);
     enter(io, *open.volume->storage(*open.open));
@@ -380,6 +383,7 @@ std::error_code Target::prepare(Session& session, rtrs::ServerOp& op, Io& io) {
     const auto found = session.opens.find(message->device_id);
     if (found == session.opens.end() || found->second.ends()) return from_errno(ENOTCONN);
     OpenVolume& open = found->second;
+    if (open.asks_anew) return from_errno(ENOTCONN);
     if (open.volume->storage(*open.open) == nullptr) return from_errno(ENODEV);
     const StorageGeometry& geometry = open.volume->geometry();
 
@@ -502,6 +506,10 @@ void Target::completed(BlockRequest& request, std::error_code error) {
     Session& session = *io.session;
     OpenVolume& open = *io.open;
     rtrs::ServerOp& op = *io.op;
+    const bool covers_loss = io.operation == BlockOperation::flush &&
+                             open.volume->flush_covers_loss(*open.open, io.losses);
+    // Who opens it again fails it then.
+    if (covers_loss) error = from_errno(open.asks_anew || open.taken ? ENOTCONN : EIO);
     if (io.flush_first && !error) {
         io.flush_first = false;
         io.operation = BlockOperation::write;
@@ -516,11 +524,12 @@ void Target::completed(BlockRequest& request, std::error_code error) {
     std::uint32_t produced = 0;
     if (error) {
         ++statistics.errors;
-        if (io.operation == BlockOperation::flush || io.force_unit_access) {
-            open.volume->sync_has_failed();
+        const bool sync = io.operation == BlockOperation::flush || io.force_unit_access;
+        if (!covers_loss) {
+            if (sync) open.volume->sync_has_failed();
+            session.target.log_failure(open, io, error);
+            error = answered_as(error);
         }
-        session.target.log_failure(open, io, error);
-        error = answered_as(error);
     } else if (io.wire_operation == Operation::read) {
         ++statistics.reads;
         statistics.read_bytes += io.bytes;

@@ -128,6 +128,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     void leave(Volume& volume);
     void on_volume_resized(Volume& volume) override;
     void on_volume_state(Volume& volume) override;
+    void on_volume_epoch(Volume& volume) override;
 
     rtrs::Reactor& reactor_;
     EpochBook& epochs_;

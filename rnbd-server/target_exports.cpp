@@ -174,6 +174,19 @@ void Target::on_volume_resized(Volume& volume) {
     for (TargetObserver* observer : observers_) observer->on_export_resized(volume);
 }
 
+// A session that knows epochs opens it again, sees another one, and knows which of its flushes to
+// fail. The next flush of any other one fails.
+void Target::on_volume_epoch(Volume& volume) {
+    for (Session* session : sessions_) {
+        if (!has(session->features, Feature::epoch)) continue;
+        for (auto& [id, open] : session->opens) {
+            if (open.volume == &volume && open.access != AccessMode::read_only) {
+                open.asks_anew = true;
+            }
+        }
+    }
+}
+
 void Target::on_volume_state(Volume& volume) {
     for (TargetObserver* observer : observers_) observer->on_export_state(volume);
 }

@@ -22,6 +22,9 @@ struct Target::OpenVolume {
     rtrs::ServerOp* closing = nullptr;
     // Taken away from the session: closed when what is in flight has ended.
     bool taken = false;
+    // Its cache has another epoch: the session's requests are answered with ENOTCONN until it has
+    // asked for it again, and has seen that.
+    bool asks_anew = false;
     bool ends() const noexcept { return closing != nullptr || taken; }
     // A full disk fails thousands of requests: one line tells it.
     std::error_code logged_error;
@@ -35,7 +38,8 @@ struct Target::Io final : BlockRequest {
     rtrs::ServerOp* op = nullptr;
     OpenVolume* open = nullptr;  // cannot close while this is in flight
     std::uint32_t device_id = 0;
-    std::uint64_t begun = 0;  // as the volume has it
+    std::uint64_t begun = 0;   // as the volume has it
+    std::uint64_t losses = 0;  // of the volume, then
     rtrs::Instant started{};
     Operation wire_operation = Operation::read;
     // A write with PREFLUSH: the flush comes first.

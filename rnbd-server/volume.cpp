@@ -141,8 +141,21 @@ void Volume::try_open() {
     tell_state();
 }
 
+// The storage goes on, without what was not flushed. Its holders hear of it as after a crash.
+void Volume::cache_is_another() {
+    logger("rnbd.volume")
+        .error("{}: acknowledged writes that were not flushed may be lost; flushes fail to say so",
+               config_.name);
+    geometry_.cache_epoch = storage_->geometry().cache_epoch;
+    cache_epoch_ = epochs_.opened(config_.name, geometry_.cache_epoch);
+    sync_failed_ = false;
+    ++losses_;
+    if (events_ != nullptr) events_->on_volume_epoch(*this);
+}
+
 // Flushes fail from now on; who opens it after this server's end is to know, too.
 void Volume::writes_are_lost() {
+    if (storage_->geometry().cache_epoch != geometry_.cache_epoch) return cache_is_another();
     logger("rnbd.volume")
         .error(
             "{}: acknowledged writes cannot be written back and are lost; flushes fail until it "
@@ -211,8 +224,8 @@ std::expected<Volume::Open*, std::error_code> Volume::open(const std::string& se
                                                            AccessMode access) {
     if (const auto error = may_open(session, host, access)) return std::unexpected(error);
     if (state() == State::waiting) return std::unexpected(rtrs::from_errno(ENOENT));
-    auto open = std::make_unique<Open>(
-        Open{.session = session, .access = access, .generation = generation_});
+    auto open = std::make_unique<Open>(Open{
+        .session = session, .access = access, .generation = generation_, .losses_told = losses_});
     return opens_.emplace_back(std::move(open)).get();
 }
 

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rnbd-server/config.h"
@@ -35,6 +36,8 @@ class VolumeEvents {
     virtual void on_volume_resized(Volume& volume) = 0;
     // Ready, or waiting for its storage.
     virtual void on_volume_state(Volume& volume) = 0;
+    // Its cache has another epoch now, and what was acknowledged before may be lost.
+    virtual void on_volume_epoch(Volume& volume) = 0;
 
   protected:
     ~VolumeEvents() = default;
@@ -54,6 +57,8 @@ class Volume {
         std::uint64_t in_flight = 0;
         // Of these: they began before the last resize to less, so they may lie beyond the new end.
         std::uint64_t in_flight_before = 0;
+        // Of the volume's losses.
+        std::uint64_t losses_told = 0;
     };
 
     // deferred, epochs: outlive it.
@@ -96,6 +101,16 @@ class Volume {
         --open.in_flight;
         if (begun != cuts_) --open.in_flight_before;
     }
+    // How often acknowledged writes were lost while it stayed open.
+    std::uint64_t losses() const noexcept { return losses_; }
+    // Whether a flush that succeeded is to fail all the same: it began when there were so many
+    // losses, or its holder was not told of one yet. Counts as told. Who only reads lost nothing.
+    bool flush_covers_loss(Open& open, std::uint64_t losses_then) const noexcept {
+        if (open.access == AccessMode::read_only) return false;
+        return std::exchange(open.losses_told, losses_) != losses_ || losses_then != losses_;
+    }
+    // Its holder knows the epoch.
+    void is_told(Open& open) const noexcept { open.losses_told = losses_; }
     // A flush, or a write with FUA, has failed. What it has lost of what others wrote is not known,
     // nor whether anybody hears of it: this life of the storage does not end as flushed.
     void sync_has_failed() noexcept { sync_failed_ = true; }
@@ -140,6 +155,7 @@ class Volume {
     void check();
     void wait(std::string reason);
     void writes_are_lost();
+    void cache_is_another();
     void finish_resize();
     void end_resize(std::expected<std::uint64_t, StorageError> result);
     void tell_state();
@@ -155,7 +171,8 @@ class Volume {
     bool gone_ = false;         // storage_ is kept for what is in flight on it
     std::uint64_t generation_ = 0;
     std::uint64_t cache_epoch_ = 0;
-    bool sync_failed_ = false;  // since the storage was opened
+    bool sync_failed_ = false;  // in this life of the cache
+    std::uint64_t losses_ = 0;
     std::string reason_ = "not opened yet";
     rtrs::Instant since_;
     std::vector<std::unique_ptr<Open>> opens_;

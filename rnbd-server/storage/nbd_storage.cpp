@@ -43,11 +43,12 @@ std::unexpected<StorageError> refuse(int error, const std::string& uri, const st
 
 bool changes(const BlockRequest& request) { return request.operation != BlockOperation::read; }
 
+std::uint64_t another_epoch() { return rtrs::Random::from_entropy().next() | 2; }
+
 StorageGeometry describe(nbd_handle* handle, const StorageOptions& options) {
     const bool flush = nbd_can_flush(handle) == 1;
     const bool trim = nbd_can_trim(handle) == 1;
     const auto preferred = nbd_get_block_size(handle, LIBNBD_SIZE_PREFERRED);
-    rtrs::Random random = rtrs::Random::from_entropy();
     return {.size_bytes = static_cast<std::uint64_t>(nbd_get_size(handle)),
             .logical_block_bytes = options.logical_block_bytes,
             .physical_block_bytes = static_cast<std::uint32_t>(
@@ -60,7 +61,7 @@ StorageGeometry describe(nbd_handle* handle, const StorageOptions& options) {
             .force_unit_access = true,
             .rotational = nbd_is_rotational(handle) == 1,
             .extents = false,
-            .cache_epoch = random.next() | 1};
+            .cache_epoch = another_epoch()};
 }
 
 }  // namespace
@@ -134,10 +135,6 @@ void NbdStorage::submit(BlockRequest& request) {
     }
     if (request.fast_only && !geometry_.fast_zero) {
         return deferred_.add(request, from_errno(EOPNOTSUPP));
-    }
-    if (flush && untold_) {
-        untold_ = false;
-        return deferred_.add(request, from_errno(EIO));
     }
     if (link_ == nullptr) return hold(request);
     send(request);
@@ -236,7 +233,8 @@ void NbdStorage::piece_done(BlockRequest& request) {
 }
 
 void NbdStorage::lost_under_way(BlockRequest& request) {
-    if (changes(request)) return deferred_.add(request, from_errno(EIO));
+    const bool again = !changes(request) || request.operation == BlockOperation::flush;
+    if (!again) return deferred_.add(request, from_errno(EIO));
     request.done_bytes = 0;
     hold(request);
 }
@@ -273,9 +271,12 @@ void NbdStorage::connected(std::unique_ptr<NbdLink> link) {
     reconnect_delay_ = reconnect_delay_min;
     hold_timer_.disarm();
     hold_time_over_ = false;
-    untold_ = untold_ || flushed_ < acknowledged_;
-    flushed_ = acknowledged_;
     link_ = &NbdLink::attach(std::move(link), reactor_, *this);
+    if (flushed_ < acknowledged_) {
+        flushed_ = acknowledged_;
+        geometry_.cache_epoch = another_epoch();
+        if (lost_) lost_();
+    }
     std::vector<BlockRequest*> waited;
     waited.swap(held_);
     for (BlockRequest* request : waited) submit(*request);

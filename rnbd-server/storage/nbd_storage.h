@@ -2,15 +2,17 @@
 //
 // A lost connection is made again. What was sent over it and changes data is answered with EIO:
 // nobody knows whether it was done, and it may still be, so it must not be sent again behind newer
-// writes. Reads, and what was not sent, wait for the new connection, at most hold_time, then EIO.
+// writes. Reads, flushes, and what was not sent, wait for the new connection, at most hold_time,
+// then EIO.
 //
-// What was acknowledged and not flushed may be gone with the NBD server. If there is such, the next
-// flush over the new connection fails with EIO, once. Each opening is another epoch likewise, which
-// clients see unless everything was flushed before (EpochBook).
+// What was acknowledged and not flushed may be gone with the NBD server. If there is such, the new
+// connection is another life of the cache: another epoch. So is each opening, which clients see
+// unless everything was flushed before (EpochBook).
 //
 // OWNER: a Volume. THREAD: the reactor's.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,6 +37,7 @@ class NbdStorage final : public Storage, private NbdLinkOwner {
     std::expected<std::vector<StorageExtent>, std::error_code> extents(
         std::uint64_t offset, std::uint64_t bytes, std::size_t extents_max) override;
     std::error_code check() noexcept override;
+    void when_writes_are_lost(std::function<void()> lost) override { lost_ = std::move(lost); }
     std::string description() const override;
 
   private:
@@ -57,7 +60,7 @@ class NbdStorage final : public Storage, private NbdLinkOwner {
     rtrs::Reactor& reactor_;
     const std::string uri_;
     const StorageOptions::Use use_;
-    const StorageGeometry geometry_;
+    StorageGeometry geometry_;
     std::uint64_t transfer_bytes_max_ = 0;  // of a read or a write
     bool can_zero_ = false;
     bool can_flush_ = false;
@@ -78,7 +81,7 @@ class NbdStorage final : public Storage, private NbdLinkOwner {
 
     std::uint64_t acknowledged_ = 0;  // changes, without FUA
     std::uint64_t flushed_ = 0;       // of them
-    bool untold_ = false;             // some may be lost, and no flush has failed yet
+    std::function<void()> lost_;
 };
 
 }  // namespace rnbd
