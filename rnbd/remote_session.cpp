@@ -122,6 +122,10 @@ void RemoteSession::Inside::on_link_down(std::error_code reason) {
     for (std::size_t i = 0; i < volumes.size(); ++i) volumes[i]->link_lost(reason);
 }
 
+void RemoteSession::Inside::on_given_up(std::error_code error) {
+    for (std::size_t i = 0; i < volumes.size(); ++i) volumes[i]->fail_all_held(error);
+}
+
 IoRecord& RemoteSession::Inside::record(rtrs::PermitId id) {
     return records[static_cast<std::uint32_t>(id)];
 }

@@ -31,6 +31,7 @@ struct RemoteSession::Inside final : rtrs::ClientSessionHandler {
 
     void on_link_up() override;
     void on_link_down(std::error_code reason) override;
+    void on_given_up(std::error_code error) override;
     void on_messages_reset() override {
         catalog.reset();
         figures.reset();

@@ -344,6 +344,9 @@ void RemoteVolume::Inside::submit(rtrs::Permit permit, const VolumeIo& io, std::
     }
     if (state != VolumeState::open) {
         if (hold_time_over) return fail_later(std::move(permit), io, rtrs::Error::no_path);
+        // What waits here is not seen by the session, whose word counts all the same.
+        const std::error_code refused = session.session.refuses_new();
+        if (refused) return fail_later(std::move(permit), io, refused);
         waiting.push_back({std::move(permit), io, {}, covers, session.environment.clock.now()});
         return;
     }

@@ -6,7 +6,8 @@
 //   Permit permit = ...; volume.submit(std::move(permit), io);
 //
 // A volume that loses its session is opened again by itself when the link is back, with the new
-// device id; I/O in between is held (rtrs/client.h: hold_time), never failed by the interruption.
+// device id; I/O in between is held (rtrs/client.h: hold_time, fail_fast_time), never failed by the
+// interruption. It fails when the session gives up.
 // If the server then refuses the open (export waiting, access taken), it is tried again with
 // back-off, for ever; state and reason say so.
 //

@@ -233,6 +233,10 @@ class ClientSessionHandler {
     virtual void on_link_up() = 0;
     // The last path was lost; requests in flight are held.
     virtual void on_link_down(std::error_code reason) = 0;
+    // No path is left that comes back by itself: all have used up their attempts, or another
+    // session has taken this one's place. What was held fails, and new requests will
+    // (refuses_new()), until a path is up after all.
+    virtual void on_given_up(std::error_code /*error*/) {}
     // The server's end of the messages was made anew: all that was posted and sent has failed.
     virtual void on_messages_reset() {}
     // After close(): every request has been answered, every endpoint drained. The session may be
@@ -280,6 +284,8 @@ class ClientSession {
     bool take_or_wait(PermitWaiter& waiter);
     void stop_waiting(PermitWaiter& waiter) noexcept;
 
+    // What a request that is submitted now fails with; empty: it is sent, or held.
+    std::error_code refuses_new() const noexcept;
     // Sends, or holds while no path is up. ASSUMES: payload_bytes <= max_io_bytes().
     void submit(Permit permit, const ClientRequest& request);
     // Control messages (SESS_INFO, OPEN, CLOSE) on connection 0: one at a time in order of calls,

@@ -75,6 +75,8 @@ void ClientSession::stop_waiting(PermitWaiter& waiter) noexcept {
     if (inside_->pool.waiting()) inside_->waiter_timer.arm(inside_->environment.clock.now());
 }
 
+std::error_code ClientSession::refuses_new() const noexcept { return inside_->refuse_new; }
+
 void ClientSession::submit(Permit permit, const ClientRequest& request) {
     RTRS_ASSERT(permit.session_ == this);
     permit.session_ = nullptr;  // the request has it now

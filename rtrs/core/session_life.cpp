@@ -351,6 +351,7 @@ void ClientSession::Inside::out_of_paths() {
         if (requests[id].state == RequestState::held) fail_later(id, Error::path_lost);
     }
     failure_timer.arm(environment.clock.now());
+    handler.on_given_up(refuse_new);
 }
 
 // Another session of the same client has taken this one's place: it must not fight back.

@@ -140,6 +140,98 @@ TEST_CASE("the hold time bounds what a volume waits for") {
     v.good_end();
 }
 
+TEST_CASE("after the fail-fast time a volume refuses new requests, and older ones wait") {
+    SceneOptions options = quick_options(34);
+    options.client.fail_fast_time = 1s;
+    Volumes v(options);
+    v.start_server();
+    v.start_client();
+    REQUIRE(v.opened());
+    v.server->delay = 500us;
+    v.user1->run(0, 7);
+    v.crash_server(SimHost::CrashSeen::by_reset);
+    REQUIRE(v.until([&] { return v.user1->volume.state() == VolumeState::reopening; }));
+    const std::uint64_t answered = v.user1->answered;
+    v.scene.world.run_for(990ms);
+    v.user1->run(0, 3);
+    v.scene.world.run_for(20ms);
+    CHECK(v.user1->answered == answered);
+    v.user1->some();
+    v.scene.world.run_for(1ms);
+    CHECK(v.user1->errors[Error::no_path] == 1);
+    CHECK(v.user1->answered == answered + 1);
+    v.scene.world.run_for(5s);
+    CHECK(v.user1->answered == answered + 1);
+    v.scene.server_host.restart();
+    v.start_server();
+    REQUIRE(v.opened());
+    CHECK(v.until([&] { return v.user1->idle(); }));
+    CHECK(v.user1->errors.size() == 1);
+    v.user1->errors.clear();
+    v.good_end();
+}
+
+TEST_CASE("requests for a volume fail when every path was given up") {
+    SceneOptions options = quick_options(35);
+    options.client.reconnect_attempts_max = 3;
+    Volumes v(options);
+    v.start_server();
+    v.start_client();
+    REQUIRE(v.opened());
+    v.server->delay = 500us;
+    v.user1->run(0, 7);
+    v.crash_server(SimHost::CrashSeen::by_reset);
+    REQUIRE(v.until([&] { return v.user1->volume.state() == VolumeState::reopening; }));
+    v.user1->run(0, 3);
+    v.scene.world.run_for(5s);
+    CHECK(v.scene.recorder.said("used up its reconnect attempts"));
+    CHECK(v.user1->idle());
+    v.user1->some();
+    v.scene.world.run_for(1ms);
+    CHECK(v.user1->idle());
+    v.user1->errors.clear();
+    v.scene.server_host.restart();
+    v.start_server();
+    const std::string label = v.session->rtrs().status().paths.at(0).label;
+    REQUIRE(!v.session->rtrs().operate_path(label, ClientSession::PathOperation::reconnect));
+    v.good_end();
+}
+
+TEST_CASE("requests for a volume fail when another session has taken the place of its own") {
+    SceneOptions options = quick_options(36);
+    options.client.identity = 7;
+    options.client.life = 1;
+    Volumes v(options);
+    v.start_server();
+    v.start_client();
+    REQUIRE(v.opened());
+    v.server->delay = 500us;
+    v.user1->run(0, 7);
+    struct Ends final : RemoteSessionHandler {
+        void on_session_closed() override { closed = true; }
+        bool closed = false;
+    } ends;
+    ClientSessionOptions newer = v.scene.options.client;
+    newer.life = 2;
+    for (PathAddress& path : newer.paths) path.fabric = &v.scene.client_host.fabric();
+    RemoteSession other(
+        SessionEnvironment{v.scene.client_host.clock(), v.scene.world.random(), v.scene.recorder},
+        newer, ends);
+    REQUIRE(!other.open());
+    REQUIRE(v.until([&] { return v.user1->volume.state() == VolumeState::reopening; }));
+    v.user1->run(0, 3);
+    CHECK(v.until([&] { return v.scene.recorder.said("taken over by a newer"); }));
+    v.scene.world.run_for(5s);
+    CHECK(v.user1->idle());
+    v.user1->some();
+    v.scene.world.run_for(1ms);
+    CHECK(v.user1->idle());
+    CHECK(v.user1->errors[Error::rejected] > 0);
+    other.close();
+    CHECK(v.until([&] { return ends.closed; }));
+    v.end();
+}
+
 TEST_CASE("close comes to its end from every state") {
     for (int step = 0; step < 120; ++step) {
         CAPTURE(step);
