@@ -49,10 +49,12 @@ static void check(int error, const char *what, const char *text) {
     exit(1);
 }
 
-/* What was prepared is sent by process(0); then the descriptor says when there is something to do. */
-static void turn(rnbd_session *session) {
+/* What was prepared is sent by process(0), which also takes what has come; if that was not yet what
+ * is waited for, the descriptor says when there is something to do. */
+static void turn(rnbd_session *session, const struct part *awaited) {
     struct pollfd ready = {rnbd_session_fd(session), POLLIN, 0};
     check(rnbd_session_process(session, 0), "process", rnbd_session_error(session));
+    if (awaited->error != 1) return;
     if (poll(&ready, 1, -1) < 0 && errno != EINTR) exit(1);
     check(rnbd_session_process(session, 0), "process", rnbd_session_error(session));
 }
@@ -99,7 +101,7 @@ int main(int argc, char **argv) {
             fwrite(rnbd_buffer_data(part->buffer), 1, part->bytes, stdout);
             written += part->bytes;
         }
-        if (written < info.size_bytes) turn(session);
+        if (written < info.size_bytes) turn(session, &parts[next_written % depth]);
     }
     for (i = 0; i < depth; i++) rnbd_buffer_put(parts[i].buffer);
     check(rnbd_session_free(session), "end", "");
