@@ -31,19 +31,7 @@ std::error_code Loop::start() {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     std::error_code error;
     try {
-        // The thread waits until it is known as the owner.
-        const std::scoped_lock lock(mutex_);
-        thread_ = std::thread([this] {
-            {
-                const std::scoped_lock known(mutex_);
-            }
-            reactor_->run();
-            {
-                const std::scoped_lock told(mutex_);  // stop() is out of the reactor
-            }
-            // Only this thread can take back what is in the ring, which holds an RDMA device.
-            reactor_.reset();
-        });
+        thread_ = std::thread([this] { run(); });
         owner_ = thread_.get_id();
         pthread_setname_np(thread_.native_handle(), "librnbd");
     } catch (const std::system_error& failed) {
@@ -53,10 +41,36 @@ std::error_code Loop::start() {
     return error;
 }
 
+void Loop::run() {
+    {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [this] { return gate_ != Gate::shut; });
+        if (gate_ == Gate::given_up) return;
+    }
+    reactor_->run();
+    {
+        const std::scoped_lock told(mutex_);  // stop() is out of the reactor
+    }
+    // Only this thread can take back what is in the ring, which holds an RDMA device.
+    reactor_.reset();
+}
+
+void Loop::set_gate(Gate gate) {
+    const std::scoped_lock lock(mutex_);
+    gate_ = gate;
+    changed_.notify_all();
+}
+
+void Loop::go() {
+    if (threaded()) set_gate(Gate::open);
+}
+
 void Loop::stop() {
     if (!thread_.joinable()) return;
     RTRS_ASSERT(!here());
-    {
+    if (gate_ == Gate::shut) {
+        set_gate(Gate::given_up);
+    } else {
         const std::scoped_lock lock(mutex_);
         reactor_->stop();
     }
@@ -92,11 +106,15 @@ bool Loop::wait_until(const std::function<bool()>& done, std::optional<Deadline>
         changed_.wait(lock, done);
         return true;
     }
-    while (!done()) {
+    // Who has no time to wait has some for what is there already.
+    for (bool looked = false; !done(); looked = true) {
         std::optional<rtrs::Duration> left;
         if (deadline) {
             left = *deadline - std::chrono::steady_clock::now();
-            if (*left <= rtrs::Duration::zero()) return false;
+            if (*left <= rtrs::Duration::zero()) {
+                if (looked) return false;
+                left = rtrs::Duration::zero();
+            }
         }
         turn(left);
     }

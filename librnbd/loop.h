@@ -28,11 +28,12 @@ class Loop {
     Loop(const Loop&) = delete;
     Loop& operator=(const Loop&) = delete;
 
-    // Makes the calling thread the loop's, or starts the loop's own: from now on the reactor is
-    // used by that one alone.
+    // Makes the calling thread the loop's, or starts the loop's own, which waits.
     // ERRORS: EAGAIN (no more threads).
     std::error_code start();
-    // Ends the own thread, and the reactor with it. ASSUMES: not called on it.
+    // From now on the reactor is used by that thread alone.
+    void go();
+    // Ends the own thread, and the reactor with it if it has gone. ASSUMES: not called on it.
     void stop();
 
     rtrs::Reactor& reactor() noexcept { return *reactor_; }
@@ -58,14 +59,19 @@ class Loop {
     }
 
   private:
+    enum class Gate : std::uint8_t { shut, open, given_up };
+
     Loop(std::unique_ptr<rtrs::Reactor> reactor, Thread mode) noexcept
         : reactor_(std::move(reactor)), mode_(mode) {}
+    void run();
+    void set_gate(Gate gate);
 
     std::unique_ptr<rtrs::Reactor> reactor_;
     const Thread mode_;
     std::thread thread_;
     std::thread::id owner_;
     bool in_turn_ = false;
+    Gate gate_ = Gate::shut;  // of the own thread; guarded by the mutex
     std::mutex mutex_;
     std::condition_variable changed_;
 };

@@ -93,13 +93,15 @@ int Session::begin() {
     requests_ = std::make_unique<Requests>(
         loop_->reactor(), remote_->rtrs(),
         [](void* self, Request& request) { static_cast<Session*>(self)->finished(request); }, this);
-    if (const auto failed = remote_->open()) {
-        return error.set(-rtrs::to_errno(failed), "the session: " + failed.message());
-    }
-    // From here on the loop's thread has it all.
+    // First of all: what was opened has to be closed, which takes the loop's thread.
     if (const auto failed = loop_->start()) {
         return error.set(-rtrs::to_errno(failed), "a thread: " + failed.message());
     }
+    if (const auto failed = remote_->open()) {
+        loop_->stop();
+        return error.set(-rtrs::to_errno(failed), "the session: " + failed.message());
+    }
+    loop_->go();
     return 0;
 }
 
@@ -249,6 +251,8 @@ void Session::tell_events() {
     while (!events_.empty()) {
         const PendingEvent event = std::move(events_.front());
         events_.pop_front();
+        // Who was told before may have closed it.
+        if (event.volume != nullptr && event.volume->closing()) continue;
         const rnbd_event told{.kind = event.kind,
                               .error = event.error,
                               .volume = reinterpret_cast<rnbd_volume*>(event.volume),
@@ -265,11 +269,15 @@ void Session::drop_closed_volumes() {
         const auto found = std::ranges::find_if(
             volumes_, [](const std::unique_ptr<Volume>& volume) { return volume->closed(); });
         if (found == volumes_.end()) return;
-        const std::unique_ptr<Volume> gone = std::move(*found);
+        std::unique_ptr<Volume> gone = std::move(*found);
         volumes_.erase(found);
         std::erase_if(events_,
                       [&](const PendingEvent& event) { return event.volume == gone.get(); });
-        gone->report_closed();
+        if (gone->closed_by_program()) {
+            gone->report_closed();
+        } else {
+            ended_.push_back(std::move(gone));
+        }
     }
 }
 
@@ -288,7 +296,7 @@ int Session::close(rnbd_done_fn done, void* context) {
 void Session::begin_close() {
     state_ = State::closing;
     for (const auto& volume : volumes_) {
-        if (!volume->closing()) volume->close(nullptr, nullptr);
+        if (!volume->closing()) volume->end();
     }
     keep_house();
 }
@@ -312,6 +320,8 @@ int Session::take_down() {
     if (refused != 0) return refused;
     loop_->wait_until([this] { return state_ == State::closed; }, std::nullopt);
     loop_->call([this] {
+        rtrs::Reactor::cancel_turn_end(house_);  // of who waited for a volume that was closed
+        ended_.clear();
         requests_.reset();
         remote_.reset();
         world_.reset();
@@ -355,6 +365,20 @@ int Session::wait_volume(Volume& volume, int timeout_ms) {
     if (timeout_ms >= 0) {
         deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
     }
+    // It stays until this is through, also if it is closed meanwhile.
+    on_loop([&] {
+        ++volume.requests;
+        return 0;
+    });
+    const int result = wait_until_settled(volume, deadline);
+    on_loop([&] {
+        volume.request_ended();
+        return 0;
+    });
+    return result;
+}
+
+int Session::wait_until_settled(Volume& volume, std::optional<Loop::Deadline> deadline) {
     VolumeKnown known;
     const bool settled = loop_->wait_until(
         [&] {

@@ -70,6 +70,8 @@ class Session final : public RemoteSessionHandler {
     void tell(PendingEvent event);
     // What is left to do when a call is over: events, volumes that have closed, the end.
     void keep_house();
+    // Requests that other threads have submitted.
+    void take_in();
 
     ErrorText error;
 
@@ -96,10 +98,10 @@ class Session final : public RemoteSessionHandler {
     void house_kept();
     void tell_events();
     void drop_closed_volumes();
+    int wait_until_settled(Volume& volume, std::optional<Loop::Deadline> deadline);
     std::string why_not_open(const Volume& volume);
 
     int queue(Request& request);
-    void take_in();
     void start_request(Request& request);
     void finished(Request& request);
 
@@ -114,6 +116,8 @@ class Session final : public RemoteSessionHandler {
     std::unique_ptr<RemoteSession> remote_;
     std::unique_ptr<Requests> requests_;
     std::vector<std::unique_ptr<Volume>> volumes_;
+    // Closed with the session: their handles are the program's until it frees that.
+    std::vector<std::unique_ptr<Volume>> ended_;
     std::deque<PendingEvent> events_;
     House house_{*this};
     std::uint32_t buffers_ = 0;

@@ -45,8 +45,7 @@ void Session::finished(Request& request) {
         pool_.put(request);
     }
     done(context, result);
-    --volume.requests;
-    if (volume.closing()) keep_house();
+    volume.request_ended();
 }
 
 // --- Buffers.
@@ -86,7 +85,6 @@ int Session::put_buffer(Buffer& buffer) {
 namespace {
 
 struct ExtentsCall {
-    Session& session;
     Volume& volume;
     rnbd_extents_fn known;
     void* context;
@@ -98,8 +96,7 @@ struct ExtentsCall {
             told.push_back({one.length, static_cast<std::uint32_t>(one.flags), 0});
         }
         known(context, -rtrs::to_errno(error), told.data(), told.size());
-        --volume.requests;
-        if (volume.closing()) session.keep_house();
+        volume.request_ended();
     }
 };
 
@@ -120,7 +117,7 @@ int Session::get_extents(Volume& volume, std::uint64_t offset, std::uint64_t byt
             return volume.error.set(-EAGAIN,
                                     "the volume is not open now: " + volume.known().reason);
         }
-        auto call = std::make_unique<ExtentsCall>(*this, volume, known, context);
+        auto call = std::make_unique<ExtentsCall>(volume, known, context);
         ++volume.requests;
         volume.remote().query_extents(
             offset, bytes,

@@ -125,13 +125,25 @@ void Volume::tell(int kind) const {
 void Volume::close(rnbd_done_fn done, void* context) {
     close_done_ = done;
     close_context_ = context;
+    closed_by_program_ = true;
+    end();
+}
+
+void Volume::end() {
     closing_ = true;
     {
         const auto lock = session_.loop().lock();
         known_.closing = true;
     }
+    session_.loop().changed();
+    session_.take_in();  // no more come
     session_.requests().fail_waiting(*this, rtrs::Error::closed);
     remote_.close();
+}
+
+void Volume::request_ended() {
+    --requests;
+    if (closing_) session_.keep_house();
 }
 
 void Volume::on_volume_closed(RemoteVolume&) {

@@ -1,7 +1,7 @@
 // What is behind an rnbd_volume.
 //
-// OWNER: Session, from rnbd_volume_open() to the end of rnbd_volume_close(). THREAD: the loop's,
-// but for known(), check() and the error text.
+// OWNER: Session, from rnbd_volume_open() to the end of rnbd_volume_close(), or to that of
+// rnbd_session_free(). THREAD: the loop's, but for known(), check() and the error text.
 #pragma once
 
 #include <optional>
@@ -41,15 +41,22 @@ class Volume final : public RemoteVolumeHandler {
     int check(const Request& request);
     int check_range(std::uint64_t offset, std::uint64_t bytes);
 
+    // By the program, which has given up its handle.
     void close(rnbd_done_fn done, void* context);
+    bool closed_by_program() const noexcept { return closed_by_program_; }
+    // With the session.
+    void end();
     bool closing() const noexcept { return closing_; }
     bool closed() const noexcept { return closed_ && requests == 0; }
     void report_closed() const {
         if (close_done_ != nullptr) close_done_(close_context_, 0);
     }
 
+    void request_ended();
+
     ErrorText error;
-    std::uint32_t requests = 0;  // accepted by the loop and not finished; extents too
+    // Accepted by the loop and not finished; extents and those who wait for it too.
+    std::uint32_t requests = 0;
 
   private:
     void on_volume_changed(RemoteVolume& volume) override;
@@ -61,6 +68,7 @@ class Volume final : public RemoteVolumeHandler {
     VolumeKnown known_;
     std::uint64_t size_told_ = 0;
     bool closing_ = false;
+    bool closed_by_program_ = false;
     bool closed_ = false;
     rnbd_done_fn close_done_ = nullptr;
     void* close_context_ = nullptr;

@@ -1,0 +1,219 @@
+/* Sessions and volumes that end, or cannot begin, while something else uses them.
+ *
+ *   ends CASE on|off HOST:PORT SERVER_PID      thread; the server exports vol (rw) for host-a
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <librnbd/librnbd.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { block = 4096, limit_s = 60 };
+
+static int threaded;
+static const char *server;
+static pid_t server_pid;
+static char data[block];
+static struct iovec one_block = {data, block};
+
+#define EXPECT(wanted, call)                                                                 \
+    do {                                                                                     \
+        int got = (call);                                                                    \
+        if (got != (wanted)) {                                                               \
+            fprintf(stderr, "line %d: %s: got %d (%s), wanted %d\n", __LINE__, #call, got,   \
+                    strerror(-got), (wanted));                                               \
+            exit(1);                                                                         \
+        }                                                                                    \
+    } while (0)
+
+struct count {
+    atomic_int calls;
+    atomic_int last;
+};
+
+static void counted(void *context, int error) {
+    struct count *count = context;
+    count->last = error;
+    count->calls++;
+}
+
+static void until(rnbd_session *session, struct count *count, int calls) {
+    while (count->calls < calls) {
+        if (threaded) {
+            usleep(1000);
+        } else {
+            EXPECT(0, rnbd_session_process(session, -1));
+        }
+    }
+}
+
+static rnbd_session *fresh(const char *path) {
+    rnbd_session *session;
+    EXPECT(0, rnbd_session_new(&session));
+    EXPECT(0, rnbd_session_set(session, "name", "host-a"));
+    EXPECT(0, rnbd_session_set(session, "thread", threaded ? "on" : "off"));
+    EXPECT(0, rnbd_session_add_path(session, path));
+    return session;
+}
+
+static rnbd_volume *opened(rnbd_session *session) {
+    rnbd_volume *volume;
+    EXPECT(0, rnbd_volume_open(session, "vol", 0, &volume));
+    EXPECT(0, rnbd_volume_wait(volume, -1));
+    return volume;
+}
+
+/* Volumes of a session that has closed are the program's until it frees the session. */
+static void handles_outlive_close(void) {
+    rnbd_session *session = fresh(server);
+    rnbd_volume *volume, *another;
+    struct rnbd_volume_info info;
+    struct count count = {0}, closed = {0};
+    EXPECT(0, rnbd_session_start(session));
+    volume = opened(session);
+    EXPECT(0, rnbd_session_close(session, counted, &closed));
+    EXPECT(-ESHUTDOWN, rnbd_readv(volume, &one_block, 1, 0, 0, counted, &count));
+    until(session, &closed, 1);
+    EXPECT(-ESHUTDOWN, rnbd_readv(volume, &one_block, 1, 0, 0, counted, &count));
+    if (strstr(rnbd_volume_error(volume), "closing") == NULL) exit(1);
+    EXPECT(-ESHUTDOWN, rnbd_volume_wait(volume, -1));
+    EXPECT(-EALREADY, rnbd_volume_close(volume, NULL, NULL));
+    EXPECT(-ESHUTDOWN, rnbd_volume_open(session, "another", 0, &another));
+    EXPECT(0, rnbd_volume_get_info(volume, &info, sizeof info));
+    EXPECT(0, rnbd_session_free(session));
+    EXPECT(0, count.calls);
+}
+
+static void *waits(void *volume) {
+    EXPECT(-ESHUTDOWN, rnbd_volume_wait(volume, -1));
+    return NULL;
+}
+
+struct both {
+    rnbd_session *session;
+    rnbd_volume *volume;
+    struct count closed;
+};
+
+static void closes_the_other(void *context, int error) {
+    struct both *both = context;
+    EXPECT(0, error);
+    usleep(100000); /* who waits has gone to sleep again */
+    EXPECT(0, both->session != NULL
+                  ? rnbd_session_close(both->session, counted, &both->closed)
+                  : rnbd_volume_close(both->volume, counted, &both->closed));
+}
+
+/* Nobody answers at that port. */
+static void who_waits_is_told(void) {
+    int of_session;
+    for (of_session = 0; of_session < 2; of_session++) {
+        rnbd_session *session = fresh("127.0.0.1:1");
+        rnbd_volume *other;
+        struct both both = {of_session ? session : NULL, NULL, {0}};
+        pthread_t id;
+        EXPECT(0, rnbd_session_start(session));
+        EXPECT(0, rnbd_volume_open(session, "vol", 0, &both.volume));
+        EXPECT(0, rnbd_volume_open(session, "other", 0, &other));
+        EXPECT(0, pthread_create(&id, NULL, waits, both.volume));
+        usleep(100000);
+        EXPECT(0, rnbd_volume_close(other, closes_the_other, &both));
+        pthread_join(id, NULL);
+        until(session, &both.closed, 1);
+        EXPECT(0, rnbd_session_free(session));
+    }
+}
+
+struct away {
+    rnbd_volume *volume;
+    struct count read, closed;
+    atomic_int failed;
+};
+
+/* While this runs the session stands still: what another thread asks for waits to be taken in. */
+static void closes_when_it_failed(void *context, int error) {
+    struct away *away = context;
+    EXPECT(-ECONNABORTED, error);
+    away->failed = 1;
+    while (away->failed == 1) usleep(1000);
+    EXPECT(0, rnbd_volume_close(away->volume, counted, &away->closed));
+}
+
+static void note_loss(void *context, const struct rnbd_event *event) {
+    if (event->kind == RNBD_EVENT_LINK_DOWN) atomic_store((atomic_int *)context, 1);
+}
+
+static void accepted_is_answered(void) {
+    rnbd_session *session = fresh(server);
+    struct away away = {0};
+    atomic_int down = 0;
+    EXPECT(0, rnbd_session_set(session, "hold-time", "500ms"));
+    EXPECT(0, rnbd_session_on_event(session, note_loss, &down));
+    EXPECT(0, rnbd_session_start(session));
+    away.volume = opened(session);
+    kill(server_pid, SIGKILL);
+    while (!down) usleep(1000);
+    EXPECT(0, rnbd_readv(away.volume, &one_block, 1, 0, 0, closes_when_it_failed, &away));
+    while (!away.failed) usleep(1000);
+    EXPECT(0, rnbd_readv(away.volume, &one_block, 1, 0, 0, counted, &away.read));
+    away.failed = 2;
+    until(session, &away.closed, 1);
+    EXPECT(1, away.read.calls);
+    EXPECT(-ESHUTDOWN, away.read.last);
+    EXPECT(0, rnbd_session_free(session));
+}
+
+/* Stacks that no address space has room for. */
+static void no_thread_is_an_error(void) {
+    rnbd_session *session = fresh(server);
+    pthread_attr_t usual, endless;
+    EXPECT(0, pthread_getattr_default_np(&usual));
+    EXPECT(0, pthread_attr_init(&endless));
+    EXPECT(0, pthread_attr_setstacksize(&endless, (size_t)1 << 47));
+    EXPECT(0, pthread_setattr_default_np(&endless));
+    EXPECT(-EAGAIN, rnbd_session_start(session));
+    if (strstr(rnbd_session_error(session), "a thread: ") == NULL) exit(1);
+    EXPECT(0, pthread_setattr_default_np(&usual));
+    EXPECT(0, rnbd_session_start(session));
+    opened(session);
+    EXPECT(0, rnbd_session_free(session));
+}
+
+/* As a program that has something else to do. */
+static void a_look_is_enough(void) {
+    rnbd_session *session = fresh(server);
+    rnbd_volume *volume;
+    int error;
+    EXPECT(0, rnbd_session_start(session));
+    EXPECT(0, rnbd_volume_open(session, "vol", 0, &volume));
+    while ((error = rnbd_volume_wait(volume, 0)) == -ETIMEDOUT) usleep(1000);
+    EXPECT(0, error);
+    EXPECT(0, rnbd_session_free(session));
+}
+
+int main(int argc, char **argv) {
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } cases[] = {{"handles", handles_outlive_close}, {"waits", who_waits_is_told},
+                 {"accepted", accepted_is_answered}, {"threads", no_thread_is_an_error},
+                 {"looks", a_look_is_enough}};
+    size_t i;
+    if (argc != 5) return 2;
+    threaded = strcmp(argv[2], "on") == 0;
+    server = argv[3];
+    server_pid = (pid_t)atoi(argv[4]);
+    alarm(limit_s); /* what hangs is a failure */
+    for (i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (strcmp(argv[1], cases[i].name) != 0) continue;
+        cases[i].run();
+        printf("done\n");
+        return 0;
+    }
+    return 2;
+}

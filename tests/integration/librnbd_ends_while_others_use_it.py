@@ -1,0 +1,23 @@
+"""A session or volume of librnbd that ends, or cannot begin, leaves nobody waiting, unanswered or with memory that is gone."""
+
+import os
+
+from harness import BUILD, Lab, check, export, run
+
+PROGRAM = os.path.join(BUILD, "tests/integration/librnbd/librnbd_ends")
+SIZE = 16 << 20
+# Some need a second thread, or have none.
+CASES = (("handles", "off"), ("handles", "on"), ("waits", "on"), ("accepted", "on"), ("threads", "on"),
+         ("looks", "off"), ("looks", "on"))
+
+with Lab() as lab:
+    server = lab.server([export("vol", lab.random_file("vol", SIZE))])
+    # What was given back to malloc is not what it was.
+    scribbled = dict(os.environ, MALLOC_PERTURB_="165")
+    for case, thread in CASES:
+        ended = run(PROGRAM, case, thread, f"127.0.0.1:{server.port}", str(server.process.pid), ok=False,
+                    env=scribbled)
+        check(ended.returncode == 0 and ended.stdout == "done\n", f"{case}, thread {thread}: {ended}")
+        if case == "accepted":  # which has killed it
+            server.process.wait()
+            server.start()
