@@ -158,6 +158,24 @@ struct bond *take_shared(struct thread_data *td, const struct engine_options *o)
     return bond;
 }
 
+/* ASSUMES: shared_lock is held. */
+static void close_if_all_leave(struct bond *bond) {
+    if (bond->leaving == bond->users) rnbd_session_close(bond->session, NULL, NULL);
+}
+
+void leave_shared(struct bond *bond) {
+    pthread_mutex_lock(&shared_lock);
+    bond->leaving++;
+    close_if_all_leave(bond);
+    pthread_mutex_unlock(&shared_lock);
+}
+
+void leave_shared_no_more(struct bond *bond) {
+    pthread_mutex_lock(&shared_lock);
+    bond->leaving--;
+    pthread_mutex_unlock(&shared_lock);
+}
+
 void put_shared(struct bond *bond) {
     struct bond **link;
     pthread_mutex_lock(&shared_lock);
@@ -167,6 +185,8 @@ void put_shared(struct bond *bond) {
         part_with(bond);
         free(bond->key);
         free(bond);
+    } else {
+        close_if_all_leave(bond);
     }
     pthread_mutex_unlock(&shared_lock);
 }

@@ -38,7 +38,7 @@ struct job {
     struct bond *bond;
     struct bond own; /* bond, unless it is shared */
     bool shared;
-    bool ending;     /* the own session was told to close */
+    bool ending;     /* the session was told to close, a shared one when all its jobs are ending */
     bool complained; /* a request's error was said in words */
     unsigned batch;  /* requests that commit() sends together */
     unsigned unsent;
@@ -277,7 +277,7 @@ static enum fio_q_status engine_queue(struct thread_data *td, struct io_u *io_u)
     struct job *job = td->io_ops_data;
     int error;
     fio_ro_check(td, io_u);
-    error = job->ending ? -ESHUTDOWN : start_request(td, io_u, job);
+    error = job->ending && !job->shared ? -ESHUTDOWN : start_request(td, io_u, job);
     if (error == 0) {
         job->unsent++;
         return FIO_Q_QUEUED;
@@ -306,11 +306,19 @@ static int engine_commit(struct thread_data *td) {
     return turn(job, 0);
 }
 
+static bool is_away(const struct job *job) {
+    return __atomic_load_n(&job->bond->away, __ATOMIC_RELAXED);
+}
+
 /* The end was asked for while no server is there: requests that wait for one fail. */
-static void end_if_told(struct thread_data *td, struct job *job) {
-    if (!td->terminate || job->ending || !__atomic_load_n(&job->own.away, __ATOMIC_RELAXED)) return;
+static void end_if_told(const struct thread_data *td, struct job *job) {
+    if (!td->terminate || job->ending || !is_away(job)) return;
     job->ending = true;
-    rnbd_session_close(job->own.session, NULL, NULL);
+    if (job->shared) {
+        leave_shared(job->bond);
+    } else {
+        rnbd_session_close(job->own.session, NULL, NULL);
+    }
 }
 
 static int left_ms(const struct timespec *deadline) {
@@ -341,24 +349,27 @@ static int wait_own(struct thread_data *td, struct job *job, unsigned min,
         int timeout = deadline == NULL ? -1 : left_ms(deadline);
         if (deadline != NULL && timeout == 0) return turn(job, 0);
         end_if_told(td, job);
-        if (__atomic_load_n(&job->own.away, __ATOMIC_RELAXED) &&
-            (timeout < 0 || timeout > away_slice_ms)) {
-            timeout = away_slice_ms;
-        }
+        if (is_away(job) && (timeout < 0 || timeout > away_slice_ms)) timeout = away_slice_ms;
         error = turn(job, timeout);
     }
     return error;
 }
 
-static int wait_shared(struct job *job, unsigned min, const struct timespec *deadline) {
+static int wait_shared(const struct thread_data *td, struct job *job, unsigned min,
+                       const struct timespec *deadline) {
     pthread_mutex_lock(&job->lock);
     while (job->done_count < min) {
-        if (deadline == NULL) {
-            pthread_cond_wait(&job->answered, &job->lock);
-        } else if (pthread_cond_clockwait(&job->answered, &job->lock, CLOCK_MONOTONIC, deadline) ==
-                   ETIMEDOUT) {
-            break;
+        const struct timespec most = {0, away_slice_ms * 1000000L};
+        struct timespec slice;
+        if (deadline != NULL && left_ms(deadline) == 0) break;
+        set_deadline(&slice, &most);
+        if (deadline != NULL && left_ms(deadline) < away_slice_ms) slice = *deadline;
+        if (pthread_cond_clockwait(&job->answered, &job->lock, CLOCK_MONOTONIC, &slice) == 0) {
+            continue;
         }
+        pthread_mutex_unlock(&job->lock); /* who closes may wait for who answers */
+        end_if_told(td, job);
+        pthread_mutex_lock(&job->lock);
     }
     pthread_mutex_unlock(&job->lock);
     return 0;
@@ -375,7 +386,7 @@ static int engine_getevents(struct thread_data *td, unsigned int min, unsigned i
         set_deadline(&deadline, wait);
         until = &deadline;
     }
-    error = job->shared ? wait_shared(job, min, until) : wait_own(td, job, min, until);
+    error = job->shared ? wait_shared(td, job, min, until) : wait_own(td, job, min, until);
     lock_job(job);
     done = job->done_count;
     unlock_job(job);
@@ -406,7 +417,10 @@ static void engine_cleanup(struct thread_data *td) {
     if (job == NULL) return;
     td->io_ops_data = NULL;
     put_buffers(job);
-    if (job->shared && job->bond != NULL) put_shared(job->bond);
+    if (job->shared && job->bond != NULL) {
+        if (job->ending) leave_shared_no_more(job->bond);
+        put_shared(job->bond);
+    }
     part_with(&job->own);
     pthread_cond_destroy(&job->answered);
     pthread_mutex_destroy(&job->lock);
