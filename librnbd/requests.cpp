@@ -1,6 +1,7 @@
 #include "librnbd/requests.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -176,6 +177,12 @@ void Requests::send_piece(Request& request, rtrs::Permit permit) {
 void Requests::piece_done(Piece& piece, rtrs::Permit permit, std::error_code error) {
     Request& request = *piece.request;
     --request.in_flight;
+    const std::uint64_t caches_lost = request.volume->remote().losses().caches;
+    if (!error && !request.caches_lost) request.caches_lost = caches_lost;
+    if (!error && request.stage == Request::Stage::flushing && (request.flags & RNBD_FUA) != 0 &&
+        request.caches_lost != caches_lost) {
+        error = rtrs::from_errno(EIO);
+    }
     if (error && !request.error) request.error = error;
     if (!error && request.operation == VolumeOperation::read && request.buffer == nullptr) {
         visit(request.iov, piece.at, piece.bytes,

@@ -144,6 +144,7 @@ int Session::submit(Volume& volume, Fill fill) {
         request->stage = Request::Stage::data;
         request->started = 0;
         request->unforced = false;
+        request->caches_lost.reset();
         request->error.clear();
         request->iov.clear();
         fill(*request);

@@ -1,0 +1,67 @@
+/* Zeroes with RNBD_FUA that are sent in two pieces. The server is killed when it has acknowledged
+ * one of them and before the other, and comes back without what was not flushed.
+ *
+ *   forced_pieces HOST:PORT SERVER_PID      the server exports vol (rw) for host-a, of memory, where
+ *                                           the first of the pieces waits
+ */
+#include <errno.h>
+#include <librnbd/librnbd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { block = 4096, limit_s = 120 };
+
+static char data[block];
+static struct iovec one_block = {data, block};
+static int zeroed = 1, written = 1, flushed = 1, down; /* 1: not answered */
+
+static void check(int error, const char *what, const char *text) {
+    if (error >= 0) return;
+    fprintf(stderr, "%s: %s (%s)\n", what, strerror(-error), text);
+    exit(1);
+}
+
+static void finished(void *context, int error) { *(int *)context = error; }
+
+static void happened(void *context, const struct rnbd_event *event) {
+    (void)context;
+    if (event->kind == RNBD_EVENT_LINK_DOWN) down = 1;
+}
+
+int main(int argc, char **argv) {
+    rnbd_session *session;
+    rnbd_volume *volume;
+    struct rnbd_volume_info info;
+
+    if (argc != 3) return 2;
+    alarm(limit_s);
+    check(rnbd_session_new(&session), "session", "");
+    check(rnbd_session_set(session, "name", "host-a"), "name", "");
+    check(rnbd_session_add_path(session, argv[1]), "path", rnbd_session_error(session));
+    check(rnbd_session_on_event(session, happened, NULL), "events", "");
+    check(rnbd_session_start(session), "start", rnbd_session_error(session));
+    check(rnbd_volume_open(session, "vol", 0, &volume), "open", rnbd_session_error(session));
+    check(rnbd_volume_wait(volume, -1), "open", rnbd_volume_error(volume));
+    check(rnbd_volume_get_info(volume, &info, sizeof info), "info", rnbd_volume_error(volume));
+
+    check(rnbd_write_zeroes(volume, 0, info.size_bytes, RNBD_FUA, finished, &zeroed), "zeroes",
+          rnbd_volume_error(volume));
+    /* What comes behind the second piece says that it is through. */
+    check(rnbd_writev(volume, &one_block, 1, 0, 0, finished, &written), "write",
+          rnbd_volume_error(volume));
+    while (written == 1) rnbd_session_process(session, -1);
+    if (zeroed != 1) return 3;
+    kill((pid_t)atoi(argv[2]), SIGKILL);
+    while (!down) rnbd_session_process(session, -1);
+    /* The program's own flush hears of the loss. */
+    check(rnbd_flush(volume, finished, &flushed), "flush", rnbd_volume_error(volume));
+    puts("killed");
+    fflush(stdout);
+    while (zeroed == 1 || flushed == 1) rnbd_session_process(session, -1);
+    printf("flush %d, zeroes %d\n", flushed, zeroed);
+    check(rnbd_session_free(session), "end", "");
+    return 0;
+}
