@@ -43,8 +43,8 @@ struct Request : rtrs::ListLink {
     std::uint64_t started = 0;  // of bytes: in pieces that were sent
     std::uint32_t in_flight = 0;
     bool unforced = false;  // a piece of a write with RNBD_FUA was sent without it
-    // The volume's lost caches when a first piece was acknowledged. If there are more when the flush
-    // behind them all is done, one of them may be gone, and another flush may have told that.
+    // The volume's lost caches when a first piece was acknowledged. If there are more when the
+    // flush behind them all is done, a piece may be gone, and another flush may have told that.
     std::optional<std::uint64_t> caches_lost;
     std::error_code error;
     rnbd_done_fn done = nullptr;

@@ -200,6 +200,7 @@ void Device::attach(DeviceRequest& request, std::span<rtrs::Permit> permits) noe
     request.reply_bytes = 0;
     request.flushing = false;
     request.tells_losses = 0;
+    request.acknowledged = false;
     request.unforced = false;
     request.started = false;
     request.abandoned = false;
@@ -357,6 +358,11 @@ bool Device::wants_flush_after(const DeviceRequest& request) const noexcept {
 
 void Device::piece_done(DevicePiece& piece, std::error_code error) {
     DeviceRequest& request = *piece.request;
+    const std::uint64_t caches_lost = volume_.losses().caches;
+    if (!error && !std::exchange(request.acknowledged, true)) request.caches_lost = caches_lost;
+    if (!error && request.flushing && request.caches_lost != caches_lost) {
+        error = rtrs::from_errno(EIO);
+    }
     if (error && !request.error) {
         request.error = error;
         request.error_offset = piece.offset;

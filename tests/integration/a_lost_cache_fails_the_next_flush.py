@@ -39,18 +39,22 @@ def restart(server, client):
 with Lab() as lab:
     allow = [{"session": "host-a", "access": "rw"}]
     memory = {"kind": "memory", "size": "1MiB"}
+    gate = lab.path("gate")
     server = lab.server([
         {"name": "memory", "storage": memory, "allow": allow},
         {"name": "late", "storage": {"kind": "delay", "of": memory, "write": "1ms"}, "allow": allow},
         {"name": "flushed", "storage": memory, "allow": allow},
+        # A piece is 1 GiB of memory at most; the first waits at the gate.
+        {"name": "pieces", "allow": allow, "storage": {
+            "kind": "delay", "of": {"kind": "memory", "size": "2GiB"}, "gate": gate, "gate_count": 1}},
         export("file", lab.path("file.img"), "1MiB"),
         export("direct", lab.path("direct.img"), "1MiB", io="direct"),
     ])
     names = ("memory", "late", "flushed", "file", "direct")
-    client = lab.client(server, {name: {} for name in names})
-    handles = {name: connected(lab, name) for name in names}
-    for h in handles.values():
-        h.pwrite(b"x" * 4096, 0)
+    client = lab.client(server, {name: {} for name in (*names, "pieces")})
+    handles = {name: connected(lab, name) for name in (*names, "pieces")}
+    for name in names:
+        handles[name].pwrite(b"x" * 4096, 0)
     handles["flushed"].flush()
     restart(server, client)
 
@@ -71,18 +75,35 @@ with Lab() as lab:
         check(handles[name].pread(4096, 0) == b"x" * 4096, f"{name}: the data is there")
 
     # Again, over a flush that is submitted while nobody is there.
+    def answer_of(h, cookie):
+        """0 or the errno that it ends with."""
+        def ended():
+            try:
+                h.poll(100)
+                return [0] if h.aio_command_completed(cookie) else None
+            except nbd.Error as error:
+                return [error.errnum]
+        return wait_until("it is answered", ended)[0]
+
     h = handles["memory"]
     h.pwrite(b"y" * 4096, 4096)
     server.kill()
     wait_until("the client has noticed", lambda: device(client, "memory")["state"] != "open")
     cookie = h.aio_flush()
     server.start()
-    def finished():
-        h.poll(100)
-        try:
-            return h.aio_command_completed(cookie)
-        except nbd.Error as error:
-            return error
-    result = wait_until("the flush is answered", finished)
-    check(getattr(result, "errnum", 0) == errno.EIO, f"the flush that waited fails: {result}")
+    check(answer_of(h, cookie) == errno.EIO, "the flush that waited fails")
     check(error_of(h.flush) == 0, "and has told it")
+
+    # With FUA, in two pieces: one is acknowledged before the end and one after it, and a flush tells of the loss in between.
+    h = handles["pieces"]
+    with open(gate, "w"):
+        zeroes = h.aio_zero(2 << 30, 0, flags=nbd.CMD_FLAG_FUA)
+        h.pwrite(b"y" * 4096, 0)  # behind the second piece
+    server.kill()
+    wait_until("the client has noticed", lambda: device(client, "pieces")["state"] != "open")
+    flush = h.aio_flush()
+    os.unlink(gate)
+    server.start()
+    check(answer_of(h, flush) == errno.EIO, "the flush that waited fails")
+    check(answer_of(h, zeroes) == errno.EIO, "and the request that lost a piece")
+    check(error_of(h.flush) == 0, "both have told it")
