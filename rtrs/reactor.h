@@ -4,7 +4,8 @@
 // timers -> run turn-end tasks (which batch: one send for all answers of a turn) -> again.
 // Nothing in here costs a system call per request.
 //
-// THREAD: everything but post() and stop() belongs to the thread that calls run(). create() may be
+// THREAD: everything but post() and stop() belongs to the thread that calls run(), or, in a
+// ReactorGroup, to whichever of its threads runs a handler. create() may be
 // called elsewhere: the thread of the first turn owns the reactor. An embedder with a loop of its
 // own waits for fd() to become readable and calls run_once(); a run_once() of zero wait comes
 // before the first wait and after every preparation from outside a turn.
@@ -37,6 +38,8 @@ struct iovec;
 struct statx;
 
 namespace rtrs {
+
+struct Membership;
 
 // One piece of ring work, owned by the caller, alive and in place until its (last) completion.
 struct Operation {
@@ -110,6 +113,16 @@ class Reactor : public Clock {
     void post(std::function<void()> function);
     int fd() const noexcept;
 
+    // --- Of a ReactorGroup; otherwise a reactor is the only member of its own.
+
+    std::uint32_t members() const noexcept;
+    // number: 0..members() - 1.
+    Reactor& member(std::uint32_t number) noexcept;
+    // Among them.
+    std::uint32_t number() const noexcept;
+    // The member on whose thread this is called: work that is asked of it needs no other thread.
+    Reactor& here() noexcept;
+
     // Before sleeping, looks for news for up to this long: saves the sleep and the wake-up where an
     // answer is near. Looking that finds nothing is held below a tenth of the time. Zero, the
     // default: never. Nothing changes on a kernel without deferred completions.
@@ -171,6 +184,9 @@ class Reactor : public Clock {
     // form (BLKDISCARD, BLKZEROOUT, open of a slow device).
     void offload(std::function<void()> work, std::function<void()> done);
 
+    // Registering is for the reactor's own thread, also in a group; unregistering for any of the
+    // group's.
+    //
     // Pins memory for read/write with FixedBuffer. ERRORS: ENOBUFS (no slot left), ENOMEM,
     // EOPNOTSUPP.
     std::expected<FixedBuffer, std::error_code> register_buffer(MutableBytes memory);
@@ -196,8 +212,12 @@ class Reactor : public Clock {
     void disarm(Timer& timer) noexcept override;
 
   private:
+    friend class ReactorGroup;
     struct Inside;
     explicit Reactor(std::unique_ptr<Inside> inside) noexcept;
+    void join(Membership& membership, std::uint32_t number) noexcept;
+    void leave() noexcept;
+    void bind_to_this_thread() noexcept;
     std::unique_ptr<Inside> inside_;
 };
 

@@ -18,7 +18,9 @@
 #include "rtrs/reactor/fixed_table.h"
 #include "rtrs/reactor/helper_thread.h"
 #include "rtrs/reactor/mailbox.h"
+#include "rtrs/reactor/membership.h"
 #include "rtrs/reactor/receive_buffers.h"
+#include "rtrs/reactor/relax_processor.h"
 #include "rtrs/reactor/ring.h"
 
 namespace rtrs {
@@ -32,14 +34,8 @@ Instant read_clock() noexcept {
     return Instant(std::chrono::seconds(time.tv_sec) + Duration(time.tv_nsec));
 }
 
-// Tells the processor that it waits: its other thread goes faster, and it draws less power.
-void relax_processor() noexcept {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#endif
-}
+// Of a group; bound by it.
+thread_local Reactor* reactor_of_this_thread = nullptr;
 
 // Later by at most a 64th of its delay: the heartbeats of many sessions go off together then, in
 // one turn and one submission, instead of each waking the loop by itself.
@@ -52,6 +48,23 @@ Instant rounded(Instant deadline, Instant now) noexcept {
     const auto since_epoch = static_cast<std::uint64_t>(deadline.time_since_epoch().count());
     return Instant(Duration((since_epoch + slack - 1) / slack * slack));
 }
+
+// While it lives, the others of the group run handlers. Nothing is shared with them then but what
+// the kernel knows.
+class OthersTurn {
+  public:
+    explicit OthersTurn(Membership* group) noexcept : group_(group) {
+        if (group_ != nullptr) group_->baton.give();
+    }
+    ~OthersTurn() {
+        if (group_ != nullptr) group_->baton.take();
+    }
+    OthersTurn(const OthersTurn&) = delete;
+    OthersTurn& operator=(const OthersTurn&) = delete;
+
+  private:
+    Membership* group_;
+};
 
 }  // namespace
 
@@ -75,8 +88,24 @@ struct Reactor::Inside {
     void reap();
     void hand_out(const Reaped& reaped);
     void run_turn_end();
+    void wait(std::optional<Duration> wait);
     io_uring_sqe* prepare(Operation& operation) noexcept;
     io_uring_sqe* prepare_unanswered() noexcept;
+
+    // Whether this is the thread of another member of the group: then the ring is out of reach, and
+    // its owner waits.
+    bool elsewhere() const noexcept {
+        return group != nullptr && reactor_of_this_thread != group->members[number];
+    }
+    // Ring work, done by the ring's own thread: fill(entry) prepares all but the user data.
+    template <typename Fill>
+    void begin(Operation& operation, Fill fill);
+    template <typename Fill>
+    void begin_unanswered(Fill fill);
+    template <typename Do>
+    void on_its_thread(Do what);
+    void cancel(Operation& operation) noexcept;
+    void cancel_what_others_asked() noexcept;
 
     void listen_to_bell();
     int watch();
@@ -118,8 +147,14 @@ struct Reactor::Inside {
     Statistics statistics;
     std::uint64_t outstanding = 0;
     bool in_turn = false;
-    int notice = -1;       // eventfd for those who wait on fd()
-    bool watched = false;  // fd() was asked for
+    // Of a group. What others ask of this member while it waits: they hold the baton then.
+    Membership* group = nullptr;
+    std::uint32_t number = 0;
+    Instant waits_until{};
+    std::uint32_t handed_over = 0;      // operations in the mailbox
+    std::vector<Operation*> to_cancel;  // not completed since
+    int notice = -1;                    // eventfd for those who wait on fd()
+    bool watched = false;               // fd() was asked for
     std::atomic<bool> stopping = false;
 };
 
@@ -170,9 +205,43 @@ void Reactor::Inside::Alarm::done(Operation& operation, const Result&) {
     static_cast<Alarm&>(operation).at.reset();
 }
 
+template <typename Do>
+void Reactor::Inside::on_its_thread(Do what) {
+    if (!elsewhere()) return what();
+    mailbox.post(std::move(what));
+}
+
+template <typename Fill>
+void Reactor::Inside::begin(Operation& operation, Fill fill) {
+    RTRS_ASSERT(!operation.in_flight);
+    operation.in_flight = true;
+    if (!elsewhere()) return fill(prepare(operation));
+    ++handed_over;
+    mailbox.post([this, &operation, fill] {
+        --handed_over;
+        fill(prepare(operation));
+    });
+}
+
+template <typename Fill>
+void Reactor::Inside::begin_unanswered(Fill fill) {
+    on_its_thread([this, fill] { fill(prepare_unanswered()); });
+}
+
+void Reactor::Inside::cancel(Operation& operation) noexcept {
+    io_uring_sqe* entry = prepare_unanswered();
+    io_uring_prep_cancel(entry, &operation, 0);
+    entry->flags |= IOSQE_CQE_SKIP_SUCCESS;
+}
+
+// In the order of their asking, so each was prepared before.
+void Reactor::Inside::cancel_what_others_asked() noexcept {
+    for (Operation* operation : to_cancel) cancel(*operation);
+    to_cancel.clear();
+}
+
 // liburing's prep functions leave user_data alone, so it is set here once for all of them.
 io_uring_sqe* Reactor::Inside::prepare(Operation& operation) noexcept {
-    RTRS_ASSERT(!operation.in_flight);
     operation.in_flight = true;
     ++outstanding;
     ++statistics.submissions;
@@ -196,7 +265,7 @@ void Reactor::Inside::turn(std::optional<Duration> max_wait) {
     if (look_around()) wait = Duration::zero();
     if (busy_poll && wait != Duration::zero() && found_by_looking(wait)) wait = Duration::zero();
     if (wait != Duration::zero() && !ring.has_news() && announce_sleep()) wait = Duration::zero();
-    ring.submit_and_wait(wait);
+    this->wait(wait);
     now = read_clock();
     in_turn = true;
     ++statistics.turns;
@@ -206,22 +275,35 @@ void Reactor::Inside::turn(std::optional<Duration> max_wait) {
     in_turn = false;
 }
 
+// The rest of the group goes on meanwhile. Of this member nothing but the ring's inside is touched.
+void Reactor::Inside::wait(std::optional<Duration> wait) {
+    waits_until = wait ? now + *wait : Instant::max();
+    const OthersTurn others(group);
+    ring.submit_and_wait(wait);
+}
+
 // Looks instead of sleeping, as long as that is allowed.
 bool Reactor::Inside::found_by_looking(std::optional<Duration> wait) {
     constexpr int looks_per_clock = 16;
-    if (ring.prepared()) ring.submit();
-    if (ring.has_news()) return true;
+    waits_until = wait ? now + *wait : Instant::max();
+    const auto in_ring = [this](int looks) {
+        const OthersTurn others(group);
+        if (ring.prepared()) ring.submit();
+        while (looks-- > 0) {
+            if (ring.has_news()) return true;
+            relax_processor();
+        }
+        return false;
+    };
+    if (in_ring(1)) return true;
     const Instant begin = read_clock();
     Duration window = busy_poll->begin(begin);
     if (wait) window = std::min(window, *wait);
     if (window <= Duration::zero()) return false;
     for (Instant at = begin; at < begin + window; at = read_clock()) {
-        for (int i = 0; i < looks_per_clock; ++i) {
-            if (ring.has_news() || look_around()) {
-                ++statistics.looks_found;
-                return true;
-            }
-            relax_processor();
+        if (in_ring(looks_per_clock) || look_around()) {
+            ++statistics.looks_found;
+            return true;
         }
     }
     ++statistics.looks_fruitless;
@@ -284,6 +366,7 @@ void Reactor::Inside::hand_out(const Reaped& reaped) {
     if (!result.more) {
         operation.in_flight = false;
         --outstanding;
+        if (!to_cancel.empty()) std::erase(to_cancel, &operation);
     }
     operation.completed(operation, result);
 }
@@ -380,7 +463,40 @@ void Reactor::set_busy_poll(Duration window) {
     }
 }
 
-Instant Reactor::now() const noexcept { return inside_->in_turn ? inside_->now : read_clock(); }
+Instant Reactor::now() const noexcept {
+    const Inside& at = inside_->group == nullptr ? *inside_ : *reactor_of_this_thread->inside_;
+    return at.in_turn ? at.now : read_clock();
+}
+
+std::uint32_t Reactor::members() const noexcept {
+    return inside_->group == nullptr ? 1
+                                     : static_cast<std::uint32_t>(inside_->group->members.size());
+}
+
+Reactor& Reactor::member(std::uint32_t number) noexcept {
+    RTRS_ASSERT(number < members());
+    return inside_->group == nullptr ? *this : *inside_->group->members[number];
+}
+
+std::uint32_t Reactor::number() const noexcept { return inside_->number; }
+
+Reactor& Reactor::here() noexcept {
+    return inside_->group == nullptr ? *this : *reactor_of_this_thread;
+}
+
+void Reactor::join(Membership& membership, std::uint32_t number) noexcept {
+    RTRS_ASSERT(inside_->group == nullptr && !inside_->in_turn);
+    inside_->group = &membership;
+    inside_->number = number;
+}
+
+void Reactor::leave() noexcept {
+    inside_->group = nullptr;
+    inside_->number = 0;
+    reactor_of_this_thread = nullptr;
+}
+
+void Reactor::bind_to_this_thread() noexcept { reactor_of_this_thread = this; }
 
 bool Reactor::polls_busily() const noexcept { return inside_->busy_poll.has_value(); }
 
@@ -424,7 +540,9 @@ void Reactor::post(std::function<void()> function) { inside_->mailbox.post(std::
 int Reactor::fd() const noexcept { return inside_->watch(); }
 
 void Reactor::at_turn_end(TurnTask& task) noexcept {
-    if (!task.linked()) inside_->turn_end.push_back(task);
+    if (task.linked()) return;
+    inside_->turn_end.push_back(task);
+    if (inside_->elsewhere()) inside_->mailbox.ring_bell();
 }
 
 void Reactor::cancel_turn_end(TurnTask& task) noexcept {
@@ -432,20 +550,24 @@ void Reactor::cancel_turn_end(TurnTask& task) noexcept {
 }
 
 void Reactor::accept_multishot(Operation& operation, int fd) {
-    io_uring_prep_multishot_accept(inside_->prepare(operation), fd, nullptr, nullptr, SOCK_CLOEXEC);
+    inside_->begin(operation, [=](io_uring_sqe* entry) {
+        io_uring_prep_multishot_accept(entry, fd, nullptr, nullptr, SOCK_CLOEXEC);
+    });
 }
 
 void Reactor::connect(Operation& operation, int fd, const sockaddr* address, socklen_t bytes) {
-    io_uring_prep_connect(inside_->prepare(operation), fd, address, bytes);
+    inside_->begin(operation,
+                   [=](io_uring_sqe* entry) { io_uring_prep_connect(entry, fd, address, bytes); });
 }
 
 void Reactor::recv_provided(Operation& operation, int fd, std::uint32_t max_bytes,
                             FirstTry first_try) {
-    io_uring_sqe* entry = inside_->prepare(operation);
-    io_uring_prep_recv(entry, fd, nullptr, max_bytes, 0);
-    if (first_try == FirstTry::after_poll) entry->ioprio |= IORING_RECVSEND_POLL_FIRST;
-    entry->buf_group = ReceiveBuffers::group;
-    entry->flags |= IOSQE_BUFFER_SELECT;
+    inside_->begin(operation, [=](io_uring_sqe* entry) {
+        io_uring_prep_recv(entry, fd, nullptr, max_bytes, 0);
+        if (first_try == FirstTry::after_poll) entry->ioprio |= IORING_RECVSEND_POLL_FIRST;
+        entry->buf_group = ReceiveBuffers::group;
+        entry->flags |= IOSQE_BUFFER_SELECT;
+    });
 }
 
 MutableBytes Reactor::received(std::uint16_t buffer, std::uint32_t bytes) noexcept {
@@ -457,71 +579,85 @@ void Reactor::return_buffer(std::uint16_t buffer) noexcept {
 }
 
 void Reactor::recv_all(Operation& operation, int fd, MutableBytes target) {
-    io_uring_prep_recv(inside_->prepare(operation), fd, target.data(), target.size(), MSG_WAITALL);
+    inside_->begin(operation, [=](io_uring_sqe* entry) {
+        io_uring_prep_recv(entry, fd, target.data(), target.size(), MSG_WAITALL);
+    });
 }
 
 void Reactor::sendmsg(Operation& operation, int fd, const msghdr* message) {
-    io_uring_prep_sendmsg(inside_->prepare(operation), fd, message, MSG_WAITALL | MSG_NOSIGNAL);
+    inside_->begin(operation, [=](io_uring_sqe* entry) {
+        io_uring_prep_sendmsg(entry, fd, message, MSG_WAITALL | MSG_NOSIGNAL);
+    });
 }
 
 void Reactor::read(Operation& operation, File file, MutableBytes target, std::uint64_t offset,
                    FixedBuffer buffer) {
-    io_uring_sqe* entry = inside_->prepare(operation);
-    const int fd = file.slot == FixedFile::none ? file.fd : static_cast<int>(file.slot);
-    const auto bytes = static_cast<unsigned>(target.size());
-    if (buffer == FixedBuffer::none) {
-        io_uring_prep_read(entry, fd, target.data(), bytes, offset);
-    } else {
-        io_uring_prep_read_fixed(entry, fd, target.data(), bytes, offset, static_cast<int>(buffer));
-    }
-    if (file.slot != FixedFile::none) entry->flags |= IOSQE_FIXED_FILE;
+    inside_->begin(operation, [=](io_uring_sqe* entry) {
+        const int fd = file.slot == FixedFile::none ? file.fd : static_cast<int>(file.slot);
+        const auto bytes = static_cast<unsigned>(target.size());
+        if (buffer == FixedBuffer::none) {
+            io_uring_prep_read(entry, fd, target.data(), bytes, offset);
+        } else {
+            io_uring_prep_read_fixed(entry, fd, target.data(), bytes, offset,
+                                     static_cast<int>(buffer));
+        }
+        if (file.slot != FixedFile::none) entry->flags |= IOSQE_FIXED_FILE;
+    });
 }
 
 void Reactor::write(Operation& operation, File file, Bytes source, std::uint64_t offset, int flags,
                     FixedBuffer buffer) {
-    io_uring_sqe* entry = inside_->prepare(operation);
-    const int fd = file.slot == FixedFile::none ? file.fd : static_cast<int>(file.slot);
-    const auto bytes = static_cast<unsigned>(source.size());
-    if (buffer == FixedBuffer::none) {
-        io_uring_prep_write(entry, fd, source.data(), bytes, offset);
-    } else {
-        io_uring_prep_write_fixed(entry, fd, source.data(), bytes, offset,
-                                  static_cast<int>(buffer));
-    }
-    entry->rw_flags = flags;
-    if (file.slot != FixedFile::none) entry->flags |= IOSQE_FIXED_FILE;
+    inside_->begin(operation, [=](io_uring_sqe* entry) {
+        const int fd = file.slot == FixedFile::none ? file.fd : static_cast<int>(file.slot);
+        const auto bytes = static_cast<unsigned>(source.size());
+        if (buffer == FixedBuffer::none) {
+            io_uring_prep_write(entry, fd, source.data(), bytes, offset);
+        } else {
+            io_uring_prep_write_fixed(entry, fd, source.data(), bytes, offset,
+                                      static_cast<int>(buffer));
+        }
+        entry->rw_flags = flags;
+        if (file.slot != FixedFile::none) entry->flags |= IOSQE_FIXED_FILE;
+    });
 }
 
 void Reactor::fsync(Operation& operation, int fd, SyncMode mode) {
-    io_uring_prep_fsync(inside_->prepare(operation), fd,
-                        mode == SyncMode::data_only ? IORING_FSYNC_DATASYNC : 0);
+    inside_->begin(operation, [=](io_uring_sqe* entry) {
+        io_uring_prep_fsync(entry, fd, mode == SyncMode::data_only ? IORING_FSYNC_DATASYNC : 0);
+    });
 }
 
 void Reactor::fallocate(Operation& operation, int fd, int mode, std::uint64_t offset,
                         std::uint64_t bytes) {
-    io_uring_prep_fallocate(inside_->prepare(operation), fd, mode, static_cast<off_t>(offset),
-                            static_cast<off_t>(bytes));
+    inside_->begin(operation, [=](io_uring_sqe* entry) {
+        io_uring_prep_fallocate(entry, fd, mode, static_cast<off_t>(offset),
+                                static_cast<off_t>(bytes));
+    });
 }
 
 void Reactor::poll_readable(Operation& operation, int fd) {
-    io_uring_prep_poll_add(inside_->prepare(operation), fd, POLLIN);
+    inside_->begin(operation,
+                   [=](io_uring_sqe* entry) { io_uring_prep_poll_add(entry, fd, POLLIN); });
 }
 
 void Reactor::poll_writable(Operation& operation, int fd) {
-    io_uring_prep_poll_add(inside_->prepare(operation), fd, POLLOUT);
+    inside_->begin(operation,
+                   [=](io_uring_sqe* entry) { io_uring_prep_poll_add(entry, fd, POLLOUT); });
 }
 
 void Reactor::cancel(Operation& operation) {
     if (!operation.in_flight) return;
-    io_uring_sqe* entry = inside_->prepare_unanswered();
-    io_uring_prep_cancel(entry, &operation, 0);
-    entry->flags |= IOSQE_CQE_SKIP_SUCCESS;
+    // What it cancels may still be in the mailbox.
+    if (!inside_->elsewhere() && inside_->handed_over == 0) return inside_->cancel(operation);
+    inside_->to_cancel.push_back(&operation);
+    inside_->mailbox.post([inside = inside_.get()] { inside->cancel_what_others_asked(); });
 }
 
 void Reactor::close_fd(int fd) noexcept {
-    io_uring_sqe* entry = inside_->prepare_unanswered();
-    io_uring_prep_close(entry, fd);
-    entry->flags |= IOSQE_CQE_SKIP_SUCCESS;
+    inside_->begin_unanswered([fd](io_uring_sqe* entry) {
+        io_uring_prep_close(entry, fd);
+        entry->flags |= IOSQE_CQE_SKIP_SUCCESS;
+    });
 }
 
 void Reactor::offload(std::function<void()> work, std::function<void()> done) {
@@ -529,6 +665,7 @@ void Reactor::offload(std::function<void()> work, std::function<void()> done) {
 }
 
 std::expected<Reactor::FixedBuffer, std::error_code> Reactor::register_buffer(MutableBytes memory) {
+    RTRS_ASSERT(!inside_->elsewhere());
     const std::expected<std::uint32_t, std::error_code> slot =
         inside_->fixed_buffers.add({memory.data(), memory.size()});
     if (!slot) return std::unexpected(slot.error());
@@ -537,10 +674,13 @@ std::expected<Reactor::FixedBuffer, std::error_code> Reactor::register_buffer(Mu
 
 void Reactor::unregister_buffer(FixedBuffer buffer) noexcept {
     RTRS_ASSERT(buffer != FixedBuffer::none);
-    inside_->fixed_buffers.remove(static_cast<std::uint32_t>(buffer));
+    inside_->on_its_thread([inside = inside_.get(), buffer] {
+        inside->fixed_buffers.remove(static_cast<std::uint32_t>(buffer));
+    });
 }
 
 std::expected<Reactor::FixedFile, std::error_code> Reactor::register_file(int fd) {
+    RTRS_ASSERT(!inside_->elsewhere());
     const std::expected<std::uint32_t, std::error_code> slot = inside_->fixed_files.add(fd);
     if (!slot) return std::unexpected(slot.error());
     return static_cast<FixedFile>(*slot);
@@ -548,13 +688,17 @@ std::expected<Reactor::FixedFile, std::error_code> Reactor::register_file(int fd
 
 void Reactor::unregister_file(FixedFile file) noexcept {
     RTRS_ASSERT(file != FixedFile::none);
-    inside_->fixed_files.remove(static_cast<std::uint32_t>(file));
+    inside_->on_its_thread([inside = inside_.get(), file] {
+        inside->fixed_files.remove(static_cast<std::uint32_t>(file));
+    });
 }
 
 const Reactor::Statistics& Reactor::statistics() const noexcept { return inside_->statistics; }
 
 void Reactor::arm(Timer& timer, Instant deadline) {
-    inside_->timers.arm(timer, rounded(deadline, now()));
+    const Instant at = rounded(deadline, now());
+    inside_->timers.arm(timer, at);
+    if (inside_->elsewhere() && at < inside_->waits_until) inside_->mailbox.ring_bell();
 }
 void Reactor::disarm(Timer& timer) noexcept { inside_->timers.disarm(timer); }
 

@@ -25,7 +25,7 @@ ROOMS = {
     "rtrs/wire/": {"may": BASE + ["rtrs/limits.h", "rtrs/wire/"], "never": SOCKETS_AND_RING},
     "rtrs/tag/": {"may": BASE + ["rtrs/tag/"], "never": SOCKETS_AND_RING},
     "rtrs/core/": {"may": PUBLIC + ["rtrs/core/", "rtrs/tag/", "rtrs/wire/"], "never": SOCKETS_AND_RING},
-    "rtrs/reactor/": {"may": BASE + ["rtrs/reactor.h", "rtrs/reactor/"], "never": ["spdlog/"]},
+    "rtrs/reactor/": {"may": BASE + ["rtrs/reactor.h", "rtrs/reactor_group.h", "rtrs/reactor/"], "never": ["spdlog/"]},
     "rtrs/fabric/tcp/": {
         "may": BASE + ["rtrs/fabric.h", "rtrs/fabrics.h", "rtrs/reactor.h", "rtrs/fabric/tcp/"],
         "never": ["spdlog/"],
@@ -48,7 +48,7 @@ ROOMS = {
         "never": SOCKETS_AND_RING,
     },
     "rnbd/": {"may": PUBLIC + ["rnbd/"], "never": SOCKETS_AND_RING},
-    "daemon/": {"may": BASE + ["rtrs/fabric.h", "rtrs/reactor.h", "rtrs/trace.h", "rnbd/messages.h"] + DAEMON},
+    "daemon/": {"may": BASE + ["rtrs/fabric.h", "rtrs/reactor.h", "rtrs/reactor_group.h", "rtrs/trace.h", "rnbd/messages.h"] + DAEMON},
     "rnbd-server/": {
         "may": PUBLIC + ["rtrs/rdma_devices.h", "rtrs/reactor.h", "rnbd/catalog.h", "rnbd/figures.h", "rnbd/messages.h",
                 "rnbd-server/"] + DAEMON,

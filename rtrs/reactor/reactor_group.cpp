@@ -1,0 +1,93 @@
+#include "rtrs/reactor_group.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <cerrno>
+#include <thread>
+#include <vector>
+
+#include "rtrs/base/assert.h"
+#include "rtrs/base/error.h"
+#include "rtrs/reactor/membership.h"
+
+namespace rtrs {
+
+struct ReactorGroup::Inside {
+    std::function<void(std::uint32_t)> begin;
+    Membership membership;
+    std::vector<std::unique_ptr<Reactor>> others;
+    std::vector<std::thread> threads;
+
+    void serve(Reactor& reactor);
+};
+
+void ReactorGroup::Inside::serve(Reactor& reactor) {
+    membership.baton.take();
+    reactor.bind_to_this_thread();
+    if (begin) begin(reactor.number());
+    reactor.run();
+    membership.baton.give();
+}
+
+ReactorGroup::ReactorGroup(std::unique_ptr<Inside> inside) noexcept : inside_(std::move(inside)) {}
+
+std::expected<std::unique_ptr<ReactorGroup>, std::error_code> ReactorGroup::create(
+    Reactor& first, const Options& options) {
+    if (options.members < 1 || options.members > members_max) {
+        return std::unexpected(from_errno(EINVAL));
+    }
+    auto inside = std::make_unique<Inside>();
+    inside->begin = options.begin;
+    for (std::uint32_t i = 1; i < options.members; ++i) {
+        auto other = Reactor::create(options.each);
+        if (!other) return std::unexpected(other.error());
+        inside->others.push_back(std::move(*other));
+    }
+    Membership& membership = inside->membership;
+    membership.members.push_back(&first);
+    for (const auto& other : inside->others) membership.members.push_back(other.get());
+    for (std::uint32_t i = 0; i < options.members; ++i) {
+        membership.members[i]->join(membership, i);
+    }
+    first.bind_to_this_thread();
+    membership.baton.take();
+    return std::unique_ptr<ReactorGroup>(new ReactorGroup(std::move(inside)));
+}
+
+ReactorGroup::~ReactorGroup() {
+    stop();
+    inside_->membership.members.front()->leave();
+    inside_->membership.baton.give();
+}
+
+std::error_code ReactorGroup::start() {
+    RTRS_ASSERT(inside_->threads.empty());
+    // Signals are for the first member's thread.
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::error_code error;
+    try {
+        for (const auto& other : inside_->others) {
+            inside_->threads.emplace_back(
+                [&inside = *inside_, &reactor = *other] { inside.serve(reactor); });
+        }
+    } catch (const std::system_error& failure) {
+        error = failure.code();
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return error;
+}
+
+void ReactorGroup::stop() {
+    if (inside_->threads.empty()) return;
+    for (const auto& other : inside_->others) other->stop();
+    inside_->membership.baton.give();
+    for (std::thread& thread : inside_->threads) thread.join();
+    inside_->membership.baton.take();
+    inside_->threads.clear();
+}
+
+}  // namespace rtrs

@@ -1,0 +1,15 @@
+// For loops that look at memory until another processor has changed it.
+#pragma once
+
+namespace rtrs {
+
+// Tells the processor that it waits: its other thread goes faster, and it draws less power.
+inline void relax_processor() noexcept {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+}  // namespace rtrs
