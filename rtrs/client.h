@@ -113,6 +113,8 @@ struct PathAddress {
     PathPriority priority = PathPriority::prefer;
     // Names the path in operations; empty: "SOURCE@HOST:PORT" or "HOST:PORT".
     std::string label{};
+    // Of its first connection, as EndpointOptions has it; the others have the numbers after it.
+    std::uint32_t worker = 0;
 };
 
 struct ClientSessionOptions {

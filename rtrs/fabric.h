@@ -204,6 +204,8 @@ struct EndpointOptions {
     // Work requests and receives that may be outstanding. 1..65535.
     std::uint32_t send_queue_depth = 1024;
     std::uint32_t receive_queue_depth = 1024;
+    // Which thread carries it, of a fabric that has several: this, modulo their number.
+    std::uint32_t worker = 0;
 };
 
 // One connection, from connect() or accept() on. Destroyed only after on_drained.

@@ -27,7 +27,8 @@ struct TcpFabricOptions {
     std::uint32_t handshakes_max = 1024;
 };
 
-// RDMA's words over sockets (docs/reference/tcp-fabric.md). Lives shorter than the reactor.
+// RDMA's words over sockets (docs/reference/tcp-fabric.md). Lives shorter than the reactor. Of a
+// ReactorGroup, any member: all of them carry connections, as EndpointOptions::worker says.
 std::unique_ptr<Fabric> make_tcp_fabric(Reactor& reactor, const TcpFabricOptions& options);
 
 #ifdef RTRS_VERBS  // built with librdmacm and libibverbs

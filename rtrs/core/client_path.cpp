@@ -271,7 +271,8 @@ void ClientPath::dial(std::uint16_t id) {
     auto endpoint = address_.fabric->connect(
         *memory_.domain, address_.source, address_.destination, private_data,
         {.send_queue_depth = std::min(sends + send_queue_reserve, queue_entries_max),
-         .receive_queue_depth = receives},
+         .receive_queue_depth = receives,
+         .worker = address_.worker + id},
         connection);
     if (!endpoint) {
         fail(endpoint.error(), "cannot dial");
@@ -669,7 +670,7 @@ void ClientPath::post_heartbeat(std::uint32_t immediate) {
 void ClientPath::dial_messages() {
     MessageCore* const core = owner_.messages();
     if (!connected() || core == nullptr || (link_ && !link_->drained())) return;
-    link_ = std::make_unique<MessageLink>(*core, *this, *address_.fabric);
+    link_ = std::make_unique<MessageLink>(*core, *this, *address_.fabric, address_.worker);
     ConnectRequestMessage request = connect_request(0);
     request.connection_count = 1;
     request.first_connection = FirstConnection::no;

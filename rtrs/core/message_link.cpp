@@ -19,10 +19,12 @@ constexpr std::uint64_t receive_bit = 1ull << 63;
 
 }  // namespace
 
-MessageLink::MessageLink(MessageCore& core, MessageLinkOwner& owner, Fabric& fabric)
+MessageLink::MessageLink(MessageCore& core, MessageLinkOwner& owner, Fabric& fabric,
+                         std::uint32_t worker)
     : core_(core),
       owner_(owner),
       fabric_(fabric),
+      worker_(worker),
       slot_bytes_(TagHeader::wire_bytes +
                   std::max<std::size_t>(core.options().eager_bytes, TagHello::wire_bytes)),
       // A window of messages, as many finishes, and two notices for each of the other direction.
@@ -48,7 +50,8 @@ std::error_code MessageLink::prepare() {
 
 EndpointOptions MessageLink::endpoint_options() const noexcept {
     return {.send_queue_depth = sends + core_.options().window + SendSignals::slots_held_max,
-            .receive_queue_depth = receives_};
+            .receive_queue_depth = receives_,
+            .worker = worker_};
 }
 
 std::error_code MessageLink::dial(const std::string& source, const std::string& destination,

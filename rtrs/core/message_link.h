@@ -55,7 +55,8 @@ struct MessageRead {
 class MessageLink final : public EndpointHandler {
   public:
     // The fabric is that of dial(), or of accept()'s request.
-    MessageLink(MessageCore& core, MessageLinkOwner& owner, Fabric& fabric);
+    // worker: as EndpointOptions has it.
+    MessageLink(MessageCore& core, MessageLinkOwner& owner, Fabric& fabric, std::uint32_t worker);
     ~MessageLink();
     MessageLink(const MessageLink&) = delete;
     MessageLink& operator=(const MessageLink&) = delete;
@@ -110,6 +111,7 @@ class MessageLink final : public EndpointHandler {
     MessageCore& core_;
     MessageLinkOwner& owner_;
     Fabric& fabric_;
+    std::uint32_t worker_;
     std::unique_ptr<ProtectionDomain> domain_;
     State state_ = State::dialling;
     std::unique_ptr<Endpoint> endpoint_;

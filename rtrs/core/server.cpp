@@ -80,13 +80,17 @@ struct Server::Inside {
     std::vector<std::unique_ptr<Door>> doors;
     std::map<Uuid, std::unique_ptr<ServerSession>> sessions;
     std::deque<Uuid> retired;
+    std::uint32_t sessions_ever = 0;
     Timer closed_timer;
     bool closing = false;
 };
 
 struct ServerSession::Inside final : ServerPathOwner, MessageCoreOwner {
     Inside(Server::Inside& its_server, Instant now)
-        : server(its_server), admission(server.options.queue_depth), since(now) {}
+        : server(its_server),
+          number(server.sessions_ever++),
+          admission(server.options.queue_depth),
+          since(now) {}
 
     std::optional<NameRefusal> accept_name(ServerPath& path,
                                            const InfoRequestMessage& its_who) override;
@@ -110,6 +114,7 @@ struct ServerSession::Inside final : ServerPathOwner, MessageCoreOwner {
                                                       const ConnectRequest& request);
 
     Server::Inside& server;
+    const std::uint32_t number;  // of all that ever were
     ServerSession* self = nullptr;
     Admission admission;
     InfoRequestMessage who;                   // as its first path said
@@ -269,6 +274,8 @@ std::expected<ServerPath*, int> ServerSession::Inside::find_or_make_path(
                            .features = features,
                            .door = door.options.id,
                            .key_renewal = server.key_renewal(door.options),
+                           // So that sessions, paths and connections are spread.
+                           .worker = number + static_cast<std::uint32_t>(paths.size()),
                            .local_address = local,
                            .remote_address = remote},
         *self, ServerMemory{.fabric = &door.fabric, .domain = std::move(*domain)}, *this);

@@ -76,6 +76,8 @@ struct ServerPathIdentity {
     std::uint32_t features = 0;  // granted
     std::uint32_t door = 0;
     KeyRenewal key_renewal = KeyRenewal::no;
+    // Of its first connection; the others have the numbers after it.
+    std::uint32_t worker = 0;
     std::string local_address;  // "HOST:PORT"
     std::string remote_address;
 };

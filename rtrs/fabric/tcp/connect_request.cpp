@@ -34,8 +34,8 @@ std::expected<std::unique_ptr<Endpoint>, std::error_code> TcpConnectRequest::acc
     EndpointHandler& handler) {
     RTRS_ASSERT(fd_ >= 0);
     if (private_data.size() > private_data_reply_max) return std::unexpected(from_errno(EMSGSIZE));
-    auto endpoint =
-        TcpEndpoint::create({reactor_, static_cast<TcpDomain&>(domain), options, handler});
+    auto endpoint = TcpEndpoint::create({reactor_.member(options.worker % reactor_.members()),
+                                         static_cast<TcpDomain&>(domain), options, handler});
     if (!endpoint) return std::unexpected(endpoint.error());
     Hello hello;
     hello.payload_crc = payload_crc_;
