@@ -1,5 +1,7 @@
 #include "daemon/config_common.h"
 
+#include "rtrs/reactor_group.h"
+
 namespace rnbd {
 
 ConfigType<AccessMode> config_access() {
@@ -67,6 +69,10 @@ ConfigType<rtrs::Duration> config_busy_poll() {
 
 ConfigType<CpuList> config_cpus() {
     return {"numbers and ranges of processors below 1024, like 0 or 0-3,8", parse_cpu_list};
+}
+
+ConfigType<std::uint32_t> config_workers() {
+    return config_integer<std::uint32_t>(1, rtrs::ReactorGroup::members_max);
 }
 
 void read_metrics(ConfigMap& map, std::string& listen) {

@@ -28,6 +28,8 @@ void read_log(ConfigMap& map, LogLevel& level);
 ConfigType<rtrs::Duration> config_busy_poll();
 // cpus: "0-3,8".
 ConfigType<CpuList> config_cpus();
+// workers: 1..64 (rtrs::ReactorGroup).
+ConfigType<std::uint32_t> config_workers();
 // metrics: {listen}. "HOST:PORT", canonical, or "unix:/PATH"; empty: nowhere.
 void read_metrics(ConfigMap& map, std::string& listen);
 

@@ -1,10 +1,13 @@
 #include "daemon/run_daemon.h"
 
+#include <pthread.h>
+
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "daemon/lifecycle.h"
 #include "daemon/log.h"
@@ -12,6 +15,7 @@
 #include "daemon/metrics_server.h"
 #include "daemon/version.h"
 #include "daemon/watchdog.h"
+#include "rtrs/reactor_group.h"
 
 namespace rnbd {
 namespace {
@@ -128,37 +132,79 @@ std::string Frame::metrics() {
     text.sample({program_.description.name, version()}, std::uint64_t{1});
     text.family({"rnbd_uptime", "seconds", MetricType::gauge, {}, "Time since it was started."});
     text.sample({}, std::chrono::duration<double>(reactor_.now() - started_).count());
-    text.family({"rnbd_reactor_turns", "", MetricType::counter, {}, "Turns of the daemon's loop."});
-    text.sample({}, reactor_.statistics().turns);
+    const auto of_each_worker = [this](const auto& add) {
+        for (std::uint32_t i = 0; i < reactor_.members(); ++i) {
+            add(std::to_string(i), reactor_.member(i).statistics());
+        }
+    };
+    text.family(
+        {"rnbd_reactor_turns", "", MetricType::counter, {"worker"}, "Turns of a worker's loop."});
+    of_each_worker(
+        [&](const std::string& worker, const auto& did) { text.sample({worker}, did.turns); });
     text.family({"rnbd_reactor_completions",
                  "",
                  MetricType::counter,
-                 {},
-                 "Completions that the loop took from io_uring."});
-    text.sample({}, reactor_.statistics().completions);
+                 {"worker"},
+                 "Completions that a worker's loop took from io_uring."});
+    of_each_worker([&](const std::string& worker, const auto& did) {
+        text.sample({worker}, did.completions);
+    });
     text.family({"rnbd_reactor_looks",
                  "",
                  MetricType::counter,
-                 {"result"},
+                 {"worker", "result"},
                  "With busy_poll: looks for news instead of sleeping."});
-    text.sample({"found"}, reactor_.statistics().looks_found);
-    text.sample({"fruitless"}, reactor_.statistics().looks_fruitless);
+    of_each_worker([&](const std::string& worker, const auto& did) {
+        text.sample({worker, "found"}, did.looks_found);
+        text.sample({worker, "fruitless"}, did.looks_fruitless);
+    });
     work_->metrics(text);
     return text.finish();
 }
 
-// Before there is memory that should be near.
-bool use_cpus(const CpuList& wanted, spdlog::logger& log) {
-    if (wanted.none()) return true;
+// Before there is memory that should be near. Returns those that are there: none if none is wished.
+std::optional<CpuList> use_cpus(const CpuList& wanted, spdlog::logger& log) {
+    if (wanted.none()) return wanted;
     const auto used = run_on_cpus(wanted);
     if (!used) {
         const bool none = used.error() == std::errc::invalid_argument;
         log.critical("cpus: {}: {}", to_string(wanted),
                      none ? "none of these is there for this process" : used.error().message());
-    } else if (*used != wanted) {
+        return std::nullopt;
+    }
+    if (*used != wanted) {
         log.warn("cpus: {}: of these there are only {}", to_string(wanted), to_string(*used));
     }
-    return used.has_value();
+    return *used;
+}
+
+// Each worker stays on one of the processors, in turn: what it touches first is in their memory.
+void stay_on_one(const CpuList& cpus, std::uint32_t worker) {
+    if (cpus.none()) return;
+    std::size_t left = worker % cpus.count();
+    std::size_t cpu = 0;
+    while (!cpus[cpu] || left-- > 0) ++cpu;
+    // It is there, or was a moment ago: if not any more, the worker runs where the process may.
+    static_cast<void>(run_on_cpus(CpuList().set(cpu)));
+}
+
+// Null: the first is enough.
+std::expected<std::unique_ptr<rtrs::ReactorGroup>, std::error_code> make_workers(
+    rtrs::Reactor& first, const DaemonSettings& settings, const CpuList& cpus) {
+    first.set_busy_poll(settings.busy_poll);
+    if (settings.workers == 1) return nullptr;
+    auto group = rtrs::ReactorGroup::create(
+        first, {.members = settings.workers, .begin = [cpus](std::uint32_t number) {
+                    pthread_setname_np(pthread_self(),
+                                       ("rnbd-worker-" + std::to_string(number)).c_str());
+                    stay_on_one(cpus, number);
+                }});
+    if (!group) return group;
+    for (std::uint32_t i = 1; i < settings.workers; ++i) {
+        first.member(i).set_busy_poll(settings.busy_poll);
+    }
+    stay_on_one(cpus, 0);
+    return group;
 }
 
 int run(const DaemonProgram& program, const DaemonCommandLine& command_line) {
@@ -170,26 +216,36 @@ int run(const DaemonProgram& program, const DaemonCommandLine& command_line) {
     if (command_line.mode == DaemonCommandLine::Mode::check_config) return exit_code::ok;
     set_up_logging(command_line.log_level.value_or(settings->log_level));
     prepare_process();
-    if (!use_cpus(settings->cpus, logger(program.log))) return exit_code::failed;
-    const auto reactor = rtrs::Reactor::create();
-    if (!reactor) {
-        logger(program.log).critical("cannot set up io_uring: {}", reactor.error().message());
+    const auto cpus = use_cpus(settings->cpus, logger(program.log));
+    if (!cpus) return exit_code::failed;
+    const auto no_ring = [&](std::error_code error) {
+        logger(program.log).critical("cannot set up io_uring: {}", error.message());
         return exit_code::failed;
-    }
-    (*reactor)->set_busy_poll(settings->busy_poll);
+    };
+    const auto reactor = rtrs::Reactor::create();
+    if (!reactor) return no_ring(reactor.error());
+    const auto workers = make_workers(**reactor, *settings, *cpus);
+    if (!workers) return no_ring(workers.error());
     const auto use_log_level = [&](LogLevel level) {
         if (!command_line.log_level) set_log_level(level);
     };
     const auto frame =
         std::make_unique<Frame>(DaemonContext{**reactor, command_line.config_path, use_log_level},
                                 program, std::move(*settings));
-    if (const auto started = frame->start(); !started) {
+    auto started = frame->start();
+    if (started && *workers) {
+        if (const auto error = (*workers)->start()) {
+            started = std::unexpected("cannot start the workers: " + error.message());
+        }
+    }
+    if (!started) {
         logger(program.log).critical("{}", started.error());
         // Nothing was served yet: there is nothing to finish.
         std::fflush(nullptr);
         std::_Exit(exit_code::failed);
     }
     (*reactor)->run();
+    if (*workers) (*workers)->stop();
     return exit_code::ok;
 }
 

@@ -35,11 +35,13 @@ struct DaemonSettings {
     rtrs::Duration busy_poll{};
     // Empty: wherever the process may run.
     CpuList cpus;
+    // Threads that run the loop's turns (rtrs/reactor_group.h), this one among them.
+    std::uint32_t workers = 1;
 };
 
 // What the frame has for the work.
 struct DaemonContext {
-    rtrs::Reactor& reactor;
+    rtrs::Reactor& reactor;  // the first, if there are several workers
     std::string config_path;
     // The level of a new configuration; the command line's, if it said one, stays.
     std::function<void(LogLevel)> use_log_level;

@@ -91,7 +91,8 @@ std::expected<rtrs::PathAddress, std::string> Client::address_of(
     rtrs::PathAddress address{.source = path.source,
                               .destination = path.destination,
                               .priority = path.priority,
-                              .label = path.to_string()};
+                              .label = path.to_string(),
+                              .worker = paths_ever_++};
     address.fabric = session.data_checksum ? &fabrics_.tcp : &fabrics_.tcp_unchecked;
     if (path.fabric == ClientConfig::Path::Fabric::rdma) {
         const auto fabric = fabrics_.rdma.towards(path.source, path.destination);

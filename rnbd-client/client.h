@@ -126,6 +126,7 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
     std::vector<std::unique_ptr<Mapping>> mappings_;
     std::vector<std::unique_ptr<Discovery>> discoveries_;
     std::map<const Mapping*, std::vector<Unmapped>> unmapped_;
+    std::uint32_t paths_ever_ = 0;  // spreads them over the workers
     std::optional<rtrs::Duration> hold_limit_;
     rtrs::Instant limited_at_{};  // when that was set
     rtrs::Timer limit_timer_;     // armed until it has passed since

@@ -340,6 +340,7 @@ void read_client(ConfigMap& map, ClientConfig& config) {
                                          config.control));
     map.optional("busy_poll", config_busy_poll(), config.busy_poll);
     map.optional("cpus", config_cpus(), config.cpus);
+    map.optional("workers", config_workers(), config.workers);
     read_metrics(map, config.metrics);
     read_log(map, config.log_level);
 }

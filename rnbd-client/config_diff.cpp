@@ -100,6 +100,7 @@ std::vector<ConfigChange> client_config_diff(const ClientConfig& running,
     compare_setting("control", running.control == wanted.control, Kind::restart, changes);
     compare_setting("busy_poll", running.busy_poll == wanted.busy_poll, Kind::restart, changes);
     compare_setting("cpus", running.cpus == wanted.cpus, Kind::restart, changes);
+    compare_setting("workers", running.workers == wanted.workers, Kind::restart, changes);
     compare_setting("metrics", running.metrics == wanted.metrics, Kind::restart, changes);
     compare_setting("log", running.log_level == wanted.log_level, Kind::changed, changes);
     return changes;

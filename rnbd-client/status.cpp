@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/version.h"
+#include "daemon/workers_status.h"
 
 namespace rnbd {
 namespace {
@@ -186,6 +187,7 @@ json client_status(const ClientState& state, const ServerViews& views) {
             {"pid", ::getpid()},
             {"uptime_s", seconds(state.reactor.now() - state.started)},
             {"state", state.stopping ? "stopping" : "running"},
+            {"workers", describe_workers(state.reactor)},
             {"sessions", sessions_of(state, views)},
             {"devices", devices_of(state)}};
 }

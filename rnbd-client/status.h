@@ -11,7 +11,7 @@
 namespace rnbd {
 
 struct ClientState {
-    const rtrs::Reactor& reactor;
+    rtrs::Reactor& reactor;
     const Client& client;
     rtrs::Instant started{};
     bool stopping = false;

@@ -309,6 +309,7 @@ void read_server(ConfigMap& map, ServerConfig& config) {
     read_heartbeat(map, config.heartbeat_interval, config.heartbeat_timeout);
     map.optional("busy_poll", config_busy_poll(), config.busy_poll);
     map.optional("cpus", config_cpus(), config.cpus);
+    map.optional("workers", config_workers(), config.workers);
     read_metrics(map, config.metrics);
     read_log(map, config.log_level);
 }

@@ -84,6 +84,8 @@ struct ServerConfig {
     rtrs::Duration busy_poll{};
     // Where the daemon runs; empty: wherever it may.
     CpuList cpus;
+    // Threads that carry connections and requests (rtrs/reactor_group.h), 1..64.
+    std::uint32_t workers = 1;
     // Where metrics are served: "HOST:PORT" or "unix:/PATH"; empty: nowhere.
     std::string metrics;
 

@@ -88,6 +88,7 @@ std::vector<ConfigChange> server_config_diff(const ServerConfig& running,
                            running.heartbeat_timeout == wanted.heartbeat_timeout);
     fixed("busy_poll", running.busy_poll == wanted.busy_poll);
     fixed("cpus", running.cpus == wanted.cpus);
+    fixed("workers", running.workers == wanted.workers);
     fixed("metrics", running.metrics == wanted.metrics);
     compare_setting("log", running.log_level == wanted.log_level, Kind::changed, changes);
     return changes;

@@ -162,8 +162,8 @@ int main(int argc, char** argv) {
              auto loaded = ServerConfig::load(path);
              if (!loaded) return std::unexpected(std::move(loaded.error()));
              config = std::move(*loaded);
-             return DaemonSettings{config->control, config->log_level, config->metrics,
-                                   config->busy_poll, config->cpus};
+             return DaemonSettings{config->control,   config->log_level, config->metrics,
+                                   config->busy_poll, config->cpus,      config->workers};
          },
          .make =
              [&](const DaemonContext& context) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/version.h"
+#include "daemon/workers_status.h"
 
 namespace rnbd {
 namespace {
@@ -133,6 +134,7 @@ json server_status(const ServerState& state) {
             {"state", state.stopping                                    ? "stopping"
                       : state.target.draining() == Target::Draining::on ? "draining"
                                                                         : "running"},
+            {"workers", describe_workers(state.reactor)},
             {"listen", listen},
             {"exports", exports},
             {"sessions", sessions}};

@@ -12,7 +12,7 @@ namespace rnbd {
 
 // What a document is made of; owned by main, alive as long as the documents are asked for.
 struct ServerState {
-    const rtrs::Reactor& reactor;
+    rtrs::Reactor& reactor;
     const rtrs::Server& server;
     const Target& target;
     rtrs::Instant started{};

@@ -1,7 +1,8 @@
 // What an export keeps its blocks in: the seam between the server's block side and files, block
 // devices, memory and nothing.
 //
-// OWNER: a Volume owns one Storage. THREAD: the reactor's thread only.
+// OWNER: a Volume owns one Storage. THREAD: the reactor's only, or, in a ReactorGroup, whichever
+// member's runs the handler: requests of several may be in flight.
 // LIFE: open_storage() -> submit() ... -> (all requests completed) -> destroyed. Destroying it with
 // a request in flight is a bug (asserted).
 #pragma once
@@ -43,8 +44,10 @@ struct BlockRequest {
     // read: target, write: source; `bytes` long. Page aligned in production, so that direct I/O
     // takes it as it is. Unused otherwise.
     rtrs::MutableBytes data{};
-    // The slot under which `data` lies inside a buffer that was registered with the reactor.
+    // The slot under which `data` lies inside a buffer that was registered with a reactor, and that
+    // reactor's number in its group: it means nothing to another one.
     rtrs::Reactor::FixedBuffer fixed_buffer = rtrs::Reactor::FixedBuffer::none;
+    std::uint32_t fixed_buffer_of = 0;
     Completed completed;
     BlockRequest* next = nullptr;  // of those that wait to be submitted
 

@@ -84,13 +84,13 @@ bool writes(Operation operation) {
 
 Target::Target(rtrs::Reactor& reactor, const std::vector<ServerConfig::Export>& exports,
                EpochBook& epochs)
-    : reactor_(reactor),
-      epochs_(epochs),
-      pacer_(
-          reactor, this,
-          [](void* self, BlockRequest& request) { static_cast<Target*>(self)->waited(request); }),
-      deferred_(reactor),
-      catalog_(reactor, volumes_) {
+    : reactor_(reactor), epochs_(epochs), deferred_(reactor), catalog_(reactor, volumes_) {
+    for (std::uint32_t i = 0; i < reactor.members(); ++i) {
+        pacers_.push_back(std::make_unique<ReadPacer>(
+            reactor.member(i), this, [](void* self, BlockRequest& request) {
+                static_cast<Target*>(self)->waited(request);
+            }));
+    }
     for (const auto& config : exports) {
         own(config);
     }
@@ -437,6 +437,7 @@ std::error_code Target::prepare(Session& session, rtrs::ServerOp& op, Io& io) {
         message->operation == Operation::write && has(message->flags, IoFlag::preflush);
     io.data = op.data();
     io.paced = open.paces_reads && message->operation == Operation::read;
+    io.fixed_buffer_of = reactor_.here().number();
     io.fixed_buffer = open.pins && carries_data(message->operation)
                           ? pinned(op, io)
                           : rtrs::Reactor::FixedBuffer::none;
@@ -447,29 +448,33 @@ std::error_code Target::prepare(Session& session, rtrs::ServerOp& op, Io& io) {
 // of it as was used. Without a free slot the request goes the ordinary way.
 rtrs::Reactor::FixedBuffer Target::pinned(rtrs::ServerOp& op, Io& io) {
     const std::size_t bytes = op.data().size();
+    rtrs::Reactor& here = reactor_.here();
+    // A client may send one permit's requests by any connection; ours stay with one.
+    if (here.number() != io.pinned_by) unpin(io);
     if (bytes <= io.pinned_bytes || io.cannot_pin) {
         return bytes <= io.pinned_bytes ? io.pinned : rtrs::Reactor::FixedBuffer::none;
     }
     unpin(io);
     const std::size_t wanted = std::min<std::size_t>(std::bit_ceil(std::max(bytes, pin_bytes_min)),
                                                      op.session().chunk_bytes());
-    const auto slot = reactor_.register_buffer({op.data().data(), wanted});
+    const auto slot = here.register_buffer({op.data().data(), wanted});
     io.cannot_pin = !slot;
     if (!slot) return rtrs::Reactor::FixedBuffer::none;
     io.pinned = *slot;
+    io.pinned_by = here.number();
     io.pinned_bytes = wanted;
     return io.pinned;
 }
 
 void Target::unpin(Io& io) noexcept {
     if (io.pinned == rtrs::Reactor::FixedBuffer::none) return;
-    reactor_.unregister_buffer(io.pinned);
+    reactor_.member(io.pinned_by).unregister_buffer(io.pinned);
     io.pinned = rtrs::Reactor::FixedBuffer::none;
     io.pinned_bytes = 0;
 }
 
 void Target::enter(Io& io, Storage& storage) {
-    if (io.paced && pacer_.ask(io) == ReadPacer::Verdict::wait) return;
+    if (io.paced && pacers_[reactor_.here().number()]->ask(io) == ReadPacer::Verdict::wait) return;
     start(io, storage);
 }
 

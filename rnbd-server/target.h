@@ -132,7 +132,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
 
     rtrs::Reactor& reactor_;
     EpochBook& epochs_;
-    ReadPacer pacer_;
+    std::vector<std::unique_ptr<ReadPacer>> pacers_;  // by the reactor's number in its group
     DeferredCompletions deferred_;
     std::vector<std::unique_ptr<Volume>> volumes_;
     // Of volumes_; those without a place are under "".

@@ -47,6 +47,7 @@ struct Target::Io final : BlockRequest {
     bool paced = false;  // see ReadPacer
     // The chunk from its beginning on, so many bytes.
     rtrs::Reactor::FixedBuffer pinned = rtrs::Reactor::FixedBuffer::none;
+    std::uint32_t pinned_by = 0;  // the reactor's number in its group
     std::size_t pinned_bytes = 0;
     bool cannot_pin = false;
     void count(ExportCounters& counters, std::error_code error, rtrs::Duration took) const noexcept;

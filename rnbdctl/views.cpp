@@ -47,12 +47,16 @@ std::string section(const char* title, const Table& table, const char* when_empt
     return fmt::format("\n{}:\n{}", title, table.text(2));
 }
 
-// "rnbd-server 0.1.0, pid 17, running for 3h 2m"
+// "rnbd-server 0.1.0, pid 17, running for 3h 2m, 4 workers"
 std::string head_line(const json& document) {
     std::string line = fmt::format("{} {}", word(document, "daemon"), word(document, "version"));
     if (const auto pid = word(document, "pid"); !pid.empty()) line += ", pid " + pid;
     if (const auto what = word(document, "state"); !what.empty()) line += ", " + what;
     if (const auto up = age(document, "uptime_s"); !up.empty()) line += " for " + up;
+    if (const auto workers = document.find("workers");
+        workers != document.end() && workers->size() > 1) {
+        line += fmt::format(", {} workers", workers->size());
+    }
     return line + "\n";
 }
 

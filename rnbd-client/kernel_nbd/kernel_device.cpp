@@ -224,9 +224,12 @@ void KernelDevice::abort_connections(std::string_view why) {
 
 void KernelDevice::serve(const std::vector<int>& sockets) {
     NbdConnection::Owner& self = *this;
+    rtrs::Reactor& reactor = environment_.reactor;
     for (std::size_t i = 0; i < sockets.size(); ++i) {
+        const NbdConnection::Environment environment{
+            reactor.member(static_cast<std::uint32_t>(i % reactor.members())), environment_.tracer};
         connections_.push_back(std::make_unique<NbdConnection>(
-            environment_,
+            environment,
             NbdConnection::Socket{sockets[i], NbdTransport::unix_socket,
                                   fmt::format("{}#{}", path(), i)},
             exports_, connection_options, self));

@@ -306,8 +306,13 @@ void NbdListener::add(int fd) {
         set(fd, SOL_SOCKET, SO_KEEPALIVE);
     }
     NbdConnection::Owner& self = *this;
+    // They are spread over the workers.
+    rtrs::Reactor& reactor = environment_.reactor;
+    const NbdConnection::Environment environment{
+        reactor.member(static_cast<std::uint32_t>(accepted_ % reactor.members())),
+        environment_.tracer};
     connections_.push_back(std::make_unique<NbdConnection>(
-        environment_, NbdConnection::Socket{fd, options_.address.transport, name_of(fd)}, exports_,
+        environment, NbdConnection::Socket{fd, options_.address.transport, name_of(fd)}, exports_,
         options_.connection, self));
     connections_.back()->start();
 }

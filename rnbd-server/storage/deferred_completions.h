@@ -5,21 +5,24 @@
 // does not keep the loop from its sockets.
 //
 // OWNER: Target, for all its storages: what many of them completed in a turn costs one timer.
-// THREAD: the reactor's. A handler may destroy the storage if its request was the last one.
+// THREAD: the reactor's, or any of its group's: a request completes on the thread where it was
+// added. A handler may destroy the storage if its request was the last one.
 #pragma once
 
-#include <cstddef>
+#include <memory>
 #include <system_error>
 #include <vector>
 
 #include "rnbd-server/storage.h"
 #include "rtrs/base/clock.h"
+#include "rtrs/reactor.h"
 
 namespace rnbd {
 
 class DeferredCompletions {
   public:
     explicit DeferredCompletions(rtrs::Clock& clock);
+    explicit DeferredCompletions(rtrs::Reactor& reactor);
     // Asserts that none waits.
     ~DeferredCompletions();
     DeferredCompletions(const DeferredCompletions&) = delete;
@@ -28,16 +31,11 @@ class DeferredCompletions {
     void add(BlockRequest& request, std::error_code error);
 
   private:
-    struct Entry {
-        BlockRequest* request;
-        std::error_code error;
-    };
-    void run();
+    // Of one thread.
+    class Queue;
 
-    rtrs::Clock& clock_;
-    rtrs::Timer due_;
-    std::vector<Entry> entries_;
-    std::size_t next_ = 0;
+    rtrs::Reactor* reactor_ = nullptr;
+    std::vector<std::unique_ptr<Queue>> queues_;  // by the reactor's number
 };
 
 }  // namespace rnbd

@@ -72,6 +72,7 @@ DelayStorage::Passage& DelayStorage::enter(BlockRequest& request) {
     passage.bytes = request.bytes;
     passage.data = request.data;
     passage.fixed_buffer = request.fixed_buffer;
+    passage.fixed_buffer_of = request.fixed_buffer_of;
     passage.original = &request;
     passage.inner_done = false;
     passage.delay = delay_of(request.operation);

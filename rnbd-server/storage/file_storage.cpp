@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <type_traits>
+#include <utility>
 
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
@@ -51,18 +52,27 @@ FileStorage::FileStorage(rtrs::Reactor& reactor, DeferredCompletions& deferred, 
                          Mapping zeroes, const StorageOptions& options)
     : reactor_(reactor),
       medium_(std::move(medium)),
+      slots_(reactor.members()),
       zeroes_(std::move(zeroes)),
       io_(options.io),
       use_(options.use),
       can_discard_call_(medium_.kind() == FileMedium::Kind::block_device),
-      deferred_(deferred) {
-    file_.fd = medium_.fd();
-    if (const auto slot = reactor_.register_file(file_.fd)) file_.slot = *slot;
-}
+      deferred_(deferred) {}
 
 FileStorage::~FileStorage() {
     RTRS_ASSERT(in_flight_ == 0);
-    if (file_.slot != rtrs::Reactor::FixedFile::none) reactor_.unregister_file(file_.slot);
+    for (std::uint32_t i = 0; i < slots_.size(); ++i) {
+        if (slots_[i].slot == rtrs::Reactor::FixedFile::none) continue;
+        reactor_.member(i).unregister_file(slots_[i].slot);
+    }
+}
+
+rtrs::Reactor::File FileStorage::file(rtrs::Reactor& here) {
+    Slot& known = slots_[here.number()];
+    if (!std::exchange(known.tried, true)) {
+        if (const auto slot = here.register_file(medium_.fd())) known.slot = *slot;
+    }
+    return {medium_.fd(), known.slot};
 }
 
 std::string FileStorage::description() const {
@@ -117,17 +127,19 @@ void FileStorage::transfer(BlockRequest& request) {
     const std::uint64_t left = std::min(request.bytes - request.done_bytes, transfer_bytes_max);
     // Pinned memory spares direct I/O the look-up of its pages, and the page cache a copy by way of
     // the process's addresses.
-    const auto buffer = request.fixed_buffer;
+    rtrs::Reactor& here = reactor_.here();
+    const auto buffer = request.fixed_buffer_of == here.number() ? request.fixed_buffer
+                                                                 : rtrs::Reactor::FixedBuffer::none;
     const int flags = request.force_unit_access && !is_rewrite(request) ? RWF_DSYNC : 0;
     if (request.operation == BlockOperation::read) {
-        reactor_.read(request.work, file_, request.data.subspan(request.done_bytes, left), at,
-                      buffer);
+        here.read(request.work, file(here), request.data.subspan(request.done_bytes, left), at,
+                  buffer);
     } else if (request.operation == BlockOperation::write) {
-        reactor_.write(request.work, file_, request.data.subspan(request.done_bytes, left), at,
-                       flags, buffer);
+        here.write(request.work, file(here), request.data.subspan(request.done_bytes, left), at,
+                   flags, buffer);
     } else {
         const std::size_t piece = std::min(left, zeroes_bytes);
-        reactor_.write(request.work, file_, zeroes_.bytes().first(piece), at, flags);
+        here.write(request.work, file(here), zeroes_.bytes().first(piece), at, flags);
     }
 }
 
@@ -226,8 +238,8 @@ void FileStorage::allocate(BlockRequest& request, Technique technique) {
     request.work.completed = &on_allocated;
     const int kind =
         technique == Technique::punch_hole ? FALLOC_FL_PUNCH_HOLE : FALLOC_FL_ZERO_RANGE;
-    reactor_.fallocate(request.work, medium_.fd(), kind | FALLOC_FL_KEEP_SIZE, request.offset,
-                       request.bytes);
+    reactor_.here().fallocate(request.work, medium_.fd(), kind | FALLOC_FL_KEEP_SIZE,
+                              request.offset, request.bytes);
 }
 
 void FileStorage::on_allocated(Operation& operation, const Result& result) {
@@ -243,7 +255,7 @@ void FileStorage::on_allocated(Operation& operation, const Result& result) {
 }
 
 void FileStorage::discard_elsewhere(BlockRequest& request) {
-    reactor_.offload(
+    reactor_.here().offload(
         [&request, fd = medium_.fd()] {
             std::array<std::uint64_t, 2> range{request.offset, request.bytes};
             const int result = ::ioctl(fd, BLKDISCARD, range.data());
@@ -268,7 +280,7 @@ void FileStorage::finish_range(BlockRequest& request) {
 
 void FileStorage::synchronize(BlockRequest& request) {
     request.work.completed = &on_synchronized;
-    reactor_.fsync(request.work, medium_.fd(), rtrs::Reactor::SyncMode::data_only);
+    reactor_.here().fsync(request.work, medium_.fd(), rtrs::Reactor::SyncMode::data_only);
 }
 
 void FileStorage::on_synchronized(Operation& operation, const Result& result) {

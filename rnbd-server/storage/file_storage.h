@@ -16,7 +16,8 @@
 // all the same (the rest of a block that is zeroed in part, file systems that fall back). Only
 // direct I/O to a device leaves nothing there: its flushes fail as long as the device's do.
 //
-// OWNER: a Volume. THREAD: the reactor's. LIFE: storage.h; a handler may destroy the storage if its
+// OWNER: a Volume. THREAD: as storage.h says; a request's work is done by the ring of the thread
+// that brings it. LIFE: storage.h; a handler may destroy the storage if its
 // request was the last.
 #pragma once
 
@@ -64,6 +65,8 @@ class FileStorage final : public Storage {
     FileStorage(rtrs::Reactor& reactor, DeferredCompletions& deferred, FileMedium medium,
                 Mapping zeroes, const StorageOptions& options);
 
+    // The file as this thread's ring knows it.
+    rtrs::Reactor::File file(rtrs::Reactor& here);
     void transfer(BlockRequest& request);
     void empty_range(BlockRequest& request);
     Technique choose_technique(const BlockRequest& request) const noexcept;
@@ -85,9 +88,15 @@ class FileStorage final : public Storage {
     static void on_allocated(Operation& operation, const Result& result);
     static void on_synchronized(Operation& operation, const Result& result);
 
+    // Its slot in one ring, registered by the first request there.
+    struct Slot {
+        bool tried = false;
+        rtrs::Reactor::FixedFile slot = rtrs::Reactor::FixedFile::none;
+    };
+
     rtrs::Reactor& reactor_;
     FileMedium medium_;
-    rtrs::Reactor::File file_;
+    std::vector<Slot> slots_;  // by the reactor's number in its group
     Mapping zeroes_;  // what write_zeroes writes in the plain way; one page of the system's
     StorageOptions::Io io_;
     StorageOptions::Use use_;

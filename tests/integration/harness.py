@@ -16,6 +16,8 @@ import sys
 import tempfile
 import time
 
+# Of every daemon whose configuration does not say it, and as many connections for its sessions.
+WORKERS = int(os.environ.get("RNBD_WORKERS", "1"))
 BUILD = os.environ.get("RNBD_BUILD", os.path.join(os.path.dirname(__file__), "../../build"))
 # Debian's tools before other installations of the same names: nbdsh wants Debian's python3.
 os.environ["PATH"] = "/usr/bin:/usr/sbin:/bin:/sbin:" + os.environ.get("PATH", "")
@@ -80,6 +82,10 @@ class Daemon:
         self.control = lab.path(f"{name}.ctl")
         self.log_path = lab.path(f"{name}.log")
         config = dict(config, control=self.control)
+        if WORKERS > 1:
+            config.setdefault("workers", WORKERS)
+            for session in config.get("sessions", []):
+                session.setdefault("connections", WORKERS)
         with open(self.config_path, "w") as out:
             json.dump(config, out, indent=1)  # JSON is YAML
         self.process = None

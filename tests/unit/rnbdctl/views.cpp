@@ -45,6 +45,9 @@ TEST_CASE("views: the server's list and status") {
     CHECK(has(status, "rnbd-server 0.1.0, pid 7, running for 1m 1s\n"));
     CHECK(has(status, "listening on tcp:127.0.0.1:1235\n"));
     CHECK(has(status, "host-a (rw)"));
+    json several = server;
+    several["workers"] = {{{"number", 0}}, {{"number", 1}}, {{"number", 2}}};
+    CHECK(has(status_view(several), "running for 1m 1s, 3 workers\n"));
     json kernel = server;
     kernel["listen"] = {{{"fabric", "rdma"},
                          {"device", "mlx5_0"},
