@@ -58,6 +58,15 @@ constexpr Row rows[] = {
      }},
     {"data-checksum",
      [](Settings& s, std::string_view v) { return read(on_or_off(), v, s.data_checksum); }},
+    {"catalog",
+     [](Settings& s, std::string_view v) {
+         bool follows = false;
+         const auto set = read(on_or_off(), v, follows);
+         if (!set) return set;
+         s.session.messages.reset();
+         if (follows) s.session.messages.emplace();
+         return set;
+     }},
     {"busy-poll",
      [](Settings& s, std::string_view v) {
          return read(config_duration(0us, 1ms), v, s.busy_poll);

@@ -92,6 +92,7 @@ int Volume::check_range(std::uint64_t offset, std::uint64_t bytes) {
 void Volume::on_volume_changed(RemoteVolume& volume) {
     const bool open = volume.state() == VolumeState::open;
     const bool was_open = known_.open;
+    const bool was_ever_open = known_.ever_open;
     {
         const auto lock = session_.loop().lock();
         known_.open = open;
@@ -108,7 +109,7 @@ void Volume::on_volume_changed(RemoteVolume& volume) {
     if (!open) return tell(RNBD_EVENT_NOT_OPEN);
     const std::uint64_t before = std::exchange(size_told_, volume.geometry().size_bytes);
     if (!was_open) tell(RNBD_EVENT_OPEN);
-    if (before != 0 && before != size_told_) tell(RNBD_EVENT_RESIZED);
+    if (was_ever_open && before != size_told_) tell(RNBD_EVENT_RESIZED);
 }
 
 void Volume::tell(int kind) const {
