@@ -1,6 +1,7 @@
 #include "daemon/control_server.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -149,7 +150,7 @@ class ControlServer::Inside::Connection {
 
     // Handles a line that is complete already, or waits for more bytes.
     void next_line() {
-        if (ending_) return;
+        if (ending_ || handling_ || sending_.in_flight) return;
         const auto newline = input_.find('\n', searched_);
         if (newline != std::string::npos) {
             const std::string line = input_.substr(0, newline);
@@ -159,12 +160,25 @@ class ControlServer::Inside::Connection {
             handling_ = true;
             timer_.disarm();
             inside_.handle(*this, line);
+            // Nobody may be left to hear the answer: a place is not kept for one that has gone.
+            if (handling_ && !ending_) read_more();
             return;
         }
         searched_ = input_.size();
         if (input_.size() >= control_request_bytes_max) return refuse_long_line();
         if (!timer_.armed()) timer_.arm(inside_.reactor.now() + inside_.options.idle_time);
-        if (!reading_.in_flight) inside_.reactor.poll_readable(reading_, fd_);
+        read_more();
+    }
+
+    void read_more() {
+        const bool room = input_.size() < control_request_bytes_max;
+        if (room && !reading_.in_flight) inside_.reactor.poll_readable(reading_, fd_);
+    }
+
+    // A client may say with shutdown() that it asks nothing more, and wait for its answer.
+    bool client_has_gone() const {
+        pollfd look{fd_, 0, 0};
+        return ::poll(&look, 1, 0) > 0 && (look.revents & (POLLHUP | POLLERR)) != 0;
     }
 
     // An empty line costs a turn, so that a megabyte of newlines neither recurses nor hogs.
@@ -193,6 +207,9 @@ class ControlServer::Inside::Connection {
         if (bytes > 0) {
             input_.append(block, static_cast<std::size_t>(bytes));
             next_line();
+            read_more();
+        } else if (bytes == 0 && (handling_ || sending_.in_flight) && !client_has_gone()) {
+            return;
         } else if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) {
             inside_.reactor.poll_readable(reading_, fd_);
         } else {

@@ -87,6 +87,12 @@ class World {
         REQUIRE(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
         return fd;
     }
+    void answer_kept() {
+        reactor_->post([this] {
+            kept_->succeed({{"kept", true}});
+            kept_.reset();
+        });
+    }
     std::atomic<int> kept_count_ = 0;
 
   private:
@@ -180,6 +186,52 @@ TEST_CASE("control server: a silent client is dropped, and so is one that does n
     ::close(deaf);
 }
 
+TEST_CASE("control server: a client that goes while its command is under way frees its place") {
+    World world({.socket_path = {}, .connections_max = 1});
+    world.start();
+    const int fd = world.connect();
+    send_text(fd, "{\"command\":\"keep\"}\n");
+    world.kept_count_.wait(0);
+    ::close(fd);
+    bool answered = false;
+    for (int tries = 0; !answered && tries < 3000; ++tries) {
+        answered = world.call("echo").has_value();
+        if (!answered) std::this_thread::sleep_for(10ms);
+    }
+    CHECK(answered);
+}
+
+TEST_CASE("control server: a client that asks nothing more is answered all the same") {
+    World world;
+    world.start();
+    const int fd = world.connect();
+    send_text(fd, "{\"command\":\"keep\"}\n");
+    world.kept_count_.wait(0);
+    ::shutdown(fd, SHUT_WR);
+    // A turn of the server, in which it sees that.
+    CHECK(world.call("echo"));
+    world.answer_kept();
+    CHECK(json::parse(read_to_end(fd))["result"]["kept"] == true);
+    ::close(fd);
+}
+
+TEST_CASE("control server: requests that come while one is under way wait for their turn") {
+    World world;
+    world.start();
+    const int fd = world.connect();
+    send_text(fd, "{\"command\":\"keep\"}\n");
+    world.kept_count_.wait(0);
+    send_text(fd, "\n\n{\"command\":\"echo\",\"arguments\":{\"n\":1}}\n\n");
+    send_text(fd, "{\"command\":\"later\"}\n{\"command\":\"echo\",\"arguments\":{\"n\":2}}\n");
+    CHECK(world.call("echo"));
+    world.answer_kept();
+    CHECK(json::parse(read_line(fd))["result"]["kept"] == true);
+    CHECK(json::parse(read_line(fd))["result"]["n"] == 1);
+    CHECK(json::parse(read_line(fd))["result"]["late"] == true);
+    CHECK(json::parse(read_line(fd))["result"]["n"] == 2);
+    ::close(fd);
+}
+
 TEST_CASE("control server: connections beyond the bound are closed") {
     World world({.socket_path = {}, .connections_max = 2});
     world.start();
@@ -265,8 +317,7 @@ TEST_CASE("control server: a socket that is heard for a moment more is waited fo
         ::close(dying);
     });
     auto reactor = std::move(rtrs::Reactor::create().value());
-    auto server =
-        ControlServer::create(*reactor, {.socket_path = path, .in_use_patience = 5min});
+    auto server = ControlServer::create(*reactor, {.socket_path = path, .in_use_patience = 5min});
     end.join();
     REQUIRE(server);
     bool closed = false;
