@@ -328,12 +328,7 @@ std::expected<void, ControlFailure> Client::discover(const std::string& server,
         return std::unexpected(ControlFailure{code, std::move(message)});
     };
     if (stopped_) return failure(ControlError::stopping, "rnbd-client is stopping");
-    const auto over = [&](Session& session) {
-        session.remote.catalog().ask(
-            [answered](std::error_code error, const std::vector<CatalogEntry>& entries) {
-                answered(error ? catalog_failure(error) : "", entries);
-            });
-    };
+    const auto over = [&](Session& session) { session.questions.ask(timeout, answered); };
     const auto path = ClientConfig::Path::parse(server);
     if (!path) {
         const auto session = find_session(server);

@@ -139,7 +139,8 @@ struct Client::Session final : RemoteSessionHandler {
             rtrs::ClientSessionOptions options, ClientConfig::Session its_config)
         : client(its_client),
           config(std::move(its_config)),
-          remote(environment, std::move(options), *this) {}
+          remote(environment, std::move(options), *this),
+          questions(environment.clock, remote) {}
     void on_session_closed() override { client.session_closed(*this); }
     void on_catalog_event(const CatalogEvent& event) override;
 
@@ -147,6 +148,7 @@ struct Client::Session final : RemoteSessionHandler {
     ClientConfig::Session config;
     SessionLock lock;
     RemoteSession remote;
+    CatalogQuestions questions;
     PermitShares shares;  // of its devices
     // Made by rnbdctl map --path: goes with its last device.
     bool temporary = false;

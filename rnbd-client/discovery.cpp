@@ -1,10 +1,23 @@
 #include "rnbd-client/discovery.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "rtrs/base/error.h"
 
 namespace rnbd {
+namespace {
+
+std::string no_answer(const rtrs::ClientSessionStatus& status) {
+    std::string why = "no answer in time";
+    for (const auto& path : status.paths) {
+        if (!path.reason.empty()) why += "; " + path.destination + ": " + path.reason;
+    }
+    return why;
+}
+
+}  // namespace
 
 std::string catalog_failure(std::error_code error) {
     if (error == std::errc::operation_not_supported) {
@@ -37,20 +50,50 @@ std::error_code Discovery::start(rtrs::Duration timeout, Answered answered) {
 
 void Discovery::stop() { answer("rnbd-client is stopping", {}); }
 
-void Discovery::time_is_up() {
-    const auto status = remote_.rtrs().status();
-    std::string why = "no answer in time";
-    for (const auto& path : status.paths) {
-        if (!path.reason.empty()) why += "; " + path.destination + ": " + path.reason;
-    }
-    answer(why, {});
-}
+void Discovery::time_is_up() { answer(no_answer(remote_.rtrs().status()), {}); }
 
 void Discovery::answer(const std::string& error, const std::vector<CatalogEntry>& entries) {
     if (!answered_) return;
     timer_.disarm();
     std::exchange(answered_, nullptr)(error, entries);
     remote_.close();
+}
+
+// --- Over a session that is there.
+
+CatalogQuestions::CatalogQuestions(rtrs::Clock& clock, RemoteSession& remote)
+    : clock_(clock),
+      remote_(remote),
+      timer_(clock, this, [](void* self) { static_cast<CatalogQuestions*>(self)->look(); }) {}
+
+void CatalogQuestions::ask(rtrs::Duration timeout, Discovery::Answered answered) {
+    const rtrs::Instant deadline = clock_.now() + timeout;
+    waiting_.push_back({deadline, std::move(answered)});
+    if (!timer_.armed() || deadline < timer_.deadline()) timer_.arm(deadline);
+    if (std::exchange(asked_, true)) return;
+    remote_.catalog().ask([this](std::error_code error, const std::vector<CatalogEntry>& entries) {
+        asked_ = false;
+        answer(error ? catalog_failure(error) : "", entries);
+    });
+}
+
+void CatalogQuestions::answer(const std::string& error, const std::vector<CatalogEntry>& entries) {
+    timer_.disarm();
+    for (const Question& one : std::exchange(waiting_, {})) one.answered(error, entries);
+}
+
+void CatalogQuestions::look() {
+    const rtrs::Instant now = clock_.now();
+    const auto late =
+        std::ranges::partition(waiting_, [&](const Question& one) { return one.deadline > now; });
+    const std::vector<Question> over(std::make_move_iterator(late.begin()),
+                                     std::make_move_iterator(late.end()));
+    waiting_.erase(late.begin(), late.end());
+    if (!waiting_.empty()) {
+        timer_.arm(std::ranges::min(waiting_, {}, &Question::deadline).deadline);
+    }
+    const std::string why = no_answer(remote_.rtrs().status());
+    for (const Question& one : over) one.answered(why, {});
 }
 
 }  // namespace rnbd

@@ -1,4 +1,5 @@
-// One question to a server for its exports, over a session that is made for it and ends with it.
+// Questions to a server for its exports: one over a session that is made for it and ends with it, or
+// any number over a session that is there.
 //
 // OWNER: Client. THREAD: the reactor's.
 // Life: start() -> the answer, or the time is up -> the session is closed -> on_discovery_over.
@@ -48,6 +49,30 @@ class Discovery final : public RemoteSessionHandler {
     RemoteSession remote_;
     rtrs::Timer timer_;
     Answered answered_;
+};
+
+// The server is asked once for all who wait: they may be many by the time that it is there again.
+//
+// OWNER: a session of Client. THREAD: the reactor's.
+class CatalogQuestions {
+  public:
+    CatalogQuestions(rtrs::Clock& clock, RemoteSession& remote);
+    // answered is called once: with the answer, when the session has ended, or when the time is up.
+    void ask(rtrs::Duration timeout, Discovery::Answered answered);
+
+  private:
+    struct Question {
+        rtrs::Instant deadline;
+        Discovery::Answered answered;
+    };
+    void answer(const std::string& error, const std::vector<CatalogEntry>& entries);
+    void look();
+
+    rtrs::Clock& clock_;
+    RemoteSession& remote_;
+    rtrs::Timer timer_;
+    std::vector<Question> waiting_;
+    bool asked_ = false;
 };
 
 // What a failed question means, for people.

@@ -111,9 +111,14 @@ with Lab() as lab:
     server.stop()
     check("host-a: the server is about to end" in client.log(), "the client hears of the end")
     check(session()["server"] == "ending", session()["server"])
+    # A session without its server is not asked for ever; who asks says how long.
+    for _ in range(2):
+        late = client.ctl("--timeout", "1", "discover", "host-a", ok=False)
+        check(late.returncode == 1 and "no answer in time" in late.stderr, (late.returncode, late.stderr))
     server.start()
     wait_until("the device is open again",
                lambda: client.status()["devices"][0]["state"] == "open")
+    check("disk" in [one["name"] for one in discover(client, "host-a")], "asked anew")
     # Followed anew, over the new server's messages.
     os.rename(lab.path("disk2"), lab.path("away"))
     wait_until("the client hears of it from the new server",
