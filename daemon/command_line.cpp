@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 
 #include "daemon/config_common.h"
@@ -47,7 +48,14 @@ std::expected<DaemonCommandLine, int> parse_command_line(
             return std::unexpected(exit_code::usage);
         }
     }
-    if (check) result.mode = DaemonCommandLine::Mode::check_config;
+    if (check) {
+        result.mode = DaemonCommandLine::Mode::check_config;
+        return result;
+    }
+    // rnbdctl is told of it, and stands elsewhere.
+    std::error_code error;
+    const auto absolute = std::filesystem::absolute(result.config_path, error);
+    if (!error) result.config_path = absolute.string();
     return result;
 }
 

@@ -2,16 +2,19 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <expected>
 #include <optional>
 #include <ostream>
+#include <thread>
 
 #include "daemon/config_reader.h"
 #include "daemon/control_client.h"
@@ -63,7 +66,9 @@ std::expected<void, std::string> write_whole(const std::string& folder, const st
                                              const struct stat& like) {
     const std::string path = folder + "/" + saved_file_name;
     // Daemons pass over what begins with a dot.
-    const std::string fresh = fmt::format("{}/.{}.{}", folder, saved_file_name, ::getpid());
+    const std::string fresh = fmt::format("{}/.{}.new", folder, saved_file_name);
+    // Of one that was ended in between.
+    ::unlink(fresh.c_str());
     const File file(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
     if (!file) return failed(fresh, errno);
     const auto abandon = [&](int error) {
@@ -85,6 +90,21 @@ std::expected<void, std::string> write_whole(const std::string& folder, const st
     return {};
 }
 
+// Between reading the file and writing it anew nobody else may: what that one keeps would be lost.
+// configuration: the daemon's, which is there whether or not its folder is.
+std::expected<void, std::string> lock_saving(const File& configuration, const Wish& wish) {
+    constexpr std::chrono::milliseconds look_interval{10};
+    const auto deadline = std::chrono::steady_clock::now() + wish.timeout;
+    while (::flock(configuration.fd(), LOCK_EX | LOCK_NB) != 0) {
+        if (errno == EINTR) continue;
+        if (errno != EWOULDBLOCK) return failed("flock", errno);
+        if (std::chrono::steady_clock::now() >= deadline)
+            return std::unexpected("another rnbdctl --save does not end");
+        std::this_thread::sleep_for(look_interval);
+    }
+    return {};
+}
+
 std::expected<json, std::string> check(const Wish& wish) {
     auto answer = control_call({.socket_path = wish.sockets.front(), .timeout = wish.timeout},
                                "config_check", json::object());
@@ -102,13 +122,18 @@ std::string errors_of(const json& checked) {
 }
 
 std::expected<std::string, std::string> keep(const Wish& wish, const SavedPiece& piece) {
+    const auto described = check(wish);
+    if (!described) return std::unexpected(described.error());
+    const std::string file = described->value("file", "");
+    const File configuration(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    struct stat like{};
+    if (!configuration || ::fstat(configuration.fd(), &like) != 0) return failed(file, errno);
+    if (const auto locked = lock_saving(configuration, wish); !locked)
+        return std::unexpected(locked.error());
     const auto before = check(wish);
     if (!before) return std::unexpected(before.error());
     if (const std::string wrong = errors_of(*before); !wrong.empty())
         return std::unexpected("the configuration is wrong already: " + wrong);
-    const std::string file = before->value("file", "");
-    struct stat like{};
-    if (::stat(file.c_str(), &like) != 0) return failed(file, errno);
     const std::string folder = config_folder_of(file);
     const std::string path = folder + "/" + saved_file_name;
     if (const auto made = make_folder(folder, like); !made) return std::unexpected(made.error());

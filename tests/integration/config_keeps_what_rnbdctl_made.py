@@ -67,6 +67,19 @@ with Lab() as lab:
     server.ctl("exports", "remove", "vol3", "--force", "--save")
     check(saved(server) == {}, saved(server))
 
+    # Several at a time: what one keeps, no other forgets.
+    names = [f"many{i}" for i in range(12)]
+    rnbdctl = os.path.join(BUILD, "rnbdctl", "rnbdctl")
+    saving = [subprocess.Popen([rnbdctl, "--socket", server.control, "exports", "add", name, lab.path(name),
+                                "--size", "1MiB", "--save"], stdout=subprocess.DEVNULL) for name in names]
+    for one in saving:
+        check(one.wait() == 0, one.args)
+    check(sorted(e["name"] for e in saved(server)["exports"]) == sorted(names), saved(server))
+    check(os.listdir(folder_of(server)) == ["90-rnbdctl.yaml"], "nothing else is left there")
+    for name in names:
+        server.ctl("exports", "remove", name, "--save")
+    check(saved(server) == {}, saved(server))
+
     # What the daemon could not read at its next start is not kept.
     with open(server.config_path) as text:
         files = json.load(text)

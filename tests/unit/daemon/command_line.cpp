@@ -1,6 +1,7 @@
 #include "daemon/command_line.h"
 
 #include <catch2/catch.hpp>
+#include <filesystem>
 
 using namespace rnbd;
 
@@ -24,6 +25,13 @@ TEST_CASE("command line: defaults and options") {
     CHECK(all->config_path == "/x.yaml");
     CHECK(all->mode == DaemonCommandLine::Mode::check_config);
     CHECK(all->log_level == LogLevel::debug);
+}
+
+TEST_CASE("command line: a daemon tells others where its file is, wherever they stand") {
+    const auto here = std::filesystem::current_path();
+    CHECK(parse({"-c", "x.yaml"})->config_path == (here / "x.yaml").string());
+    // What is wrong with a file is said by the name that it was given.
+    CHECK(parse({"-c", "x.yaml", "--check-config"})->config_path == "x.yaml");
 }
 
 TEST_CASE("command line: help and version end well, rubbish does not") {
