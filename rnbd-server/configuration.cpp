@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -260,15 +261,29 @@ void ServerConfiguration::add_coming_steps(ConfigPlan& plan, const Exports& want
     }
 }
 
-// What could not be removed is still one of the files' objects: the next time tries it again.
+// What could not be removed is still one of the files' objects: the next time tries it again. What
+// could not be made is none yet: that it is not there is no doing of rnbdctl's.
 void ServerConfiguration::finished(ServerConfig wanted, const std::vector<ConfigChange>& changes) {
     const Exports known_before(before_);
+    std::set<std::string> exports_missing, listeners_missing;
     for (const ConfigChange& change : changes) {
-        if (change.object != "export" || change.kind != Kind::removed || change.failure.empty())
-            continue;
+        if (change.failure.empty()) continue;
+        if (comes(change) && change.object == "listener") listeners_missing.insert(change.name);
+        if (change.object != "export") continue;
+        if (comes(change) && target_.find(change.name) == nullptr)
+            exports_missing.insert(change.name);
+        if (change.kind != Kind::removed) continue;
         if (const auto* const known = known_before.find(change.name))
             wanted.exports.push_back(*known);
     }
+    std::erase_if(wanted.exports,
+                  [&](const auto& one) { return exports_missing.contains(one.name); });
+    std::vector<ServerConfig::Listen> listen;
+    const auto names = listener_names(wanted.listen);
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        if (!listeners_missing.contains(names[i])) listen.push_back(std::move(wanted.listen[i]));
+    }
+    wanted.listen = std::move(listen);
     settings_.log_level = wanted.log_level;
     before_ = std::move(wanted);
 }
