@@ -166,6 +166,7 @@ bool RemoteVolume::Inside::usable_size(std::uint64_t size_bytes) const {
 
 // Requests beyond a new end are the server's to refuse: they were in range when they were made.
 void RemoteVolume::Inside::resized(std::uint64_t size_bytes) {
+    if (asking) size_heard = size_bytes;
     if (state != VolumeState::open || size_bytes == geometry.size_bytes) return;
     if (!usable_size(size_bytes)) return;
     const std::uint64_t before = std::exchange(geometry.size_bytes, size_bytes);
@@ -204,6 +205,7 @@ void RemoteVolume::Inside::link_lost(std::error_code why) {
 void RemoteVolume::Inside::send_open() {
     if (closing || asking || !session.ready) return;
     asking = true;
+    size_heard.reset();
     maybe_open_at_server = true;
     std::byte message[OpenMessage::wire_bytes];
     OpenMessage{.access_mode = options.access, .device_name = options.name}.emit(message);
@@ -284,6 +286,8 @@ void RemoteVolume::Inside::opened(const OpenResponse& response) {
         .extents = has(features, Feature::extents),
         .write_cache = response.write_back,
         .force_unit_access = response.fua};
+    // If the answer is newer, one more word of the catalog's is on its way.
+    if (size_heard && usable_size(*size_heard)) geometry.size_bytes = *size_heard;
     if (has(features, Feature::epoch) && response.epoch != 0) note_epoch(response.epoch);
     hold_timer.disarm();
     hold_time_over = false;
@@ -405,10 +409,15 @@ void RemoteVolume::Inside::submit_again(rtrs::Permit permit, const IoRecord& rec
     if (state == VolumeState::open && record.device_id != device_id) {
         return submit(std::move(permit), record.io, record.covers);
     }
-    open_at_server = false;
-    maybe_open_at_server = asking;
     waiting.push_back(
         {std::move(permit), record.io, {}, record.covers, session.environment.clock.now()});
+    device_forgotten(record.device_id);
+}
+
+void RemoteVolume::Inside::device_forgotten(std::uint32_t id) {
+    if (state == VolumeState::open && id != device_id) return;
+    open_at_server = false;
+    maybe_open_at_server = asking;
     if (state == VolumeState::open) {
         set_state(VolumeState::reopening, "the server has closed the device");
     }
@@ -507,12 +516,18 @@ namespace {
 struct ExtentsQuery {
     RemoteVolume::ExtentsKnown known;
     void* context;
-    std::uint32_t* pending;
+    RemoteVolume::Inside* volume;
+    std::uint32_t device_id;
 };
 
 void extents_answered(void* context, std::error_code error, rtrs::Bytes response) {
     const std::unique_ptr<ExtentsQuery> query(static_cast<ExtentsQuery*>(context));
-    --*query->pending;
+    RemoteVolume::Inside& volume = *query->volume;
+    --volume.queries;
+    if (error == std::errc::not_connected) {
+        if (!volume.closing && volume.session.ready) volume.device_forgotten(query->device_id);
+        error = rtrs::Error::path_lost;
+    }
     std::vector<ExtentDescriptor> extents;
     if (!error) {
         const auto view = ExtentsResponseView::parse(response);
@@ -535,7 +550,8 @@ void RemoteVolume::Inside::query_extents(std::uint64_t offset, std::uint64_t byt
     ExtentsMessage{.device_id = device_id, .offset = offset, .length = bytes}.emit(message);
     ++queries;
     session.session.submit_user(rtrs::Direction::read, message, extents_response_bytes,
-                                extents_answered, new ExtentsQuery{known, context, &queries});
+                                extents_answered,
+                                new ExtentsQuery{known, context, this, device_id});
 }
 
 // --- Closing.

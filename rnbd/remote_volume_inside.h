@@ -55,6 +55,8 @@ struct RemoteVolume::Inside {
     void send(rtrs::Permit permit, const VolumeIo& io, std::uint64_t covers);
     void answered(rtrs::Permit permit, std::error_code error);
     void submit_again(rtrs::Permit permit, const IoRecord& record);
+    // The server does not know the device of that id (any more).
+    void device_forgotten(std::uint32_t id);
     void succeeded(const IoRecord& record);
     void resume_held();
     // covers: of a flush that fails for a loss.
@@ -89,6 +91,8 @@ struct RemoteVolume::Inside {
     std::error_code open_error;
     rtrs::Instant since;
     VolumeGeometry geometry{};
+    // By the catalog, while an OPEN was on its way. Its answer may be older.
+    std::optional<std::uint64_t> size_heard;
     std::uint32_t device_id = 0;
     std::uint32_t refusals = 0;  // in a row
     bool asking = false;         // an OPEN is on its way

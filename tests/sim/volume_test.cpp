@@ -232,6 +232,61 @@ TEST_CASE("requests for a volume fail when another session has taken the place o
     v.end();
 }
 
+TEST_CASE("a new size that overtakes the answer to the open is kept") {
+    SceneOptions options = quick_options(37);
+    options.client.messages = options.server.messages = MessageOptions{};
+    Volumes v(options);
+    v.start_server();
+    v.server->open_answer_delay = 500ms;
+    v.start_client();
+    REQUIRE(v.until([&] { return v.exports["vol1"].opens > 0 && v.server->followed; }));
+    v.scene.world.run_for(100ms);
+    REQUIRE(v.user1->volume.state() == VolumeState::opening);
+    v.server->resize("vol1", 128);
+    REQUIRE(v.opened());
+    v.scene.world.run_for(1s);
+    CHECK(v.user1->volume.geometry().size_bytes == 128 * block);
+    CHECK(v.user2->volume.geometry().size_bytes == 64 * block);
+    v.server->resize("vol1", 64);
+    v.scene.world.run_for(1s);
+    CHECK(v.user1->volume.geometry().size_bytes == 64 * block);
+    v.server->open_answer_delay = 0s;
+    v.good_end();
+}
+
+TEST_CASE("a device that the server closed is opened again when only its extents are asked for") {
+    Volumes v;
+    v.features = Feature::extents;
+    v.start_server();
+    v.start_client();
+    REQUIRE(v.opened());
+    std::vector<std::error_code> answers;
+    const auto ask = [&] {
+        v.user1->volume.query_extents(
+            0, 64 * block,
+            [](void* context, std::error_code error, std::span<const ExtentDescriptor>) {
+                static_cast<std::vector<std::error_code>*>(context)->push_back(error);
+            },
+            &answers);
+    };
+    ask();
+    CHECK(v.until([&] { return answers.size() == 1; }));
+    CHECK(!answers.at(0));
+    v.server->forget("vol1");
+    ask();
+    ask();
+    CHECK(v.until([&] { return answers.size() == 3; }));
+    CHECK(answers.at(1) == Error::path_lost);
+    CHECK(answers.at(2) == Error::path_lost);
+    CHECK(v.exports["vol1"].opens == 1);
+    CHECK(v.until([&] { return v.exports["vol1"].opens == 2; }));
+    REQUIRE(v.opened());
+    ask();
+    CHECK(v.until([&] { return answers.size() == 4; }));
+    CHECK(!answers.at(3));
+    v.good_end();
+}
+
 TEST_CASE("close comes to its end from every state") {
     for (int step = 0; step < 120; ++step) {
         CAPTURE(step);

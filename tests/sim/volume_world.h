@@ -50,7 +50,12 @@ class SmallServer final : public ServerHandler {
         next_id_ = static_cast<std::uint32_t>(scene.world.random().below(2));
     }
 
-    std::error_code on_session_up(ServerSession&) override { return {}; }
+    std::error_code on_session_up(ServerSession& session) override {
+        service_ = session.messages();
+        followed = false;
+        if (service_ != nullptr) expect_a_follower();
+        return {};
+    }
     void on_session_down(ServerSession& session) override {
         for (const auto& [id, name] : open_[&session]) --exports_[name].open_now;
         open_.erase(&session);
@@ -74,7 +79,19 @@ class SmallServer final : public ServerHandler {
         }
     }
 
+    // By an operator; who follows the catalog is told.
+    void resize(const std::string& name, std::uint64_t sectors) {
+        exports_[name].sectors = sectors;
+        ++generation_;
+        if (!followed) return;
+        tell(CatalogTag::event, CatalogEvent{.kind = CatalogEventKind::resized,
+                                             .generation = generation_,
+                                             .entry = entry(name)});
+    }
+
     Duration delay{0};
+    Duration open_answer_delay{0};  // from when it was opened
+    bool followed = false;
     Feature features = Feature::none;
     bool closed = false;
     std::uint32_t ios = 0;
@@ -94,6 +111,44 @@ class SmallServer final : public ServerHandler {
         ServerOp& op;
         Timer timer;
     };
+
+    struct LateOpen {
+        LateOpen(Scene& scene, ServerOp& its_op)
+            : op(its_op), timer(scene.server_host.clock(), this, [](void* self) {
+                  static_cast<LateOpen*>(self)->op.respond({}, OpenResponse::wire_bytes);
+              }) {}
+        ServerOp& op;
+        Timer timer;
+    };
+
+    void expect_a_follower() {
+        static_cast<void>(service_->receive(
+            {.tag = catalog_tag(CatalogTag::request, 0), .mask = catalog_tag_mask}, 64,
+            [](void* self, const ReceivedMessage& message) {
+                static_cast<SmallServer*>(self)->asked_for_catalog(message);
+            },
+            this));
+    }
+    void asked_for_catalog(const ReceivedMessage& message) {
+        if (message.error) return;
+        expect_a_follower();
+        follower_ = static_cast<std::uint32_t>(message.tag);
+        followed = true;
+        CatalogPicture picture{.generation = generation_};
+        for (const auto& [name, one] : exports_) picture.entries.push_back(entry(name));
+        tell(CatalogTag::picture, picture);
+    }
+    CatalogEntry entry(const std::string& name) const {
+        return {
+            .name = name, .size_bytes = exports_.at(name).sectors * block, .block_bytes = block};
+    }
+    template <typename Message>
+    void tell(CatalogTag what, const Message& message) {
+        MessageBuffer content(message.wire_bytes());
+        message.emit(content.bytes());
+        static_cast<void>(
+            service_->send(catalog_tag(what, follower_), std::move(content), nullptr, nullptr));
+    }
 
     void answer(ServerOp& op) {
         const auto type = request_type(op.message());
@@ -118,6 +173,15 @@ class SmallServer final : public ServerHandler {
             }
             case MessageType::io:
                 return io(op);
+            case MessageType::extents: {
+                const auto message = ExtentsMessage::parse(op.message());
+                if (!open_[&op.session()].contains(message->device_id)) {
+                    return op.respond(from_errno(ENOTCONN));
+                }
+                ExtentsResponseView::emit_extent(0, {.length = message->length}, op.data());
+                ExtentsResponseView::emit_header(1, op.data());
+                return op.respond({}, ExtentsResponseView::wire_bytes(1));
+            }
             default:
                 return op.respond(from_errno(EINVAL));
         }
@@ -150,7 +214,9 @@ class SmallServer final : public ServerHandler {
                      .write_back = true,
                      .epoch = found->second.epoch}
             .emit(op.data());
-        op.respond({}, OpenResponse::wire_bytes);
+        if (open_answer_delay == Duration{0}) return op.respond({}, OpenResponse::wire_bytes);
+        auto& late = opened_.emplace_back(std::make_unique<LateOpen>(scene_, op));
+        late->timer.arm(scene_.world.now() + open_answer_delay);
     }
     void io(ServerOp& op) {
         ++ios;
@@ -180,6 +246,10 @@ class SmallServer final : public ServerHandler {
     std::map<std::string, Export>& exports_;
     std::map<const ServerSession*, std::map<std::uint32_t, std::string>> open_;
     std::deque<std::unique_ptr<Late>> timers_;
+    std::deque<std::unique_ptr<LateOpen>> opened_;
+    MessageService* service_ = nullptr;
+    std::uint32_t follower_ = 0;
+    std::uint64_t generation_ = 0;
     std::uint32_t next_id_ = 0;
 
   public:
