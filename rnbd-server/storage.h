@@ -69,7 +69,7 @@ struct StorageGeometry {
     bool volatile_cache = true;                // acknowledged writes need a flush to be durable
     bool force_unit_access = true;
     bool rotational = false;
-    bool extents = false;  // extents() can tell
+    bool extents = false;  // extents() may be asked
     // One life of what keeps acknowledged writes until they are flushed. Another number after the
     // storage was opened again: those may be gone. 0: not known.
     std::uint64_t cache_epoch = 0;
@@ -79,6 +79,22 @@ struct StorageExtent {
     std::uint64_t bytes = 0;
     bool hole = false;  // not allocated
     bool zero = false;  // reads as zeroes
+};
+
+// The question what of a range is allocated; owned by the caller, in place until `completed`, which
+// happens exactly once.
+struct ExtentsRequest {
+    using Completed = void (*)(ExtentsRequest& request, std::error_code error);
+
+    explicit ExtentsRequest(Completed handler) noexcept : completed(handler) {}
+
+    std::uint64_t offset = 0;
+    std::uint64_t bytes = 0;
+    std::size_t extents_max = 1;
+    Completed completed;
+    // The answer, unless there is an error: in order, covering at least the first block of the
+    // range, at most extents_max entries.
+    std::vector<StorageExtent> found{};
 };
 
 struct StorageError {
@@ -93,10 +109,9 @@ class Storage {
     // ASSUMES: offset + bytes <= size_bytes, block aligned, request not in flight (the caller has
     // checked what the peer sent).
     virtual void submit(BlockRequest& request) = 0;
-    // Allocation of [offset, offset + bytes), in order, covering at least its first block, at most
-    // extents_max entries. May block shortly. ERRORS: EOPNOTSUPP if !geometry().extents, EIO.
-    virtual std::expected<std::vector<StorageExtent>, std::error_code> extents(
-        std::uint64_t offset, std::uint64_t bytes, std::size_t extents_max) = 0;
+    // Completes it, possibly from inside. ASSUMES: geometry().extents; the range is as that of a
+    // BlockRequest, not empty; extents_max > 0. ERRORS: EIO.
+    virtual void extents(ExtentsRequest& request);
     // Whether what it stands on is still there: ENOENT when the file was deleted or the device is
     // gone. Cheap; asked once a second.
     virtual std::error_code check() noexcept { return {}; }

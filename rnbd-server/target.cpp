@@ -17,7 +17,6 @@ using rtrs::from_errno;
 
 // Discard and write zeroes carry their length in the 32 bits of bi_size.
 constexpr std::uint64_t range_bytes_max = std::numeric_limits<std::uint32_t>::max();
-constexpr std::size_t extents_max = 128;
 constexpr std::size_t pin_bytes_min = 4096;
 // Names of refused opens that are remembered per session.
 constexpr std::size_t refusals_max = 64;
@@ -66,13 +65,6 @@ const char* name_of(Operation operation) {
             return "write zeroes";
     }
     return "?";
-}
-
-// Some errors of a medium (a FUSE file system that ended, NFS) mean another thing to a client: that
-// the device is to be opened again, that an attempt came late.
-std::error_code answered_as(std::error_code error) {
-    const int number = rtrs::to_errno(error);
-    return number == ENOTCONN || number == ESTALE ? from_errno(EIO) : error;
 }
 
 bool writes(Operation operation) {
@@ -317,41 +309,6 @@ void Target::close(Session& session, rtrs::ServerOp& op) {
     closed_one(volume);
 }
 
-void Target::extents(Session& session, rtrs::ServerOp& op) {
-    const auto message = ExtentsMessage::parse(op.message());
-    if (!message) return op.respond(from_errno(to_errno(message.error())));
-    const auto found = session.opens.find(message->device_id);
-    if (found == session.opens.end()) return op.respond(from_errno(ENOTCONN));
-    if (found->second.taken) return op.respond(from_errno(ENOTCONN));
-    Storage* storage = found->second.volume->storage(*found->second.open);
-    if (storage == nullptr) return op.respond(from_errno(ENODEV));
-    const StorageGeometry& geometry = found->second.volume->geometry();
-    if (message->length == 0 || message->offset > geometry.size_bytes ||
-        message->length > geometry.size_bytes - message->offset ||
-        message->offset % geometry.logical_block_bytes != 0 ||
-        message->length % geometry.logical_block_bytes != 0) {
-        return op.respond(from_errno(EINVAL));
-    }
-    const std::size_t room = std::min(extents_max, ExtentsResponseView::capacity(op.data().size()));
-    if (room == 0) return op.respond(from_errno(EINVAL));
-    std::vector<StorageExtent> known{{.bytes = message->length}};
-    if (geometry.extents) {
-        auto answer = storage->extents(message->offset, message->length, room);
-        if (!answer) return op.respond(answer.error());
-        known = std::move(*answer);
-    }
-    std::uint32_t count = 0;
-    for (const StorageExtent& extent : known) {
-        ExtentFlag flags = ExtentFlag::none;
-        if (extent.hole) flags = flags | ExtentFlag::hole;
-        if (extent.zero) flags = flags | ExtentFlag::zero;
-        ExtentsResponseView::emit_extent(count++, {.length = extent.bytes, .flags = flags},
-                                         op.data());
-    }
-    ExtentsResponseView::emit_header(count, op.data());
-    op.respond({}, static_cast<std::uint32_t>(ExtentsResponseView::wire_bytes(count)));
-}
-
 // --- I/O.
 
 void Target::io(Session& session, rtrs::ServerOp& op) {
@@ -505,6 +462,11 @@ void Target::Io::count(ExportCounters& counters, std::error_code error,
         kind.bytes += bytes;
 }
 
+std::error_code Target::answered_as(std::error_code error) noexcept {
+    const int number = rtrs::to_errno(error);
+    return number == ENOTCONN || number == ESTALE ? from_errno(EIO) : error;
+}
+
 void Target::completed(BlockRequest& request, std::error_code error) {
     Io& io = static_cast<Io&>(request);
     RTRS_PROBE(storage_done, &io, error.value());
@@ -545,18 +507,25 @@ void Target::completed(BlockRequest& request, std::error_code error) {
     } else {
         ++statistics.other;
     }
+    RTRS_PROBE(server_answered, &io, error.value());
+    answer(io, error, produced);
+}
+
+// The last one of a volume that is to be closed closes it.
+void Target::answer(InFlight& done, std::error_code error, std::uint32_t produced_bytes) {
+    Session& session = *done.session;
+    OpenVolume& open = *done.open;
+    Target& target = session.target;
     rtrs::ServerOp* closing = nullptr;
     Volume* closed = nullptr;
-    open.volume->end(*open.open, io.begun);
+    open.volume->end(*open.open, done.begun);
     if (open.open->in_flight == 0 && open.ends()) {
         closing = open.closing;
         closed = open.volume;
         closed->close(open.open);
-        session.opens.erase(io.device_id);
+        session.opens.erase(done.device_id);
     }
-    Target& target = session.target;
-    RTRS_PROBE(server_answered, &io, error.value());
-    op.respond(error, produced);  // may end the session
+    done.op->respond(error, produced_bytes);  // may end the session
     if (closing != nullptr) closing->respond({});
     if (closed != nullptr) target.closed_one(*closed);
 }

@@ -100,7 +100,9 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
   private:
     struct Session;
     struct OpenVolume;
+    struct InFlight;
     struct Io;
+    struct Question;
 
     void session_info(Session& session, rtrs::ServerOp& op);
     void open(Session& session, rtrs::ServerOp& op);
@@ -115,6 +117,11 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     void waited(BlockRequest& request);
     static void start(Io& io, Storage& storage);
     static void completed(BlockRequest& request, std::error_code error);
+    static void extents_found(ExtentsRequest& request, std::error_code error);
+    static void answer(InFlight& done, std::error_code error, std::uint32_t produced_bytes);
+    // Some errors of a medium (a FUSE file system that ended, NFS) mean another thing to a client:
+    // that the device is to be opened again, that an attempt came late.
+    static std::error_code answered_as(std::error_code error) noexcept;
     void log_failure(OpenVolume& open, const Io& io, std::error_code error);
     static SessionFigures figures_of(const rtrs::ServerSession& session);
     const KernelListener* kernel_door(std::uint32_t door) const noexcept;

@@ -1,4 +1,4 @@
-// The inside of Target, shared by its two files. Not for others.
+// The inside of Target, shared by its three files. Not for others.
 #pragma once
 
 #include <map>
@@ -31,15 +31,19 @@ struct Target::OpenVolume {
     rtrs::Instant logged_at{};
 };
 
-// A storage request of a session, one per permit, made at the permit's first use.
-struct Target::Io final : BlockRequest {
-    Io() : BlockRequest(&Target::completed) {}
+// What a session's open volume has in flight, and cannot close without.
+struct Target::InFlight {
     Session* session = nullptr;
     rtrs::ServerOp* op = nullptr;
-    OpenVolume* open = nullptr;  // cannot close while this is in flight
+    OpenVolume* open = nullptr;
     std::uint32_t device_id = 0;
-    std::uint64_t begun = 0;   // as the volume has it
-    std::uint64_t losses = 0;  // of the volume, then
+    std::uint64_t begun = 0;  // as the volume has it
+};
+
+// A storage request of a session, one per permit, made at the permit's first use.
+struct Target::Io final : BlockRequest, InFlight {
+    Io() : BlockRequest(&Target::completed) {}
+    std::uint64_t losses = 0;  // of the volume, when it began
     rtrs::Instant started{};
     Operation wire_operation = Operation::read;
     // A write with PREFLUSH: the flush comes first.

@@ -30,10 +30,7 @@ class DelayStorage final : public Storage {
 
     const StorageGeometry& geometry() const noexcept override { return inner_->geometry(); }
     void submit(BlockRequest& request) override;
-    std::expected<std::vector<StorageExtent>, std::error_code> extents(
-        std::uint64_t offset, std::uint64_t bytes, std::size_t extents_max) override {
-        return inner_->extents(offset, bytes, extents_max);
-    }
+    void extents(ExtentsRequest& request) override { inner_->extents(request); }
     std::error_code check() noexcept override { return inner_->check(); }
     std::expected<std::uint64_t, StorageError> measure() const override {
         return inner_->measure();

@@ -12,6 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <memory>
 #include <type_traits>
 #include <utility>
 
@@ -291,35 +292,45 @@ void FileStorage::on_synchronized(Operation& operation, const Result& result) {
     self.finish(request, self.broken_);
 }
 
-std::expected<std::vector<StorageExtent>, std::error_code> FileStorage::extents(
-    std::uint64_t offset, std::uint64_t bytes, std::size_t extents_max) {
-    if (!geometry().extents) return std::unexpected(from_errno(EOPNOTSUPP));
-    struct stat status{};
-    if (::fstat(medium_.fd(), &status) != 0) return std::unexpected(from_errno(errno));
-    const std::uint64_t end = offset + bytes;
-    // Beyond the end there is neither data nor a hole: reads fail.
-    if (static_cast<std::uint64_t>(status.st_size) < end) return std::unexpected(from_errno(EIO));
+// Not by this thread: it may have to wait for a long fallocate(2) of the same file.
+void FileStorage::extents(ExtentsRequest& request) {
+    ++in_flight_;
+    const auto error = std::make_shared<std::error_code>();
+    reactor_.here().offload([this, &request, error] { *error = find_extents(request); },
+                            [this, &request, error] {
+                                --in_flight_;
+                                request.completed(request, *error);
+                            });
+}
 
-    std::vector<StorageExtent> found;
-    for (std::uint64_t at = offset; at < end;) {
+// On the helper thread: of what others change, nothing is looked at.
+std::error_code FileStorage::find_extents(ExtentsRequest& request) const {
+    struct stat status{};
+    if (::fstat(medium_.fd(), &status) != 0) return from_errno(errno);
+    const std::uint64_t end = request.offset + request.bytes;
+    // Beyond the end there is neither data nor a hole: reads fail.
+    if (static_cast<std::uint64_t>(status.st_size) < end) return from_errno(EIO);
+
+    std::vector<StorageExtent>& found = request.found;
+    for (std::uint64_t at = request.offset; at < end;) {
         const std::expected<StorageExtent, std::error_code> extent = extent_at(at, end);
-        if (!extent) return std::unexpected(extent.error());
+        if (!extent) return extent.error();
         at += extent->bytes;
         if (!found.empty() && found.back().hole == extent->hole) {
             found.back().bytes += extent->bytes;
-        } else if (found.size() == extents_max) {
+        } else if (found.size() == request.extents_max) {
             break;
         } else {
             found.push_back(*extent);
         }
     }
-    return found;
+    return {};
 }
 
 // The hole or data that starts at `at`, in whole logical blocks: a block that is partly data is
 // data.
 std::expected<StorageExtent, std::error_code> FileStorage::extent_at(std::uint64_t at,
-                                                                     std::uint64_t end) {
+                                                                     std::uint64_t end) const {
     const std::uint64_t block = geometry().logical_block_bytes;
     const off_t data = ::lseek(medium_.fd(), static_cast<off_t>(at), SEEK_DATA);
     if (data < 0 && errno != ENXIO) return std::unexpected(from_errno(errno));

@@ -36,8 +36,7 @@ class FileStorage final : public Storage {
 
     const StorageGeometry& geometry() const noexcept override { return medium_.geometry(); }
     void submit(BlockRequest& request) override;
-    std::expected<std::vector<StorageExtent>, std::error_code> extents(
-        std::uint64_t offset, std::uint64_t bytes, std::size_t extents_max) override;
+    void extents(ExtentsRequest& request) override;
     std::error_code check() noexcept override { return medium_.check(); }
     std::expected<std::uint64_t, StorageError> measure() const override {
         return medium_.measure();
@@ -79,7 +78,9 @@ class FileStorage final : public Storage {
     std::error_code cache_broken(std::error_code error);
     void finish_range(BlockRequest& request);
     void finish(BlockRequest& request, std::error_code error);
-    std::expected<StorageExtent, std::error_code> extent_at(std::uint64_t at, std::uint64_t end);
+    std::error_code find_extents(ExtentsRequest& request) const;
+    std::expected<StorageExtent, std::error_code> extent_at(std::uint64_t at,
+                                                            std::uint64_t end) const;
 
     static BlockRequest& request_of(Operation& operation) noexcept;
     static bool is_rewrite(const BlockRequest& request) noexcept;

@@ -37,6 +37,7 @@ MemoryStorage::MemoryStorage(DeferredCompletions& deferred, Mapping memory,
                 .volatile_cache = false,
                 .force_unit_access = true,
                 .rotational = false,
+                // The kernel would tell which pages are resident, but not which were swapped out.
                 .extents = false,
                 // Never 0. With the memory goes what was in it.
                 .cache_epoch = rtrs::Random::from_entropy().next() | 1},
@@ -95,13 +96,6 @@ std::expected<void, StorageError> MemoryStorage::resize(std::uint64_t bytes) {
     }
     geometry_.size_bytes = bytes;
     return {};
-}
-
-// The kernel would tell which pages are resident, but not which were only swapped out.
-std::expected<std::vector<StorageExtent>, std::error_code> MemoryStorage::extents(std::uint64_t,
-                                                                                  std::uint64_t,
-                                                                                  std::size_t) {
-    return std::unexpected(from_errno(EOPNOTSUPP));
 }
 
 }  // namespace rnbd

@@ -18,8 +18,6 @@ class MemoryStorage final : public Storage {
 
     const StorageGeometry& geometry() const noexcept override { return geometry_; }
     void submit(BlockRequest& request) override;
-    std::expected<std::vector<StorageExtent>, std::error_code> extents(
-        std::uint64_t offset, std::uint64_t bytes, std::size_t extents_max) override;
     std::expected<void, StorageError> resize(std::uint64_t bytes) override;
     std::string description() const override { return "memory"; }
 

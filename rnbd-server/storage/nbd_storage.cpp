@@ -244,12 +244,6 @@ void NbdStorage::hold(BlockRequest& request) {
     held_.push_back(&request);
 }
 
-std::expected<std::vector<StorageExtent>, std::error_code> NbdStorage::extents(std::uint64_t,
-                                                                               std::uint64_t,
-                                                                               std::size_t) {
-    return std::unexpected(from_errno(EOPNOTSUPP));
-}
-
 // --- The link.
 
 std::string NbdStorage::description() const {

@@ -34,8 +34,6 @@ class NbdStorage final : public Storage, private NbdLinkOwner {
 
     const StorageGeometry& geometry() const noexcept override { return geometry_; }
     void submit(BlockRequest& request) override;
-    std::expected<std::vector<StorageExtent>, std::error_code> extents(
-        std::uint64_t offset, std::uint64_t bytes, std::size_t extents_max) override;
     std::error_code check() noexcept override;
     void when_writes_are_lost(std::function<void()> lost) override { lost_ = std::move(lost); }
     std::string description() const override;

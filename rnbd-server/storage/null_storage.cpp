@@ -37,10 +37,9 @@ void NullStorage::submit(BlockRequest& request) {
     deferred_.add(request, error);
 }
 
-std::expected<std::vector<StorageExtent>, std::error_code> NullStorage::extents(std::uint64_t,
-                                                                                std::uint64_t bytes,
-                                                                                std::size_t) {
-    return std::vector{StorageExtent{.bytes = bytes, .hole = true, .zero = true}};
+void NullStorage::extents(ExtentsRequest& request) {
+    request.found = {StorageExtent{.bytes = request.bytes, .hole = true, .zero = true}};
+    request.completed(request, {});
 }
 
 }  // namespace rnbd

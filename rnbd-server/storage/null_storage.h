@@ -15,8 +15,7 @@ class NullStorage final : public Storage {
 
     const StorageGeometry& geometry() const noexcept override { return geometry_; }
     void submit(BlockRequest& request) override;
-    std::expected<std::vector<StorageExtent>, std::error_code> extents(
-        std::uint64_t offset, std::uint64_t bytes, std::size_t extents_max) override;
+    void extents(ExtentsRequest& request) override;
     std::expected<void, StorageError> resize(std::uint64_t bytes) override {
         geometry_.size_bytes = bytes;
         return {};

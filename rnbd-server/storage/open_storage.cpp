@@ -5,6 +5,7 @@
 #include "rnbd-server/storage/nbd_storage.h"
 #endif
 #include "rnbd-server/storage/null_storage.h"
+#include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
 
 namespace rnbd {
@@ -58,6 +59,8 @@ std::expected<std::unique_ptr<Storage>, StorageError> open_plain(rtrs::Reactor& 
 }
 
 }  // namespace
+
+void Storage::extents(ExtentsRequest&) { RTRS_ASSERT(!"a storage that tells extents"); }
 
 std::expected<std::unique_ptr<Storage>, StorageError> open_storage(rtrs::Reactor& reactor,
                                                                    DeferredCompletions& deferred,

@@ -178,6 +178,27 @@ class Bench {
         return ask(BlockOperation::write_zeroes, offset, bytes, {}, flag);
     }
 
+    std::expected<std::vector<StorageExtent>, std::error_code> extents(std::uint64_t offset,
+                                                                       std::uint64_t bytes,
+                                                                       std::size_t extents_max) {
+        struct Question final : ExtentsRequest {
+            Question() : ExtentsRequest(&answered) {}
+            static void answered(ExtentsRequest& request, std::error_code error) {
+                auto& self = static_cast<Question&>(request);
+                REQUIRE(!self.result);
+                self.result = error;
+            }
+            std::optional<std::error_code> result;
+        } question;
+        question.offset = offset;
+        question.bytes = bytes;
+        question.extents_max = extents_max;
+        storage->extents(question);
+        while (!question.result) reactor->run_once(std::nullopt);
+        if (*question.result) return std::unexpected(*question.result);
+        return std::move(question.found);
+    }
+
     std::unique_ptr<rtrs::Reactor> reactor;
     std::unique_ptr<DeferredCompletions> deferred;
     std::unique_ptr<Storage> storage;

@@ -40,10 +40,9 @@ class Medium final : public Storage {
     explicit Medium(std::deque<BlockRequest*>& reached) : reached_(reached) {}
     const StorageGeometry& geometry() const noexcept override { return geometry_; }
     void submit(BlockRequest& request) override { reached_.push_back(&request); }
-    std::expected<std::vector<StorageExtent>, std::error_code> extents(std::uint64_t,
-                                                                       std::uint64_t bytes,
-                                                                       std::size_t) override {
-        return std::vector{StorageExtent{.bytes = bytes, .hole = true}};
+    void extents(ExtentsRequest& request) override {
+        request.found = {StorageExtent{.bytes = request.bytes, .hole = true}};
+        request.completed(request, {});
     }
     std::error_code check() noexcept override {
         return std::make_error_code(std::errc::no_such_file_or_directory);
@@ -86,7 +85,10 @@ TEST_CASE("delay: it shows what it stands on") {
     CHECK(d.storage.geometry().size_bytes == 1u << 20);
     CHECK(d.storage.check() == std::errc::no_such_file_or_directory);
     CHECK(d.storage.description() == "medium, delayed on purpose");
-    CHECK(d.storage.extents(0, 512, 1)->at(0).hole);
+    ExtentsRequest question([](ExtentsRequest&, std::error_code error) { CHECK(!error); });
+    question.bytes = 512;
+    d.storage.extents(question);
+    CHECK(question.found.at(0).hole);
 }
 
 TEST_CASE("delay: each kind of operation has its own, and all of the request gets through") {

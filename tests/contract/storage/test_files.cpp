@@ -146,7 +146,7 @@ TEST_CASE("file storage: a file that shrank answers EIO beyond its end, never ze
             REQUIRE(bench.read(131072, pages.bytes()) == EIO);  // all of it beyond
             REQUIRE(bench.read(0, pages.bytes()) == EIO);       // the end within
             if (left >= 4096) REQUIRE(bench.read(0, pages.bytes().first(4096)) == 0);
-            REQUIRE(bench.storage->extents(0, size, 10).error() == std::errc::io_error);
+            REQUIRE(bench.extents(0, size, 10).error() == std::errc::io_error);
         }
     }
 }
