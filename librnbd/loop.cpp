@@ -7,10 +7,15 @@
 #include <utility>
 
 #include "rtrs/base/assert.h"
+#include "rtrs/base/error.h"
 
 namespace rnbd::library {
 
+std::atomic<std::uint32_t> Loop::forks = 0;
+
 std::expected<std::unique_ptr<Loop>, std::error_code> Loop::create(Thread thread) {
+    static const int counts_forks = ::pthread_atfork(nullptr, nullptr, [] { ++forks; });
+    if (counts_forks != 0) return std::unexpected(rtrs::from_errno(counts_forks));
     // No storage here that would want fixed buffers and files, and a ring for each session: a
     // connection has a send and a receive under way, however many requests these carry.
     auto reactor =

@@ -4,6 +4,7 @@
 // the program's threads and the loop share; without one nothing is locked.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <expected>
@@ -22,6 +23,7 @@ class Loop {
   public:
     using Deadline = std::chrono::steady_clock::time_point;
 
+    // ERRORS: as of the reactor, ENOMEM.
     static std::expected<std::unique_ptr<Loop>, std::error_code> create(Thread thread);
     // ASSUMES: stopped if it has a thread.
     ~Loop() = default;
@@ -38,6 +40,14 @@ class Loop {
 
     rtrs::Reactor& reactor() noexcept { return *reactor_; }
     bool threaded() const noexcept { return mode_ == Thread::own; }
+    // Why the caller may not use what runs in the loop; null if it may. A child of fork(2) has
+    // nothing of its parent's: no thread, and a ring that is not its own.
+    const char* refuses_caller() const noexcept {
+        if (forks_ != forks.load(std::memory_order_relaxed)) {
+            return "the session belongs to another process";
+        }
+        return threaded() || here() ? nullptr : "the session belongs to another thread";
+    }
     // Whether the caller is on the thread that runs the loop.
     bool here() const noexcept { return std::this_thread::get_id() == owner_; }
     // Whether the caller is inside a callback.
@@ -66,8 +76,11 @@ class Loop {
     void run();
     void set_gate(Gate gate);
 
+    static std::atomic<std::uint32_t> forks;  // that led to this process
+
     std::unique_ptr<rtrs::Reactor> reactor_;
     const Thread mode_;
+    const std::uint32_t forks_ = forks.load(std::memory_order_relaxed);
     std::thread thread_;
     std::thread::id owner_;
     bool in_turn_ = false;

@@ -109,9 +109,7 @@ int Session::begin() {
 
 int Session::check_thread() {
     if (state_ == State::fresh) return error.set(-ENOTCONN, "the session was not started");
-    if (!loop_->threaded() && !loop_->here()) {
-        return error.set(-EPERM, "the session belongs to another thread");
-    }
+    if (const char* const why = loop_->refuses_caller()) return error.set(-EPERM, why);
     return 0;
 }
 

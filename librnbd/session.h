@@ -132,9 +132,7 @@ class Session final : public RemoteSessionHandler {
 
 template <typename Fill>
 int Session::submit(Volume& volume, Fill fill) {
-    if (!loop_->threaded() && !loop_->here()) {
-        return volume.error.set(-EPERM, "the session belongs to another thread");
-    }
+    if (const char* const why = loop_->refuses_caller()) return volume.error.set(-EPERM, why);
     Request* request = nullptr;
     {
         const auto lock = loop_->lock();

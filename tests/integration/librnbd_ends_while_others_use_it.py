@@ -8,7 +8,7 @@ PROGRAM = os.path.join(BUILD, "tests/integration/librnbd/librnbd_ends")
 SIZE = 16 << 20
 # Some need a second thread, or have none.
 CASES = (("handles", "off"), ("handles", "on"), ("waits", "on"), ("accepted", "on"), ("threads", "on"),
-         ("looks", "off"), ("looks", "on"))
+         ("looks", "off"), ("looks", "on"), ("forks", "off"), ("forks", "on"))
 
 with Lab() as lab:
     server = lab.server([export("vol", lab.random_file("vol", SIZE))])

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { block = 4096, limit_s = 60 };
@@ -196,13 +197,56 @@ static void a_look_is_enough(void) {
     EXPECT(0, rnbd_session_free(session));
 }
 
+static void forked(rnbd_session *session, rnbd_volume *volume, rnbd_buffer *buffer) {
+    struct count count = {0};
+    rnbd_volume *another;
+    EXPECT(-EPERM, rnbd_readv(volume, &one_block, 1, 0, 0, counted, &count));
+    EXPECT(-EPERM, rnbd_read_buffer(volume, buffer, block, 0, 0, counted, &count));
+    EXPECT(-EPERM, rnbd_flush(volume, counted, &count));
+    if (strstr(rnbd_volume_error(volume), "another process") == NULL) _exit(1);
+    EXPECT(-EPERM, rnbd_session_process(session, 0));
+    EXPECT(-EPERM, rnbd_session_fd(session));
+    EXPECT(-EPERM, rnbd_volume_open(session, "another", 0, &another));
+    EXPECT(-EPERM, rnbd_volume_wait(volume, -1));
+    EXPECT(-EPERM, rnbd_volume_close(volume, counted, &count));
+    EXPECT(-EPERM, rnbd_buffer_put(buffer));
+    EXPECT(-EPERM, rnbd_session_close(session, counted, &count));
+    EXPECT(-EPERM, rnbd_session_free(session));
+    if (strstr(rnbd_session_error(session), "another process") == NULL) _exit(1);
+    _exit(0);
+}
+
+/* A child has no part in the sessions of its parent, which notices nothing of what it tries. */
+static void a_child_is_refused(void) {
+    rnbd_session *session = fresh(server);
+    rnbd_volume *volume;
+    rnbd_buffer *buffer;
+    struct count count = {0};
+    pid_t child;
+    int status;
+    EXPECT(0, rnbd_session_start(session));
+    volume = opened(session);
+    EXPECT(0, rnbd_buffer_get(session, &buffer));
+    child = fork();
+    if (child == 0) forked(session, volume, buffer);
+    if (waitpid(child, &status, 0) != child || status != 0) {
+        fprintf(stderr, "the child ended with %#x\n", (unsigned)status);
+        exit(1);
+    }
+    EXPECT(0, rnbd_read_buffer(volume, buffer, block, 0, 0, counted, &count));
+    until(session, &count, 1);
+    EXPECT(0, count.last);
+    EXPECT(0, rnbd_buffer_put(buffer));
+    EXPECT(0, rnbd_session_free(session));
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
     } cases[] = {{"handles", handles_outlive_close}, {"waits", who_waits_is_told},
                  {"accepted", accepted_is_answered}, {"threads", no_thread_is_an_error},
-                 {"looks", a_look_is_enough}};
+                 {"looks", a_look_is_enough}, {"forks", a_child_is_refused}};
     size_t i;
     if (argc != 5) return 2;
     threaded = strcmp(argv[2], "on") == 0;
