@@ -111,15 +111,11 @@ bool Loop::wait_until(const std::function<bool()>& done, std::optional<Deadline>
         changed_.wait(lock, done);
         return true;
     }
-    // Who has no time to wait has some for what is there already.
-    for (bool looked = false; !done(); looked = true) {
+    while (!done()) {
         std::optional<rtrs::Duration> left;
         if (deadline) {
             left = *deadline - std::chrono::steady_clock::now();
-            if (*left <= rtrs::Duration::zero()) {
-                if (looked) return false;
-                left = rtrs::Duration::zero();
-            }
+            if (*left <= rtrs::Duration::zero()) return false;
         }
         turn(left);
     }

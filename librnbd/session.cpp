@@ -161,7 +161,9 @@ int Session::add_path(std::string_view text) {
         if (!address) return cannot_add(*path, address.error().code, address.error().text);
         auto failed = names_.take(settings_.session.name, path->destination);
         if (!failed) failed = remote_->rtrs().add_path(*address);
-        return failed ? cannot_add(*path, failed, failed.message()) : 0;
+        if (failed) return cannot_add(*path, failed, failed.message());
+        note_given_up({});
+        return 0;
     });
 }
 
@@ -196,7 +198,17 @@ void Session::tell(PendingEvent event) {
     keep_house();
 }
 
+// Who waits for a volume may wait for ever.
+void Session::on_session_given_up(std::error_code reason) { note_given_up(reason); }
+
+void Session::note_given_up(std::error_code reason) {
+    given_up_ = reason;
+    for (const auto& volume : volumes_) volume->note_given_up(reason);
+    loop_->changed();
+}
+
 void Session::on_session_link_up() {
+    note_given_up({});
     requests_->set_depth(remote_->rtrs().queue_depth());
     tell({.kind = RNBD_EVENT_LINK_UP,
           .error = 0,
@@ -352,6 +364,7 @@ int Session::open_volume(std::string_view name, unsigned flags, Volume*& volume)
         volumes_.push_back(std::make_unique<Volume>(
             *this, RemoteVolumeOptions{.name = std::string(name), .access = access}));
         volume = volumes_.back().get();
+        volume->note_given_up(given_up_);
         return 0;
     });
 }
@@ -377,22 +390,25 @@ int Session::wait_volume(Volume& volume, int timeout_ms) {
 }
 
 int Session::wait_until_settled(Volume& volume, std::optional<Loop::Deadline> deadline) {
+    // What was known may have changed: nothing else may be done between a wait and the next.
+    if (!loop_->threaded() && !volume.known().open) loop_->turn(rtrs::Duration::zero());
     VolumeKnown known;
     const bool settled = loop_->wait_until(
         [&] {
             known = volume.known();
-            return known.open || known.refused || known.closing;
+            return known.open || known.refused || known.closing || known.given_up;
         },
         deadline);
     if (known.closing) return volume.error.set(-ESHUTDOWN, "the volume is closing");
     if (known.open) return 0;
-    if (settled) return volume.error.set(-rtrs::to_errno(known.refused), known.reason);
+    if (settled && !known.given_up)
+        return volume.error.set(-rtrs::to_errno(known.refused), known.reason);
     std::string why;
     on_loop([&] {
         why = why_not_open(volume);
         return 0;
     });
-    return volume.error.set(-ETIMEDOUT, why);
+    return volume.error.set(known.given_up ? -rtrs::to_errno(known.given_up) : -ETIMEDOUT, why);
 }
 
 std::string Session::why_not_open(const Volume& volume) {

@@ -85,6 +85,7 @@ class Session final : public RemoteSessionHandler {
     void on_session_closed() override;
     void on_session_link_up() override;
     void on_session_link_down(std::error_code reason) override;
+    void on_session_given_up(std::error_code reason) override;
     void on_session_path_changed(std::string_view label, rtrs::PathChange change,
                                  std::error_code reason) override;
 
@@ -94,6 +95,7 @@ class Session final : public RemoteSessionHandler {
     int begin();
     int cannot_add(const PathSetting& path, std::error_code code, const std::string& why);
     int lock_names();
+    void note_given_up(std::error_code reason);
     void begin_close();
     void house_kept();
     void tell_events();
@@ -119,6 +121,7 @@ class Session final : public RemoteSessionHandler {
     // Closed with the session: their handles are the program's until it frees that.
     std::vector<std::unique_ptr<Volume>> ended_;
     std::deque<PendingEvent> events_;
+    std::error_code given_up_;  // no path comes back by itself
     House house_{*this};
     std::uint32_t buffers_ = 0;
     bool remote_closing_ = false;

@@ -142,6 +142,11 @@ void Volume::end() {
     remote_.close();
 }
 
+void Volume::note_given_up(std::error_code reason) {
+    const auto lock = session_.loop().lock();
+    known_.given_up = reason;
+}
+
 void Volume::request_ended() {
     --requests;
     if (closing_) session_.keep_house();

@@ -24,8 +24,9 @@ struct VolumeKnown {
     bool ever_open = false;
     bool open = false;
     bool closing = false;
-    std::error_code refused;  // the server's answer to the newest open
-    std::string reason;       // why it is not open
+    std::error_code refused;   // the server's answer to the newest open
+    std::error_code given_up;  // by the session, which asks no more
+    std::string reason;        // why it is not open
 };
 
 class Volume final : public RemoteVolumeHandler {
@@ -47,6 +48,7 @@ class Volume final : public RemoteVolumeHandler {
     // With the session.
     void end();
     bool closing() const noexcept { return closing_; }
+    void note_given_up(std::error_code reason);
     bool closed() const noexcept { return closed_ && requests == 0; }
     void report_closed() const {
         if (close_done_ != nullptr) close_done_(close_context_, 0);

@@ -124,6 +124,7 @@ void RemoteSession::Inside::on_link_down(std::error_code reason) {
 
 void RemoteSession::Inside::on_given_up(std::error_code error) {
     for (std::size_t i = 0; i < volumes.size(); ++i) volumes[i]->fail_all_held(error);
+    handler.on_session_given_up(error);
 }
 
 IoRecord& RemoteSession::Inside::record(rtrs::PermitId id) {

@@ -115,6 +115,7 @@ class RemoteSessionHandler {
     // As of rtrs::ClientSessionHandler, for who wants to know.
     virtual void on_session_link_up() {}
     virtual void on_session_link_down(std::error_code /*reason*/) {}
+    virtual void on_session_given_up(std::error_code /*error*/) {}
     virtual void on_session_path_changed(std::string_view /*label*/, rtrs::PathChange /*change*/,
                                          std::error_code /*reason*/) {}
     // What the server says of an export that this session may open; also when it ends (draining).

@@ -1,6 +1,7 @@
 """A session or volume of librnbd that ends, or cannot begin, leaves nobody waiting, unanswered or with memory that is gone."""
 
 import os
+import subprocess
 
 from harness import BUILD, Lab, check, export, run
 
@@ -8,16 +9,28 @@ PROGRAM = os.path.join(BUILD, "tests/integration/librnbd/librnbd_ends")
 SIZE = 16 << 20
 # Some need a second thread, or have none.
 CASES = (("handles", "off"), ("handles", "on"), ("waits", "on"), ("accepted", "on"), ("threads", "on"),
-         ("looks", "off"), ("looks", "on"), ("forks", "off"), ("forks", "on"))
+         ("looks", "off"), ("looks", "on"), ("forks", "off"), ("forks", "on"),
+         ("gives-up", "off"), ("gives-up", "on"))
 
 with Lab() as lab:
     server = lab.server([export("vol", lab.random_file("vol", SIZE))])
     # What was given back to malloc is not what it was.
     scribbled = dict(os.environ, MALLOC_PERTURB_="165")
+
+    def words(case, thread):
+        return PROGRAM, case, thread, f"127.0.0.1:{server.port}", str(server.process.pid)
+
     for case, thread in CASES:
-        ended = run(PROGRAM, case, thread, f"127.0.0.1:{server.port}", str(server.process.pid), ok=False,
-                    env=scribbled)
+        ended = run(*words(case, thread), ok=False, env=scribbled)
         check(ended.returncode == 0 and ended.stdout == "done\n", f"{case}, thread {thread}: {ended}")
         if case == "accepted":  # which has killed it
             server.process.wait()
             server.start()
+    lab.random_file("later", SIZE)
+    for thread in ("off", "on"):
+        program = subprocess.Popen(words("refused", thread), stdout=subprocess.PIPE, text=True)
+        lab.cleanups.append(program.kill)
+        check(program.stdout.readline() == "refused\n", "it is refused at first")
+        server.ctl("exports", "add", "later", lab.path("later"), "--allow", "host-a=rw")
+        check(program.stdout.read() == "done\n" and program.wait() == 0, f"refused, thread {thread}")
+        server.ctl("exports", "remove", "later")

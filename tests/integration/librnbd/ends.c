@@ -197,6 +197,38 @@ static void a_look_is_enough(void) {
     EXPECT(0, rnbd_session_free(session));
 }
 
+/* The export comes later: whoever asks again and again, and does nothing else, hears of it. */
+static void a_refusal_is_not_the_last_word(void) {
+    rnbd_session *session = fresh(server);
+    rnbd_volume *volume;
+    int error;
+    EXPECT(0, rnbd_session_start(session));
+    EXPECT(0, rnbd_volume_open(session, "later", 0, &volume));
+    EXPECT(-ENOENT, rnbd_volume_wait(volume, -1));
+    puts("refused");
+    fflush(stdout);
+    while ((error = rnbd_volume_wait(volume, -1)) == -ENOENT) usleep(1000);
+    EXPECT(0, error);
+    EXPECT(0, rnbd_session_free(session));
+}
+
+/* Nobody answers at that port, and nobody will be asked again. */
+static void who_waits_in_vain_is_told(void) {
+    rnbd_session *session = fresh("127.0.0.1:1");
+    rnbd_volume *volume, *late;
+    EXPECT(0, rnbd_session_set(session, "reconnect-attempts", "1"));
+    EXPECT(0, rnbd_session_start(session));
+    EXPECT(0, rnbd_volume_open(session, "vol", 0, &volume));
+    EXPECT(-ECONNABORTED, rnbd_volume_wait(volume, -1));
+    if (strstr(rnbd_volume_error(volume), "path 127.0.0.1:1: closed") == NULL) exit(1);
+    EXPECT(0, rnbd_volume_open(session, "late", 0, &late));
+    EXPECT(-ECONNABORTED, rnbd_volume_wait(late, -1));
+    /* A new path may be better. */
+    EXPECT(0, rnbd_session_add_path(session, server));
+    EXPECT(0, rnbd_volume_wait(volume, -1));
+    EXPECT(0, rnbd_session_free(session));
+}
+
 static void forked(rnbd_session *session, rnbd_volume *volume, rnbd_buffer *buffer) {
     struct count count = {0};
     rnbd_volume *another;
@@ -246,7 +278,9 @@ int main(int argc, char **argv) {
         void (*run)(void);
     } cases[] = {{"handles", handles_outlive_close}, {"waits", who_waits_is_told},
                  {"accepted", accepted_is_answered}, {"threads", no_thread_is_an_error},
-                 {"looks", a_look_is_enough}, {"forks", a_child_is_refused}};
+                 {"looks", a_look_is_enough}, {"forks", a_child_is_refused},
+                 {"gives-up", who_waits_in_vain_is_told},
+                 {"refused", a_refusal_is_not_the_last_word}};
     size_t i;
     if (argc != 5) return 2;
     threaded = strcmp(argv[2], "on") == 0;
