@@ -9,6 +9,7 @@
 #include <atomic>
 #include <bit>
 #include <cerrno>
+#include <deque>
 #include <utility>
 
 #include "rtrs/base/assert.h"
@@ -105,7 +106,8 @@ struct Reactor::Inside {
     template <typename Do>
     void on_its_thread(Do what);
     void cancel(Operation& operation) noexcept;
-    void cancel_what_others_asked() noexcept;
+    void cancel_later(Operation& operation);
+    void cancel_as_asked(std::uint64_t asked) noexcept;
 
     void listen_to_bell();
     int watch();
@@ -151,10 +153,16 @@ struct Reactor::Inside {
     Membership* group = nullptr;
     std::uint32_t number = 0;
     Instant waits_until{};
-    std::uint32_t handed_over = 0;      // operations in the mailbox
-    std::vector<Operation*> to_cancel;  // not completed since
-    int notice = -1;                    // eventfd for those who wait on fd()
-    bool watched = false;               // fd() was asked for
+    std::uint32_t handed_over = 0;  // operations in the mailbox
+    // A cancellation in the mailbox, of what has not completed since.
+    struct ToCancel {
+        std::uint64_t asked;
+        Operation* operation;
+    };
+    std::deque<ToCancel> to_cancel;  // in the order of their asking
+    std::uint64_t cancellations_asked = 0;
+    int notice = -1;       // eventfd for those who wait on fd()
+    bool watched = false;  // fd() was asked for
     std::atomic<bool> stopping = false;
 };
 
@@ -234,10 +242,18 @@ void Reactor::Inside::cancel(Operation& operation) noexcept {
     entry->flags |= IOSQE_CQE_SKIP_SUCCESS;
 }
 
-// In the order of their asking, so each was prepared before.
-void Reactor::Inside::cancel_what_others_asked() noexcept {
-    for (Operation* operation : to_cancel) cancel(*operation);
-    to_cancel.clear();
+// In its place among what was handed over: what it cancels is prepared by then.
+void Reactor::Inside::cancel_later(Operation& operation) {
+    const std::uint64_t asked = ++cancellations_asked;
+    to_cancel.push_back({asked, &operation});
+    mailbox.post([this, asked] { cancel_as_asked(asked); });
+}
+
+void Reactor::Inside::cancel_as_asked(std::uint64_t asked) noexcept {
+    // Those before it were looked at, or have completed, as this one may have.
+    if (to_cancel.empty() || to_cancel.front().asked != asked) return;
+    cancel(*to_cancel.front().operation);
+    to_cancel.pop_front();
 }
 
 // liburing's prep functions leave user_data alone, so it is set here once for all of them.
@@ -366,7 +382,10 @@ void Reactor::Inside::hand_out(const Reaped& reaped) {
     if (!result.more) {
         operation.in_flight = false;
         --outstanding;
-        if (!to_cancel.empty()) std::erase(to_cancel, &operation);
+        if (!to_cancel.empty()) {
+            std::erase_if(to_cancel,
+                          [&](const ToCancel& one) { return one.operation == &operation; });
+        }
     }
     operation.completed(operation, result);
 }
@@ -649,8 +668,7 @@ void Reactor::cancel(Operation& operation) {
     if (!operation.in_flight) return;
     // What it cancels may still be in the mailbox.
     if (!inside_->elsewhere() && inside_->handed_over == 0) return inside_->cancel(operation);
-    inside_->to_cancel.push_back(&operation);
-    inside_->mailbox.post([inside = inside_.get()] { inside->cancel_what_others_asked(); });
+    inside_->cancel_later(operation);
 }
 
 void Reactor::close_fd(int fd) noexcept {

@@ -223,6 +223,42 @@ TEST_CASE("reactor group: what was asked for and has not begun yet can be cancel
     CHECK(read.value() == -ECANCELED);
 }
 
+TEST_CASE("reactor group: a cancellation does not overtake what is asked for after another one") {
+    Group g;
+    auto [near_a, far_a] = unix_pair();
+    auto [near_b, far_b] = unix_pair();
+    std::byte bytes[2];
+    struct Cancelled : Recorded {
+        Cancelled(Group& its_group, int& its_left) : group(its_group), left(its_left) {
+            completed = &got;
+        }
+        static void got(Operation& operation, const Result& result) {
+            auto& self = static_cast<Cancelled&>(operation);
+            Recorded::done(operation, result);
+            if (--self.left == 0) self.group.first->stop();
+        }
+        Group& group;
+        int& left;
+    };
+    int left = 2;
+    Cancelled a(g, left);
+    Cancelled b(g, left);
+    Reactor& other = g.first->member(1);
+    other.recv_all(a, near_a, {&bytes[0], 1});
+    other.cancel(a);
+    other.recv_all(b, near_b, {&bytes[1], 1});
+    other.cancel(b);
+    // One that was forgotten would wait for ever: it gets what it waits for.
+    Timer late(*g.first, &far_b, [](void* fd) {
+        std::byte byte{};
+        RTRS_ASSERT(::send(*static_cast<Descriptor*>(fd), &byte, 1, 0) == 1);
+    });
+    late.arm(g.first->now() + 2s);
+    g.run();
+    CHECK(a.value() == -ECANCELED);
+    CHECK(b.value() == -ECANCELED);
+}
+
 TEST_CASE(
     "reactor group: files and buffers are registered where they are used, and let go anywhere") {
     Group g;
