@@ -8,6 +8,7 @@
 #include "daemon/version.h"
 #include "rnbdctl/completion.h"
 #include "rnbdctl/exit_codes.h"
+#include "rnbdctl/units.h"
 #include "rnbdctl/views.h"
 
 namespace rnbd {
@@ -17,6 +18,13 @@ using nlohmann::json;
 namespace {
 
 constexpr std::optional<std::string> understood;
+constexpr rtrs::Duration shortest_timeout = std::chrono::milliseconds(1);
+// How long the daemon waits for what an operation on a path, or a question to a server, brings; and
+// how much later than that it may say so.
+constexpr rtrs::Duration path_patience = std::chrono::seconds(10);
+constexpr rtrs::Duration daemon_patience = std::chrono::seconds(10);
+
+double seconds(rtrs::Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 // The name of this machine as a session may be called: no dots.
 std::string machine_name() {
@@ -139,12 +147,35 @@ void CommandTree::add_global_options() {
     client->excludes(socket);
     app_.add_flag("--json", options_.as_json,
                   "Print the daemon's answer as one line of JSON (schema rnbd-control)");
-    option(app_, "--timeout", options_.timeout_s, "SECONDS",
-           "Seconds to wait for an answer (default: 60; for a path's operation: 10)")
-        ->check(CLI::Range(1u, 86400u));
+    time_option(app_, "--timeout", options_.timeout, {.min = shortest_timeout},
+                "How long to wait for an answer, as 90s or 5min, or seconds (default: 60s; for a "
+                "path's operation and discover: 10s; for config apply: 10min)");
     app_.require_subcommand(0, 1);  // run.cpp says which word is no command
     // Options of the program are also understood behind the command.
     app_.fallthrough();
+}
+
+CLI::Option* CommandTree::time_option(CLI::App& app, const char* name,
+                                      std::optional<rtrs::Duration>& target, TimeBounds bounds,
+                                      const char* help) {
+    const std::string shown(name);
+    return app
+        .add_option_function<std::string>(
+            name,
+            [shown, &target, bounds](const std::string& text) {
+                const auto time = time_of(text);
+                if (time && *time >= bounds.min && *time <= bounds.max) {
+                    target = *time;
+                    return;
+                }
+                throw CLI::ValidationError(
+                    shown,
+                    fmt::format("found \"{}\", expected a time as 90s or 5min, or seconds, "
+                                "from {} to {}",
+                                terminal_text(text), seconds(bounds.min), seconds(bounds.max)));
+            },
+            help)
+        ->type_name("TIME");
 }
 
 CLI::App* CommandTree::add(CLI::App& parent, const char* word, const char* help, Daemon daemon,
@@ -214,13 +245,14 @@ void CommandTree::add_looking() {
     auto* discover =
         add(app_, "discover", "The exports of a server that a session may open (rnbd-client)",
             Daemon::client, [this](Wish& wish) {
-                const unsigned patience_s = options_.timeout_s.value_or(10);
+                const rtrs::Duration patience = options_.timeout.value_or(path_patience);
                 wish.command = "discover";
                 wish.view = discover_view;
-                wish.arguments = {{"server", options_.server_address}, {"timeout_s", patience_s}};
+                wish.arguments = {{"server", options_.server_address},
+                                  {"timeout_s", seconds(patience)}};
                 if (!options_.session.empty()) wish.arguments["session"] = options_.session;
                 // The daemon knows why there is no answer yet: it says so first.
-                wish.timeout = std::chrono::seconds(patience_s + 10);
+                wish.timeout = patience + daemon_patience;
                 return understood;
             });
     option(*discover, "server", options_.server_address, "SERVER",
@@ -339,27 +371,28 @@ void CommandTree::add_paths() {
             Daemon::client, [this](Wish& wish) {
                 wish.command = "hold";
                 wish.view = hold_view;
-                if (options_.hold_s) wish.arguments = {{"limit_s", *options_.hold_s}};
+                if (options_.hold) wish.arguments = {{"limit_s", seconds(*options_.hold)}};
                 if (options_.off) wish.arguments = {{"off", true}};
                 return understood;
             });
-    auto* limit = option(*hold, "seconds", options_.hold_s, "SECONDS",
-                         "In all sessions, whatever hold_time says; until rnbd-client ends");
-    limit->check(CLI::Range(0.0, 86400.0));
+    auto* limit = time_option(*hold, "time", options_.hold, {.min = {}},
+                              "As 20s, or seconds: in all sessions, whatever hold_time says; until "
+                              "rnbd-client ends");
     hold->add_flag("--off", options_.off, "As configured again")->excludes(limit);
 }
 
 CLI::App* CommandTree::add_path_operation(const char* word, const char* command, const char* help) {
     auto* made = add(*paths_, word, help, Daemon::client, [this, command](Wish& wish) {
-        const unsigned patience_s = options_.timeout_s.value_or(10);
+        const rtrs::Duration patience = options_.timeout.value_or(path_patience);
         wish.command = command;
         wish.view = path_view;
-        wish.arguments = {
-            {"session", options_.session}, {"path", options_.path}, {"timeout_s", patience_s}};
+        wish.arguments = {{"session", options_.session},
+                          {"path", options_.path},
+                          {"timeout_s", seconds(patience)}};
         if (!options_.priority.empty()) wish.arguments["priority"] = options_.priority;
         if (options_.save) wish.saved = saved_path(wish.command, options_.priority);
         // The daemon knows why it is not done yet: it answers first.
-        wish.timeout = std::chrono::seconds(patience_s + 10);
+        wish.timeout = patience + daemon_patience;
         return understood;
     });
     option(*made, "session", options_.session, "SESSION", "The session")->required();
@@ -372,8 +405,7 @@ void CommandTree::add_statistics() {
         wish.command = "stats";
         wish.view = rates_view;
         wish.course = Wish::Course::watch;
-        wish.interval = std::chrono::nanoseconds(
-            static_cast<std::int64_t>(options_.interval_s.value_or(1.0) * 1e9));
+        wish.interval = options_.interval.value_or(std::chrono::seconds(1));
         wish.rounds = options_.rounds;
         return understood;
     };
@@ -382,8 +414,8 @@ void CommandTree::add_statistics() {
             Daemon::both, plain("stats", stats_view));
     stats->require_subcommand(0, 1);
     const auto with_rounds = [this](CLI::App& app) {
-        option(app, "--interval", options_.interval_s, "SECONDS", "Between two lines (default: 1)")
-            ->check(CLI::Range(0.05, 86400.0));
+        time_option(app, "--interval", options_.interval, {.min = std::chrono::milliseconds(50)},
+                    "Between two lines, as 500ms, or seconds (default: 1s)");
         option(app, "--rounds", options_.rounds, "N", "End after so many (default: never)")
             ->check(CLI::Range(1u, 1'000'000'000u));
     };

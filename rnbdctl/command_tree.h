@@ -5,6 +5,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <deque>
 #include <expected>
 #include <functional>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "rnbdctl/wish.h"
+#include "rtrs/base/instant.h"
 
 namespace rnbd {
 
@@ -23,12 +25,11 @@ struct Options {
     bool remote = false;
     std::string socket, volume, session, name, device, path, priority, policy, exported, size, io;
     std::string attribute, value;
-    std::string block_size, from, server_address, shell, kernel_device, confirm_within;
+    std::string block_size, from, server_address, shell, kernel_device;
     std::string level, area;
     std::vector<std::string> nbd, paths, allow;
-    std::optional<unsigned> timeout_s;
     std::optional<std::uint32_t> rounds;
-    std::optional<double> interval_s, out_s, hold_s;
+    std::optional<rtrs::Duration> timeout, interval, out, hold, confirm_within;
 };
 
 class CommandTree {
@@ -77,6 +78,13 @@ class CommandTree {
                         const char* help) {
         return app.add_option(name, target, help)->type_name(kind);
     }
+
+    // A time as 90s, 5min or plain seconds.
+    struct TimeBounds {
+        rtrs::Duration min, max = std::chrono::hours(24);
+    };
+    CLI::Option* time_option(CLI::App& app, const char* name, std::optional<rtrs::Duration>& target,
+                             TimeBounds bounds, const char* help);
 
     CLI::App app_;
     Options options_;

@@ -2,7 +2,6 @@
 
 #include <chrono>
 
-#include "daemon/config_reader.h"
 #include "rnbdctl/command_tree.h"
 #include "rnbdctl/config_views.h"
 
@@ -37,20 +36,19 @@ void CommandTree::add_config() {
                           wish.view = config_view;
                           wish.judge = config_exit;
                           wish.arguments = {{"force", options_.force}};
-                          if (!options_.timeout_s) wish.timeout = apply_patience;
-                          if (options_.confirm_within.empty()) return understood;
-                          const auto within = parse_duration(options_.confirm_within);
-                          if (!within || *within <= rtrs::Duration::zero())
-                              return "--confirm-within: expected a duration as 60s or 5min";
-                          wish.arguments["confirm_within_s"] =
-                              std::chrono::duration<double>(*within).count();
+                          if (!options_.timeout) wish.timeout = apply_patience;
+                          if (options_.confirm_within) {
+                              wish.arguments["confirm_within_s"] =
+                                  std::chrono::duration<double>(*options_.confirm_within).count();
+                          }
                           return understood;
                       });
     apply->add_flag("--force", options_.force,
                     "Even if what goes is in use: exports are taken from sessions, NBD clients are "
                     "disconnected, block devices are detached");
-    option(*apply, "--confirm-within", options_.confirm_within, "TIME",
-           "Take it back after so long (as 60s) unless rnbdctl config confirm comes");
+    time_option(
+        *apply, "--confirm-within", options_.confirm_within, {.min = std::chrono::milliseconds(1)},
+        "Take it back after so long, as 60s, or seconds, unless rnbdctl config confirm comes");
 }
 
 }  // namespace rnbd

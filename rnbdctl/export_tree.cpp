@@ -119,14 +119,14 @@ void CommandTree::add_export_changes() {
             wish.command = "export_evict";
             wish.view = export_evict_view;
             wish.arguments = {{"export", options_.exported}, {"session", options_.session}};
-            if (options_.out_s) wish.arguments["out_s"] = *options_.out_s;
+            if (options_.out)
+                wish.arguments["out_s"] = std::chrono::duration<double>(*options_.out).count();
             return understood;
         });
     option(*evict, "export", options_.exported, "EXPORT", "The export")->required();
     option(*evict, "session", options_.session, "SESSION", "The session")->required();
-    option(*evict, "--for", options_.out_s, "SECONDS",
-           "How long it may not open it again (default: 60)")
-        ->check(CLI::Range(0.0, 86400.0));
+    time_option(*evict, "--for", options_.out, {.min = {}},
+                "How long it may not open it again, as 5min, or seconds (default: 60s)");
 }
 
 void CommandTree::add_drain() {

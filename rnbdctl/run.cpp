@@ -83,7 +83,7 @@ int run_words(int argc, const char* const* argv, std::ostream& out, std::ostream
     const Options& options = tree.options();
     Wish wish;
     wish.output = options.as_json ? Output::json : Output::text;
-    wish.timeout = std::chrono::seconds(options.timeout_s.value_or(60));
+    wish.timeout = options.timeout.value_or(std::chrono::seconds(60));
     find_sockets(wish, options, tree.asked(), sockets);
     if (const auto wrong = tree.chosen()->fill(wish)) return usage(err, *wrong);
     return static_cast<int>(ask(wish, out, err));

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <chrono>
+#include <cmath>
 
 namespace rnbd {
 
@@ -41,6 +44,29 @@ std::string latency_words(double microseconds) {
     if (microseconds < 1000) return fmt::format("{:.0f} us", microseconds);
     if (microseconds < 1'000'000) return fmt::format("{:.1f} ms", microseconds / 1000);
     return fmt::format("{:.1f} s", microseconds / 1'000'000);
+}
+
+std::optional<rtrs::Duration> time_of(std::string_view text) noexcept {
+    static constexpr struct {
+        std::string_view name;
+        double nanoseconds;
+    } units[] = {{"", 1e9},     {"us", 1e3},   {"ms", 1e6},       {"s", 1e9},
+                 {"min", 60e9}, {"h", 3600e9}, {"d", 24 * 3600e9}};
+    constexpr double nanoseconds_end = 9e18;
+    // No sign, and neither "inf" nor "nan".
+    if (text.empty() || text.front() < '0' || text.front() > '9') return std::nullopt;
+    double number = 0;
+    const auto [end, error] =
+        std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+    if (error != std::errc{}) return std::nullopt;
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+    for (const auto& unit : units) {
+        if (unit.name != text) continue;
+        const double nanoseconds = number * unit.nanoseconds;
+        if (!(nanoseconds < nanoseconds_end)) return std::nullopt;
+        return rtrs::Duration(std::llround(nanoseconds));
+    }
+    return std::nullopt;
 }
 
 std::string count_words(std::uint64_t count) {

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "rtrs/base/instant.h"
 
 namespace rnbd {
 
@@ -15,6 +18,8 @@ std::string age_words(double seconds);
 std::string short_age_words(double seconds);
 // "950 us", "1.2 ms".
 std::string latency_words(double microseconds);
+// "90s", "1.5min", "200ms": units as in the configurations; without one they are seconds.
+std::optional<rtrs::Duration> time_of(std::string_view text) noexcept;
 // 1234567 -> "1,234,567"
 std::string count_words(std::uint64_t count);
 // Text from elsewhere, safe for a terminal: control characters as \xNN.

@@ -204,6 +204,25 @@ TEST_CASE("rnbdctl: paths, their operations, policy and explain") {
     CHECK(asked({"hold"}) == json{{"command", "hold"}, {"arguments", json::object()}});
     CHECK(asked({"hold", "2.5"})["arguments"] == json{{"limit_s", 2.5}});
     CHECK(asked({"hold", "--off"})["arguments"] == json{{"off", true}});
+    // Times have units, as everywhere; without one they are seconds.
+    CHECK(asked({"hold", "500ms"})["arguments"] == json{{"limit_s", 0.5}});
+    CHECK(asked({"hold", "1d"})["arguments"] == json{{"limit_s", 86400}});
+    CHECK(asked({"paths", "remove", "s", "p", "--timeout", "2min"})["arguments"]["timeout_s"] ==
+          120);
+    CHECK(asked({"--socket", world.sockets.client.c_str(), "exports", "evict", "e", "s", "--for",
+                 "5min"})["arguments"]["out_s"] == 300);
+    CHECK(asked({"config", "apply", "--client", "--confirm-within",
+                 "90"})["arguments"]["confirm_within_s"] == 90);
+    for (const char* const wrong_time :
+         {"25h", "86401", "nan", "inf", "-1", "1 s", "5m", "s", ""}) {
+        const auto refused = world.run({"hold", wrong_time});
+        CHECK(refused.exit == number(CtlExit::usage));
+    }
+    const auto too_short = world.run({"stats", "watch", "--interval", "49ms"});
+    CHECK(too_short.exit == number(CtlExit::usage));
+    CHECK(has(too_short.err, "from 0.05 to 86400"));
+    CHECK(world.run({"--timeout", "0", "list"}).exit == number(CtlExit::usage));
+    CHECK(world.run({"config", "apply", "--confirm-within", "0s"}).exit == number(CtlExit::usage));
     CHECK(world.run({"hold", "--off", "3"}).exit == number(CtlExit::usage));
     CHECK(asked({"explain", "vol1", "--json"}) ==
           json{{"command", "explain"}, {"arguments", {{"device", "vol1"}}}});

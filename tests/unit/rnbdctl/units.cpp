@@ -7,6 +7,21 @@
 
 using namespace rnbd;
 
+TEST_CASE("units: times with units, or seconds") {
+    using namespace std::chrono_literals;
+    CHECK(time_of("0") == 0ns);
+    CHECK(time_of("5") == 5s);
+    CHECK(time_of("0.05") == 50ms);
+    CHECK(time_of("250us") == 250us);
+    CHECK(time_of("1.5min") == 90s);
+    CHECK(time_of("2h") == 2h);
+    CHECK(time_of("1d") == 24h);
+    for (const char* const wrong : {"", "s", "-1s", "+1s", "1 s", "1m", "1e3", "inf", "nan", "0x1",
+                                    "200000000d", "9999999999999999999999999s"}) {
+        CHECK_FALSE(time_of(wrong));
+    }
+}
+
 TEST_CASE("units: sizes, ages, latencies, counts") {
     CHECK(size_words(0) == "0 B");
     CHECK(size_words(1023) == "1023 B");
