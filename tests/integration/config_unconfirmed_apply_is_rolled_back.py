@@ -65,7 +65,7 @@ with Lab() as lab:
     check(set(served(server)) == {"vol1", "vol2", "vol4"}, "it stays")
     check(config(server, "diff")[0]["state"] == "same", "as the files say")
     wrong = server.ctl("config", "apply", "--confirm-within", "soon", ok=False)
-    check(wrong.returncode == 2 and "60s" in wrong.stderr, wrong.stderr)
+    check(wrong.returncode == 2 and "5min" in wrong.stderr, wrong.stderr)
 
     # The client: devices and a session come and go, one is replaced although it is used.
     user = subprocess.Popen(["nbdsh", "-u", lab.uri("vol2"), "-c", "import time; time.sleep(600)"]) \
