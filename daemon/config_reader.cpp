@@ -381,7 +381,7 @@ ConfigMap::ConfigMap(const ConfigValue& value) : value_(value) {
 }
 
 std::optional<ConfigValue> ConfigMap::find(std::string_view key) {
-    known_.emplace_back(key);
+    if (std::ranges::find(known_, key) == known_.end()) known_.emplace_back(key);
     const auto found = values_.find(key);
     if (found == values_.end()) return std::nullopt;
     return ConfigValue(*value_.document_, value_.node_->children[found->second],

@@ -188,7 +188,7 @@ class ConfigValue {
     std::string key_;
 };
 
-// A mapping while it is being read. Each key is asked for at most once.
+// A mapping while it is being read.
 class ConfigMap {
   public:
     // True if the key is present and its value was read into target. Absence is an error for

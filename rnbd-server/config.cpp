@@ -13,6 +13,12 @@ namespace {
 
 constexpr rtrs::Duration delay_max = std::chrono::hours(1);
 constexpr std::uint32_t every_max = 1'000'000'000;
+// With the smallest requests; larger ones allow fewer.
+constexpr std::uint32_t queue_depth_max =
+    1u << (rtrs::limits::immediate_payload_bits -
+           rtrs::limits::ceil_log2(rtrs::limits::chunk_bytes_min));
+static_assert(rtrs::limits::geometry_possible(queue_depth_max, rtrs::limits::chunk_bytes_min));
+static_assert(!rtrs::limits::geometry_possible(queue_depth_max + 1, rtrs::limits::chunk_bytes_min));
 
 using Kind = StorageOptions::Kind;
 using Io = StorageOptions::Io;
@@ -267,8 +273,7 @@ void read_amendment(const ConfigValue& item, ServerConfig& config) {
 }
 
 void read_transport(ConfigMap& map, ServerConfig& config) {
-    map.optional("queue_depth",
-                 config_integer(rtrs::limits::queue_depth_min, rtrs::limits::queue_depth_max),
+    map.optional("queue_depth", config_integer(rtrs::limits::queue_depth_min, queue_depth_max),
                  config.queue_depth);
     std::uint64_t io_bytes = config.max_io_bytes;
     const std::uint64_t io_min = rtrs::limits::chunk_bytes_min - rtrs::limits::header_bytes_default;

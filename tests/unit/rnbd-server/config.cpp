@@ -288,6 +288,14 @@ TEST_CASE("server config: nobody writes to what is read-only") {
         "expected ro"));
 }
 
+TEST_CASE("server config: each key that is expected is named once") {
+    CHECK(
+        complains("listen: [{tcp: 127.0.0.1:0}]\n"
+                  "exports:\n"
+                  "  - {name: a, storage: {kind: path, path: /srv/a, size: 1000}, sixe: 3}\n",
+                  "expected name, path, storage, size, io, block_size, read_only or allow,"));
+}
+
 TEST_CASE("server config: depth and size fit the wire together") {
     const std::string head = "listen: [{tcp: 127.0.0.1:0}]\n";
     CHECK(complains(head + "max_io_size: 129000\n", "nearest valid value \"128KiB\""));
@@ -295,6 +303,10 @@ TEST_CASE("server config: depth and size fit the wire together") {
         complains(head + "queue_depth: 4096\n",
                   "queue_depth: found 4096 with requests of 131072 bytes, expected at most 1024"));
     CHECK(errors_of(head + "max_io_size: 124KiB\nqueue_depth: 2048\n").empty());
+    // The deepest queue that any size of requests allows, and what is beyond that.
+    CHECK(errors_of(head + "max_io_size: 4KiB\nqueue_depth: 32768\n").empty());
+    CHECK(complains(head + "max_io_size: 4KiB\nqueue_depth: 32769\n",
+                    "queue_depth: found \"32769\", expected an integer from 1 to 32768"));
     const auto config = ServerConfig::parse(head + "max_io_size: 1020KiB\nqueue_depth: 128\n", "s");
     REQUIRE(config);
     CHECK(config->chunk_bytes() == 1u << 20);
