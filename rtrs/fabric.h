@@ -26,6 +26,7 @@
 //       with immediate) and finds none posted fails the connection.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <expected>
 #include <functional>
@@ -36,6 +37,7 @@
 
 #include "rtrs/base/bytes.h"
 #include "rtrs/base/error.h"
+#include "rtrs/base/instant.h"
 
 namespace rtrs {
 
@@ -206,7 +208,16 @@ struct EndpointOptions {
     std::uint32_t receive_queue_depth = 1024;
     // Which thread carries it, of a fabric that has several: this, modulo their number.
     std::uint32_t worker = 0;
+    // A connection over which nothing passes for so long, though it should, is lost, and an idle
+    // one is tried. Of fabrics that would not notice by themselves; a device tries a limited time.
+    Duration silence_max = std::chrono::seconds(10);
 };
+
+// Of a session with this heartbeat. It runs on one connection of a path only and judges peers that
+// stand still; connections by themselves wait longer.
+constexpr Duration silence_max_beside(Duration heartbeat_timeout) noexcept {
+    return std::max(2 * heartbeat_timeout, EndpointOptions{}.silence_max);
+}
 
 // One connection, from connect() or accept() on. Destroyed only after on_drained.
 class Endpoint {

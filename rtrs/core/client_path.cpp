@@ -272,7 +272,8 @@ void ClientPath::dial(std::uint16_t id) {
         *memory_.domain, address_.source, address_.destination, private_data,
         {.send_queue_depth = std::min(sends + send_queue_reserve, queue_entries_max),
          .receive_queue_depth = receives,
-         .worker = address_.worker + id},
+         .worker = address_.worker + id,
+         .silence_max = silence_max_beside(options_.heartbeat_timeout)},
         connection);
     if (!endpoint) {
         fail(endpoint.error(), "cannot dial");
@@ -670,7 +671,9 @@ void ClientPath::post_heartbeat(std::uint32_t immediate) {
 void ClientPath::dial_messages() {
     MessageCore* const core = owner_.messages();
     if (!connected() || core == nullptr || (link_ && !link_->drained())) return;
-    link_ = std::make_unique<MessageLink>(*core, *this, *address_.fabric, address_.worker);
+    link_ = std::make_unique<MessageLink>(
+        *core, *this, *address_.fabric,
+        MessageLink::Carried{address_.worker, silence_max_beside(options_.heartbeat_timeout)});
     ConnectRequestMessage request = connect_request(0);
     request.connection_count = 1;
     request.first_connection = FirstConnection::no;

@@ -20,11 +20,11 @@ constexpr std::uint64_t receive_bit = 1ull << 63;
 }  // namespace
 
 MessageLink::MessageLink(MessageCore& core, MessageLinkOwner& owner, Fabric& fabric,
-                         std::uint32_t worker)
+                         const Carried& carried)
     : core_(core),
       owner_(owner),
       fabric_(fabric),
-      worker_(worker),
+      carried_(carried),
       slot_bytes_(TagHeader::wire_bytes +
                   std::max<std::size_t>(core.options().eager_bytes, TagHello::wire_bytes)),
       // A window of messages, as many finishes, and two notices for each of the other direction.
@@ -51,7 +51,8 @@ std::error_code MessageLink::prepare() {
 EndpointOptions MessageLink::endpoint_options() const noexcept {
     return {.send_queue_depth = sends + core_.options().window + SendSignals::slots_held_max,
             .receive_queue_depth = receives_,
-            .worker = worker_};
+            .worker = carried_.worker,
+            .silence_max = carried_.silence_max};
 }
 
 std::error_code MessageLink::dial(const std::string& source, const std::string& destination,

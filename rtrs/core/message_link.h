@@ -55,8 +55,12 @@ struct MessageRead {
 class MessageLink final : public EndpointHandler {
   public:
     // The fabric is that of dial(), or of accept()'s request.
-    // worker: as EndpointOptions has it.
-    MessageLink(MessageCore& core, MessageLinkOwner& owner, Fabric& fabric, std::uint32_t worker);
+    // As EndpointOptions has them.
+    struct Carried {
+        std::uint32_t worker = 0;
+        Duration silence_max = EndpointOptions{}.silence_max;
+    };
+    MessageLink(MessageCore& core, MessageLinkOwner& owner, Fabric& fabric, const Carried& carried);
     ~MessageLink();
     MessageLink(const MessageLink&) = delete;
     MessageLink& operator=(const MessageLink&) = delete;
@@ -111,7 +115,7 @@ class MessageLink final : public EndpointHandler {
     MessageCore& core_;
     MessageLinkOwner& owner_;
     Fabric& fabric_;
-    std::uint32_t worker_;
+    Carried carried_;
     std::unique_ptr<ProtectionDomain> domain_;
     State state_ = State::dialling;
     std::unique_ptr<Endpoint> endpoint_;

@@ -139,7 +139,8 @@ std::error_code ServerPath::accept(std::unique_ptr<ConnectRequest> request,
             std::min(answers_per_permit * answer_work_max * requests + send_queue_reserve,
                      queue_entries_max),
         .receive_queue_depth = requests + (service ? 1 : 0),
-        .worker = identity_.worker + message.connection_id};
+        .worker = identity_.worker + message.connection_id,
+        .silence_max = silence_max_beside(options_.heartbeat_timeout)};
     auto connection = std::make_unique<Connection>(*this, message.connection_id);
     auto endpoint = request->accept(*memory_.domain, private_data, endpoint_options, *connection);
     if (!endpoint) return endpoint.error();
@@ -171,8 +172,9 @@ std::error_code ServerPath::accept_messages(ConnectRequest& request,
         link_->disconnect();
         return from_errno(ECONNRESET);
     }
-    link_ =
-        std::make_unique<MessageLink>(owner_.messages(), *this, *memory_.fabric, identity_.worker);
+    link_ = std::make_unique<MessageLink>(
+        owner_.messages(), *this, *memory_.fabric,
+        MessageLink::Carried{identity_.worker, silence_max_beside(options_.heartbeat_timeout)});
     std::byte private_data[ConnectResponseMessage::wire_bytes];
     ConnectResponseMessage{.features = identity_.features}.emit(private_data);
     const auto error = link_->accept(request, private_data);

@@ -17,17 +17,14 @@ std::expected<int, std::error_code> open_socket(int family) noexcept {
 
 namespace {
 
-// A flow whose packets vanish (a dead member of a bond, a forgotten entry of a NAT) while others of
-// its path go on: heartbeats run on one connection only and say nothing of it, and TCP by itself
-// would try for a quarter of an hour. More than heartbeats wait by default: a peer that stands
-// still is theirs to judge (the system ends a connection whose window is shut for so long, too).
-constexpr unsigned silence_max_ms = 10'000;
-// An idle flow is tried as well: probes after 5, 6, ... s; with a user timeout, that ends it.
-constexpr int keepalive_idle_s = 5;
-constexpr int keepalive_interval_s = 1;
+// An idle flow is tried too, in halves of the time: probes at 5, 6, ... s of 10.
+constexpr int keepalive_parts = 2;
 constexpr int keepalive_probes = 5;
-static_assert(1000 * (keepalive_idle_s + keepalive_interval_s * keepalive_probes) ==
-              silence_max_ms);
+
+int seconds_of(Duration time) noexcept {
+    constexpr Duration most = std::chrono::hours(3);  // more than any heartbeat wants
+    return std::max(1, static_cast<int>(std::min(time, most) / std::chrono::seconds(1)));
+}
 
 }  // namespace
 
@@ -38,12 +35,22 @@ void prepare_socket(int fd) noexcept {
     // would be lost by its heartbeat only. A socket of IPv6 may have a peer of IPv4: it wants both.
     (void)::setsockopt(fd, IPPROTO_IP, IP_RECVERR, &on, sizeof on);
     (void)::setsockopt(fd, IPPROTO_IPV6, IPV6_RECVERR, &on, sizeof on);
-    (void)::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_max_ms, sizeof silence_max_ms);
-    (void)::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &keepalive_idle_s, sizeof keepalive_idle_s);
-    (void)::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &keepalive_interval_s,
-                       sizeof keepalive_interval_s);
-    (void)::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &keepalive_probes, sizeof keepalive_probes);
+    limit_silence(fd, EndpointOptions{}.silence_max);
     (void)::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+}
+
+// A flow whose packets vanish (a dead member of a bond, a forgotten entry of a NAT) while others of
+// its path go on: heartbeats run on one connection only and say nothing of it, and TCP by itself
+// would try for a quarter of an hour. With a user timeout, that ends the probes, too. (The system
+// also ends a connection whose window is shut for so long.)
+void limit_silence(int fd, Duration silence_max) noexcept {
+    const auto user_timeout_ms = static_cast<unsigned>(1000 * seconds_of(silence_max));
+    const int idle_s = seconds_of(silence_max / keepalive_parts);
+    const int interval_s = seconds_of(silence_max / keepalive_parts / keepalive_probes);
+    (void)::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout_ms, sizeof user_timeout_ms);
+    (void)::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    (void)::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+    (void)::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &keepalive_probes, sizeof keepalive_probes);
 }
 
 std::error_code send_now(int fd, const HandshakeFrame& frame) noexcept {
@@ -71,6 +78,7 @@ std::error_code Dial::open(const Address* source) {
     const auto fd = open_socket(destination_.family());
     if (!fd) return fd.error();
     endpoint_.fd_ = *fd;
+    limit_silence(*fd, endpoint_.silence_max_);
     if (source == nullptr) return {};
     const int on = 1;
     (void)::setsockopt(*fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);

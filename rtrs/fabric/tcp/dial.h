@@ -16,6 +16,8 @@ namespace rtrs::tcp {
 std::expected<int, std::error_code> open_socket(int family) noexcept;
 // The same for a socket that was accepted.
 void prepare_socket(int fd) noexcept;
+// EndpointOptions::silence_max.
+void limit_silence(int fd, Duration silence_max) noexcept;
 // Hands a whole handshake frame to a socket that has sent little so far.
 std::error_code send_now(int fd, const HandshakeFrame& frame) noexcept;
 

@@ -37,6 +37,7 @@ TcpEndpoint::TcpEndpoint(const Setup& setup, ReservedMemory read_memory)
     : reactor_(setup.reactor),
       domain_(setup.domain),
       handler_(setup.handler),
+      silence_max_(setup.depths.silence_max),
       sends_(setup.depths.send_queue_depth, answers_max),
       read_memory_(std::move(read_memory)),
       receives_(setup.depths.receive_queue_depth) {}
@@ -56,6 +57,7 @@ void TcpEndpoint::adopt(int fd, const Agreement& agreement) {
     state_ = State::adopted;
     domain_.add(*this);
     fd_ = fd;
+    limit_silence(fd, silence_max_);
     agreement_ = agreement;
     schedule();
 }

@@ -159,6 +159,7 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     Reactor& reactor_;
     TcpDomain& domain_;
     EndpointHandler& handler_;
+    Duration silence_max_;
     State state_ = State::idle;
     bool told_ = false;  // on_rejected or on_disconnected was delivered
     bool rejected_ = false;

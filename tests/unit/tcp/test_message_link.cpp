@@ -22,7 +22,8 @@ struct End final : ListenerHandler, MessageCoreOwner, MessageLinkOwner {
         core.close();
     }
     void on_connect_request(std::unique_ptr<ConnectRequest> request) override {
-        links.push_back(std::make_unique<MessageLink>(core, *this, *fabric, 0));
+        links.push_back(
+            std::make_unique<MessageLink>(core, *this, *fabric, MessageLink::Carried{}));
         REQUIRE(!links.back()->accept(*request, {}));
     }
     void messages_reset() override { ++resets; }
