@@ -22,8 +22,16 @@ _rnbdctl() {
         cword=$COMP_CWORD
         cur=${words[cword]}
     fi
-    local IFS=$'\n'
-    COMPREPLY=($("${words[0]}" complete "${words[@]:1:cword}" 2>/dev/null))
+    words=("${words[@]//\\/}")
+    # Names come from peers: what is inserted is one word of the shell, whatever it is made of. What
+    # was inserted so before is typed text now.
+    local found one
+    mapfile -t found < <("${words[0]}" complete "${words[@]:1:cword}" 2>/dev/null)
+    COMPREPLY=()
+    for one in "${found[@]}"; do
+        printf -v one %q "$one"
+        COMPREPLY+=("$one")
+    done
     if declare -F __ltrim_colon_completions >/dev/null; then
         __ltrim_colon_completions "$cur"
     fi
@@ -35,7 +43,7 @@ constexpr const char* zsh_script = R"(#compdef rnbdctl
 # Completion of rnbdctl for zsh.
 _rnbdctl() {
     local -a found
-    found=("${(@f)$("${words[1]}" complete "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    found=("${(@f)$("${words[1]}" complete "${(@Q)words[2,CURRENT]}" 2>/dev/null)}")
     found=("${(@)found:#}")
     if (( ${#found} )); then
         compadd -- "${found[@]}"
