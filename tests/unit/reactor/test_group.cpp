@@ -4,6 +4,7 @@
 #include <string>
 #include <thread>
 
+#include "rtrs/reactor/baton.h"
 #include "rtrs/reactor_group.h"
 #include "tests/unit/reactor/support.h"
 
@@ -287,4 +288,56 @@ TEST_CASE("reactor group: members that poll busily share all the same") {
     REQUIRE(::send(game.far.fd, &first, 1, 0) == 1);
     g.run();
     CHECK(total == 2001);
+}
+
+TEST_CASE("reactor group: who waits for the baton gets it, however often others come by") {
+    constexpr auto turn = 100us;
+    constexpr int rounds = 30;
+    // A turn is a tenth of what the others may have before one that waits. The rest is for a
+    // machine that lets it stand before it has begun to wait.
+    constexpr int turns_max = rounds * 100;
+    Baton baton;
+    std::atomic<bool> asking = false;
+    std::atomic<bool> done = false;
+    int turns_before = 0;
+    std::thread greedy([&] {
+        while (!done) {
+            baton.take();
+            const auto end = std::chrono::steady_clock::now() + turn;
+            while (std::chrono::steady_clock::now() < end) {
+            }
+            if (asking && ++turns_before > turns_max) done = true;
+            baton.give();
+        }
+    });
+    for (int i = 0; i < rounds && !done; ++i) {
+        asking = true;
+        baton.take();
+        asking = false;
+        baton.give();
+        std::this_thread::sleep_for(1ms);
+    }
+    done = true;
+    greedy.join();
+    CHECK(turns_before <= turns_max);
+}
+
+TEST_CASE("reactor group: the baton is one thread's at a time") {
+    Baton baton;
+    constexpr int threads = 4;
+    constexpr int takes = 20000;
+    int sum = 0;
+    std::vector<std::thread> all;
+    for (int i = 0; i < threads; ++i) {
+        all.emplace_back([&] {
+            for (int left = takes; left > 0; --left) {
+                baton.take();
+                ++sum;
+                baton.give();
+                if (left % 1000 == 0) std::this_thread::sleep_for(50us);
+            }
+        });
+    }
+    for (std::thread& thread : all) thread.join();
+    CHECK(sum == threads * takes);
 }
