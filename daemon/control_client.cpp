@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 namespace rnbd {
 
@@ -41,7 +42,8 @@ std::unexpected<ControlCallFailure> fail(Kind kind, std::string message) {
     return std::unexpected(ControlCallFailure{kind, std::move(message)});
 }
 
-std::expected<Socket, ControlCallFailure> connect_to(const std::string& path) {
+std::expected<Socket, ControlCallFailure> connect_to(const std::string& path, SteadyTime deadline) {
+    constexpr std::chrono::milliseconds queue_interval{10};
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     if (path.empty() || path.size() >= sizeof address.sun_path)
@@ -50,8 +52,17 @@ std::expected<Socket, ControlCallFailure> connect_to(const std::string& path) {
     Socket socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (socket.fd() < 0)
         return fail(Kind::unreachable, fmt::format("socket: {}", std::strerror(errno)));
-    if (::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
-        return socket;
+    // Nothing tells when the queue of those who want in has room again.
+    for (;;) {
+        if (::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) ==
+            0)
+            return socket;
+        if (errno == EINTR) continue;
+        if (errno != EAGAIN) break;
+        if (std::chrono::steady_clock::now() >= deadline)
+            return fail(Kind::timed_out, "the daemon lets nobody in, and many wait");
+        std::this_thread::sleep_for(queue_interval);
+    }
     switch (errno) {
         case ENOENT:
             return fail(Kind::absent, fmt::format("{}: no such socket", path));
@@ -145,7 +156,7 @@ std::expected<json, ControlCallFailure> control_call(const ControlCallOptions& o
                                                      std::string_view command,
                                                      const json& arguments) {
     const SteadyTime deadline = std::chrono::steady_clock::now() + options.timeout;
-    const auto socket = connect_to(options.socket_path);
+    const auto socket = connect_to(options.socket_path, deadline);
     if (!socket) return std::unexpected(socket.error());
     const std::string request = emit_control_request(command, arguments) + "\n";
     if (auto sent = send_all(*socket, request, deadline); !sent)

@@ -1,5 +1,5 @@
-// Questions to a server for its exports: one over a session that is made for it and ends with it,
-// or any number over a session that is there.
+// Questions to a server for its exports: one over a session that is made for it and ends with
+// it, or any number over a session that is there.
 //
 // OWNER: Client. THREAD: the reactor's.
 // Life: start() -> the answer, or the time is up -> the session is closed -> on_discovery_over.

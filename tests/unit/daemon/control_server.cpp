@@ -327,6 +327,42 @@ TEST_CASE("control server: a socket that is heard for a moment more is waited fo
     CHECK(::rmdir(directory.c_str()) == 0);
 }
 
+TEST_CASE("control client: a daemon that lets in nobody for a while is waited for") {
+    const std::string directory = temporary_directory();
+    const std::string path = directory + "/x.ctl";
+    const int listening = ::socket(AF_UNIX, SOCK_STREAM, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strcpy(address.sun_path, path.c_str());
+    REQUIRE(::bind(listening, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    REQUIRE(::listen(listening, 1) == 0);
+    std::vector<int> queue;
+    for (int result = 0; result == 0;) {
+        queue.push_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0));
+        result = ::connect(queue.back(), reinterpret_cast<sockaddr*>(&address), sizeof address);
+    }
+    REQUIRE(errno == EAGAIN);
+    using Kind = ControlCallFailure::Kind;
+    const auto shut = control_call({.socket_path = path, .timeout = 30ms}, "a", json::object());
+    CHECK(shut.error().kind == Kind::timed_out);
+
+    std::thread server([&] {
+        for (std::size_t i = 1; i < queue.size(); ++i)
+            ::close(::accept(listening, nullptr, nullptr));
+        const int fd = ::accept(listening, nullptr, nullptr);
+        static_cast<void>(read_line(fd));
+        send_text(fd, emit_control_result({{"heard", true}}) + "\n");
+        ::close(fd);
+    });
+    const auto heard = control_call({.socket_path = path, .timeout = 30s}, "a", json::object());
+    server.join();
+    CHECK(heard.has_value());
+    for (const int fd : queue) ::close(fd);
+    ::close(listening);
+    ::unlink(path.c_str());
+    ::rmdir(directory.c_str());
+}
+
 TEST_CASE("control client: nobody there, nonsense, other versions") {
     const std::string directory = temporary_directory();
     const std::string path = directory + "/x.ctl";
