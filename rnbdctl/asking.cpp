@@ -31,10 +31,14 @@ CtlExit report_failure(const Wish& wish, const ControlCallFailure& failure, std:
                        std::ostream& err) {
     const CtlExit exit = exit_for(failure);
     if (wish.output == Output::json) {
-        const auto silent = failure.kind == ControlCallFailure::Kind::timed_out;
+        using Kind = ControlCallFailure::Kind;
         const char* const word = failure.code ? to_string(*failure.code)
-                                 : silent     ? to_string(ControlError::timed_out)
-                                              : "unreachable";
+                                 : failure.kind == Kind::timed_out
+                                     ? to_string(ControlError::timed_out)
+                                 : failure.kind == Kind::nonsense ? "nonsense"
+                                 // A newer daemon's word.
+                                 : failure.kind == Kind::refused ? to_string(ControlError::failed)
+                                                                 : "unreachable";
         json error{{"code", word}, {"message", failure.message}};
         if (failure.error_number != 0) error["errno"] = failure.error_number;
         out << json_line({{"schema", control_schema},

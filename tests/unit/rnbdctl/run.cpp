@@ -136,6 +136,18 @@ TEST_CASE("rnbdctl: a daemon that gives no answer is exit 7, with its word in JS
     ::close(listening);
 }
 
+TEST_CASE("rnbdctl: what is wrong with an answer is told apart in JSON") {
+    World world;
+    const auto code_of = [&](const std::string& answer) {
+        return json::parse(
+            world.run_answered(answer, {"--client", "--json", "list"}).out)["error"]["code"];
+    };
+    CHECK(code_of("hello") == "nonsense");
+    CHECK(code_of(R"({"schema":"rnbd-control","version":2})") == "nonsense");
+    CHECK(code_of(R"({"schema":"rnbd-control","version":1,"ok":false,"error":{"code":"new"}})") ==
+          "failed");
+}
+
 TEST_CASE("rnbdctl: an answer that cannot be written is no success") {
     const char* const words[] = {"rnbdctl", "--help"};
     std::ostream full(nullptr);
