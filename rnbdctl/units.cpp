@@ -81,12 +81,18 @@ std::string count_words(std::uint64_t count) {
 
 std::string terminal_text(std::string_view text) {
     std::string result;
-    for (const char c : text) {
-        const auto byte = static_cast<unsigned char>(c);
-        if (byte < 0x20 || byte == 0x7f)
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const auto byte = static_cast<unsigned char>(text[i]);
+        const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0u;
+        if (byte < 0x20 || byte == 0x7f) {
             result += fmt::format("\\x{:02x}", byte);
-        else
-            result += c;
+        } else if (byte == 0xc2 && next >= 0x80 && next < 0xa0) {
+            // U+0080 to U+009F: a terminal takes U+009B for ESC [.
+            result += fmt::format("\\x{:02x}\\x{:02x}", byte, next);
+            ++i;
+        } else {
+            result += text[i];
+        }
     }
     return result;
 }

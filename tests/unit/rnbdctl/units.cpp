@@ -46,6 +46,9 @@ TEST_CASE("units: sizes, ages, latencies, counts") {
     CHECK(count_words(7) == "7");
     CHECK(count_words(1234567) == "1,234,567");
     CHECK(terminal_text("a\x1b[31m") == "a\\x1b[31m");
+    CHECK(terminal_text("a\xc2\x9b"
+                        "31m") == "a\\xc2\\x9b31m");
+    CHECK(terminal_text("\xc3\xa4\xc2\xa0\xc2") == "\xc3\xa4\xc2\xa0\xc2");
 }
 
 TEST_CASE("table: columns are aligned, empty cells are dashes") {
