@@ -148,31 +148,86 @@ static int plugin_config_complete(void) {
     return 0;
 }
 
-#define plugin_config_help                                                                       \
-    "session=NAME   (required) the session's name, which the server's rules know\n"              \
-    "path=ADDRESS   (required) way to the server, several times:\n"                              \
-    "               [standby:][rdma:][SOURCE@]HOST:PORT\n"                                       \
-    "volume=NAME    (required) the export's name at the server\n"                                \
-    "wait=SECONDS   how long a start waits for the volume (default 10)\n"                        \
-    "readonly=BOOL  open it read-only\n"                                                         \
+#define plugin_config_help                                                          \
+    "session=NAME   (required) the session's name, which the server's rules know\n" \
+    "path=ADDRESS   (required) way to the server, several times:\n"                 \
+    "               [standby:][rdma:][SOURCE@]HOST:PORT\n"                          \
+    "volume=NAME    (required) the export's name at the server\n"                   \
+    "wait=SECONDS   how long a start waits for the volume (default 10)\n"           \
+    "readonly=BOOL  open it read-only\n"                                            \
     "KEY=VALUE      any other setting of librnbd(3), as hold-time=30s"
+
+/* --- The end, while no server is there: requests that wait for one fail, since nbdkit waits for
+ * them. A thread of its own has no client: its sleep ends early only if nbdkit is to end. */
+
+static struct {
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool started, away, unloading;
+} watch = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static void set_watch(bool *what, bool value) {
+    pthread_mutex_lock(&watch.mutex);
+    *what = value;
+    pthread_cond_signal(&watch.changed);
+    pthread_mutex_unlock(&watch.mutex);
+}
+
+static void happened(void *context, const struct rnbd_event *event) {
+    (void)context;
+    if (event->kind == RNBD_EVENT_LINK_UP) set_watch(&watch.away, false);
+    if (event->kind == RNBD_EVENT_LINK_DOWN) set_watch(&watch.away, true);
+}
+
+/* Whether it is away; once it is, or false at the end. */
+static bool wait_until_away(void) {
+    bool away;
+    pthread_mutex_lock(&watch.mutex);
+    while (!watch.away && !watch.unloading) pthread_cond_wait(&watch.changed, &watch.mutex);
+    away = !watch.unloading;
+    pthread_mutex_unlock(&watch.mutex);
+    return away;
+}
+
+static void *watch_for_the_end(void *context) {
+    (void)context;
+    while (wait_until_away()) {
+        if (nbdkit_nanosleep(0, 200000000) == 0) continue;
+        rnbd_session_close(session, NULL, NULL);
+        break;
+    }
+    return NULL;
+}
 
 /* --- Life. Threads start after nbdkit has forked. */
 
 static int plugin_after_fork(void) {
     int error;
-    if (rnbd_session_set(session, "thread", "on") < 0 || rnbd_session_start(session) < 0 ||
+    if (rnbd_session_set(session, "thread", "on") < 0 ||
+        rnbd_session_on_event(session, happened, NULL) < 0 || rnbd_session_start(session) < 0 ||
         rnbd_volume_open(session, volume_name, read_only ? RNBD_READ_ONLY : 0, &volume) < 0) {
         nbdkit_error("session %s: %s", session_name, rnbd_session_error(session));
         return -1;
     }
     error = rnbd_volume_wait(volume, (int)wait_ms);
-    if (error == 0) return 0;
-    nbdkit_error("volume %s: %s (%s)", volume_name, rnbd_volume_error(volume), strerror(-error));
+    if (error < 0) {
+        nbdkit_error("volume %s: %s (%s)", volume_name, rnbd_volume_error(volume),
+                     strerror(-error));
+        return -1;
+    }
+    error = pthread_create(&watch.thread, NULL, watch_for_the_end, NULL);
+    watch.started = error == 0;
+    if (watch.started) return 0;
+    nbdkit_error("a thread: %s", strerror(error));
     return -1;
 }
 
 static void plugin_unload(void) {
+    if (watch.started) {
+        set_watch(&watch.unloading, true);
+        pthread_join(watch.thread, NULL);
+    }
     if (session != NULL) rnbd_session_free(session);
 }
 
@@ -262,8 +317,7 @@ static int plugin_pread(void *handle, void *buffer, uint32_t count, uint64_t off
     struct iovec iov = {buffer, count};
     (void)handle;
     (void)flags;
-    return wait_for(&waiting, "read",
-                    rnbd_readv(volume, &iov, 1, offset, 0, finished, &waiting));
+    return wait_for(&waiting, "read", rnbd_readv(volume, &iov, 1, offset, 0, finished, &waiting));
 }
 
 static int plugin_pwrite(void *handle, const void *buffer, uint32_t count, uint64_t offset,

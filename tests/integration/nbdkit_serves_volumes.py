@@ -106,6 +106,21 @@ h.flush()
     check(same(image, backing), "and is whole")
     stop(process)
 
+    # While it is gone for good they fail when nbdkit is told to end, which waits for them.
+    process, uri = plugin("vol", "heartbeat-interval=100ms", "heartbeat-timeout=500ms")
+    server.kill()
+    read = subprocess.Popen(["nbdcopy", uri, "null:"], stderr=subprocess.PIPE, text=True)
+    lab.cleanups.append(read.kill)
+    try:
+        read.wait(timeout=2)  # it cannot end
+    except subprocess.TimeoutExpired:
+        pass
+    check(read.poll() is None, "it waits")
+    process.terminate()
+    check("shutdown" in read.communicate(timeout=60)[1], "what waited fails")
+    check(process.wait(timeout=60) == 0, "nbdkit ends well")
+    server.start()
+
     process, uri = plugin("ro", "readonly=true")
     check(json.loads(run("nbdinfo", "--json", uri).stdout)["exports"][0]["is_read_only"], "it is read-only")
     stop(process)
