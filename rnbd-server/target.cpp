@@ -507,6 +507,12 @@ void Target::completed(BlockRequest& request, std::error_code error) {
     } else {
         ++statistics.other;
     }
+    // By which of the two caches it was done is not known here: a client that knows them sends it
+    // again. So what is acknowledged to a client that had the old one open was done by that one.
+    const bool either_cache = !error && writes(io.wire_operation) && !io.force_unit_access &&
+                              io.losses != open.volume->losses() &&
+                              has(session.features, Feature::epoch);
+    if (either_cache) error = from_errno(ENOTCONN);
     RTRS_PROBE(server_answered, &io, error.value());
     answer(io, error, produced);
 }

@@ -18,6 +18,7 @@ struct IoRecord {
     std::uint32_t device_id;  // that its message names
     std::uint64_t covers;     // of a flush: writes acknowledged before it was submitted
     bool lost;                // of a flush: some of those are gone
+    std::uint64_t epoch;      // of the server's cache when it was sent; 0: not known
 };
 
 // Whether the server may have done what it was asked, since its answer never came.

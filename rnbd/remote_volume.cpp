@@ -304,6 +304,7 @@ void RemoteVolume::Inside::resume_held() {
         rtrs::store_le32(session.session.message(id).data() + IoMessage::device_id_offset,
                          device_id);
         session.records[i].device_id = device_id;
+        session.records[i].epoch = epoch.value_or(0);
         session.session.resume(id);
     }
     std::deque<Waiting> ready;
@@ -371,7 +372,7 @@ void RemoteVolume::Inside::send(rtrs::Permit permit, const VolumeIo& io, std::ui
               .flags = wire_flags(io),
               .bytes = flush ? 0 : io.bytes}
         .emit(message);
-    session.record(permit.id()) = {this, io, device_id, covers, false};
+    session.record(permit.id()) = {this, io, device_id, covers, false, epoch.value_or(0)};
     ++in_flight;
     session.session.submit(
         std::move(permit),
@@ -432,6 +433,7 @@ void RemoteVolume::Inside::succeeded(const IoRecord& record) {
     } else if (writes(record.io.operation) &&
                !(record.io.force_unit_access && geometry.force_unit_access)) {
         ++acknowledged;
+        if (record.epoch != 0 && record.epoch != epoch) lost_before_its_answer();
     }
 }
 
@@ -474,6 +476,19 @@ void RemoteVolume::Inside::note_epoch(std::uint64_t now) {
     if (another && flushed < acknowledged && !rtrs::planted(rtrs::PlantedBug::flush_forgotten)) {
         cache_lost();
     }
+}
+
+// The write went to a cache that was lost; its answer came by another connection than the news of
+// that, and later.
+void RemoteVolume::Inside::lost_before_its_answer() {
+    if (rtrs::planted(rtrs::PlantedBug::flush_forgotten)) return;
+    ++losses.caches;
+    ++losses.writes;
+    session.environment.tracer.trace(
+        rtrs::TraceLevel::error, "rnbd.volume", session.session.options().name + "/" + options.name,
+        "a write was acknowledged by a cache that the server has lost since; a flush fails to say "
+        "so");
+    untold = acknowledged;
 }
 
 void RemoteVolume::Inside::cache_lost() {

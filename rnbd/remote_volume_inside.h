@@ -67,6 +67,7 @@ struct RemoteVolume::Inside {
 
     void note_epoch(std::uint64_t now);
     void cache_lost();
+    void lost_before_its_answer();
     void fail_lost_flushes();
     void told(std::uint64_t covers);
 

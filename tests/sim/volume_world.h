@@ -90,7 +90,8 @@ class SmallServer final : public ServerHandler {
     }
 
     Duration delay{0};
-    Duration open_answer_delay{0};  // from when it was opened
+    Duration open_answer_delay{0};   // from when it was opened
+    Duration write_answer_delay{0};  // from when it was written
     bool followed = false;
     Feature features = Feature::none;
     bool closed = false;
@@ -112,14 +113,22 @@ class SmallServer final : public ServerHandler {
         Timer timer;
     };
 
-    struct LateOpen {
-        LateOpen(Scene& scene, ServerOp& its_op)
-            : op(its_op), timer(scene.server_host.clock(), this, [](void* self) {
-                  static_cast<LateOpen*>(self)->op.respond({}, OpenResponse::wire_bytes);
+    // What was done, and is answered later.
+    struct LateAnswer {
+        LateAnswer(Scene& scene, ServerOp& its_op, std::uint32_t its_bytes)
+            : op(its_op), bytes(its_bytes), timer(scene.server_host.clock(), this, [](void* self) {
+                  auto& late = *static_cast<LateAnswer*>(self);
+                  late.op.respond({}, late.bytes);
               }) {}
         ServerOp& op;
+        std::uint32_t bytes;
         Timer timer;
     };
+    void answer_later(ServerOp& op, std::uint32_t bytes, Duration later) {
+        if (later == Duration{0}) return op.respond({}, bytes);
+        auto& late = answers_.emplace_back(std::make_unique<LateAnswer>(scene_, op, bytes));
+        late->timer.arm(scene_.world.now() + later);
+    }
 
     void expect_a_follower() {
         static_cast<void>(service_->receive(
@@ -214,9 +223,7 @@ class SmallServer final : public ServerHandler {
                      .write_back = true,
                      .epoch = found->second.epoch}
             .emit(op.data());
-        if (open_answer_delay == Duration{0}) return op.respond({}, OpenResponse::wire_bytes);
-        auto& late = opened_.emplace_back(std::make_unique<LateOpen>(scene_, op));
-        late->timer.arm(scene_.world.now() + open_answer_delay);
+        answer_later(op, OpenResponse::wire_bytes, open_answer_delay);
     }
     void io(ServerOp& op) {
         ++ios;
@@ -233,7 +240,7 @@ class SmallServer final : public ServerHandler {
         if (message->operation == Operation::write) {
             std::memcpy(&word, op.data().data(), sizeof word);
             if (one.fua && has(message->flags, IoFlag::fua)) one.durable[message->sector] = word;
-            return op.respond({});
+            return answer_later(op, 0, write_answer_delay);
         }
         if (message->operation == Operation::read) {
             std::memcpy(op.data().data(), &word, sizeof word);
@@ -246,7 +253,7 @@ class SmallServer final : public ServerHandler {
     std::map<std::string, Export>& exports_;
     std::map<const ServerSession*, std::map<std::uint32_t, std::string>> open_;
     std::deque<std::unique_ptr<Late>> timers_;
-    std::deque<std::unique_ptr<LateOpen>> opened_;
+    std::deque<std::unique_ptr<LateAnswer>> answers_;
     MessageService* service_ = nullptr;
     std::uint32_t follower_ = 0;
     std::uint64_t generation_ = 0;
