@@ -75,6 +75,12 @@ ConfigType<std::uint32_t> config_workers() {
     return config_integer<std::uint32_t>(1, rtrs::ReactorGroup::members_max);
 }
 
+void check_metrics_apart(ConfigMap& map, const std::string& listen, const std::string& control) {
+    if (listen == "unix:" + control)
+        map.error("metrics",
+                  "found \"" + control + "\" which is the control socket, expected another path");
+}
+
 void read_metrics(ConfigMap& map, std::string& listen) {
     map.optional_map("metrics", [&](ConfigMap& metrics) {
         metrics.required("listen", config_metrics_address(), listen);

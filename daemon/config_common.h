@@ -32,5 +32,7 @@ ConfigType<CpuList> config_cpus();
 ConfigType<std::uint32_t> config_workers();
 // metrics: {listen}. "HOST:PORT", canonical, or "unix:/PATH"; empty: nowhere.
 void read_metrics(ConfigMap& map, std::string& listen);
+// Two sockets have two paths. control: the path of the daemon's.
+void check_metrics_apart(ConfigMap& map, const std::string& listen, const std::string& control);
 
 }  // namespace rnbd

@@ -342,6 +342,11 @@ void read_client(ConfigMap& map, ClientConfig& config) {
     map.optional("cpus", config_cpus(), config.cpus);
     map.optional("workers", config_workers(), config.workers);
     read_metrics(map, config.metrics);
+    check_metrics_apart(map, config.metrics, config.control);
+    if (seen.addresses.contains(config.metrics))
+        map.error("metrics", fmt::format("found \"{}\" which a device has as its nbd address, "
+                                         "expected another path",
+                                         config.metrics));
     read_log(map, config.log_level);
 }
 

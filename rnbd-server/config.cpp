@@ -62,6 +62,17 @@ bool read_listen_address(ConfigMap& map, ServerConfig::Listen& listen) {
     return false;
 }
 
+// Whether one of them takes the other's port as well: [::] is every address, 0.0.0.0 every IPv4 one.
+bool overlap(const std::string& one, const std::string& other) {
+    const auto port = [](const std::string& address) { return address.substr(address.rfind(':')); };
+    const auto covers = [](const std::string& wide, const std::string& address) {
+        return wide.starts_with("[::]:") ||
+               (wide.starts_with("0.0.0.0:") && !address.starts_with('['));
+    };
+    return port(one) == port(other) && port(one) != ":0" &&
+           (covers(one, other) || covers(other, one));
+}
+
 void read_listen(const ConfigValue& item, ServerConfig& config, Seen& seen) {
     item.map([&](ConfigMap& map) {
         ServerConfig::Listen listen;
@@ -81,6 +92,16 @@ void read_listen(const ConfigValue& item, ServerConfig& config, Seen& seen) {
             map.error(word, fmt::format("found \"{}\" a second time, expected each address once "
                                         "(first at {})",
                                         listen.address, first->second));
+        if (added && listen.fabric == ConfigFabric::tcp) {
+            for (const auto& other : config.listen) {
+                if (other.fabric != ConfigFabric::tcp || !overlap(listen.address, other.address))
+                    continue;
+                map.error(word, fmt::format("found \"{}\" beside \"{}\", expected no address that "
+                                            "another one has as well",
+                                            listen.address, other.address));
+                break;
+            }
+        }
         config.listen.push_back(std::move(listen));
     });
 }
@@ -316,6 +337,7 @@ void read_server(ConfigMap& map, ServerConfig& config) {
     map.optional("cpus", config_cpus(), config.cpus);
     map.optional("workers", config_workers(), config.workers);
     read_metrics(map, config.metrics);
+    check_metrics_apart(map, config.metrics, config.control);
     read_log(map, config.log_level);
 }
 

@@ -112,6 +112,24 @@ TEST_CASE("server config: listen is required") {
                     "listen[0].rdma: found both tcp and rdma"));
 }
 
+TEST_CASE("server config: no listener is within another, and metrics are apart from the control") {
+    const auto listening = [](const std::string& one, const std::string& other) {
+        return "listen: [{tcp: '" + one + "'}, {tcp: '" + other + "'}]\n";
+    };
+    CHECK(complains(listening("0.0.0.0:1235", "127.0.0.1:1235"),
+                    "listen[1].tcp: found \"127.0.0.1:1235\" beside \"0.0.0.0:1235\""));
+    CHECK(complains(listening("192.0.2.1:1235", "0.0.0.0:1235"), "beside \"192.0.2.1:1235\""));
+    // It takes IPv4, too.
+    CHECK(complains(listening("[::]:1235", "0.0.0.0:1235"), "beside \"[::]:1235\""));
+    CHECK(complains(listening("[::1]:1235", "[::]:1235"), "beside \"[::1]:1235\""));
+    CHECK(errors_of(listening("0.0.0.0:1235", "127.0.0.1:1236")).empty());
+    CHECK(errors_of(listening("0.0.0.0:1235", "[::1]:1235")).empty());
+    CHECK(errors_of(listening("0.0.0.0:0", "127.0.0.1:0")).empty());
+    const std::string head = "listen: [{tcp: 127.0.0.1:0}]\nmetrics: {listen: 'unix:/run/x'}\n";
+    CHECK(complains(head + "control: /run/x\n", "metrics: found \"/run/x\" which is the control"));
+    CHECK(errors_of(head + "control: /run/y\n").empty());
+}
+
 TEST_CASE("server config: rdma listeners, also for kernel clients") {
     const auto config = ServerConfig::parse(
         "listen:\n"

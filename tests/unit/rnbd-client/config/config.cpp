@@ -34,6 +34,15 @@ std::string with_device(const std::string& lines) {
 
 }  // namespace
 
+TEST_CASE("client config: metrics are apart from other sockets") {
+    const std::string metrics = "metrics: {listen: 'unix:/run/x'}\n";
+    CHECK(
+        complains(metrics + "control: /run/x\n", "metrics: found \"/run/x\" which is the control"));
+    CHECK(complains(with_device("    access: rw\n    nbd: unix:/run/x\n") + metrics,
+                    "metrics: found \"unix:/run/x\" which a device has"));
+    CHECK(errors_of(with_device("    access: rw\n    nbd: unix:/run/y\n") + metrics).empty());
+}
+
 TEST_CASE("client config: the example is right, and says the defaults") {
     const auto config = ClientConfig::load(RNBD_EXAMPLE);
     if (!config)
