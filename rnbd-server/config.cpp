@@ -62,7 +62,8 @@ bool read_listen_address(ConfigMap& map, ServerConfig::Listen& listen) {
     return false;
 }
 
-// Whether one of them takes the other's port as well: [::] is every address, 0.0.0.0 every IPv4 one.
+// Whether one of them takes the other's port as well: [::] is every address, 0.0.0.0 every one of
+// IPv4.
 bool overlap(const std::string& one, const std::string& other) {
     const auto port = [](const std::string& address) { return address.substr(address.rfind(':')); };
     const auto covers = [](const std::string& wide, const std::string& address) {
