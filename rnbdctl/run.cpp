@@ -41,6 +41,9 @@ std::optional<int> parse(CommandTree& tree, Words words, std::ostream& out, std:
         return static_cast<int>(app.exit(error, out, err) == 0 ? CtlExit::ok : CtlExit::usage);
     }
     const Options& options = tree.options();
+    // An unset variable of a script must not stand for the default daemon.
+    if (options.socket.empty() && app.get_option("--socket")->count() > 0)
+        return usage(err, "--socket: found nothing, expected the path of a socket");
     const Daemon daemon = tree.asked();
     if ((options.server && daemon == Daemon::client) ||
         (options.client && daemon == Daemon::server)) {

@@ -136,6 +136,13 @@ TEST_CASE("rnbdctl: a daemon that gives no answer is exit 7, with its word in JS
     ::close(listening);
 }
 
+TEST_CASE("rnbdctl: an empty socket is not the default one") {
+    World world;
+    const auto ran = world.run({"--socket", "", "list"});
+    CHECK(ran.exit == number(CtlExit::usage));
+    CHECK(has(ran.err, "--socket: found nothing"));
+}
+
 TEST_CASE("rnbdctl: what is wrong with an answer is told apart in JSON") {
     World world;
     const auto code_of = [&](const std::string& answer) {
