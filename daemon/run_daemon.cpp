@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -178,14 +179,18 @@ std::optional<CpuList> use_cpus(const CpuList& wanted, spdlog::logger& log) {
     return *used;
 }
 
-// Each worker stays on one of the processors, in turn: what it touches first is in their memory.
-void stay_on_one(const CpuList& cpus, std::uint32_t worker) {
+// Each worker stays on its share of the processors, dealt out in turn, or on one if there are fewer
+// than workers: what it touches first is in the memory beside them.
+void stay_on_share(const CpuList& cpus, std::uint32_t worker, std::uint32_t workers) {
     if (cpus.none()) return;
-    std::size_t left = worker % cpus.count();
-    std::size_t cpu = 0;
-    while (!cpus[cpu] || left-- > 0) ++cpu;
-    // It is there, or was a moment ago: if not any more, the worker runs where the process may.
-    static_cast<void>(run_on_cpus(CpuList().set(cpu)));
+    const std::size_t hands = std::min<std::size_t>(workers, cpus.count());
+    CpuList share;
+    std::size_t dealt = 0;
+    for (std::size_t cpu = 0; cpu < cpus_max; ++cpu) {
+        if (cpus[cpu] && dealt++ % hands == worker % hands) share.set(cpu);
+    }
+    // They are there, or were a moment ago: if not any more, the worker runs where the process may.
+    static_cast<void>(run_on_cpus(share));
 }
 
 // Null: the first is enough.
@@ -194,16 +199,17 @@ std::expected<std::unique_ptr<rtrs::ReactorGroup>, std::error_code> make_workers
     first.set_busy_poll(settings.busy_poll);
     if (settings.workers == 1) return nullptr;
     auto group = rtrs::ReactorGroup::create(
-        first, {.members = settings.workers, .begin = [cpus](std::uint32_t number) {
+        first, {.members = settings.workers,
+                .begin = [cpus, workers = settings.workers](std::uint32_t number) {
                     pthread_setname_np(pthread_self(),
                                        ("rnbd-worker-" + std::to_string(number)).c_str());
-                    stay_on_one(cpus, number);
+                    stay_on_share(cpus, number, workers);
                 }});
     if (!group) return group;
     for (std::uint32_t i = 1; i < settings.workers; ++i) {
         first.member(i).set_busy_poll(settings.busy_poll);
     }
-    stay_on_one(cpus, 0);
+    stay_on_share(cpus, 0, settings.workers);
     return group;
 }
 

@@ -38,6 +38,17 @@ with Lab() as lab:
     check(f"cpus: {mine},1023: of these there are only {mine}" in client.log(), client.log())
     check("cpus" not in server.log(), server.log())
 
+    # Of more workers than processors each has one of them, and none is left out.
+    processors = sorted(os.sched_getaffinity(0))
+    several = lab.server([], name="several", cpus=",".join(map(str, processors)), workers=len(processors) + 1)
+    where = []
+    for task in sorted(os.listdir(f"/proc/{several.process.pid}/task"), key=int):
+        with open(f"/proc/{several.process.pid}/task/{task}/comm") as name:
+            if name.read().startswith("rnbd-"):
+                where.append(os.sched_getaffinity(int(task)))
+    check(len(where) == len(processors) + 1 and all(len(one) == 1 for one in where) and
+          set.union(*where) == set(processors), f"workers are on {where}")
+
     config = lab.path("nowhere.yaml")
     with open(config, "w") as out:
         json.dump({"listen": [{"tcp": "127.0.0.1:0"}], "exports": [], "cpus": "1022-1023",
