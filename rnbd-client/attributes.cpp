@@ -37,7 +37,7 @@ std::string zeroes_per_processor(std::size_t processors) {
 }
 
 const char* const migration_remark =
-    "A session is one thread: no request is answered elsewhere than where it was submitted, so "
+    "A request is answered by the connection that it went by, and that one thread carries, so "
     "every number is 0.";
 const char* const usage_of_add_path =
     "Usage: echo [<source addr>@]<destination addr> > add_path\n\n"

@@ -51,7 +51,8 @@ with Lab() as lab:
         export("direct", lab.path("direct.img"), "1MiB", io="direct"),
     ])
     names = ("memory", "late", "flushed", "file", "direct")
-    client = lab.client(server, {name: {} for name in (*names, "pieces")})
+    # One connection: below, what is sent later comes later.
+    client = lab.client(server, {name: {} for name in (*names, "pieces")}, session_options={"connections": 1})
     handles = {name: connected(lab, name) for name in (*names, "pieces")}
     for name in names:
         handles[name].pwrite(b"x" * 4096, 0)
