@@ -340,8 +340,9 @@ std::expected<StorageExtent, std::error_code> FileStorage::extent_at(std::uint64
 
     const off_t hole = ::lseek(medium_.fd(), data, SEEK_HOLE);
     if (hole < 0) return std::unexpected(from_errno(errno));
+    // What was data a moment ago may be a hole by now: then one block of it is told as data.
     const std::uint64_t data_end =
-        std::min((static_cast<std::uint64_t>(hole) + block - 1) / block * block, end);
+        std::clamp((static_cast<std::uint64_t>(hole) + block - 1) / block * block, at + block, end);
     return StorageExtent{.bytes = data_end - at};
 }
 

@@ -1,10 +1,13 @@
 // What only files can do: be absent, locked, shrunk, replaced, or the wrong thing.
+#include <fcntl.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <atomic>
 #include <fstream>
+#include <thread>
 
 #include "tests/contract/storage/support.h"
 
@@ -315,4 +318,34 @@ TEST_CASE("file: another file in its place has another epoch") {
     bench.close();
     REQUIRE(!bench.open(options));
     CHECK(bench.storage->geometry().cache_epoch != epoch);
+}
+
+// What is data when its beginning is looked for may be a hole when its end is.
+TEST_CASE("file storage: extents are never empty, whatever is punched meanwhile") {
+    TemporaryFolder folder;
+    Bench bench;
+    const StorageOptions options = file_options(folder.file("file"));
+    REQUIRE(!bench.open(options));
+    const int fd = ::open(options.path.c_str(), O_RDWR | O_CLOEXEC);
+    REQUIRE(fd >= 0);
+    std::atomic<bool> enough = false;
+    std::thread punches([&] {
+        const std::vector<char> block(4096, 'x');
+        while (!enough) {
+            const ssize_t written = ::pwrite(fd, block.data(), block.size(), 0);
+            static_cast<void>(written);
+            ::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096);
+        }
+    });
+    std::uint64_t empty = 0;
+    for (int i = 0; i < 20000; ++i) {
+        const auto extents = bench.extents(0, size, 10);
+        if (!extents || extents->empty()) ++empty;
+        if (!extents) continue;
+        for (const StorageExtent& extent : *extents) empty += extent.bytes == 0 ? 1 : 0;
+    }
+    enough = true;
+    punches.join();
+    ::close(fd);
+    CHECK(empty == 0);
 }
