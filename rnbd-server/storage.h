@@ -133,6 +133,8 @@ class Storage {
     // again; or geometry() has another cache_epoch, and flushes say nothing of the loss: who has
     // submitted one before it takes its success for a failure. Storages that never know do nothing.
     virtual void when_writes_are_lost(std::function<void()> lost) { static_cast<void>(lost); }
+    // What keeps requests waiting at the moment, in words; empty if nothing does.
+    virtual std::string trouble() const { return {}; }
     // "file /srv/vol1.img", "memory", "null"; "..., delayed on purpose".
     virtual std::string description() const = 0;
 };
@@ -173,6 +175,9 @@ struct StorageOptions {
     std::uint32_t logical_block_bytes = 512;
     Use use = Use::read_write;
     std::optional<DelayOptions> delay{};  // around it
+    // Kind::nbd: how long what the server does not answer waits for another connection to it.
+    // Longer than a restart of an NBD server takes; shorter than the patience of who stops ours.
+    rtrs::Duration nbd_hold_time = std::chrono::seconds(30);
 
     bool operator==(const StorageOptions&) const = default;
     // Where it is, which only those that read may share: path or URI. Empty: it is nobody else's.

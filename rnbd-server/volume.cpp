@@ -117,6 +117,7 @@ void Volume::try_open() {
     storage_->when_writes_are_lost([this] { writes_are_lost(); });
     geometry_ = storage_->geometry();
     gone_ = false;
+    in_trouble_ = false;
     sync_failed_ = false;
     ++generation_;
     cache_epoch_ = storage_->geometry().cache_epoch;
@@ -184,11 +185,25 @@ void Volume::check() {
     if (const auto error = storage_->check()) {
         gone_ = true;
         delay_ = retry_delay_min;
-        wait(storage_->description() + " has vanished: " + error.message() +
+        const std::string trouble = storage_->trouble();
+        wait(storage_->description() +
+             " has vanished: " + (trouble.empty() ? error.message() : trouble) +
              "; requests of those who have it open fail");
         return;
     }
+    log_trouble();
     timer_.arm(reactor_.now() + check_interval);
+}
+
+void Volume::log_trouble() {
+    const std::string trouble = storage_->trouble();
+    if (trouble.empty() != in_trouble_) return;
+    in_trouble_ = !trouble.empty();
+    if (in_trouble_) {
+        logger("rnbd.volume").warn("{}: requests wait: {}", config_.name, trouble);
+    } else {
+        logger("rnbd.volume").info("{}: requests go on", config_.name);
+    }
 }
 
 bool Volume::allows(const std::string& session, const std::string& host,

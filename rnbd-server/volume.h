@@ -71,7 +71,8 @@ class Volume {
     const std::string& name() const noexcept { return config_.name; }
     const ServerConfig::Export& config() const noexcept { return config_; }
     State state() const noexcept { return storage_ && !gone_ ? State::ready : State::waiting; }
-    const std::string& reason() const noexcept { return reason_; }  // empty while ready
+    // Why it waits, or while ready what keeps its requests waiting; empty if nothing does.
+    std::string reason() const { return state() == State::ready ? storage_->trouble() : reason_; }
     rtrs::Instant since() const noexcept { return since_; }
     // Meaningful while ready.
     const StorageGeometry& geometry() const noexcept { return geometry_; }
@@ -154,6 +155,7 @@ class Volume {
     void try_open();
     void check();
     void wait(std::string reason);
+    void log_trouble();
     void writes_are_lost();
     void cache_is_another();
     void finish_resize();
@@ -174,6 +176,7 @@ class Volume {
     bool sync_failed_ = false;  // in this life of the cache
     std::uint64_t losses_ = 0;
     std::string reason_ = "not opened yet";
+    bool in_trouble_ = false;  // as the log was told
     rtrs::Instant since_;
     std::vector<std::unique_ptr<Open>> opens_;
     std::unique_ptr<LastFlush> last_flush_;

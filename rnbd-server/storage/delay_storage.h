@@ -41,6 +41,7 @@ class DelayStorage final : public Storage {
     void when_writes_are_lost(std::function<void()> lost) override {
         inner_->when_writes_are_lost(std::move(lost));
     }
+    std::string trouble() const override { return inner_->trouble(); }
     std::string description() const override {
         return inner_->description() + ", delayed on purpose";
     }

@@ -26,19 +26,38 @@ constexpr std::uint64_t transfer_bytes_default = 32u << 20;
 
 using namespace std::chrono_literals;
 
-// Longer than a restart of an NBD server takes; shorter than the patience of who stops ours.
-constexpr rtrs::Duration hold_time = 30s;
 constexpr rtrs::Duration reconnect_delay_min = 20ms;
 constexpr rtrs::Duration reconnect_delay_max = 1s;
 
 enum class Stage : std::uint8_t { data, flush };
+// Beside its stage: it was lost with a connection, or waited for one, and is on its way again.
+constexpr std::uint32_t sent_again = 1u << 8;
 
 bool is(Stage stage, const BlockRequest& request) {
-    return request.stage == static_cast<std::uint32_t>(stage);
+    return (request.stage & ~sent_again) == static_cast<std::uint32_t>(stage);
+}
+
+void enter(Stage stage, BlockRequest& request) {
+    request.stage = static_cast<std::uint32_t>(stage) | (request.stage & sent_again);
 }
 
 std::unexpected<StorageError> refuse(int error, const std::string& uri, const std::string& text) {
     return std::unexpected(StorageError{from_errno(error), uri + ": " + text});
+}
+
+// Why an export is of no use to a storage with these blocks; empty if it is.
+std::string misfit(nbd_handle* handle, std::uint32_t block) {
+    const std::int64_t least = nbd_get_block_size(handle, LIBNBD_SIZE_MINIMUM);
+    const std::int64_t most = nbd_get_block_size(handle, LIBNBD_SIZE_MAXIMUM);
+    if (least > block) {
+        return "has blocks of " + std::to_string(least) + " bytes, more than block_size " +
+               std::to_string(block);
+    }
+    if (most > 0 && most < block) {
+        return "takes requests of at most " + std::to_string(most) +
+               " bytes, less than block_size " + std::to_string(block);
+    }
+    return "";
 }
 
 bool changes(const BlockRequest& request) { return request.operation != BlockOperation::read; }
@@ -72,7 +91,6 @@ std::expected<std::unique_ptr<Storage>, StorageError> NbdStorage::open(
     if (!link) return std::unexpected(link.error());
     nbd_handle* const handle = (*link)->handle();
     const std::int64_t size = nbd_get_size(handle);
-    const std::int64_t least = nbd_get_block_size(handle, LIBNBD_SIZE_MINIMUM);
     const std::uint32_t block = options.logical_block_bytes;
     if (size <= 0 || size % block != 0) {
         return refuse(EINVAL, options.uri,
@@ -83,10 +101,8 @@ std::expected<std::unique_ptr<Storage>, StorageError> NbdStorage::open(
         return refuse(EINVAL, options.uri,
                       "has " + std::to_string(size) + " bytes, not the size that is given");
     }
-    if (least > block) {
-        return refuse(EINVAL, options.uri,
-                      "has blocks of " + std::to_string(least) + " bytes, more than block_size " +
-                          std::to_string(block));
+    if (const std::string why = misfit(handle, block); !why.empty()) {
+        return refuse(EINVAL, options.uri, why);
     }
     if (options.use == StorageOptions::Use::read_write && nbd_is_read_only(handle) == 1) {
         return refuse(EROFS, options.uri, "is read-only: expected read_only: true");
@@ -110,6 +126,7 @@ NbdStorage::NbdStorage(rtrs::Reactor& reactor, DeferredCompletions& deferred,
       reconnect_timer_(reactor, this,
                        [](void* self) { static_cast<NbdStorage*>(self)->reconnect(); }),
       reconnect_delay_(reconnect_delay_min),
+      hold_time_(options.nbd_hold_time),
       hold_timer_(reactor, this, [](void* self) { static_cast<NbdStorage*>(self)->fail_held(); }) {
     connected(std::move(link));
 }
@@ -124,17 +141,22 @@ NbdStorage::~NbdStorage() {
 void NbdStorage::submit(BlockRequest& request) {
     RTRS_ASSERT(request.offset + request.bytes <= geometry_.size_bytes);
     request.storage = this;
+    request.stage = 0;
+    start(request);
+}
+
+void NbdStorage::start(BlockRequest& request) {
     request.done_bytes = 0;
     const bool flush = request.operation == BlockOperation::flush;
-    request.stage = static_cast<std::uint32_t>(flush ? Stage::flush : Stage::data);
+    enter(flush ? Stage::flush : Stage::data, request);
     if (changes(request) && !flush && use_ == StorageOptions::Use::read_only) {
-        return deferred_.add(request, from_errno(EROFS));
+        return end(request, from_errno(EROFS));
     }
     if (flush && (!can_flush_ || use_ == StorageOptions::Use::read_only)) {
-        return deferred_.add(request, {});
+        return end(request, {});
     }
     if (request.fast_only && !geometry_.fast_zero) {
-        return deferred_.add(request, from_errno(EOPNOTSUPP));
+        return end(request, from_errno(EOPNOTSUPP));
     }
     if (link_ == nullptr) return hold(request);
     send(request);
@@ -200,7 +222,7 @@ void NbdStorage::sent_or_refused(BlockRequest& request, std::int64_t cookie) {
     if (cookie >= 0) return;
     const int error = nbd_get_errno();
     --in_flight_;
-    if (link_->alive()) return deferred_.add(request, from_errno(error != 0 ? error : EIO));
+    if (link_->alive()) return end(request, from_errno(error != 0 ? error : EIO));
     if (request.done_bytes > 0) return lost_under_way(request);
     hold(request);
 }
@@ -211,43 +233,64 @@ void NbdStorage::answered(BlockRequest& request, int error) {
     // The library's own word for what ended with its connection; no server can send it.
     if (error == ENOTCONN || !link_->alive()) return lost_under_way(request);
     if (error == ESHUTDOWN) error = EIO;
-    if (error != 0) return deferred_.add(request, from_errno(error));
+    if (error != 0) return end(request, from_errno(error));
     piece_done(request);
 }
 
 void NbdStorage::piece_done(BlockRequest& request) {
     if (request.operation == BlockOperation::flush) {
         flushed_ = std::max(flushed_, request.done_bytes);
-        return deferred_.add(request, {});
+        return end(request, {});
     }
     if (is(Stage::data, request)) {
         request.done_bytes += piece_bytes(request);
         const bool complete = request.done_bytes == request.bytes;
         const bool flush_behind =
             complete && request.force_unit_access && !can_fua_ && can_flush_ && changes(request);
-        if (flush_behind) request.stage = static_cast<std::uint32_t>(Stage::flush);
+        if (flush_behind) enter(Stage::flush, request);
         if (flush_behind || !complete) return unfinished_.push_back(&request);
         if (changes(request) && !request.force_unit_access) ++acknowledged_;
     }
-    deferred_.add(request, {});
+    end(request, {});
+}
+
+// The server has answered it, or it is not for the server.
+void NbdStorage::end(BlockRequest& request, std::error_code error) {
+    if (forget_sent_again(request) && sent_again_ == 0) stop_counting();
+    deferred_.add(request, error);
+}
+
+bool NbdStorage::forget_sent_again(BlockRequest& request) noexcept {
+    if ((request.stage & sent_again) == 0) return false;
+    request.stage &= ~sent_again;
+    --sent_again_;
+    return true;
+}
+
+void NbdStorage::stop_counting() noexcept {
+    hold_timer_.disarm();
+    hold_time_over_ = false;
 }
 
 void NbdStorage::lost_under_way(BlockRequest& request) {
     const bool again = !changes(request) || request.operation == BlockOperation::flush;
+    forget_sent_again(request);
     if (!again) return deferred_.add(request, from_errno(EIO));
     request.done_bytes = 0;
     hold(request);
 }
 
 void NbdStorage::hold(BlockRequest& request) {
+    forget_sent_again(request);
     if (broken_ || hold_time_over_) return deferred_.add(request, from_errno(EIO));
     held_.push_back(&request);
 }
 
 // --- The link.
 
-std::string NbdStorage::description() const {
-    return "nbd " + uri_ + (link_ != nullptr ? "" : ", connecting again after: " + reason_);
+std::string NbdStorage::trouble() const {
+    if (link_ != nullptr) return "";
+    return uri_ + (broken_ ? ": " : ": connecting again after: ") + reason_;
 }
 
 void NbdStorage::connected(std::unique_ptr<NbdLink> link) {
@@ -263,8 +306,6 @@ void NbdStorage::connected(std::unique_ptr<NbdLink> link) {
     can_flush_ = nbd_can_flush(handle) == 1;
     can_fua_ = nbd_can_fua(handle) == 1;
     reconnect_delay_ = reconnect_delay_min;
-    hold_timer_.disarm();
-    hold_time_over_ = false;
     link_ = &NbdLink::attach(std::move(link), reactor_, *this);
     if (flushed_ < acknowledged_) {
         flushed_ = acknowledged_;
@@ -273,7 +314,10 @@ void NbdStorage::connected(std::unique_ptr<NbdLink> link) {
     }
     std::vector<BlockRequest*> waited;
     waited.swap(held_);
-    for (BlockRequest* request : waited) submit(*request);
+    if (waited.empty()) return stop_counting();
+    for (BlockRequest* request : waited) request->stage |= sent_again;
+    sent_again_ += static_cast<std::uint32_t>(waited.size());
+    for (BlockRequest* request : waited) start(*request);
 }
 
 void NbdStorage::on_link_ready() {
@@ -287,7 +331,7 @@ void NbdStorage::on_link_lost(const std::string& reason) {
     for (BlockRequest* request : std::exchange(unfinished_, {})) lost_under_way(*request);
     std::exchange(link_, nullptr)->detach();
     reconnect_timer_.arm(reactor_.now());
-    hold_timer_.arm(reactor_.now() + hold_time);
+    if (!hold_timer_.armed() && !hold_time_over_) hold_timer_.arm(reactor_.now() + hold_time_);
 }
 
 void NbdStorage::reconnect() {
@@ -301,10 +345,11 @@ void NbdStorage::reconnect() {
     }
     const bool same =
         nbd_get_size((*link)->handle()) == static_cast<std::int64_t>(geometry_.size_bytes) &&
-        (use_ == StorageOptions::Use::read_only || nbd_is_read_only((*link)->handle()) == 0);
+        (use_ == StorageOptions::Use::read_only || nbd_is_read_only((*link)->handle()) == 0) &&
+        misfit((*link)->handle(), geometry_.logical_block_bytes).empty();
     if (same) return connected(std::move(*link));
     broken_ = true;
-    reason_ = "its size or its rights have changed";
+    reason_ = "its size, its blocks or its rights have changed";
     fail_held();
 }
 

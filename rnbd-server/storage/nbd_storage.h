@@ -36,7 +36,8 @@ class NbdStorage final : public Storage, private NbdLinkOwner {
     void submit(BlockRequest& request) override;
     std::error_code check() noexcept override;
     void when_writes_are_lost(std::function<void()> lost) override { lost_ = std::move(lost); }
-    std::string description() const override;
+    std::string trouble() const override;
+    std::string description() const override { return "nbd " + uri_; }
 
   private:
     NbdStorage(rtrs::Reactor& reactor, DeferredCompletions& deferred, const StorageOptions& options,
@@ -53,6 +54,10 @@ class NbdStorage final : public Storage, private NbdLinkOwner {
     void piece_done(BlockRequest& request);
     void lost_under_way(BlockRequest& request);
     void hold(BlockRequest& request);
+    void start(BlockRequest& request);
+    void end(BlockRequest& request, std::error_code error);
+    bool forget_sent_again(BlockRequest& request) noexcept;
+    void stop_counting() noexcept;
     std::uint64_t piece_bytes(const BlockRequest& request) const noexcept;
 
     rtrs::Reactor& reactor_;
@@ -71,9 +76,13 @@ class NbdStorage final : public Storage, private NbdLinkOwner {
     bool broken_ = false;      // another export is there now
     rtrs::Timer reconnect_timer_;
     rtrs::Duration reconnect_delay_;
+    // From a loss until all that it kept waiting is answered: a request that costs the server its
+    // life each time it comes would otherwise be sent for ever.
+    const rtrs::Duration hold_time_;
     rtrs::Timer hold_timer_;
     bool hold_time_over_ = false;
     std::vector<BlockRequest*> held_;
+    std::uint32_t sent_again_ = 0;           // of them: under way over this connection
     std::vector<BlockRequest*> unfinished_;  // their next piece is to be sent
     std::uint32_t in_flight_ = 0;
 

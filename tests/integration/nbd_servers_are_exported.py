@@ -47,9 +47,13 @@ with Lab() as lab:
     # Killed and started again, between requests: nobody sees an error.
     qemu.kill()
     qemu.wait()
+    wait_until("status says that it is away", lambda: "connecting again after" in status()["reason"])
+    wait_until("the log, too", lambda: "vol: requests wait: " in server.log())
     reading = subprocess.Popen(["nbdcopy", uri, lab.path("copy")])
     qemu = serve()
     check(reading.wait(timeout=120) == 0, "reads wait for the NBD server")
+    check(status()["state"] == "ready" and status()["reason"] == "", f"it is there again: {status()}")
+    wait_until("the log says so", lambda: "vol: requests go on" in server.log())
     with open(source, "rb") as wanted, open(lab.path("copy"), "rb") as got:
         check(wanted.read() == got.read(32 << 20), "and have what was flushed")
 

@@ -21,7 +21,7 @@ StorageOptions on(const NbdServer& server) {
 
 // Until the storage has noticed.
 void wait_until_lost(Bench& bench) {
-    while (bench.storage->description().find("connecting again") == std::string::npos) {
+    while (bench.storage->trouble().empty()) {
         bench.reactor->run_once(std::chrono::milliseconds(10));
     }
 }
@@ -137,6 +137,47 @@ TEST_CASE("nbd storage: another size after a reconnection ends it") {
     });
 }
 
+TEST_CASE("nbd storage: a read that ends its server each time fails in the end") {
+    try {
+        ServedFile served(
+            {"nbdkit", "-f", "-U", "SOCKET", "--filter=delay", "file", "IMAGE", "rdelay=3600"});
+        Bench bench;
+        StorageOptions options = on(*served.server);
+        options.nbd_hold_time = std::chrono::milliseconds(300);
+        REQUIRE(!bench.open(options));
+        Pages pages(4096);
+        TestRequest read;
+        read.operation = BlockOperation::read;
+        read.bytes = 4096;
+        read.data = pages.bytes();
+        bench.submit(read);
+        for (int round = 0; round < 100 && !read.finished; ++round) {
+            for (int i = 0; i < 5; ++i) bench.reactor->run_once(std::chrono::milliseconds(5));
+            served.server->kill();
+            if (!read.finished) wait_until_lost(bench);
+            served.server->start();
+            while (!bench.storage->trouble().empty()) {
+                bench.reactor->run_once(std::chrono::milliseconds(10));
+            }
+        }
+        REQUIRE(read.finished);
+        CHECK(read.error == std::errc::io_error);
+        // The next one waits for a server again.
+        TestRequest another;
+        another.operation = BlockOperation::read;
+        another.bytes = 4096;
+        another.data = pages.bytes();
+        bench.submit(another);
+        served.server->kill();
+        wait_until_lost(bench);
+        CHECK(!another.finished);
+        bench.finish(another);
+        CHECK(another.error == std::errc::io_error);
+    } catch (const Unavailable& unavailable) {
+        WARN("SKIPPED: " << unavailable.reason);
+    }
+}
+
 // Everything else of the server waits while a storage is opened.
 TEST_CASE("nbd storage: a server that says nothing costs next to nothing") {
     TemporaryFolder folder;
@@ -166,6 +207,25 @@ TEST_CASE("nbd storage: a server that says nothing costs next to nothing") {
     CHECK(shortest([&](int i) { return "nbd+unix:///" + std::to_string(i) + socket; }) <
           std::chrono::milliseconds(10));
     ::close(silent);
+}
+
+TEST_CASE("nbd storage: an export whose requests are too small for a block is refused") {
+    try {
+        ServedFile served({"nbdkit", "-f", "-U", "SOCKET", "--filter=blocksize-policy", "file",
+                           "IMAGE", "blocksize-minimum=512", "blocksize-preferred=1024",
+                           "blocksize-maximum=1024"});
+        Bench bench;
+        StorageOptions options = on(*served.server);
+        options.logical_block_bytes = 4096;
+        REQUIRE(bench.open(options) == std::errc::invalid_argument);
+        CHECK(bench.last_text.find("at most 1024 bytes, less than block_size 4096") !=
+              std::string::npos);
+        REQUIRE(!bench.open(on(*served.server)));
+        Pages pages(4096);
+        CHECK(bench.read(0, pages.bytes()) == 0);
+    } catch (const Unavailable& unavailable) {
+        WARN("SKIPPED: " << unavailable.reason);
+    }
 }
 
 TEST_CASE("nbd storage: what cannot be opened is explained") {
