@@ -8,6 +8,7 @@
 
 #include "daemon/machine_identity.h"
 #include "rtrs/base/assert.h"
+#include "rtrs/limits.h"
 
 namespace rnbd::library {
 namespace {
@@ -16,6 +17,20 @@ std::uint64_t milliseconds_since_epoch() {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     return static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
+}
+
+std::string why_not_added(std::error_code error) {
+    if (error == std::errc::file_exists) return "it is there already, or still being removed";
+    if (error == std::errc::no_space_on_device) {
+        return "a session has at most " + std::to_string(rtrs::limits::paths_max) + " paths";
+    }
+    return error.message();
+}
+
+std::string why_not_removed(std::error_code error) {
+    if (error == std::errc::device_or_resource_busy) return "it is the last one";
+    if (error == std::errc::no_such_file_or_directory) return "the session has none";
+    return error.message();
 }
 
 }  // namespace
@@ -161,7 +176,7 @@ int Session::add_path(std::string_view text) {
         if (!address) return cannot_add(*path, address.error().code, address.error().text);
         auto failed = names_.take(settings_.session.name, path->destination);
         if (!failed) failed = remote_->rtrs().add_path(*address);
-        if (failed) return cannot_add(*path, failed, failed.message());
+        if (failed) return cannot_add(*path, failed, why_not_added(failed));
         note_given_up({});
         return 0;
     });
@@ -184,9 +199,7 @@ int Session::remove_path(std::string_view text) {
             remote_->rtrs().operate_path(path->label(), rtrs::ClientSession::PathOperation::remove);
         if (!failed) return 0;
         return error.set(-rtrs::to_errno(failed),
-                         "path " + path->label() + ": " +
-                             (failed == std::errc::device_or_resource_busy ? "it is the last one"
-                                                                           : failed.message()));
+                         "path " + path->label() + ": " + why_not_removed(failed));
     });
 }
 

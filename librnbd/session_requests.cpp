@@ -52,6 +52,7 @@ void Session::finished(Request& request) {
 
 int Session::get_buffer(Buffer*& buffer) {
     return on_loop([&] {
+        if (state_ != State::running) return error.set(-ESHUTDOWN, "the session is closing");
         if (remote_->rtrs().permits_max() == 0) {
             return error.set(-ENOTCONN, "the session was never connected");
         }

@@ -198,6 +198,7 @@ void RemoteVolume::Inside::link_lost(std::error_code why) {
         return;
     }
     if (state == VolumeState::closed) return;
+    open_error.clear();  // the server that comes back may answer otherwise
     set_state(state == VolumeState::opening ? VolumeState::opening : VolumeState::reopening,
               "the session has no path: " + why.message());
 }
@@ -251,7 +252,8 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
     open_error = error;
     retry_timer.arm(session.environment.clock.now() + std::min(delay, retry_delay_max));
     std::string why = "the server refuses to open it: " + error.message();
-    if (error == std::errc::permission_denied) why += " (this session is not on its allow list)";
+    if (error == std::errc::permission_denied)
+        why += " (its allow list does not have this session, or not with this access)";
     if (error == std::errc::operation_not_permitted) why += " (it is open for writing elsewhere)";
     if (error == std::errc::no_such_file_or_directory)
         why += " (no such export, or it waits for its storage)";

@@ -167,8 +167,9 @@ class RemoteVolume {
 
     VolumeState state() const noexcept;
     const std::string& reason() const noexcept;  // empty while open
-    // What the server said to the newest OPEN, empty if it was accepted or never answered: ENOENT
-    // (no such export, or it waits), EACCES (not allowed), EPERM (access taken), EROFS, ...
+    // What the server said to the newest OPEN, empty if it was accepted, not answered yet, or the
+    // link was lost since: ENOENT (no such export, or it waits), EACCES (not allowed), EPERM
+    // (access taken), EROFS, ...
     std::error_code open_error() const noexcept;
     rtrs::Instant since() const noexcept;
     // Meaningful once it has been open; may change when it is opened again, and its size also while

@@ -10,7 +10,7 @@ SIZE = 16 << 20
 # Some need a second thread, or have none.
 CASES = (("handles", "off"), ("handles", "on"), ("waits", "on"), ("accepted", "on"), ("threads", "on"),
          ("looks", "off"), ("looks", "on"), ("forks", "off"), ("forks", "on"),
-         ("gives-up", "off"), ("gives-up", "on"))
+         ("gives-up", "off"), ("gives-up", "on"), ("unsaid", "off"), ("unsaid", "on"))
 
 with Lab() as lab:
     server = lab.server([export("vol", lab.random_file("vol", SIZE))])
@@ -23,7 +23,7 @@ with Lab() as lab:
     for case, thread in CASES:
         ended = run(*words(case, thread), ok=False, env=scribbled)
         check(ended.returncode == 0 and ended.stdout == "done\n", f"{case}, thread {thread}: {ended}")
-        if case == "accepted":  # which has killed it
+        if case in ("accepted", "unsaid"):  # which has killed it
             server.process.wait()
             server.start()
     lab.random_file("later", SIZE)

@@ -212,6 +212,28 @@ static void a_refusal_is_not_the_last_word(void) {
     EXPECT(0, rnbd_session_free(session));
 }
 
+/* What a server has said is not what one says that is away. */
+static void a_refusal_ends_with_the_link(void) {
+    rnbd_session *session = fresh(server);
+    rnbd_volume *volume;
+    atomic_int down = 0;
+    EXPECT(0, rnbd_session_on_event(session, note_loss, &down));
+    EXPECT(0, rnbd_session_start(session));
+    EXPECT(0, rnbd_volume_open(session, "no-such", 0, &volume));
+    EXPECT(-ENOENT, rnbd_volume_wait(volume, -1));
+    kill(server_pid, SIGKILL);
+    while (!down) {
+        if (threaded) {
+            usleep(1000);
+        } else {
+            EXPECT(0, rnbd_session_process(session, -1));
+        }
+    }
+    EXPECT(-ETIMEDOUT, rnbd_volume_wait(volume, 100));
+    if (strstr(rnbd_volume_error(volume), "has no path") == NULL) exit(1);
+    EXPECT(0, rnbd_session_free(session));
+}
+
 /* Nobody answers at that port, and nobody will be asked again. */
 static void who_waits_in_vain_is_told(void) {
     rnbd_session *session = fresh("127.0.0.1:1");
@@ -276,9 +298,13 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } cases[] = {{"handles", handles_outlive_close}, {"waits", who_waits_is_told},
-                 {"accepted", accepted_is_answered}, {"threads", no_thread_is_an_error},
-                 {"looks", a_look_is_enough}, {"forks", a_child_is_refused},
+    } cases[] = {{"handles", handles_outlive_close},
+                 {"waits", who_waits_is_told},
+                 {"accepted", accepted_is_answered},
+                 {"unsaid", a_refusal_ends_with_the_link},
+                 {"threads", no_thread_is_an_error},
+                 {"looks", a_look_is_enough},
+                 {"forks", a_child_is_refused},
                  {"gives-up", who_waits_in_vain_is_told},
                  {"refused", a_refusal_is_not_the_last_word}};
     size_t i;

@@ -212,6 +212,25 @@ static void read_only_refuses(rnbd_session *session, rnbd_volume *volume) {
     EXPECT(0, count.last);
 }
 
+static void no_such_path(rnbd_session *session, const char *path) {
+    char name[64];
+    int i, error = 0;
+    EXPECT(-EEXIST, rnbd_session_add_path(session, path));
+    SAYS(rnbd_session_error(session), "it is there already");
+    EXPECT(-ENOENT, rnbd_session_remove_path(session, "127.0.0.1:1"));
+    SAYS(rnbd_session_error(session), "the session has none");
+    for (i = 1; error == 0; i++) {
+        snprintf(name, sizeof name, "127.0.1.%d@%s", i, path);
+        error = rnbd_session_add_path(session, name);
+    }
+    EXPECT(-ENOSPC, error);
+    SAYS(rnbd_session_error(session), "a session has at most 128 paths");
+    for (i -= 2; i > 0; i--) {
+        snprintf(name, sizeof name, "127.0.1.%d@%s", i, path);
+        EXPECT(0, rnbd_session_remove_path(session, name));
+    }
+}
+
 static void no_such_volume(rnbd_session *session) {
     rnbd_volume *volume;
     struct count closed = {0};
@@ -344,6 +363,7 @@ static void close_volume_in_flight(rnbd_session *session, const char *name) {
 int main(int argc, char **argv) {
     rnbd_session *session, *other, *twin;
     rnbd_volume *volume, *read_only;
+    rnbd_buffer *late;
     struct count count = {0}, closed = {0};
     int submitted;
 
@@ -369,6 +389,7 @@ int main(int argc, char **argv) {
 
     wrong_requests(session, volume);
     read_only_refuses(other, read_only);
+    no_such_path(other, argv[2]);
     no_such_volume(session);
     buffers(session, volume, other);
     from_callbacks(session, volume);
@@ -383,7 +404,9 @@ int main(int argc, char **argv) {
     EXPECT(submitted, count.succeeded + count.shut_down);
     EXPECT(0, rnbd_readv(read_only, &one_block, 1, 0, 0, counted, &count));
     EXPECT(0, rnbd_session_close(other, counted, &closed));
+    EXPECT(-ESHUTDOWN, rnbd_buffer_get(other, &late));
     until(other, &closed, 1);
+    EXPECT(-ESHUTDOWN, rnbd_buffer_get(other, &late));
     EXPECT(submitted + 1, count.calls);
     if (!threaded) EXPECT(-ESHUTDOWN, rnbd_session_process(other, 0));
     EXPECT(0, rnbd_session_free(other));
