@@ -36,6 +36,10 @@ static int apply_setting(char *part, void *context) {
     /* librnbd says what is wrong with a key that is none. */
     if (value == NULL) return rnbd_session_set(context, part, "");
     *value++ = '\0';
+    if (strcmp(part, "thread") == 0 || strcmp(part, "name") == 0) {
+        log_err("fio: rnbd: settings: %s: fio's shared= and session= say it\n", part);
+        return -EINVAL;
+    }
     return rnbd_session_set(context, part, value);
 }
 

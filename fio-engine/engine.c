@@ -88,6 +88,10 @@ static int check_options(struct thread_data *td, const struct engine_options *o)
     if (strstr(o->path, "rdma:") != NULL && !td->o.use_thread) {
         return complain(td, -EINVAL, "path", "RDMA in processes: fio's thread=1 is needed");
     }
+    /* fio's own check lets negative numbers pass. */
+    if (o->open_seconds > open_seconds_max) {
+        return complain(td, -EINVAL, "open_seconds", "expected 0 to 86400");
+    }
     if (td->o.nr_files > 1) {
         return complain(td, -EINVAL, "nrfiles", "a job has one volume");
     }
@@ -162,7 +166,7 @@ static bool paced(const struct thread_data *td) {
     for (way = 0; way < DDIR_RWDIR_CNT; way++) {
         if (td->o.rate[way] != 0 || td->o.rate_iops[way] != 0) return true;
     }
-    return td->o.thinktime != 0 || td->o.io_submit_mode == IO_MODE_OFFLOAD;
+    return td->o.thinktime != 0;
 }
 
 static int engine_init(struct thread_data *td) {
@@ -439,7 +443,8 @@ static int engine_open_file(struct thread_data *td, struct fio_file *file) {
 __attribute__((visibility("default"))) struct ioengine_ops ioengine = {
     .name = "rnbd",
     .version = FIO_IOOPS_VERSION,
-    .flags = FIO_DISKLESSIO | FIO_NOEXTEND,
+    /* fio's offload hands a job's requests to workers, each of which would be a job to us. */
+    .flags = FIO_DISKLESSIO | FIO_NOEXTEND | FIO_NO_OFFLOAD,
     .setup = engine_setup,
     .init = engine_init,
     .post_init = engine_post_init,

@@ -3,7 +3,7 @@
 #include <optgroup.h>
 #include <stddef.h>
 
-enum { open_seconds_max = 86400, batch_max = 65535 };
+enum { batch_max = 65535 };
 
 #define OPTION(field) .off1 = offsetof(struct engine_options, field)
 #define GROUP .category = FIO_OPT_C_ENGINE, .group = FIO_OPT_G_INVALID

@@ -3,6 +3,8 @@
 
 #include <fio.h>
 
+enum { open_seconds_max = 86400 };
+
 enum access { access_auto, access_ro, access_rw, access_migration };
 
 struct engine_options {
