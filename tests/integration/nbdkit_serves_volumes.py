@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 
 from fio import fio_verify
@@ -124,6 +125,29 @@ h.flush()
     process, uri = plugin("ro", "readonly=true")
     check(json.loads(run("nbdinfo", "--json", uri).stdout)["exports"][0]["is_read_only"], "it is read-only")
     stop(process)
+
+    # As a file, any byte of which may be written.
+    if shutil.which("nbdfuse") and os.path.exists("/dev/fuse"):
+        disk = lab.path("disk.img")
+        with open(disk, "w"):
+            pass
+        mounted = subprocess.Popen(["nbdfuse", disk, "[", "nbdkit", "--filter=blocksize", PLUGIN, "vol", "session=host-a",
+                                    f"path=127.0.0.1:{server.port}", "]"])
+        lab.cleanups.append(lambda: run("umount", "-l", disk, ok=False))
+        wait_until("it is mounted", lambda: mounted.poll() is not None or os.path.getsize(disk) == SIZE)
+        check(mounted.poll() is None, "nbdfuse runs")
+        with open(disk, "r+b") as file:
+            file.seek(12345)
+            file.write(b"part of a block")
+            file.flush()
+            os.fsync(file.fileno())
+        with open(backing, "rb") as storage:
+            storage.seek(12345)
+            check(storage.read(15) == b"part of a block", "it is in the storage")
+        run("fusermount3", "-u", disk)
+        check(mounted.wait(timeout=60) == 0, "nbdfuse ends well")
+    else:
+        print("NOT CHECKED: nbdfuse, since it or /dev/fuse is not there")
 
     wrong = plugin("no-such", ok=False)
     check(wrong.returncode != 0 and "no-such" in wrong.stderr, f"a wrong volume is explained: {wrong}")
