@@ -7,7 +7,7 @@ import signal
 import subprocess
 
 from fio_engine import sanitizer
-from harness import BUILD, Lab, check, need, run, wait_until
+from harness import BUILD, Lab, check, need, run, small_tmpfs, wait_until
 
 REPORT = os.path.join(os.path.dirname(__file__), "../bench/report")
 FIGURES = ("iops", "bytes_per_s", "p50_us", "p99_us", "p999_us", "fio_us", "cpu_us")
@@ -103,5 +103,24 @@ with Lab() as lab:
         check(os.listdir(lab.path(f"{out}-storage")) == [], "images are gone")
         check(left(lab.path(f"{out}-storage")) == [], f"all has ended: {left(lab.path(out))}")
 
+    for number, (word, said) in enumerate((
+            ("--rounds=0", "expected a number of 1 or more"), ("--seconds=x", "expected a number of 0.1 or more"),
+            ("--size=0", "expected a number of 1 or more"), ("--jobs=[", "expected a regular expression"),
+            ("--stands=*", "expected a regular expression"), ("--baseline=nobody", "invalid choice: 'nobody'"),
+            ("--counts=1,0", "expected numbers above 0"), ("--storage=/nowhere", "/nowhere"))):
+        wrong = run(*words(f"wrong-{number}", word), ok=False)
+        check(wrong.returncode != 0 and said in wrong.stderr, f"{word}: {wrong}")
+        check("Traceback" not in wrong.stderr, f"{word}: {wrong.stderr}")
+
     wrong = run(*words("wrong", "--scaling=planets"), ok=False)
     check(wrong.returncode == 2 and "expected some of" in wrong.stderr, wrong.stderr)
+
+    # A file system that fills up.
+    if os.geteuid() == 0:
+        with small_tmpfs(lab, "full", "4m"):
+            wrong = run(*words("out-of-space", f"--storage={lab.path('full')}", "--jobs=read-4k-depth-1$"), ok=False)
+            check(wrong.returncode == 1 and "No space left on device" in wrong.stderr, f"it says so: {wrong}")
+            check("Traceback" not in wrong.stderr, wrong.stderr)
+            check(os.listdir(lab.path("full")) == [], "images are gone")
+    else:
+        print("NOT CHECKED: a full disk, which needs root")

@@ -38,11 +38,15 @@ class Bench:
         self.build = os.path.abspath(os.environ.get("RNBD_BUILD", os.path.join(HERE, "../../../build")))
         self.seconds, self.size = options.seconds, options.size << 20
         self.one_cpu = not options.free
-        self.folder = tempfile.mkdtemp(prefix="rnbd-report-", dir=options.storage)
-        self.memory = tempfile.mkdtemp(prefix="rnbd-report-", dir="/dev/shm")
-        self.images = {}
         shown = subprocess.run(["fio", "--enghelp"], capture_output=True, text=True)
         self.fio_has_nbd = "nbd" in shown.stdout.split()
+        self.images = {}
+        self.folder = tempfile.mkdtemp(prefix="rnbd-report-", dir=options.storage)
+        try:
+            self.memory = tempfile.mkdtemp(prefix="rnbd-report-", dir="/dev/shm")
+        except BaseException:
+            shutil.rmtree(self.folder)
+            raise
 
     def built(self, name):
         return os.path.join(self.build, name)
@@ -67,19 +71,40 @@ class Bench:
         shutil.rmtree(self.memory, ignore_errors=True)
 
 
+def number_above(kind, least):
+    """Of an option: a number of this kind, least or more."""
+    def parse(text):
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not least <= value < float("inf"):
+            raise argparse.ArgumentTypeError(f"found {text}, expected a number of {least} or more")
+        return value
+    return parse
+
+
+def pattern(text):
+    try:
+        return re.compile(text)
+    except re.error as wrong:
+        raise argparse.ArgumentTypeError(f"found {text}, expected a regular expression: {wrong}")
+
+
 def read_options():
     parser = argparse.ArgumentParser(
         prog="report", description=__doc__.split("\n\n")[0],
         epilog="Figures of two runs do not compare; ratios inside one do.")
     parser.add_argument("out", metavar="OUT", help="folder of the report, which is made")
-    parser.add_argument("--seconds", type=float, default=2, help="of each cell (default 2)")
-    parser.add_argument("--rounds", type=int, default=5, help="default 5")
+    parser.add_argument("--seconds", type=number_above(float, 0.1), default=2, help="of each cell (default 2)")
+    parser.add_argument("--rounds", type=number_above(int, 1), default=5, help="default 5")
     parser.add_argument("--quick", action="store_true", help="2 rounds of 0.5 s")
-    parser.add_argument("--size", type=int, default=256, metavar="MIB", help="of each image (default 256)")
-    parser.add_argument("--jobs", default="", metavar="REGEX", help="only these of tests/bench/jobs")
-    parser.add_argument("--stands", default="", metavar="REGEX", help="only these: "
+    parser.add_argument("--size", type=number_above(int, 1), default=256, metavar="MIB", help="of each image (default 256)")
+    parser.add_argument("--jobs", type=pattern, default="", metavar="REGEX", help="only these of tests/bench/jobs")
+    parser.add_argument("--stands", type=pattern, default="", metavar="REGEX", help="only these: "
                         + ", ".join(one.name for one in ALL))
-    parser.add_argument("--baseline", default="nbdkit-tcp", help="the stand of the ratios (default nbdkit-tcp)")
+    parser.add_argument("--baseline", default="nbdkit-tcp", choices=[one.name for one in ALL],
+                        metavar="STAND", help="the stand of the ratios (default nbdkit-tcp)")
     parser.add_argument("--scaling", nargs="?", const=",".join(scaling.KINDS), default="", metavar="KINDS",
                         help="also, or with --jobs=none only: " + ", ".join(scaling.KINDS))
     parser.add_argument("--counts", default="1,10,100,1000", help="of the scaling (default 1,10,100,1000)")
@@ -94,8 +119,8 @@ def read_options():
     unknown = set(filter(None, options.scaling.split(","))) - set(scaling.KINDS)
     if unknown:
         parser.error(f"--scaling: {', '.join(sorted(unknown))}: expected some of {', '.join(scaling.KINDS)}")
-    if not re.fullmatch(r"\d+(,\d+)*", options.counts):
-        parser.error("--counts: expected numbers with commas between")
+    if not re.fullmatch(r"0*[1-9]\d*(,0*[1-9]\d*)*", options.counts):
+        parser.error("--counts: expected numbers above 0 with commas between")
     return options
 
 
@@ -142,7 +167,7 @@ def start_stands(bench, options, storages, report):
     """{storage: [stands that run]}; those that cannot are named."""
     running = {storage: [] for storage in storages}
     for kind in ALL:
-        if not re.search(options.stands, kind.name):
+        if not options.stands.search(kind.name):
             continue
         missing = kind.missing(bench)
         if missing:
@@ -209,7 +234,7 @@ def write(out, report):
 
 def measure(bench, options, report):
     jobs = [Job(os.path.join(JOBS, name)) for name in sorted(os.listdir(JOBS))
-            if name.endswith(".fio") and re.search(options.jobs, name.removesuffix(".fio"))]
+            if name.endswith(".fio") and options.jobs.search(name.removesuffix(".fio"))]
     report["titles"] |= {job.name: job.title for job in jobs}
     running = {}
     try:
@@ -251,17 +276,21 @@ def main():
     choose_congestion(options)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupted)
-    os.makedirs(options.out, exist_ok=True)
     report = {"about": about(options), "baseline": "", "titles": {}, "notes": {}, "missing": {},
               "failures": [], "rows": [], "scaling": {}, "cells": []}
-    bench = Bench(options)
+    bench = None
     try:
+        os.makedirs(options.out, exist_ok=True)
+        bench = Bench(options)
         measure(bench, options, report)
         write(options.out, report)
     except KeyboardInterrupt:
         sys.exit("report: interrupted; everything that was started has ended")
+    except OSError as wrong:  # a full disk, a folder that is none
+        sys.exit(f"report: {wrong}")
     finally:
-        bench.close()
+        if bench:
+            bench.close()
     sys.exit(1 if any("no plots" not in text for text in report["failures"]) else 0)
 
 

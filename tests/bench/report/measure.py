@@ -93,6 +93,8 @@ def run_cell(bench, stand, job, placement):
     if any(one["error"] for one in jobs):
         raise Failed(f"fio reports the error {jobs[0]['error']}")
     requests = sum(one[way]["total_ios"] for one in jobs for way in ("read", "write"))
+    if requests == 0:
+        raise Failed("fio reports no request")
     # Of the jobs alone: fio's own start is not theirs.
     jobs_s = sum((one["usr_cpu"] + one["sys_cpu"]) / 100 * one["job_runtime"] / 1000 for one in jobs)
     cell = {f"{role}_us": used[role] / requests * 1e6 for role in ROLES}

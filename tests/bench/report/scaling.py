@@ -98,6 +98,8 @@ def measure(bench, kind, n):
         server_s = daemons.cpu_s() - cpu
         foreign_s = machine_s() - machine - server_s - loaded["cpu_s"]
         requests = loaded["requests"]
+        if requests == 0:
+            raise Failed("volume_load reports no request")
         point = {"n": n, "iops": requests / loaded["seconds"], "server_us": server_s / requests * 1e6,
                  "load_us": loaded["cpu_s"] / requests * 1e6,
                  "server_bytes": daemons.resident_bytes(), "load_bytes": load.resident_bytes(),
