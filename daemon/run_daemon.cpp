@@ -193,6 +193,13 @@ void stay_on_share(const CpuList& cpus, std::uint32_t worker, std::uint32_t work
     static_cast<void>(run_on_cpus(share));
 }
 
+// Without slots nothing is registered, and everything goes the ordinary way.
+rtrs::Reactor::Options reactor_options(const DaemonSettings& settings) {
+    rtrs::Reactor::Options options;
+    if (!settings.registers_io) options.fixed_buffers = options.fixed_files = 0;
+    return options;
+}
+
 // Null: the first is enough.
 std::expected<std::unique_ptr<rtrs::ReactorGroup>, std::error_code> make_workers(
     rtrs::Reactor& first, const DaemonSettings& settings, const CpuList& cpus) {
@@ -200,6 +207,7 @@ std::expected<std::unique_ptr<rtrs::ReactorGroup>, std::error_code> make_workers
     if (settings.workers == 1) return nullptr;
     auto group = rtrs::ReactorGroup::create(
         first, {.members = settings.workers,
+                .each = reactor_options(settings),
                 .begin = [cpus, workers = settings.workers](std::uint32_t number) {
                     pthread_setname_np(pthread_self(),
                                        ("rnbd-worker-" + std::to_string(number)).c_str());
@@ -228,7 +236,7 @@ int run(const DaemonProgram& program, const DaemonCommandLine& command_line) {
         logger(program.log).critical("cannot set up io_uring: {}", error.message());
         return exit_code::failed;
     };
-    const auto reactor = rtrs::Reactor::create();
+    const auto reactor = rtrs::Reactor::create(reactor_options(*settings));
     if (!reactor) return no_ring(reactor.error());
     const auto workers = make_workers(**reactor, *settings, *cpus);
     if (!workers) return no_ring(workers.error());

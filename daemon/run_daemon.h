@@ -37,6 +37,8 @@ struct DaemonSettings {
     CpuList cpus;
     // Threads that run the loop's turns (rtrs/reactor_group.h), this one among them.
     std::uint32_t workers = 1;
+    // Whether files and memory of many requests may be registered with the kernel.
+    bool registers_io = true;
 };
 
 // What the frame has for the work.

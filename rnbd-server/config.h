@@ -80,6 +80,10 @@ struct ServerConfig {
     rtrs::Duration heartbeat_interval = std::chrono::seconds(1);
     rtrs::Duration heartbeat_timeout = std::chrono::seconds(5);
     LogLevel log_level = LogLevel::info;
+    // Files and requests' memory are registered with the kernel.
+    bool registered_io = true;
+    // Buffered reads go so many bytes per turn (rnbd-server/read_pacer.h).
+    bool read_portions = true;
     // How long the loop may look for news before it sleeps (rtrs/reactor.h): 0 (never) .. 1 ms.
     rtrs::Duration busy_poll{};
     // Where the daemon runs; empty: wherever it may.

@@ -87,6 +87,8 @@ std::vector<ConfigChange> server_config_diff(const ServerConfig& running,
     fixed("heartbeat", running.heartbeat_interval == wanted.heartbeat_interval &&
                            running.heartbeat_timeout == wanted.heartbeat_timeout);
     fixed("busy_poll", running.busy_poll == wanted.busy_poll);
+    fixed("registered_io", running.registered_io == wanted.registered_io);
+    fixed("read_portions", running.read_portions == wanted.read_portions);
     fixed("cpus", running.cpus == wanted.cpus);
     fixed("workers", running.workers == wanted.workers);
     fixed("metrics", running.metrics == wanted.metrics);

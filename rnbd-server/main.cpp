@@ -63,7 +63,8 @@ class Daemon final : public DaemonWork {
                                                      : rtrs::TcpFabricOptions::DataChecksum::off})),
           rdma_(rtrs::rdma_fabrics(context.reactor, tracer_)),
           epochs_(epochs_path()),
-          target_(context.reactor, config.exports, opened(epochs_)),
+          target_(context.reactor, config.exports, opened(epochs_),
+                  config.read_portions ? Target::Reads::in_portions : Target::Reads::at_once),
           server_({context.reactor, random_, tracer_}, options_of(config), target_),
           attributes_(server_, target_),
           state_{context.reactor, server_, target_, context.reactor.now(), {}, false},
@@ -162,8 +163,13 @@ int main(int argc, char** argv) {
              auto loaded = ServerConfig::load(path);
              if (!loaded) return std::unexpected(std::move(loaded.error()));
              config = std::move(*loaded);
-             return DaemonSettings{config->control,   config->log_level, config->metrics,
-                                   config->busy_poll, config->cpus,      config->workers};
+             return DaemonSettings{.control = config->control,
+                                   .log_level = config->log_level,
+                                   .metrics = config->metrics,
+                                   .busy_poll = config->busy_poll,
+                                   .cpus = config->cpus,
+                                   .workers = config->workers,
+                                   .registers_io = config->registered_io};
          },
          .make =
              [&](const DaemonContext& context) {

@@ -75,8 +75,12 @@ bool writes(Operation operation) {
 }  // namespace
 
 Target::Target(rtrs::Reactor& reactor, const std::vector<ServerConfig::Export>& exports,
-               EpochBook& epochs)
-    : reactor_(reactor), epochs_(epochs), deferred_(reactor), catalog_(reactor, volumes_) {
+               EpochBook& epochs, Reads reads)
+    : reactor_(reactor),
+      reads_(reads),
+      epochs_(epochs),
+      deferred_(reactor),
+      catalog_(reactor, volumes_) {
     for (std::uint32_t i = 0; i < reactor.members(); ++i) {
         pacers_.push_back(std::make_unique<ReadPacer>(
             reactor.member(i), this, [](void* self, BlockRequest& request) {
@@ -284,7 +288,8 @@ void Target::open(Session& session, rtrs::ServerOp& op) {
                          .name = message->device_name,
                          .access = message->access_mode,
                          .pins = file,
-                         .paces_reads = file && storage.io == StorageOptions::Io::buffered};
+                         .paces_reads = file && storage.io == StorageOptions::Io::buffered &&
+                                        reads_ == Reads::in_portions};
     log.info("{}: opened {} ({})", printable(session.session.name()), volume->name(),
              to_string(message->access_mode));
     answer(id, *volume);

@@ -42,9 +42,10 @@ struct SessionStatistics {
 
 class Target final : public rtrs::ServerHandler, private VolumeEvents {
   public:
+    enum class Reads : std::uint8_t { in_portions, at_once };  // see ReadPacer
     // epochs: outlives it.
     Target(rtrs::Reactor& reactor, const std::vector<ServerConfig::Export>& exports,
-           EpochBook& epochs);
+           EpochBook& epochs, Reads reads);
     // The doors of the server, by id, that are for kernel clients. Before it listens.
     void use_kernel_doors(std::map<std::uint32_t, KernelListener> doors) {
         kernel_doors_ = std::move(doors);
@@ -138,6 +139,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     void on_volume_epoch(Volume& volume) override;
 
     rtrs::Reactor& reactor_;
+    const Reads reads_;
     EpochBook& epochs_;
     std::vector<std::unique_ptr<ReadPacer>> pacers_;  // by the reactor's number in its group
     DeferredCompletions deferred_;

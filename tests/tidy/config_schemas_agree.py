@@ -155,6 +155,7 @@ PIECES = {
         (("queue_depth",), [1, 1024, 0, 40000, "many"]), (("max_io_size",), ["64KiB", "64K"]),
         (("always_invalidate",), [False, "if-possible", "no"]), (("data_checksum",), [True, 1]),
         (("heartbeat",), [{"interval": "1s", "timeout": "5s"}, {"interval": 1}, {"every": "1s"}]),
+        (("registered_io",), [True, "off"]), (("read_portions",), [False, 0]),
         (("busy_poll",), ["0us", "50us", "1ms", 50]), (("cpus",), [0, "0-3,8", "3-", "all", 1024, [0]]),
         (("log",), [{"level": "info"}, {"level": "loud"}]), (("control",), ["/run/x", "run/x"]),
         (("surprise",), [1])]),

@@ -84,6 +84,8 @@ TEST_CASE("server config: the example is right, and says the defaults") {
     CHECK(least->control == config->control);
     CHECK(least->always_invalidate == config->always_invalidate);
     CHECK(least->data_checksum == config->data_checksum);
+    CHECK(least->registered_io == config->registered_io);
+    CHECK(least->read_portions == config->read_portions);
     CHECK(least->heartbeat_interval == config->heartbeat_interval);
     CHECK(least->heartbeat_timeout == config->heartbeat_timeout);
     CHECK(least->log_level == config->log_level);

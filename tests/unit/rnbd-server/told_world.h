@@ -21,7 +21,7 @@ struct NoTrace final : rtrs::Tracer {
 
 struct World final : RemoteSessionHandler {
     explicit World(const std::vector<ServerConfig::Export>& exports)
-        : target(*reactor, exports, epochs),
+        : target(*reactor, exports, epochs, Target::Reads::in_portions),
           server({*reactor, random, tracer},
                  {.queue_depth = 16, .messages = rtrs::MessageOptions{}}, target) {
         target.when_closed([this] { server_closed = true; });

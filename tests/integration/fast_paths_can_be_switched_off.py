@@ -1,0 +1,64 @@
+"""What makes the server fast has switches that turn it off, and data is the same without it."""
+
+import os
+import re
+
+from harness import Lab, check, export, need, run, same
+
+SIZE = 32 << 20
+READ = SIZE    # the client cuts it into requests that travel together
+PORTION = 256 << 10
+ROUNDS = 10
+
+need("nbdsh", "nbdcopy")
+
+
+def registered(daemon):
+    """{"UserFiles" or "UserBufs": slots of the kernel's table} of all rings; None if this kernel does not tell."""
+    found = {}
+    folder = f"/proc/{daemon.process.pid}"
+    for name in os.listdir(f"{folder}/fd"):
+        if "io_uring" not in os.readlink(f"{folder}/fd/{name}"):
+            continue
+        with open(f"{folder}/fdinfo/{name}") as info:
+            for kind, slots in re.findall(r"^(UserFiles|UserBufs):\s*(\d+)$", info.read(), re.MULTILINE):
+                found[kind] = found.get(kind, 0) + int(slots)
+    return found or None
+
+
+def turns(daemon):
+    return sum(worker["turns"] for worker in daemon.status()["workers"])
+
+
+with Lab() as lab:
+    image = lab.random_file("image", SIZE)
+    for number, switches in enumerate(({}, {"registered_io": False}, {"read_portions": False},
+                                       {"registered_io": False, "read_portions": False, "workers": 2})):
+        backing = lab.path(f"vol{number}")
+        server = lab.server([export("vol", backing, SIZE)], name=f"server{number}", **switches)
+        client = lab.client(server, {"vol": {}}, name=f"client{number}")
+        uri = lab.uri("vol", f"client{number}")
+        run("nbdcopy", "--flush", image, uri)
+        check(same(image, backing), f"{switches}: it is written")
+        run("nbdcopy", uri, lab.path("copy"))
+        check(same(image, lab.path("copy")), f"{switches}: and read")
+
+        slots = registered(server)
+        if slots is None:
+            print("NOT CHECKED: registered_io, since this kernel does not tell what is registered")
+        elif switches.get("registered_io", True):
+            check(slots["UserFiles"] > 0 and slots["UserBufs"] > 0, f"{switches}: both are registered: {slots}")
+        else:
+            check(not any(slots.values()), f"{switches}: nothing is registered: {slots}")
+
+        took = []
+        for _ in range(ROUNDS):
+            before = turns(server)
+            run("nbdsh", "-u", uri, "-c", f"h.pread({READ}, 0)")
+            took.append(turns(server) - before)
+        if switches.get("read_portions", True):
+            check(min(took) >= READ // PORTION, f"{switches}: a portion in a turn: {took}")
+        else:
+            check(min(took) < READ // PORTION, f"{switches}: more than a portion in a turn: {took}")
+        client.stop()
+        server.stop()
