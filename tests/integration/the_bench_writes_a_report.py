@@ -85,6 +85,13 @@ with Lab() as lab:
         missing = json.load(file)["missing"]
     check({"rnbd-one-hop", "rnbd-two-hops", "scaling"} <= set(missing), f"absent ones are named: {missing}")
 
+    # A folder may be named from where it is run.
+    run(*words("relative", "--jobs=^$", "--scaling=depth", "--counts=1", "--rounds=1", "--storage=relative-storage"),
+        env=environment, cwd=lab.folder)
+    with open(lab.path("relative/report.json")) as file:
+        scaled = json.load(file)["scaling"]
+    check([point["n"] for point in scaled["depth"]] == [1], f"it was measured: {scaled}")
+
     # Told to end, it ends what it has started.
     for number in (signal.SIGINT, signal.SIGTERM):
         out = f"ended-{number}"

@@ -41,7 +41,8 @@ class Bench:
         shown = subprocess.run(["fio", "--enghelp"], capture_output=True, text=True)
         self.fio_has_nbd = "nbd" in shown.stdout.split()
         self.images = {}
-        self.folder = tempfile.mkdtemp(prefix="rnbd-report-", dir=options.storage)
+        # Sockets are named in configurations, which take absolute paths.
+        self.folder = tempfile.mkdtemp(prefix="rnbd-report-", dir=os.path.abspath(options.storage))
         try:
             self.memory = tempfile.mkdtemp(prefix="rnbd-report-", dir="/dev/shm")
         except BaseException:
