@@ -182,6 +182,11 @@ class NbdConnection final : private DeviceClient {
     void end_leaving() override { abort("has hung up and does not take its answers"); }
     void add_stalls(std::vector<DeviceStall>& to) const override;
 
+    // Its life.
+    bool prepare();
+    void greet_when_settled();
+    void begin_transmission(const nbd::Negotiated& chosen);
+
     // Receiving.
     bool reading() const noexcept { return phase_ <= Phase::transmission; }
     bool between_requests() const noexcept;
@@ -192,13 +197,10 @@ class NbdConnection final : private DeviceClient {
     void on_stream_end(std::int32_t result);
     std::size_t consume(nbd::Bytes input);
     void resume();
-    void greet_when_settled();
     void block(Blocked on) noexcept;
 
     // From bytes to requests.
     std::size_t take_handshake(nbd::Bytes input);
-    bool prepare();
-    void begin_transmission(const nbd::Negotiated& chosen);
     std::size_t take_header(nbd::Bytes input);
     void take_request(const std::byte* bytes);
     std::size_t take_payload(nbd::Bytes input);
@@ -211,6 +213,7 @@ class NbdConnection final : private DeviceClient {
     void begin(Slot& slot);
 
     // From requests to bytes.
+    bool prepare_sending();
     void on_done(Slot& slot);
     void answer(Slot& slot);
     void flush();
@@ -220,9 +223,9 @@ class NbdConnection final : private DeviceClient {
     void skip_sent(std::size_t bytes) noexcept;
     void batch_sent();
     void batch_delivered();
-
     Slot* take_slot() noexcept;
     void recycle(Slot& slot) noexcept;
+
     void drop_unstarted() noexcept;
     void leave_device() noexcept;
     void at_turn_end();

@@ -1,0 +1,122 @@
+// Listeners on real sockets.
+#include "rnbd-client/nbd/listener.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+
+#include "tests/unit/rnbd-client/nbd_world.h"
+
+using namespace nbdtest;
+
+TEST_CASE("listener: a dead process's socket is replaced, a live one and other files are not") {
+    Server server;
+    const auto address = server.listener->options().address;
+    NbdListener second({*server.reactor, server.notes}, *server.exports, {.address = address},
+                       server);
+    const auto live = second.open();
+    REQUIRE_FALSE(live);
+    CHECK(live.error().error == std::errc::address_in_use);
+    CHECK(live.error().text.find("another process serves") != std::string::npos);
+    CHECK(std::filesystem::exists(address.path));
+    // The probe was a client that left.
+    server.until_empty();
+
+    const std::string dead = server.directory + "/dead";
+    {
+        const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+        sockaddr_un name{};
+        name.sun_family = AF_UNIX;
+        std::memcpy(name.sun_path, dead.data(), dead.size());
+        REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&name), sizeof name) == 0);
+        ::close(fd);
+    }
+    struct Closed final : NbdListener::Handler {
+        bool closed = false;
+        void on_address_free(NbdListener&) override {}
+        void on_listener_closed(NbdListener&) override { closed = true; }
+        void on_connection_gone(NbdListener&) override {}
+    } handler;
+    NbdListener third({*server.reactor, server.notes}, *server.exports,
+                      {.address = *NbdAddress::parse("unix:" + dead)}, handler);
+    REQUIRE(third.open());
+    struct stat status {};
+    REQUIRE(::stat(dead.c_str(), &status) == 0);
+    CHECK((status.st_mode & 0777) == 0660);
+    third.close();
+    server.until([&] { return handler.closed; });
+    CHECK_FALSE(std::filesystem::exists(dead));
+
+    const std::string file = server.directory + "/file";
+    std::fclose(std::fopen(file.c_str(), "w"));
+    NbdListener fourth({*server.reactor, server.notes}, *server.exports,
+                       {.address = *NbdAddress::parse("unix:" + file)}, handler);
+    CHECK(fourth.open().error().error == std::errc::not_a_socket);
+    CHECK(std::filesystem::exists(file));
+}
+
+TEST_CASE("listener: clients over the cap are turned away until there is room") {
+    Server server({}, {}, 2);
+    auto one = std::make_unique<Client>(server);
+    Client two(server);
+    one->greet();
+    two.greet();
+    {
+        Client three(server);
+        CHECK(three.wait_for_end());
+    }
+    CHECK(server.listener->refused() == 1);
+    one.reset();
+    server.until([&] { return server.listener->connections().size() == 1; });
+    Client four(server);
+    four.greet();
+}
+
+TEST_CASE("listener: closing lets requests in flight finish") {
+    Server server;
+    Client client(server);
+    client.greet();
+    fake::settings().held = true;
+    client.ask(Command::read, 0, 4096);
+    server.until([] { return fake::waiting() == 1; });
+    server.listener->close();
+    CHECK_FALSE(std::filesystem::exists(server.directory + "/s"));
+    for (int i = 0; i < 5; ++i) server.turn();
+    CHECK_FALSE(server.closed);
+    fake::complete();
+    CHECK(client.next()->second.data.size() == 4096);
+    CHECK(client.wait_for_end());
+    server.until([&] { return server.closed; });
+}
+
+TEST_CASE("listener: tcp serves too") {
+    Server server;
+    struct Closed final : NbdListener::Handler {
+        bool closed = false;
+        void on_address_free(NbdListener&) override {}
+        void on_listener_closed(NbdListener&) override { closed = true; }
+        void on_connection_gone(NbdListener&) override {}
+    } handler;
+    NbdListener tcp({*server.reactor, server.notes}, *server.exports,
+                    {.address = *NbdAddress::parse("tcp:127.0.0.1:0")}, handler);
+    REQUIRE(tcp.open());
+    CHECK(tcp.port() != 0);
+    tcp.close();
+    server.until([&] { return handler.closed; });
+}
+
+TEST_CASE("listener: addresses are parsed with clear errors") {
+    CHECK(NbdAddress::parse("unix:/run/x.sock")->path == "/run/x.sock");
+    CHECK(NbdAddress::parse("tcp:127.0.0.1:10809")->port == "10809");
+    CHECK(NbdAddress::parse("tcp:[::1]:10809")->host == "::1");
+    CHECK(NbdAddress::parse("tcp:[::1]:10809")->text() == "tcp:[::1]:10809");
+    for (const char* wrong : {"", "unix:", "tcp:", "tcp:1", "tcp::1", "tcp:::1:1", "tcp:a:70000",
+                              "tcp:a:", "tcp:a:b", "udp:a:1", "tcp:[]:1"}) {
+        CHECK_FALSE(NbdAddress::parse(wrong));
+    }
+    CHECK_FALSE(NbdAddress::parse("unix:" + std::string(108, 'x')));
+    CHECK(NbdAddress::parse("unix:" + std::string(107, 'x')));
+}
