@@ -1,34 +1,30 @@
-#include "rtrs/core/client_path.h"
+// ClientPath: its life. Connections are dialled one after the other, the info messages exchanged,
+// heartbeats kept up, and all of it taken down and begun again.
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "rtrs/base/assert.h"
 #include "rtrs/base/host.h"
+#include "rtrs/core/client_path_inside.h"
 #include "rtrs/core/message_service.h"
-#include "rtrs/core/send_signals.h"
 #include "rtrs/limits.h"
 #include "rtrs/wire/info.h"
-#include "rtrs/wire/request.h"
 
 namespace rtrs {
 namespace {
 
-// Contexts of receives that are not one of the small ones.
-constexpr std::uint64_t info_response_context = UINT64_MAX;
-// Of sends.
-constexpr std::uint64_t info_request_context = UINT64_MAX;
-// A send whose completion is waited for: this, and its permit.
-constexpr std::uint64_t sent_context = std::uint64_t{1} << 32;
-// Every small receive holds an RKEY_RSP, or nothing.
-constexpr std::size_t small_receive_bytes = KeyResponseMessage::wire_bytes;
 // verbs' limit, and the fabric's.
 constexpr std::uint32_t queue_entries_max = 65535;
 // What a connection may have posted besides requests: heartbeats, their answers, the info request.
 constexpr std::uint32_t send_queue_reserve = 64;
 
 std::size_t round_to_page(std::size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+
+// A server may offer more chunks than a queue has entries.
+std::uint32_t io_receives(std::uint32_t queue_depth) {
+    return std::min(limits::client_io_receives_per_permit * queue_depth, queue_entries_max);
+}
 
 // "12 ms", "1.4 s"
 std::string duration_text(Duration duration) {
@@ -45,59 +41,6 @@ std::string label_of(const PathAddress& address) {
     return address.source.empty() ? address.destination
                                   : address.source + "@" + address.destination;
 }
-
-struct ClientPath::Connection final : EndpointHandler {
-    Connection(ClientPath& its_path, std::uint16_t its_id) : path(its_path), id(its_id) {}
-
-    void on_established(Bytes private_data) override { path.established(*this, private_data); }
-    void on_rejected(Bytes private_data) override {
-        const auto response = ConnectResponseMessage::parse(private_data);
-        const int error = response && response->error != 0 ? response->error : ECONNREFUSED;
-        if (error == ESTALE) path.owner_.taken_over();
-        path.fail(from_errno(error), error == EEXIST
-                                         ? "rejected by the server, which has a path between "
-                                           "the same addresses already"
-                                         : "rejected by the server");
-    }
-    void on_completion(const Completion& completion) override { path.completed(*this, completion); }
-    void on_disconnected(std::error_code reason) override {
-        path.fail(
-            reason ? reason : make_error_code(Error::path_lost),
-            path.machine_.state() == PathState::connecting ? "cannot connect" : "connection lost");
-    }
-    void on_drained() override {
-        endpoint.reset();
-        path.drained();
-    }
-
-    ClientPath& path;
-    std::uint16_t id;
-    bool disconnecting = false;
-    std::unique_ptr<Endpoint> endpoint;
-    LazyMemory receive_memory;
-    std::unique_ptr<MemoryRegion> receive_region;
-    std::uint32_t receives = 0;  // small ones
-    // Of connection 0: where the big receive (INFO_RSP) lies, then what INFO_REQ is sent from.
-    // Given back when the one has come and the other has gone.
-    LazyMemory control_memory;
-    std::unique_ptr<MemoryRegion> control_region;
-    std::size_t info_request_offset = 0;
-    std::uint32_t control_uses = 0;
-    SendSignals signals;
-    // Requests for which the send queue had no place, oldest first: a ring.
-    LazyArray<PathRequest> waiting;
-    std::size_t waiting_first = 0;
-    std::size_t waiting_count = 0;
-};
-
-namespace {
-
-// A server may offer more chunks than a queue has entries.
-std::uint32_t io_receives(std::uint32_t queue_depth) {
-    return std::min(limits::client_io_receives_per_permit * queue_depth, queue_entries_max);
-}
-
-}  // namespace
 
 ClientPath::ClientPath(SessionEnvironment environment, const ClientSessionOptions& options,
                        const PathAddress& address, const Uuid& session_uuid, FabricMemory& memory,
@@ -334,7 +277,7 @@ std::error_code ClientPath::prepare_receives(Connection& connection) {
     connection.receives =
         connection.id == 0 ? limits::client_service_receives : io_receives(geometry_.queue_depth);
     connection.receive_memory =
-        LazyMemory(round_to_page(connection.receives * small_receive_bytes));
+        LazyMemory(round_to_page(connection.receives * Connection::small_receive_bytes));
     if (!connection.receive_memory) return from_errno(ENOMEM);
     auto region = memory_.domain->register_memory(connection.receive_memory.bytes(), Access::local);
     if (!region) return region.error();
@@ -344,8 +287,8 @@ std::error_code ClientPath::prepare_receives(Connection& connection) {
         if (const auto error = prepare_control(connection)) return error;
     }
     for (std::uint32_t i = 0; i < connection.receives; ++i) {
-        const Segment buffer{connection.receive_memory.data() + i * small_receive_bytes,
-                             small_receive_bytes};
+        const Segment buffer{connection.receive_memory.data() + i * Connection::small_receive_bytes,
+                             Connection::small_receive_bytes};
         if (const auto error = connection.endpoint->post_receive(i, buffer)) return error;
     }
     return {};
@@ -363,7 +306,7 @@ std::error_code ClientPath::prepare_control(Connection& connection) {
     connection.control_region = std::move(*region);
     connection.control_uses = 2;
     return connection.endpoint->post_receive(
-        info_response_context,
+        Connection::info_response_context,
         {connection.control_memory.data(), static_cast<std::uint32_t>(response)});
 }
 
@@ -386,7 +329,7 @@ void ClientPath::send_info_request() {
     const Segment segment{to, InfoRequestMessage::wire_bytes};
     const WorkRequest work{.opcode = WorkOpcode::send,
                            .signal = Signal::completion,
-                           .context = info_request_context,
+                           .context = Connection::info_request_context,
                            .local = {&segment, 1}};
     if (const auto error = connection.endpoint->post({&work, 1})) {
         fail(error, "cannot send the info request");
@@ -412,203 +355,6 @@ void ClientPath::info_response(Connection& connection, const Completion& complet
     if (!laid_out) return fail(Error::protocol, text(laid_out.error()));
     control_used(connection);
     handle(PathMachine::Event::info_accepted);
-}
-
-void ClientPath::post(const PathRequest& request) {
-    RTRS_ASSERT(connected());
-    Connection& connection = *connections_[request.connection];
-    const std::error_code error =
-        connection.waiting_count > 0 ? from_errno(ENOBUFS) : try_post(connection, request);
-    if (!error) return;
-    if (error == std::errc::no_buffer_space &&
-        connection.waiting_count < connection.waiting.size()) {
-        const std::size_t last = connection.waiting_first + connection.waiting_count++;
-        connection.waiting[last % connection.waiting.size()] = request;
-        return;
-    }
-    // The loss is heard of in a coming turn: nothing may happen to the path inside submit().
-    trace(TraceLevel::warning, "cannot post a request: " + error.message());
-    connection.endpoint->disconnect();
-}
-
-// A completion has made room.
-void ClientPath::post_waiting(Connection& connection) {
-    while (connection.waiting_count > 0 && connected() && !connection.disconnecting) {
-        const std::error_code error =
-            try_post(connection, connection.waiting[connection.waiting_first]);
-        if (error == std::errc::no_buffer_space) return;
-        if (error) return fail(error, "cannot post a request");
-        connection.waiting_first = (connection.waiting_first + 1) % connection.waiting.size();
-        --connection.waiting_count;
-    }
-}
-
-std::error_code ClientPath::try_post(Connection& connection, const PathRequest& request) {
-    const BufferDescriptor& chunk = chunks_[request.permit];
-    std::byte* message = request.header + request.message_bytes;
-    const auto user_bytes = static_cast<std::uint16_t>(request.message_bytes);
-    WorkRequest work{.opcode = WorkOpcode::write_immediate};
-    Segment segments[2];
-    std::size_t count = 0;
-    std::uint32_t message_bytes = 0;
-    std::uint64_t at = 0;  // of the post in the chunk
-    if (request.direction == Direction::write) {
-        WriteMessage{.user_bytes = user_bytes}.emit({message, WriteMessage::wire_bytes});
-        message_bytes = WriteMessage::wire_bytes;
-        if (request.payload_bytes > 0) segments[count++] = request.payload;
-    } else {
-        ReadMessage read{.user_bytes = user_bytes};
-        if (request.payload_bytes > 0) {
-            read.destination = BufferDescriptor{.address = request.target.address,
-                                                .key = request.target.key,
-                                                .bytes = request.payload_bytes};
-        }
-        message_bytes = static_cast<std::uint32_t>(read.wire_bytes());
-        read.emit({message, message_bytes});
-        at = request.payload_bytes;
-    }
-    if (sequenced()) {
-        emit_sequence(request.sequence, message + message_bytes);
-        message_bytes += sequence_bytes;
-    }
-    segments[count++] = {request.header, request.message_bytes + message_bytes};
-    work.local = {segments, count};
-    work.remote = {.address = chunk.address + at, .key = chunk.key, .bytes = 0};
-    work.immediate = codec_.request(request.permit, request.payload_bytes + request.message_bytes);
-    const Endpoint& endpoint = *connection.endpoint;
-    const std::uint32_t bytes =
-        request.message_bytes + message_bytes + (count > 1 ? segments[0].bytes : 0);
-    const bool in_use = endpoint.source_release() == Endpoint::SourceRelease::by_completion &&
-                        bytes > endpoint.copied_bytes_max();
-    if (in_use) work.context = sent_context | request.permit;
-    work.signal = in_use ? Signal::completion : connection.signals.next(1);
-    if (const auto error = connection.endpoint->post({&work, 1})) {
-        connection.signals.not_posted();
-        return error;
-    }
-    if (in_use) connection.signals.signalled();
-    sending_[request.permit] = {.under_way = in_use, .answered = false, .error = 0};
-    return {};
-}
-
-void ClientPath::sent(Connection& connection, std::uint64_t context) {
-    if (context == info_request_context) {
-        control_used(connection);
-    } else if ((context & sent_context) != 0) {
-        const auto permit = static_cast<std::uint32_t>(context & ~sent_context);
-        const Sending sending = std::exchange(sending_[permit], {});
-        if (sending.answered) tell_answer(connection, permit, sending.error);
-    }
-    post_waiting(connection);
-}
-
-void ClientPath::tell_answer(Connection& connection, std::uint32_t permit, int error) {
-    if (!owner_.answered(*this, connection.id, permit, error)) {
-        fail(Error::protocol, "an answer that nobody waits for");
-    }
-}
-
-void ClientPath::completed(Connection& connection, const Completion& completion) {
-    if (completion.status != CompletionStatus::success) {
-        // Flushes follow a disconnect, which has told the reason already.
-        if (completion.status != CompletionStatus::flushed) {
-            fail(completion.status == CompletionStatus::remote_access
-                     ? make_error_code(Error::remote_access)
-                     : make_error_code(Error::path_lost),
-                 "work failed");
-        }
-        return;
-    }
-    switch (completion.opcode) {
-        case CompletionOpcode::send:
-            return sent(connection, completion.context);
-        case CompletionOpcode::revoke:
-            return;  // no windows here
-        case CompletionOpcode::receive:
-        case CompletionOpcode::receive_immediate:
-        case CompletionOpcode::receive_invalidate:
-            received(connection, completion);
-            return;
-    }
-}
-
-void ClientPath::received(Connection& connection, const Completion& completion) {
-    heartbeat_.received(environment_.clock.now());
-    if (completion.context == info_response_context) {
-        if (completion.opcode == CompletionOpcode::receive)
-            return info_response(connection, completion);
-        return fail(Error::protocol, "expected the info response first");
-    }
-    // Between info response and disconnect only: what comes later is nobody's.
-    if (machine_.state() != PathState::connected) return;
-    if (completion.opcode == CompletionOpcode::receive) {
-        return fail(Error::protocol, "unexpected message without immediate");
-    }
-    if (completion.opcode == CompletionOpcode::receive_invalidate) {
-        return repost(connection, completion);
-    }
-    const auto immediate = codec_.decode(completion.immediate);
-    if (!immediate) {
-        if (immediate.error() != ParseError::immediate_type_unknown) {
-            return fail(Error::protocol, text(immediate.error()));
-        }
-        return repost(connection, completion);  // as the kernel: ignored
-    }
-    switch (immediate->type) {
-        case ImmediateType::request:
-            return fail(Error::protocol, "a request from the server");
-        case ImmediateType::response:
-        case ImmediateType::response_invalidated:
-            return answer(connection, completion, *immediate);
-        case ImmediateType::heartbeat:
-            repost(connection, completion);
-            return post_heartbeat(ImmediateCodec::heartbeat_ack());
-        case ImmediateType::heartbeat_ack:
-            owner_.latency_measured(*this, heartbeat_.acknowledged(environment_.clock.now()));
-            return repost(connection, completion);
-    }
-}
-
-void ClientPath::answer(Connection& connection, const Completion& completion,
-                        const Immediate& immediate) {
-    if (key_renewal_ == KeyRenewal::every_answer &&
-        !renew_key(connection, completion, immediate.permit)) {
-        return;
-    }
-    repost(connection, completion);
-    if (immediate.permit < sending_.size() && sending_[immediate.permit].under_way) {
-        Sending& sending = sending_[immediate.permit];
-        if (sending.answered) return fail(Error::protocol, "a second answer to one request");
-        sending.answered = true;
-        sending.error = immediate.error;
-        return;
-    }
-    tell_answer(connection, immediate.permit, immediate.error);
-}
-
-bool ClientPath::renew_key(Connection& connection, const Completion& completion,
-                           std::uint32_t permit) {
-    std::byte* body = connection.receive_memory.data() + completion.context * small_receive_bytes;
-    // What a shorter send left of the buffer is not the peer's.
-    const std::size_t bytes = std::min<std::size_t>(completion.bytes, small_receive_bytes);
-    const auto response = KeyResponseMessage::parse({body, bytes}, geometry_.queue_depth);
-    if (!response || response->permit != permit) {
-        fail(Error::protocol, response ? "a key for another permit" : text(response.error()));
-        return false;
-    }
-    chunks_[permit].key = response->key;
-    // A write with immediate leaves the buffer as it is: it must not pass for this answer again.
-    std::memset(body, 0, small_receive_bytes);
-    return true;
-}
-
-void ClientPath::repost(Connection& connection, const Completion& completion) {
-    const Segment buffer{
-        connection.receive_memory.data() + completion.context * small_receive_bytes,
-        small_receive_bytes};
-    if (const auto error = connection.endpoint->post_receive(completion.context, buffer)) {
-        fail(error, "cannot post a receive");
-    }
 }
 
 void ClientPath::beat() {

@@ -1,31 +1,25 @@
-#include "rtrs/core/server_path.h"
+// ServerPath: its life. Connections are accepted, the info messages exchanged, heartbeats kept up;
+// at the end the last words are said, and all of it is taken down.
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "rtrs/base/assert.h"
 #include "rtrs/base/rare.h"
 #include "rtrs/core/message_service.h"
-#include "rtrs/core/send_signals.h"
+#include "rtrs/core/server_path_inside.h"
 #include "rtrs/limits.h"
 #include "rtrs/wire/info.h"
 
 namespace rtrs {
 namespace {
 
-// Contexts of work and receives that are not requests.
-constexpr std::uint64_t info_request_context = UINT64_MAX;
-constexpr std::uint64_t last_words_context = UINT64_MAX - 1;
-constexpr std::uint64_t info_response_context = UINT64_MAX - 2;
 // Windows bound before the completion of their binds is waited for: a send queue that takes those
 // of all chunks would be paid for as long as the path lives.
 constexpr std::uint32_t binds_at_a_time = 16;
 // Those before the path serves; then heartbeats, their answers, the info response, last words.
 constexpr std::uint32_t send_queue_reserve = 64;
 static_assert(binds_at_a_time + 1 <= Endpoint::send_queue_depth_least);
-// Work requests of one answer: bind, write, invalidate, answer.
-constexpr std::uint32_t answer_work_max = 4;
 // A permit's next answer may be posted before its last one has completed: see ClientPath::dial().
 constexpr std::uint32_t answers_per_permit = 2;
 constexpr std::uint32_t queue_entries_max = 65535;
@@ -33,35 +27,6 @@ constexpr std::uint32_t queue_entries_max = 65535;
 std::size_t round_to_page(std::size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
 }  // namespace
-
-struct ServerPath::Connection final : EndpointHandler {
-    Connection(ServerPath& its_path, std::uint16_t its_id) : path(its_path), id(its_id) {}
-
-    void on_established(Bytes) override { established = true; }
-    void on_rejected(Bytes) override { path.close("connection rejected"); }
-    void on_completion(const Completion& completion) override { path.completed(*this, completion); }
-    void on_disconnected(std::error_code reason) override {
-        path.close(reason == Error::closed_by_peer ? reason.message()
-                   : reason                        ? "connection lost: " + reason.message()
-                                                   : "connection closed");
-    }
-    void on_drained() override {
-        endpoint.reset();
-        path.drained();
-    }
-
-    ServerPath& path;
-    std::uint16_t id;
-    bool established = false;
-    bool disconnecting = false;
-    std::unique_ptr<Endpoint> endpoint;
-    SendSignals signals;
-    // Answers for which the send queue had no place, oldest first: a ring.
-    LazyArray<OpSlot*> waiting;
-    std::size_t waiting_first = 0;
-    std::size_t waiting_count = 0;
-    bool last_word_waits = false;
-};
 
 ServerPath::ServerPath(SessionEnvironment environment, const ServerOptions& options,
                        ServerPathIdentity identity, ServerSession& session, ServerMemory memory,
@@ -135,9 +100,9 @@ std::error_code ServerPath::accept(std::unique_ptr<ConnectRequest> request,
     const bool service = message.connection_id == 0;
     const std::uint32_t requests = service ? limits::service_queue_depth : options_.queue_depth;
     const EndpointOptions endpoint_options{
-        .send_queue_depth =
-            std::min(answers_per_permit * answer_work_max * requests + send_queue_reserve,
-                     queue_entries_max),
+        .send_queue_depth = std::min(
+            answers_per_permit * Connection::answer_work_max * requests + send_queue_reserve,
+            queue_entries_max),
         .receive_queue_depth = requests + (service ? 1 : 0),
         .worker = identity_.worker + message.connection_id,
         .silence_max = silence_max_beside(options_.heartbeat_timeout)};
@@ -156,7 +121,7 @@ std::error_code ServerPath::accept(std::unique_ptr<ConnectRequest> request,
     auto region = memory_.domain->register_memory(control_memory_.bytes(), Access::local);
     if (!region) return region.error();
     control_region_ = std::move(*region);
-    return place->endpoint->post_receive(info_request_context,
+    return place->endpoint->post_receive(Connection::info_request_context,
                                          {control_memory_.data(), InfoRequestMessage::wire_bytes});
 }
 
@@ -187,37 +152,6 @@ void ServerPath::message_link_lost(MessageLink&, WasUp was_up, std::string_view 
 }
 
 void ServerPath::message_link_drained(MessageLink&) { finish_if_done(); }
-
-void ServerPath::completed(Connection& connection, const Completion& completion) {
-    // Also when the connection went down before: the slot's owner waits for it.
-    if (completion.opcode == CompletionOpcode::revoke) {
-        return revoked(chunks_.slot(static_cast<std::uint32_t>(completion.context)));
-    }
-    if (completion.status != CompletionStatus::success) {
-        if (completion.status != CompletionStatus::flushed) close("work failed");
-        return;
-    }
-    switch (completion.opcode) {
-        case CompletionOpcode::send:
-            return sent(connection, completion.context);
-        case CompletionOpcode::revoke:
-            return;  // see above
-        case CompletionOpcode::receive:
-            if (completion.context == info_request_context) return info_request(completion);
-            return close("unexpected message without immediate");
-        case CompletionOpcode::receive_immediate:
-            return received(connection, completion);
-        case CompletionOpcode::receive_invalidate:
-            return close("unexpected invalidation");
-    }
-}
-
-void ServerPath::revoked(OpSlot& slot) {
-    if (state_ == State::connected) return serve(slot);
-    slot.state = OpSlot::State::free;
-    --running_;
-    finish_if_done();
-}
 
 void ServerPath::info_request(const Completion& completion) {
     if (state_ != State::connecting) return;
@@ -317,258 +251,9 @@ std::error_code ServerPath::send_info_response() {
                           static_cast<std::uint32_t>(InfoResponseMessage::wire_bytes(count))};
     const WorkRequest work{.opcode = WorkOpcode::send,
                            .signal = Signal::completion,
-                           .context = info_response_context,
+                           .context = Connection::info_response_context,
                            .local = {&segment, 1}};
     return connections_[0]->endpoint->post({&work, 1});
-}
-
-void ServerPath::received(Connection& connection, const Completion& completion) {
-    if (state_ != State::connected) return;
-    heartbeat_.received(environment_.clock.now());
-    if (const auto error = connection.endpoint->post_receive(0, {})) {
-        return close("cannot post a receive: " + error.message());
-    }
-    const auto immediate = codec_.decode(completion.immediate);
-    if (!immediate) {
-        if (immediate.error() == ParseError::immediate_type_unknown) return;  // as the kernel
-        return close(text(immediate.error()));
-    }
-    switch (immediate->type) {
-        case ImmediateType::request:
-            return request_arrived(connection, *immediate);
-        case ImmediateType::heartbeat:
-            return post_heartbeat(ImmediateCodec::heartbeat_ack());
-        case ImmediateType::heartbeat_ack:
-            heartbeat_.acknowledged(environment_.clock.now());
-            return;
-        case ImmediateType::response:
-        case ImmediateType::response_invalidated:
-            return close("an answer from the client");
-    }
-}
-
-void ServerPath::request_arrived(Connection& connection, const Immediate& immediate) {
-    if (!last_reason_.empty()) return;  // ending: the client sends it again elsewhere or later
-    OpSlot& slot = chunks_.slot(immediate.permit);
-    if (slot.state != OpSlot::State::free) return close("a permit was used twice at a time");
-    if (immediate.offset >= chunks_.chunk_bytes())
-        return close(text(ParseError::offset_out_of_range));
-    slot.path = this;
-    slot.connection = connection.id;
-    slot.offset = immediate.offset;
-    ++running_;
-    if (windows_) {
-        slot.state = OpSlot::State::revoking;
-        const auto result =
-            connection.endpoint->post_revoke({windows_.get(), immediate.permit}, immediate.permit);
-        if (result == RevokeResult::pending) return;
-    }
-    serve(slot);
-}
-
-std::uint32_t ServerPath::permit_of(const OpSlot& slot) const noexcept {
-    return static_cast<std::uint32_t>(&slot - &chunks_.slot(0));
-}
-
-void ServerPath::serve(OpSlot& slot) {
-    slot.state = OpSlot::State::running;
-    const std::uint32_t permit = permit_of(slot);
-    std::byte* chunk = chunks_.chunk(permit);
-    const RequestPlace place{.offset = slot.offset,
-                             .chunk_bytes = chunks_.chunk_bytes(),
-                             .user_bytes_max = server_user_message_bytes_max,
-                             .sequenced = sequenced()};
-    // Private copies: without always_invalidate, or over another path, the client can still write
-    // to the chunk while we look at it.
-    std::byte copy[request_message_bytes_max];
-    const std::size_t copied = place.copy_bytes();
-    std::memcpy(copy, chunk + slot.offset, copied);
-    const auto request = RequestMessage::parse({copy, copied}, place);
-    if (!request) return refuse(slot, request.error());
-    slot.request = *request;
-    count(*request);
-    static_cast<Attempt&>(slot) = {.sequence = request->sequence,
-                                   .has_response_data = request->destination.has_value()};
-    std::memcpy(slot.message, chunk + request->data_bytes, request->user_bytes);
-
-    ServerOp& op = slot.op;
-    op.context = nullptr;
-    op.session_ = &session_;
-    op.slot_ = &slot;
-    op.permit_ = PermitId{permit};
-    op.direction_ = request->kind == RequestKind::read ? Direction::read : Direction::write;
-    op.message_ = {slot.message, request->user_bytes};
-    op.data_ = {chunk, request->data_bytes};
-    owner_.request(*this, slot);
-}
-
-void ServerPath::count(const RequestMessage& request) noexcept {
-    const std::uint64_t bytes = request.data_bytes + request.user_bytes;
-    if (request.kind == RequestKind::read) {
-        ++counters_.reads;
-        counters_.read_bytes += bytes;
-    } else {
-        ++counters_.writes;
-        counters_.write_bytes += bytes;
-    }
-}
-
-void ServerPath::make_wait(OpSlot& slot) {
-    slot.state = OpSlot::State::waiting;
-    waiting_.push_back(&slot);
-}
-
-void ServerPath::run(OpSlot& slot) noexcept {
-    RTRS_ASSERT(slot.state == OpSlot::State::waiting);
-    slot.state = OpSlot::State::running;
-    std::erase(waiting_, &slot);
-}
-
-void ServerPath::drop_waiting() {
-    for (OpSlot* slot : waiting_) {
-        owner_.no_longer_waits(*this, *slot);
-        slot->state = OpSlot::State::free;
-        --running_;
-    }
-    waiting_.clear();
-}
-
-void ServerPath::refuse(OpSlot& slot, const RequestRefusal& refusal) {
-    trace(TraceLevel::warning, std::string("bad request: ") + text(refusal.why));
-    slot.request = RequestMessage{};
-    if (refusal.invalidate) {
-        slot.request.kind = RequestKind::read;
-        slot.request.invalidation = Invalidation::needed;
-        slot.request.destination = BufferDescriptor{.key = *refusal.invalidate};
-    }
-    if (refusal.answer_errno == 0) close(text(refusal.why));
-    respond(slot, from_errno(refusal.answer_errno != 0 ? refusal.answer_errno : EINVAL), 0);
-}
-
-void ServerPath::end(OpSlot& slot, std::error_code error, std::uint32_t produced_bytes) {
-    respond(slot, error, produced_bytes);
-    owner_.ended(*this, slot, to_errno(error));
-}
-
-void ServerPath::respond(OpSlot& slot, std::error_code error, std::uint32_t produced_bytes) {
-    RTRS_ASSERT(slot.state == OpSlot::State::running && slot.path == this);
-    const auto& destination = slot.request.destination;
-    slot.answer_error = to_errno(error);
-    slot.answer_bytes = error || !destination ? 0 : std::min(destination->bytes, produced_bytes);
-    slot.rebound = false;
-    slot.state = OpSlot::State::answering;
-    if (state_ != State::connected) return answer_posted(slot);
-    Connection& connection = *connections_[slot.connection];
-    const auto failed = connection.waiting_count > 0 ? from_errno(ENOBUFS) : post_answer(slot);
-    if (failed == std::errc::no_buffer_space &&
-        connection.waiting_count < connection.waiting.size()) {
-        const std::size_t last = connection.waiting_first + connection.waiting_count++;
-        connection.waiting[last % connection.waiting.size()] = &slot;
-        return;
-    }
-    if (failed) close("cannot post an answer: " + failed.message());
-    answer_posted(slot);
-}
-
-// Or given up with its path.
-void ServerPath::answer_posted(OpSlot& slot) {
-    slot.state = OpSlot::State::free;
-    --running_;
-    if (state_ == State::connected && !last_reason_.empty() && running_ == 0) say_last_words();
-    finish_if_done();
-}
-
-// A completion has made room.
-void ServerPath::post_waiting(Connection& connection) {
-    while (connection.waiting_count > 0 && state_ == State::connected) {
-        OpSlot& slot = *connection.waiting[connection.waiting_first];
-        const auto failed = post_answer(slot);
-        if (failed == std::errc::no_buffer_space) return;
-        if (failed) return close("cannot post an answer: " + failed.message());
-        connection.waiting_first = (connection.waiting_first + 1) % connection.waiting.size();
-        --connection.waiting_count;
-        answer_posted(slot);
-    }
-}
-
-void ServerPath::sent(Connection& connection, std::uint64_t context) {
-    if (context == last_words_context && --last_words_ == 0) return close(last_reason_);
-    if (context == info_response_context) {
-        control_region_.reset();
-        control_memory_ = {};
-    }
-    // Only the path's own binds complete before it serves.
-    if (state_ == State::connecting) return bind_windows();
-    post_waiting(connection);
-    if (connection.last_word_waits) say_last_word(connection);
-}
-
-std::error_code ServerPath::post_answer(OpSlot& slot) {
-    const int error = slot.answer_error;
-    const std::uint32_t data_bytes = slot.answer_bytes;
-    const std::uint32_t permit = permit_of(slot);
-    Connection& connection = *connections_[slot.connection];
-    Endpoint& endpoint = *connection.endpoint;
-    const RequestMessage& request = slot.request;
-    WorkRequest chain[answer_work_max];
-    std::size_t count = 0;
-
-    const Segment chunk{chunks_.chunk(permit), chunks_.chunk_bytes()};
-    if (windows_ && !slot.rebound) {
-        // The fresh key must be known before the answer can be composed.
-        const WorkRequest bind{.opcode = WorkOpcode::bind_window,
-                               .local = {&chunk, 1},
-                               .window = {windows_.get(), permit}};
-        if (const auto failed = endpoint.post({&bind, 1})) {
-            connection.signals.not_posted();
-            return failed;
-        }
-        slot.rebound = true;
-    }
-    const bool invalidate =
-        request.invalidation == Invalidation::needed && request.destination.has_value();
-    const std::uint32_t immediate =
-        invalidate ? codec_.response_invalidated(permit, error) : codec_.response(permit, error);
-    const Segment data{chunks_.chunk(permit), data_bytes};
-    RemoteBuffer target{};
-    if (data_bytes > 0)
-        target = {request.destination->address, request.destination->key, data_bytes};
-
-    if (!windows_ && !invalidate && sequenced()) {
-        // Data and answer in one write, which clients of our own take.
-        chain[count++] = {.opcode = WorkOpcode::write_immediate,
-                          .signal = connection.signals.next(1),
-                          .local = {&data, data_bytes > 0 ? 1u : 0u},
-                          .remote = target,
-                          .immediate = immediate};
-        const auto failed = endpoint.post({chain, count});
-        if (failed) connection.signals.not_posted();
-        return failed;
-    }
-    if (data_bytes > 0) {
-        chain[count++] = {.opcode = WorkOpcode::write, .local = {&data, 1}, .remote = target};
-    }
-    if (invalidate) {
-        chain[count++] = {.opcode = WorkOpcode::send_invalidate,
-                          .invalidate = request.destination->key};
-    }
-    const MutableBytes body = chunks_.key_response(permit);
-    const Segment key{body.data(), KeyResponseMessage::wire_bytes};
-    if (!windows_) {
-        chain[count++] = {.opcode = WorkOpcode::write_immediate, .immediate = immediate};
-    } else {
-        KeyResponseMessage{.permit = static_cast<std::uint16_t>(permit),
-                           .key = windows_->key(permit)}
-            .emit(body);
-        chain[count++] = {
-            .opcode = WorkOpcode::send_immediate, .local = {&key, 1}, .immediate = immediate};
-    }
-    // The bind before counts too.
-    chain[count - 1].signal =
-        connection.signals.next(static_cast<std::uint32_t>(count) + (windows_ ? 1 : 0));
-    const auto failed = endpoint.post({chain, count});
-    if (failed) connection.signals.not_posted();
-    return failed;
 }
 
 void ServerPath::beat() {
@@ -631,7 +316,7 @@ void ServerPath::say_last_word(Connection& connection) {
     if (state_ != State::connected) return;
     const WorkRequest work{.opcode = WorkOpcode::write_immediate,
                            .signal = Signal::completion,
-                           .context = last_words_context,
+                           .context = Connection::last_words_context,
                            .immediate = ImmediateCodec::heartbeat_ack()};
     const auto error = connection.endpoint->post({&work, 1});
     connection.last_word_waits = error == std::errc::no_buffer_space;

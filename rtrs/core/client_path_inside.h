@@ -1,0 +1,69 @@
+// What the files of ClientPath share: client_path.cpp (its life) and client_path_requests.cpp.
+#pragma once
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "rtrs/base/error.h"
+#include "rtrs/base/lazy_array.h"
+#include "rtrs/core/client_path.h"
+#include "rtrs/core/send_signals.h"
+#include "rtrs/wire/connect.h"
+#include "rtrs/wire/request.h"
+
+namespace rtrs {
+
+struct ClientPath::Connection final : EndpointHandler {
+    // Contexts of receives that are not one of the small ones.
+    static constexpr std::uint64_t info_response_context = UINT64_MAX;
+    // Of sends.
+    static constexpr std::uint64_t info_request_context = UINT64_MAX;
+    // Every small receive holds an RKEY_RSP, or nothing.
+    static constexpr std::size_t small_receive_bytes = KeyResponseMessage::wire_bytes;
+
+    Connection(ClientPath& its_path, std::uint16_t its_id) : path(its_path), id(its_id) {}
+
+    void on_established(Bytes private_data) override { path.established(*this, private_data); }
+    void on_rejected(Bytes private_data) override {
+        const auto response = ConnectResponseMessage::parse(private_data);
+        const int error = response && response->error != 0 ? response->error : ECONNREFUSED;
+        if (error == ESTALE) path.owner_.taken_over();
+        path.fail(from_errno(error), error == EEXIST
+                                         ? "rejected by the server, which has a path between "
+                                           "the same addresses already"
+                                         : "rejected by the server");
+    }
+    void on_completion(const Completion& completion) override { path.completed(*this, completion); }
+    void on_disconnected(std::error_code reason) override {
+        path.fail(
+            reason ? reason : make_error_code(Error::path_lost),
+            path.machine_.state() == PathState::connecting ? "cannot connect" : "connection lost");
+    }
+    void on_drained() override {
+        endpoint.reset();
+        path.drained();
+    }
+
+    ClientPath& path;
+    std::uint16_t id;
+    bool disconnecting = false;
+    std::unique_ptr<Endpoint> endpoint;
+    LazyMemory receive_memory;
+    std::unique_ptr<MemoryRegion> receive_region;
+    std::uint32_t receives = 0;  // small ones
+    // Of connection 0: where the big receive (INFO_RSP) lies, then what INFO_REQ is sent from.
+    // Given back when the one has come and the other has gone.
+    LazyMemory control_memory;
+    std::unique_ptr<MemoryRegion> control_region;
+    std::size_t info_request_offset = 0;
+    std::uint32_t control_uses = 0;
+    SendSignals signals;
+    // Requests for which the send queue had no place, oldest first: a ring.
+    LazyArray<PathRequest> waiting;
+    std::size_t waiting_first = 0;
+    std::size_t waiting_count = 0;
+};
+
+}  // namespace rtrs

@@ -1,0 +1,50 @@
+// What the files of ServerPath share: server_path.cpp (its life) and server_path_requests.cpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "rtrs/base/lazy_array.h"
+#include "rtrs/core/send_signals.h"
+#include "rtrs/core/server_path.h"
+
+namespace rtrs {
+
+struct ServerPath::Connection final : EndpointHandler {
+    // Contexts of work and receives that are not requests.
+    static constexpr std::uint64_t info_request_context = UINT64_MAX;
+    static constexpr std::uint64_t last_words_context = UINT64_MAX - 1;
+    static constexpr std::uint64_t info_response_context = UINT64_MAX - 2;
+    // Work requests of one answer: bind, write, invalidate, answer.
+    static constexpr std::uint32_t answer_work_max = 4;
+
+    Connection(ServerPath& its_path, std::uint16_t its_id) : path(its_path), id(its_id) {}
+
+    void on_established(Bytes) override { established = true; }
+    void on_rejected(Bytes) override { path.close("connection rejected"); }
+    void on_completion(const Completion& completion) override { path.completed(*this, completion); }
+    void on_disconnected(std::error_code reason) override {
+        path.close(reason == Error::closed_by_peer ? reason.message()
+                   : reason                        ? "connection lost: " + reason.message()
+                                                   : "connection closed");
+    }
+    void on_drained() override {
+        endpoint.reset();
+        path.drained();
+    }
+
+    ServerPath& path;
+    std::uint16_t id;
+    bool established = false;
+    bool disconnecting = false;
+    std::unique_ptr<Endpoint> endpoint;
+    SendSignals signals;
+    // Answers for which the send queue had no place, oldest first: a ring.
+    LazyArray<OpSlot*> waiting;
+    std::size_t waiting_first = 0;
+    std::size_t waiting_count = 0;
+    bool last_word_waits = false;
+};
+
+}  // namespace rtrs
