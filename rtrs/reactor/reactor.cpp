@@ -1,28 +1,18 @@
-#include "rtrs/reactor.h"
+// Reactor: the loop. What a turn does, how it waits, and what it costs to be woken.
 
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <cerrno>
-#include <deque>
 #include <utility>
 
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
-#include "rtrs/base/timer_queue.h"
-#include "rtrs/reactor/busy_poll.h"
-#include "rtrs/reactor/fixed_table.h"
-#include "rtrs/reactor/helper_thread.h"
-#include "rtrs/reactor/mailbox.h"
-#include "rtrs/reactor/membership.h"
-#include "rtrs/reactor/receive_buffers.h"
+#include "rtrs/reactor/reactor_inside.h"
 #include "rtrs/reactor/relax_processor.h"
-#include "rtrs/reactor/ring.h"
 
 namespace rtrs {
 namespace {
@@ -34,9 +24,6 @@ Instant read_clock() noexcept {
     ::clock_gettime(CLOCK_MONOTONIC, &time);
     return Instant(std::chrono::seconds(time.tv_sec) + Duration(time.tv_nsec));
 }
-
-// Of a group; bound by it.
-thread_local Reactor* reactor_of_this_thread = nullptr;
 
 // Later by at most a 64th of its delay: the heartbeats of many sessions go off together then, in
 // one turn and one submission, instead of each waking the loop by itself.
@@ -50,127 +37,14 @@ Instant rounded(Instant deadline, Instant now) noexcept {
     return Instant(Duration((since_epoch + slack - 1) / slack * slack));
 }
 
-// While it lives, the others of the group run handlers. Nothing is shared with them then but what
-// the kernel knows.
-class OthersTurn {
-  public:
-    explicit OthersTurn(Membership* group) noexcept : group_(group) {
-        if (group_ != nullptr) group_->baton.give();
-    }
-    ~OthersTurn() {
-        if (group_ != nullptr) group_->baton.take();
-    }
-    OthersTurn(const OthersTurn&) = delete;
-    OthersTurn& operator=(const OthersTurn&) = delete;
-
-  private:
-    Membership* group_;
-};
-
 }  // namespace
-
-struct Reactor::Inside {
-    // A completion queue entry, copied so that its place is free before the handler runs.
-    struct Reaped {
-        std::uint64_t user_data;
-        std::int32_t value;
-        std::uint32_t flags;
-    };
-
-    explicit Inside(const Options& chosen);
-    ~Inside();
-
-    std::error_code open();
-    void turn(std::optional<Duration> max_wait);
-    bool found_by_looking(std::optional<Duration> wait);
-    bool look_around() noexcept;
-    bool announce_sleep() noexcept;
-    std::optional<Duration> wait_limit(std::optional<Duration> max_wait) const noexcept;
-    void reap();
-    void hand_out(const Reaped& reaped);
-    void run_turn_end();
-    void wait(std::optional<Duration> wait);
-    io_uring_sqe* prepare(Operation& operation) noexcept;
-    io_uring_sqe* prepare_unanswered() noexcept;
-
-    // Whether this is the thread of another member of the group: then the ring is out of reach, and
-    // its owner waits.
-    bool elsewhere() const noexcept {
-        return group != nullptr && reactor_of_this_thread != group->members[number];
-    }
-    // Ring work, done by the ring's own thread: fill(entry) prepares all but the user data.
-    template <typename Fill>
-    void begin(Operation& operation, Fill fill);
-    template <typename Fill>
-    void begin_unanswered(Fill fill);
-    template <typename Do>
-    void on_its_thread(Do what);
-    void cancel(Operation& operation) noexcept;
-    void cancel_later(Operation& operation);
-    void cancel_as_asked(std::uint64_t asked) noexcept;
-
-    void listen_to_bell();
-    int watch();
-    void forget_notice() noexcept;
-    void announce_deadline();
-    void drain();
-    void discard_completions() noexcept;
-
-    // Operations of the reactor itself.
-    struct BellRead : Operation {
-        explicit BellRead(Inside& owner) noexcept : Operation(&done), inside(owner) {}
-        static void done(Operation& operation, const Result& result);
-        Inside& inside;
-        std::uint64_t count = 0;
-    };
-    struct Alarm : Operation {
-        Alarm() noexcept : Operation(&done) {}
-        static void done(Operation& operation, const Result& result);
-        std::optional<Instant> at;
-        __kernel_timespec time{};
-    };
-
-    const Options options;
-    // Memory that the kernel may use stands before the ring, so that it goes after it.
-    ReceiveBuffers receive_buffers;
-    Mailbox mailbox;
-    BellRead bell_read{*this};
-    Alarm alarm;
-    Ring ring;
-    FixedTable<BufferSlots> fixed_buffers;
-    FixedTable<FileSlots> fixed_files;
-    HelperThread helper;
-
-    TimerQueue timers;
-    IntrusiveList<TurnTask> turn_end;
-    Instant now{read_clock()};
-    std::optional<BusyPoll> busy_poll;
-    IntrusiveList<Lookout> lookouts;
-    Statistics statistics;
-    std::uint64_t outstanding = 0;
-    bool in_turn = false;
-    // Of a group. What others ask of this member while it waits: they hold the baton then.
-    Membership* group = nullptr;
-    std::uint32_t number = 0;
-    Instant waits_until{};
-    std::uint32_t handed_over = 0;  // operations in the mailbox
-    // A cancellation in the mailbox, of what has not completed since.
-    struct ToCancel {
-        std::uint64_t asked;
-        Operation* operation;
-    };
-    std::deque<ToCancel> to_cancel;  // in the order of their asking
-    std::uint64_t cancellations_asked = 0;
-    int notice = -1;       // eventfd for those who wait on fd()
-    bool watched = false;  // fd() was asked for
-    std::atomic<bool> stopping = false;
-};
 
 Reactor::Inside::Inside(const Options& chosen)
     : options(chosen),
       fixed_buffers(ring.raw(), chosen.fixed_buffers),
       fixed_files(ring.raw(), chosen.fixed_files),
-      helper([this](std::function<void()> done) { mailbox.post(std::move(done)); }) {}
+      helper([this](std::function<void()> done) { mailbox.post(std::move(done)); }),
+      now(read_clock()) {}
 
 Reactor::Inside::~Inside() {
     RTRS_ASSERT(!in_turn);
@@ -211,49 +85,6 @@ void Reactor::Inside::BellRead::done(Operation& operation, const Result&) {
 
 void Reactor::Inside::Alarm::done(Operation& operation, const Result&) {
     static_cast<Alarm&>(operation).at.reset();
-}
-
-template <typename Do>
-void Reactor::Inside::on_its_thread(Do what) {
-    if (!elsewhere()) return what();
-    mailbox.post(std::move(what));
-}
-
-template <typename Fill>
-void Reactor::Inside::begin(Operation& operation, Fill fill) {
-    RTRS_ASSERT(!operation.in_flight);
-    operation.in_flight = true;
-    if (!elsewhere()) return fill(prepare(operation));
-    ++handed_over;
-    mailbox.post([this, &operation, fill] {
-        --handed_over;
-        fill(prepare(operation));
-    });
-}
-
-template <typename Fill>
-void Reactor::Inside::begin_unanswered(Fill fill) {
-    on_its_thread([this, fill] { fill(prepare_unanswered()); });
-}
-
-void Reactor::Inside::cancel(Operation& operation) noexcept {
-    io_uring_sqe* entry = prepare_unanswered();
-    io_uring_prep_cancel(entry, &operation, 0);
-    entry->flags |= IOSQE_CQE_SKIP_SUCCESS;
-}
-
-// In its place among what was handed over: what it cancels is prepared by then.
-void Reactor::Inside::cancel_later(Operation& operation) {
-    const std::uint64_t asked = ++cancellations_asked;
-    to_cancel.push_back({asked, &operation});
-    mailbox.post([this, asked] { cancel_as_asked(asked); });
-}
-
-void Reactor::Inside::cancel_as_asked(std::uint64_t asked) noexcept {
-    // Those before it were looked at, or have completed, as this one may have.
-    if (to_cancel.empty() || to_cancel.front().asked != asked) return;
-    cancel(*to_cancel.front().operation);
-    to_cancel.pop_front();
 }
 
 // liburing's prep functions leave user_data alone, so it is set here once for all of them.
@@ -487,36 +318,6 @@ Instant Reactor::now() const noexcept {
     return at.in_turn ? at.now : read_clock();
 }
 
-std::uint32_t Reactor::members() const noexcept {
-    return inside_->group == nullptr ? 1
-                                     : static_cast<std::uint32_t>(inside_->group->members.size());
-}
-
-Reactor& Reactor::member(std::uint32_t number) noexcept {
-    RTRS_ASSERT(number < members());
-    return inside_->group == nullptr ? *this : *inside_->group->members[number];
-}
-
-std::uint32_t Reactor::number() const noexcept { return inside_->number; }
-
-Reactor& Reactor::here() noexcept {
-    return inside_->group == nullptr ? *this : *reactor_of_this_thread;
-}
-
-void Reactor::join(Membership& membership, std::uint32_t number) noexcept {
-    RTRS_ASSERT(inside_->group == nullptr && !inside_->in_turn);
-    inside_->group = &membership;
-    inside_->number = number;
-}
-
-void Reactor::leave() noexcept {
-    inside_->group = nullptr;
-    inside_->number = 0;
-    reactor_of_this_thread = nullptr;
-}
-
-void Reactor::bind_to_this_thread() noexcept { reactor_of_this_thread = this; }
-
 bool Reactor::polls_busily() const noexcept { return inside_->busy_poll.has_value(); }
 
 void Reactor::add_lookout(Lookout& lookout) noexcept { inside_->lookouts.push_back(lookout); }
@@ -568,147 +369,8 @@ void Reactor::cancel_turn_end(TurnTask& task) noexcept {
     if (task.linked()) IntrusiveList<TurnTask>::remove(task);
 }
 
-void Reactor::accept_multishot(Operation& operation, int fd) {
-    inside_->begin(operation, [=](io_uring_sqe* entry) {
-        io_uring_prep_multishot_accept(entry, fd, nullptr, nullptr, SOCK_CLOEXEC);
-    });
-}
-
-void Reactor::connect(Operation& operation, int fd, const sockaddr* address, socklen_t bytes) {
-    inside_->begin(operation,
-                   [=](io_uring_sqe* entry) { io_uring_prep_connect(entry, fd, address, bytes); });
-}
-
-void Reactor::recv_provided(Operation& operation, int fd, std::uint32_t max_bytes,
-                            FirstTry first_try) {
-    inside_->begin(operation, [=](io_uring_sqe* entry) {
-        io_uring_prep_recv(entry, fd, nullptr, max_bytes, 0);
-        if (first_try == FirstTry::after_poll) entry->ioprio |= IORING_RECVSEND_POLL_FIRST;
-        entry->buf_group = ReceiveBuffers::group;
-        entry->flags |= IOSQE_BUFFER_SELECT;
-    });
-}
-
-MutableBytes Reactor::received(std::uint16_t buffer, std::uint32_t bytes) noexcept {
-    return inside_->receive_buffers.memory(buffer, bytes);
-}
-
-void Reactor::return_buffer(std::uint16_t buffer) noexcept {
-    inside_->receive_buffers.give_back(buffer);
-}
-
-void Reactor::recv_all(Operation& operation, int fd, MutableBytes target) {
-    inside_->begin(operation, [=](io_uring_sqe* entry) {
-        io_uring_prep_recv(entry, fd, target.data(), target.size(), MSG_WAITALL);
-    });
-}
-
-void Reactor::sendmsg(Operation& operation, int fd, const msghdr* message) {
-    inside_->begin(operation, [=](io_uring_sqe* entry) {
-        io_uring_prep_sendmsg(entry, fd, message, MSG_WAITALL | MSG_NOSIGNAL);
-    });
-}
-
-void Reactor::read(Operation& operation, File file, MutableBytes target, std::uint64_t offset,
-                   FixedBuffer buffer) {
-    inside_->begin(operation, [=](io_uring_sqe* entry) {
-        const int fd = file.slot == FixedFile::none ? file.fd : static_cast<int>(file.slot);
-        const auto bytes = static_cast<unsigned>(target.size());
-        if (buffer == FixedBuffer::none) {
-            io_uring_prep_read(entry, fd, target.data(), bytes, offset);
-        } else {
-            io_uring_prep_read_fixed(entry, fd, target.data(), bytes, offset,
-                                     static_cast<int>(buffer));
-        }
-        if (file.slot != FixedFile::none) entry->flags |= IOSQE_FIXED_FILE;
-    });
-}
-
-void Reactor::write(Operation& operation, File file, Bytes source, std::uint64_t offset, int flags,
-                    FixedBuffer buffer) {
-    inside_->begin(operation, [=](io_uring_sqe* entry) {
-        const int fd = file.slot == FixedFile::none ? file.fd : static_cast<int>(file.slot);
-        const auto bytes = static_cast<unsigned>(source.size());
-        if (buffer == FixedBuffer::none) {
-            io_uring_prep_write(entry, fd, source.data(), bytes, offset);
-        } else {
-            io_uring_prep_write_fixed(entry, fd, source.data(), bytes, offset,
-                                      static_cast<int>(buffer));
-        }
-        entry->rw_flags = flags;
-        if (file.slot != FixedFile::none) entry->flags |= IOSQE_FIXED_FILE;
-    });
-}
-
-void Reactor::fsync(Operation& operation, int fd, SyncMode mode) {
-    inside_->begin(operation, [=](io_uring_sqe* entry) {
-        io_uring_prep_fsync(entry, fd, mode == SyncMode::data_only ? IORING_FSYNC_DATASYNC : 0);
-    });
-}
-
-void Reactor::fallocate(Operation& operation, int fd, int mode, std::uint64_t offset,
-                        std::uint64_t bytes) {
-    inside_->begin(operation, [=](io_uring_sqe* entry) {
-        io_uring_prep_fallocate(entry, fd, mode, static_cast<off_t>(offset),
-                                static_cast<off_t>(bytes));
-    });
-}
-
-void Reactor::poll_readable(Operation& operation, int fd) {
-    inside_->begin(operation,
-                   [=](io_uring_sqe* entry) { io_uring_prep_poll_add(entry, fd, POLLIN); });
-}
-
-void Reactor::poll_writable(Operation& operation, int fd) {
-    inside_->begin(operation,
-                   [=](io_uring_sqe* entry) { io_uring_prep_poll_add(entry, fd, POLLOUT); });
-}
-
-void Reactor::cancel(Operation& operation) {
-    if (!operation.in_flight) return;
-    // What it cancels may still be in the mailbox.
-    if (!inside_->elsewhere() && inside_->handed_over == 0) return inside_->cancel(operation);
-    inside_->cancel_later(operation);
-}
-
-void Reactor::close_fd(int fd) noexcept {
-    inside_->begin_unanswered([fd](io_uring_sqe* entry) {
-        io_uring_prep_close(entry, fd);
-        entry->flags |= IOSQE_CQE_SKIP_SUCCESS;
-    });
-}
-
 void Reactor::offload(std::function<void()> work, std::function<void()> done) {
     inside_->helper.run(std::move(work), std::move(done));
-}
-
-std::expected<Reactor::FixedBuffer, std::error_code> Reactor::register_buffer(MutableBytes memory) {
-    RTRS_ASSERT(!inside_->elsewhere());
-    const std::expected<std::uint32_t, std::error_code> slot =
-        inside_->fixed_buffers.add({memory.data(), memory.size()});
-    if (!slot) return std::unexpected(slot.error());
-    return static_cast<FixedBuffer>(*slot);
-}
-
-void Reactor::unregister_buffer(FixedBuffer buffer) noexcept {
-    RTRS_ASSERT(buffer != FixedBuffer::none);
-    inside_->on_its_thread([inside = inside_.get(), buffer] {
-        inside->fixed_buffers.remove(static_cast<std::uint32_t>(buffer));
-    });
-}
-
-std::expected<Reactor::FixedFile, std::error_code> Reactor::register_file(int fd) {
-    RTRS_ASSERT(!inside_->elsewhere());
-    const std::expected<std::uint32_t, std::error_code> slot = inside_->fixed_files.add(fd);
-    if (!slot) return std::unexpected(slot.error());
-    return static_cast<FixedFile>(*slot);
-}
-
-void Reactor::unregister_file(FixedFile file) noexcept {
-    RTRS_ASSERT(file != FixedFile::none);
-    inside_->on_its_thread([inside = inside_.get(), file] {
-        inside->fixed_files.remove(static_cast<std::uint32_t>(file));
-    });
 }
 
 const Reactor::Statistics& Reactor::statistics() const noexcept { return inside_->statistics; }

@@ -10,8 +10,45 @@
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
 #include "rtrs/reactor/membership.h"
+#include "rtrs/reactor/reactor_inside.h"
 
 namespace rtrs {
+
+constinit thread_local Reactor* reactor_of_this_thread = nullptr;
+
+// --- A reactor as one of its members.
+
+std::uint32_t Reactor::members() const noexcept {
+    return inside_->group == nullptr ? 1
+                                     : static_cast<std::uint32_t>(inside_->group->members.size());
+}
+
+Reactor& Reactor::member(std::uint32_t number) noexcept {
+    RTRS_ASSERT(number < members());
+    return inside_->group == nullptr ? *this : *inside_->group->members[number];
+}
+
+std::uint32_t Reactor::number() const noexcept { return inside_->number; }
+
+Reactor& Reactor::here() noexcept {
+    return inside_->group == nullptr ? *this : *reactor_of_this_thread;
+}
+
+void Reactor::join(Membership& membership, std::uint32_t number) noexcept {
+    RTRS_ASSERT(inside_->group == nullptr && !inside_->in_turn);
+    inside_->group = &membership;
+    inside_->number = number;
+}
+
+void Reactor::leave() noexcept {
+    inside_->group = nullptr;
+    inside_->number = 0;
+    reactor_of_this_thread = nullptr;
+}
+
+void Reactor::bind_to_this_thread() noexcept { reactor_of_this_thread = this; }
+
+// --- The group.
 
 struct ReactorGroup::Inside {
     std::function<void(std::uint32_t)> begin;

@@ -1,0 +1,145 @@
+// What the files of Reactor share: reactor.cpp (the loop) and ring_work.cpp (what is asked of it).
+#pragma once
+
+#include <liburing.h>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <utility>
+
+#include "rtrs/base/assert.h"
+#include "rtrs/base/timer_queue.h"
+#include "rtrs/reactor.h"
+#include "rtrs/reactor/busy_poll.h"
+#include "rtrs/reactor/fixed_table.h"
+#include "rtrs/reactor/helper_thread.h"
+#include "rtrs/reactor/mailbox.h"
+#include "rtrs/reactor/membership.h"
+#include "rtrs/reactor/receive_buffers.h"
+#include "rtrs/reactor/ring.h"
+
+namespace rtrs {
+
+struct Reactor::Inside {
+    // A completion queue entry, copied so that its place is free before the handler runs.
+    struct Reaped {
+        std::uint64_t user_data;
+        std::int32_t value;
+        std::uint32_t flags;
+    };
+
+    explicit Inside(const Options& chosen);
+    ~Inside();
+
+    std::error_code open();
+    void turn(std::optional<Duration> max_wait);
+    bool found_by_looking(std::optional<Duration> wait);
+    bool look_around() noexcept;
+    bool announce_sleep() noexcept;
+    std::optional<Duration> wait_limit(std::optional<Duration> max_wait) const noexcept;
+    void reap();
+    void hand_out(const Reaped& reaped);
+    void run_turn_end();
+    void wait(std::optional<Duration> wait);
+    io_uring_sqe* prepare(Operation& operation) noexcept;
+    io_uring_sqe* prepare_unanswered() noexcept;
+
+    // Whether this is the thread of another member of the group: then the ring is out of reach, and
+    // its owner waits.
+    bool elsewhere() const noexcept {
+        return group != nullptr && reactor_of_this_thread != group->members[number];
+    }
+    // Ring work, done by the ring's own thread: fill(entry) prepares all but the user data.
+    template <typename Fill>
+    void begin(Operation& operation, Fill fill);
+    template <typename Fill>
+    void begin_unanswered(Fill fill);
+    template <typename Do>
+    void on_its_thread(Do what);
+    void cancel(Operation& operation) noexcept;
+    void cancel_later(Operation& operation);
+    void cancel_as_asked(std::uint64_t asked) noexcept;
+
+    void listen_to_bell();
+    int watch();
+    void forget_notice() noexcept;
+    void announce_deadline();
+    void drain();
+    void discard_completions() noexcept;
+
+    // Operations of the reactor itself.
+    struct BellRead : Operation {
+        explicit BellRead(Inside& owner) noexcept : Operation(&done), inside(owner) {}
+        static void done(Operation& operation, const Result& result);
+        Inside& inside;
+        std::uint64_t count = 0;
+    };
+    struct Alarm : Operation {
+        Alarm() noexcept : Operation(&done) {}
+        static void done(Operation& operation, const Result& result);
+        std::optional<Instant> at;
+        __kernel_timespec time{};
+    };
+
+    const Options options;
+    // Memory that the kernel may use stands before the ring, so that it goes after it.
+    ReceiveBuffers receive_buffers;
+    Mailbox mailbox;
+    BellRead bell_read{*this};
+    Alarm alarm;
+    Ring ring;
+    FixedTable<BufferSlots> fixed_buffers;
+    FixedTable<FileSlots> fixed_files;
+    HelperThread helper;
+
+    TimerQueue timers;
+    IntrusiveList<TurnTask> turn_end;
+    Instant now;  // of this turn
+    std::optional<BusyPoll> busy_poll;
+    IntrusiveList<Lookout> lookouts;
+    Statistics statistics;
+    std::uint64_t outstanding = 0;
+    bool in_turn = false;
+    // Of a group. What others ask of this member while it waits: they hold the baton then.
+    Membership* group = nullptr;
+    std::uint32_t number = 0;
+    Instant waits_until{};
+    std::uint32_t handed_over = 0;  // operations in the mailbox
+    // A cancellation in the mailbox, of what has not completed since.
+    struct ToCancel {
+        std::uint64_t asked;
+        Operation* operation;
+    };
+    std::deque<ToCancel> to_cancel;  // in the order of their asking
+    std::uint64_t cancellations_asked = 0;
+    int notice = -1;       // eventfd for those who wait on fd()
+    bool watched = false;  // fd() was asked for
+    std::atomic<bool> stopping = false;
+};
+
+template <typename Do>
+void Reactor::Inside::on_its_thread(Do what) {
+    if (!elsewhere()) return what();
+    mailbox.post(std::move(what));
+}
+
+template <typename Fill>
+void Reactor::Inside::begin(Operation& operation, Fill fill) {
+    RTRS_ASSERT(!operation.in_flight);
+    operation.in_flight = true;
+    if (!elsewhere()) return fill(prepare(operation));
+    ++handed_over;
+    mailbox.post([this, &operation, fill] {
+        --handed_over;
+        fill(prepare(operation));
+    });
+}
+
+template <typename Fill>
+void Reactor::Inside::begin_unanswered(Fill fill) {
+    on_its_thread([this, fill] { fill(prepare_unanswered()); });
+}
+
+}  // namespace rtrs

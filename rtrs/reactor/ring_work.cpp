@@ -1,0 +1,170 @@
+// Reactor: the ring work. Each call prepares one entry, on the ring's own thread or through its
+// mailbox.
+
+#include <poll.h>
+
+#include "rtrs/base/assert.h"
+#include "rtrs/reactor/reactor_inside.h"
+
+namespace rtrs {
+
+void Reactor::Inside::cancel(Operation& operation) noexcept {
+    io_uring_sqe* entry = prepare_unanswered();
+    io_uring_prep_cancel(entry, &operation, 0);
+    entry->flags |= IOSQE_CQE_SKIP_SUCCESS;
+}
+
+// In its place among what was handed over: what it cancels is prepared by then.
+void Reactor::Inside::cancel_later(Operation& operation) {
+    const std::uint64_t asked = ++cancellations_asked;
+    to_cancel.push_back({asked, &operation});
+    mailbox.post([this, asked] { cancel_as_asked(asked); });
+}
+
+void Reactor::Inside::cancel_as_asked(std::uint64_t asked) noexcept {
+    // Those before it were looked at, or have completed, as this one may have.
+    if (to_cancel.empty() || to_cancel.front().asked != asked) return;
+    cancel(*to_cancel.front().operation);
+    to_cancel.pop_front();
+}
+
+void Reactor::accept_multishot(Operation& operation, int fd) {
+    inside_->begin(operation, [=](io_uring_sqe* entry) {
+        io_uring_prep_multishot_accept(entry, fd, nullptr, nullptr, SOCK_CLOEXEC);
+    });
+}
+
+void Reactor::connect(Operation& operation, int fd, const sockaddr* address, socklen_t bytes) {
+    inside_->begin(operation,
+                   [=](io_uring_sqe* entry) { io_uring_prep_connect(entry, fd, address, bytes); });
+}
+
+void Reactor::recv_provided(Operation& operation, int fd, std::uint32_t max_bytes,
+                            FirstTry first_try) {
+    inside_->begin(operation, [=](io_uring_sqe* entry) {
+        io_uring_prep_recv(entry, fd, nullptr, max_bytes, 0);
+        if (first_try == FirstTry::after_poll) entry->ioprio |= IORING_RECVSEND_POLL_FIRST;
+        entry->buf_group = ReceiveBuffers::group;
+        entry->flags |= IOSQE_BUFFER_SELECT;
+    });
+}
+
+MutableBytes Reactor::received(std::uint16_t buffer, std::uint32_t bytes) noexcept {
+    return inside_->receive_buffers.memory(buffer, bytes);
+}
+
+void Reactor::return_buffer(std::uint16_t buffer) noexcept {
+    inside_->receive_buffers.give_back(buffer);
+}
+
+void Reactor::recv_all(Operation& operation, int fd, MutableBytes target) {
+    inside_->begin(operation, [=](io_uring_sqe* entry) {
+        io_uring_prep_recv(entry, fd, target.data(), target.size(), MSG_WAITALL);
+    });
+}
+
+void Reactor::sendmsg(Operation& operation, int fd, const msghdr* message) {
+    inside_->begin(operation, [=](io_uring_sqe* entry) {
+        io_uring_prep_sendmsg(entry, fd, message, MSG_WAITALL | MSG_NOSIGNAL);
+    });
+}
+
+void Reactor::read(Operation& operation, File file, MutableBytes target, std::uint64_t offset,
+                   FixedBuffer buffer) {
+    inside_->begin(operation, [=](io_uring_sqe* entry) {
+        const int fd = file.slot == FixedFile::none ? file.fd : static_cast<int>(file.slot);
+        const auto bytes = static_cast<unsigned>(target.size());
+        if (buffer == FixedBuffer::none) {
+            io_uring_prep_read(entry, fd, target.data(), bytes, offset);
+        } else {
+            io_uring_prep_read_fixed(entry, fd, target.data(), bytes, offset,
+                                     static_cast<int>(buffer));
+        }
+        if (file.slot != FixedFile::none) entry->flags |= IOSQE_FIXED_FILE;
+    });
+}
+
+void Reactor::write(Operation& operation, File file, Bytes source, std::uint64_t offset, int flags,
+                    FixedBuffer buffer) {
+    inside_->begin(operation, [=](io_uring_sqe* entry) {
+        const int fd = file.slot == FixedFile::none ? file.fd : static_cast<int>(file.slot);
+        const auto bytes = static_cast<unsigned>(source.size());
+        if (buffer == FixedBuffer::none) {
+            io_uring_prep_write(entry, fd, source.data(), bytes, offset);
+        } else {
+            io_uring_prep_write_fixed(entry, fd, source.data(), bytes, offset,
+                                      static_cast<int>(buffer));
+        }
+        entry->rw_flags = flags;
+        if (file.slot != FixedFile::none) entry->flags |= IOSQE_FIXED_FILE;
+    });
+}
+
+void Reactor::fsync(Operation& operation, int fd, SyncMode mode) {
+    inside_->begin(operation, [=](io_uring_sqe* entry) {
+        io_uring_prep_fsync(entry, fd, mode == SyncMode::data_only ? IORING_FSYNC_DATASYNC : 0);
+    });
+}
+
+void Reactor::fallocate(Operation& operation, int fd, int mode, std::uint64_t offset,
+                        std::uint64_t bytes) {
+    inside_->begin(operation, [=](io_uring_sqe* entry) {
+        io_uring_prep_fallocate(entry, fd, mode, static_cast<off_t>(offset),
+                                static_cast<off_t>(bytes));
+    });
+}
+
+void Reactor::poll_readable(Operation& operation, int fd) {
+    inside_->begin(operation,
+                   [=](io_uring_sqe* entry) { io_uring_prep_poll_add(entry, fd, POLLIN); });
+}
+
+void Reactor::poll_writable(Operation& operation, int fd) {
+    inside_->begin(operation,
+                   [=](io_uring_sqe* entry) { io_uring_prep_poll_add(entry, fd, POLLOUT); });
+}
+
+void Reactor::cancel(Operation& operation) {
+    if (!operation.in_flight) return;
+    // What it cancels may still be in the mailbox.
+    if (!inside_->elsewhere() && inside_->handed_over == 0) return inside_->cancel(operation);
+    inside_->cancel_later(operation);
+}
+
+void Reactor::close_fd(int fd) noexcept {
+    inside_->begin_unanswered([fd](io_uring_sqe* entry) {
+        io_uring_prep_close(entry, fd);
+        entry->flags |= IOSQE_CQE_SKIP_SUCCESS;
+    });
+}
+
+std::expected<Reactor::FixedBuffer, std::error_code> Reactor::register_buffer(MutableBytes memory) {
+    RTRS_ASSERT(!inside_->elsewhere());
+    const std::expected<std::uint32_t, std::error_code> slot =
+        inside_->fixed_buffers.add({memory.data(), memory.size()});
+    if (!slot) return std::unexpected(slot.error());
+    return static_cast<FixedBuffer>(*slot);
+}
+
+void Reactor::unregister_buffer(FixedBuffer buffer) noexcept {
+    RTRS_ASSERT(buffer != FixedBuffer::none);
+    inside_->on_its_thread([inside = inside_.get(), buffer] {
+        inside->fixed_buffers.remove(static_cast<std::uint32_t>(buffer));
+    });
+}
+
+std::expected<Reactor::FixedFile, std::error_code> Reactor::register_file(int fd) {
+    RTRS_ASSERT(!inside_->elsewhere());
+    const std::expected<std::uint32_t, std::error_code> slot = inside_->fixed_files.add(fd);
+    if (!slot) return std::unexpected(slot.error());
+    return static_cast<FixedFile>(*slot);
+}
+
+void Reactor::unregister_file(FixedFile file) noexcept {
+    RTRS_ASSERT(file != FixedFile::none);
+    inside_->on_its_thread([inside = inside_.get(), file] {
+        inside->fixed_files.remove(static_cast<std::uint32_t>(file));
+    });
+}
+
+}  // namespace rtrs
