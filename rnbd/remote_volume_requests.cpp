@@ -1,0 +1,343 @@
+// RemoteVolume: the requests. Sent, held while there is nobody to send them to, answered; and which
+// acknowledged writes a server that comes back without its cache has lost.
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "rnbd/remote_session.h"
+#include "rnbd/remote_volume_inside.h"
+#include "rtrs/base/assert.h"
+#include "rtrs/base/bytes.h"
+#include "rtrs/base/planted.h"
+
+namespace rnbd {
+namespace {
+
+Operation wire_operation(VolumeOperation operation) {
+    switch (operation) {
+        case VolumeOperation::read:
+            return Operation::read;
+        case VolumeOperation::write:
+            return Operation::write;
+        case VolumeOperation::flush:
+            return Operation::flush;
+        case VolumeOperation::discard:
+            return Operation::discard;
+        case VolumeOperation::write_zeroes:
+            return Operation::write_zeroes;
+    }
+    return Operation::read;
+}
+
+IoFlag wire_flags(const VolumeIo& io) {
+    IoFlag flags = IoFlag::none;
+    // As the kernel client: a flush carries both.
+    if (io.operation == VolumeOperation::flush) flags = IoFlag::sync | IoFlag::fua;
+    if (io.operation == VolumeOperation::read) flags = IoFlag::sync;
+    if (io.force_unit_access) flags = flags | IoFlag::fua;
+    if (io.operation == VolumeOperation::write_zeroes) {
+        if (io.no_unmap) flags = flags | IoFlag::no_unmap;
+        if (io.fast_only) flags = flags | IoFlag::fast_zero;
+    }
+    return flags;
+}
+
+bool moves_data(VolumeOperation operation) {
+    return operation == VolumeOperation::read || operation == VolumeOperation::write;
+}
+
+bool writes(VolumeOperation operation) {
+    return operation == VolumeOperation::write || operation == VolumeOperation::discard ||
+           operation == VolumeOperation::write_zeroes;
+}
+
+}  // namespace
+
+std::error_code RemoteVolume::Inside::check(const VolumeIo& io) const {
+    const bool read_only = options.access == AccessMode::read_only;
+    if (writes(io.operation) && read_only) return rtrs::from_errno(EROFS);
+    if (io.operation == VolumeOperation::flush) return {};
+    if (io.bytes == 0 || io.bytes % geometry.logical_block_bytes != 0 ||
+        io.offset % geometry.logical_block_bytes != 0) {
+        return rtrs::from_errno(EINVAL);
+    }
+    if (io.offset > geometry.size_bytes || io.bytes > geometry.size_bytes - io.offset) {
+        return rtrs::from_errno(writes(io.operation) ? ENOSPC : EINVAL);
+    }
+    if ((io.operation == VolumeOperation::discard && geometry.discard_bytes_max == 0) ||
+        (io.operation == VolumeOperation::write_zeroes &&
+         (geometry.write_zeroes_bytes_max == 0 || (io.fast_only && !geometry.fast_zero)))) {
+        return rtrs::from_errno(EOPNOTSUPP);
+    }
+    if (moves_data(io.operation) && io.bytes > session.session.max_io_bytes()) {
+        return rtrs::from_errno(EINVAL);
+    }
+    return {};
+}
+
+void RemoteVolume::Inside::submit(rtrs::Permit permit, const VolumeIo& io, std::uint64_t covers) {
+    RTRS_ASSERT(io.responded != nullptr);
+    if (closing || state == VolumeState::closed) {
+        return fail_later(std::move(permit), io, rtrs::Error::closed);
+    }
+    if (state != VolumeState::open) {
+        if (hold_time_over) return fail_later(std::move(permit), io, rtrs::Error::no_path);
+        // What waits here is not seen by the session, whose word counts all the same.
+        const std::error_code refused = session.session.refuses_new();
+        if (refused) return fail_later(std::move(permit), io, refused);
+        waiting.push_back({std::move(permit), io, {}, covers, session.environment.clock.now()});
+        return;
+    }
+    if (const auto error = check(io)) return fail_later(std::move(permit), io, error);
+    if (io.operation == VolumeOperation::flush && untold > 0) {
+        return fail_later(std::move(permit), io, rtrs::from_errno(EIO), covers);
+    }
+    send(std::move(permit), io, covers);
+}
+
+void RemoteVolume::Inside::send(rtrs::Permit permit, const VolumeIo& io, std::uint64_t covers) {
+    const Operation operation = wire_operation(io.operation);
+    const bool flush = io.operation == VolumeOperation::flush;
+    std::byte message[IoMessage::wire_bytes];
+    IoMessage{.device_id = device_id,
+              .sector = flush ? IoMessage::sector_none : io.offset / sector_bytes,
+              .operation = operation,
+              .flags = wire_flags(io),
+              .bytes = flush ? 0 : io.bytes}
+        .emit(message);
+    session.record(permit.id()) = {this, io, device_id, covers, false, epoch.value_or(0)};
+    ++in_flight;
+    session.session.submit(
+        std::move(permit),
+        {.direction = sent_as_read(operation) ? rtrs::Direction::read : rtrs::Direction::write,
+         .message = message,
+         .payload_bytes = moves_data(io.operation) ? io.bytes : 0,
+         .responded =
+             [](void* context, rtrs::Permit answered_permit, std::error_code error) {
+                 static_cast<Inside*>(context)->answered(std::move(answered_permit), error);
+             },
+         .context = this});
+}
+
+void RemoteVolume::Inside::answered(rtrs::Permit permit, std::error_code error) {
+    IoRecord& record = session.record(permit.id());
+    RTRS_ASSERT(record.volume == this);
+    record.volume = nullptr;
+    --in_flight;
+    const IoRecord done = record;
+    if (done.lost) {
+        error = rtrs::from_errno(EIO);
+        told(done.covers);
+    } else if (error == std::errc::not_connected && !closing && session.ready) {
+        return submit_again(std::move(permit), done);
+    } else if (!error) {
+        succeeded(done);
+    }
+    done.io.responded(done.io.context, std::move(permit), error);
+    if (closing) close_if_idle();
+}
+
+// The server has forgotten the device (it was closed there): ask for it again, unless that has been
+// done since this request was sent.
+void RemoteVolume::Inside::submit_again(rtrs::Permit permit, const IoRecord& record) {
+    if (state == VolumeState::open && record.device_id != device_id) {
+        return submit(std::move(permit), record.io, record.covers);
+    }
+    waiting.push_back(
+        {std::move(permit), record.io, {}, record.covers, session.environment.clock.now()});
+    device_forgotten(record.device_id);
+}
+
+void RemoteVolume::Inside::succeeded(const IoRecord& record) {
+    if (record.io.operation == VolumeOperation::flush) {
+        flushed = std::max(flushed, record.covers);
+    } else if (writes(record.io.operation) &&
+               !(record.io.force_unit_access && geometry.force_unit_access)) {
+        ++acknowledged;
+        if (record.epoch != 0 && record.epoch != epoch) lost_before_its_answer();
+    }
+}
+
+void RemoteVolume::Inside::fail_later(rtrs::Permit permit, const VolumeIo& io,
+                                      std::error_code error, std::uint64_t covers) {
+    failing.push_back({std::move(permit), io, error, covers, session.environment.clock.now()});
+    failure_timer.arm(session.environment.clock.now());
+}
+
+void RemoteVolume::Inside::report_failures() {
+    std::deque<Waiting> now_failing;
+    now_failing.swap(failing);
+    for (Waiting& one : now_failing) {
+        const bool tells =
+            one.io.operation == VolumeOperation::flush && one.error == std::errc::io_error;
+        if (tells) told(one.covers);
+        one.io.responded(one.io.context, std::move(one.permit), one.error);
+    }
+    if (closing) close_if_idle();
+}
+
+void RemoteVolume::Inside::fail_all_held(std::error_code error) {
+    while (!waiting.empty()) {
+        fail_later(std::move(waiting.front().permit), waiting.front().io, error);
+        waiting.pop_front();
+    }
+    const std::uint32_t depth = session.session.queue_depth();
+    for (std::uint32_t i = 0; i + 1 < depth && in_flight > 0; ++i) {
+        if (session.records[i].volume == this && session.session.held(rtrs::PermitId{i})) {
+            session.session.fail(rtrs::PermitId{i}, error);
+        }
+    }
+}
+
+void RemoteVolume::Inside::resume_held() {
+    // Sent before the link was lost: their message names a device id that is no more.
+    const std::uint32_t depth = session.session.queue_depth();
+    for (std::uint32_t i = 0; i + 1 < depth && in_flight > 0; ++i) {
+        const rtrs::PermitId id{i};
+        if (session.records[i].volume != this || !session.session.held(id)) continue;
+        rtrs::store_le32(session.session.message(id).data() + IoMessage::device_id_offset,
+                         device_id);
+        session.records[i].device_id = device_id;
+        session.records[i].epoch = epoch.value_or(0);
+        session.session.resume(id);
+    }
+    std::deque<Waiting> ready;
+    ready.swap(waiting);
+    for (Waiting& one : ready) {
+        if (one.error) {
+            fail_later(std::move(one.permit), one.io, one.error, one.covers);
+        } else {
+            submit(std::move(one.permit), one.io, one.covers);
+        }
+    }
+}
+
+std::vector<VolumeRequestStatus> RemoteVolume::Inside::requests() const {
+    using Stage = VolumeRequestStatus::Stage;
+    std::vector<VolumeRequestStatus> all;
+    const std::uint32_t depth = session.session.queue_depth();
+    for (std::uint32_t i = 0; i + 1 < depth && all.size() < in_flight; ++i) {
+        const IoRecord& record = session.records[i];
+        if (record.volume != this) continue;
+        all.push_back({Stage::session,
+                       rtrs::PermitId{i},
+                       record.io.operation,
+                       record.io.offset,
+                       record.io.bytes,
+                       {}});
+    }
+    for (const Waiting& one : waiting) {
+        all.push_back({Stage::waiting, one.permit.id(), one.io.operation, one.io.offset,
+                       one.io.bytes, one.since});
+    }
+    return all;
+}
+
+// --- What the server may lose.
+
+void RemoteVolume::Inside::note_epoch(std::uint64_t now) {
+    const bool another = epoch && *epoch != now;
+    epoch = now;
+    if (another && flushed < acknowledged && !rtrs::planted(rtrs::PlantedBug::flush_forgotten)) {
+        cache_lost();
+    }
+}
+
+// The write went to a cache that was lost; its answer came by another connection than the news of
+// that, and later.
+void RemoteVolume::Inside::lost_before_its_answer() {
+    if (rtrs::planted(rtrs::PlantedBug::flush_forgotten)) return;
+    ++losses.caches;
+    ++losses.writes;
+    session.environment.tracer.trace(
+        rtrs::TraceLevel::error, "rnbd.volume", session.session.options().name + "/" + options.name,
+        "a write was acknowledged by a cache that the server has lost since; a flush fails to say "
+        "so");
+    untold = acknowledged;
+}
+
+void RemoteVolume::Inside::cache_lost() {
+    const std::uint64_t writes_lost = acknowledged - flushed;
+    ++losses.caches;
+    losses.writes += writes_lost;
+    session.environment.tracer.trace(
+        rtrs::TraceLevel::error, "rnbd.volume", session.session.options().name + "/" + options.name,
+        "the server came back without its cache: up to " + std::to_string(writes_lost) +
+            " acknowledged writes are lost that were not flushed; a flush fails to say so");
+    untold = acknowledged;
+    fail_lost_flushes();
+    flushed = acknowledged;
+}
+
+// A flush that covers so many writes was reported as failed.
+void RemoteVolume::Inside::told(std::uint64_t covers) {
+    if (covers >= untold) untold = 0;
+}
+
+// Flushes that were submitted before the cache was lost.
+void RemoteVolume::Inside::fail_lost_flushes() {
+    const auto covers_lost = [&](const VolumeIo& io, std::uint64_t covers) {
+        return io.operation == VolumeOperation::flush && covers > flushed;
+    };
+    const std::uint32_t depth = session.session.queue_depth();
+    for (std::uint32_t i = 0; i + 1 < depth && in_flight > 0; ++i) {
+        IoRecord& record = session.records[i];
+        if (record.volume == this && covers_lost(record.io, record.covers)) record.lost = true;
+    }
+    for (Waiting& one : waiting) {
+        if (covers_lost(one.io, one.covers)) one.error = rtrs::from_errno(EIO);
+    }
+}
+
+// --- Extents.
+
+namespace {
+
+// What fits into the session's response buffer.
+constexpr std::uint32_t extents_response_bytes = 4096;
+
+struct ExtentsQuery {
+    RemoteVolume::ExtentsKnown known;
+    void* context;
+    RemoteVolume::Inside* volume;
+    std::uint32_t device_id;
+};
+
+void extents_answered(void* context, std::error_code error, rtrs::Bytes response) {
+    const std::unique_ptr<ExtentsQuery> query(static_cast<ExtentsQuery*>(context));
+    RemoteVolume::Inside& volume = *query->volume;
+    --volume.queries;
+    if (error == std::errc::not_connected) {
+        if (!volume.closing && volume.session.ready) volume.device_forgotten(query->device_id);
+        error = rtrs::Error::path_lost;
+    }
+    std::vector<ExtentDescriptor> extents;
+    if (!error) {
+        const auto view = ExtentsResponseView::parse(response);
+        if (!view) {
+            error = rtrs::Error::protocol;
+        } else {
+            for (std::size_t i = 0; i < view->count(); ++i) extents.push_back(view->extent(i));
+            if (extents.empty()) error = rtrs::Error::protocol;
+        }
+    }
+    query->known(query->context, error, extents);
+}
+
+}  // namespace
+
+void RemoteVolume::Inside::query_extents(std::uint64_t offset, std::uint64_t bytes,
+                                         ExtentsKnown known, void* context) {
+    RTRS_ASSERT(state == VolumeState::open && geometry.extents);
+    std::byte message[ExtentsMessage::wire_bytes];
+    ExtentsMessage{.device_id = device_id, .offset = offset, .length = bytes}.emit(message);
+    ++queries;
+    session.session.submit_user(rtrs::Direction::read, message, extents_response_bytes,
+                                extents_answered,
+                                new ExtentsQuery{known, context, this, device_id});
+}
+
+}  // namespace rnbd
