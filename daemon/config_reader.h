@@ -15,7 +15,7 @@
 //
 // Any bytes may be read: files larger than config_bytes_max, aliases and anchors (the stuff of YAML
 // bombs), tags, several documents, deep nesting, bytes that are not UTF-8 and duplicate keys are
-// errors as well. Nothing here throws (but for lack of memory). yaml-cpp stays inside the .cpp.
+// errors as well. Nothing here throws (but for lack of memory).
 //
 // OWNER: the caller owns the document; values and maps refer into it. THREAD: any one.
 #pragma once
@@ -77,9 +77,6 @@ struct ConfigType {
     // Every legal word, if there is a list of them.
     std::vector<std::string> words{};
 };
-
-// The word nearest to `word` by edits (a swap of neighbours is one), or empty if none is near.
-std::string nearest_word(std::string_view word, const std::vector<std::string>& words);
 
 // --- scalars as text; all strict: no spaces, no signs but for negative integers, no overflow ---
 
@@ -271,7 +268,6 @@ class ConfigDocument {
     void add_error(const ConfigNode& node, std::string_view key, std::string_view text);
     void add_error_at(Place place, std::string_view key, std::string_view text);
     void read_source(const std::string& text, std::size_t& values);
-    bool check_bytes(std::string_view text);
 
     std::vector<std::string> files_;
     std::unique_ptr<ConfigNode> root_;

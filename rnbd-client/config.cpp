@@ -7,6 +7,7 @@
 #include <set>
 
 #include "daemon/config_common.h"
+#include "daemon/nearest_word.h"
 #include "rtrs/limits.h"
 
 namespace rnbd {

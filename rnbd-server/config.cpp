@@ -6,6 +6,7 @@
 #include <map>
 
 #include "daemon/config_common.h"
+#include "daemon/nearest_word.h"
 
 namespace rnbd {
 

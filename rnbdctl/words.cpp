@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "daemon/config_reader.h"
+#include "daemon/nearest_word.h"
 #include "rnbdctl/units.h"
 
 namespace rnbd {

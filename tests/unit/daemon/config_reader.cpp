@@ -183,16 +183,6 @@ TEST_CASE("names and paths") {
     CHECK_FALSE(config_host().parse("[::1]"));
 }
 
-TEST_CASE("nearest word: near ones only") {
-    const std::vector<std::string> words{"name", "block_size", "size"};
-    CHECK(nearest_word("naem", words) == "name");
-    CHECK(nearest_word("blocksize", words) == "block_size");
-    CHECK(nearest_word("SIZE", words) == "size");
-    CHECK(nearest_word("zzzzzzzz", words).empty());
-    CHECK(nearest_word("", words).empty());
-    CHECK(nearest_word(std::string(1000, 'a'), words).empty());
-}
-
 TEST_CASE("config file: absent, a directory and too large are one error each") {
     char directory[] = "/tmp/rnbd-config-XXXXXX";
     REQUIRE(::mkdtemp(directory) != nullptr);
