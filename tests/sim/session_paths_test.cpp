@@ -1,0 +1,288 @@
+// The paths of a session: which of them are used, lost, removed and given up.
+#include <catch2/catch.hpp>
+
+#include "tests/sim/raw_peer.h"
+#include "tests/sim/session_end.h"
+#include "tests/sim/session_world.h"
+
+using namespace simtest;
+using CrashSeen = SimHost::CrashSeen;
+
+TEST_CASE("a path's priority changes while requests run") {
+    SceneOptions options = quick_options(30);
+    options.addresses = 2;
+    Scene scene(options);
+    scene.start_server();
+    scene.server->service_max = 200us;
+    scene.start_client();
+    REQUIRE(scene.ready());
+    ClientSession& session = scene.client->session;
+    const auto status = [&] { return session.status(); };
+    REQUIRE(scene.run_until([&] { return status().paths.at(1).state == PathState::connected; }));
+    CHECK(session.set_path_priority("nowhere", PathPriority::standby) ==
+          std::errc::no_such_file_or_directory);
+    REQUIRE(!session.set_path_priority(status().paths.at(1).label, PathPriority::standby));
+    CHECK(status().paths.at(1).priority == PathPriority::standby);
+    scene.client->run(15, 1000);
+    REQUIRE(scene.run_until([&] { return scene.client->idle(); }));
+    CHECK(status().paths.at(0).counters.sent >= 1000);
+    CHECK(status().paths.at(1).counters.sent == 0);
+    REQUIRE(!session.set_path_priority(status().paths.at(1).label, PathPriority::prefer));
+    REQUIRE(!session.set_path_priority(status().paths.at(0).label, PathPriority::standby));
+    const auto before = status().paths.at(0).counters.sent;
+    scene.client->run(15, 1000);
+    REQUIRE(scene.run_until([&] { return scene.client->idle(); }));
+    CHECK(status().paths.at(0).counters.sent == before);
+    CHECK(status().paths.at(1).counters.sent >= 1000);
+    work_and_end(scene, 4, 50);
+}
+
+TEST_CASE("reconnect attempts are counted out") {
+    SceneOptions options = quick_options(20);
+    options.client.reconnect_attempts_max = GENERATE(0u, 3u);
+    Scene scene(options);
+    scene.start_server();
+    scene.server->service_max = 200us;
+    scene.start_client();
+    REQUIRE(scene.ready());
+    scene.client->errors_expected = true;
+    scene.client->run(15, 1000);
+    scene.world.run_for(2ms);
+    scene.crash_server(CrashSeen::by_reset);
+    scene.client->pause();
+    scene.world.run_for(5s);
+    CHECK(scene.client->idle());
+    CHECK(scene.client->errors[Error::path_lost] == 15);
+    const PathStatus path = scene.client->session.status().paths.at(0);
+    CHECK(path.state == PathState::closed);
+    CHECK(path.attempts == *options.client.reconnect_attempts_max);
+    CHECK(scene.recorder.said("used up its reconnect attempts"));
+    CHECK(scene.client->issue());
+    scene.world.run_for(1ms);
+    CHECK(scene.client->errors[Error::no_path] == 1);
+    CHECK(scene.close_client());
+    check(scene);
+}
+
+// Nobody else would: the one that stays has been given up already.
+TEST_CASE("the removal of the last path that was tried fails what waits") {
+    SceneOptions options = quick_options(20);
+    options.addresses = 2;
+    options.client.reconnect_attempts_max = 1;
+    Scene scene(options);
+    scene.start_server();
+    scene.start_client();
+    REQUIRE(scene.ready());
+    const auto status = [&] { return scene.client->session.status(); };
+    const auto reached = [&](std::size_t path, PathState state) {
+        return scene.run_until([&] { return status().paths.at(path).state == state; });
+    };
+    REQUIRE(reached(1, PathState::connected));
+    scene.client->errors_expected = true;
+    scene.world.network().cut("10.0.1.1", "10.0.1.2");
+    REQUIRE(reached(1, PathState::closed));
+    scene.server->service_max = 1s;
+    scene.client->run(15, 15);
+    using enum ClientSession::PathOperation;
+    const std::string first = status().paths.at(0).label;
+    const bool disconnected_before = GENERATE(false, true);
+    if (disconnected_before) {
+        REQUIRE(!scene.client->session.operate_path(first, disconnect));
+        scene.world.run_for(5s);
+        CHECK_FALSE(scene.client->idle());  // it may be told to come back
+    }
+    REQUIRE(!scene.client->session.operate_path(first, remove));
+    scene.world.run_for(5s);
+    CHECK(status().paths.size() == 1);
+    CHECK(scene.client->idle());
+    CHECK(scene.client->errors[Error::path_lost] == 15);
+    CHECK(scene.recorder.said("used up its reconnect attempts"));
+    CHECK(scene.close_client());
+    CHECK(scene.close_server());
+    check(scene);
+}
+
+// The path that was disconnected will not be told to come back.
+TEST_CASE("a session that is taken over fails what a path had that it did not know to be lost") {
+    SceneOptions options = quick_options(22);
+    options.addresses = 3;
+    Scene scene(options);
+    scene.start_server();
+    scene.start_client();
+    REQUIRE(scene.ready());
+    const auto status = [&] { return scene.client->session.status(); };
+    for (const std::size_t path : {1u, 2u}) {
+        REQUIRE(
+            scene.run_until([&] { return status().paths.at(path).state == PathState::connected; }));
+    }
+    using enum ClientSession::PathOperation;
+    REQUIRE(!scene.client->session.operate_path(status().paths.at(2).label, disconnect));
+    scene.world.run_for(20s);  // so that the loss of one does not look like that of a shaky path
+    scene.client->errors_expected = true;
+    scene.server->service_max = 1s;
+    scene.client->run(15, 15);
+    scene.world.run_for(1ms);
+    REQUIRE(status().paths.at(1).in_flight > 0);
+    scene.world.network().cut("10.0.1.1", "10.0.1.2");
+    {
+        RawClient other(scene.world, scene.client_host, scene.address());
+        REQUIRE(other.connect(2));
+        other.send_info(options.client.name);
+        REQUIRE(scene.run_until([&] { return scene.recorder.said("taken over by a newer"); }));
+    }
+    scene.world.run_for(10s);
+    CHECK(scene.client->idle());
+    CHECK(scene.close_client());
+    CHECK(scene.close_server());
+    check(scene);
+}
+
+TEST_CASE("two paths: both are used, and each may be lost") {
+    SceneOptions options = quick_options(25);
+    options.addresses = 2;
+    Scene scene(options);
+    scene.start_server();
+    scene.server->service_max = 200us;
+    scene.start_client();
+    REQUIRE(scene.ready());
+    const auto both = [&] {
+        for (const PathStatus& path : scene.client->session.status().paths) {
+            if (path.state != PathState::connected) return false;
+        }
+        return true;
+    };
+    REQUIRE(scene.run_until(both));
+    scene.client->run(15, 20000);
+    for (int round = 0; round < 20; ++round) {
+        scene.world.run_for(Duration(scene.world.random().below(2'000'000)));
+        const auto which = [&](std::size_t index) {
+            scene.world.network().reset(
+                scene.client_host.address(index), scene.server_host.address(index),
+                round % 2 ? SimNetwork::Seen::by_both : SimNetwork::Seen::by_first);
+        };
+        if (round % 3 != 0) which(0);
+        if (round % 3 != 1) which(1);
+        REQUIRE(scene.run_until(both));
+    }
+    CHECK(scene.client->failed == 0);
+    work_and_end(scene, 15, 100);
+}
+
+TEST_CASE("without sequences a lost path is asked after over another one") {
+    SceneOptions options = quick_options(28);
+    options.addresses = 2;
+    options.server.protection = Protection::fenced;
+    Scene scene(options);
+    scene.start_server();
+    scene.server->service_max = 2ms;
+    scene.start_client();
+    REQUIRE(scene.ready());
+    const auto path = [&](std::size_t index) {
+        return scene.client->session.status().paths.at(index);
+    };
+    REQUIRE(scene.run_until([&] { return path(1).state == PathState::connected; }));
+    scene.client->run(15, 100000);
+    scene.world.run_for(3ms);
+    REQUIRE(path(0).in_flight > 0);
+    // Nobody hears of its end, and it does not come back.
+    scene.world.network().cut("10.0.0.1", "10.0.0.2");
+    const auto answered = [&] { return scene.client->answered; };
+    const auto waits_for_path = [&] {
+        for (const RequestStatus& request : scene.client->session.requests()) {
+            if (request.stage == RequestStatus::Stage::lost_path) return true;
+        }
+        return false;
+    };
+    REQUIRE(scene.run_until(waits_for_path));
+    REQUIRE(scene.run_until([&] { return !waits_for_path(); }));
+    CHECK(path(0).state != PathState::connected);
+    CHECK(scene.recorder.said("the server has finished with path"));
+    const auto before = answered();
+    CHECK(scene.run_until([&] { return answered() > before + 1000; }));
+    CHECK(scene.client->failed == 0);
+    scene.world.network().heal_all();
+    REQUIRE(scene.run_until([&] { return path(0).state == PathState::connected; }));
+    work_and_end(scene, 15, 100);
+}
+
+TEST_CASE("without sequences a path is removed under load, and no request fails") {
+    SceneOptions options = quick_options(29);
+    options.addresses = 2;
+    options.server.protection = Protection::fenced;
+    Scene scene(options);
+    scene.start_server();
+    scene.server->service_max = 2ms;
+    scene.start_client();
+    REQUIRE(scene.ready());
+    const auto status = [&] { return scene.client->session.status(); };
+    REQUIRE(scene.run_until([&] { return status().paths.at(1).state == PathState::connected; }));
+    scene.client->run(15, 100000);
+    scene.world.run_for(3ms);
+    REQUIRE(status().paths.at(0).in_flight > 0);
+    using enum ClientSession::PathOperation;
+    REQUIRE(!scene.client->session.operate_path(status().paths.at(0).label, remove));
+    REQUIRE(scene.run_until([&] { return status().paths.size() == 1; }));
+    CHECK(scene.client->failed == 0);
+    work_and_end(scene, 15, 100);
+}
+
+TEST_CASE("permits of a path that was removed are of use to a server without sequences, too") {
+    SceneOptions options = quick_options(27);
+    options.addresses = 2;
+    options.client.hold_time = 10ms;
+    Scene scene(options);
+    scene.start_server();
+    scene.server->service_max = 5s;
+    scene.start_client();
+    REQUIRE(scene.ready());
+    const auto status = [&] { return scene.client->session.status(); };
+    REQUIRE(scene.run_until([&] { return status().paths.at(1).state == PathState::connected; }));
+    scene.client->errors_expected = true;
+    scene.client->run(15, 100000);
+    scene.world.run_for(3ms);
+    REQUIRE(status().paths.at(0).in_flight > 0);
+    REQUIRE(status().paths.at(1).in_flight > 0);
+    scene.crash_server(CrashSeen::by_reset);
+    scene.client->pause();
+    REQUIRE(scene.run_until([&] { return scene.client->idle(); }));
+    REQUIRE(status().unsettled == 15);
+    using enum ClientSession::PathOperation;
+    REQUIRE(!scene.client->session.operate_path(status().paths.at(1).label, remove));
+    REQUIRE(scene.run_until([&] { return status().paths.size() == 1; }));
+    scene.options.server.protection = Protection::fenced;
+    scene.start_server();
+    REQUIRE(scene.ready());
+    CHECK(status().protection == Protection::fenced);
+    CHECK(status().unsettled == 0);
+    scene.client->errors_expected = false;
+    work_and_end(scene, 15, 100);
+}
+
+TEST_CASE("a dial on its way since before another path was up does not split the session") {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        CAPTURE(seed);
+        SceneOptions options = quick_options(seed);
+        options.addresses = 2;
+        Scene scene(options);
+        const auto path = [&](std::size_t index) {
+            return scene.client->session.status().paths.at(index).state;
+        };
+        scene.start_client();
+        scene.world.run_for(300ms);
+        // The second path's dial is slow, the first one's is not ...
+        scene.world.network().stall("10.0.1.2", "10.0.1.1", 450ms);
+        REQUIRE(scene.run_until([&] { return path(1) == PathState::backoff; }));
+        REQUIRE(scene.run_until([&] { return path(1) == PathState::connecting; }));
+        scene.start_server();
+        REQUIRE(scene.ready(250ms));
+        REQUIRE(path(0) == PathState::connected);
+        scene.client->run(8, 100000);
+        // ... and arrives at another server than the first path still believes in.
+        scene.world.network().cut("10.0.0.1", "10.0.0.2");
+        scene.crash_server(CrashSeen::by_reset);
+        scene.start_server();
+        scene.world.run_for(400ms);
+        scene.world.network().heal_all();
+        work_and_end(scene, 8, 100);
+    }
+}
