@@ -1,14 +1,11 @@
 """A block device, direct and buffered: data, zeroes and trims arrive on it as on a file."""
-import importlib.util
 import subprocess
 
 from harness import *
+from nbd_clients import *
 
 need_root()
 need("losetup", "nbdcopy", "qemu-img", "blkdiscard")
-if not importlib.util.find_spec("nbd"):
-    skip("python3-libnbd is not installed")
-import nbd
 
 MiB = 1 << 20
 
@@ -38,8 +35,7 @@ with Lab() as lab:
         run("cmp", source, one["device"])
         run("qemu-img", "compare", "-f", "raw", "-F", "raw", source, lab.uri(name))
 
-        h = nbd.NBD()
-        h.connect_uri(lab.uri(name))
+        h = connected(lab, name)
         check(h.get_size() == 16 * MiB, "the size is the device's")
         check(h.get_block_size(nbd.SIZE_MINIMUM) == one["block_size"], "and so is the block size")
         h.pwrite(b"\x5a" * MiB, 2 * MiB, nbd.CMD_FLAG_FUA)

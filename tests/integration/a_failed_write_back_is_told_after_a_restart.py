@@ -1,23 +1,11 @@
 """What the server could not write back is lost, and its clients hear of it also after it was restarted."""
 import errno
-import importlib.util
 
 from harness import *
-
-if not importlib.util.find_spec("nbd"):
-    skip("python3-libnbd is not installed")
-import nbd
+from nbd_clients import *
 
 need("losetup")
 need_root()
-
-
-def error_of(call, *arguments):
-    try:
-        call(*arguments)
-    except nbd.Error as error:
-        return error.errnum
-    return 0
 
 
 def wait_for(client, word):
@@ -44,8 +32,7 @@ with Lab() as lab, small_tmpfs(lab, "small", "4m") as small:
     client = lab.client(server, {"vol": {}})
 
     for end in (server.stop, server.kill):
-        h = nbd.NBD()
-        h.connect_uri(lab.uri("vol"))
+        h = connected(lab, "vol")
         h.pwrite(b"x" * 65536, 0)
         if end == server.kill:
             # Told to somebody who is gone when the next one asks.

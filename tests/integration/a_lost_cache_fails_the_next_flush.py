@@ -1,26 +1,8 @@
 """kill -9 of a server loses what it kept in memory: the next flush says so, once; what is in files is not lost."""
 import errno
-import importlib.util
 
 from harness import *
-
-if not importlib.util.find_spec("nbd"):
-    skip("python3-libnbd is not installed")
-import nbd
-
-
-def connected(lab, device):
-    h = nbd.NBD()
-    h.connect_uri(lab.uri(device))
-    return h
-
-
-def error_of(call, *arguments):
-    try:
-        call(*arguments)
-    except nbd.Error as error:
-        return error.errnum
-    return 0
+from nbd_clients import *
 
 
 def device(client, name):

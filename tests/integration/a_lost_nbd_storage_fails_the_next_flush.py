@@ -1,32 +1,14 @@
 """Over an NBD server's export an orderly restart of rnbd-server fails no flush; what may have lost writes does, once."""
 import errno
-import importlib.util
 import subprocess
 
 from harness import *
-
-if not importlib.util.find_spec("nbd"):
-    skip("python3-libnbd is not installed")
-import nbd
+from nbd_clients import *
 
 need("nbdkit")
 with open(os.path.join(BUILD, "CMakeCache.txt")) as cache:
     if "LIBNBD_FOUND:INTERNAL=1" not in cache.read():
         skip("the server was built without libnbd")
-
-
-def error_of(call, *arguments):
-    try:
-        call(*arguments)
-    except nbd.Error as error:
-        return error.errnum
-    return 0
-
-
-def connected():
-    h = nbd.NBD()
-    h.connect_uri(lab.uri("vol"))
-    return h
 
 
 def finish(h, cookie):
@@ -81,7 +63,7 @@ with Lab() as lab:
                           "allow": [{"session": "host-a", "access": "rw"}]}],
                         prefix=["env", f"STATE_DIRECTORY={lab.path('state')}"])
     client = lab.client(server, {"vol": {}})
-    h = connected()
+    h = connected(lab, "vol")
 
     check(write_then(server.stop) == 0, "a restart in order loses nothing")
     check(write_then(server.kill) == errno.EIO, "nobody knows what a killed server's connection had unflushed")
@@ -110,7 +92,7 @@ with Lab() as lab:
 
     # The NBD server is lost, with flushes of two connections that wait for it.
     lost = device()["lost_caches"]
-    other = connected()
+    other = connected(lab, "vol")
     h.pwrite(b"x" * 4096, 0)
     before = sockets()
     backing.kill()

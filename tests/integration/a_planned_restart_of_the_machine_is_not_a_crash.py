@@ -1,23 +1,11 @@
 """The server's machine is restarted in order: no flush fails. It crashes: the next flush does, also of a file."""
 import errno
-import importlib.util
 
 from harness import *
-
-if not importlib.util.find_spec("nbd"):
-    skip("python3-libnbd is not installed")
-import nbd
+from nbd_clients import *
 
 need("unshare")
 need_root()
-
-
-def error_of(call, *arguments):
-    try:
-        call(*arguments)
-    except nbd.Error as error:
-        return error.errnum
-    return 0
 
 
 def boot(number):
@@ -58,8 +46,7 @@ with Lab() as lab:
     server = lab.server([export("vol1", lab.path("vol1.img"), "1MiB")],
                         prefix=["env", f"STATE_DIRECTORY={lab.path('state')}"] + inside)
     client = lab.client(server, {"vol1": {}})
-    h = nbd.NBD()
-    h.connect_uri(lab.uri("vol1"))
+    h = connected(lab, "vol1")
 
     check(write_then(server.kill) == 0, "a killed process loses nothing")
     check(write_then(server.kill, 2) == errno.EIO, "a crash of the machine does")

@@ -1,19 +1,8 @@
 """Unmapping a device flushes it, also while others have all permits; what could not be flushed is told."""
-import importlib.util
-
 from harness import *
-
-if not importlib.util.find_spec("nbd"):
-    skip("python3-libnbd is not installed")
-import nbd
+from nbd_clients import *
 
 BLOCK = b"x" * 4096
-
-
-def connected(lab, device):
-    h = nbd.NBD()
-    h.connect_uri(lab.uri(device))
-    return h
 
 
 with Lab() as lab:

@@ -3,14 +3,6 @@ from configurations import *
 from harness import *
 
 
-def saved(daemon):
-    path = os.path.join(folder_of(daemon), "90-rnbdctl.yaml")
-    if not os.path.exists(path):
-        return None
-    with open(path) as text:
-        return json.loads("".join(line for line in text if not line.startswith("#")))
-
-
 def session(client):
     return client.status()["sessions"][0]
 

@@ -3,14 +3,6 @@ from configurations import *
 from harness import *
 
 
-def saved(daemon):
-    path = os.path.join(folder_of(daemon), "90-rnbdctl.yaml")
-    if not os.path.exists(path):
-        return None
-    with open(path) as text:
-        return json.loads("".join(line for line in text if not line.startswith("#")))
-
-
 def drift(daemon):
     return {f"{one['object']} {one['name']}": one["drift"]
             for one in config(daemon, "diff")[0]["objects"] if one["drift"]}

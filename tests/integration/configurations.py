@@ -24,6 +24,15 @@ def folder_of(daemon):
     return daemon.config_path.removesuffix(".yaml") + ".d"
 
 
+def saved(daemon):
+    """What --save has kept in the daemon's folder; None: nothing."""
+    path = os.path.join(folder_of(daemon), "90-rnbdctl.yaml")
+    if not os.path.exists(path):
+        return None
+    with open(path) as text:
+        return json.loads("".join(line for line in text if not line.startswith("#")))
+
+
 def config(daemon, *words, ok=True):
     """The document that rnbdctl config gives, and its exit status."""
     answer = daemon.ctl("--json", "config", *words, ok=False)

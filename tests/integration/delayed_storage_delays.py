@@ -1,17 +1,6 @@
 """A gate holds writes until its file is removed, and reads pass; the export says that it does so."""
-import importlib.util
-
 from harness import *
-
-if not importlib.util.find_spec("nbd"):
-    skip("python3-libnbd is not installed")
-import nbd
-
-
-def connected(lab, device):
-    h = nbd.NBD()
-    h.connect_uri(lab.uri(device))
-    return h
+from nbd_clients import *
 
 
 def finish(h, cookie):

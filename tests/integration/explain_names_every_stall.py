@@ -3,16 +3,12 @@
 But for those that our daemons do not have between each other, or not for long: lost_path (a server
 without sequences), settling and failing; tests/unit/rnbd-client/explain.cpp has these.
 """
-import importlib.util
 import re
 import struct
 import threading
 
 from harness import *
-
-if not importlib.util.find_spec("nbd"):
-    skip("python3-libnbd is not installed")
-import nbd
+from nbd_clients import *
 
 BLOCK = 4096
 # What people read for each stage.
@@ -89,12 +85,6 @@ class RawClient:
                             payload)
 
 
-def connected(lab, client):
-    h = nbd.NBD()
-    h.connect_uri(lab.uri("vol", client.name))
-    return h
-
-
 def write(h, offset):
     return h.aio_pwrite(nbd.Buffer.from_bytearray(bytearray(b"x" * BLOCK)), offset)
 
@@ -159,7 +149,7 @@ def at_the_client(lab, client, gate):
     # All permits are taken by one connection: the next of its own waits for those, one of another
     # for a permit.
     open(gate, "w").close()
-    mine, other = connected(lab, client), connected(lab, client)
+    mine, other = connected(lab, "vol", client.name), connected(lab, "vol", client.name)
     cookies = [(mine, write(mine, i * BLOCK)) for i in range(9)]
     stalled_at(client, 8 * BLOCK, "own_share", "own_answers", handles=[mine])
     cookies.append((other, write(other, 9 * BLOCK)))
@@ -181,7 +171,7 @@ def at_the_client(lab, client, gate):
 
 def the_storage_is_slow(lab, client, gate):
     """The server's machine answers, so it has the request."""
-    h = connected(lab, client)
+    h = connected(lab, "vol", client.name)
     open(gate, "w").close()
     cookie = write(h, BLOCK)
     request = stalled_at(client, BLOCK, "in_flight", "answer", "path_dead", handles=[h])
@@ -191,7 +181,7 @@ def the_storage_is_slow(lab, client, gate):
 
 
 def the_link_is_silent(lab, client, link):
-    h = connected(lab, client)
+    h = connected(lab, "vol", client.name)
     link.open.clear()
     cookie = write(h, BLOCK)
     request = stalled_at(client, BLOCK, "in_flight", "probe", "path_dead", handles=[h])
@@ -201,7 +191,7 @@ def the_link_is_silent(lab, client, link):
 
 
 def the_server_stands_still(lab, server, patient, suspicious):
-    handles = connected(lab, patient), connected(lab, suspicious)
+    handles = [connected(lab, "vol", one.name) for one in (patient, suspicious)]
     server.process.send_signal(signal.SIGSTOP)
     try:
         cookies = [write(h, BLOCK) for h in handles]
@@ -215,7 +205,7 @@ def the_server_stands_still(lab, server, patient, suspicious):
 
 def no_path_is_up(lab, server, client, gate):
     """Requests from before and after the loss; then the server has no such volume for a while."""
-    h = connected(lab, client)
+    h = connected(lab, "vol", client.name)
     open(gate, "w").close()
     cookies = [write(h, BLOCK)]
     stalled_at(client, BLOCK, "in_flight", "answer", "path_dead", handles=[h])
@@ -250,7 +240,7 @@ def no_path_is_up(lab, server, client, gate):
 
 def an_older_attempt_is_under_way(lab, server, client, link, gate):
     """Its path was lost while it was in the storage: the server takes no new one before that has ended."""
-    h = connected(lab, client)
+    h = connected(lab, "vol", client.name)
     open(gate, "w").close()
     cookie = write(h, BLOCK)
     wait_until("the server has it", lambda: h.poll(0) is not None and

@@ -3,13 +3,9 @@
 What rnbd-client-down.service does at the beginning of a shutdown.
 """
 import errno
-import importlib.util
 
 from harness import *
-
-if not importlib.util.find_spec("nbd"):
-    skip("python3-libnbd is not installed")
-import nbd
+from nbd_clients import *
 
 LIMIT_S = 2
 BLOCK = 4096
@@ -17,20 +13,6 @@ BLOCK = 4096
 
 def buffer(letter):
     return nbd.Buffer.from_bytearray(bytearray(letter * BLOCK))
-
-
-def connected(lab, device):
-    h = nbd.NBD()
-    h.connect_uri(lab.uri(device))
-    return h
-
-
-def error_of(call, *arguments):
-    try:
-        call(*arguments)
-    except nbd.Error as error:
-        return error.errnum
-    return 0
 
 
 def is_answered(h, cookie):

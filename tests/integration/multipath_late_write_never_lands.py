@@ -6,13 +6,8 @@ passes and is acknowledged; newer data (C) is written to the same block; then th
 on, and B is what is found. Our retry waits for the first attempt. The same recipe run against a
 server without admission (rnbd-server-planted) does find B: the test can see what it looks for.
 """
-import importlib.util
-
 from multipath_lab import *
-
-if not importlib.util.find_spec("nbd"):
-    skip("python3-libnbd is not installed")
-import nbd
+from nbd_clients import *
 
 BLOCK = 4096
 
@@ -33,8 +28,7 @@ def follow(program, environment, server_heartbeat):
             program, environment, **server_heartbeat)
         lab.start_client(["vol1"], path_options={1: {"priority": "standby"}}, **TUNED)
         in_flight = lambda: sum(s["in_flight"] for s in server.status()["sessions"])
-        h = nbd.NBD()
-        h.connect_uri(lab.uri("vol1"))
+        h = connected(lab, "vol1")
         h.pwrite(b"A" * BLOCK, 0)
 
         open(gate, "w").close()

@@ -1,11 +1,6 @@
 """Reads, writes, FUA, flush, trim, zero, cache and block status, many in flight: as a byte array."""
-import importlib.util
-
 from harness import *
-
-if not importlib.util.find_spec("nbd"):
-    skip("python3-libnbd is not installed")
-import nbd
+from nbd_clients import *
 
 SIZE = 32 << 20
 ROUNDS = int(os.environ.get("RNBD_ROUNDS", "1500"))

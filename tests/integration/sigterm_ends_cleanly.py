@@ -1,20 +1,14 @@
 """SIGTERM under load: what was acknowledged is in the file, sockets are gone, exit status 0. What an
 administrator asks for meanwhile is refused."""
-import importlib.util
-
 from harness import *
-
-if not importlib.util.find_spec("nbd"):
-    skip("python3-libnbd is not installed")
-import nbd
+from nbd_clients import *
 
 BLOCK = 4096
 with Lab() as lab:
     server = lab.server([export("vol1", lab.path("vol1.img"), "64MiB")])
     client = lab.client(server, {"vol1": {}}, wait_for_devices=False)
     # A client that comes before the server has opened the volume waits for it.
-    h = nbd.NBD()
-    h.connect_uri(lab.uri("vol1"))
+    h = connected(lab, "vol1")
     acknowledged = {}
     wanted = iter(range((64 << 20) // BLOCK))
     in_flight = 0

@@ -1,18 +1,8 @@
 """A full disk, a read-only file, a vanished file: the right errno at the NBD client, one line in the log."""
 import errno
-import importlib.util
 
 from harness import *
-
-if not importlib.util.find_spec("nbd"):
-    skip("python3-libnbd is not installed")
-import nbd
-
-
-def connected(lab, device):
-    h = nbd.NBD()
-    h.connect_uri(lab.uri(device))
-    return h
+from nbd_clients import *
 
 
 def expect(code, call, *arguments):

@@ -1,11 +1,6 @@
 """With the deepest queue that can be configured, as many requests are in flight, and no path is lost over it."""
-import importlib.util
-
 from harness import *
-
-if not importlib.util.find_spec("nbd"):
-    skip("python3-libnbd is not installed")
-import nbd
+from nbd_clients import *
 
 CLIENTS, EACH, BLOCK = 40, 800, 4096
 patient = {"heartbeat": {"interval": "10s", "timeout": "120s"}, "request_deadline": "10min"}
@@ -30,8 +25,7 @@ with Lab() as lab:
         return 1
 
     for number in range(CLIENTS):
-        h = nbd.NBD()
-        h.connect_uri(lab.uri("vol"))
+        h = connected(lab, "vol")
         for i in range(EACH):
             h.aio_pwrite(data, (number * EACH + i) * BLOCK, completed)
         handles.append(h)

@@ -2,12 +2,12 @@
 // there is one, and everything again after a restart. The server here is the test's own.
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "rnbd/remote_catalog.h"
+#include "tests/sim/seeds.h"
 #include "tests/sim/session_world.h"
 
 using namespace simtest;
@@ -359,18 +359,13 @@ void run(std::uint64_t seed) {
 }  // namespace
 
 TEST_CASE("catalog: no event is lost, doubled or out of order, whatever happens to the paths") {
-    const char* one = std::getenv("RNBD_SIM_SEED");
-    const char* many = std::getenv("RNBD_SIM_SEEDS");
-    const std::uint64_t first = one != nullptr ? std::strtoull(one, nullptr, 0) : 1;
-    const std::uint64_t count = one != nullptr    ? 1
-                                : many != nullptr ? std::strtoull(many, nullptr, 0)
-                                                  : 200;
-    for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    const Seeds seeds = chosen_seeds(200);
+    for (std::uint64_t seed = seeds.first; seed < seeds.end(); ++seed) {
         INFO("repeat with: RNBD_SIM_SEED=" << seed << " sim_catalog");
         run(seed);
     }
-    CHECK(changes_in_all > 5 * count);
-    WARN(count << " seeds, " << changes_in_all << " changes");
+    CHECK(changes_in_all > 5 * seeds.count);
+    WARN(seeds.count << " seeds, " << changes_in_all << " changes");
 }
 
 TEST_CASE("catalog: a question is answered once") {

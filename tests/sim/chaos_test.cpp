@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 
+#include "tests/sim/seeds.h"
 #include "tests/sim/session_world.h"
 
 using namespace simtest;
@@ -192,16 +193,11 @@ void run(std::uint64_t seed) {
 }  // namespace
 
 TEST_CASE("everything at once") {
-    const char* one = std::getenv("RNBD_SIM_SEED");
-    const char* many = std::getenv("RNBD_SIM_SEEDS");
-    const std::uint64_t first = one != nullptr ? std::strtoull(one, nullptr, 0) : 1;
-    const std::uint64_t count = one != nullptr    ? 1
-                                : many != nullptr ? std::strtoull(many, nullptr, 0)
-                                                  : 1000;
-    for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    const Seeds seeds = chosen_seeds(1000);
+    for (std::uint64_t seed = seeds.first; seed < seeds.end(); ++seed) {
         INFO("repeat with: RNBD_SIM_SEED=" << seed << " sim_chaos");
         run(seed);
     }
-    CHECK(total.requests > 200 * count);
-    WARN(count << " seeds, " << total.requests << " requests, " << total.events << " events");
+    CHECK(total.requests > 200 * seeds.count);
+    WARN(seeds.count << " seeds, " << total.requests << " requests, " << total.events << " events");
 }

@@ -4,7 +4,6 @@
 #include <malloc.h>
 
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "rtrs/fabric/fault/faulty_fabric.h"
 #include "rtrs/wire/tag.h"
 #include "tests/sim/raw_peer.h"
+#include "tests/sim/seeds.h"
 #include "tests/sim/session_world.h"
 
 using namespace simtest;
@@ -664,16 +664,12 @@ TEST_CASE("messages: a late header from a lost link orphans nothing") {
 }
 
 TEST_CASE("messages: nothing is lost, doubled or out of order") {
-    const char* one = std::getenv("RNBD_SIM_SEED");
-    const char* many = std::getenv("RNBD_SIM_SEEDS");
-    const std::uint64_t first = one != nullptr ? std::strtoull(one, nullptr, 0) : 1;
-    const std::uint64_t count = one != nullptr    ? 1
-                                : many != nullptr ? std::strtoull(many, nullptr, 0)
-                                                  : 400;
-    for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    const Seeds seeds = chosen_seeds(400);
+    for (std::uint64_t seed = seeds.first; seed < seeds.end(); ++seed) {
         INFO("repeat with: RNBD_SIM_SEED=" << seed << " sim_messages");
         run(seed);
     }
-    CHECK(totals.messages > 100 * count);
-    WARN(count << " seeds, " << totals.messages << " messages, " << totals.resets << " resets");
+    CHECK(totals.messages > 100 * seeds.count);
+    WARN(seeds.count << " seeds, " << totals.messages << " messages, " << totals.resets
+                     << " resets");
 }

@@ -6,6 +6,18 @@
 using namespace simtest;
 using namespace rnbd;
 
+namespace {
+
+// The server goes while user1 has requests at it, and does not come back by itself.
+void lose_server(Volumes& v) {
+    v.server->delay = 500us;
+    v.user1->run(0, 7);
+    v.crash_server(SimHost::CrashSeen::by_reset);
+    REQUIRE(v.until([&] { return v.user1->volume.state() == VolumeState::reopening; }));
+}
+
+}  // namespace
+
 TEST_CASE("a volume is opened, used, closed") {
     Volumes v;
     v.start_server();
@@ -111,10 +123,7 @@ TEST_CASE("the hold time bounds what a volume waits for") {
     v.start_client();
     REQUIRE(v.opened());
     SECTION("a server that is gone") {
-        v.server->delay = 500us;
-        v.user1->run(0, 7);
-        v.crash_server(SimHost::CrashSeen::by_reset);
-        REQUIRE(v.until([&] { return v.user1->volume.state() == VolumeState::reopening; }));
+        lose_server(v);
         v.user1->run(0, 3);
     }
     SECTION("a device that is not opened again") {
@@ -147,10 +156,7 @@ TEST_CASE("after the fail-fast time a volume refuses new requests, and older one
     v.start_server();
     v.start_client();
     REQUIRE(v.opened());
-    v.server->delay = 500us;
-    v.user1->run(0, 7);
-    v.crash_server(SimHost::CrashSeen::by_reset);
-    REQUIRE(v.until([&] { return v.user1->volume.state() == VolumeState::reopening; }));
+    lose_server(v);
     const std::uint64_t answered = v.user1->answered;
     v.scene.world.run_for(990ms);
     v.user1->run(0, 3);
@@ -178,10 +184,7 @@ TEST_CASE("requests for a volume fail when every path was given up") {
     v.start_server();
     v.start_client();
     REQUIRE(v.opened());
-    v.server->delay = 500us;
-    v.user1->run(0, 7);
-    v.crash_server(SimHost::CrashSeen::by_reset);
-    REQUIRE(v.until([&] { return v.user1->volume.state() == VolumeState::reopening; }));
+    lose_server(v);
     v.user1->run(0, 3);
     v.scene.world.run_for(5s);
     CHECK(v.scene.recorder.said("used up its reconnect attempts"));

@@ -14,44 +14,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { block = 4096, limit_s = 60 };
+#include "trying.h"
 
-static int threaded;
+enum { limit_s = 60 };
+
 static const char *server;
 static pid_t server_pid;
-static char data[block];
-static struct iovec one_block = {data, block};
-
-#define EXPECT(wanted, call)                                                                 \
-    do {                                                                                     \
-        int got = (call);                                                                    \
-        if (got != (wanted)) {                                                               \
-            fprintf(stderr, "line %d: %s: got %d (%s), wanted %d\n", __LINE__, #call, got,   \
-                    strerror(-got), (wanted));                                               \
-            exit(1);                                                                         \
-        }                                                                                    \
-    } while (0)
-
-struct count {
-    atomic_int calls;
-    atomic_int last;
-};
-
-static void counted(void *context, int error) {
-    struct count *count = context;
-    count->last = error;
-    count->calls++;
-}
-
-static void until(rnbd_session *session, struct count *count, int calls) {
-    while (count->calls < calls) {
-        if (threaded) {
-            usleep(1000);
-        } else {
-            EXPECT(0, rnbd_session_process(session, -1));
-        }
-    }
-}
 
 static rnbd_session *fresh(const char *path) {
     rnbd_session *session;

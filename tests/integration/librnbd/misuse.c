@@ -12,21 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { many = 2000, block = 4096 };
+#include "trying.h"
 
-static int threaded;
-static char data[block];
-static struct iovec one_block = {data, block};
-
-#define EXPECT(wanted, call)                                                                 \
-    do {                                                                                     \
-        int got = (call);                                                                    \
-        if (got != (wanted)) {                                                               \
-            fprintf(stderr, "line %d: %s: got %d (%s), wanted %d\n", __LINE__, #call, got,   \
-                    strerror(-got), (wanted));                                               \
-            exit(1);                                                                         \
-        }                                                                                    \
-    } while (0)
+enum { many = 2000 };
 
 static void says(const char *text, const char *word, int line) {
     if (strstr(text, word) != NULL) return;
@@ -34,31 +22,6 @@ static void says(const char *text, const char *word, int line) {
     exit(1);
 }
 #define SAYS(text, word) says(text, word, __LINE__)
-
-struct count {
-    atomic_int calls;
-    atomic_int succeeded;
-    atomic_int shut_down;
-    atomic_int last;
-};
-
-static void counted(void *context, int error) {
-    struct count *count = context;
-    count->last = error;
-    if (error == 0) count->succeeded++;
-    if (error == -ESHUTDOWN) count->shut_down++;
-    count->calls++;
-}
-
-static void until(rnbd_session *session, struct count *count, int calls) {
-    while (count->calls < calls) {
-        if (threaded) {
-            usleep(1000);
-        } else {
-            EXPECT(0, rnbd_session_process(session, -1));
-        }
-    }
-}
 
 static rnbd_session *fresh(const char *name, const char *path) {
     rnbd_session *session;

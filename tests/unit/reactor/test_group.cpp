@@ -70,6 +70,22 @@ struct PingPong {
     End near, far;
 };
 
+// Operations whose last one to complete ends the run.
+struct Awaited : Recorded {
+    Awaited(Group& its_group, int& its_left) : group(its_group), left(its_left) {
+        completed = &got;
+    }
+    static void got(Operation& operation, const Result& result) {
+        auto& self = static_cast<Awaited&>(operation);
+        self.member = self.group.first->here().number();
+        Recorded::done(operation, result);
+        if (--self.left == 0) self.group.first->stop();
+    }
+    Group& group;
+    int& left;
+    std::uint32_t member = 0;  // on whose thread it completed
+};
+
 }  // namespace
 
 TEST_CASE("reactor group: members know each other, and which of them is here") {
@@ -188,35 +204,22 @@ TEST_CASE("reactor group: what another member has begun can be cancelled from he
     Group g;
     auto [near, far] = unix_pair();
     std::byte byte{};
-    struct Cancelled : Recorded {
-        explicit Cancelled(Group& its_group) : group(its_group) { completed = &got; }
-        static void got(Operation& operation, const Result& result) {
-            auto& self = static_cast<Cancelled&>(operation);
-            RTRS_ASSERT(self.group.first->here().number() == 2);
-            Recorded::done(operation, result);
-            self.group.first->stop();
-        }
-        Group& group;
-    } read(g);
+    int left = 1;
+    Awaited read(g, left);
     g.first->member(2).recv_all(read, near, {&byte, 1});
     CHECK(read.in_flight);
     g.first->member(1).post([&] { g.first->member(2).cancel(read); });
     g.run();
     CHECK(read.value() == -ECANCELED);
+    CHECK(read.member == 2);
 }
 
 TEST_CASE("reactor group: what was asked for and has not begun yet can be cancelled") {
     Group g;
     auto [near, far] = unix_pair();
     std::byte byte{};
-    struct Cancelled : Recorded {
-        explicit Cancelled(Group& its_group) : group(its_group) { completed = &got; }
-        static void got(Operation& operation, const Result& result) {
-            Recorded::done(operation, result);
-            static_cast<Cancelled&>(operation).group.first->stop();
-        }
-        Group& group;
-    } read(g);
+    int left = 1;
+    Awaited read(g, left);
     // In the same mailbox, the cancelling first.
     g.first->member(1).post([&] { g.first->member(1).cancel(read); });
     g.first->member(1).recv_all(read, near, {&byte, 1});
@@ -229,21 +232,9 @@ TEST_CASE("reactor group: a cancellation does not overtake what is asked for aft
     auto [near_a, far_a] = unix_pair();
     auto [near_b, far_b] = unix_pair();
     std::byte bytes[2];
-    struct Cancelled : Recorded {
-        Cancelled(Group& its_group, int& its_left) : group(its_group), left(its_left) {
-            completed = &got;
-        }
-        static void got(Operation& operation, const Result& result) {
-            auto& self = static_cast<Cancelled&>(operation);
-            Recorded::done(operation, result);
-            if (--self.left == 0) self.group.first->stop();
-        }
-        Group& group;
-        int& left;
-    };
     int left = 2;
-    Cancelled a(g, left);
-    Cancelled b(g, left);
+    Awaited a(g, left);
+    Awaited b(g, left);
     Reactor& other = g.first->member(1);
     other.recv_all(a, near_a, {&bytes[0], 1});
     other.cancel(a);
