@@ -1,6 +1,6 @@
-#include "rnbd/remote_session.h"
-
 #include <algorithm>
+
+#include "rnbd/remote_session_inside.h"
 
 namespace rnbd {
 

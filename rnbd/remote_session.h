@@ -1,79 +1,67 @@
-// The inside of RemoteSession, shared with RemoteVolume. Not for users of the library.
+// One RTRS session with the RNBD protocol on it: what the volumes of one server share. In every new
+// session SESS_INFO is exchanged, and then the volumes are opened (rnbd/remote_volume.h).
+//
+// LIFE: longer than its volumes. THREAD: the reactor's (rtrs/reactor.h), as rtrs/client.h has it;
+// "the session's" in the headers of this folder.
 #pragma once
 
-#include <deque>
-#include <vector>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
 
+#include "rnbd/remote_catalog.h"
 #include "rnbd/remote_figures.h"
-#include "rnbd/remote_volume.h"
-#include "rnbd/remote_volume_inside.h"
-#include "rtrs/base/lazy_array.h"
+#include "rtrs/client.h"
 
 namespace rnbd {
 
-// One submitted request, by permit: who gets its answer.
-struct IoRecord {
-    RemoteVolume::Inside* volume;
-    VolumeIo io;
-    std::uint32_t device_id;  // that its message names
-    std::uint64_t covers;     // of a flush: writes acknowledged before it was submitted
-    bool lost;                // of a flush: some of those are gone
-    std::uint64_t epoch;      // of the server's cache when it was sent; 0: not known
+class RemoteSessionHandler {
+  public:
+    // After close(): the session may be destroyed from inside this call.
+    virtual void on_session_closed() = 0;
+    // As of rtrs::ClientSessionHandler, for who wants to know.
+    virtual void on_session_link_up() {}
+    virtual void on_session_link_down(std::error_code /*reason*/) {}
+    virtual void on_session_given_up(std::error_code /*error*/) {}
+    virtual void on_session_path_changed(std::string_view /*label*/, rtrs::PathChange /*change*/,
+                                         std::error_code /*reason*/) {}
+    // What the server says of an export that this session may open; also when it ends (draining).
+    virtual void on_catalog_event(const CatalogEvent& event) { static_cast<void>(event); }
+
+  protected:
+    ~RemoteSessionHandler() = default;
 };
 
-// Whether the server may have done what it was asked, since its answer never came.
-inline bool unanswered(std::error_code error) noexcept {
-    return error == rtrs::Error::path_lost || error == rtrs::Error::closed;
-}
+class RemoteSession {
+  public:
+    RemoteSession(rtrs::SessionEnvironment environment, rtrs::ClientSessionOptions options,
+                  RemoteSessionHandler& handler);
+    ~RemoteSession();  // ASSUMES: never opened, or on_session_closed was delivered
+    RemoteSession(const RemoteSession&) = delete;
+    RemoteSession& operator=(const RemoteSession&) = delete;
 
-struct RemoteSession::Inside final : rtrs::ClientSessionHandler {
-    Inside(rtrs::SessionEnvironment its_environment, rtrs::ClientSessionOptions options,
-           RemoteSessionHandler& its_handler);
+    // ERRORS: as rtrs::ClientSession::open().
+    std::error_code open();
+    // ASSUMES: every volume was closed.
+    void close();
 
-    void on_link_up() override;
-    void on_link_down(std::error_code reason) override;
-    void on_given_up(std::error_code error) override;
-    void on_messages_reset() override {
-        catalog.reset();
-        figures.reset();
-    }
-    void on_closed() override {
-        catalog.closed();
-        figures.closed();
-        handler.on_session_closed();
-    }
-    void on_path_changed(std::string_view label, rtrs::PathChange change,
-                         std::error_code reason) override {
-        handler.on_session_path_changed(label, change, reason);
-    }
+    // Permits and sizes: permits_max() and max_io_bytes() are 0 until the link was up once.
+    rtrs::ClientSession& rtrs() noexcept;
+    // As rtrs::ClientSession has it; for requests that wait for a volume, too.
+    void set_waiting(std::optional<rtrs::Duration> hold_time,
+                     std::optional<rtrs::Duration> fail_fast_time);
+    const std::string& name() const noexcept;
+    // Of the server, if its session options want messages.
+    RemoteCatalog& catalog() noexcept;
+    RemoteFigures& figures() noexcept;
 
-    void catalog_event(const CatalogEvent& event);
-    void exchange_info();
-    void info_known(std::error_code error, rtrs::Bytes response);
-    // A volume is gone that the server could not be told of. Its session there may outlive the loss
-    // of the link, and would keep the volume from others.
-    void close_later(const RemoteVolumeOptions& volume);
-    bool has_volume(const std::string& name) const noexcept;
-    void close_left_open();
-    void left_open_answered(std::error_code error, rtrs::Bytes response);
-    void left_closed(std::error_code error);
-    IoRecord& record(rtrs::PermitId id);
+    struct Inside;
 
-    rtrs::SessionEnvironment environment;
-    RemoteSessionHandler& handler;
-    rtrs::ClientSession session;
-    RemoteCatalog catalog;
-    RemoteFigures figures;
-    rtrs::LazyArray<IoRecord> records;
-    std::vector<RemoteVolume::Inside*> volumes;
-    // What both sides speak; valid while ready.
-    Feature features = Feature::none;
-    // The link is up and SESS_INFO was exchanged: volumes may be opened.
-    bool ready = false;
-    bool asking = false;  // a SESS_INFO is on its way
-    // What may be open at the server and is no longer here; the first is being closed there.
-    std::deque<RemoteVolumeOptions> left_open;
-    bool closing_left_open = false;
+  private:
+    friend class RemoteVolume;
+    std::unique_ptr<Inside> inside_;
 };
 
 }  // namespace rnbd

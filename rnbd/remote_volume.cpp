@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "rnbd/remote_session.h"
+#include "rnbd/remote_session_inside.h"
 #include "rnbd/remote_volume_inside.h"
 #include "rtrs/base/assert.h"
 

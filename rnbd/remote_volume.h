@@ -2,7 +2,7 @@
 //
 //   RemoteSession session(environment, options);       // paths, permits, SESS_INFO
 //   RemoteVolume volume(session, {"vol1", AccessMode::read_write}, handler);
-//   ... handler.on_state() says open ...
+//   ... handler.on_volume_changed(), and volume.state() is open ...
 //   Permit permit = ...; volume.submit(std::move(permit), io);
 //
 // A volume that loses its session is opened again by itself when the link is back, with the new
@@ -22,13 +22,11 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <vector>
 
 #include "rnbd/messages.h"
-#include "rnbd/remote_catalog.h"
-#include "rnbd/remote_figures.h"
+#include "rnbd/remote_session.h"
 #include "rtrs/client.h"
 
 namespace rnbd {
@@ -56,12 +54,13 @@ enum class VolumeOperation : std::uint8_t { read, write, flush, discard, write_z
 
 struct VolumeIo {
     VolumeOperation operation = VolumeOperation::read;
-    bool force_unit_access = false;
-    bool no_unmap = false;
-    bool fast_only = false;
-    std::uint64_t offset = 0;  // bytes, multiple of the logical block
-    std::uint32_t bytes =
-        0;  // ditto; read, write: <= session max_io_bytes, payload = permit.payload()
+    bool force_unit_access = false;  // done when it is on stable storage; not for reads
+    bool no_unmap = false;           // write_zeroes: the space stays allocated
+    bool fast_only = false;          // write_zeroes: EOPNOTSUPP rather than as slow as a write
+    std::uint64_t offset = 0;        // bytes, a multiple of the logical block; not for flush
+    // Likewise. Read, write: at most the session's max_io_bytes(), and the permit's payload() from
+    // its beginning. Others: as the geometry allows per request.
+    std::uint32_t bytes = 0;
     // As rtrs::ClientRequest::responded: once, never inside submit(), the permit comes back.
     rtrs::ClientRequest::Responded responded = nullptr;
     void* context = nullptr;
@@ -107,52 +106,6 @@ class RemoteVolumeHandler {
 struct RemoteVolumeOptions {
     std::string name;  // the export's name at the server, 1..254 bytes
     AccessMode access = AccessMode::read_write;
-};
-
-class RemoteSessionHandler {
-  public:
-    virtual void on_session_closed() = 0;
-    // As of rtrs::ClientSessionHandler, for who wants to know.
-    virtual void on_session_link_up() {}
-    virtual void on_session_link_down(std::error_code /*reason*/) {}
-    virtual void on_session_given_up(std::error_code /*error*/) {}
-    virtual void on_session_path_changed(std::string_view /*label*/, rtrs::PathChange /*change*/,
-                                         std::error_code /*reason*/) {}
-    // What the server says of an export that this session may open; also when it ends (draining).
-    virtual void on_catalog_event(const CatalogEvent& event) { static_cast<void>(event); }
-
-  protected:
-    ~RemoteSessionHandler() = default;
-};
-
-// One RTRS session with the RNBD protocol on it. Outlives its volumes.
-class RemoteSession {
-  public:
-    RemoteSession(rtrs::SessionEnvironment environment, rtrs::ClientSessionOptions options,
-                  RemoteSessionHandler& handler);
-    ~RemoteSession();  // ASSUMES: never opened, or on_session_closed was delivered
-    RemoteSession(const RemoteSession&) = delete;
-    RemoteSession& operator=(const RemoteSession&) = delete;
-
-    std::error_code open();
-    // ASSUMES: every volume was closed.
-    void close();
-
-    // Permits and sizes: permits_max() and max_io_bytes() are 0 until the link was up once.
-    rtrs::ClientSession& rtrs() noexcept;
-    // As rtrs::ClientSession has it; for requests that wait for a volume, too.
-    void set_waiting(std::optional<rtrs::Duration> hold_time,
-                     std::optional<rtrs::Duration> fail_fast_time);
-    const std::string& name() const noexcept;
-    // Of the server, if its session options want messages.
-    RemoteCatalog& catalog() noexcept;
-    RemoteFigures& figures() noexcept;
-
-    struct Inside;
-
-  private:
-    friend class RemoteVolume;
-    std::unique_ptr<Inside> inside_;
 };
 
 class RemoteVolume {

@@ -13,7 +13,7 @@ BASE = ["rtrs/base/"]
 PUBLIC = BASE + ["rtrs/client.h", "rtrs/server.h", "rtrs/fabric.h", "rtrs/limits.h",
                  "rtrs/messages.h", "rtrs/path_policy.h", "rtrs/tag/matcher.h", "rtrs/trace.h"]
 BLOCK_PROTOCOL = ["rnbd/catalog.h", "rnbd/figures.h", "rnbd/messages.h", "rnbd/remote_catalog.h",
-                  "rnbd/remote_figures.h", "rnbd/remote_volume.h"]
+                  "rnbd/remote_figures.h", "rnbd/remote_session.h", "rnbd/remote_volume.h"]
 DAEMON = ["daemon/"]
 SOCKETS_AND_RING = ["sys/socket.h", "netinet/", "arpa/", "liburing", "linux/io_uring.h", "sys/epoll.h",
                     "poll.h", "netdb.h", "spdlog/"]
@@ -101,7 +101,7 @@ ONLY_IN = {
 DOORS = {
     "rtrs/fabrics.h": ["rnbd-server/main.cpp", "rnbd-client/main.cpp", "librnbd/world.cpp",
                        "rtrs/fabric/"],
-    "rnbd/remote_session.h": ["rnbd/"],
+    "rnbd/remote_session_inside.h": ["rnbd/"],
     "rnbd/remote_volume_inside.h": ["rnbd/"],
 }
 

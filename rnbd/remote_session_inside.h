@@ -1,0 +1,78 @@
+// The inside of RemoteSession, shared with RemoteVolume. Not for users of the library.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "rnbd/remote_session.h"
+#include "rnbd/remote_volume_inside.h"
+#include "rtrs/base/lazy_array.h"
+
+namespace rnbd {
+
+// One submitted request, by permit: who gets its answer.
+struct IoRecord {
+    RemoteVolume::Inside* volume;
+    VolumeIo io;
+    std::uint32_t device_id;  // that its message names
+    std::uint64_t covers;     // of a flush: writes acknowledged before it was submitted
+    bool lost;                // of a flush: some of those are gone
+    std::uint64_t epoch;      // of the server's cache when it was sent; 0: not known
+};
+
+// Whether the server may have done what it was asked, since its answer never came.
+inline bool unanswered(std::error_code error) noexcept {
+    return error == rtrs::Error::path_lost || error == rtrs::Error::closed;
+}
+
+struct RemoteSession::Inside final : rtrs::ClientSessionHandler {
+    Inside(rtrs::SessionEnvironment its_environment, rtrs::ClientSessionOptions options,
+           RemoteSessionHandler& its_handler);
+
+    void on_link_up() override;
+    void on_link_down(std::error_code reason) override;
+    void on_given_up(std::error_code error) override;
+    void on_messages_reset() override {
+        catalog.reset();
+        figures.reset();
+    }
+    void on_closed() override {
+        catalog.closed();
+        figures.closed();
+        handler.on_session_closed();
+    }
+    void on_path_changed(std::string_view label, rtrs::PathChange change,
+                         std::error_code reason) override {
+        handler.on_session_path_changed(label, change, reason);
+    }
+
+    void catalog_event(const CatalogEvent& event);
+    void exchange_info();
+    void info_known(std::error_code error, rtrs::Bytes response);
+    // A volume is gone that the server could not be told of. Its session there may outlive the loss
+    // of the link, and would keep the volume from others.
+    void close_later(const RemoteVolumeOptions& volume);
+    bool has_volume(const std::string& name) const noexcept;
+    void close_left_open();
+    void left_open_answered(std::error_code error, rtrs::Bytes response);
+    void left_closed(std::error_code error);
+    IoRecord& record(rtrs::PermitId id);
+
+    rtrs::SessionEnvironment environment;
+    RemoteSessionHandler& handler;
+    rtrs::ClientSession session;
+    RemoteCatalog catalog;
+    RemoteFigures figures;
+    rtrs::LazyArray<IoRecord> records;
+    std::vector<RemoteVolume::Inside*> volumes;
+    // What both sides speak; valid while ready.
+    Feature features = Feature::none;
+    // The link is up and SESS_INFO was exchanged: volumes may be opened.
+    bool ready = false;
+    bool asking = false;  // a SESS_INFO is on its way
+    // What may be open at the server and is no longer here; the first is being closed there.
+    std::deque<RemoteVolumeOptions> left_open;
+    bool closing_left_open = false;
+};
+
+}  // namespace rnbd
