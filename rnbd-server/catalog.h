@@ -3,7 +3,7 @@
 // A session that follows gets a whole picture, then an event per change, numbered without a gap.
 // One that is too slow for its events gets a new picture instead of those that found no room.
 //
-// OWNER: Target. THREAD: the reactor's.
+// OWNER: Target. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "rnbd-server/target_observer.h"
 #include "rnbd-server/volume.h"
 #include "rnbd/catalog.h"
 #include "rtrs/base/clock.h"
@@ -21,7 +20,7 @@
 
 namespace rnbd {
 
-class Catalog final : public TargetObserver {
+class Catalog {
   public:
     using Volumes = std::vector<std::unique_ptr<Volume>>;
     // volumes: as they are now, whenever it looks; outlives it.
@@ -30,13 +29,8 @@ class Catalog final : public TargetObserver {
 
     void session_up(rtrs::ServerSession& session);
     void session_down(rtrs::ServerSession& session);
-    // An export came, went, or is not what it was: looked at in a coming turn.
+    // An export came, went, or is not what it was (size, state, rules): looked at in a coming turn.
     void changed() { timer_.arm(clock_.now()); }
-    void on_export_added(const Volume&) override { changed(); }
-    void on_export_removed(const std::string&) override { changed(); }
-    void on_export_resized(const Volume&) override { changed(); }
-    void on_export_state(const Volume&) override { changed(); }
-    void on_export_allow(const Volume&) override { changed(); }
     // Whether sessions may come in and open exports. Tells everybody who follows.
     void intend(ServerIntent intent);
     // Tells everybody who follows that the server is about to end; done() when they have heard it,

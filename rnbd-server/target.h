@@ -1,7 +1,7 @@
 // The RNBD protocol at the server: sessions open volumes, their requests become storage requests.
 // Exports come, go and change while it runs (target_exports.cpp).
 //
-// OWNER: main. THREAD: the reactor's.
+// OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,6 @@
 #include "rnbd-server/figures.h"
 #include "rnbd-server/read_pacer.h"
 #include "rnbd-server/storage/deferred_completions.h"
-#include "rnbd-server/target_observer.h"
 #include "rnbd-server/turned_away.h"
 #include "rnbd-server/volume.h"
 #include "rnbd/messages.h"
@@ -58,9 +57,6 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     void on_chunk_gone(void* chunk_context) override;
     void on_session_down(rtrs::ServerSession& session) override;
     void on_closed() override { closed_(); }
-
-    // observer: outlives it.
-    void observe(TargetObserver& observer) { observers_.push_back(&observer); }
 
     // --- Exports, while sessions run. What an operation waits for is only what was in flight.
 
@@ -151,7 +147,6 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     std::vector<Session*> sessions_;
     Catalog catalog_;
     FiguresDesk figures_{figures_of};
-    std::vector<TargetObserver*> observers_{&catalog_};
     // Volumes that are about to go, and who waits for that.
     struct Leaving {
         std::vector<std::function<void()>> waiting;

@@ -59,8 +59,8 @@ std::expected<void, ControlFailure> Target::add_export(ServerConfig::Export conf
                            " already; only exports that are both read_only may share it");
     }
     logger("rnbd.volume").info("{}: added", config.name);
-    Volume& volume = own(std::move(config));
-    for (TargetObserver* observer : observers_) observer->on_export_added(volume);
+    own(std::move(config));
+    catalog_.changed();
     return {};
 }
 
@@ -120,7 +120,7 @@ void Target::set_allow(Volume& volume, std::vector<ServerConfig::Allow> allow) {
         }
         for (const std::uint32_t id : denied) take_away(*session, id);
     }
-    for (TargetObserver* observer : observers_) observer->on_export_allow(volume);
+    catalog_.changed();
 }
 
 // only_session: null for every one.
@@ -164,15 +164,13 @@ void Target::leave(Volume& volume) {
             const auto waiting = std::move(leaving_.extract(leaving).mapped().waiting);
             disown(*leaving);
             logger("rnbd.volume").info("{}: removed", name);
-            for (TargetObserver* observer : observers_) observer->on_export_removed(name);
+            catalog_.changed();
             for (const auto& done : waiting) done();
         });
     });
 }
 
-void Target::on_volume_resized(Volume& volume) {
-    for (TargetObserver* observer : observers_) observer->on_export_resized(volume);
-}
+void Target::on_volume_resized(Volume&) { catalog_.changed(); }
 
 // A session that knows epochs opens it again, sees another one, and knows which of its flushes to
 // fail. The next flush of any other one fails.
@@ -187,8 +185,6 @@ void Target::on_volume_epoch(Volume& volume) {
     }
 }
 
-void Target::on_volume_state(Volume& volume) {
-    for (TargetObserver* observer : observers_) observer->on_export_state(volume);
-}
+void Target::on_volume_state(Volume&) { catalog_.changed(); }
 
 }  // namespace rnbd

@@ -65,7 +65,6 @@ using rtrs::Bytes;
 using rtrs::MutableBytes;
 
 inline constexpr std::uint32_t sector_bytes = 512;
-inline constexpr unsigned sector_shift = 9;
 inline constexpr std::uint8_t protocol_version = 2;
 inline constexpr std::size_t device_name_field_bytes = 255;
 inline constexpr std::size_t device_name_bytes_max = device_name_field_bytes - 1;

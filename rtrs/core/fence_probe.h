@@ -43,7 +43,6 @@ class FenceProbe final : public EndpointHandler {
     // Asks again and again until the answer is yes, or stop(). Nothing if it does already.
     void start();
     void stop();
-    bool active() const noexcept { return active_; }
     bool drained() const noexcept { return endpoint_ == nullptr; }
 
     // EndpointHandler

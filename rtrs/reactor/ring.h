@@ -30,7 +30,6 @@ class Ring {
     // ERRORS: ENOSYS, EPERM (off by sysctl or seccomp), EINVAL (flags unknown to this kernel),
     // ENOMEM.
     std::error_code open(std::uint32_t submission_entries, Setup setup);
-    bool enabled() const noexcept { return enabled_; }
     io_uring* raw() noexcept { return &ring_; }
 
     // The next free entry. When there is none, what is prepared is submitted first.
