@@ -61,16 +61,25 @@ typedef void (*rnbd_done_fn)(void *context, int error);
 
 /* --- Sessions. */
 
+/* The program's, until it calls rnbd_session_free(). */
 int rnbd_session_new(rnbd_session **session);
+/* Before the start, as on_event. Strings that a program hands over are copied. */
 int rnbd_session_set(rnbd_session *session, const char *key, const char *value);
 int rnbd_session_on_event(rnbd_session *session, rnbd_event_fn event, void *context);
+/* "[standby:][tcp:|rdma:][SOURCE@]HOST:PORT"; before the start or after it. */
 int rnbd_session_add_path(rnbd_session *session, const char *path);
 int rnbd_session_remove_path(rnbd_session *session, const char *path);
 int rnbd_session_start(rnbd_session *session);
+/* Readable when process has something to do; stays the session's. */
 int rnbd_session_fd(rnbd_session *session);
+/* timeout_ms: 0: does not wait, -1: as long as it takes. Without a thread nothing is sent or
+ * received but in here. */
 int rnbd_session_process(rnbd_session *session, int timeout_ms);
+/* done (may be NULL): when all is finished. The handles stay until the session is freed. */
 int rnbd_session_close(rnbd_session *session, rnbd_done_fn done, void *context);
+/* Closes it, waits for the end, and frees it with its volumes. */
 int rnbd_session_free(rnbd_session *session);
+/* Lives until the same thread asks again, as that of a volume. */
 const char *rnbd_session_error(rnbd_session *session);
 
 /* --- Volumes. */
@@ -80,8 +89,12 @@ enum rnbd_open_flags {
     RNBD_MIGRATION = 2 /* beside another writer, while a machine moves */
 };
 
+/* Begins to open it. flags: enum rnbd_open_flags. Once it was open, requests wait while it is not;
+ * before that they are refused (-ENOTCONN). */
 int rnbd_volume_open(rnbd_session *session, const char *name, unsigned flags, rnbd_volume **volume);
+/* Until it is open, or the server has refused it. timeout_ms: as process. */
 int rnbd_volume_wait(rnbd_volume *volume, int timeout_ms);
+/* done (may be NULL): after those of its requests. The handle is not to be used from here on. */
 int rnbd_volume_close(rnbd_volume *volume, rnbd_done_fn done, void *context);
 const char *rnbd_volume_error(rnbd_volume *volume);
 
@@ -109,7 +122,8 @@ struct rnbd_volume_info {
 /* info_bytes: sizeof(struct rnbd_volume_info) as the program knows it. */
 int rnbd_volume_get_info(rnbd_volume *volume, struct rnbd_volume_info *info, size_t info_bytes);
 
-/* --- Requests. `done` is called exactly once for each that was accepted with 0. */
+/* --- Requests. `done` is called exactly once for each that was accepted with 0. Offsets and sizes
+ * are bytes, multiples of block_bytes; flags are of enum rnbd_request_flags. */
 
 enum rnbd_request_flags {
     RNBD_FUA = 1,      /* done when it is on stable storage; writes, discards, zeroes */
@@ -143,13 +157,17 @@ struct rnbd_extent {
 typedef void (*rnbd_extents_fn)(void *context, int error, const struct rnbd_extent *extents,
                                 size_t count);
 
+/* Which parts of the range are allocated; with RNBD_HAS_EXTENTS. */
 int rnbd_get_extents(rnbd_volume *volume, uint64_t offset, uint64_t bytes, rnbd_extents_fn known,
                      void *context);
 
 /* --- Buffers: requests without a copy. Each holds one of the session's queue_depth. */
 
+/* The program's, until it is put. */
 int rnbd_buffer_get(rnbd_session *session, rnbd_buffer **buffer);
+/* Page aligned, the same until put. */
 void *rnbd_buffer_data(rnbd_buffer *buffer);
+/* max_io_bytes. */
 size_t rnbd_buffer_size(rnbd_buffer *buffer);
 int rnbd_buffer_put(rnbd_buffer *buffer);
 /* The first `bytes` of the buffer. It is the program's again when done is called. */
