@@ -9,7 +9,7 @@
 //   tree.add({.pattern = "class/rtrs-client/{session}/max_reconnect_attempts",
 //             .read = [&](AttributeScope scope) { return text_of(scope[0]); }, ...});
 //
-// OWNER: a daemon. THREAD: the reactor's.
+// OWNER: a daemon. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
 #include <cstdint>

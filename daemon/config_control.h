@@ -5,7 +5,7 @@
 // with a change that must not be made change nothing. A change that waits for its confirmation is
 // taken back when the time is over, whoever is connected.
 //
-// OWNER: the daemon's frame. THREAD: the reactor's.
+// OWNER: the daemon's frame. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
 #include <spdlog/logger.h>

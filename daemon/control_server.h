@@ -10,7 +10,8 @@
 // at a time, in order. A client that sends rubbish, too much, or nothing for idle_time, or that
 // does not take its answer, costs its own connection and nothing else.
 //
-// THREAD: the reactor's. OWNER: the daemon. LIFE: create() -> close() -> closed() -> destroyed.
+// THREAD: the reactor's (rtrs/reactor.h). OWNER: the daemon.
+// LIFE: create() -> close() -> closed() -> destroyed.
 #pragma once
 
 #include <cstdint>

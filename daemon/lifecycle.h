@@ -37,8 +37,8 @@ void notify_stopping(std::string_view status);
 // action again, so that a second one ends the process at once, even if the reactor is stuck. SIGHUP
 // as an event as often as it comes, until then.
 //
-// THREAD: the reactor's. LIFE: create() -> close() -> closed() -> destroyed; or destroyed after the
-// signal came.
+// THREAD: the reactor's (rtrs/reactor.h). LIFE: create() -> close() -> closed() -> destroyed; or
+// destroyed after the signal came.
 class Signals {
   public:
     // stop gets the signal's number. ERRORS: EMFILE, ENFILE, ENOMEM.

@@ -4,8 +4,8 @@
 // go, and kept for that connection alone: a slow reader holds its copy until it has it or its time
 // is over, and nobody waits for it. How many there are at a time is bounded; more are turned away.
 //
-// OWNER: the frame of a daemon. THREAD: the reactor's. LIFE: create() -> close() -> closed() ->
-// destroyed.
+// OWNER: the frame of a daemon. THREAD: the reactor's (rtrs/reactor.h).
+// LIFE: create() -> close() -> closed() -> destroyed.
 #pragma once
 
 #include <chrono>

@@ -49,7 +49,7 @@ struct DaemonContext {
     std::function<void(LogLevel)> use_log_level;
 };
 
-// What a daemon does between its start and its end. THREAD: the reactor's.
+// What a daemon does between its start and its end. THREAD: the reactor's (rtrs/reactor.h).
 class DaemonWork {
   public:
     virtual ~DaemonWork() = default;

@@ -1,6 +1,6 @@
 // The counters that `rnbdctl stats` shows: since the last reset, without touching the daemon's own.
 //
-// An item is {"kind", "name", counters ...}. OWNER: main. THREAD: the reactor's.
+// An item is {"kind", "name", counters ...}. OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
 #include <functional>

@@ -8,7 +8,7 @@
 
 namespace rnbd {
 
-// OWNER: the frame of a daemon. THREAD: the reactor's.
+// OWNER: the frame of a daemon. THREAD: the reactor's (rtrs/reactor.h).
 class Watchdog {
   public:
     // Nothing is sent if the manager did not ask for it (WATCHDOG_USEC, WATCHDOG_PID).

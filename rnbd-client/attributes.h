@@ -6,7 +6,7 @@
 //   attributes_device.cpp   what those of devices do
 //   attributes_map.cpp      what map_device understands
 //
-// OWNER: main. THREAD: the reactor's.
+// OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
 #include <map>

@@ -1,6 +1,6 @@
 // The client daemon's sessions and mapped devices, from the configuration and from rnbdctl.
 //
-// OWNER: main. THREAD: the reactor's.
+// OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
 #include <expected>

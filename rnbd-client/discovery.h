@@ -1,7 +1,7 @@
 // Questions to a server for its exports: one over a session that is made for it and ends with
 // it, or any number over a session that is there.
 //
-// OWNER: Client. THREAD: the reactor's.
+// OWNER: Client. THREAD: the reactor's (rtrs/reactor.h).
 // Life: start() -> the answer, or the time is up -> the session is closed -> on_discovery_over.
 #pragma once
 
@@ -53,7 +53,7 @@ class Discovery final : public RemoteSessionHandler {
 
 // The server is asked once for all who wait: they may be many by the time that it is there again.
 //
-// OWNER: a session of Client. THREAD: the reactor's.
+// OWNER: a session of Client. THREAD: the reactor's (rtrs/reactor.h).
 class CatalogQuestions {
   public:
     CatalogQuestions(rtrs::Clock& clock, RemoteSession& remote);

@@ -1,6 +1,6 @@
 // One mapped device: a remote volume, the NBD device on it, and the kernel's device on that.
 //
-// OWNER: Client. THREAD: the reactor's.
+// OWNER: Client. THREAD: the reactor's (rtrs/reactor.h).
 // Life: start() -> serves -> stop() -> on_mapping_stopped. What stop() does, in order: the kernel's
 // device is flushed and detached; the device leaves its sockets and its connections end after what
 // was received is answered (each after stop_time: at once); the volume is flushed and closed at the

@@ -6,7 +6,7 @@
 // happen any more; or when the time that the caller gives is over, with the reason why not yet. The
 // operation itself goes on then.
 //
-// OWNER: the commands of the control socket. THREAD: the reactor's.
+// OWNER: the commands of the control socket. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
 #include <list>

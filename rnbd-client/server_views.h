@@ -1,6 +1,6 @@
 // What the servers say of this client's sessions: all of them are asked at once.
 //
-// THREAD: the reactor's.
+// THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
 #include <functional>

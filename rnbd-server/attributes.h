@@ -1,7 +1,7 @@
 // The attributes of kernel rtrs-server and rnbd-server, at this server
 // (docs/reference/attributes.md).
 //
-// OWNER: main. THREAD: the reactor's.
+// OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
 #include <map>

@@ -1,7 +1,7 @@
 // The server's configuration while it runs: the files again, and what has to be done to be as they
 // say.
 //
-// OWNER: main. THREAD: the reactor's.
+// OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
 #include <expected>

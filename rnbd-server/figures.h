@@ -1,6 +1,6 @@
 // Tells a session what the server knows of it, when it asks.
 //
-// OWNER: Target. THREAD: the reactor's.
+// OWNER: Target. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
 #include <functional>

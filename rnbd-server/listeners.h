@@ -1,6 +1,6 @@
 // Where sessions come in, while the server runs: places are added, closed and changed.
 //
-// OWNER: main. THREAD: the reactor's.
+// OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
 #include <expected>

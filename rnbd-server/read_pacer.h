@@ -4,7 +4,7 @@
 // each other out of the processor's cache before the first one is checksummed and sent; what is
 // read in small portions is still there. Requests of a portion leave together, as before.
 //
-// OWNER: Target. THREAD: the reactor's.
+// OWNER: Target. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // What an export keeps its blocks in: the seam between the server's block side and files, block
 // devices, memory and nothing.
 //
-// OWNER: a Volume owns one Storage. THREAD: the reactor's only, or, in a ReactorGroup, whichever
-// member's runs the handler: requests of several may be in flight.
+// OWNER: a Volume owns one Storage. THREAD: the reactor's (rtrs/reactor.h). In a ReactorGroup
+// requests of several members' threads may be in flight, each at the ring of the one it came on.
 // LIFE: open_storage() -> submit() ... -> (all requests completed) -> destroyed. Destroying it with
 // a request in flight is a bug (asserted).
 #pragma once

@@ -1,7 +1,7 @@
 // Clients that are not let in try again for as long as they live, several times a second. Of each
 // the first is a line in the log, then one per minute with their number.
 //
-// OWNER: Target. THREAD: the reactor's.
+// OWNER: Target. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
 #include <cstdint>

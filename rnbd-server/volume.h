@@ -4,7 +4,7 @@
 //   waiting   storage opens (tried with back-off)    ready
 //   ready     its file or device is gone             waiting   what was open stays closed to I/O
 //
-// OWNER: Target. THREAD: the reactor's.
+// OWNER: Target. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
 #include <cstdint>

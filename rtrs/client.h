@@ -4,11 +4,12 @@
 //   session.open();                            // on_link_up() when the first path is up
 //   if (auto permit = session.try_take()) {    // the right to one request, with its memory
 //       fill permit->payload();
-//       session.submit(std::move(*permit), request);   // on_response(), once, whatever happens
+//       session.submit(std::move(*permit), request);   // request.responded(), once, in any case
 //   }
 //   session.close();                           // on_closed() when nothing is left
 //
-// THREAD: a session belongs to the thread of its clock and fabrics (one reactor).
+// THREAD: the reactor's (reactor.h), that of its clock and fabrics, or the simulator's. Callbacks
+// come on it, one at a time.
 // A request is answered exactly once: by the server, or with an error after the hold time or close.
 // A request whose path is lost goes on on another one; the server runs it once (Protection). While
 // no path is up, requests are held; when a path comes up again the owner decides per request
@@ -30,6 +31,7 @@
 #include "rtrs/base/random.h"
 #include "rtrs/base/uuid.h"
 #include "rtrs/fabric.h"
+#include "rtrs/limits.h"
 #include "rtrs/messages.h"
 #include "rtrs/path_policy.h"
 #include "rtrs/trace.h"
@@ -117,13 +119,15 @@ struct PathAddress {
     std::uint32_t worker = 0;
 };
 
+// Durations are positive; what is out of range is EINVAL of open().
 struct ClientSessionOptions {
     std::string name;                  // 1..254 bytes, no '/' and no '.'
     std::vector<PathAddress> paths;    // 1..limits::paths_max
-    std::uint32_t io_connections = 1;  // per path, beside the user connection; 1..64
+    std::uint32_t io_connections = 1;  // per path, beside the service connection; 1..64
     Duration connect_timeout = std::chrono::seconds(5);  // a whole path: dial to INFO response
     Duration heartbeat_interval = std::chrono::seconds(1);
-    Duration heartbeat_timeout = std::chrono::seconds(5);  // silence after which a path is dead
+    // Silence after which a path is dead; longer than the interval.
+    Duration heartbeat_timeout = std::chrono::seconds(5);
     Duration reconnect_delay_min = std::chrono::milliseconds(10);  // doubled per failed attempt
     Duration reconnect_delay_max = std::chrono::seconds(1);        // each delay is jittered
     std::optional<std::uint32_t> reconnect_attempts_max;           // none: for ever
@@ -256,7 +260,7 @@ class ClientSessionHandler {
 class ClientSession {
   public:
     // Longest user message.
-    static constexpr std::uint32_t user_message_bytes_max = 512;
+    static constexpr std::uint32_t user_message_bytes_max = limits::user_message_bytes_max;
 
     ClientSession(SessionEnvironment environment, ClientSessionOptions options,
                   ClientSessionHandler& handler);
@@ -265,7 +269,9 @@ class ClientSession {
     ClientSession(const ClientSession&) = delete;
     ClientSession& operator=(const ClientSession&) = delete;
 
-    // ERRORS: EINVAL (options out of range; text says which), fabric errors.
+    // Once. ERRORS: EINVAL (options out of range), EEXIST (two paths of one label), ENOMEM, errors
+    // of Fabric::create_domain() and register_memory(). That nobody answers is none: it is tried
+    // again, and on_given_up() tells if that has an end.
     std::error_code open();
     // Every request is answered (with Error::closed if the server has not), paths closed.
     void close();
@@ -291,8 +297,9 @@ class ClientSession {
     // Sends, or holds while no path is up. ASSUMES: payload_bytes <= max_io_bytes().
     void submit(Permit permit, const ClientRequest& request);
     // Control messages (SESS_INFO, OPEN, CLOSE) on connection 0: one at a time in order of calls,
-    // each with up to 4096 bytes of response. Not held: fails with Error::path_lost when the link
-    // goes down. responded(): response lives for the call.
+    // each of at most user_message_bytes_max bytes, with up to 4096 bytes of response (ASSUMES
+    // both). The message is copied. Not held: fails with Error::path_lost when the link goes down.
+    // responded(): response lives for the call.
     using UserResponded = void (*)(void* context, std::error_code error, Bytes response);
     void submit_user(Direction direction, Bytes message, std::uint32_t response_bytes,
                      UserResponded responded, void* context);
@@ -305,13 +312,15 @@ class ClientSession {
     void fail(PermitId id, std::error_code error);
 
     // Paths, while requests run. label: as in PathStatus.
-    // ERRORS: EINVAL (address), EEXIST (same addresses), ENOSPC (limits::paths_max), ENOTCONN
-    // (closing), fabric errors. The path is then dialled like any other.
+    // ERRORS: EINVAL (no fabric or destination), EEXIST (a path of this label), ENOSPC
+    // (limits::paths_max), ENOTCONN (not open, closing, or taken over), errors as open(). The path
+    // is then dialled like any other.
     std::error_code add_path(const PathAddress& address);
     // remove: its requests go on elsewhere; it is gone from the status when it has closed.
     // disconnect: as remove, but it stays, closed, until reconnect. reconnect: closes it if it is
     // open, and dials at once.
-    // ERRORS: ENOENT (no such path), EBUSY (remove, the last path), ENOTCONN (closing).
+    // ERRORS: ENOENT (no such path), EBUSY (remove: the last path; reconnect: it is being dialled
+    // or closed), ENOTCONN (not open, closing, or taken over).
     enum class PathOperation : std::uint8_t { remove, disconnect, reconnect };
     std::error_code operate_path(std::string_view label, PathOperation operation);
     // ERRORS: ENOENT (no such path).

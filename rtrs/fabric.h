@@ -3,8 +3,8 @@
 // Implementations: fabric/tcp (sockets), fabric/verbs (rdma_cm and ibverbs), fabric/sim (virtual
 // time), fabric/fault (a decorator). Everything above this header is the same code on all of them.
 //
-// THREAD: a Fabric and all that it makes belong to one reactor (or simulator) and are used on its
-// thread only.
+// THREAD: a Fabric and all that it makes belong to one reactor or ReactorGroup, and are used on the
+// reactor's thread (reactor.h) only; or to one simulator. Their handlers come one at a time.
 //
 // What every fabric promises (tests/contract/fabric holds each to it):
 //   P1  Posted work completes exactly once: a signalled request with a Completion, an unsignalled
@@ -173,8 +173,8 @@ struct Completion {
     // Bytes placed in the receive buffer (send) or in remote memory (write with immediate; not
     // dependable on all hardware: never validate with it).
     std::uint32_t bytes = 0;
-    std::uint32_t immediate = 0;
-    Key invalidated = 0;
+    std::uint32_t immediate = 0;  // receive_immediate
+    Key invalidated = 0;          // receive_invalidate
 };
 
 enum class RevokeResult : std::uint8_t {
@@ -203,7 +203,7 @@ class EndpointHandler {
 };
 
 struct EndpointOptions {
-    // Work requests and receives that may be outstanding. 1..65535.
+    // Work requests and receives that may be outstanding. 1..Endpoint::queue_depth_max.
     std::uint32_t send_queue_depth = 1024;
     std::uint32_t receive_queue_depth = 1024;
     // Which thread carries it, of a fabric that has several: this, modulo their number.
@@ -223,6 +223,8 @@ constexpr Duration silence_max_beside(Duration heartbeat_timeout) noexcept {
 class Endpoint {
   public:
     static constexpr std::size_t max_segments = 4;
+    // Of either queue. Devices have less or more; what is above theirs is cut to it.
+    static constexpr std::uint32_t queue_depth_max = 65535;
     // Places of a send queue that every fabric has, whatever depth was asked for above that.
     static constexpr std::uint32_t send_queue_depth_least = 128;
     // Longest payload of one work request.
@@ -294,6 +296,7 @@ class Fabric {
     virtual const char* name() const noexcept = 0;
     // The RDMA device that it uses; empty if there is none.
     virtual std::string device() const { return {}; }
+    // ERRORS: ENOMEM, ENODEV (the device has gone).
     virtual std::expected<std::unique_ptr<ProtectionDomain>, std::error_code> create_domain() = 0;
     // ERRORS: EADDRINUSE, EACCES, EINVAL (address not understood), EADDRNOTAVAIL.
     virtual std::expected<std::unique_ptr<Listener>, std::error_code> listen(

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <bit>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
@@ -48,7 +47,6 @@ inline constexpr std::size_t name_bytes_max = name_field_bytes - 1;  // a NUL mu
 inline constexpr std::uint32_t connections_max = 4096;  // (wire) per path
 inline constexpr std::uint32_t paths_max = 128;         // (wire) per session
 inline constexpr std::uint16_t port_default = 1234;
-inline constexpr std::uint32_t listen_backlog = 64;
 
 // --- Receives that a peer may rely on (kernel).
 // Server, service connection (cid 0): one per request or heartbeat.
@@ -65,13 +63,6 @@ inline constexpr std::uint32_t read_descriptors_max = 1;
 inline constexpr std::uint32_t user_message_bytes_max = 512;
 // With the longest request message behind it, it fits what the server reserves.
 static_assert(user_message_bytes_max + 8 + 16 * read_descriptors_max <= header_bytes_default);
-
-// --- Times of a kernel peer, which ours have to live with. Our own are options.
-inline constexpr std::chrono::seconds kernel_heartbeat_interval{5};
-// Heartbeats that may stay unanswered; the peer is dead at the next one.
-inline constexpr unsigned kernel_heartbeats_missed_max = 5;
-// Address and route resolution, each connection, the info exchange, waiting for our disconnect.
-inline constexpr std::chrono::seconds kernel_connect_timeout{30};
 
 // The smallest n with 2^n >= value. value >= 1.
 constexpr unsigned ceil_log2(std::uint64_t value) noexcept {

@@ -1,6 +1,6 @@
 // The RDMA fabrics of a program: one per device, made when an address first leads to it.
 //
-// THREAD: the reactor's. Outlives everything that uses its fabrics.
+// THREAD: the reactor's (rtrs/reactor.h). Outlives everything that uses its fabrics.
 #pragma once
 
 #include <expected>

@@ -4,11 +4,13 @@
 // timers -> run turn-end tasks (which batch: one send for all answers of a turn) -> again.
 // Nothing in here costs a system call per request.
 //
-// THREAD: everything but post() and stop() belongs to the thread that calls run(), or, in a
-// ReactorGroup, to whichever of its threads runs a handler. create() may be
-// called elsewhere: the thread of the first turn owns the reactor. An embedder with a loop of its
-// own waits for fd() to become readable and calls run_once(); a run_once() of zero wait comes
-// before the first wait and after every preparation from outside a turn.
+// THREAD: everything but post() and stop() is for the reactor's thread: the one that calls run(),
+// which handlers run on. In a ReactorGroup it is whichever of the members' threads runs a handler;
+// that is one at a time, so what belongs to "the reactor's" thread, as other headers say, needs no
+// lock there either. create() may be called elsewhere: the thread of the first turn owns the
+// reactor. An embedder with a loop of its own waits for fd() to become readable and calls
+// run_once(); a run_once() of zero wait comes before the first wait and after every preparation
+// from outside a turn.
 //
 // END: the destructor runs on that same thread, or after it has ended. Before it, the owner has
 // cancelled its operations and run turns until they completed, and disarmed its timers. Should any
@@ -109,8 +111,9 @@ class Reactor : public Clock {
     void run_once(std::optional<Duration> max_wait);
     // Thread safe, async-signal unsafe. run() returns after the current turn.
     void stop();
-    // Thread safe. The function runs in a coming turn on the reactor's thread.
+    // Thread safe. The function runs in a coming turn of this reactor, on its own thread.
     void post(std::function<void()> function);
+    // Readable when run_once() has something to do, for poll(2) and its like. Stays the reactor's.
     int fd() const noexcept;
 
     // --- Of a ReactorGroup; otherwise a reactor is the only member of its own.
@@ -197,6 +200,7 @@ class Reactor : public Clock {
     std::expected<FixedFile, std::error_code> register_file(int fd);
     void unregister_file(FixedFile file) noexcept;
 
+    // Since its creation.
     struct Statistics {
         std::uint64_t turns = 0;
         std::uint64_t completions = 0;

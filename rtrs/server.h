@@ -7,7 +7,8 @@
 //   server.listen(fabric, "0.0.0.0:1235");
 //   server.close();   // on_closed() when the last operation was answered and all is drained
 //
-// THREAD: a server belongs to the thread of its clock and fabrics (one reactor).
+// THREAD: the reactor's (reactor.h), that of its clock and fabrics, or the simulator's. Handlers
+// are called on it, one at a time.
 // Life of a session: it begins with the first connection of an unknown paths_uuid and ends when its
 // last path is gone and its operations have been answered.
 #pragma once
@@ -67,11 +68,14 @@ class ServerOp {
     MutableBytes data_{};
 };
 
+// What is out of range is EINVAL of listen().
 struct ServerOptions {
-    std::uint32_t queue_depth = 512;  // chunks per session, 1..65535
-    std::uint32_t chunk_bytes = limits::io_bytes_default + limits::header_bytes_default;  // of 4096
-    std::uint32_t header_bytes = 4096;  // of a chunk, for messages; max_io = chunk - header
-    bool always_invalidate = true;      // revoke a chunk's key while its request is served
+    // Chunks per session, and their size: limits::geometry_possible() says which go together.
+    std::uint32_t queue_depth = limits::queue_depth_default;
+    std::uint32_t chunk_bytes = limits::io_bytes_default + limits::header_bytes_default;
+    // Of a chunk, for messages, at least limits::header_bytes_default; max_io = chunk - header.
+    std::uint32_t header_bytes = limits::header_bytes_default;
+    bool always_invalidate = true;  // revoke a chunk's key while its request is served
     Duration heartbeat_interval = std::chrono::seconds(1);
     Duration heartbeat_timeout = std::chrono::seconds(5);
     Duration half_open_timeout = std::chrono::seconds(10);  // first connection to INFO request
@@ -197,7 +201,8 @@ class Server {
     Server(const Server&) = delete;
     Server& operator=(const Server&) = delete;
 
-    // May be called for several fabrics and addresses. Returns the bound address.
+    // May be called for several fabrics and addresses. Returns the bound address. ERRORS: EINVAL
+    // (the server's options, or the address), and as Fabric::listen().
     std::expected<std::string, std::error_code> listen(Fabric& fabric, const std::string& address,
                                                        const DoorOptions& door = {});
     // Of the door with this id, if it listens. Paths that came by it stay.

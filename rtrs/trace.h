@@ -1,6 +1,7 @@
 // One line per decision: what the daemons log and what transcripts compare.
 //
-// Thread: a Tracer belongs to one reactor. Never called on the per-request path.
+// THREAD: that of whoever traces: the reactor's (reactor.h), or the simulator's. Never two at a
+// time, and never on the way of a request.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
 // A call that may block for ever, on a thread of its own.
 //
 // A call that does not come back is left behind with its thread: neither the reactor nor the end of
-// the daemon waits for it. OWNER: KernelDevice. THREAD: the reactor's; work runs elsewhere.
+// the daemon waits for it. OWNER: KernelDevice. THREAD: the reactor's (rtrs/reactor.h); work runs
+// elsewhere.
 #pragma once
 
 #include <functional>

@@ -14,7 +14,7 @@
 // | detaching | the kernel has let go         | detached  | on_kernel_detached                    |
 //
 // A kernel that does not answer shows in status(): nothing else waits for it. OWNER: Mapping.
-// THREAD: the reactor's.
+// THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
 #include <cstdint>

@@ -26,7 +26,7 @@
 // connection waits until those on the device whose peers have hung up were read to their ends. One
 // that is not at its end by payload_timeout, for its peer does not take its answers, is cut off.
 //
-// Owner: a listener. THREAD: the reactor's.
+// Owner: a listener. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
 #include <sys/socket.h>

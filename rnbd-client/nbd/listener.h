@@ -1,6 +1,6 @@
 // A socket that serves devices to NBD clients: accepts, and owns the connections.
 //
-// Owner: the daemon. THREAD: the reactor's.
+// Owner: the daemon. THREAD: the reactor's (rtrs/reactor.h).
 // Life: open() -> clients come and go -> close() -> on_address_free -> on_listener_closed ->
 // destroy. reactor, tracer and exports outlive it.
 #pragma once

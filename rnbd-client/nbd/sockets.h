@@ -1,6 +1,6 @@
 // The sockets that serve devices, by address. Devices may share one: then clients choose by name.
 //
-// OWNER: Client. THREAD: the reactor's.
+// OWNER: Client. THREAD: the reactor's (rtrs/reactor.h).
 // A socket opens with its first device and goes with its last.
 #pragma once
 

@@ -5,8 +5,8 @@
 // does not keep the loop from its sockets.
 //
 // OWNER: Target, for all its storages: what many of them completed in a turn costs one timer.
-// THREAD: the reactor's, or any of its group's: a request completes on the thread where it was
-// added. A handler may destroy the storage if its request was the last one.
+// THREAD: the reactor's (rtrs/reactor.h); in a ReactorGroup a request completes on the member's
+// thread where it was added. A handler may destroy the storage if its request was the last one.
 #pragma once
 
 #include <memory>

@@ -11,7 +11,7 @@
 //
 // The file says "in use" of everything before any export is opened.
 //
-// OWNER: main. THREAD: the reactor's.
+// OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
 #include <cstdint>

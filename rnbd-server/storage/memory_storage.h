@@ -1,7 +1,7 @@
 // Blocks in the server's memory: gone with the process, committed as they are written, given back
 // when they are discarded. Not swapped out by us, not shared, for tests and scratch volumes.
 //
-// OWNER: a Volume. THREAD: the reactor's.
+// OWNER: a Volume. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
 #include "rnbd-server/storage.h"

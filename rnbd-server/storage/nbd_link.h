@@ -1,7 +1,7 @@
 // A connection to an NBD server, by libnbd, driven by the reactor: no thread, no waiting but for a
 // moment while it is opened.
 //
-// OWNER: itself from attach() on; NbdStorage says detach(). THREAD: the reactor's.
+// OWNER: itself from attach() on; NbdStorage says detach(). THREAD: the reactor's (rtrs/reactor.h).
 // LIFE: open() -> attach() -> ... -> detach() -> gone when its last poll has completed.
 #pragma once
 

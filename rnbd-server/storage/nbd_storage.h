@@ -9,7 +9,7 @@
 // connection is another life of the cache: another epoch. So is each opening, which clients see
 // unless everything was flushed before (EpochBook).
 //
-// OWNER: a Volume. THREAD: the reactor's.
+// OWNER: a Volume. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
 #include <functional>

@@ -1,7 +1,7 @@
 // No blocks at all: reads are zeroes, writes are accepted and forgotten. For measuring all that is
 // around a storage.
 //
-// OWNER: a Volume. THREAD: the reactor's.
+// OWNER: a Volume. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
 #include "rnbd-server/storage.h"

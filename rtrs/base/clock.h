@@ -1,7 +1,7 @@
 // The seam for time: what the core may know of clocks. The reactor implements it with one ring
 // timeout, the simulator with virtual time.
 //
-// Thread: everything here belongs to the thread of the Clock.
+// THREAD: the Clock's: the reactor's (rtrs/reactor.h), or the simulator's.
 #pragma once
 
 #include "rtrs/base/instant.h"
@@ -27,7 +27,7 @@ class Timer {
     void arm(Instant deadline);
     void disarm() noexcept;
     bool armed() const noexcept { return position_ != not_armed; }
-    // Meaningful while armed.
+    // Meaningful while armed. The clock may call later, by a small part of the delay.
     Instant deadline() const noexcept { return deadline_; }
 
   private:

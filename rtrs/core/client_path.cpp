@@ -14,8 +14,6 @@
 namespace rtrs {
 namespace {
 
-// verbs' limit, and the fabric's.
-constexpr std::uint32_t queue_entries_max = 65535;
 // What a connection may have posted besides requests: heartbeats, their answers, the info request.
 constexpr std::uint32_t send_queue_reserve = 64;
 
@@ -23,7 +21,7 @@ std::size_t round_to_page(std::size_t bytes) { return (bytes + 4095) / 4096 * 40
 
 // A server may offer more chunks than a queue has entries.
 std::uint32_t io_receives(std::uint32_t queue_depth) {
-    return std::min(limits::client_io_receives_per_permit * queue_depth, queue_entries_max);
+    return std::min(limits::client_io_receives_per_permit * queue_depth, Endpoint::queue_depth_max);
 }
 
 // "12 ms", "1.4 s"
@@ -213,7 +211,7 @@ void ClientPath::dial(std::uint16_t id) {
     auto& connection = *connections_.emplace_back(std::make_unique<Connection>(*this, id));
     auto endpoint = address_.fabric->connect(
         *memory_.domain, address_.source, address_.destination, private_data,
-        {.send_queue_depth = std::min(sends + send_queue_reserve, queue_entries_max),
+        {.send_queue_depth = std::min(sends + send_queue_reserve, Endpoint::queue_depth_max),
          .receive_queue_depth = receives,
          .worker = address_.worker + id,
          .silence_max = silence_max_beside(options_.heartbeat_timeout)},

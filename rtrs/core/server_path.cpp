@@ -22,7 +22,6 @@ constexpr std::uint32_t send_queue_reserve = 64;
 static_assert(binds_at_a_time + 1 <= Endpoint::send_queue_depth_least);
 // A permit's next answer may be posted before its last one has completed: see ClientPath::dial().
 constexpr std::uint32_t answers_per_permit = 2;
-constexpr std::uint32_t queue_entries_max = 65535;
 
 std::size_t round_to_page(std::size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
@@ -102,7 +101,7 @@ std::error_code ServerPath::accept(std::unique_ptr<ConnectRequest> request,
     const EndpointOptions endpoint_options{
         .send_queue_depth = std::min(
             answers_per_permit * Connection::answer_work_max * requests + send_queue_reserve,
-            queue_entries_max),
+            Endpoint::queue_depth_max),
         .receive_queue_depth = requests + (service ? 1 : 0),
         .worker = identity_.worker + message.connection_id,
         .silence_max = silence_max_beside(options_.heartbeat_timeout)};

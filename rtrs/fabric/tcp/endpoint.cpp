@@ -11,11 +11,11 @@
 namespace rtrs::tcp {
 namespace {
 
-constexpr std::uint32_t depth_max = 65535;
-
 bool valid(const EndpointOptions& depths) noexcept {
-    return depths.send_queue_depth >= 1 && depths.send_queue_depth <= depth_max &&
-           depths.receive_queue_depth >= 1 && depths.receive_queue_depth <= depth_max;
+    const auto in_range = [](std::uint32_t depth) {
+        return depth >= 1 && depth <= Endpoint::queue_depth_max;
+    };
+    return in_range(depths.send_queue_depth) && in_range(depths.receive_queue_depth);
 }
 
 }  // namespace

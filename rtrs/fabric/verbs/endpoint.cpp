@@ -8,7 +8,6 @@
 namespace rtrs::verbs {
 namespace {
 
-constexpr std::uint32_t depth_max = 65535;
 // Places in the send queue for revokes, beside those that post() may take. More wait.
 constexpr std::uint32_t revoke_places = 64;
 // Answers, keys and request headers; larger payloads are fetched by the device.
@@ -26,7 +25,9 @@ constexpr int rejected_by_consumer = 28;
 constexpr int resolve_timeout_ms = 2000;
 
 bool valid(const EndpointOptions& depths) noexcept {
-    const auto in_range = [](std::uint32_t depth) { return depth >= 1 && depth <= depth_max; };
+    const auto in_range = [](std::uint32_t depth) {
+        return depth >= 1 && depth <= Endpoint::queue_depth_max;
+    };
     return in_range(depths.send_queue_depth) && in_range(depths.receive_queue_depth);
 }
 
