@@ -1,7 +1,7 @@
 // The ring's tables of registered buffers and files: made at the first registration, sparse, reused
 // last freed first.
 //
-// OWNER: Reactor. THREAD: the reactor's.
+// OWNER: Reactor. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
 #include <liburing.h>

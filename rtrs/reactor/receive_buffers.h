@@ -6,7 +6,7 @@
 // recently used on top. Each time the kernel runs out while the stack has some, twice as many are
 // offered.
 //
-// OWNER: Reactor. THREAD: the reactor's.
+// OWNER: Reactor. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
 #include <liburing.h>
