@@ -1,8 +1,8 @@
 // The inside of ClientSession, shared by the files that implement it:
-//   client_session.cpp    the public face and status
-//   session_life.cpp      open and close, paths come and go, the link
-//   session_requests.cpp  requests: which path carries them, failover, fences, failures
-//   session_messages.cpp  user messages, one at a time
+//   client_session.cpp           the public face and status
+//   client_session_life.cpp      open and close, paths come and go, the link
+//   client_session_requests.cpp  requests: which path carries them, failover, fences, failures
+//   client_session_messages.cpp  user messages, one at a time
 //
 // A request, by state:
 //   free       its permit is in the pool or in somebody's hands
@@ -121,7 +121,7 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     // MessageCoreOwner
     void messages_reset() override { handler.on_messages_reset(); }
 
-    // --- session_life.cpp
+    // --- client_session_life.cpp
     std::error_code check_options() const;
     std::error_code make_path(const PathAddress& address);
     std::expected<FabricMemory*, std::error_code> memory_of(Fabric& fabric);
@@ -140,7 +140,7 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     std::error_code operate(std::string_view label, PathOperation operation);
     std::uint16_t index_of(const ClientPath& path) const noexcept;
 
-    // --- session_requests.cpp
+    // --- client_session_requests.cpp
     void submit(std::uint32_t permit, const ClientRequest& request);
     void send_or_hold(std::uint32_t permit);
     void post(std::uint32_t permit, std::uint16_t path);
@@ -170,7 +170,7 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
 
     std::optional<RequestStatus> request_status(std::uint32_t permit) const;
 
-    // --- session_messages.cpp
+    // --- client_session_messages.cpp
     void submit_user(UserRequest request);
     void send_next_user();
     void user_answered(int error);
