@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "daemon/attribute_values.h"
+#include "daemon/config_common.h"
 #include "daemon/machine.h"
 #include "rtrs/base/host.h"
 
@@ -264,13 +265,7 @@ void ClientAttributes::add_device_attributes() {
         "mapping_path", [](const Mapping& it) { return it.config().volume; }, "name",
         "The export's name.");
     add_text(
-        "access_mode",
-        [](const Mapping& it) {
-            const AccessMode access = it.config().access;
-            return access == AccessMode::read_only    ? "ro"
-                   : access == AccessMode::read_write ? "rw"
-                                                      : "migration";
-        },
+        "access_mode", [](const Mapping& it) { return to_word(it.config().access); },
         "`ro`, `rw`, `migration`", "");
     add_text(
         "nr_poll_queues", [](const Mapping&) { return "0"; }, "`%d`",

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/attribute_values.h"
+#include "daemon/config_common.h"
 #include "daemon/machine.h"
 #include "rnbd-client/attributes.h"
 #include "rnbd-client/attributes_map.h"
@@ -21,12 +22,6 @@ using nlohmann::json;
 
 std::unexpected<AttributeError> fail(int number, std::string message = "") {
     return std::unexpected(AttributeError{number, std::move(message)});
-}
-
-const char* access_word(AccessMode access) {
-    return access == AccessMode::read_only    ? "ro"
-           : access == AccessMode::read_write ? "rw"
-                                              : "migration";
 }
 
 std::string device_name(const Mapping& mapping) { return fmt::format("rnbd{}", mapping.number()); }
@@ -56,7 +51,7 @@ std::expected<ClientConfig, AttributeError> configured(const MapOptions& options
                        {{{"name", name},
                          {"session", options.session},
                          {"volume", options.volume},
-                         {"access", access_word(options.access)},
+                         {"access", to_word(options.access)},
                          {"nbd", "unix:" + socket}}}}};
     auto parsed = ClientConfig::parse(config.dump(-1, ' ', false, json::error_handler_t::replace),
                                       "map_device");

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "daemon/config_common.h"
 #include "daemon/version.h"
 #include "daemon/workers_status.h"
 
@@ -14,18 +15,6 @@ namespace {
 using nlohmann::json;
 
 double seconds(rtrs::Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
-const char* access_word(AccessMode access) {
-    switch (access) {
-        case AccessMode::read_only:
-            return "ro";
-        case AccessMode::read_write:
-            return "rw";
-        case AccessMode::migration:
-            return "migration";
-    }
-    return "?";
-}
 
 double microseconds(rtrs::Duration duration) {
     return std::chrono::duration<double, std::micro>(duration).count();
@@ -161,7 +150,7 @@ json describe_device(Mapping& mapping, rtrs::Instant now) {
     return {{"name", mapping.config().name},
             {"session", mapping.config().session},
             {"volume", mapping.config().volume},
-            {"access", access_word(mapping.config().access)},
+            {"access", to_word(mapping.config().access)},
             {"state", mapping.stopping() ? "stopping" : to_string(volume.state())},
             {"reason", volume.reason()},
             {"age_s", seconds(now - volume.since())},

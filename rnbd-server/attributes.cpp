@@ -8,6 +8,7 @@
 
 #include "daemon/attribute_commands.h"
 #include "daemon/attribute_values.h"
+#include "daemon/config_common.h"
 #include "daemon/log.h"
 #include "daemon/machine.h"
 #include "rtrs/base/host.h"
@@ -156,7 +157,7 @@ void ServerAttributes::add_device_attributes() {
                          "directory is named by the block device, else by the export (`/` is "
                          "`!`), and is there while somebody has it open."});
     add_text(
-        "access_mode", [](const OpenPlace& it) { return to_string(it.open->access); },
+        "access_mode", [](const OpenPlace& it) { return to_word(it.open->access); },
         "`ro`, `rw`, `migration`", "");
     add_text(
         "read_only",

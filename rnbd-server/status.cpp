@@ -5,6 +5,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "daemon/config_common.h"
 #include "daemon/version.h"
 #include "daemon/workers_status.h"
 
@@ -33,13 +34,13 @@ json describe(const Volume& volume, rtrs::Instant now) {
     const StorageOptions& storage = volume.config().storage;
     json opens = json::array();
     for (const auto& open : volume.opens()) {
-        opens.push_back({{"session", open->session}, {"access", to_string(open->access)}});
+        opens.push_back({{"session", open->session}, {"access", to_word(open->access)}});
     }
     json allow = json::array();
     for (const ServerConfig::Allow& rule : volume.config().allow) {
         allow.push_back({{"session", rule.session},
                          {"address", rule.address ? json(rule.address->to_string()) : json()},
-                         {"access", to_string(rule.access)}});
+                         {"access", to_word(rule.access)}});
     }
     json shut_out = json::array();
     for (const auto& [session, until] : volume.shut_out()) {

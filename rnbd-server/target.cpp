@@ -4,6 +4,7 @@
 #include <bit>
 #include <limits>
 
+#include "daemon/config_common.h"
 #include "daemon/log.h"
 #include "rnbd-server/target_inside.h"
 #include "rtrs/base/assert.h"
@@ -251,7 +252,7 @@ void Target::open(Session& session, rtrs::ServerOp& op) {
         if (known == why) return op.respond(error);
         known = why;
         log.warn("{}: open of {} ({}) from {} refused: {}", printable(session.session.name()),
-                 printable(message->device_name), to_string(message->access_mode),
+                 printable(message->device_name), to_word(message->access_mode),
                  session.session.peer_host(), why);
         op.respond(error);
     };
@@ -291,7 +292,7 @@ void Target::open(Session& session, rtrs::ServerOp& op) {
                          .paces_reads = file && storage.io == StorageOptions::Io::buffered &&
                                         reads_ == Reads::in_portions};
     log.info("{}: opened {} ({})", printable(session.session.name()), volume->name(),
-             to_string(message->access_mode));
+             to_word(message->access_mode));
     answer(id, *volume);
 }
 

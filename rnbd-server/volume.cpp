@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/config_common.h"
 #include "daemon/log.h"
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
@@ -35,22 +36,10 @@ const char* to_string(Volume::State state) noexcept {
     return state == Volume::State::ready ? "ready" : "waiting";
 }
 
-const char* to_string(AccessMode access) noexcept {
-    switch (access) {
-        case AccessMode::read_only:
-            return "ro";
-        case AccessMode::read_write:
-            return "rw";
-        case AccessMode::migration:
-            return "migration";
-    }
-    return "?";
-}
-
 std::string holders_of(const Volume& volume) {
     std::string text;
     for (const auto& open : volume.opens()) {
-        text += (text.empty() ? "" : ", ") + open->session + " (" + to_string(open->access) + ")";
+        text += (text.empty() ? "" : ", ") + open->session + " (" + to_word(open->access) + ")";
     }
     return text;
 }

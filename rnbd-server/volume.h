@@ -191,7 +191,6 @@ class Volume {
 };
 
 const char* to_string(Volume::State state) noexcept;
-const char* to_string(AccessMode access) noexcept;
 // "host-a (rw), host-b (ro)": who has it open.
 std::string holders_of(const Volume& volume);
 
