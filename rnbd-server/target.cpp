@@ -238,8 +238,12 @@ void Target::open(Session& session, rtrs::ServerOp& op) {
         const bool as_asked =
             open.access == message->access_mode || kernel_door(session.session.door()) != nullptr;
         if (as_asked && open.volume->storage(*open.open) != nullptr) {
-            if (std::exchange(open.asks_anew, false)) open.volume->is_told(*open.open);
-            return answer(id, *open.volume);
+            if (!std::exchange(open.asks_anew, false)) return answer(id, *open.volume);
+            open.volume->is_told(*open.open);
+            auto moved = session.opens.extract(before);
+            open.id = moved.key() = session.fresh_device_id();
+            session.opens.insert(std::move(moved));
+            return answer(open.id, *open.volume);
         }
         // Of another access, or of a storage that is gone: the new one takes its place.
         take_away(session, id);
@@ -279,12 +283,11 @@ void Target::open(Session& session, rtrs::ServerOp& op) {
                                              : open.error().message());
     }
     session.refusals.erase(message->device_name);
-    // Not one that was in use before: a request that names it is not for this volume.
-    std::uint32_t id = session.next_device_id++;
-    while (session.opens.contains(id)) id = session.next_device_id++;
+    const std::uint32_t id = session.fresh_device_id();
     const StorageOptions& storage = volume->config().storage;
     const bool file = storage.kind == StorageOptions::Kind::path;
-    session.opens[id] = {.volume = volume,
+    session.opens[id] = {.id = id,
+                         .volume = volume,
                          .open = *open,
                          .name = message->device_name,
                          .access = message->access_mode,
@@ -390,7 +393,6 @@ std::error_code Target::prepare(Session& session, rtrs::ServerOp& op, Io& io) {
     io.session = &session;
     io.op = &op;
     io.open = &open;
-    io.device_id = message->device_id;
     io.wire_operation = message->operation;
     io.force_unit_access = !flush && has(message->flags, IoFlag::fua);
     io.no_unmap = has(message->flags, IoFlag::no_unmap);
@@ -535,7 +537,7 @@ void Target::answer(InFlight& done, std::error_code error, std::uint32_t produce
         closing = open.closing;
         closed = open.volume;
         closed->close(open.open);
-        session.opens.erase(done.device_id);
+        session.opens.erase(std::uint32_t{open.id});
     }
     done.op->respond(error, produced_bytes);  // may end the session
     if (closing != nullptr) closing->respond({});

@@ -61,7 +61,6 @@ void Target::extents(Session& session, rtrs::ServerOp& op) {
     question->session = &session;
     question->op = &op;
     question->open = &open;
-    question->device_id = message->device_id;
     question->begun = open.volume->begin(*open.open);
     storage->extents(*question.release());
 }

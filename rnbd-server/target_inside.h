@@ -10,6 +10,7 @@
 namespace rnbd {
 
 struct Target::OpenVolume {
+    std::uint32_t id = 0;  // the key of Session::opens
     Volume* volume = nullptr;
     Volume::Open* open = nullptr;
     std::string name;
@@ -23,7 +24,8 @@ struct Target::OpenVolume {
     // Taken away from the session: closed when what is in flight has ended.
     bool taken = false;
     // Its cache has another epoch: the session's requests are answered with ENOTCONN until it has
-    // asked for it again, and has seen that.
+    // asked for it again. Then it has another id, too: by its old one a request may still come that
+    // was sent before, a flush that the new cache would end well.
     bool asks_anew = false;
     bool ends() const noexcept { return closing != nullptr || taken; }
     // A full disk fails thousands of requests: one line tells it.
@@ -36,7 +38,6 @@ struct Target::InFlight {
     Session* session = nullptr;
     rtrs::ServerOp* op = nullptr;
     OpenVolume* open = nullptr;
-    std::uint32_t device_id = 0;
     std::uint64_t begun = 0;  // as the volume has it
 };
 
@@ -66,6 +67,12 @@ struct Target::Session {
     // Session protocol version: 0 until SESS_INFO.
     std::uint8_t version = 0;
     Feature features = Feature::none;
+    // Not one that is in use, or was before: a request that names it is not for this volume.
+    std::uint32_t fresh_device_id() noexcept {
+        std::uint32_t id = next_device_id++;
+        while (opens.contains(id)) id = next_device_id++;
+        return id;
+    }
     std::unordered_map<std::uint32_t, OpenVolume> opens;  // by device id; they stay in place
     std::uint32_t next_device_id = 0;
     // What was said last to an open of this name.
