@@ -131,8 +131,9 @@ void RemoteVolume::Inside::answered(rtrs::Permit permit, std::error_code error) 
     if (done.lost) {
         error = rtrs::from_errno(EIO);
         told(done.covers);
-    } else if (error == std::errc::not_connected && !closing && session.ready) {
-        return submit_again(std::move(permit), done);
+    } else if (error == std::errc::not_connected) {
+        if (!closing) return submit_again(std::move(permit), done);
+        error = rtrs::Error::closed;
     } else if (!error) {
         succeeded(done);
     }
@@ -143,12 +144,8 @@ void RemoteVolume::Inside::answered(rtrs::Permit permit, std::error_code error) 
 // The server has forgotten the device (it was closed there): ask for it again, unless that has been
 // done since this request was sent.
 void RemoteVolume::Inside::submit_again(rtrs::Permit permit, const IoRecord& record) {
-    if (state == VolumeState::open && record.device_id != device_id) {
-        return submit(std::move(permit), record.io, record.covers);
-    }
-    waiting.push_back(
-        {std::move(permit), record.io, {}, record.covers, session.environment.clock.now()});
     device_forgotten(record.device_id);
+    submit(std::move(permit), record.io, record.covers);
 }
 
 void RemoteVolume::Inside::succeeded(const IoRecord& record) {

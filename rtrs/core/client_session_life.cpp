@@ -244,6 +244,9 @@ void ClientSession::Inside::path_up(ClientPath& path) {
         ask_for_fences();
     } else {
         send_fences();
+        // What was removed waits no more for a server without sequences to finish with it.
+        const auto leaves = [](const PathRecord& one) { return one.removing; };
+        if (std::ranges::any_of(paths, leaves)) failure_timer.arm(environment.clock.now());
     }
     if (!link_up) return announce_link_if_ready();
     send_held(index);
