@@ -20,8 +20,76 @@ VolumeUser::VolumeUser(const Surroundings& surroundings, ClientLife& life, Serve
       storage_(volume.storage),
       history_(volume.storage.history),
       timer_(life.host.clock(), this, [](void* self) { static_cast<VolumeUser*>(self)->tick(); }),
+      remap_timer_(life.host.clock(), this,
+                   [](void* self) { static_cast<VolumeUser*>(self)->map_again(); }),
       writing_(volume.storage.medium.blocks()),
-      volume_(life.session, {volume.name, rnbd::AccessMode::read_write}, *this) {}
+      volume_(std::make_unique<rnbd::RemoteVolume>(
+          life.session, rnbd::RemoteVolumeOptions{volume.name, rnbd::AccessMode::read_write},
+          *this)) {}
+
+void VolumeUser::on_volume_closed(rnbd::RemoteVolume&) {
+    closed_ = true;
+    if (remapping_ && !life_.closing) {
+        remap_timer_.arm(surroundings_.world.now() + microseconds(static_cast<std::uint32_t>(
+                                                         surroundings_.random.below(2000))));
+    }
+}
+
+void VolumeUser::remap() {
+    if (remapping_ || closed_ || life_.closing) return;
+    remapping_ = true;
+    if (prepared_) submit(std::move(prepared_));
+    volume_->close();
+}
+
+// Of what the volume knew of unflushed writes, nothing is left.
+void VolumeUser::map_again() {
+    if (life_.closing) return;
+    closed_ = remapping_ = false;
+    promised_ = {};
+    const rnbd::RemoteVolumeOptions options = volume_->options();
+    volume_.reset();
+    volume_ = std::make_unique<rnbd::RemoteVolume>(life_.session, options, *this);
+    pump();
+}
+
+// --- Permits.
+
+VolumeUser::Waiter::Waiter(VolumeUser& its_user)
+    : PermitWaiter([](PermitWaiter& waiter) {
+          auto& self = static_cast<Waiter&>(waiter);
+          for (Permit& permit : self.permits) self.user.granted_.push_back(std::move(permit));
+          self.user.pump();
+      }),
+      user(its_user) {}
+
+std::optional<Permit> VolumeUser::take_permit() {
+    if (granted_.empty()) {
+        auto permit = life_.session.rtrs().try_take();
+        if (!permit) wait_for_permits();
+        return permit;
+    }
+    Permit permit = std::move(granted_.back());
+    granted_.pop_back();
+    return permit;
+}
+
+void VolumeUser::wait_for_permits() {
+    rtrs::ClientSession& session = life_.session.rtrs();
+    if (surroundings_.options.waiters == 0 || waiter_.linked() || session.permits_max() == 0) {
+        return;
+    }
+    waiter_.count = 1 + static_cast<std::uint32_t>(
+                            surroundings_.random.below(std::min(2u, session.permits_max())));
+    waiter_.permits = std::span(waiter_.places).first(waiter_.count);
+    if (!session.take_or_wait(waiter_)) return;
+    for (Permit& permit : waiter_.permits) granted_.push_back(std::move(permit));
+}
+
+void VolumeUser::stop_waiting() {
+    if (waiter_.linked()) life_.session.rtrs().stop_waiting(waiter_);
+    granted_.clear();
+}
 
 VolumeUser::Op& VolumeUser::op(rtrs::PermitId id) {
     const auto index = static_cast<std::size_t>(id);
@@ -50,11 +118,13 @@ void VolumeUser::tick() {
 }
 
 void VolumeUser::pump() {
+    if (remapping_) return;
     if (timer_.armed() && pace_ > Duration{0}) return;
     rtrs::Random& random = surroundings_.random;
     while (remaining_ > 0 && !life_.closing && outstanding_ < surroundings_.options.depth) {
         if (!issue() || pace_ > Duration{0}) break;
     }
+    if (remaining_ == 0 || life_.closing) stop_waiting();
     if ((remaining_ > 0 || prepared_) && !life_.closing && !timer_.armed()) {
         const auto mean = pace_ > Duration{0} ? pace_ : Duration(std::chrono::milliseconds(1));
         timer_.arm(surroundings_.world.now() + std::chrono::microseconds(20) +
@@ -64,7 +134,7 @@ void VolumeUser::pump() {
 
 bool VolumeUser::issue() {
     if (prepared_) return false;
-    auto permit = life_.session.rtrs().try_take();
+    auto permit = take_permit();
     if (!permit) return false;
     Op& op = this->op(permit->id());
     if (op.busy) surroundings_.findings.add("a permit was handed out twice", "");
@@ -91,7 +161,7 @@ void VolumeUser::trace(const Op& op, std::string_view what) {
     if (surroundings_.silent) return;
     constexpr std::string_view names[] = {"read", "write", "write-through", "flush"};
     surroundings_.tracer.trace(
-        rtrs::TraceLevel::debug, "user", life_.session.name() + "/" + volume_.options().name,
+        rtrs::TraceLevel::debug, "user", life_.session.name() + "/" + volume_->options().name,
         fmt::format("{} block {} number {:x}: {}", names[static_cast<std::size_t>(op.operation)],
                     op.block, op.number, what));
 }
@@ -107,6 +177,7 @@ std::uint32_t VolumeUser::choose_block() {
 }
 
 void VolumeUser::choose(Op& op) {
+    op.zeroes = false;
     if (verify_next_ > 0) {
         op.operation = BlockOperation::read;
         op.block = --verify_next_;
@@ -121,6 +192,7 @@ void VolumeUser::choose(Op& op) {
     const bool writes =
         op.operation == BlockOperation::write || op.operation == BlockOperation::write_through;
     if (writes && writing_[op.block]) op.operation = BlockOperation::read;
+    op.zeroes = surroundings_.options.zeroes != 0 && surroundings_.random.chance(1, 3);
 }
 
 void VolumeUser::prepare(Op& op, Permit& permit) {
@@ -136,7 +208,9 @@ void VolumeUser::prepare(Op& op, Permit& permit) {
             writing_[op.block] = true;
             if (life_.superseded) history_.give_up(op.block);
             op.number = history_.begin_write(op.block, life_.number);
-            history_.fill(permit.payload().first(block_bytes), op.block, op.number);
+            if (!op.zeroes) {
+                history_.fill(permit.payload().first(block_bytes), op.block, op.number);
+            }
             return;
     }
 }
@@ -144,16 +218,21 @@ void VolumeUser::prepare(Op& op, Permit& permit) {
 void VolumeUser::submit(Permit permit) {
     Op& op = this->op(permit.id());
     const bool flush = op.operation == BlockOperation::flush;
+    const bool read = op.operation == BlockOperation::read;
+    const bool zeroes = op.zeroes && !flush && !read;
     if (flush) op.promised = promised_;
-    volume_.submit(std::move(permit),
-                   {.operation = flush                                  ? VolumeOperation::flush
-                                 : op.operation == BlockOperation::read ? VolumeOperation::read
-                                                                        : VolumeOperation::write,
-                    .force_unit_access = op.operation == BlockOperation::write_through,
-                    .offset = flush ? 0 : std::uint64_t{op.block} * block_bytes,
-                    .bytes = flush ? 0 : block_bytes,
-                    .responded = responded,
-                    .context = this});
+    const std::uint64_t block = zeroes ? place_of_zeroes(op.block, op.number) : op.block;
+    volume_->submit(std::move(permit),
+                    {.operation = flush                ? VolumeOperation::flush
+                                  : read               ? VolumeOperation::read
+                                  : !zeroes            ? VolumeOperation::write
+                                  : op.number % 2 == 0 ? VolumeOperation::discard
+                                                       : VolumeOperation::write_zeroes,
+                     .force_unit_access = op.operation == BlockOperation::write_through,
+                     .offset = flush ? 0 : block * block_bytes,
+                     .bytes = flush ? 0 : block_bytes,
+                     .responded = responded,
+                     .context = this});
 }
 
 void VolumeUser::responded(void* context, Permit permit, std::error_code error) {
@@ -190,8 +269,11 @@ void VolumeUser::check_error(const Op& op, std::error_code error) {
     const Options& options = surroundings_.options;
     // Injected, or a loss that is told.
     if (error == from_errno(EIO) || error == from_errno(ENOSPC)) return;
-    const bool gave_up = options.hold_ms != 0 || options.fail_fast_ms != 0;
+    const bool gave_up =
+        options.hold_ms != 0 || options.fail_fast_ms != 0 || options.attempts_max != 0;
     if (error == Error::no_path && gave_up) return;
+    if (error == Error::path_lost && options.attempts_max != 0) return;
+    if (error == Error::closed && remapping_) return;
     // A path was taken away, and nothing tells what came of what it carried.
     if (error == Error::path_lost && !options.exactly_once()) return;
     if (life_.closing || life_.superseded) return;
@@ -255,7 +337,8 @@ void VolumeUser::flush_done(const Op& op, std::error_code error) {
 void VolumeUser::close() {
     remaining_ = verify_next_ = 0;
     if (prepared_) submit(std::move(prepared_));
-    volume_.close();
+    stop_waiting();
+    volume_->close();
 }
 
 // --- ClientLife
@@ -352,6 +435,9 @@ rtrs::ClientSessionOptions ClientMachine::session_options() {
         .life = ++lives_,
         .protection = options.client_failover != 0 ? rtrs::Protection::exactly_once
                                                    : rtrs::Protection::fenced};
+    if (options.messages != 0) made.messages = rtrs::MessageOptions{};
+    if (options.attempts_max != 0) made.reconnect_attempts_max = options.attempts_max;
+    if (options.deadline_ms != 0) made.request_deadline = milliseconds(options.deadline_ms);
     if (options.hold_ms != 0) made.hold_time = milliseconds(options.hold_ms);
     if (options.fail_fast_ms != 0) made.fail_fast_time = milliseconds(options.fail_fast_ms);
     for (const std::string& server : servers_) {
@@ -415,6 +501,9 @@ void ClientMachine::change_a_path() {
     rtrs::ClientSession& session = life_->session.rtrs();
     const auto paths = session.status().paths;
     using Operation = rtrs::ClientSession::PathOperation;
+    if (surroundings_.options.operators != 0 && random.chance(1, 3) && !paths.empty()) {
+        return change_settings(session);
+    }
     if (random.chance(1, 6)) {
         return session.set_policy(static_cast<rtrs::PathPolicy>(random.below(4)));
     }
@@ -427,6 +516,29 @@ void ClientMachine::change_a_path() {
     }
     const std::string label = paths[random.below(paths.size())].label;
     static_cast<void>(session.operate_path(label, static_cast<Operation>(random.below(3))));
+}
+
+void ClientMachine::change_settings(rtrs::ClientSession& session) {
+    rtrs::Random& random = surroundings_.random;
+    const auto paths = session.status().paths;
+    const auto priority =
+        random.chance(1, 2) ? rtrs::PathPriority::prefer : rtrs::PathPriority::standby;
+    static_cast<void>(session.set_path_priority(paths[random.below(paths.size())].label, priority));
+    // Only where requests may fail for it.
+    const std::uint32_t hold_ms = surroundings_.options.hold_ms;
+    if (hold_ms == 0) return;
+    const auto some = [&] {
+        return milliseconds(1 + static_cast<std::uint32_t>(random.below(2 * hold_ms)));
+    };
+    const Duration hold = some();
+    const Duration fail_fast = std::min(hold, some());
+    life_->session.set_waiting(random.chance(3, 4) ? std::optional(hold) : std::nullopt,
+                               random.chance(1, 2) ? std::optional(fail_fast) : std::nullopt);
+}
+
+void ClientMachine::remap_a_volume(std::uint32_t which) {
+    if (life_ == nullptr || life_->closing) return;
+    life_->users[which % life_->users.size()]->remap();
 }
 
 void ClientMachine::reconnect(std::uint32_t network) {

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,7 @@ class VolumeUser final : public rnbd::RemoteVolumeHandler {
     VolumeUser(const Surroundings& surroundings, ClientLife& life, ServerVolume& volume);
 
     void on_volume_changed(rnbd::RemoteVolume&) override {}
-    void on_volume_closed(rnbd::RemoteVolume&) override { closed_ = true; }
+    void on_volume_closed(rnbd::RemoteVolume&) override;
 
     // Adds to what is to be done.
     // pace: the mean time between two; zero: as fast as they are answered.
@@ -46,9 +47,11 @@ class VolumeUser final : public rnbd::RemoteVolumeHandler {
     bool idle() const noexcept { return outstanding_ == 0 && remaining_ == 0 && !prepared_; }
     // Of the oldest request that is not answered; none: now.
     Instant oldest() const;
-    bool open() const { return volume_.state() == rnbd::VolumeState::open; }
-    const std::string& reason() const { return volume_.reason(); }
+    bool open() const { return volume_->state() == rnbd::VolumeState::open; }
+    const std::string& reason() const { return volume_->reason(); }
     void close();
+    // Closes the volume, whatever is in flight, and opens another of its name.
+    void remap();
     bool closed() const noexcept { return closed_; }
     std::uint32_t outstanding() const noexcept { return outstanding_; }
 
@@ -61,13 +64,18 @@ class VolumeUser final : public rnbd::RemoteVolumeHandler {
         BlockOperation operation = BlockOperation::read;
         std::uint32_t block = 0;
         Number number = 0;
+        bool zeroes = false;  // a write without data
         Instant began{};
         History::ReadStart read{};
         Medium::Snapshot promised{};  // flush: what it is to make durable
     };
 
+    void map_again();
     void pump();
     void tick();
+    std::optional<rtrs::Permit> take_permit();
+    void wait_for_permits();
+    void stop_waiting();
     bool issue();
     void choose(Op& op);
     std::uint32_t choose_block();
@@ -86,6 +94,7 @@ class VolumeUser final : public rnbd::RemoteVolumeHandler {
     SimStorage& storage_;
     History& history_;
     rtrs::Timer timer_;
+    rtrs::Timer remap_timer_;
     std::vector<Op> ops_;  // by permit
     std::vector<bool> writing_;
     Medium::Snapshot promised_{};  // acknowledged to this user, and to be there after a flush
@@ -97,8 +106,16 @@ class VolumeUser final : public rnbd::RemoteVolumeHandler {
     std::uint32_t last_failed_ = 0;  // block
     std::uint32_t last_failed_count_ = 0;
     rtrs::Permit prepared_;
+    // Waits in the queue for permits; then they are here until they are used.
+    struct Waiter : rtrs::PermitWaiter {
+        explicit Waiter(VolumeUser& its_user);
+        VolumeUser& user;
+        std::array<rtrs::Permit, 2> places;
+    } waiter_{*this};
+    std::vector<rtrs::Permit> granted_;
     bool closed_ = false;
-    rnbd::RemoteVolume volume_;
+    bool remapping_ = false;
+    std::unique_ptr<rnbd::RemoteVolume> volume_;
 };
 
 // One process.
@@ -143,6 +160,7 @@ class ClientMachine {
     bool poll_old();
     void crash_old();
     void change_a_path();
+    void remap_a_volume(std::uint32_t which);
     // Closes the path over this network and dials it again.
     void reconnect(std::uint32_t network);
     // The path over this network has dialled and waits for the server to know it.
@@ -162,6 +180,7 @@ class ClientMachine {
 
   private:
     rtrs::ClientSessionOptions session_options();
+    void change_settings(rtrs::ClientSession& session);
 
     const Surroundings& surroundings_;
     std::array<rtrs::SimHost*, 2> hosts_;

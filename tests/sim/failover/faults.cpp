@@ -46,6 +46,9 @@ constexpr std::array<std::uint32_t, fault_kinds> weights{
     2,  // device_closed
     2,  // session_closed
     5,  // path_change
+    0,  // volume_remap: see plan_wide()
+    0,  // device_taken
+    0,  // cache_lost
 };
 
 // From one millisecond to ten seconds or so, each order of magnitude as likely.
@@ -93,6 +96,19 @@ void Faults::plan(Duration span) {
     if (options.allows(action.fault)) {
         push(action, Step::begin, with_late ? after + late.duration / 2 : after);
     }
+}
+
+void Faults::plan_wide(Duration span) {
+    const Options& options = surroundings_.options;
+    Random random(options.seed * 1000033 + ++planned_wide_);
+    constexpr Fault kinds[] = {Fault::volume_remap, Fault::device_taken, Fault::cache_lost};
+    Action action{.fault = kinds[random.below(std::size(kinds))]};
+    action.client = static_cast<std::uint32_t>(random.below(3)) % options.clients;
+    action.server = machines_.server_of(action.client);
+    action.variant = static_cast<std::uint32_t>(random.below(1u << 16));
+    const Duration after(
+        static_cast<Duration::rep>(random.below(static_cast<std::uint64_t>(span.count()))));
+    if (options.allows(action.fault)) push(action, Step::begin, after);
 }
 
 void Faults::push(Action action, Step step, Duration after) {
@@ -396,6 +412,15 @@ void Faults::begin_process(const Action& action) {
             client.change_a_path();
             push(action, Step::paths_back, action.duration);
             return disturb_client(action.client, action.duration);
+        case Fault::volume_remap:
+            client.remap_a_volume(action.variant);
+            return disturb_client(action.client, 0s);
+        case Fault::device_taken:
+            server.take_a_device(action.variant);
+            return disturb_server(action.server, 0s);
+        case Fault::cache_lost:
+            server.lose_a_cache(action.variant);
+            return disturb_server(action.server, 0s);
         default:
             return;
     }

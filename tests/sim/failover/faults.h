@@ -28,6 +28,8 @@ class Faults {
 
     // Draws the next fault, which begins within span from now.
     void plan(Duration span);
+    // One that only wide runs have.
+    void plan_wide(Duration span);
     // When the next action is due; Instant::max(): none.
     Instant next() const;
     // Does what is due now.
@@ -103,6 +105,7 @@ class Faults {
     std::vector<Action> actions_;  // a heap
     std::uint64_t order_ = 0;
     std::uint32_t planned_ = 0;
+    std::uint32_t planned_wide_ = 0;
     std::uint32_t begun_ = 0;
     std::array<std::array<Instant, 3>, 3> disturbed_until_{};  // by client and network
     std::array<std::uint64_t, fault_kinds> counts_{};

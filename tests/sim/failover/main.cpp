@@ -21,6 +21,7 @@ constexpr const char* help = R"(usage: sim --seeds A..B [options]    run these s
        sim --seed N [options]        run one, say what it is made of
        sim --seed N --shrink         make a failing run smaller
        sim --find-planted            plant each bug, see that it is found (sim_planted)
+Seeds from 1000001 on are of wide runs, with more kinds of faults and users.
   --jobs N             processes at a time (the CPUs)
   --verbose            with --seed: every decision, with its time
   --summary FILE       write the sums there too

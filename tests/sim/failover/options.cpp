@@ -32,7 +32,10 @@ const std::array<std::string_view, fault_kinds> fault_names{"cut",
                                                             "storage-failing",
                                                             "device-closed",
                                                             "session-closed",
-                                                            "path-change"};
+                                                            "path-change",
+                                                            "volume-remap",
+                                                            "device-taken",
+                                                            "cache-lost"};
 
 namespace {
 
@@ -68,6 +71,14 @@ constexpr OptionName table[] = {
     {"--transport-timeout-ms", &Options::transport_timeout_ms, 10, 10000000, std::nullopt},
     {"--late-ms", &Options::late_ms, 1, 100000, std::nullopt},
     {"--orderly", &Options::orderly, 0, 1, 1},
+    {"--wide-faults", &Options::wide_faults, 0, 20, 0},
+    {"--zeroes", &Options::zeroes, 0, 1, 0},
+    {"--waiters", &Options::waiters, 0, 1, 0},
+    {"--messages", &Options::messages, 0, 1, 0},
+    {"--flips", &Options::flips, 0, 1, 0},
+    {"--operators", &Options::operators, 0, 1, 0},
+    {"--attempts-max", &Options::attempts_max, 0, 1000, 0},
+    {"--deadline-ms", &Options::deadline_ms, 0, 60000, 0},
 };
 
 template <std::size_t Count>
@@ -97,6 +108,19 @@ void draw_times(Options& options, Random& random) {
     options.late_ms = between(random, 1000, 9000);
 }
 
+// Of a chance of its own: what is drawn above stays as it is.
+void widen(Options& options) {
+    Random random(options.seed * 0xd1342543de82ef95u + 3);
+    options.wide_faults = between(random, 0, 4);
+    options.zeroes = in(random, 1, 2);
+    options.waiters = in(random, 1, 2);
+    options.messages = in(random, 1, 2);
+    options.flips = in(random, 1, 8);
+    options.operators = in(random, 1, 2);
+    options.attempts_max = random.chance(1, 4) ? between(random, 2, 10) : 0;
+    options.deadline_ms = random.chance(1, 2) ? between(random, 200, 3000) : 0;
+}
+
 }  // namespace
 
 Options Options::from_seed(std::uint64_t seed) {
@@ -123,6 +147,7 @@ Options Options::from_seed(std::uint64_t seed) {
     options.policy = between(random, 0, 3);
     options.orderly = in(random, 2, 3);
     draw_times(options, random);
+    if (seed >= first_wide_seed) widen(options);
     return options;
 }
 

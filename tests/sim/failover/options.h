@@ -44,9 +44,15 @@ enum class Fault : std::uint8_t {
     device_closed,    // the server forgets an open device
     session_closed,   // the server ends a session
     path_change,      // a path is added, removed, reconnected, disconnected
+    // Only of wide runs.
+    volume_remap,  // a user closes its volume under load, and opens it again
+    device_taken,  // the server takes an open device away, also with operations in flight
+    cache_lost,    // a storage goes on without what was not flushed, and the server with it
     count
 };
 inline constexpr std::size_t fault_kinds = static_cast<std::size_t>(Fault::count);
+// From this seed on runs are wide. Those before it stay what they were when they found something.
+inline constexpr std::uint64_t first_wide_seed = 1'000'001;
 extern const std::array<std::string_view, fault_kinds> fault_names;
 
 struct Options {
@@ -87,12 +93,24 @@ struct Options {
     std::uint32_t late_ms = 8000;  // longest late operation of a storage
     std::uint32_t orderly = 1;     // 0: sessions are closed under load
 
+    // What a wide run has.
+    std::uint32_t wide_faults = 0;   // per round, beside the others
+    std::uint32_t zeroes = 0;        // some writes carry no data: discard, write zeroes
+    std::uint32_t waiters = 0;       // users queue for permits
+    std::uint32_t messages = 0;      // paths have a connection for messages
+    std::uint32_t flips = 0;         // a server may come back with the extension, or without
+    std::uint32_t operators = 0;     // priorities and times to wait are changed
+    std::uint32_t attempts_max = 0;  // a path gives up after so many; 0: never
+    std::uint32_t deadline_ms = 0;   // of a request, until its path is probed; 0: the usual
+
     std::uint32_t fault_mask = (1u << fault_kinds) - 1;
 
     bool allows(Fault fault) const noexcept {
         return (fault_mask >> static_cast<unsigned>(fault) & 1) != 0;
     }
-    bool exactly_once() const noexcept { return client_failover != 0 && server_failover != 0; }
+    bool exactly_once() const noexcept {
+        return client_failover != 0 && server_failover != 0 && flips == 0;
+    }
 
     static Options from_seed(std::uint64_t seed);
 };

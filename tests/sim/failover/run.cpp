@@ -156,6 +156,8 @@ void Run::watch() {
     next_watch_ = world_.now() + 2s;
     for (std::uint32_t i = 0; i < machines_.clients.size(); ++i) {
         ClientLife* life = machines_.clients[i]->life();
+        // An operator looks after paths that have given up.
+        if (options_.attempts_max != 0) machines_.clients[i]->restore_paths();
         if (life != nullptr && !life->closing) watch(i, *life);
     }
 }
@@ -199,6 +201,7 @@ void Run::begin_load() {
         }
     }
     for (std::uint32_t i = 0; i < options_.faults; ++i) faults_.plan(span);
+    for (std::uint32_t i = 0; i < options_.wide_faults; ++i) faults_.plan_wide(span);
 }
 
 void Run::round() {
@@ -221,6 +224,7 @@ void Run::complain(std::string_view what) {
 }
 
 bool Run::settled() {
+    if (options_.attempts_max != 0) static_cast<void>(paths_there());
     return std::ranges::all_of(machines_.clients, [](const auto& client) {
         return client->life() != nullptr && client->life()->idle() && client->life()->ready();
     });

@@ -40,6 +40,8 @@ class ServerMachine::Life final : public rtrs::ServerHandler {
     void on_closed() override { closed = true; }
 
     void close_a_device();
+    void take_a_device(std::uint32_t which);
+    void cache_is_another(ServerVolume& volume);
 
     rtrs::Server server;
     bool closed = false;
@@ -50,6 +52,11 @@ class ServerMachine::Life final : public rtrs::ServerHandler {
         ServerVolume* volume = nullptr;
         std::uint32_t in_flight = 0;
         ServerOp* closing = nullptr;
+        bool taken = false;
+        // Until it is asked for again: the volume has another epoch.
+        bool asks_anew = false;
+        std::uint64_t losses_told = 0;
+        bool ends() const noexcept { return closing != nullptr || taken; }
     };
     struct Session {
         ServerSession* session = nullptr;
@@ -64,6 +71,8 @@ class ServerMachine::Life final : public rtrs::ServerHandler {
         ServerOp* op = nullptr;
         Device* device = nullptr;
         std::uint32_t bytes = 0;
+        BlockOperation operation = BlockOperation::read;
+        std::uint64_t losses = 0;  // when it began
     };
 
     void session_info(Session& session, ServerOp& op);
@@ -75,6 +84,7 @@ class ServerMachine::Life final : public rtrs::ServerHandler {
     static Device* find(Session& session, std::uint32_t id);
     static void completed(void* context, int error);
     void done(Work& work, int error);
+    static int told_as(const Work& work, const Session& session, int error);
 
     ServerMachine& machine_;
     const Surroundings& surroundings_;
@@ -149,6 +159,9 @@ int ServerMachine::Life::may_open(const Session& session, const ServerVolume& vo
     if (!volume.storage.free_of_orphans() && !rtrs::planted(rtrs::PlantedBug::lock_off)) {
         return ENOENT;
     }
+    for (const auto& device : session.devices) {
+        if (device->volume == &volume && device->ends()) return EPERM;
+    }
     for (const auto& other : sessions_) {
         if (other.get() == &session || other->session->name() == session.session->name()) continue;
         for (const auto& device : other->devices) {
@@ -162,8 +175,12 @@ void ServerMachine::Life::describe(Device& device, ServerOp& op) const {
     const SimStorage& storage = device.volume->storage;
     const rnbd::OpenResponse response{
         .device_id = device.id,
-        .sectors = std::uint64_t{storage.medium.blocks()} * block_bytes / rnbd::sector_bytes,
+        .sectors = surroundings_.options.zeroes != 0
+                       ? place_of_zeroes(0, UINT32_MAX)
+                       : std::uint64_t{storage.medium.blocks()} * block_bytes / rnbd::sector_bytes,
         .max_hw_sectors = 8,
+        .max_write_zeroes_sectors = 8,
+        .max_discard_sectors = 8,
         .physical_block_bytes = block_bytes,
         .logical_block_bytes = block_bytes,
         .fua = true,
@@ -179,7 +196,12 @@ void ServerMachine::Life::open(Session& session, ServerOp& op) {
         return op.respond(from_errno(EINVAL));
     }
     for (const auto& device : session.devices) {
-        if (device->volume->name != message->device_name || device->closing != nullptr) continue;
+        if (device->volume->name != message->device_name || device->ends()) continue;
+        if (std::exchange(device->asks_anew, false)) {
+            device->losses_told = device->volume->losses;
+            // What was sent before names the old one.
+            device->id = session.next_device++;
+        }
         return describe(*device, op);
     }
     const auto volume = std::ranges::find_if(
@@ -188,6 +210,7 @@ void ServerMachine::Life::open(Session& session, ServerOp& op) {
     if (const int error = may_open(session, **volume)) return op.respond(from_errno(error));
     auto device = std::make_unique<Device>();
     device->volume = volume->get();
+    device->losses_told = device->volume->losses;
     // Small numbers: the id of one volume today is that of another in tomorrow's session. Within a
     // session none comes back, since a client may not know yet that its device was closed.
     device->id = session.next_device++;
@@ -217,10 +240,14 @@ void ServerMachine::Life::io(Session& session, ServerOp& op) {
     const auto message = rnbd::IoMessage::parse(op.message());
     if (!message || !message->check_data(op.data().size())) return op.respond(from_errno(EINVAL));
     Device* device = find(session, message->device_id);
-    if (device == nullptr || device->closing != nullptr) return op.respond(from_errno(ENOTCONN));
+    if (device == nullptr || device->ends() || device->asks_anew) {
+        return op.respond(from_errno(ENOTCONN));
+    }
     const bool flush = message->operation == rnbd::Operation::flush;
-    const auto block =
-        static_cast<std::uint32_t>(message->sector * rnbd::sector_bytes / block_bytes);
+    const bool zeroes = message->operation == rnbd::Operation::discard ||
+                        message->operation == rnbd::Operation::write_zeroes;
+    const std::uint64_t place = message->sector * rnbd::sector_bytes / block_bytes;
+    const auto block = static_cast<std::uint32_t>(zeroes ? place % Medium::blocks_max : place);
     if (!flush &&
         (block >= device->volume->storage.medium.blocks() || message->bytes != block_bytes)) {
         return op.respond(from_errno(EINVAL));
@@ -231,19 +258,22 @@ void ServerMachine::Life::io(Session& session, ServerOp& op) {
     }
     Work& work = *free_works_.back();
     free_works_.pop_back();
-    work = {this, &op, device, message->operation == rnbd::Operation::read ? block_bytes : 0};
-    ++device->in_flight;
+    const bool read = message->operation == rnbd::Operation::read;
     const bool through = has(message->flags, rnbd::IoFlag::fua);
-    device->volume->storage.submit({.operation = flush ? BlockOperation::flush
-                                                 : message->operation == rnbd::Operation::read
-                                                     ? BlockOperation::read
-                                                 : through ? BlockOperation::write_through
-                                                           : BlockOperation::write,
-                                    .block = flush ? 0 : block,
-                                    .data = op.data(),
-                                    .writer = session.writer,
-                                    .completed = completed,
-                                    .context = &work});
+    const BlockOperation operation = flush     ? BlockOperation::flush
+                                     : read    ? BlockOperation::read
+                                     : through ? BlockOperation::write_through
+                                               : BlockOperation::write;
+    work = {this, &op, device, read ? block_bytes : 0, operation, device->volume->losses};
+    ++device->in_flight;
+    device->volume->storage.submit(
+        {.operation = operation,
+         .block = flush ? 0 : block,
+         .zeroes = zeroes ? static_cast<Number>(place / Medium::blocks_max) : 0,
+         .data = op.data(),
+         .writer = session.writer,
+         .completed = completed,
+         .context = &work});
 }
 
 void ServerMachine::Life::completed(void* context, int error) {
@@ -255,19 +285,55 @@ void ServerMachine::Life::done(Work& work, int error) {
     const Work was = work;
     free_works_.push_back(&work);
     auto& session = *static_cast<Session*>(was.op->session().context);
+    error = told_as(was, session, error);
     --was.device->in_flight;
     ServerOp* closing = was.device->in_flight == 0 ? was.device->closing : nullptr;
-    if (closing != nullptr) {
+    if (was.device->in_flight == 0 && was.device->ends()) {
         std::erase_if(session.devices, [&](const auto& each) { return each.get() == was.device; });
     }
     was.op->respond(from_errno(error), error == 0 ? was.bytes : 0);
     if (closing != nullptr) closing->respond({});
 }
 
+// As rnbd-server's Target has it.
+int ServerMachine::Life::told_as(const Work& work, const Session& session, int error) {
+    Device& device = *work.device;
+    const std::uint64_t losses = device.volume->losses;
+    if (work.operation == BlockOperation::flush) {
+        const bool untold = std::exchange(device.losses_told, losses) != losses;
+        if (untold || work.losses != losses) {
+            return device.asks_anew || device.taken ? ENOTCONN : EIO;
+        }
+    }
+    const bool either_cache = error == 0 && work.operation == BlockOperation::write &&
+                              work.losses != losses && has(session.features, rnbd::Feature::epoch);
+    return either_cache ? ENOTCONN : error;
+}
+
+void ServerMachine::Life::take_a_device(std::uint32_t which) {
+    for (const auto& session : sessions_) {
+        if (session->devices.empty()) continue;
+        Device& device = *session->devices[which % session->devices.size()];
+        device.taken = true;
+        if (device.in_flight > 0) return;
+        std::erase_if(session->devices, [&](const auto& each) { return each.get() == &device; });
+        return;
+    }
+}
+
+void ServerMachine::Life::cache_is_another(ServerVolume& volume) {
+    for (const auto& session : sessions_) {
+        if (!has(session->features, rnbd::Feature::epoch)) continue;
+        for (const auto& device : session->devices) {
+            if (device->volume == &volume) device->asks_anew = true;
+        }
+    }
+}
+
 void ServerMachine::Life::close_a_device() {
     for (const auto& session : sessions_) {
         const auto idle = std::ranges::find_if(session->devices, [](const auto& each) {
-            return each->in_flight == 0 && each->closing == nullptr;
+            return each->in_flight == 0 && !each->ends();
         });
         if (idle == session->devices.end()) continue;
         session->devices.erase(idle);
@@ -289,6 +355,7 @@ ServerMachine::ServerMachine(const Surroundings& surroundings, rtrs::SimHost& it
                        .half_open_timeout = milliseconds(options.half_open_ms),
                        .protection = options.server_failover != 0 ? rtrs::Protection::exactly_once
                                                                   : rtrs::Protection::fenced};
+    if (options.messages != 0) server_options_.messages = rtrs::MessageOptions{};
 }
 
 ServerVolume& ServerMachine::add_volume(std::uint8_t number) {
@@ -342,6 +409,9 @@ void ServerMachine::reconfigure() {
     rtrs::Random& random = surroundings_.random;
     server_options_.always_invalidate = random.chance(1, 2);
     server_options_.queue_depth += static_cast<std::uint32_t>(random.below(4));
+    if (surroundings_.options.flips == 0) return;
+    server_options_.protection =
+        random.chance(1, 2) ? rtrs::Protection::exactly_once : rtrs::Protection::fenced;
 }
 
 void ServerMachine::close_a_device() {
@@ -353,6 +423,18 @@ void ServerMachine::close_a_session() {
     const auto sessions = life_->server.sessions();
     if (sessions.empty()) return;
     sessions[surroundings_.random.below(sessions.size())]->close("closed by an operator");
+}
+
+void ServerMachine::take_a_device(std::uint32_t which) {
+    if (life_ != nullptr) life_->take_a_device(which);
+}
+
+void ServerMachine::lose_a_cache(std::uint32_t which) {
+    ServerVolume& volume = *volumes[which % volumes.size()];
+    if (life_ == nullptr || !volume.storage.free_of_orphans()) return;
+    volume.storage.lose_cache();
+    ++volume.losses;
+    life_->cache_is_another(volume);
 }
 
 std::uint32_t ServerMachine::in_flight() const {

@@ -23,6 +23,7 @@ void bury(void* object);
 struct ServerVolume {
     std::string name;
     SimStorage storage;
+    std::uint64_t losses = 0;  // while a server had it
 };
 
 class ServerMachine {
@@ -44,6 +45,9 @@ class ServerMachine {
     // An operator closes a device, or the server a session.
     void close_a_device();
     void close_a_session();
+    // As an operator who evicts; and as a storage whose own server was restarted.
+    void take_a_device(std::uint32_t which);
+    void lose_a_cache(std::uint32_t which);
 
     std::uint32_t in_flight() const;
     std::size_t sessions() const;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cerrno>
 
 namespace failover {
@@ -38,6 +39,13 @@ void SimStorage::check_writers(const StorageRequest& request) {
     }
 }
 
+Number SimStorage::number_of(const StorageRequest& request, const char* who) {
+    if (request.zeroes == 0) return history.parse(request.data, request.block, who);
+    std::array<std::byte, block_bytes> as_data{};
+    history.fill(as_data, request.block, request.zeroes);
+    return history.parse(as_data, request.block, who);
+}
+
 void SimStorage::submit(const StorageRequest& request) {
     ++operations;
     if (request.operation != BlockOperation::read) check_writers(request);
@@ -58,7 +66,7 @@ void SimStorage::submit(const StorageRequest& request) {
     ++under_way_;
     const bool writes = request.operation == BlockOperation::write ||
                         request.operation == BlockOperation::write_through;
-    if (writes) work.number = history.parse(request.data, request.block, "write");
+    if (writes) work.number = number_of(request, "write");
     if (request.operation == BlockOperation::flush) work.snapshot = medium.snapshot();
 
     const Instant now = world_.now();
@@ -102,7 +110,7 @@ void SimStorage::land(Work& work) {
         case BlockOperation::write_through:
             break;
     }
-    const Number number = history.parse(request.data, request.block, "landing write");
+    const Number number = number_of(request, "landing write");
     if (number != work.number) {
         surroundings_.findings.add(
             "the data of a write changed while the storage had it",
@@ -113,7 +121,8 @@ void SimStorage::land(Work& work) {
                                    fmt::format("{:x} lands: block {} number {:x}, error {}",
                                                request.writer, request.block, number, work.error));
     }
-    history.landed(request.block, number, request.writer);
+    // Whose cache was lost may have to write again.
+    history.landed(request.block, number, request.writer + (Writer{medium.boot()} << 56));
     // If it is found to be stale, the run goes on without it.
     if (number < medium.content(request.block)) return;
     const bool stable = request.operation == BlockOperation::write_through && work.error == 0;
@@ -142,6 +151,28 @@ void SimStorage::orphan() {
         if (!work.busy || work.orphaned) continue;
         work.orphaned = true;
         ++orphans_;
+    }
+}
+
+void SimStorage::lose_cache() {
+    for (Work& work : works_) {
+        const bool writes = work.request.operation == BlockOperation::write ||
+                            work.request.operation == BlockOperation::write_through;
+        if (!work.busy || !writes) continue;
+        if (!work.landed && random_.chance(1, 2)) land(work);
+        // It may have ended well just before.
+        const bool heard_of = work.landed && random_.chance(1, 2);
+        if (heard_of) continue;
+        work.landed = true;
+        work.error = EIO;
+    }
+    medium.crash(random_);
+    history.crashed();
+    for (Work& work : works_) {
+        // Asked for again, of a cache that has lost what it was for.
+        if (work.busy && work.request.operation == BlockOperation::flush) {
+            work.snapshot = medium.snapshot();
+        }
     }
 }
 

@@ -17,10 +17,16 @@ namespace failover {
 
 enum class BlockOperation : std::uint8_t { read, write, write_through, flush };
 
+// Where a write without data is asked for: the place says its number, too.
+constexpr std::uint64_t place_of_zeroes(std::uint32_t block, Number number) {
+    return std::uint64_t{number} * Medium::blocks_max + block;
+}
+
 struct StorageRequest {
     using Completed = void (*)(void* context, int error);
     BlockOperation operation = BlockOperation::read;
     std::uint32_t block = 0;
+    Number zeroes = 0;  // a write without data: its number
     rtrs::MutableBytes data{};
     Writer writer = 0;
     Completed completed = nullptr;  // exactly once, never from inside submit()
@@ -44,6 +50,8 @@ class SimStorage final : public rtrs::sim::EventSink {
     // Nothing of a dead process is left: its successor may begin.
     bool free_of_orphans() const noexcept { return orphans_ == 0; }
     void crash();
+    // What was not flushed is gone, and writes whose end was not heard of fail; all else goes on.
+    void lose_cache();
     bool idle() const noexcept { return under_way_ == 0; }
 
     StorageMood mood;
@@ -71,6 +79,7 @@ class SimStorage final : public rtrs::sim::EventSink {
     void complete(Work& work, std::uint32_t slot);
     void release(Work& work, std::uint32_t slot);
     void check_writers(const StorageRequest& request);
+    Number number_of(const StorageRequest& request, const char* who);
     Duration draw(std::uint32_t least_us, std::uint32_t most_us);
 
     const Surroundings& surroundings_;
