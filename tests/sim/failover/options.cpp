@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "rtrs/base/random.h"
+#include "rtrs/fabric.h"
 
 namespace failover {
 
@@ -77,6 +78,7 @@ constexpr OptionName table[] = {
     {"--messages", &Options::messages, 0, 1, 0},
     {"--flips", &Options::flips, 0, 1, 0},
     {"--operators", &Options::operators, 0, 1, 0},
+    {"--send-queue", &Options::send_queue, 0, 65535, 0},
     {"--attempts-max", &Options::attempts_max, 0, 1000, 0},
     {"--deadline-ms", &Options::deadline_ms, 0, 60000, 0},
 };
@@ -119,6 +121,13 @@ void widen(Options& options) {
     options.operators = in(random, 1, 2);
     options.attempts_max = random.chance(1, 4) ? between(random, 2, 10) : 0;
     options.deadline_ms = random.chance(1, 2) ? between(random, 200, 3000) : 0;
+    if (!random.chance(1, 5)) return;
+    // More in flight than the shortest send queue that a fabric may have takes.
+    options.send_queue = rtrs::Endpoint::send_queue_depth_least;
+    options.queue_depth = between(random, 40, 300);
+    options.depth = between(random, 16, 64);
+    options.requests = between(random, 60, 400);
+    options.io_connections = one_of(random, {1, 1, 2});
 }
 
 }  // namespace

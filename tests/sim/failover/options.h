@@ -100,6 +100,7 @@ struct Options {
     std::uint32_t messages = 0;      // paths have a connection for messages
     std::uint32_t flips = 0;         // a server may come back with the extension, or without
     std::uint32_t operators = 0;     // priorities and times to wait are changed
+    std::uint32_t send_queue = 0;    // places of a connection's at most; 0: what is asked for
     std::uint32_t attempts_max = 0;  // a path gives up after so many; 0: never
     std::uint32_t deadline_ms = 0;   // of a request, until its path is probed; 0: the usual
 

@@ -27,7 +27,8 @@ SimOptions sim_options(const Options& options) {
                                     ? SimOptions::UnsignalledSlot::freed_by_arrival
                                     : SimOptions::UnsignalledSlot::freed_by_completion,
             .source_release = options.seed % 4 == 3 ? rtrs::Endpoint::SourceRelease::by_completion
-                                                    : rtrs::Endpoint::SourceRelease::by_answer};
+                                                    : rtrs::Endpoint::SourceRelease::by_answer,
+            .send_queue_depth_max = options.send_queue};
 }
 
 std::vector<std::string> addresses(const Options& options, std::uint32_t group,
