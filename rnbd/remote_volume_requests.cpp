@@ -198,8 +198,12 @@ void RemoteVolume::Inside::resume_held() {
         rtrs::store_le32(session.session.message(id).data() + IoMessage::device_id_offset,
                          device_id);
         session.records[i].device_id = device_id;
-        session.records[i].epoch = epoch.value_or(0);
-        session.session.resume(id);
+        // The server's session may have outlived the link, and remember of a write that it was
+        // done: in a cache that has been lost since.
+        const std::uint64_t before = std::exchange(session.records[i].epoch, epoch.value_or(0));
+        using Attempts = rtrs::ClientSession::Attempts;
+        session.session.resume(
+            id, before == session.records[i].epoch ? Attempts::count : Attempts::again);
     }
     std::deque<Waiting> ready;
     ready.swap(waiting);

@@ -308,7 +308,10 @@ class ClientSession {
     bool held(PermitId id) const noexcept;
     // The message of a request in flight, to be patched before resume().
     MutableBytes message(PermitId id) noexcept;
-    void resume(PermitId id);
+    // again: what an earlier attempt has done does not count any more; the request runs when that
+    // has ended, whatever the server remembers of it.
+    enum class Attempts : std::uint8_t { count, again };
+    void resume(PermitId id, Attempts earlier = Attempts::count);
     void fail(PermitId id, std::error_code error);
 
     // Paths, while requests run. label: as in PathStatus.

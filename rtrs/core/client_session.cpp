@@ -99,7 +99,9 @@ MutableBytes ClientSession::message(PermitId id) noexcept {
     return {inside_->header(permit), inside_->requests[permit].message_bytes};
 }
 
-void ClientSession::resume(PermitId id) { inside_->resume(static_cast<std::uint32_t>(id)); }
+void ClientSession::resume(PermitId id, Attempts earlier) {
+    inside_->resume(static_cast<std::uint32_t>(id), earlier);
+}
 
 void ClientSession::fail(PermitId id, std::error_code error) {
     inside_->fail(static_cast<std::uint32_t>(id), error);

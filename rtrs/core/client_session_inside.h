@@ -150,7 +150,7 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     void owner_decides_all();
     void hand_back(std::uint16_t path);
     void send_held(std::uint16_t path_that_came);
-    void resume(std::uint32_t permit);
+    void resume(std::uint32_t permit, Attempts earlier);
     void fail(std::uint32_t permit, std::error_code error);
     void fail_later(std::uint32_t permit, std::error_code error);
     void fail_held(std::error_code error);

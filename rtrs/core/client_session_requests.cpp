@@ -173,9 +173,11 @@ void ClientSession::Inside::send_held(std::uint16_t path_that_came) {
     }
 }
 
-void ClientSession::Inside::resume(std::uint32_t permit) {
+void ClientSession::Inside::resume(std::uint32_t permit, Attempts earlier) {
     Request& request = requests[permit];
     RTRS_ASSERT(request.state == RequestState::held);
+    // As another request: the server runs it when the earlier attempt has ended, or in its place.
+    if (earlier == Attempts::again) request.sequence = ++last_sequence;
     request.owner_decides = !link_up;
     if (request.owner_decides) return;
     // Without sequences: not before the path of the first attempt is back, or fenced.
