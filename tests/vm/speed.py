@@ -1,6 +1,10 @@
 """In the guest: our pair beside the kernel's RNBD over soft-RoCE, on the same block device in memory.
 
-  RNBD_VM=1 tests/vm/run -m 1536 -t 3000 env RNBD_BUILD=build-release python3 tests/vm/speed.py ROUNDS SECONDS [DEPTH...]
+  RNBD_VM=1 tests/vm/run -c 1 -m 1536 -t 3000 env RNBD_BUILD=build-release \\
+      python3 tests/vm/speed.py [--busy-poll TIME] ROUNDS SECONDS [DEPTH...]
+
+--busy-poll: what our daemons and our engine have for busy_poll (0us). It brings something where the guest has
+two processors (-c 2), as these are threads that look at the device instead of sleeping.
 
 Both pairs are up at the same time and take turns, SECONDS each, ROUNDS times per row (depths 1 and 32):
 
@@ -14,6 +18,7 @@ Prints medians over the rounds, and the medians of each round's ratio to the ker
 busy machine disturbs least. busy: of all processors, in user mode and in the kernel with its
 interrupts; daemons: CPU of the two per I/O, and how often one of them slept and was woken.
 """
+import argparse
 import statistics
 import sys
 
@@ -22,9 +27,14 @@ from fio_engine import ENGINE  # noqa: E402
 from harness import *  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 2
-DEPTHS = [int(word) for word in sys.argv[3:]] or [1, 32]
+parser = argparse.ArgumentParser()
+parser.add_argument("--busy-poll", default="0us")
+parser.add_argument("rounds", type=int, nargs="?", default=5)
+parser.add_argument("seconds", type=float, nargs="?", default=2)
+parser.add_argument("depths", type=int, nargs="*")
+arguments = parser.parse_args()
+ROUNDS, SECONDS, BUSY_POLL = arguments.rounds, arguments.seconds, arguments.busy_poll
+DEPTHS = arguments.depths or [1, 32]
 RAMP_S = 0.3
 TICKS_S = os.sysconf("SC_CLK_TCK")
 TARGETS = ("kernel", "ours", "ours nbd0") + (("librnbd",) if os.path.exists(ENGINE) else ())
@@ -55,11 +65,12 @@ def stop_kernel_pair(device):
 
 def start_our_pair(lab, invalidate):
     server = Daemon(lab, "rnbd-server", f"server{invalidate}", {
-        "listen": [{"rdma": "10.1.0.1:1235"}], "always_invalidate": invalidate,
+        "listen": [{"rdma": "10.1.0.1:1235"}], "always_invalidate": invalidate, "busy_poll": BUSY_POLL,
         # The kernel's server uses the device directly, too.
         "exports": [export("volume", "/dev/ram1", session="ours", io="direct"),
                     export("direct", "/dev/ram2", session="direct", io="direct")]})
     client = Daemon(lab, "rnbd-client", f"client{invalidate}", {
+        "busy_poll": BUSY_POLL,
         "sessions": [{"name": "ours", "paths": [{"rdma": "10.1.0.1@10.1.0.1:1235"}]}],
         "devices": [{"name": "volume", "volume": "volume", "session": "ours", "access": "rw",
                      "nbd": f"unix:{SOCKETS['ours']}", "device": "/dev/nbd0"}]})
@@ -97,7 +108,8 @@ def where_is(target, device):
         return ["--ioengine=nbd", f"--uri=nbd+unix:///volume?socket={SOCKETS[target]}"]
     if target == "librnbd":
         return [f"--ioengine=external:{ENGINE}", "--path=rdma:10.1.0.1@10.1.0.1:1235", "--thread",
-                "--session=direct", "--volume=direct", "--open_seconds=120"]
+                "--session=direct", "--volume=direct", "--open_seconds=120",
+                f"--settings=busy-poll={BUSY_POLL}"]
     return ["--ioengine=libaio", "--direct=1", f"--filename={device}"]
 
 
