@@ -8,8 +8,8 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <optional>
 #include <string>
@@ -72,7 +72,7 @@ class RemoteCatalog {
     std::optional<std::uint64_t> generation_;
     std::map<std::string, CatalogEntry> entries_;
     std::optional<ServerIntent> intent_;
-    std::deque<Answered> unasked_;
+    std::list<Answered> unasked_;
     std::map<std::uint32_t, Answered> asked_;
 };
 

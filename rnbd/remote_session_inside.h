@@ -1,7 +1,7 @@
 // The inside of RemoteSession, shared with RemoteVolume. Not for users of the library.
 #pragma once
 
-#include <deque>
+#include <list>
 #include <vector>
 
 #include "rnbd/remote_session.h"
@@ -71,7 +71,7 @@ struct RemoteSession::Inside final : rtrs::ClientSessionHandler {
     bool ready = false;
     bool asking = false;  // a SESS_INFO is on its way
     // What may be open at the server and is no longer here; the first is being closed there.
-    std::deque<RemoteVolumeOptions> left_open;
+    std::list<RemoteVolumeOptions> left_open;
     bool closing_left_open = false;
 };
 

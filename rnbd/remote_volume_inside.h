@@ -10,7 +10,7 @@
 //   closing    CLOSE answered, or link lost    closed     leaves an owed CLOSE to the session
 #pragma once
 
-#include <deque>
+#include <list>
 #include <optional>
 #include <string>
 
@@ -113,8 +113,8 @@ struct RemoteVolume::Inside {
     // was delivered; 0: nothing to tell.
     std::uint64_t untold = 0;
     VolumeLosses losses;
-    std::deque<Waiting> waiting;  // for the volume to be open
-    std::deque<Waiting> failing;
+    std::list<Waiting> waiting;  // for the volume to be open
+    std::list<Waiting> failing;
 };
 
 }  // namespace rnbd

@@ -165,7 +165,7 @@ void RemoteVolume::Inside::fail_later(rtrs::Permit permit, const VolumeIo& io,
 }
 
 void RemoteVolume::Inside::report_failures() {
-    std::deque<Waiting> now_failing;
+    std::list<Waiting> now_failing;
     now_failing.swap(failing);
     for (Waiting& one : now_failing) {
         const bool tells =
@@ -205,7 +205,7 @@ void RemoteVolume::Inside::resume_held() {
         session.session.resume(
             id, before == session.records[i].epoch ? Attempts::count : Attempts::again);
     }
-    std::deque<Waiting> ready;
+    std::list<Waiting> ready;
     ready.swap(waiting);
     for (Waiting& one : ready) {
         if (one.error) {

@@ -23,7 +23,8 @@
 //       range inside its region or window, right granted. A violation fails that connection, on
 //       both sides, and touches no memory.
 //   P7  A message that consumes a receive (send, send with immediate, send with invalidate, write
-//       with immediate) and finds none posted fails the connection.
+//       with immediate) and finds none posted fails the connection. Of receives with buffers of
+//       one size it may take any; one of another size only if that is the oldest.
 #pragma once
 
 #include <algorithm>

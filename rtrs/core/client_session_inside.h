@@ -21,7 +21,7 @@
 // ever, and such permits stay out of use alone.
 #pragma once
 
-#include <deque>
+#include <list>
 
 #include "rtrs/base/latency_histogram.h"
 #include "rtrs/base/lazy_array.h"
@@ -229,7 +229,7 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     std::error_code refuse_new;
     bool hold_time_over = false;  // held ones too
 
-    std::deque<UserRequest> users;
+    std::list<UserRequest> users;
     std::uint16_t user_path = no_path;  // where users.front() was posted
     bool user_failing = false;
 

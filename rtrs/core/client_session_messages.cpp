@@ -67,7 +67,7 @@ void ClientSession::Inside::user_path_lost() {
 void ClientSession::Inside::fail_users() {
     // One that is still posted somewhere is reported when that path has drained.
     if (user_path != no_path || !(user_failing || closing || !link_up)) return;
-    std::deque<UserRequest> failed;
+    std::list<UserRequest> failed;
     failed.swap(users);
     user_failing = false;
     const std::error_code error =

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -151,10 +152,10 @@ class MessageCore final : public MessageService, public TagMatchHandler {
     std::map<ReceiveId, std::uint64_t> contexts_;
     std::uint64_t last_context_ = 0;
     std::map<std::uint64_t, Incoming> incoming_;  // by number
-    std::deque<std::uint64_t> deliveries_;        // matched, in the order of matching
+    std::list<std::uint64_t> deliveries_;         // matched, in the order of matching
     TagProgress ours_{};
     bool progress_due_ = false;
-    std::deque<Finish> finishes_;
+    std::list<Finish> finishes_;
 
     std::uint64_t sent_ = 0;
     std::uint64_t received_ = 0;

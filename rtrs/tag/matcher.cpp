@@ -22,14 +22,15 @@ void TagMatcher::unlink(std::vector<Slot>& slots, List& list, std::uint32_t slot
 }
 
 TagMatcher::TagMatcher(const TagLimits& limits)
-    : limits_(limits),
-      receives_(limits.receives),
-      messages_(limits.unexpected_messages),
-      next_number_(limits.senders, 1) {
-    for (std::uint32_t i = 0; i < limits.receives; ++i) append(receives_, free_receives_, i);
-    for (std::uint32_t i = 0; i < limits.unexpected_messages; ++i) {
-        append(messages_, free_messages_, i);
+    : limits_(limits), next_number_(limits.senders, 1) {}
+
+template <typename Slot>
+std::uint32_t TagMatcher::free_slot(std::vector<Slot>& slots, List& free, std::uint32_t slots_max) {
+    if (free.first == none && slots.size() < slots_max) {
+        slots.emplace_back();
+        append(slots, free, static_cast<std::uint32_t>(slots.size() - 1));
     }
+    return free.first;
 }
 
 ReceiveId TagMatcher::id_of(std::uint32_t slot) const noexcept {
@@ -63,7 +64,7 @@ std::optional<TagMatch> TagMatcher::take_unexpected(const TagReceive& receive) {
 
 std::expected<TagMatcher::Posted, std::error_code> TagMatcher::post(const TagReceive& receive) {
     if (!receive.pattern.possible()) return std::unexpected(from_errno(EINVAL));
-    const std::uint32_t slot = free_receives_.first;
+    const std::uint32_t slot = free_slot(receives_, free_receives_, limits_.receives);
     if (slot == none) return std::unexpected(from_errno(ENOBUFS));
     Posted result{.id = id_of(slot), .match = take_unexpected(receive)};
     if (result.match) {
@@ -92,10 +93,11 @@ TagMatcher::Arrived TagMatcher::arrive(const TagMessage& message) {
         release(at);
         return {TagArrival::matched, match};
     }
-    const std::uint32_t slot = free_messages_.first;
-    if (slot == none || message.stored_bytes > limits_.unexpected_bytes - unexpected_bytes_) {
+    if (message.stored_bytes > limits_.unexpected_bytes - unexpected_bytes_) {
         return {TagArrival::refused, {}};
     }
+    const std::uint32_t slot = free_slot(messages_, free_messages_, limits_.unexpected_messages);
+    if (slot == none) return {TagArrival::refused, {}};
     ++next;
     unlink(messages_, free_messages_, slot);
     append(messages_, unexpected_, slot);

@@ -16,7 +16,8 @@
 //   M8  Who matches whom does not depend on whether receives are posted before or after the
 //       messages arrive.
 //
-// OWNER: whoever moves the messages. THREAD: the owner's. Nothing is allocated after construction.
+// OWNER: whoever moves the messages. THREAD: the owner's. It grows to as many receives and
+// messages as ever waited at a time, within the limits.
 #pragma once
 
 #include <cstdint>
@@ -144,6 +145,9 @@ class TagMatcher {
 
     template <typename Slot>
     static void append(std::vector<Slot>& slots, List& list, std::uint32_t slot) noexcept;
+    // The first free one, made if it has to be; `none` if there are as many as there may be.
+    template <typename Slot>
+    static std::uint32_t free_slot(std::vector<Slot>& slots, List& free, std::uint32_t slots_max);
     template <typename Slot>
     static void unlink(std::vector<Slot>& slots, List& list, std::uint32_t slot) noexcept;
     ReceiveId id_of(std::uint32_t slot) const noexcept;

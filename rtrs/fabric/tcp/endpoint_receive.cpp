@@ -187,7 +187,7 @@ std::byte* TcpEndpoint::find_receive(const FrameHeader& header) {
         fail(Error::protocol);
         return nullptr;
     }
-    const Segment buffer = receives_.front().buffer;
+    const Segment buffer = receives_.next().buffer;
     if (header.payload_bytes > buffer.bytes) {
         first_receive_status_ = CompletionStatus::length;
         fail(Error::protocol);

@@ -1,4 +1,8 @@
-// The receives that an endpoint offers, oldest first. Memory is reserved at creation.
+// The receives that an endpoint offers. Memory is reserved at creation.
+//
+// The next is as large as the oldest: itself, or the newest if that has its size, which may still be
+// in the cache, and whose pages are there. So a quiet connection that offers a hundred large buffers
+// uses one of them.
 //
 // Who offers many does it in order: the buffers of an array one after the other, or the same again.
 // So they are kept as runs, each with the steps from one receive to the next; all that a session
@@ -6,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "rtrs/base/assert.h"
 #include "rtrs/fabric.h"
@@ -39,15 +44,17 @@ class ReceiveQueue {
         runs_.make_room(head_, tail_);
         runs_[tail_++] = Run(entry);
     }
-    // ASSUMES: not empty.
-    Entry front() const noexcept {
+    // Which pop() will give, whatever is pushed until then. ASSUMES: not empty.
+    const Entry& next() noexcept {
         RTRS_ASSERT(!empty());
-        return runs_[head_].first();
+        if (!next_) next_ = choose();
+        return *next_;
     }
+    // ASSUMES: not empty.
     Entry pop() noexcept {
-        const Entry entry = front();
+        const Entry entry = next();
+        next_.reset();
         --size_;
-        if (runs_[head_].drop_first()) ++head_;
         return entry;
     }
 
@@ -75,12 +82,19 @@ class ReceiveQueue {
         Entry first() const noexcept {
             return {context_, {reinterpret_cast<std::byte*>(address_), bytes_}};
         }
-        // Whether it was the last.
+        Entry last() const noexcept {
+            const std::uint64_t steps = count_ - 1;
+            return {context_ + steps * context_step_,
+                    {reinterpret_cast<std::byte*>(address_ + steps * address_step_), bytes_}};
+        }
+        std::uint32_t bytes() const noexcept { return bytes_; }
+        // Whether it was the only one.
         bool drop_first() noexcept {
             context_ += context_step_;
             address_ += address_step_;
             return --count_ == 0;
         }
+        bool drop_last() noexcept { return --count_ == 0; }
 
       private:
         // Modulo 2^64, so that steps may be backwards.
@@ -97,14 +111,28 @@ class ReceiveQueue {
         }
     };
 
-    static constexpr std::size_t runs_small = 8;
+    Entry choose() noexcept {
+        Run& oldest = runs_[head_];
+        Run& newest = runs_[tail_ - 1];
+        if (newest.bytes() == oldest.bytes()) {
+            const Entry entry = newest.last();
+            if (newest.drop_last()) --tail_;
+            return entry;
+        }
+        const Entry entry = oldest.first();
+        if (oldest.drop_first()) ++head_;
+        return entry;
+    }
+
+    static constexpr std::size_t runs_small = 4;
 
     std::uint32_t entries_max_;
     ReservedMemory memory_;
     GrowingRing<Run, runs_small> runs_;
     std::uint64_t head_ = 0;  // of the runs
     std::uint64_t tail_ = 0;
-    std::uint32_t size_ = 0;  // of the receives
+    std::optional<Entry> next_;
+    std::uint32_t size_ = 0;  // of the receives, with next_
 };
 
 }  // namespace rtrs::tcp

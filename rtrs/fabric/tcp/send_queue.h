@@ -77,8 +77,8 @@ class SendQueue {
     bool at_frame_boundary() const noexcept { return batches_[sending_].empty(); }
 
   private:
-    static constexpr std::size_t works_small = 32;
-    static constexpr std::size_t arena_bytes_small = 640;
+    static constexpr std::size_t works_small = 4;
+    static constexpr std::size_t arena_bytes_small = 384;
     static constexpr std::size_t iovecs_small = 8;
 
     struct Batch {
