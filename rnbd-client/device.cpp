@@ -83,12 +83,12 @@ const DeviceCounters::Kind& DeviceCounters::of(Command command) const noexcept {
 
 Device::Device(RemoteVolume& volume, PermitShares& shares, DeviceOptions options)
     : volume_(volume), shares_(shares), options_(std::move(options)) {
-    shares_.join();
+    shares_.join(share_);
 }
 
 Device::~Device() {
-    RTRS_ASSERT(attached_ == 0 && permits_held_ == 0);
-    shares_.leave();
+    RTRS_ASSERT(attached_ == 0);
+    shares_.leave(share_);
 }
 
 bool Device::settled() const noexcept {

@@ -181,19 +181,9 @@ class Device {
     std::uint32_t permits_for(const nbd::Request& request) const noexcept;
     std::uint32_t request_permits_max() const noexcept;
     rtrs::ClientSession& permits() noexcept { return volume_.session().rtrs(); }
+    // What of them its clients may have at a time.
     PermitShares& shares() noexcept { return shares_; }
-    // Whether the others' share allows to take so many more, or to wait for them.
-    bool may_hold(std::uint32_t more) noexcept {
-        return shares_.allows(permits_held_, more, permits().permits_max());
-    }
-    void hold(std::uint32_t more) noexcept {
-        permits_held_ += more;
-        shares_.took(more);
-    }
-    void let_go(std::uint32_t held) noexcept {
-        permits_held_ -= held;
-        shares_.gave_back(held);
-    }
+    PermitShares::Device& share() noexcept { return share_; }
 
     // Takes permits_for() permits out of the span.
     void attach(DeviceRequest& request, std::span<rtrs::Permit> permits) noexcept;
@@ -259,7 +249,7 @@ class Device {
     std::unique_ptr<DevicePiece[]> pieces_;
     std::uint32_t pieces_count_ = 0;
     std::uint32_t attached_ = 0;
-    std::uint32_t permits_held_ = 0;
+    PermitShares::Device share_;
     std::uint64_t started_ = 0;
     rtrs::IntrusiveList<DeviceClient> clients_;
     std::uint64_t losses_told_ = 0;  // to anybody

@@ -40,12 +40,12 @@ NbdConnection::NbdConnection(Environment environment, Socket socket, const NbdEx
                   connection.resume_wanted_ = true;
                   connection.at_turn_end();
               }),
-      share_waiter_(*this,
-                    [](PermitShares::Waiter& waiter) {
-                        auto& connection = static_cast<ShareWaiter&>(waiter).connection;
-                        connection.resume_wanted_ = true;
-                        connection.at_turn_end();
-                    }),
+      share_claim_(*this,
+                   [](PermitShares::Claim& claim) {
+                       auto& connection = static_cast<ShareClaim&>(claim).connection;
+                       connection.resume_wanted_ = true;
+                       connection.at_turn_end();
+                   }),
       send_(*this,
             [](rtrs::Operation& op, const rtrs::Operation::Result& result) {
                 static_cast<Work&>(op).connection.on_sent(result.value);
@@ -117,8 +117,6 @@ void NbdConnection::begin_transmission(const nbd::Negotiated& chosen) {
     session_.structured_replies = chosen.structured_replies;
     session_.allocation_context = chosen.allocation_context;
     granted_.resize(device_->request_permits_max());
-    // A client that does not read its answers keeps permits: leave some to the others.
-    permits_share_ = std::max(device_->permits().permits_max() / 2, device_->request_permits_max());
     receive_deadline_.reset();
     expect_ = Expect::request;
     device_->join(*this);
@@ -137,9 +135,15 @@ void NbdConnection::drop_unstarted() noexcept {
         // They may have been granted already.
         if (waiter_.linked()) device_->permits().stop_waiting(waiter_);
         for (rtrs::Permit& permit : granted_) permit = rtrs::Permit();
-        device_->let_go(receiving_slot_->pieces);
+        give_back_share(*receiving_slot_);
     }
-    PermitShares::forget(share_waiter_);
+    if (blocked_ == Blocked::own_share) {
+        if (share_claim_.linked()) {
+            device_->shares().forget(device_->share(), share_claim_);
+        } else {
+            give_back_share(*receiving_slot_);
+        }
+    }
     blocked_ = Blocked::no;
     if (receiving_slot_ != nullptr) recycle(*std::exchange(receiving_slot_, nullptr));
 }
@@ -196,7 +200,8 @@ void NbdConnection::add_stalls(std::vector<DeviceStall>& to) const {
             add(Stage::own_share, request_, blocked_since_);
             break;
         case Blocked::own_share:
-            add(Stage::own_share, receiving_slot_->nbd, receiving_slot_->received);
+            add(share_.held > 0 ? Stage::own_share : Stage::permit, receiving_slot_->nbd,
+                receiving_slot_->received);
             break;
         case Blocked::permits:
             add(Stage::permit, receiving_slot_->nbd, receiving_slot_->received);
@@ -205,7 +210,7 @@ void NbdConnection::add_stalls(std::vector<DeviceStall>& to) const {
         case Blocked::handshake_reply:
             if (expect_ == Expect::payload && receiving_slot_ != nullptr) {
                 add(Stage::payload, receiving_slot_->nbd, receiving_slot_->received,
-                    receive_deadline_);
+                    payload_stalls_ ? payload_stalls_ : receive_deadline_);
             }
             break;
     }
@@ -217,7 +222,8 @@ void NbdConnection::add_stalls(std::vector<DeviceStall>& to) const {
     }
     for (const SlotQueue* queue : {&batch_, &ready_}) {
         for (const Slot* slot = queue->first; slot != nullptr; slot = slot->next) {
-            add(Stage::answered, slot->nbd, slot->received, send_deadline_);
+            add(Stage::answered, slot->nbd, slot->received,
+                answers_stall_ ? answers_stall_ : send_deadline_);
         }
     }
 }
@@ -256,7 +262,15 @@ void NbdConnection::watch(rtrs::Instant deadline) {
 
 bool NbdConnection::permits_are_short() const {
     // Nor does anybody get one while somebody waits.
-    return device_->shares().waited_for() || !device_->permits().try_take();
+    return device_->share().full || !device_->permits().try_take();
+}
+
+// The kernel's driver has no other reason to stand still than what its own machine lacks.
+bool NbdConnection::keeps_others_waiting(rtrs::Instant now) {
+    const bool stands_still =
+        (payload_stalls_ && *payload_stalls_ <= now) || (answers_stall_ && *answers_stall_ <= now);
+    return stands_still && phase_ == Phase::transmission && client_kind == Kind::nbd &&
+           share_.held > 0 && permits_are_short();
 }
 
 void NbdConnection::on_deadline() {
@@ -269,6 +283,11 @@ void NbdConnection::on_deadline() {
         watch(*receive_deadline_);
         return device_->end_leaving(*this);
     }
+    if (keeps_others_waiting(now)) {
+        return abort(payload_stalls_ && *payload_stalls_ <= now
+                         ? "a request does not arrive, and others wait for its permits"
+                         : "answers are not taken, and others wait for their permits");
+    }
     const bool may_stay =
         phase_ == Phase::transmission && (receive_late || send_late) && !permits_are_short();
     if (receive_late && !may_stay) {
@@ -278,8 +297,14 @@ void NbdConnection::on_deadline() {
     if (send_late && !may_stay) return abort("answers were not taken in time");
     if (receive_late) receive_deadline_ = now + options_.payload_timeout;
     if (send_late) send_deadline_ = now + options_.send_timeout;
-    if (receive_deadline_) watch(*receive_deadline_);
-    if (send_deadline_) watch(*send_deadline_);
+    const rtrs::Instant next_look = now + options_.stall_timeout / stall_looks;
+    for (auto* stall : {&payload_stalls_, &answers_stall_}) {
+        if (*stall && **stall <= now) *stall = next_look;
+    }
+    for (const auto& deadline :
+         {receive_deadline_, send_deadline_, payload_stalls_, answers_stall_}) {
+        if (deadline) watch(*deadline);
+    }
 }
 
 }  // namespace rnbd

@@ -19,7 +19,8 @@
 // | broken       |                                    |              |                              |
 //
 // A client that stands still in a request or does not take its answers may have been stopped, and
-// go on some day: its deadlines count only while its session is short of permits.
+// go on some day: its deadlines count only while others want its permits. Then stall_timeout does,
+// too: who keeps others waiting must show some life.
 //
 // Who leaves while requests are in progress leaves them behind (device.h). A client that comes back
 // is often here before the end of its old connection was read, so the first request of each
@@ -87,7 +88,9 @@ struct NbdConnectionOptions {
     rtrs::Duration handshake_timeout = std::chrono::seconds(30);  // the whole of it
     rtrs::Duration payload_timeout = std::chrono::seconds(30);    // a request, first byte to last
     rtrs::Duration send_timeout = std::chrono::seconds(60);       // one batch of answers
-    std::uint32_t requests_max = 1024;                            // outstanding, 1..65536
+    // Nothing of a WRITE's data came, nothing of an answer was taken.
+    rtrs::Duration stall_timeout = std::chrono::seconds(10);
+    std::uint32_t requests_max = 1024;  // outstanding, 1..65536
 };
 
 enum class NbdTransport : std::uint8_t { unix_socket, tcp };
@@ -171,9 +174,9 @@ class NbdConnection final : private DeviceClient {
         Waiter(NbdConnection& c, Granted handler) : PermitWaiter(handler), connection(c) {}
         NbdConnection& connection;
     };
-    struct ShareWaiter : PermitShares::Waiter {
-        ShareWaiter(NbdConnection& c, Freed handler)
-            : PermitShares::Waiter(handler), connection(c) {}
+    struct ShareClaim : PermitShares::Claim {
+        ShareClaim(NbdConnection& c, Granted handler)
+            : PermitShares::Claim(c.share_, handler), connection(c) {}
         NbdConnection& connection;
     };
 
@@ -210,6 +213,8 @@ class NbdConnection final : private DeviceClient {
     void admit();
     void refuse(Slot& slot, const nbd::Refusal& refusal);
     void acquire(Slot& slot);
+    void take_permits(Slot& slot);
+    void give_back_share(const Slot& slot) noexcept;
     void begin(Slot& slot);
 
     // From requests to bytes.
@@ -219,6 +224,7 @@ class NbdConnection final : private DeviceClient {
     void flush();
     std::size_t emit_header(const Slot& slot, rtrs::MutableBytes to) const noexcept;
     void send(std::size_t entries, std::size_t bytes);
+    void set_send_deadlines();
     void on_sent(std::int32_t result);
     void skip_sent(std::size_t bytes) noexcept;
     void batch_sent();
@@ -232,6 +238,7 @@ class NbdConnection final : private DeviceClient {
     void end_if_idle();
     void watch(rtrs::Instant deadline);
     bool permits_are_short() const;
+    bool keeps_others_waiting(rtrs::Instant now);
     void on_deadline();
     void set_phase(Phase phase, std::string_view why, rtrs::TraceLevel level);
 
@@ -280,9 +287,8 @@ class NbdConnection final : private DeviceClient {
     std::uint32_t outstanding_ = 0;
     std::vector<rtrs::Permit> granted_;
     Waiter waiter_;
-    ShareWaiter share_waiter_;
-    std::uint32_t permits_held_ = 0;
-    std::uint32_t permits_share_ = 0;
+    PermitShares::Client share_;
+    ShareClaim share_claim_;
 
     // Sending.
     Work send_;
@@ -299,6 +305,13 @@ class NbdConnection final : private DeviceClient {
 
     std::optional<rtrs::Instant> receive_deadline_;
     std::optional<rtrs::Instant> send_deadline_;
+    // Who has stood still for stall_timeout is looked at again after this part of it.
+    static constexpr int stall_looks = 5;
+    // Of a client that stands still.
+    std::optional<rtrs::Instant> payload_stalls_;
+    std::optional<rtrs::Instant> answers_stall_;
+    // The client had the time that it was made to wait to put more into its socket.
+    bool had_time_to_send_ = false;
     rtrs::Timer watchdog_;
     rtrs::Timer greeter_;
     TurnEnd turn_end_;

@@ -31,6 +31,7 @@ void NbdConnection::block(Blocked on) noexcept {
     blocked_since_ = reactor_.now();
     // The time that we make the client wait is not the client's.
     if (on != Blocked::handshake_reply) receive_deadline_.reset();
+    payload_stalls_.reset();
 }
 
 void NbdConnection::want_input() {
@@ -38,6 +39,12 @@ void NbdConnection::want_input() {
     if (!between_requests() && !receive_deadline_) {
         receive_deadline_ = reactor_.now() + options_.payload_timeout;
         watch(*receive_deadline_);
+    }
+    if (expect_ == Expect::payload) {
+        const bool at_once = std::exchange(had_time_to_send_, false);
+        const rtrs::Duration patience = options_.stall_timeout / (at_once ? stall_looks : 1);
+        payload_stalls_ = reactor_.now() + patience;
+        watch(*payload_stalls_);
     }
     if (expect_ == Expect::payload && payload_left_ >= direct_bytes_min) {
         receiving_ = Receiving::direct;
@@ -129,7 +136,8 @@ std::size_t NbdConnection::consume(Bytes input) {
 // What the stream waited for is there.
 void NbdConnection::resume() {
     if (!reading()) return;
-    switch (std::exchange(blocked_, Blocked::no)) {
+    const Blocked was = std::exchange(blocked_, Blocked::no);
+    switch (was) {
         case Blocked::no:
         case Blocked::handshake_reply:
             break;
@@ -141,17 +149,19 @@ void NbdConnection::resume() {
             admit();
             break;
         case Blocked::own_share:
-            PermitShares::forget(share_waiter_);
-            acquire(*receiving_slot_);
-            break;
         case Blocked::permits:
+            had_time_to_send_ = reactor_.now() >= blocked_since_ + options_.stall_timeout;
             if (device_->permits_for(receiving_slot_->nbd) == receiving_slot_->pieces) {
-                begin(*receiving_slot_);
+                if (was == Blocked::own_share) {
+                    take_permits(*receiving_slot_);
+                } else {
+                    begin(*receiving_slot_);
+                }
                 break;
             }
             // The volume has come back with other limits meanwhile.
             for (rtrs::Permit& permit : granted_) permit = rtrs::Permit();
-            device_->let_go(receiving_slot_->pieces);
+            give_back_share(*receiving_slot_);
             acquire(*receiving_slot_);
             break;
     }
@@ -255,28 +265,33 @@ void NbdConnection::acquire(Slot& slot) {
         receiving_slot_ = nullptr;
         return refuse(slot, {NbdError::inval, "the volume has changed, connect again"});
     }
-    if (permits_held_ > 0 && permits_held_ + permits > permits_share_) {
-        return block(Blocked::own_share);
-    }
-    if (!device_->may_hold(permits)) {
-        device_->shares().wait(share_waiter_);
-        return block(Blocked::own_share);
-    }
-    device_->hold(permits);
     slot.pieces = permits;
-    waiter_.count = permits;
-    waiter_.permits = std::span(granted_).first(permits);
+    share_claim_.permits = permits;
+    share_claim_.of = device_->permits().permits_max();
+    if (!device_->shares().take_or_wait(device_->share(), share_claim_)) {
+        return block(Blocked::own_share);
+    }
+    take_permits(slot);
+}
+
+void NbdConnection::take_permits(Slot& slot) {
+    waiter_.count = slot.pieces;
+    waiter_.permits = std::span(granted_).first(slot.pieces);
     if (!device_->permits().take_or_wait(waiter_)) return block(Blocked::permits);
     begin(slot);
+}
+
+void NbdConnection::give_back_share(const Slot& slot) noexcept {
+    device_->shares().give_back(device_->share(), share_, slot.pieces);
 }
 
 void NbdConnection::begin(Slot& slot) {
     RTRS_PROBE(request_permit, &slot, slot.pieces);
     device_->attach(slot, std::span(granted_).first(slot.pieces));
     slot.attached = true;
-    permits_held_ += slot.pieces;
     if (slot.nbd.command != Command::write) {
         receiving_slot_ = nullptr;
+        had_time_to_send_ = false;
         return device_->start(slot);
     }
     expect_ = Expect::payload;
@@ -301,6 +316,7 @@ void NbdConnection::payload_arrived(std::size_t bytes) {
     }
     expect_ = Expect::request;
     receive_deadline_.reset();
+    payload_stalls_.reset();
     device_->start(*std::exchange(receiving_slot_, nullptr));
 }
 

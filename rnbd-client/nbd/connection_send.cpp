@@ -88,14 +88,13 @@ NbdConnection::Slot* NbdConnection::take_slot() noexcept {
 
 void NbdConnection::recycle(Slot& slot) noexcept {
     if (slot.attached) {
-        permits_held_ -= slot.pieces;
         device_->release(slot);
-        device_->let_go(slot.pieces);
+        give_back_share(slot);
     }
     slot.next = free_slots_;
     free_slots_ = &slot;
     --outstanding_;
-    if (blocked_ == Blocked::place || blocked_ == Blocked::own_share) {
+    if (blocked_ == Blocked::place) {
         resume_wanted_ = true;
         at_turn_end();
     }
@@ -176,20 +175,26 @@ void NbdConnection::send(std::size_t entries, std::size_t bytes) {
     send_left_ = bytes;
     message_.msg_iov = &entries_[0];
     message_.msg_iovlen = entries;
-    send_deadline_ = reactor_.now() + options_.send_timeout;
-    watch(*send_deadline_);
+    set_send_deadlines();
     reactor_.sendmsg(send_, socket_.fd, &message_);
+}
+
+void NbdConnection::set_send_deadlines() {
+    send_deadline_ = reactor_.now() + options_.send_timeout;
+    answers_stall_ = reactor_.now() + options_.stall_timeout;
+    watch(std::min(*send_deadline_, *answers_stall_));
 }
 
 void NbdConnection::on_sent(std::int32_t result) {
     sending_ = false;
     send_deadline_.reset();
+    answers_stall_.reset();
     const bool failed = result <= 0;
     const auto sent = static_cast<std::size_t>(std::max(result, 0));
     if (!failed && sent < send_left_ && phase_ != Phase::broken) {
         skip_sent(sent);
         sending_ = true;
-        send_deadline_ = reactor_.now() + options_.send_timeout;
+        set_send_deadlines();
         return reactor_.sendmsg(send_, socket_.fd, &message_);
     }
     if (!failed && sent == send_left_) batch_delivered();

@@ -87,7 +87,7 @@ TEST_CASE("connection: requests beyond the permits wait and are all answered") {
     client.greet();
     fake::settings().held = true;
     for (int i = 0; i < 50; ++i) client.ask(Command::read, 0, 512);
-    // A share of half of them is less than the largest request: all three then.
+    // So few are not divided among clients.
     server.until([] { return fake::waiting() == 3; });
     fake::settings().held = false;
     fake::complete();
@@ -401,6 +401,39 @@ TEST_CASE("connection: who stands still is dropped only when permits run short")
     CHECK(server.notes.has("not taken in time"));
     server.until([&] { return server.listener->connections().size() == 1; });
     CHECK(fake::permits_free() == server.permits);
+}
+
+TEST_CASE("connection: who keeps others waiting must show some life") {
+    Server server({}, {.stall_timeout = 50ms});
+    const std::uint32_t all = server.permits * 131072;
+    Client other(server);
+    other.greet();
+    // However many: those that had time to send while they waited get no more of it.
+    std::vector<std::unique_ptr<Client>> still;
+    for (int i = 0; i < 4; ++i) {
+        still.push_back(std::make_unique<Client>(server));
+        still.back()->greet().ask(Command::write, 0, all, 0, pattern(100, 1));
+    }
+    CHECK(other.run(Command::read, 0, 512).error == 0);
+    CHECK(server.notes.has("a request does not arrive, and others wait"));
+    server.until([&] { return server.listener->connections().size() == 1; });
+
+    still.resize(1);
+    still.front() = std::make_unique<Client>(server);
+    still.front()->greet().ask(Command::read, 0, all);
+    CHECK(other.run(Command::read, 0, 512).error == 0);
+    CHECK(server.notes.has("answers are not taken, and others wait"));
+    server.until([&] { return server.listener->connections().size() == 1; });
+
+    // Nobody waits for what it has: it may stay.
+    Client stopped(server);
+    stopped.greet();
+    for (int i = 0; i < 20; ++i) stopped.ask(Command::read, 0, 131072);
+    stopped.ask(Command::write, 0, 131072, 0, pattern(100, 1));
+    const rtrs::Instant end = server.reactor->now() + 300ms;
+    while (server.reactor->now() < end) CHECK(other.run(Command::read, 0, 512).error == 0);
+    CHECK(server.listener->connections().size() == 2);
+    CHECK(fake::permits_free() >= server.permits / 3);
 }
 
 TEST_CASE("connection: a refused WRITE is read to its end before it is answered") {
