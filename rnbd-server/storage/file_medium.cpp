@@ -107,7 +107,7 @@ std::unexpected<StorageError> FileMedium::failure(int error, std::string_view wh
 }
 
 std::unexpected<StorageError> FileMedium::read_only_device() const {
-    return failure(EROFS, "a read-only device; allow read-only access only");
+    return failure(EROFS, "a read-only device; set read_only: true to export it for reading");
 }
 
 std::expected<FileMedium, StorageError> FileMedium::open(const StorageOptions& options) {
@@ -140,7 +140,8 @@ FileMedium::Step FileMedium::open_file(const StorageOptions& options) {
         case ENOENT:
             return failure(error, "not there; create it, or give a size to have it created");
         case EROFS:
-            return failure(error, "on a read-only file system; allow read-only access only");
+            return failure(
+                error, "on a read-only file system; set read_only: true to export it for reading");
         case EISDIR:
             return failure(EINVAL, "is a directory; name a regular file or a block device");
         case EBUSY:

@@ -8,6 +8,7 @@
 #include <array>
 #include <csignal>
 
+#include "rnbd-server/storage/file_medium.h"
 #include "tests/contract/storage/root.h"
 #include "tests/contract/storage/support.h"
 
@@ -37,6 +38,10 @@ TEST_CASE("media: a read-only file system is EROFS for writers, and readers are 
     bench.close();
     REQUIRE(::mount(nullptr, folder.c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr) == 0);
     REQUIRE(bench.open(options) == std::errc::read_only_file_system);
+    // What to do about it is said as the configuration calls it.
+    const auto refused = FileMedium::open(options);
+    REQUIRE(!refused);
+    REQUIRE(refused.error().text.find("set read_only: true") != std::string::npos);
     StorageOptions absent = options;
     absent.path += "-absent";
     REQUIRE(bench.open(absent) == std::errc::read_only_file_system);
