@@ -34,8 +34,10 @@ class TreeBuilder : public YAML::EventHandler {
     // values: counted over all files.
     TreeBuilder(std::size_t file, std::size_t& values) : file_(file), values_(values) {}
     std::optional<ConfigNode> take_root() { return std::move(root_); }
+    // Of the document.
+    const YAML::Mark& start() const noexcept { return start_; }
 
-    void OnDocumentStart(const YAML::Mark&) override {}
+    void OnDocumentStart(const YAML::Mark& mark) override { start_ = mark; }
     void OnDocumentEnd() override {}
     void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
         refuse_anchor(mark, anchor);
@@ -121,6 +123,7 @@ class TreeBuilder : public YAML::EventHandler {
 
     const std::size_t file_;
     std::size_t& values_;
+    YAML::Mark start_;
     std::optional<ConfigNode> root_;
     std::vector<ConfigNode> open_;
 };
@@ -224,7 +227,7 @@ std::expected<ConfigNode, ConfigYamlError> parse_config_yaml(const std::string& 
         parser.HandleNextDocument(first);
         TreeBuilder second(file, values);
         if (parser.HandleNextDocument(second)) {
-            return failed("found a second document (---), expected one");
+            return failed_at(second.start(), "found a second document (---), expected one");
         }
         auto root = first.take_root();
         if (!root || root->kind == ConfigNode::Kind::null) return ConfigNode{};
