@@ -1,8 +1,8 @@
 // The receives that an endpoint offers. Memory is reserved at creation.
 //
-// The next is as large as the oldest: itself, or the newest if that has its size, which may still be
-// in the cache, and whose pages are there. So a quiet connection that offers a hundred large buffers
-// uses one of them.
+// The next is as large as the oldest: itself, or the newest if that has its size, which may still
+// be in the cache, and whose pages are there. So a quiet connection that offers a hundred large
+// buffers uses one of them.
 //
 // Who offers many does it in order: the buffers of an array one after the other, or the same again.
 // So they are kept as runs, each with the steps from one receive to the next; all that a session

@@ -78,7 +78,7 @@ class SendQueue {
 
   private:
     static constexpr std::size_t works_small = 4;
-    static constexpr std::size_t arena_bytes_small = 384;
+    static constexpr std::size_t arena_bytes_small = 512;
     static constexpr std::size_t iovecs_small = 8;
 
     struct Batch {
