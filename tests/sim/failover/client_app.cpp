@@ -570,8 +570,10 @@ bool ClientMachine::restore_paths() {
     for (const rtrs::PathStatus& path : session.status().paths) {
         if (path.state == rtrs::PathState::closing) all = false;
         if (path.state != rtrs::PathState::closed) continue;
-        static_cast<void>(
-            session.operate_path(path.label, rtrs::ClientSession::PathOperation::reconnect));
+        // Refused if it is being removed: it has to be added when it is gone.
+        if (session.operate_path(path.label, rtrs::ClientSession::PathOperation::reconnect)) {
+            all = false;
+        }
     }
     return all;
 }
