@@ -195,8 +195,8 @@ class Reactor : public Clock {
     std::expected<FixedBuffer, std::error_code> register_buffer(MutableBytes memory);
     void unregister_buffer(FixedBuffer buffer) noexcept;
     // Spares each read and write the look-up of the descriptor. The file stays open until it is
-    // unregistered and the last operation on it has ended. ERRORS: ENOBUFS (no slot left), ENOMEM,
-    // EMFILE.
+    // unregistered and the last operation on it has ended. ERRORS: ENOBUFS (no slot left, or Linux
+    // before 6.4, which would keep it open for longer), ENOMEM, EMFILE.
     std::expected<FixedFile, std::error_code> register_file(int fd);
     void unregister_file(FixedFile file) noexcept;
 

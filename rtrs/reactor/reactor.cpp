@@ -1,12 +1,14 @@
 // Reactor: the loop. What a turn does, how it waits, and what it costs to be woken.
 
 #include <sys/eventfd.h>
+#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cstdio>
 #include <utility>
 
 #include "rtrs/base/assert.h"
@@ -37,12 +39,24 @@ Instant rounded(Instant deadline, Instant now) noexcept {
     return Instant(Duration((since_epoch + slack - 1) / slack * slack));
 }
 
+// Before Linux 6.4 a ring keeps a file for up to a second after it was unregistered, and a device
+// stays claimed for so long: longer than a server's restart takes.
+bool lets_go_of_files_at_once() noexcept {
+    utsname kernel{};
+    int version = 0;
+    int release = 0;
+    if (::uname(&kernel) != 0 || std::sscanf(kernel.release, "%d.%d", &version, &release) != 2) {
+        return false;
+    }
+    return version > 6 || (version == 6 && release >= 4);
+}
+
 }  // namespace
 
 Reactor::Inside::Inside(const Options& chosen)
     : options(chosen),
       fixed_buffers(ring.raw(), chosen.fixed_buffers),
-      fixed_files(ring.raw(), chosen.fixed_files),
+      fixed_files(ring.raw(), lets_go_of_files_at_once() ? chosen.fixed_files : 0),
       helper([this](std::function<void()> done) { mailbox.post(std::move(done)); }),
       now(read_clock()) {}
 

@@ -11,6 +11,7 @@ MiB = 1 << 20
 
 
 def loop_device(lab, backing, block_size):
+    run("modprobe", "loop", ok=False)
     made = subprocess.run(["losetup", "--find", "--show", "--sector-size", str(block_size), backing],
                           capture_output=True, text=True)
     if made.returncode != 0:
@@ -28,7 +29,7 @@ with Lab() as lab:
         exports.append(export(name, device, io=io, block_size=block_size))
         devices[name] = dict(device=device, block_size=block_size)
     server = lab.server(exports)
-    lab.client(server, {name: {} for name in devices})
+    client = lab.client(server, {name: {} for name in devices})
     source = lab.random_file("source.img", 16 * MiB)
     for name, one in devices.items():
         run("nbdcopy", source, lab.uri(name))
@@ -56,3 +57,19 @@ with Lab() as lab:
     second = lab.server([dict(exports[0], name="again")], name="second")
     wait_until("the second server says who has it", lambda: any(
         e["state"] == "waiting" for e in second.status()["exports"]))
+    second.stop()
+
+    # What was given up is free at once, for a file system or for the server that is started next.
+    def is_free(name, when):
+        try:
+            os.close(os.open(devices[name]["device"], os.O_RDWR | os.O_EXCL))
+        except OSError as error:
+            raise AssertionError(f"{name} is not free after {when}: {error}")
+
+    client.ctl("unmap", "direct")
+    server.ctl("exports", "remove", "direct")
+    is_free("direct", "its export was removed")
+    client.stop()
+    server.stop()
+    for name in devices:
+        is_free(name, "the server ended")
