@@ -213,7 +213,18 @@ void Requests::piece_done(Piece& piece, rtrs::Permit permit, std::error_code err
     } else {
         const rtrs::Permit home = std::move(permit);
     }
-    if (request.in_flight == 0) finished_(context_, request);
+    if (request.in_flight > 0) return;
+    if (lost_in_part(request, caches_lost)) request.volume->remote().lost_in_part();
+    finished_(context_, request);
+}
+
+// With RNBD_FUA each part is durable, or the flush behind them has looked.
+bool Requests::lost_in_part(const Request& request, std::uint64_t caches_lost) noexcept {
+    const bool changes = request.operation == VolumeOperation::write ||
+                         request.operation == VolumeOperation::discard ||
+                         request.operation == VolumeOperation::write_zeroes;
+    return changes && !request.error && (request.flags & RNBD_FUA) == 0 &&
+           request.caches_lost != caches_lost;
 }
 
 void Requests::serve(rtrs::Permit permit) {

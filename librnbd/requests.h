@@ -43,8 +43,9 @@ struct Request : rtrs::ListLink {
     std::uint64_t started = 0;  // of bytes: in pieces that were sent
     std::uint32_t in_flight = 0;
     bool unforced = false;  // a piece of a write with RNBD_FUA was sent without it
-    // The volume's lost caches when a first piece was acknowledged. If there are more when the
-    // flush behind them all is done, a piece may be gone, and another flush may have told that.
+    // The volume's lost caches when a first piece was acknowledged. If there are more when they all
+    // are done, and the flush behind them if there is one, a piece may be gone, and another flush
+    // may have told that.
     std::optional<std::uint64_t> caches_lost;
     std::error_code error;
     rnbd_done_fn done = nullptr;
@@ -118,6 +119,7 @@ class Requests {
     std::uint32_t piece_bytes(const Request& request) const noexcept;
     void describe(Request& request, const Piece& piece, VolumeIo& io) const;
     void piece_done(Piece& piece, rtrs::Permit permit, std::error_code error);
+    static bool lost_in_part(const Request& request, std::uint64_t caches_lost) noexcept;
     void permit_granted();
     void serve(rtrs::Permit permit);
     void stop_waiting_if_nobody_waits();

@@ -375,6 +375,12 @@ void Device::piece_done(DevicePiece& piece, std::error_code error) {
     if (!request.error && !request.flushing && wants_flush_after(request)) {
         return submit_flush(request);
     }
+    // With FUA each part is durable, or the flush behind them has looked.
+    const bool forced = (request.nbd.flags & flag::fua) != 0;
+    if (!request.error && changes_data(request.nbd.command) && !forced &&
+        request.caches_lost != caches_lost) {
+        volume_.lost_in_part();
+    }
     if (!request.error && request.nbd.command == Command::read) {
         request.reply_bytes = request.nbd.length;
     }

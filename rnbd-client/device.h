@@ -67,8 +67,8 @@ struct DeviceRequest {
     std::uint32_t reply_bytes;  // what payload the reply carries, at the front of the pieces
     bool flushing;
     bool acknowledged;  // a piece was
-    // The volume's lost caches then. If there are more when the flush behind all pieces is done, a
-    // piece may be gone, and another flush may have told that.
+    // The volume's lost caches then. If there are more when all pieces are done, and the flush
+    // behind them if there is one, a piece may be gone, and another flush may have told that.
     std::uint64_t caches_lost;
     bool unforced;        // a piece of a WRITE was sent without FUA
     bool started;         // and not done

@@ -334,6 +334,7 @@ const VolumeLosses& RemoteVolume::losses() const noexcept { return inside_->loss
 std::uint64_t RemoteVolume::unflushed_writes() const noexcept {
     return inside_->acknowledged - inside_->flushed;
 }
+void RemoteVolume::lost_in_part() { inside_->lost_before_its_answer(); }
 RemoteSession& RemoteVolume::session() noexcept { return session_; }
 std::vector<VolumeRequestStatus> RemoteVolume::requests() const { return inside_->requests(); }
 

@@ -132,6 +132,9 @@ class RemoteVolume {
     const VolumeLosses& losses() const noexcept;
     // Acknowledged writes that no flush has covered yet, and that were not counted as lost.
     std::uint64_t unflushed_writes() const noexcept;
+    // Of a change in several parts that is acknowledged to its user: a cache was lost after the
+    // first part was acknowledged, and maybe with it. A flush that is submitted from now on fails.
+    void lost_in_part();
     RemoteSession& session() noexcept;
     // Asks the server now instead of at the end of the back-off. open_error() is empty until it has
     // answered. ERRORS: EALREADY (open), ENODEV (closing or closed), ECONNABORTED (no path is up).

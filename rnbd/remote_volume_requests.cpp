@@ -247,8 +247,9 @@ void RemoteVolume::Inside::note_epoch(std::uint64_t now) {
     }
 }
 
-// The write went to a cache that was lost; its answer came by another connection than the news of
-// that, and later.
+// The write, or a part of it, went to a cache that was lost. Its answer came by another connection
+// than the news of that, and later; or it is that of all parts. Who heard of the loss meanwhile did
+// not hear it of this write.
 void RemoteVolume::Inside::lost_before_its_answer() {
     if (rtrs::planted(rtrs::PlantedBug::flush_forgotten)) return;
     ++losses.caches;

@@ -1,8 +1,10 @@
-/* Zeroes with RNBD_FUA that are sent in two pieces. The server is killed when it has acknowledged
- * one of them and before the other, and comes back without what was not flushed.
+/* Zeroes that are sent in two pieces. The server is killed when it has acknowledged one of them and
+ * before the other, and comes back without what was not flushed. A flush that fails meanwhile tells
+ * of the loss, but not of the zeroes.
  *
- *   forced_pieces HOST:PORT SERVER_PID      the server exports vol (rw) for host-a, of memory, where
- *                                           the first of the pieces waits
+ *   in_pieces HOST:PORT SERVER_PID [forced]     the server exports vol (rw) for host-a, of memory,
+ *                                               where the first of the pieces waits
+ *                                               forced: with RNBD_FUA
  */
 #include <errno.h>
 #include <librnbd/librnbd.h>
@@ -31,12 +33,22 @@ static void happened(void *context, const struct rnbd_event *event) {
     if (event->kind == RNBD_EVENT_LINK_DOWN) down = 1;
 }
 
+/* What a flush says from now on. */
+static int flush_now(rnbd_session *session, rnbd_volume *volume) {
+    int said = 1;
+    check(rnbd_flush(volume, finished, &said), "flush", rnbd_volume_error(volume));
+    while (said == 1) rnbd_session_process(session, -1);
+    return said;
+}
+
 int main(int argc, char **argv) {
+    unsigned flags = argc == 4 ? RNBD_FUA : 0;
+    int next, last;
     rnbd_session *session;
     rnbd_volume *volume;
     struct rnbd_volume_info info;
 
-    if (argc != 3) return 2;
+    if (argc < 3) return 2;
     alarm(limit_s);
     check(rnbd_session_new(&session), "session", "");
     check(rnbd_session_set(session, "name", "host-a"), "name", "");
@@ -47,7 +59,7 @@ int main(int argc, char **argv) {
     check(rnbd_volume_wait(volume, -1), "open", rnbd_volume_error(volume));
     check(rnbd_volume_get_info(volume, &info, sizeof info), "info", rnbd_volume_error(volume));
 
-    check(rnbd_write_zeroes(volume, 0, info.size_bytes, RNBD_FUA, finished, &zeroed), "zeroes",
+    check(rnbd_write_zeroes(volume, 0, info.size_bytes, flags, finished, &zeroed), "zeroes",
           rnbd_volume_error(volume));
     /* What comes behind the second piece says that it is through. */
     check(rnbd_writev(volume, &one_block, 1, 0, 0, finished, &written), "write",
@@ -61,7 +73,9 @@ int main(int argc, char **argv) {
     puts("killed");
     fflush(stdout);
     while (zeroed == 1 || flushed == 1) rnbd_session_process(session, -1);
-    printf("flush %d, zeroes %d\n", flushed, zeroed);
+    next = flush_now(session, volume);
+    last = flush_now(session, volume);
+    printf("flush %d, zeroes %d, flush %d, flush %d\n", flushed, zeroed, next, last);
     check(rnbd_session_free(session), "end", "");
     return 0;
 }
