@@ -1,0 +1,121 @@
+// What the files of Server and ServerSession share: server.cpp (who may connect, listeners, the end)
+// and server_session.cpp (a session's name, paths and requests).
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <expected>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rtrs/core/admission.h"
+#include "rtrs/core/message_service.h"
+#include "rtrs/core/server_path.h"
+#include "rtrs/server.h"
+#include "rtrs/wire/connect.h"
+
+namespace rtrs {
+
+struct Server::Inside {
+    struct Door final : ListenerHandler {
+        Door(Inside& its_server, Fabric& its_fabric, const DoorOptions& its_options)
+            : server(its_server), fabric(its_fabric), options(its_options) {}
+        void on_connect_request(std::unique_ptr<ConnectRequest> request) override {
+            server.connect_request(*this, std::move(request));
+        }
+        Inside& server;
+        Fabric& fabric;
+        DoorOptions options;
+        std::unique_ptr<Listener> listener;
+    };
+
+    Inside(SessionEnvironment its_environment, ServerOptions its_options,
+           ServerHandler& its_handler)
+        : environment(its_environment),
+          options(its_options),
+          handler(its_handler),
+          closed_timer(environment.clock, this,
+                       [](void* self) { static_cast<Inside*>(self)->handler.on_closed(); }) {}
+
+    void connect_request(const Door& door, std::unique_ptr<ConnectRequest> request);
+    int admit(const Door& door, std::unique_ptr<ConnectRequest>& request);
+    bool may_come_in(const Door& door, const ConnectRequestMessage& message,
+                     const ConnectRequest& request) const;
+    int admit_messages(const Door& door, const ConnectRequestMessage& message,
+                       ConnectRequest& request);
+    std::expected<ServerSession*, int> find_or_make_session(const ConnectRequestMessage& message,
+                                                            const Door& door,
+                                                            const std::string& remote);
+    // Of the sessions that have not said who they are, the oldest. False: there is none.
+    bool close_half_open();
+    KeyRenewal key_renewal(const DoorOptions& door) const noexcept {
+        return options.always_invalidate && door.invalidate == DoorOptions::Invalidate::as_server
+                   ? KeyRenewal::every_answer
+                   : KeyRenewal::no;
+    }
+    std::uint32_t features_offered() const noexcept {
+        std::uint32_t features = 0;
+        if (options.protection == Protection::exactly_once) {
+            features |= features_of(Feature::failover);
+        }
+        if (options.messages) features |= features_of(Feature::messages);
+        return features;
+    }
+    void forget(ServerSession& session);
+    void retire(const ServerSession& session);
+    void close();
+
+    SessionEnvironment environment;
+    ServerOptions options;
+    ServerHandler& handler;
+    std::vector<std::unique_ptr<Door>> doors;
+    std::map<Uuid, std::unique_ptr<ServerSession>> sessions;
+    std::deque<Uuid> retired;
+    std::uint32_t sessions_ever = 0;
+    Timer closed_timer;
+    bool closing = false;
+};
+
+struct ServerSession::Inside final : ServerPathOwner, MessageCoreOwner {
+    Inside(Server::Inside& its_server, Instant now)
+        : server(its_server),
+          number(server.sessions_ever++),
+          admission(server.options.queue_depth),
+          since(now) {}
+
+    std::optional<NameRefusal> accept_name(ServerPath& path,
+                                           const InfoRequestMessage& its_who) override;
+    NameRefusal take_over(ServerSession& other, const ServerPath& path,
+                          const InfoRequestMessage& its_who);
+    void request(ServerPath& path, OpSlot& slot) override;
+    void no_longer_waits(ServerPath& path, OpSlot& slot) override {
+        admission.drop(path.permit_of(slot), slot);
+    }
+    void chunk_gone(void* chunk_context) override { server.handler.on_chunk_gone(chunk_context); }
+    MessageCore& messages() noexcept override { return *message_core; }
+    void messages_reset() override {}
+    void decide(OpSlot& slot, const Admission::Decision& decision);
+    void serve(OpSlot& slot);
+    void ended(ServerPath& path, OpSlot& slot, int error) override;
+    void path_closed(ServerPath& path) override;
+
+    // Positive errno, or the path for the connection.
+    std::expected<ServerPath*, int> find_or_make_path(const Server::Inside::Door& door,
+                                                      const ConnectRequestMessage& message,
+                                                      const ConnectRequest& request);
+
+    Server::Inside& server;
+    const std::uint32_t number;  // of all that ever were
+    ServerSession* self = nullptr;
+    Admission admission;
+    InfoRequestMessage who;                   // as its first path said
+    std::optional<MessageCore> message_core;  // longer than the paths
+    std::vector<std::unique_ptr<ServerPath>> paths;
+    Instant since;
+    bool up = false;
+};
+
+}  // namespace rtrs

@@ -1,0 +1,263 @@
+// ServerSession: its paths, its name, and its requests. See server.h.
+
+#include <algorithm>
+
+#include "rtrs/base/assert.h"
+#include "rtrs/base/host.h"
+#include "rtrs/base/planted.h"
+#include "rtrs/base/rare.h"
+#include "rtrs/core/server_inside.h"
+#include "rtrs/limits.h"
+
+namespace rtrs {
+namespace {
+
+OpSlot& slot_of(Attempt& attempt) noexcept { return static_cast<OpSlot&>(attempt); }
+
+}  // namespace
+
+// --- Its paths. Order of checks and errno values: "Connection request" in
+// docs/reference/wire-rtrs.md.
+
+std::expected<ServerPath*, int> ServerSession::Inside::find_or_make_path(
+    const Server::Inside::Door& door, const ConnectRequestMessage& message,
+    const ConnectRequest& request) {
+    const std::string local = request.local_address();
+    const std::string remote = request.remote_address();
+    for (const auto& path : paths) {
+        const ServerPathIdentity& known = path->identity();
+        if (known.path_uuid != message.path_uuid) continue;
+        // Its memory is the one fabric's: another one can do nothing with it.
+        if (path->state() == ServerPath::State::connecting && &path->fabric() == &door.fabric &&
+            known.reconnect_count == message.reconnect_count &&
+            known.connection_count == message.connection_count) {
+            // Refused with a reason, and no harm to what is there.
+            if (path->has_connection(message.connection_id)) return std::unexpected(ECONNRESET);
+            return path.get();
+        }
+        // The client has given that attempt up, whatever this side thinks of it. Until the old
+        // path is drained and its operations have ended the answer is no; the client tries again.
+        // A dial of an earlier attempt that arrives late changes nothing.
+        if (static_cast<std::int16_t>(message.reconnect_count - known.reconnect_count) > 0) {
+            RTRS_RARE(superseded);
+            path->close("superseded by a later connect of the same path");
+        }
+        return std::unexpected(ECONNRESET);
+    }
+    if (paths.size() >= limits::paths_max) return std::unexpected(ECONNRESET);
+    for (const auto& path : paths) {
+        // The client's port does not count: two paths over the same addresses would fail together.
+        if (&path->fabric() == &door.fabric && path->identity().local_address == local &&
+            host_of(path->identity().remote_address) == host_of(remote) &&
+            path->state() == ServerPath::State::connected) {
+            return std::unexpected(EEXIST);
+        }
+    }
+    const std::uint32_t features = message.features & server.features_offered();
+    // Admission compares attempts of all paths: they all have sequences, or none.
+    if (std::ranges::any_of(
+            paths, [&](const auto& path) { return path->identity().features != features; })) {
+        return std::unexpected(EINVAL);
+    }
+    auto domain = door.fabric.create_domain();
+    if (!domain) return std::unexpected(to_errno(domain.error()));
+    auto path = std::make_unique<ServerPath>(
+        server.environment, server.options,
+        ServerPathIdentity{.path_uuid = message.path_uuid,
+                           .connection_count = message.connection_count,
+                           .reconnect_count = message.reconnect_count,
+                           .features = features,
+                           .door = door.options.id,
+                           .key_renewal = server.key_renewal(door.options),
+                           // So that sessions, paths and connections are spread.
+                           .worker = number + static_cast<std::uint32_t>(paths.size()),
+                           .local_address = local,
+                           .remote_address = remote},
+        *self, ServerMemory{.fabric = &door.fabric, .domain = std::move(*domain)}, *this);
+    if (const auto error = path->prepare()) {
+        path->abandon();
+        return std::unexpected(to_errno(error));
+    }
+    if (has(features, Feature::messages) && !message_core) {
+        message_core.emplace(server.environment.clock, *server.options.messages,
+                             server.environment.random.next() | 1, *this);
+    }
+    return paths.emplace_back(std::move(path)).get();
+}
+
+// --- A session's life.
+
+std::optional<NameRefusal> ServerSession::Inside::accept_name(ServerPath& path,
+                                                              const InfoRequestMessage& its_who) {
+    const std::string& name = its_who.session_name;
+    const Arrival arrival{.session = name,
+                          .host = host_of(path.identity().remote_address),
+                          .door = path.identity().door};
+    const auto turned_away = [&](std::error_code error) {
+        return NameRefusal{"session " + name + " is turned away: " + error.message(),
+                           TraceLevel::debug};
+    };
+    if (const auto error = server.handler.on_path(arrival)) return turned_away(error);
+    if (up) {
+        if (name == self->name_) return std::nullopt;
+        return NameRefusal{"the session's name is " + self->name_ + ", not " + name};
+    }
+    for (const auto& [id, other] : server.sessions) {
+        if (other.get() != self && other->name_ == name) {
+            if (planted(PlantedBug::takeover_off)) continue;
+            return take_over(*other, path, its_who);
+        }
+    }
+    self->name_ = name;
+    if (const auto error = server.handler.on_session_up(*self)) {
+        self->name_.clear();
+        return turned_away(error);
+    }
+    who = its_who;
+    up = true;
+    return std::nullopt;
+}
+
+// A client that died and came back need not wait until its former life is found dead. It comes in
+// when nothing of that can happen any more: the name is free once the old session has gone.
+NameRefusal ServerSession::Inside::take_over(ServerSession& other, const ServerPath& path,
+                                             const InfoRequestMessage& its_who) {
+    const InfoRequestMessage& old = other.inside_->who;
+    const bool same = its_who.identity != 0 && old.identity != 0
+                          ? its_who.identity == old.identity
+                          : host_of(path.identity().remote_address) == other.peer_host_;
+    if (!same) {
+        return {"the session name " + other.name_ + " is in use by another client at " +
+                other.peer_host_};
+    }
+    if (its_who.life != 0 && its_who.life < old.life) {
+        return {"the session name " + other.name_ + " is in use by a newer life of this client"};
+    }
+    RTRS_RARE(took_over);
+    server.retire(other);
+    other.close("taken over by a newer session of the same client");
+    return {"takes the session name " + other.name_ + " over: waiting for the old session's end"};
+}
+
+// --- Requests: admission decides, the handler serves.
+
+void ServerSession::Inside::request(ServerPath& path, OpSlot& slot) {
+    const std::uint32_t permit = path.permit_of(slot);
+    const Admission::Decision decision = admission.arrive(permit, slot);
+    if (decision.verdict != Admission::Verdict::wait) return decide(slot, decision);
+    path.make_wait(slot);
+    // A peer without sequences does this only when it has given the other path up.
+    Attempt* running = admission.running(permit);
+    if (slot.sequence == 0 && running != nullptr) {
+        slot_of(*running).path->close("its permit came back on another path");
+    }
+}
+
+void ServerSession::Inside::decide(OpSlot& slot, const Admission::Decision& decision) {
+    switch (decision.verdict) {
+        case Admission::Verdict::run:
+            return serve(slot);
+        case Admission::Verdict::wait:
+            return;
+        case Admission::Verdict::answer:
+            return slot.path->respond(slot, from_errno(decision.result), 0);
+        case Admission::Verdict::stale:
+            return slot.path->respond(slot, from_errno(ESTALE), 0);
+    }
+}
+
+void ServerSession::Inside::serve(OpSlot& slot) {
+    // Nothing to do: the client only wants to know that older attempts of this permit are settled.
+    const bool fence = slot.sequence != 0 && slot.request.kind == RequestKind::write &&
+                       slot.request.user_bytes == 0 && slot.request.data_bytes == 0;
+    if (fence) return slot.op.respond({});
+    server.handler.on_request(slot.op);
+}
+
+void ServerSession::Inside::ended(ServerPath& path, OpSlot& slot, int error) {
+    const std::uint32_t permit = path.permit_of(slot);
+    admission.ended(permit, slot, error);
+    while (const auto released = admission.next_released(permit)) {
+        OpSlot& next = slot_of(*released->attempt);
+        next.path->run(next);
+        decide(next, released->decision);
+    }
+}
+
+void ServerSession::Inside::path_closed(ServerPath& path) {
+    std::erase_if(paths, [&](const auto& one) { return one.get() == &path; });
+    if (!paths.empty()) return;
+    if (message_core) message_core->close();
+    if (up) server.handler.on_session_down(*self);
+    server.forget(*self);  // destroys *this
+}
+
+// --- The public face.
+
+void ServerOp::respond(std::error_code error, std::uint32_t produced_bytes) {
+    OpSlot& slot = *static_cast<OpSlot*>(slot_);
+    RTRS_ASSERT(produced_bytes <= data_.size());
+    slot.path->end(slot, error, produced_bytes);
+}
+
+void*& ServerOp::chunk_context() const noexcept {
+    return static_cast<OpSlot*>(slot_)->chunk_context;
+}
+
+ServerSession::ServerSession(std::unique_ptr<Inside> inside) : inside_(std::move(inside)) {
+    inside_->self = this;
+}
+ServerSession::~ServerSession() = default;
+
+std::uint32_t ServerSession::queue_depth() const noexcept {
+    return inside_->server.options.queue_depth;
+}
+std::uint32_t ServerSession::max_io_bytes() const noexcept {
+    return inside_->server.options.chunk_bytes - inside_->server.options.header_bytes;
+}
+std::uint32_t ServerSession::chunk_bytes() const noexcept {
+    return inside_->server.options.chunk_bytes;
+}
+MessageService* ServerSession::messages() noexcept {
+    return inside_->message_core ? &*inside_->message_core : nullptr;
+}
+Protection ServerSession::protection() const noexcept {
+    const auto& paths = inside_->paths;
+    return !paths.empty() && paths.front()->sequenced() ? Protection::exactly_once
+                                                        : Protection::fenced;
+}
+
+void ServerSession::close(std::string_view reason) {
+    for (const auto& path : inside_->paths) path->close(reason);
+}
+
+bool ServerSession::close_path(std::string_view id, std::string_view reason) {
+    for (const auto& path : inside_->paths) {
+        if (path->id() != id) continue;
+        path->close(reason);
+        return true;
+    }
+    return false;
+}
+
+ServerSessionStatus ServerSession::status() const {
+    ServerSessionStatus status{.name = name_,
+                               .id = id_.text(),
+                               .peer = peer_host_,
+                               .since = inside_->since,
+                               .queue_depth = queue_depth(),
+                               .max_io_bytes = max_io_bytes(),
+                               .in_flight = 0,
+                               .protection = protection(),
+                               .stale = inside_->admission.statistics().stale,
+                               .answered = inside_->admission.statistics().answered,
+                               .waited = inside_->admission.statistics().waited,
+                               .paths = {}};
+    for (const auto& path : inside_->paths) {
+        status.in_flight += path->running();
+        status.paths.push_back(path->status());
+    }
+    return status;
+}
+
+}  // namespace rtrs
