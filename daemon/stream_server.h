@@ -1,0 +1,141 @@
+// What the control socket and the metrics share: a listening socket, the connections that come in
+// on it, and the end of both. What is said on a connection is for those that derive from it.
+//
+// OWNER: a server of the daemon. THREAD: the reactor's (rtrs/reactor.h).
+// LIFE: made -> close() -> closed() -> destroyed.
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "rtrs/reactor.h"
+
+namespace rnbd {
+
+class StreamServer;
+
+// One client. It waits for bytes, sends one text at a time, and has one time limit. Of its handlers
+// none is called any more after end().
+class StreamConnection {
+  public:
+    enum class Id : std::uint64_t {};
+    struct Accepted {
+        StreamServer& server;
+        Id id;
+        int fd;  // blocks; the connection's from its constructor on
+    };
+
+    virtual ~StreamConnection();
+    StreamConnection(const StreamConnection&) = delete;
+    StreamConnection& operator=(const StreamConnection&) = delete;
+
+    Id id() const noexcept { return id_; }
+    // The server knows it: it may wait and send.
+    virtual void begin() = 0;
+    // The server ends.
+    virtual void farewell() { end(); }
+    // Cuts it. May be called from its own handlers: the object goes in a later turn.
+    void end();
+
+  protected:
+    explicit StreamConnection(const Accepted& accepted);
+
+    // Something can be read, or the other side has ended.
+    virtual void on_readable() = 0;
+    // The whole text is on its way.
+    virtual void on_sent() = 0;
+
+    int fd() const noexcept { return fd_; }
+    // on_readable() comes once. Nothing if that is waited for already.
+    void await_readable();
+    // ASSUMES: !sending().
+    void send(std::string text);
+    bool sending() const noexcept { return sending_.in_flight; }
+    bool ended() const noexcept { return ended_; }
+    // Ends it then, in place of an earlier limit.
+    void limit_time(rtrs::Duration time);
+    bool time_is_limited() const noexcept { return timer_.armed(); }
+    void unlimit_time() noexcept { timer_.disarm(); }
+
+  private:
+    template <void (StreamConnection::*method)(std::int32_t)>
+    struct Ready : rtrs::Operation {
+        explicit Ready(StreamConnection& owner) noexcept
+            : Operation([](Operation& operation, const Result& result) {
+                  (static_cast<Ready&>(operation).connection.*method)(result.value);
+              }),
+              connection(owner) {}
+        StreamConnection& connection;
+    };
+
+    void readable(std::int32_t result);
+    void sent(std::int32_t result);
+    void send_rest();
+    void leave_if_idle();
+
+    StreamServer& server_;
+    const Id id_;
+    const int fd_;
+    Ready<&StreamConnection::readable> reading_{*this};
+    Ready<&StreamConnection::sent> sending_{*this};
+    rtrs::Timer timer_;
+    std::string output_;
+    std::size_t sent_ = 0;
+    iovec piece_{};
+    msghdr message_{};
+    bool ended_ = false;
+    bool left_ = false;
+};
+
+class StreamServer {
+  public:
+    using Make =
+        std::function<std::unique_ptr<StreamConnection>(const StreamConnection::Accepted&)>;
+
+    // listen_fd: listens and does not block; the server's. connections_max: at one time; further
+    // ones are closed at once.
+    StreamServer(rtrs::Reactor& reactor, int listen_fd, std::size_t connections_max, Make make);
+    ~StreamServer();  // ASSUMES: closed() was posted
+    StreamServer(const StreamServer&) = delete;
+    StreamServer& operator=(const StreamServer&) = delete;
+
+    rtrs::Reactor& reactor() const noexcept { return reactor_; }
+    // Null: it has gone.
+    StreamConnection* find(StreamConnection::Id id) const;
+    // Lets nobody in any more and says farewell to all. Once. closed() comes in a later turn.
+    void close(std::function<void()> closed);
+
+  private:
+    friend class StreamConnection;
+    struct AcceptOperation : rtrs::Operation {
+        explicit AcceptOperation(StreamServer& owner) noexcept;
+        StreamServer& server;
+    };
+
+    void wait_for_connections();
+    void accept_all();
+    void forget(StreamConnection::Id id);
+    void close_when_empty();
+
+    rtrs::Reactor& reactor_;
+    int listen_fd_;
+    const std::size_t connections_max_;
+    const Make make_;
+    AcceptOperation accepting_{*this};
+    // Out of file descriptors: waits a little before the next accept.
+    rtrs::Timer accept_again_;
+    std::map<StreamConnection::Id, std::unique_ptr<StreamConnection>> connections_;
+    std::uint64_t connections_ever_ = 0;
+    bool closing_ = false;
+    bool closed_posted_ = false;
+    std::function<void()> closed_;
+};
+
+}  // namespace rnbd
