@@ -88,6 +88,23 @@ std::expected<Address, std::error_code> parse_host(std::string_view text) {
     return parse_ipv4(std::string(text), 0);
 }
 
+std::expected<Route, std::error_code> parse_route(std::string_view source,
+                                                  std::string_view destination) {
+    const auto to = parse_address(destination);
+    if (!to) return invalid;
+    if (source.empty()) return Route{std::nullopt, *to};
+    const auto from = parse_host(source);
+    if (!from || from->family() != to->family()) return invalid;
+    return Route{*from, *to};
+}
+
+Address copy_of(const sockaddr& address) noexcept {
+    Address copy;
+    copy.bytes = address.sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+    std::memcpy(&copy.storage, &address, copy.bytes);
+    return copy;
+}
+
 std::string to_text(const Address& address) {
     std::string host;
     std::uint16_t port = 0;

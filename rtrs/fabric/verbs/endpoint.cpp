@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 namespace rtrs::verbs {
@@ -40,12 +39,7 @@ std::uint32_t receives_allowed(const DeviceLimits& limits, std::uint32_t wanted)
     return std::max(1u, std::min({wanted, limits.work_requests_max, limits.completions_max / 2}));
 }
 
-std::string text_of(const sockaddr* address) {
-    tcp::Address copy;
-    copy.bytes = address->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-    std::memcpy(&copy.storage, address, copy.bytes);
-    return tcp::to_text(copy);
-}
+std::string text_of(const sockaddr* address) { return tcp::to_text(tcp::copy_of(*address)); }
 
 std::error_code error_of(const CmEvent& event) noexcept {
     if (event.status < 0) return from_errno(event.status);

@@ -1,10 +1,7 @@
 #include "rtrs/fabric/verbs/listener.h"
 
-#include <netinet/in.h>
-
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "rtrs/fabric/verbs/endpoint.h"
@@ -16,14 +13,7 @@ namespace {
 constexpr std::size_t reject_bytes_max = 148;
 constexpr int backlog = 1024;
 
-tcp::Address copy_of(const sockaddr* address) {
-    tcp::Address copy;
-    copy.bytes = address->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-    std::memcpy(&copy.storage, address, copy.bytes);
-    return copy;
-}
-
-std::string text_of(const sockaddr* address) { return tcp::to_text(copy_of(address)); }
+std::string text_of(const sockaddr* address) { return tcp::to_text(tcp::copy_of(*address)); }
 
 }  // namespace
 
@@ -93,7 +83,7 @@ std::error_code VerbsListener::listen(tcp::Address address) {
     // The wildcard address has no device: each request is looked at when it comes.
     if (id_->verbs != nullptr && !engine_->is_on_device(*id_)) return from_errno(ENODEV);
     if (rdma_listen(id_, backlog) != 0) return from_errno(errno);
-    bound_ = copy_of(rdma_get_local_addr(id_));
+    bound_ = tcp::copy_of(*rdma_get_local_addr(id_));
     address_ = tcp::to_text(bound_);
     return {};
 }

@@ -1,5 +1,4 @@
 #include <cerrno>
-#include <optional>
 
 #include "rtrs/fabric/tcp/address.h"
 #include "rtrs/fabric/verbs/domain.h"
@@ -46,22 +45,15 @@ class VerbsFabric final : public Fabric {
 std::expected<std::unique_ptr<Endpoint>, std::error_code> VerbsFabric::connect(
     ProtectionDomain& domain, const std::string& source, const std::string& destination,
     Bytes private_data, const EndpointOptions& options, EndpointHandler& handler) {
-    const auto to = tcp::parse_address(destination);
-    if (!to) return std::unexpected(to.error());
-    std::optional<tcp::Address> from;
-    if (!source.empty()) {
-        const auto parsed = tcp::parse_host(source);
-        if (!parsed) return std::unexpected(parsed.error());
-        if (parsed->family() != to->family()) return std::unexpected(from_errno(EINVAL));
-        from = *parsed;
-    }
+    const auto route = tcp::parse_route(source, destination);
+    if (!route) return std::unexpected(route.error());
     if (private_data.size() > private_data_request_max) {
         return std::unexpected(from_errno(EMSGSIZE));
     }
     auto endpoint = verbs::VerbsEndpoint::create(
         {engine_, static_cast<verbs::VerbsDomain&>(domain), options, handler});
     if (!endpoint) return std::unexpected(endpoint.error());
-    (*endpoint)->dial(from ? &*from : nullptr, *to, private_data);
+    (*endpoint)->dial(route->source ? &*route->source : nullptr, route->destination, private_data);
     return std::unique_ptr<Endpoint>(std::move(*endpoint));
 }
 
