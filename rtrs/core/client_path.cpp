@@ -431,11 +431,11 @@ void ClientPath::dial_messages() {
     if (link_->drained()) link_timer_.arm(environment_.clock.now() + options_.reconnect_delay_max);
 }
 
-void ClientPath::message_link_lost(MessageLink&, WasUp was_up, std::string_view why) {
-    const std::string text = "the connection of messages: " + std::string(why);
+void ClientPath::message_link_lost(MessageLink&, WasUp was_up, std::error_code reason,
+                                   std::string_view why) {
     // It was good and is not: then the path is not either. Otherwise it is tried again.
-    if (was_up == WasUp::yes) return fail(Error::path_lost, text);
-    trace(TraceLevel::debug, text);
+    if (was_up == WasUp::yes) return fail(reason, why);
+    trace(TraceLevel::debug, std::string(why) + ": " + reason.message());
 }
 
 void ClientPath::message_link_drained(MessageLink&) {

@@ -142,7 +142,8 @@ class ClientPath final : public MessageLinkOwner {
     };
 
     // MessageLinkOwner
-    void message_link_lost(MessageLink& link, WasUp was_up, std::string_view why) override;
+    void message_link_lost(MessageLink& link, WasUp was_up, std::error_code reason,
+                           std::string_view why) override;
     void message_link_drained(MessageLink& link) override;
     void dial_messages();
 

@@ -30,8 +30,9 @@ MessageLink::MessageLink(MessageCore& core, MessageLinkOwner& owner, Fabric& fab
       // A window of messages, as many finishes, and two notices for each of the other direction.
       receives_(4 * core.options().window + 8),
       last_read_(read_bit),
-      hello_timer_(core.clock(), this,
-                   [](void* self) { static_cast<MessageLink*>(self)->fail("no hello"); }) {}
+      hello_timer_(core.clock(), this, [](void* self) {
+          static_cast<MessageLink*>(self)->fail(Error::timed_out, "no hello");
+      }) {}
 
 MessageLink::~MessageLink() { RTRS_ASSERT(drained()); }
 
@@ -101,10 +102,14 @@ bool MessageLink::lose() {
 
 void MessageLink::disconnect() { lose(); }
 
-void MessageLink::fail(std::string_view why) {
+void MessageLink::fail(std::error_code reason, std::string_view why) {
+    end(reason, "messages: " + std::string(why));
+}
+
+void MessageLink::end(std::error_code reason, std::string_view why) {
     const auto was_up =
         state_ == State::up ? MessageLinkOwner::WasUp::yes : MessageLinkOwner::WasUp::no;
-    if (lose()) owner_.message_link_lost(*this, was_up, why);
+    if (lose()) owner_.message_link_lost(*this, was_up, reason, why);
 }
 
 void MessageLink::on_established(Bytes) {
@@ -114,10 +119,11 @@ void MessageLink::on_established(Bytes) {
     core_.link_established(*this);
 }
 
-void MessageLink::on_rejected(Bytes) { fail("rejected"); }
+void MessageLink::on_rejected(Bytes) { fail(Error::rejected, "cannot connect"); }
 
+// Without a reason it was this side, which could not send.
 void MessageLink::on_disconnected(std::error_code reason) {
-    fail(reason ? reason.message() : "closed by the peer");
+    end(reason ? reason : make_error_code(Error::path_lost), "connection lost");
 }
 
 void MessageLink::on_drained() {
@@ -132,7 +138,8 @@ void MessageLink::on_drained() {
 void MessageLink::on_completion(const Completion& completion) {
     if (completion.opcode == CompletionOpcode::send) return send_ended(completion);
     if (completion.status != CompletionStatus::success) {
-        if (completion.status != CompletionStatus::flushed) fail("a receive failed");
+        if (completion.status != CompletionStatus::flushed)
+            fail(Error::path_lost, "a receive failed");
         return;
     }
     if (completion.opcode != CompletionOpcode::receive) return fail("a message with an immediate");
@@ -149,7 +156,8 @@ void MessageLink::send_ended(const Completion& completion) {
         RTRS_ASSERT(!ended.empty());
         core_.read_ended(*this, std::move(ended.mapped()), done);
     }
-    if (!done && completion.status != CompletionStatus::flushed) fail("work failed");
+    if (!done && completion.status != CompletionStatus::flushed)
+        fail(Error::path_lost, "work failed");
 }
 
 void MessageLink::received(const Completion& completion) {
@@ -158,7 +166,9 @@ void MessageLink::received(const Completion& completion) {
     const Segment buffer = receive_buffer(slot);
     core_.message_arrived(*this, {buffer.data, completion.bytes});
     if (lost()) return;
-    if (endpoint_->post_receive(completion.context, buffer)) fail("cannot post a receive");
+    if (const auto error = endpoint_->post_receive(completion.context, buffer)) {
+        fail(error, "cannot post a receive");
+    }
 }
 
 void MessageLink::send(const TagHeader& header, Bytes body, Bytes content) {

@@ -35,8 +35,9 @@ class MessageCore;
 class MessageLinkOwner {
   public:
     enum class WasUp : std::uint8_t { no, yes };
-    // Once. Not called after disconnect().
-    virtual void message_link_lost(MessageLink& link, WasUp was_up, std::string_view why) = 0;
+    // Once. Not called after disconnect(). why: the same in words; lives for the call.
+    virtual void message_link_lost(MessageLink& link, WasUp was_up, std::error_code reason,
+                                   std::string_view why) = 0;
     // The link may be destroyed from here on, also inside this call.
     virtual void message_link_drained(MessageLink& link) = 0;
 
@@ -54,12 +55,12 @@ struct MessageRead {
 
 class MessageLink final : public EndpointHandler {
   public:
-    // The fabric is that of dial(), or of accept()'s request.
     // As EndpointOptions has them.
     struct Carried {
         std::uint32_t worker = 0;
         Duration silence_max = EndpointOptions{}.silence_max;
     };
+    // The fabric is that of dial(), or of accept()'s request.
     MessageLink(MessageCore& core, MessageLinkOwner& owner, Fabric& fabric, const Carried& carried);
     ~MessageLink();
     MessageLink(const MessageLink&) = delete;
@@ -72,8 +73,10 @@ class MessageLink final : public EndpointHandler {
     std::error_code accept(ConnectRequest& request, Bytes private_data);
     void disconnect();
     bool drained() const noexcept { return endpoint_ == nullptr; }
-    // Ends it because of what the peer did, or did not do.
-    void fail(std::string_view why);
+    // Ends it because of what the peer did.
+    void fail(std::string_view why) { fail(Error::protocol, why); }
+    // Ends it because of what happened to it, or did not happen.
+    void fail(std::error_code reason, std::string_view why);
 
     // --- For the service.
     bool up() const noexcept { return state_ == State::up; }
@@ -109,6 +112,7 @@ class MessageLink final : public EndpointHandler {
     Segment receive_buffer(std::uint64_t slot) const noexcept;
     void send_ended(const Completion& completion);
     void received(const Completion& completion);
+    void end(std::error_code reason, std::string_view why);
     // False: it was lost before.
     bool lose();
 

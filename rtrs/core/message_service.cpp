@@ -45,7 +45,8 @@ MessageCore::MessageCore(Clock& clock, const MessageOptions& options, std::uint6
                      [](void* self) {
                          auto& core = *static_cast<MessageCore*>(self);
                          if (core.sender_ != nullptr) {
-                             core.sender_->fail("the peer does not say that messages arrived");
+                             core.sender_->fail(Error::timed_out,
+                                                "the peer does not say that messages arrived");
                          }
                      }),
       matcher_(std::make_unique<OffloadMatcher>(limits_of(options_), nullptr, *this)) {}
@@ -185,7 +186,7 @@ void MessageCore::hello(MessageLink& link, Bytes body) {
     if (anew) {
         // What the others carry belongs to the former life.
         const std::vector<MessageLink*> old = links_;
-        for (MessageLink* other : old) other->fail("the other end was made anew");
+        for (MessageLink* other : old) other->fail(Error::path_lost, "the other end was made anew");
     }
     peer_ = *hello;
     link.greeted();

@@ -146,8 +146,11 @@ std::error_code ServerPath::accept_messages(ConnectRequest& request,
     return error;
 }
 
-void ServerPath::message_link_lost(MessageLink&, WasUp was_up, std::string_view why) {
-    if (was_up == WasUp::yes) close("the connection of messages: " + std::string(why));
+void ServerPath::message_link_lost(MessageLink&, WasUp was_up, std::error_code reason,
+                                   std::string_view why) {
+    if (was_up == WasUp::no) return;
+    close(reason == Error::closed_by_peer ? reason.message()
+                                          : std::string(why) + ": " + reason.message());
 }
 
 void ServerPath::message_link_drained(MessageLink&) { finish_if_done(); }

@@ -133,7 +133,8 @@ class ServerPath final : public MessageLinkOwner {
     struct Connection;
 
     // MessageLinkOwner
-    void message_link_lost(MessageLink& link, WasUp was_up, std::string_view why) override;
+    void message_link_lost(MessageLink& link, WasUp was_up, std::error_code reason,
+                           std::string_view why) override;
     void message_link_drained(MessageLink& link) override;
 
     void completed(Connection& connection, const Completion& completion);

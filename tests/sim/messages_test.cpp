@@ -187,7 +187,7 @@ struct MessageClient final : ClientSessionHandler {
         }
     }
     void on_link_up() override { ++links_up; }
-    void on_link_down(std::error_code) override {}
+    void on_link_down(std::error_code reason) override { down_for = reason; }
     void on_messages_reset() override {
         ++resets;
         end->reset();
@@ -197,6 +197,7 @@ struct MessageClient final : ClientSessionHandler {
     unsigned links_up = 0;
     unsigned resets = 0;
     bool closed = false;
+    std::error_code down_for;
     std::unique_ptr<End> end;
     FaultyFabric fabric;
     ClientSession session;
@@ -518,6 +519,21 @@ TEST_CASE("messages: a peer without them sees nothing of them") {
     street.client->session.close();
     CHECK(street.world.run_until([&] { return street.client->closed; }, 20s));
     if (street.client->end) CHECK(street.client->end->failed == 1);
+    street.report();
+}
+
+TEST_CASE("messages: a path that is lost with their connection says what the system said of it") {
+    Street street(message_options(7));
+    REQUIRE(street.up());
+    // The next that posts is the connection of messages.
+    street.client->fabric.options().lose_connection_per_million = 1'000'000;
+    street.client->end->send();
+    CHECK(street.world.run_until([&] { return !street.client->session.link_up(); }, 50ms));
+    street.client->fabric.options().lose_connection_per_million = 0;
+    CHECK(street.client->down_for == std::errc::connection_reset);
+    REQUIRE(street.up());
+    cover(street, *street.client->end);
+    street.close();
     street.report();
 }
 

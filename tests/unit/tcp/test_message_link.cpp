@@ -27,7 +27,9 @@ struct End final : ListenerHandler, MessageCoreOwner, MessageLinkOwner {
         REQUIRE(!links.back()->accept(*request, {}));
     }
     void messages_reset() override { ++resets; }
-    void message_link_lost(MessageLink&, WasUp, std::string_view) override { ++lost; }
+    void message_link_lost(MessageLink&, WasUp, std::error_code, std::string_view) override {
+        ++lost;
+    }
     void message_link_drained(MessageLink&) override { ++drained; }
 
     std::unique_ptr<Reactor> reactor;
