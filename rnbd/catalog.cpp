@@ -1,8 +1,9 @@
 #include "rnbd/catalog.h"
 
-#include <algorithm>
 #include <cstring>
+#include <iterator>
 
+#include "rnbd/message_frame.h"
 #include "rtrs/base/assert.h"
 
 namespace rnbd {
@@ -59,30 +60,20 @@ std::expected<CatalogEntry, ParseError> parse_entry(Bytes& data) {
     return entry;
 }
 
-std::expected<const std::byte*, ParseError> check(Bytes data, std::size_t bytes,
-                                                  std::uint16_t type) noexcept {
-    if (data.size() < bytes) return std::unexpected(ParseError::too_short);
-    if (load_le16(data.data()) != type) return std::unexpected(ParseError::wrong_type);
-    return data.data();
-}
-
 }  // namespace
 
 std::expected<CatalogRequest, ParseError> CatalogRequest::parse(Bytes data) noexcept {
-    const auto p = check(data, wire_bytes, request_type_code);
+    const auto p = check_message(data, wire_bytes, request_type_code);
     if (!p) return std::unexpected(p.error());
     return CatalogRequest{.follow = (load_le16(*p + 2) & 1) != 0};
 }
 
 void CatalogRequest::emit(MutableBytes to) const noexcept {
-    RTRS_ASSERT(to.size() >= wire_bytes);
-    std::fill_n(to.begin(), wire_bytes, std::byte{});
-    store_le16(to.data(), request_type_code);
-    store_le16(to.data() + 2, follow ? 1 : 0);
+    store_le16(begin_message(to, wire_bytes, request_type_code) + 2, follow ? 1 : 0);
 }
 
 std::expected<CatalogPicture, ParseError> CatalogPicture::parse(Bytes data) {
-    const auto p = check(data, picture_header_bytes, picture_type_code);
+    const auto p = check_message(data, picture_header_bytes, picture_type_code);
     if (!p) return std::unexpected(p.error());
     CatalogPicture picture{.generation = load_le64(*p + 8),
                            .draining = (load_le16(*p + 2) & picture_draining) != 0};
@@ -105,9 +96,7 @@ std::size_t CatalogPicture::wire_bytes() const noexcept {
 
 void CatalogPicture::emit(MutableBytes to) const noexcept {
     RTRS_ASSERT(to.size() >= wire_bytes());
-    std::byte* p = to.data();
-    std::memset(p, 0, picture_header_bytes);
-    store_le16(p, picture_type_code);
+    std::byte* p = begin_message(to, picture_header_bytes, picture_type_code);
     store_le16(p + 2, draining ? picture_draining : 0);
     store_le32(p + 4, static_cast<std::uint32_t>(entries.size()));
     store_le64(p + 8, generation);
@@ -135,7 +124,7 @@ const char* to_string(CatalogEventKind kind) noexcept {
 }
 
 std::expected<CatalogEvent, ParseError> CatalogEvent::parse(Bytes data) {
-    const auto p = check(data, event_header_bytes, event_type_code);
+    const auto p = check_message(data, event_header_bytes, event_type_code);
     if (!p) return std::unexpected(p.error());
     const std::uint16_t kind = load_le16(*p + 2);
     if (kind < static_cast<std::uint16_t>(CatalogEventKind::added) ||
@@ -158,9 +147,7 @@ std::size_t CatalogEvent::wire_bytes() const noexcept {
 
 void CatalogEvent::emit(MutableBytes to) const noexcept {
     RTRS_ASSERT(to.size() >= wire_bytes());
-    std::byte* p = to.data();
-    std::memset(p, 0, event_header_bytes);
-    store_le16(p, event_type_code);
+    std::byte* p = begin_message(to, event_header_bytes, event_type_code);
     store_le16(p + 2, static_cast<std::uint16_t>(kind));
     store_le64(p + 8, generation);
     if (has_entry(kind)) emit_entry(entry, p + event_header_bytes);

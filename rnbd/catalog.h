@@ -52,6 +52,7 @@ struct CatalogRequest {
     static constexpr std::size_t wire_bytes = 8;
     bool follow = false;
 
+    // ERRORS: too_short, wrong_type.
     static std::expected<CatalogRequest, ParseError> parse(Bytes data) noexcept;
     void emit(MutableBytes to) const noexcept;
 };
@@ -61,7 +62,8 @@ struct CatalogPicture {
     bool draining = false;  // no session comes in, nothing is opened
     std::vector<CatalogEntry> entries;
 
-    // ERRORS: too_short (also an entry that does not end inside), wrong_type, name_empty.
+    // ERRORS: too_short (also an entry that does not end inside), wrong_type, name_empty,
+    // name_too_long, name_has_nul.
     static std::expected<CatalogPicture, ParseError> parse(Bytes data);
     std::size_t wire_bytes() const noexcept;
     // to: at least wire_bytes().
@@ -80,9 +82,9 @@ enum class CatalogEventKind : std::uint16_t {
     added = 1,  // may be opened by this session from now on
     removed,    // not any more
     resized,
-    access,    // became writable, or read-only
-    waiting,   // its storage is gone
-    ready,     // its storage is back
+    access,   // became writable, or read-only
+    waiting,  // its storage is gone
+    ready,    // its storage is back
     // Of the server, without an entry:
     draining,   // no session comes in, nothing is opened
     accepting,  // not so any more
@@ -99,7 +101,7 @@ struct CatalogEvent {
     std::uint64_t generation = 0;
     CatalogEntry entry;
 
-    // ERRORS: too_short, wrong_type, unknown_type (kind), name_empty.
+    // ERRORS: as CatalogPicture's; unknown_type (kind).
     static std::expected<CatalogEvent, ParseError> parse(Bytes data);
     std::size_t wire_bytes() const noexcept;
     void emit(MutableBytes to) const noexcept;

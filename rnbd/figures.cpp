@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "rtrs/base/assert.h"
+#include "rnbd/message_frame.h"
 
 namespace rnbd {
 namespace {
@@ -19,29 +19,20 @@ Duration duration(const std::byte* from) noexcept {
     return Duration(static_cast<std::int64_t>(std::min(load_le64(from), longest)));
 }
 
-std::expected<const std::byte*, ParseError> check(Bytes data, std::size_t bytes,
-                                                  std::uint16_t type) noexcept {
-    if (data.size() < bytes) return std::unexpected(ParseError::too_short);
-    if (load_le16(data.data()) != type) return std::unexpected(ParseError::wrong_type);
-    return data.data();
-}
-
 }  // namespace
 
 std::expected<FiguresRequest, ParseError> FiguresRequest::parse(Bytes data) noexcept {
-    const auto p = check(data, wire_bytes, request_type_code);
+    const auto p = check_message(data, wire_bytes, request_type_code);
     if (!p) return std::unexpected(p.error());
     return FiguresRequest{};
 }
 
 void FiguresRequest::emit(MutableBytes to) const noexcept {
-    RTRS_ASSERT(to.size() >= wire_bytes);
-    std::fill_n(to.begin(), wire_bytes, std::byte{});
-    store_le16(to.data(), request_type_code);
+    begin_message(to, wire_bytes, request_type_code);
 }
 
 std::expected<SessionFigures, ParseError> SessionFigures::parse(Bytes data) noexcept {
-    const auto p = check(data, wire_bytes, figures_type_code);
+    const auto p = check_message(data, wire_bytes, figures_type_code);
     if (!p) return std::unexpected(p.error());
     return SessionFigures{.queue_depth = load_le32(*p + 4),
                           .in_flight = load_le32(*p + 8),
@@ -59,10 +50,7 @@ std::expected<SessionFigures, ParseError> SessionFigures::parse(Bytes data) noex
 }
 
 void SessionFigures::emit(MutableBytes to) const noexcept {
-    RTRS_ASSERT(to.size() >= wire_bytes);
-    std::fill_n(to.begin(), wire_bytes, std::byte{});
-    std::byte* const p = to.data();
-    store_le16(p, figures_type_code);
+    std::byte* const p = begin_message(to, wire_bytes, figures_type_code);
     store_le32(p + 4, queue_depth);
     store_le32(p + 8, in_flight);
     std::byte* at = p + 16;

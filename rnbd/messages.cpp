@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "rnbd/message_frame.h"
 #include "rtrs/base/assert.h"
 
 namespace rnbd {
@@ -20,21 +21,13 @@ constexpr std::uint64_t response_mark = 0x00'50'53'52'64'62'6e'72;
 constexpr std::uint8_t fua_policy = 1;
 constexpr std::uint8_t write_back_policy = 2;
 
-// Zeroes the message and writes its type.
 std::byte* begin(MutableBytes to, std::size_t bytes, MessageType type) noexcept {
-    RTRS_ASSERT(to.size() >= bytes);
-    std::fill_n(to.begin(), bytes, std::byte{});
-    store_le16(to.data(), static_cast<std::uint16_t>(type));
-    return to.data();
+    return begin_message(to, bytes, static_cast<std::uint16_t>(type));
 }
 
 std::expected<const std::byte*, ParseError> check(Bytes data, std::size_t bytes,
                                                   MessageType type) noexcept {
-    if (data.size() < bytes) return std::unexpected(ParseError::too_short);
-    if (load_le16(data.data()) != static_cast<std::uint16_t>(type)) {
-        return std::unexpected(ParseError::wrong_type);
-    }
-    return data.data();
+    return check_message(data, bytes, static_cast<std::uint16_t>(type));
 }
 
 Feature load_features(const std::byte* message, std::uint64_t mark) noexcept {

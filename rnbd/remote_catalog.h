@@ -31,8 +31,9 @@ class RemoteCatalog {
     // heard: every change, also those that a new picture shows.
     RemoteCatalog(rtrs::ClientSession& session, Heard heard);
 
-    // Asks the server now, or as soon as it is connected. ERRORS: EOPNOTSUPP (the server has no
-    // messages), Error::path_lost, Error::closed, EMSGSIZE, Error::protocol.
+    // Asks the server now, or as soon as it is connected. answered: once, possibly from inside.
+    // ERRORS: EOPNOTSUPP (the server has no messages), Error::path_lost, Error::closed, EMSGSIZE,
+    // Error::protocol, ENOMEM, ENOBUFS (too much is being sent).
     void ask(Answered answered);
     // A picture was seen, and is kept up to date.
     bool known() const noexcept { return following_ && generation_.has_value(); }
