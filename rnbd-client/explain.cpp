@@ -164,9 +164,15 @@ std::vector<Upcoming> upcoming(const rtrs::RequestStatus& request,
                                std::optional<rtrs::Instant> fails_at, rtrs::Instant now) {
     std::vector<Upcoming> all;
     const rtrs::PathStatus* const path = find(session, request.path);
-    const auto returns = [&] {
+    // The path comes back, or the server says over another one that it has finished with it.
+    const auto path_over = [&] {
+        const bool asked = std::ranges::any_of(session.paths, [](const rtrs::PathStatus& one) {
+            return one.state == PathState::connected;
+        });
         const auto connect = path == nullptr ? std::nullopt : connect_of(*path, now);
-        all.push_back(connect.value_or(Upcoming{Event::no_attempt, request.path, std::nullopt}));
+        if (connect) all.push_back(*connect);
+        if (asked) all.push_back({Event::fence, "", std::nullopt});
+        if (all.empty()) all.push_back({Event::no_attempt, request.path, std::nullopt});
     };
     switch (request.stage) {
         case Stage::in_flight:
@@ -181,14 +187,14 @@ std::vector<Upcoming> upcoming(const rtrs::RequestStatus& request,
             add_limit(all, options, fails_at, now);
             break;
         case Stage::lost_path:
-            returns();
+            path_over();
             add_limit(all, options, fails_at, now);
             break;
         case Stage::settling:
             if (session.protection == rtrs::Protection::exactly_once) {
                 all.push_back({Event::fence, "", std::nullopt});
             } else {
-                returns();
+                path_over();
             }
             break;
         case Stage::failing:

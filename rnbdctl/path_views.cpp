@@ -76,8 +76,8 @@ const char* meaning_of_protection(const json& session) {
                "late attempts";
     }
     if (member(session, "protection") == "fenced") {
-        return "the server knows no sequences: requests of a lost path wait until that same path "
-               "is accepted again";
+        return "the server knows no sequences: requests of a lost path wait until it has finished "
+               "with that path";
     }
     return "unknown to this rnbdctl";
 }

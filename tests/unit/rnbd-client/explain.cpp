@@ -89,13 +89,21 @@ TEST_CASE("explain: the other stages") {
     CHECK(one.next(Stage::owner).front() == Upcoming{Event::reopen, "", std::nullopt});
     CHECK(one.next(Stage::settling) == std::vector<Upcoming>{{Event::fence, "", std::nullopt}});
     CHECK(one.next(Stage::failing) == std::vector<Upcoming>{{Event::fail, "", 0s}});
+}
+
+TEST_CASE("explain: without sequences the lost path comes back, or another one is asked") {
+    const Upcoming fence{Event::fence, "", std::nullopt};
+    Case one;
     one.session.protection = rtrs::Protection::fenced;
-    one.lose(0, PathState::backoff, 200ms);
-    CHECK(one.next(Stage::settling) == std::vector<Upcoming>{{Event::connect, "a", 200ms}});
     one.options.hold_time = 1s;
-    CHECK(one.next(Stage::lost_path) == std::vector<Upcoming>{{Event::connect, "a", 200ms}});
+    one.lose(0, PathState::backoff, 200ms);
+    for (const Stage stage : {Stage::settling, Stage::lost_path}) {
+        CHECK(one.next(stage) == std::vector<Upcoming>{{Event::connect, "a", 200ms}, fence});
+    }
     one.lose(0, PathState::closed);
-    CHECK(one.next(Stage::lost_path) ==
+    CHECK(one.next(Stage::lost_path) == std::vector<Upcoming>{fence});
+    one.lose(1, PathState::closed);
+    CHECK(one.next(Stage::settling) ==
           std::vector<Upcoming>{{Event::no_attempt, "a", std::nullopt}});
 }
 
