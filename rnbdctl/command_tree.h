@@ -59,7 +59,7 @@ class CommandTree {
 
     void add_global_options();
     void add_looking();
-    void add_mapping();
+    void add_mapping();  // map_tree.cpp
     void add_paths();
     void add_exports();
     void add_export_changes();
@@ -68,6 +68,7 @@ class CommandTree {
     void add_attributes();  // attributes.cpp
     void add_config();      // config_tree.cpp
     void add_completion();
+    std::optional<std::string> fill_map(Wish& wish) const;
     Fill looking(Wish::View view);
     void add_remote(CLI::App& app);
     CLI::App* add(CLI::App& parent, const char* word, const char* help, Daemon daemon, Fill fill);
@@ -92,6 +93,12 @@ class CommandTree {
     CLI::App* paths_ = nullptr;
     CLI::App* exports_ = nullptr;
 };
+
+// What a command's filling returns if nothing is wrong.
+inline constexpr std::optional<std::string> understood;
+
+// A path as an element of `paths` in the configuration. text: "[tcp:|rdma:][SOURCE@]HOST:PORT".
+nlohmann::json path_argument(const std::string& text);
 
 // --save of commands that make something, and of those that take it away.
 constexpr const char* save_help =

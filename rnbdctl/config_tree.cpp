@@ -8,7 +8,6 @@
 namespace rnbd {
 namespace {
 
-constexpr std::optional<std::string> understood;
 // A change waits for what is in flight, object by object.
 constexpr std::chrono::seconds apply_patience{600};
 

@@ -14,8 +14,6 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::optional<std::string> understood;
-
 // "host-a=rw", "host-a@10.0.0.0/8=ro": a rule of `allow`.
 std::optional<json> rule_of(const std::string& text) {
     const auto equals = text.rfind('=');

@@ -69,10 +69,6 @@ void find_sockets(Wish& wish, const Options& options, Daemon daemon,
     }
 }
 
-}  // namespace
-
-namespace {
-
 int run_words(int argc, const char* const* argv, std::ostream& out, std::ostream& err,
               const DefaultSockets& sockets) {
     const Words words(argv + 1, argv + argc);
