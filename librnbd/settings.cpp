@@ -89,7 +89,7 @@ constexpr Row rows[] = {
      }},
     {"heartbeat-timeout",
      [](Settings& s, std::string_view v) {
-         const auto set = read(config_duration(20ms, 10min), v, s.session.heartbeat_timeout);
+         const auto set = read(config_duration(20ms, 1h), v, s.session.heartbeat_timeout);
          if (set) s.session.probe_timeout = s.session.heartbeat_timeout / 4;
          return set;
      }},

@@ -68,6 +68,8 @@ with Lab() as lab:
     copied = example("2-many-at-once", "vol", output=lab.path("copy"))
     check("path 127.0.0.1" in copied.stderr, f"events are told: {copied.stderr!r}")
     run("cmp", image, lab.path("copy"))
+    full = use(lab.path("2-many-at-once"), "vol", output="/dev/full", ok=False)
+    check(full.returncode == 1 and "No space left" in full.stderr, f"a full disk is told: {full}")
 
     said = example("3-from-many-threads", "vol").stdout
     check(said == "every thread read what it wrote\n", f"it says so: {said!r}")

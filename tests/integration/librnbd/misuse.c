@@ -58,6 +58,9 @@ static void wrong_settings(void) {
     SAYS(rnbd_session_error(session), "found the key \"nmae\", expected one of name");
     EXPECT(-EINVAL, rnbd_session_set(session, "hold-time", "5"));
     SAYS(rnbd_session_error(session), "hold-time: found \"5\", expected a duration");
+    /* As in the configuration of rnbd-client. */
+    EXPECT(-EINVAL, rnbd_session_set(session, "heartbeat-timeout", "2h"));
+    EXPECT(0, rnbd_session_set(session, "heartbeat-timeout", "1h"));
     EXPECT(-EINVAL, rnbd_session_set(session, "name", "a/b"));
     EXPECT(-EINVAL, rnbd_session_set(session, "name", NULL));
     EXPECT(-EINVAL, rnbd_session_add_path(session, "localhost:1234"));
