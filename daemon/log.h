@@ -1,8 +1,8 @@
 // Where the daemons' words go: stderr, one line each, for people or for the journal.
 //
-// To a terminal or a file:  2026-01-31 12:00:00.123 info  rtrs.path: host-a/10.0.0.1:1235:
-// connected To the journal:           <6>rtrs.path: host-a/10.0.0.1:1235: connected The journal is
-// recognised by JOURNAL_STREAM naming what stderr is.
+// To a terminal or a file:  2026-01-31 12:00:00.123 info  rtrs.session: host-a: link up
+// To the journal:           <6>rtrs.session: host-a: link up
+// The journal is recognised by JOURNAL_STREAM naming what stderr is.
 //
 // THREAD: any.
 #pragma once

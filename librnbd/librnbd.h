@@ -3,13 +3,13 @@
  * A session is a bond to one server over one or more paths; a volume is one of its exports. Both
  * outlive their connections: what is lost is dialled and opened again, and requests wait meanwhile.
  *
- * RESULTS: functions that return int return 0 (or a count) on success, else a negative errno; then
- * rnbd_session_error() or rnbd_volume_error() says in words what was wrong.
+ * RESULTS: functions that return int return 0 (rnbd_session_fd(): a descriptor) on success, else a
+ * negative errno; then rnbd_session_error() or rnbd_volume_error() says in words what was wrong.
  *
  * THREAD: a session without a thread of its own is used by one thread: the one that started it.
  * Everything happens inside rnbd_session_process(). With the setting `thread` its loop runs in a
- * thread of its own: then every function may be called from any thread, and callbacks come from
- * the session's.
+ * thread of its own: then every function but fd and process, which are refused, may be called from
+ * any thread, and callbacks come from the session's.
  *
  * CALLBACKS come from inside rnbd_session_process() (or the thread), never from inside the call
  * that caused them. In them every function may be called but those that wait: process, wait, free.
@@ -36,13 +36,13 @@ const char *rnbd_version(void);
 /* --- Events: what happens by itself. */
 
 enum rnbd_event_kind {
-    RNBD_EVENT_LINK_UP = 1,    /* a first path is up (again) */
-    RNBD_EVENT_LINK_DOWN = 2,  /* the last path was lost: requests wait; error, text */
-    RNBD_EVENT_PATH_UP = 3,    /* path */
-    RNBD_EVENT_PATH_DOWN = 4,  /* path, error, text */
-    RNBD_EVENT_OPEN = 5,       /* volume, size_bytes: it is open (again) */
-    RNBD_EVENT_NOT_OPEN = 6,   /* volume, error if the server refused it, text: it is tried again */
-    RNBD_EVENT_RESIZED = 7     /* volume, size_bytes: it is open, with another size than before */
+    RNBD_EVENT_LINK_UP = 1,   /* a first path is up (again) */
+    RNBD_EVENT_LINK_DOWN = 2, /* the last path was lost: requests wait; error, text */
+    RNBD_EVENT_PATH_UP = 3,   /* path */
+    RNBD_EVENT_PATH_DOWN = 4, /* path, error, text */
+    RNBD_EVENT_OPEN = 5,      /* volume, size_bytes: it is open (again) */
+    RNBD_EVENT_NOT_OPEN = 6,  /* volume, error if the server refused it, text: it is tried again */
+    RNBD_EVENT_RESIZED = 7    /* volume, size_bytes: it is open, with another size than before */
 };
 
 /* Lives for the callback. What the kind does not name is 0 or NULL. */

@@ -9,12 +9,13 @@
 #include "daemon/attribute_tree.h"
 #include "daemon/attribute_values.h"
 #include "rnbd/messages.h"
+#include "rtrs/limits.h"
 
 namespace rnbd {
 
 struct MapOptions {
     // The kernel's default port, and how many paths it takes.
-    static constexpr int port_default = 1234;
+    static constexpr int port_default = rtrs::limits::port_default;
     static constexpr std::size_t paths_max = 6;
 
     std::string session;  // 1..255 bytes; more rules come with the session

@@ -100,8 +100,8 @@ const char* to_string(PathState state) noexcept;
 
 // What keeps a late attempt of a request from landing after newer data.
 enum class Protection : std::uint8_t {
-    // The peer has no sequences (a kernel): a lost path's requests wait until the peer has accepted
-    // that same path again, which proves that the first attempts are over.
+    // The peer has no sequences (a kernel): a lost path's requests wait until the peer has finished
+    // with that path, which it says over another one, or by accepting the same one again.
     fenced,
     // Every attempt carries a sequence: the server runs each request once, on whichever path.
     exactly_once
@@ -198,7 +198,7 @@ struct RequestStatus {
         in_flight,  // at the server, or on the way
         no_path,    // held: no path is connected
         owner,      // held: the link is back, its owner prepares it
-        lost_path,  // held: until the path that it was lost with has returned
+        lost_path,  // held: until the server has finished with the path that it was lost with
         settling,   // until the server has said that older attempts are over
         failing,
     };

@@ -107,7 +107,7 @@ struct MemoryWindow {
     Key key() const noexcept { return of->key(number); }
 };
 
-// Keys of one domain open no memory of another. One per session.
+// Keys of one domain open no memory of another.
 class ProtectionDomain {
   public:
     virtual ~ProtectionDomain() = default;

@@ -235,9 +235,9 @@ void ClientSession::Inside::path_up(ClientPath& path) {
     loads[index].usable = true;
     handler.on_path_changed(path.address_label(), PathChange::up, {});
     if (!exactly_once()) {
-        // Its acceptance proves that the server has finished with what it carried before (section
-        // 7.5 of the wire reference). Of a path that was removed while the server knew sequences
-        // nobody will prove that.
+        // Its acceptance proves that the server has finished with what it carried before
+        // (fence_probe.h). Of a path that was removed while the server knew sequences nobody will
+        // prove that.
         paths[index].fence_probe->stop();
         settle_path(index);
         settle_path(no_path);
