@@ -46,9 +46,8 @@ void RemoteFigures::received(const rtrs::ReceivedMessage& message) {
     waiting_ = false;
     // reset() or closed() follows.
     if (message.error == rtrs::Error::path_lost || message.error == rtrs::Error::closed) return;
-    const auto figures =
-        message.error ? std::unexpected(ParseError::wrong_type)
-                      : SessionFigures::parse(message.content);
+    const auto figures = message.error ? std::unexpected(ParseError::wrong_type)
+                                       : SessionFigures::parse(message.content);
     const bool ours = static_cast<std::uint32_t>(message.tag) == number_;
     if (!figures || !ours) return answer(rtrs::Error::protocol, {});
     answer({}, *figures);

@@ -242,8 +242,7 @@ class Bench {
 };
 
 [[noreturn]] void usage() {
-    std::fprintf(stderr,
-                 "message_cost [--fabric tcp|verbs] [--rounds N] [--milliseconds MS]\n");
+    std::fprintf(stderr, "message_cost [--fabric tcp|verbs] [--rounds N] [--milliseconds MS]\n");
     std::exit(2);
 }
 

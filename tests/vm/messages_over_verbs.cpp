@@ -85,8 +85,8 @@ class End {
     void arrived(const ReceivedMessage& message) {
         if (message.error == Error::closed) return;
         const std::uint64_t number = received_++;
-        bool good = !message.error && message.tag == number &&
-                    message.content.size() == length_of(number);
+        bool good =
+            !message.error && message.tag == number && message.content.size() == length_of(number);
         for (std::size_t i = 0; good && i < message.content.size(); ++i) {
             good = message.content[i] == content_of(number, i);
         }
@@ -196,9 +196,8 @@ TEST_CASE("messages over verbs arrive once and in order, through the loss of eac
         // One at a time: the server keeps the session.
         REQUIRE(world.run_until([&] {
             const auto paths = world.session->status().paths;
-            return std::ranges::all_of(paths, [](const PathStatus& path) {
-                return path.state == PathState::connected;
-            });
+            return std::ranges::all_of(
+                paths, [](const PathStatus& path) { return path.state == PathState::connected; });
         }));
         const auto paths = world.session->status().paths;
         REQUIRE(!world.session->operate_path(paths[round % 2].label,

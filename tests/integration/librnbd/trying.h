@@ -13,14 +13,14 @@ static int threaded; /* the setting of every session */
 static char data[block];
 static struct iovec one_block = {data, block};
 
-#define EXPECT(wanted, call)                                                                 \
-    do {                                                                                     \
-        int got = (call);                                                                    \
-        if (got != (wanted)) {                                                               \
-            fprintf(stderr, "line %d: %s: got %d (%s), wanted %d\n", __LINE__, #call, got,   \
-                    strerror(-got), (wanted));                                               \
-            exit(1);                                                                         \
-        }                                                                                    \
+#define EXPECT(wanted, call)                                                               \
+    do {                                                                                   \
+        int got = (call);                                                                  \
+        if (got != (wanted)) {                                                             \
+            fprintf(stderr, "line %d: %s: got %d (%s), wanted %d\n", __LINE__, #call, got, \
+                    strerror(-got), (wanted));                                             \
+            exit(1);                                                                       \
+        }                                                                                  \
     } while (0)
 
 /* The callbacks of one or more requests. */

@@ -8,9 +8,9 @@
 using namespace rtrs;
 
 namespace {
-constexpr Error all[] = {Error::path_lost, Error::no_path, Error::protocol,      Error::rejected,
-                         Error::timed_out, Error::closed,  Error::remote_access, Error::checksum,
-                         Error::closed_by_peer};
+constexpr Error all[] = {Error::path_lost,     Error::no_path,   Error::protocol,
+                         Error::rejected,      Error::timed_out, Error::closed,
+                         Error::remote_access, Error::checksum,  Error::closed_by_peer};
 }
 
 TEST_CASE("error: every code has a text of its own and an errno that fits nine bits") {

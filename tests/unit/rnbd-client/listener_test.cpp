@@ -43,7 +43,7 @@ TEST_CASE("listener: a dead process's socket is replaced, a live one and other f
     NbdListener third({*server.reactor, server.notes}, *server.exports,
                       {.address = *NbdAddress::parse("unix:" + dead)}, handler);
     REQUIRE(third.open());
-    struct stat status {};
+    struct stat status{};
     REQUIRE(::stat(dead.c_str(), &status) == 0);
     CHECK((status.st_mode & 0777) == 0660);
     third.close();

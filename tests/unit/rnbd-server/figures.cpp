@@ -1,8 +1,7 @@
 // A server's own view of a session, asked for by its client.
-#include "rnbd/remote_figures.h"
-
 #include <optional>
 
+#include "rnbd/remote_figures.h"
 #include "rtrs/base/error.h"
 #include "tests/unit/rnbd-server/told_world.h"
 
@@ -98,8 +97,7 @@ TEST_CASE("figures: who asks while a question is on its way gets its answer; eac
     world.run_until([&] { return closed; });
     // Nobody can be asked any more.
     std::error_code refused;
-    world.session->figures().ask([&](std::error_code error, const SessionFigures&) {
-        refused = error;
-    });
+    world.session->figures().ask(
+        [&](std::error_code error, const SessionFigures&) { refused = error; });
     CHECK(refused == std::errc::not_connected);
 }
