@@ -89,12 +89,14 @@ bool can_punch_holes(int fd, std::uint64_t size_bytes) {
 FileMedium::FileMedium(FileMedium&& other) noexcept
     : path_(std::move(other.path_)),
       fd_(std::exchange(other.fd_, -1)),
+      witness_(std::exchange(other.witness_, -1)),
       kind_(other.kind_),
       device_(other.device_),
       inode_(other.inode_),
       geometry_(other.geometry_) {}
 
 FileMedium::~FileMedium() {
+    if (witness_ >= 0) ::close(witness_);
     if (fd_ < 0) return;
     // The kernel's workers may hold the file for a moment after the last completion.
     ::flock(fd_, LOCK_UN);
@@ -120,6 +122,7 @@ std::expected<FileMedium, StorageError> FileMedium::open(const StorageOptions& o
                                              : medium.measure_device(options);
     }
     if (step && options.io == StorageOptions::Io::direct) step = medium.try_direct(options);
+    if (step) medium.open_witness(options);
     if (!step) return std::unexpected(step.error());
     return medium;
 }
@@ -301,6 +304,17 @@ FileMedium::Step FileMedium::measure_device(const StorageOptions& options) {
                  .extents = false,
                  .cache_epoch = written_through ? epoch_without_cache : device_epoch(device_)};
     return {};
+}
+
+// By its path again: of a copy of the descriptor the open file would be the same.
+void FileMedium::open_witness(const StorageOptions& options) {
+    if (!is_writable(options)) return;
+    witness_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat ours{};
+    struct stat found{};
+    const bool same = witness_ >= 0 && ::fstat(fd_, &ours) == 0 && ::fstat(witness_, &found) == 0 &&
+                      found.st_dev == ours.st_dev && found.st_ino == ours.st_ino;
+    if (!same && witness_ >= 0) ::close(std::exchange(witness_, -1));
 }
 
 // O_DIRECT at open promises nothing about block sizes; a read does.

@@ -26,6 +26,10 @@ class FileMedium {
     ~FileMedium();
 
     int fd() const noexcept { return fd_; }
+    // Another open file of the same, which nothing is done with but asking: of a failure to write
+    // back the system tells each open file once, and so this one also when fd() was told. -1: none,
+    // as of a medium that is not written to.
+    int witness() const noexcept { return witness_; }
     Kind kind() const noexcept { return kind_; }
     const std::string& path() const noexcept { return path_; }
     const StorageGeometry& geometry() const noexcept { return geometry_; }
@@ -43,6 +47,7 @@ class FileMedium {
     Step open_file(const StorageOptions& options);
     Step create_file(const StorageOptions& options, int flags);
     Step identify(const StorageOptions& options);
+    void open_witness(const StorageOptions& options);
     Step lock(const StorageOptions& options);
     Step measure_regular(const StorageOptions& options);
     Step measure_device(const StorageOptions& options);
@@ -52,6 +57,7 @@ class FileMedium {
 
     std::string path_;
     int fd_ = -1;
+    int witness_ = -1;
     Kind kind_ = Kind::regular;
     dev_t device_ = 0;  // of the file, or the block device itself
     ino_t inode_ = 0;   // regular only

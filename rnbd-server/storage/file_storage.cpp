@@ -33,6 +33,11 @@ constexpr std::uint64_t transfer_bytes_max = 1u << 30;
 // Both mean that nothing was done and that trying again is right.
 bool interrupted(int result) noexcept { return result == -EINTR || result == -EAGAIN; }
 
+bool is_no_room(std::error_code error) noexcept {
+    return error == std::errc::no_space_on_device || error.value() == EDQUOT ||
+           error == std::errc::file_too_large;
+}
+
 bool not_supported(int result) noexcept {
     return result == -EOPNOTSUPP || result == -ENOSYS || result == -ENOTTY;
 }
@@ -178,8 +183,25 @@ void FileStorage::transfer_failed(BlockRequest& request, std::error_code error) 
         return finish(request, cache_broken(from_errno(EIO)));
     }
     if (!uses_page_cache() || !forced || is_rewrite(request)) return finish(request, error);
+    if (is_no_room(error) && medium_.witness() >= 0) return ask_witness(request, error);
     request.stage = static_cast<std::uint32_t>(Technique::rewrite);
     transfer(request);
+}
+
+// Where there is no room, a second write says nothing: others may have made some by then.
+void FileStorage::ask_witness(BlockRequest& request, std::error_code error) {
+    request.stage = static_cast<std::uint32_t>(Technique::ask_witness);
+    request.done_bytes = static_cast<std::uint64_t>(error.value());
+    request.work.completed = &on_witness;
+    reactor_.here().fsync(request.work, medium_.witness(), rtrs::Reactor::SyncMode::data_only);
+}
+
+void FileStorage::on_witness(Operation& operation, const Result& result) {
+    BlockRequest& request = request_of(operation);
+    FileStorage& self = storage_of(request);
+    const std::error_code error = from_errno(static_cast<int>(request.done_bytes));
+    if (interrupted(result.value)) return self.ask_witness(request, error);
+    self.finish(request, result.value < 0 ? self.cache_broken(from_errno(EIO)) : error);
 }
 
 bool FileStorage::is_rewrite(const BlockRequest& request) noexcept {
@@ -227,8 +249,10 @@ void FileStorage::empty_range(BlockRequest& request) {
             return discard_elsewhere(request);
         case Technique::write_zeroes:
             return transfer(request);
-        case Technique::rewrite:  // only of a write
+        case Technique::rewrite:  // these are no choice
         case Technique::rewrite_moved:
+        case Technique::ask_witness:
+        case Technique::clear_up:
         case Technique::none:
             --in_flight_;
             return deferred_.add(request, from_errno(EOPNOTSUPP));
@@ -251,8 +275,33 @@ void FileStorage::on_allocated(Operation& operation, const Result& result) {
         return self.empty_range(request);
     }
     if (interrupted(result.value)) return self.empty_range(request);
-    if (result.value < 0) return self.finish(request, from_errno(result.value));
+    if (result.value < 0) return self.clear_up(request, result.value);
     self.finish_range(request);
+}
+
+// File systems drop what the page cache has of a range before they zero it. Where zeroing has
+// failed since, above all for lack of room, what comes to light is older than what was acknowledged
+// last. A hole needs no room; then each block is as it was, or zero, as of any failed request.
+void FileStorage::clear_up(BlockRequest& request, std::int32_t result) {
+    if (static_cast<Technique>(request.stage) == Technique::zero_range) {
+        request.stage = static_cast<std::uint32_t>(Technique::clear_up);
+        request.done_bytes = static_cast<std::uint64_t>(-result);
+    }
+    if (static_cast<Technique>(request.stage) != Technique::clear_up || !can_punch_hole_) {
+        return finish(request, from_errno(result));
+    }
+    request.work.completed = &on_cleared_up;
+    reactor_.here().fallocate(request.work, medium_.fd(),
+                              FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, request.offset,
+                              request.bytes);
+}
+
+void FileStorage::on_cleared_up(Operation& operation, const Result& result) {
+    BlockRequest& request = request_of(operation);
+    FileStorage& self = storage_of(request);
+    const int failed = static_cast<int>(request.done_bytes);
+    if (interrupted(result.value)) return self.clear_up(request, -failed);
+    self.finish(request, from_errno(failed));
 }
 
 void FileStorage::discard_elsewhere(BlockRequest& request) {

@@ -57,6 +57,8 @@ class FileStorage final : public Storage {
         write_zeroes,
         rewrite,        // without FUA, of what failed with it
         rewrite_moved,  // some of it
+        ask_witness,    // whether something could not be written back
+        clear_up,       // of what zero_range has left behind that failed
     };
     using Operation = rtrs::Operation;
     using Result = rtrs::Operation::Result;
@@ -71,6 +73,8 @@ class FileStorage final : public Storage {
     Technique choose_technique(const BlockRequest& request) const noexcept;
     void allocate(BlockRequest& request, Technique technique);
     void discard_elsewhere(BlockRequest& request);
+    void ask_witness(BlockRequest& request, std::error_code error);
+    void clear_up(BlockRequest& request, std::int32_t result);
     void forget(Technique technique) noexcept;
     void synchronize(BlockRequest& request);
     void transfer_failed(BlockRequest& request, std::error_code error);
@@ -88,6 +92,8 @@ class FileStorage final : public Storage {
     static void on_transferred(Operation& operation, const Result& result);
     static void on_allocated(Operation& operation, const Result& result);
     static void on_synchronized(Operation& operation, const Result& result);
+    static void on_witness(Operation& operation, const Result& result);
+    static void on_cleared_up(Operation& operation, const Result& result);
 
     // Its slot in one ring, registered by the first request there.
     struct Slot {

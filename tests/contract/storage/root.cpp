@@ -61,12 +61,13 @@ std::string mount_private(const std::string& type, const std::string& options) {
     return folder;
 }
 
-std::string mount_ext2(const LoopDevice& device) {
-    const std::string make = "PATH=$PATH:/usr/sbin:/sbin mkfs.ext2 -q -F -b 4096 " + device.path();
+std::string mount_ext(const std::string& type, const LoopDevice& device) {
+    const std::string make =
+        "PATH=$PATH:/usr/sbin:/sbin mkfs." + type + " -q -F -b 4096 " + device.path();
     if (std::system(make.c_str()) != 0) return {};
-    std::string folder = private_root() + "/ext2-XXXXXX";
+    std::string folder = private_root() + "/ext-XXXXXX";
     need(::mkdtemp(folder.data()) != nullptr, "no folder");
-    if (::mount(device.path().c_str(), folder.c_str(), "ext2", 0, nullptr) != 0) return {};
+    if (::mount(device.path().c_str(), folder.c_str(), type.c_str(), 0, nullptr) != 0) return {};
     return folder;
 }
 

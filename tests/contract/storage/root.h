@@ -14,9 +14,9 @@ namespace rnbd::testing {
 std::string mount_private(const std::string& type, const std::string& options);
 
 class LoopDevice;
-// The same for an ext2 that is made on the device; empty if that is not possible here.
-constexpr std::uint64_t ext2_block_bytes = 4096;
-std::string mount_ext2(const LoopDevice& device);
+// The same for an "ext2" or "ext4" that is made on the device; empty if that is not possible here.
+constexpr std::uint64_t ext_block_bytes = 4096;
+std::string mount_ext(const std::string& type, const LoopDevice& device);
 
 class LoopDevice {
   public:

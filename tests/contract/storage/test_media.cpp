@@ -29,6 +29,60 @@ TEST_CASE("media: a full file system is ENOSPC, and goes on when there is room a
     REQUIRE(bench.write(3u << 20, pages.bytes().first(4096)) == 0);
 }
 
+TEST_CASE("media: a write with FUA that has no room, while others make some, loses nothing") {
+    if (::geteuid() != 0) skip_program("needs root");
+    const std::string folder = mount_private("tmpfs", "size=1m");
+    Bench bench;
+    REQUIRE(!bench.open({.path = folder + "/image", .size_bytes = 4u << 20}));
+    Pages pages(2u << 20);
+    int without_room = 0;
+    for (int round = 0; round < 300; ++round) {
+        REQUIRE(bench.write(0, pages.bytes()) == ENOSPC);
+        TestRequest write;
+        write.operation = BlockOperation::write;
+        write.offset = 3u << 20;
+        write.bytes = 4096;
+        write.data = pages.bytes().first(4096);
+        write.force_unit_access = true;
+        TestRequest discard;
+        discard.operation = BlockOperation::discard;
+        discard.bytes = 2u << 20;
+        bench.submit(write);
+        bench.submit(discard);
+        bench.finish(write);
+        bench.finish(discard);
+        if (write.error.value() == ENOSPC) ++without_room;
+        REQUIRE((!write.error || write.error.value() == ENOSPC));
+        REQUIRE(bench.flush() == 0);
+        REQUIRE(bench.discard(0, 4u << 20) == 0);
+    }
+    REQUIRE(without_room > 0);
+}
+
+TEST_CASE("media: zeroes that have no room bring nothing to light that was overwritten") {
+    if (::geteuid() != 0) skip_program("needs root");
+    LoopDevice device(16u << 20, 512);
+    const std::string folder = mount_ext("ext4", device);
+    if (folder.empty()) {
+        WARN("SKIPPED: no ext4 here");
+        return;
+    }
+    constexpr std::uint64_t hole_bytes = 32u << 20;
+    Bench bench;
+    REQUIRE(!bench.open({.path = folder + "/image", .size_bytes = 2 * hole_bytes}));
+    Pages pages(256u << 10);
+    pages.fill(0x11);
+    REQUIRE(bench.write(hole_bytes, pages.bytes()) == 0);
+    REQUIRE(bench.flush() == 0);
+    pages.fill(0x22);
+    REQUIRE(bench.write(hole_bytes, pages.bytes()) == 0);  // acknowledged, in the page cache
+    REQUIRE(bench.write_zeroes(0, hole_bytes + pages.bytes().size(), Flag::no_unmap) == ENOSPC);
+    REQUIRE(bench.read(hole_bytes, pages.bytes()) == 0);
+    for (std::size_t i = 0; i < pages.bytes().size(); i += 512) {
+        REQUIRE((pages.all(0x22, i, 512) || pages.all(0, i, 512)));
+    }
+}
+
 TEST_CASE("media: a read-only file system is EROFS for writers, and readers are welcome") {
     if (::geteuid() != 0) skip_program("needs root");
     const std::string folder = mount_private("tmpfs", "size=1m");
@@ -152,7 +206,7 @@ constexpr std::uint64_t image_bytes = 128u << 10;
 // it; its own descriptors have not been told yet. The device has its room again then.
 struct FileWithFailure {
     LoopDevice device{16u << 20, 512};
-    std::string folder = mount_ext2(device);
+    std::string folder = mount_ext("ext2", device);
     std::string image = folder + "/image";
 
     bool usable() const {
@@ -170,10 +224,10 @@ struct FileWithFailure {
         const bool placed = write() && ::fdatasync(other) == 0;
         const int disk = ::open(device.path().c_str(), O_RDWR | O_CLOEXEC);
         bool emptied = true;
-        for (std::uint64_t i = 0; i < image_bytes / ext2_block_bytes; ++i) {
+        for (std::uint64_t i = 0; i < image_bytes / ext_block_bytes; ++i) {
             int block = static_cast<int>(i);
             emptied &= ::ioctl(other, FIBMAP, &block) == 0 && block != 0;
-            std::array<std::uint64_t, 2> range{block * ext2_block_bytes, ext2_block_bytes};
+            std::array<std::uint64_t, 2> range{block * ext_block_bytes, ext_block_bytes};
             emptied &= ::ioctl(disk, BLKDISCARD, range.data()) == 0;
         }
         ::close(disk);
