@@ -1,5 +1,5 @@
-// What the files of Server and ServerSession share: server.cpp (who may connect, listeners, the end)
-// and server_session.cpp (a session's name, paths and requests).
+// What the files of Server and ServerSession share: server.cpp (who may connect, listeners, the
+// end) and server_session.cpp (a session's name, paths and requests).
 #pragma once
 
 #include <cstdint>
