@@ -20,6 +20,8 @@ namespace rtrs {
 namespace {
 
 constexpr std::uint32_t fixed_slots_max = 16384;
+// Between two turns: there was nothing to do.
+constexpr Duration rest_after = std::chrono::milliseconds(500);
 
 Instant read_clock() noexcept {
     timespec time{};
@@ -128,6 +130,7 @@ void Reactor::Inside::turn(std::optional<Duration> max_wait) {
     if (wait != Duration::zero() && !ring.has_news() && announce_sleep()) wait = Duration::zero();
     this->wait(wait);
     now = read_clock();
+    if (now - std::exchange(woke, now) >= rest_after) receive_buffers.rest();
     in_turn = true;
     ++statistics.turns;
     reap();

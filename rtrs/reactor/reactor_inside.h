@@ -96,7 +96,8 @@ struct Reactor::Inside {
 
     TimerQueue timers;
     IntrusiveList<TurnTask> turn_end;
-    Instant now;  // of this turn
+    Instant now;     // of this turn
+    Instant woke{};  // when the last turn began to work
     std::optional<BusyPoll> busy_poll;
     IntrusiveList<Lookout> lookouts;
     Statistics statistics;

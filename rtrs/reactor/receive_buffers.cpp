@@ -17,6 +17,7 @@ constexpr std::uint32_t count_max = 32768;
 // Buffers at power-of-two distances would all start in the same few cache sets; a page and a line
 // between them spreads them.
 constexpr std::size_t stagger_bytes = 4096 + 64;
+constexpr std::uintptr_t page_bytes = 4096;
 
 std::byte* map(std::size_t bytes) noexcept {
     void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
@@ -52,6 +53,7 @@ std::error_code ReceiveBuffers::open(io_uring* ring, std::uint32_t count, std::u
 
     count_ = count;
     bytes_ = bytes;
+    used_bytes_.assign(count, 0);
     spare_.reserve(count);
     for (std::uint32_t i = count; i > 0; --i) spare_.push_back(static_cast<std::uint16_t>(i - 1));
     offer_target_ = std::min(count, offered_at_first);
@@ -61,6 +63,8 @@ std::error_code ReceiveBuffers::open(io_uring* ring, std::uint32_t count, std::u
 
 MutableBytes ReceiveBuffers::memory(std::uint16_t buffer, std::uint32_t length) noexcept {
     RTRS_ASSERT(buffer < count_ && length <= bytes_);
+    used_bytes_[buffer] = std::max(used_bytes_[buffer], length);
+    if (length > page_bytes) resting_ = false;
     return {at(buffer), length};
 }
 
@@ -71,6 +75,7 @@ void ReceiveBuffers::taken() noexcept {
 
 void ReceiveBuffers::give_back(std::uint16_t buffer) noexcept {
     RTRS_ASSERT(buffer < count_ && offered_ + spare_.size() < count_);
+    if (resting_) shrink(buffer);
     if (offered_ < offer_target_) {
         offer(buffer);
     } else {
@@ -89,6 +94,21 @@ void ReceiveBuffers::top_up() noexcept {
         spare_.pop_back();
         offer(buffer);
     }
+}
+
+void ReceiveBuffers::rest() noexcept {
+    resting_ = true;
+    for (const std::uint16_t buffer : spare_) shrink(buffer);
+}
+
+// Whole pages of its own from the second on: the first has what comes to an idle connection.
+void ReceiveBuffers::shrink(std::uint16_t buffer) noexcept {
+    if (used_bytes_[buffer] <= page_bytes) return;
+    used_bytes_[buffer] = 0;
+    const auto start = reinterpret_cast<std::uintptr_t>(at(buffer));
+    const std::uintptr_t from = (start + 2 * page_bytes - 1) & ~(page_bytes - 1);
+    const std::uintptr_t to = (start + bytes_) & ~(page_bytes - 1);
+    if (from < to) ::madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
 }
 
 void ReceiveBuffers::offer(std::uint16_t buffer) noexcept {

@@ -4,7 +4,7 @@
 // keep none in the cache. Hence one is offered at first, and not replaced before the turn is over:
 // a handler that gives it back at once gets the same one again. The others wait on a stack, most
 // recently used on top. Each time the kernel runs out while the stack has some, twice as many are
-// offered.
+// offered. A reactor that rests keeps one page of each.
 //
 // OWNER: Reactor. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -41,9 +41,14 @@ class ReceiveBuffers {
     void ran_out() noexcept;
     // Before every submission: offers what is missing.
     void top_up() noexcept;
+    // There was nothing to do for a while. The memory of what waits here is given back to the
+    // system but for a page, and of what the kernel has when it comes back, until more than a page
+    // is received again.
+    void rest() noexcept;
 
   private:
     void offer(std::uint16_t buffer) noexcept;
+    void shrink(std::uint16_t buffer) noexcept;
     std::byte* at(std::uint16_t buffer) const noexcept { return memory_ + buffer * stride_; }
 
     io_uring_buf_ring* ring_ = nullptr;
@@ -56,6 +61,8 @@ class ReceiveBuffers {
     std::uint32_t offered_ = 0;
     std::uint32_t offer_target_ = 0;
     std::vector<std::uint16_t> spare_;
+    std::vector<std::uint32_t> used_bytes_;  // by buffer, since it was last shrunk
+    bool resting_ = false;
 };
 
 }  // namespace rtrs

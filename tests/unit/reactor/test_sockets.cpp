@@ -1,4 +1,5 @@
 // Sockets: accept, connect, send, receive, cancel, and the shared receive buffers' limits.
+#include <sys/mman.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -234,6 +235,47 @@ TEST_CASE("reactor: who gives a receive buffer back at once gets the same one ag
     }
     // It is what stays in the cache.
     REQUIRE(std::ranges::count(used, used.front()) == 40);
+}
+
+TEST_CASE("reactor: a receive buffer keeps little memory when there is nothing to do") {
+    auto reactor = make_reactor();
+    auto [near, far] = unix_pair();
+    const auto receive = [&](const std::string& sent) {
+        REQUIRE(::write(far, sent.data(), sent.size()) == static_cast<ssize_t>(sent.size()));
+        Recorded received;
+        reactor->recv_provided(received, near, 0, Reactor::FirstTry::at_once);
+        REQUIRE(finish(*reactor, received) == static_cast<int>(sent.size()));
+        const auto buffer = *received.results.back().buffer;
+        const MutableBytes memory =
+            reactor->received(buffer, static_cast<std::uint32_t>(sent.size()));
+        REQUIRE(text_of(memory) == sent);
+        return std::pair(buffer, memory.data());
+    };
+    constexpr std::size_t large = 64u << 10;
+    const auto [buffer, memory] = receive(std::string(large, 'a'));
+    reactor->return_buffer(buffer);
+    const auto pages = [at = memory] {
+        std::vector<unsigned char> in_core(large / 4096);
+        const auto whole = (reinterpret_cast<std::uintptr_t>(at) + 4095) & ~std::uintptr_t{4095};
+        REQUIRE(::mincore(reinterpret_cast<void*>(whole), (in_core.size() - 1) * 4096,
+                          in_core.data()) == 0);
+        return std::ranges::count_if(in_core, [](unsigned char page) { return (page & 1) != 0; });
+    };
+    REQUIRE(pages() > 10);
+
+    // The kernel has it: it is made small when it comes back.
+    const auto until = reactor->now() + 600ms;
+    while (reactor->now() < until) reactor->run_once(600ms);
+    for (int i = 0; i < 2; ++i) {
+        const auto again = receive("heartbeat");
+        REQUIRE(again.second == memory);
+        reactor->return_buffer(again.first);
+    }
+    REQUIRE(pages() <= 2);
+
+    const auto more = receive(std::string(large, 'b'));
+    REQUIRE(pages() > 10);
+    reactor->return_buffer(more.first);
 }
 
 TEST_CASE("reactor: sockets that are readable in one turn have buffers soon") {
