@@ -34,6 +34,11 @@ rtrs::ServerOptions options_of(const ServerConfig& config) {
             .messages = rtrs::MessageOptions{}};
 }
 
+// How long requests may take when the server ends, and after them the last flushes: what other
+// processes have not answered by then is given up. Both together are less than the patience of the
+// unit file, and each is more than a busy disk takes for a flush.
+constexpr rtrs::Duration stop_time = std::chrono::seconds(20);
+
 // systemd names the folder that StateDirectory= asks for.
 std::string epochs_path() {
     const char* const folder = std::getenv("STATE_DIRECTORY");
@@ -76,7 +81,9 @@ class Daemon final : public DaemonWork {
                       .always_invalidate = config.always_invalidate,
                       .shown = state_.listening}),
           configuration_(context.reactor, context.config_path, config, target_, listeners_,
-                         context.use_log_level) {}
+                         context.use_log_level),
+          stop_timer_(context.reactor, this,
+                      [](void* self) { static_cast<Daemon*>(self)->target_.give_up(); }) {}
 
     std::expected<void, std::string> start(ControlServer& control) override;
     std::string status() const override;
@@ -86,6 +93,7 @@ class Daemon final : public DaemonWork {
 
   private:
     void add_commands(ControlServer& control);
+    void wait_at_most(rtrs::Duration time) { stop_timer_.arm(state_.reactor.now() + time); }
     void flushed();
 
     const ServerConfig& config_;
@@ -101,6 +109,7 @@ class Daemon final : public DaemonWork {
     Statistics statistics_;
     Listeners listeners_;
     ServerConfiguration configuration_;
+    rtrs::Timer stop_timer_;
     std::function<void()> stopped_;
 };
 
@@ -134,11 +143,16 @@ void Daemon::add_commands(ControlServer& control) {
 void Daemon::stop(std::function<void()> done) {
     stopped_ = std::move(done);
     state_.stopping = true;
-    target_.when_closed([this] { target_.flush_all([this] { flushed(); }); });
+    target_.when_closed([this] {
+        wait_at_most(stop_time);
+        target_.flush_all([this] { flushed(); });
+    });
+    wait_at_most(stop_time);
     target_.catalog().end([this] { server_.close(); });
 }
 
 void Daemon::flushed() {
+    stop_timer_.disarm();
     if (const auto error = epochs_.save()) {
         logger("rnbd.server")
             .warn("{}: {}; if the machine is restarted now, clients take it for a crash",

@@ -573,4 +573,8 @@ void Target::flush_all(std::function<void()> done) {
     one_done();
 }
 
+void Target::give_up() {
+    for (const auto& volume : volumes_) volume->give_up();
+}
+
 }  // namespace rnbd

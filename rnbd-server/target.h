@@ -89,6 +89,8 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     void when_closed(std::function<void()> closed) { closed_ = std::move(closed); }
     // Flushes every volume that was writable: the end. No export goes any more.
     void flush_all(std::function<void()> done);
+    // What other processes do not answer is not waited for any longer (Volume::give_up()).
+    void give_up();
 
     const std::vector<std::unique_ptr<Volume>>& volumes() const noexcept { return volumes_; }
     Catalog& catalog() noexcept { return catalog_; }

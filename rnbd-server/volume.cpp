@@ -13,6 +13,7 @@ namespace rnbd {
 struct Volume::LastFlush final : BlockRequest {
     LastFlush(Volume& its_volume, Completed handler) : BlockRequest(handler), volume(its_volume) {}
     Volume& volume;
+    bool over = false;
 };
 
 namespace {
@@ -314,7 +315,9 @@ void Volume::flush(std::function<void()> done) {
     flushed_ = std::move(done);
     last_flush_ =
         std::make_unique<LastFlush>(*this, [](BlockRequest& request, std::error_code error) {
-            Volume& volume = static_cast<LastFlush&>(request).volume;
+            auto& flush = static_cast<LastFlush&>(request);
+            Volume& volume = flush.volume;
+            flush.over = true;
             if (error) {
                 logger("rnbd.volume").error("{}: last flush: {}", volume.name(), error.message());
             } else if (!volume.sync_failed_) {
@@ -324,6 +327,19 @@ void Volume::flush(std::function<void()> done) {
         });
     last_flush_->operation = BlockOperation::flush;
     storage_->submit(*last_flush_);
+}
+
+void Volume::give_up() {
+    if (!storage_) return;
+    auto& log = logger("rnbd.volume");
+    if (const std::string what = storage_->give_up(); !what.empty()) {
+        return log.error("{}: {} is not waited for any longer: {}", config_.name,
+                         storage_->description(), what);
+    }
+    const std::uint64_t under_way = in_flight() + (last_flush_ && !last_flush_->over ? 1 : 0);
+    if (under_way == 0) return;
+    log.warn("{}: the end waits for {}: {} requests are under way", config_.name,
+             storage_->description(), under_way);
 }
 
 }  // namespace rnbd

@@ -117,6 +117,9 @@ class Volume {
     void sync_has_failed() noexcept { sync_failed_ = true; }
     // Flushes what was acknowledged, then calls done: a server ends, or an export goes.
     void flush(std::function<void()> done);
+    // The server's end has waited long enough: what another process does not answer fails, and the
+    // log says what may be lost by it, or what is waited for all the same.
+    void give_up();
 
     void report_to(VolumeEvents& events) noexcept { events_ = &events; }
     ExportCounters& counters() noexcept { return counters_; }

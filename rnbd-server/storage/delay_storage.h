@@ -42,6 +42,7 @@ class DelayStorage final : public Storage {
         inner_->when_writes_are_lost(std::move(lost));
     }
     std::string trouble() const override { return inner_->trouble(); }
+    std::string give_up() override { return inner_->give_up(); }
     std::string description() const override {
         return inner_->description() + ", delayed on purpose";
     }

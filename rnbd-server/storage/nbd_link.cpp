@@ -2,6 +2,7 @@
 
 #include <libnbd.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -177,6 +178,8 @@ void NbdLink::sent() {
     }
     look();
 }
+
+void NbdLink::cut() noexcept { ::shutdown(nbd_aio_get_fd(handle_), SHUT_RDWR); }
 
 bool NbdLink::alive() const noexcept {
     return nbd_aio_is_ready(handle_) == 1 || nbd_aio_is_processing(handle_) == 1;

@@ -50,6 +50,8 @@ class NbdLink {
     bool alive() const noexcept;
     // After requests were given to the handle: what does not fit into the socket is sent later.
     void sent();
+    // Ends the connection, whatever is in flight: on_link_lost() comes in a later turn.
+    void cut() noexcept;
 
   private:
     struct Poll : rtrs::Operation {

@@ -282,7 +282,7 @@ void NbdStorage::lost_under_way(BlockRequest& request) {
 
 void NbdStorage::hold(BlockRequest& request) {
     forget_sent_again(request);
-    if (broken_ || hold_time_over_) return deferred_.add(request, from_errno(EIO));
+    if (broken_ || given_up_ || hold_time_over_) return deferred_.add(request, from_errno(EIO));
     held_.push_back(&request);
 }
 
@@ -330,6 +330,7 @@ void NbdStorage::on_link_lost(const std::string& reason) {
     reason_ = reason;
     for (BlockRequest* request : std::exchange(unfinished_, {})) lost_under_way(*request);
     std::exchange(link_, nullptr)->detach();
+    if (given_up_) return;
     reconnect_timer_.arm(reactor_.now());
     if (!hold_timer_.armed() && !hold_time_over_) hold_timer_.arm(reactor_.now() + hold_time_);
 }
@@ -358,6 +359,24 @@ void NbdStorage::fail_held() {
     for (BlockRequest* request : std::exchange(held_, {})) {
         deferred_.add(*request, from_errno(EIO));
     }
+}
+
+// Its connection is cut: what is under way ends as it does when the server goes.
+std::string NbdStorage::give_up() {
+    const std::size_t unanswered = in_flight_ + held_.size() + unfinished_.size();
+    if (given_up_ || unanswered == 0) return "";
+    given_up_ = true;
+    std::string text = "requests that it has not answered fail (" + std::to_string(unanswered) +
+                       "); those that change data may still be done there, or never";
+    if (flushed_ < acknowledged_) {
+        text += "; acknowledged writes that no flush has covered may be lost (" +
+                std::to_string(acknowledged_ - flushed_) + ")";
+    }
+    reconnect_timer_.disarm();
+    hold_timer_.disarm();
+    fail_held();
+    if (link_ != nullptr) link_->cut();
+    return text;
 }
 
 std::error_code NbdStorage::check() noexcept {

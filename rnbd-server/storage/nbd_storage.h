@@ -37,6 +37,7 @@ class NbdStorage final : public Storage, private NbdLinkOwner {
     std::error_code check() noexcept override;
     void when_writes_are_lost(std::function<void()> lost) override { lost_ = std::move(lost); }
     std::string trouble() const override;
+    std::string give_up() override;
     std::string description() const override { return "nbd " + uri_; }
 
   private:
@@ -74,6 +75,7 @@ class NbdStorage final : public Storage, private NbdLinkOwner {
     NbdLink* link_ = nullptr;  // null: lost
     std::string reason_;       // why it was lost
     bool broken_ = false;      // another export is there now
+    bool given_up_ = false;
     rtrs::Timer reconnect_timer_;
     rtrs::Duration reconnect_delay_;
     // From a loss until all that it kept waiting is answered: a request that costs the server its

@@ -121,6 +121,43 @@ TEST_CASE("nbd storage: a write that was under way when the server was lost fail
     }
 }
 
+TEST_CASE("nbd storage: what a silent server does not answer fails when it is given up") {
+    try {
+        ServedFile served({"nbdkit", "-f", "-U", "SOCKET", "--filter=delay", "file", "IMAGE",
+                           "rdelay=3600", "delay-trim=3600"});
+        Bench bench;
+        REQUIRE(!bench.open(on(*served.server)));
+        CHECK(bench.storage->give_up().empty());
+        Pages pages(4096);
+        // Nothing is in flight: it goes on, and this one is acknowledged and not flushed.
+        REQUIRE(bench.write(0, pages.bytes()) == 0);
+        TestRequest read, trim;
+        read.operation = BlockOperation::read;
+        read.bytes = 4096;
+        read.data = pages.bytes();
+        bench.submit(read);
+        trim.operation = BlockOperation::discard;
+        trim.bytes = 4096;
+        bench.submit(trim);
+        for (int i = 0; i < 20; ++i) bench.reactor->run_once(std::chrono::milliseconds(5));
+        REQUIRE(!read.finished);
+        REQUIRE(!trim.finished);
+        const std::string what = bench.storage->give_up();
+        CHECK(what.find("not answered fail (2)") != std::string::npos);
+        CHECK(what.find("no flush has covered may be lost (1)") != std::string::npos);
+        bench.finish(read);
+        bench.finish(trim);
+        CHECK(read.error == std::errc::io_error);
+        CHECK(trim.error == std::errc::io_error);
+        // The server is there, but it has been given up.
+        CHECK(bench.flush() == EIO);
+        CHECK(bench.write(0, pages.bytes()) == EIO);
+        CHECK(bench.storage->give_up().empty());
+    } catch (const Unavailable& unavailable) {
+        WARN("SKIPPED: " << unavailable.reason);
+    }
+}
+
 TEST_CASE("nbd storage: another size after a reconnection ends it") {
     with_nbdkit([](ServedFile& served) {
         Bench bench;

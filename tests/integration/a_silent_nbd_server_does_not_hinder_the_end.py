@@ -1,0 +1,55 @@
+"""SIGTERM ends a server whose NBD server is connected and silent: what that has not answered fails, and one line
+says what may be lost. With a write under way, and with nothing but the last flush."""
+import errno
+
+from harness import *
+from nbd_clients import *
+
+need("qemu-nbd", "qemu-img")
+with open(os.path.join(BUILD, "CMakeCache.txt")) as cache:
+    if "LIBNBD_FOUND:INTERNAL=1" not in cache.read():
+        skip("the server was built without libnbd")
+
+with Lab() as lab:
+    def serve(name):
+        run("qemu-img", "create", "-q", "-f", "raw", lab.path(name), "64M")
+        process = subprocess.Popen(["qemu-nbd", "-f", "raw", "-t", "-k", lab.path(f"{name}.qemu"), lab.path(name)])
+        lab.cleanups.append(process.wait)
+        lab.cleanups.append(process.kill)
+        return process
+
+    def lines(server, words):
+        return [line for line in server.log().splitlines() if words in line]
+
+    def export_of(name):
+        return {"name": name, "storage": {"kind": "nbd", "uri": f"nbd+unix:///?socket={lab.path(name)}.qemu"},
+                "allow": [{"session": "host-a", "access": "rw"}]}
+
+    silent, answering = serve("silent"), serve("answering")
+    server = lab.server([export_of("silent"), export_of("answering")])
+    lab.client(server, {"silent": {}, "answering": {}})
+    h, other = connected(lab, "silent"), connected(lab, "answering")
+    h.pwrite(b"a" * 4096, 0)
+    other.pwrite(b"b" * 4096, 0)
+    silent.send_signal(signal.SIGSTOP)
+    cookie = h.aio_pwrite(nbd.Buffer.from_bytearray(bytearray(b"c" * 4096)), 4096)
+    in_flight = lambda: sum(s["in_flight"] for s in server.status()["sessions"])
+    wait_until("the write is at the server", lambda: in_flight() == 1)
+    check(server.stop() == 0, "it ends with 0 all the same")
+    said = lines(server, "is not waited for any longer")
+    check(len(said) == 1 and "silent: nbd " in said[0] and "fail (1)" in said[0], said)
+    check("no flush has covered may be lost (1)" in said[0], said)
+    check(lines(server, "silent: last flush: ") and not lines(server, "answering: last flush: "),
+          f"the other is flushed: {server.log()}")
+    wait_until("the write has an answer", lambda: h.poll(1000) and h.aio_peek_command_completed() == cookie)
+    check(error_of(h.aio_command_completed, cookie) == errno.EIO, "it is an error")
+    silent.send_signal(signal.SIGCONT)
+
+    # Silent when only the last flush is left.
+    server.start()
+    wait_until("both are ready", lambda: all(e["state"] == "ready" for e in server.status()["exports"]))
+    wait_until("the device is open", lambda: error_of(h.pwrite, b"d" * 4096, 0) == 0)
+    silent.send_signal(signal.SIGSTOP)
+    check(server.stop() == 0, "it ends with 0 all the same")
+    said = lines(server, "is not waited for any longer")
+    check(len(said) == 2 and "no flush has covered may be lost (1)" in said[1], said)
