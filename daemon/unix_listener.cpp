@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "daemon/socket_file_lock.h"
 #include "rtrs/base/error.h"
 
 namespace rnbd {
@@ -52,7 +53,7 @@ std::error_code remove_stale_socket(const sockaddr_un& address) {
 
 void make_directory_of(const std::string& path) {
     const auto slash = path.rfind('/');
-    // Failure shows up as ENOENT of bind.
+    // Failure shows up as ENOENT of what is made in it.
     if (slash != std::string::npos && slash > 0)
         static_cast<void>(::mkdir(path.substr(0, slash).c_str(), 0755));
 }
@@ -63,6 +64,8 @@ std::expected<int, std::error_code> listen_on_unix(const std::string& path, mode
     const auto address = socket_address(path);
     if (!address) return std::unexpected(address.error());
     make_directory_of(path);
+    const auto lock = SocketFileLock::take(path);
+    if (!lock) return std::unexpected(lock.error());
     if (const auto error = remove_stale_socket(*address)) return std::unexpected(error);
     const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return std::unexpected(last_error());

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <utility>
 
+#include "daemon/socket_file_lock.h"
 #include "rtrs/base/assert.h"
 
 namespace rnbd {
@@ -145,9 +146,8 @@ NbdListener::Failure NbdListener::failure(int error, std::string_view what) cons
 
 std::expected<void, NbdListener::Failure> NbdListener::open() {
     RTRS_ASSERT(!open_ && fd_ < 0);
-    const auto bound =
+    const auto listening =
         options_.address.transport == NbdTransport::unix_socket ? open_unix() : open_tcp();
-    const auto listening = bound ? listen() : bound;
     if (!listening) {
         remove_path();
         if (fd_ >= 0) ::close(std::exchange(fd_, -1));
@@ -188,6 +188,10 @@ std::expected<void, NbdListener::Failure> NbdListener::open_unix() {
     if (path.size() >= sizeof(sockaddr_un::sun_path)) {
         return std::unexpected(failure(ENAMETOOLONG, "socket path"));
     }
+    const auto lock = SocketFileLock::take(path);
+    if (!lock) {
+        return std::unexpected(failure(rtrs::to_errno(lock.error()), "making the socket"));
+    }
     if (const auto cleared = clear_stale_path(); !cleared) return cleared;
     fd_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd_ < 0) return std::unexpected(failure(errno, "socket"));
@@ -206,7 +210,7 @@ std::expected<void, NbdListener::Failure> NbdListener::open_unix() {
     if (::chmod(path.c_str(), options_.mode) != 0) {
         return std::unexpected(failure(errno, "setting the mode"));
     }
-    return {};
+    return listen();
 }
 
 std::expected<void, NbdListener::Failure> NbdListener::open_tcp() {
@@ -232,7 +236,7 @@ std::expected<void, NbdListener::Failure> NbdListener::open_tcp() {
                           ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
                           : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
     }
-    return {};
+    return listen();
 }
 
 void NbdListener::remove_path() noexcept {

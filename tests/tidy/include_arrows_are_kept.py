@@ -61,7 +61,8 @@ ROOMS = {
         "may": PUBLIC + ["rtrs/rdma_devices.h", "rtrs/reactor.h", "rnbd-client/"] + BLOCK_PROTOCOL + DAEMON,
     },
     "rnbd-client/nbd/": {
-        "may": BASE + ["rtrs/reactor.h", "rtrs/trace.h", "rnbd-client/device.h", "rnbd-client/nbd/"],
+        "may": BASE + ["rtrs/reactor.h", "rtrs/trace.h", "daemon/socket_file_lock.h", "rnbd-client/device.h",
+                "rnbd-client/nbd/"],
         "never": ["spdlog/"],
     },
     "rnbd-client/kernel_nbd/": {

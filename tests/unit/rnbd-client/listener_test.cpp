@@ -1,6 +1,8 @@
 // Listeners on real sockets.
 #include "rnbd-client/nbd/listener.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -11,6 +13,21 @@
 #include "tests/unit/rnbd-client/nbd_world.h"
 
 using namespace nbdtest;
+
+TEST_CASE("listener: a path that another process is about to listen at is in use") {
+    Server server;
+    const std::string path = server.directory + "/taken";
+    const int other =
+        ::open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, static_cast<mode_t>(0600));
+    REQUIRE(::flock(other, LOCK_EX) == 0);
+    NbdListener second({*server.reactor, server.notes}, *server.exports,
+                       {.address = *NbdAddress::parse("unix:" + path)}, server);
+    const auto refused = second.open();
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().error == std::errc::address_in_use);
+    CHECK_FALSE(std::filesystem::exists(path));
+    ::close(other);
+}
 
 TEST_CASE("listener: a dead process's socket is replaced, a live one and other files are not") {
     Server server;
