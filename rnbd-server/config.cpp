@@ -347,6 +347,12 @@ void read_server(ConfigMap& map, ServerConfig& config) {
 
 }  // namespace
 
+bool collide(const ServerConfig::Listen& one, const ServerConfig::Listen& other) {
+    if (one.fabric != other.fabric) return false;
+    const bool same = one.address == other.address && !one.address.ends_with(":0");
+    return same || overlap(one.address, other.address);
+}
+
 const char* to_word(ConfigFabric fabric) noexcept {
     return fabric == ConfigFabric::tcp ? "tcp" : "rdma";
 }

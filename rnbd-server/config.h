@@ -107,4 +107,7 @@ struct ServerConfig {
     static std::expected<ServerConfig, std::vector<ConfigError>> load(const std::string& path);
 };
 
+// Whether both cannot listen at the same time: one's address is the other's, or part of it.
+bool collide(const ServerConfig::Listen& one, const ServerConfig::Listen& other);
+
 }  // namespace rnbd

@@ -35,6 +35,8 @@ const ServerConfig::Listen& find_listener(const ServerConfig& config, const std:
     return config.listen[static_cast<std::size_t>(found - names.begin())];
 }
 
+std::string name_of(const ServerConfig::Listen& listen) { return listener_names({listen}).front(); }
+
 }  // namespace
 
 // The exports of a configuration by their names. It outlives this.
@@ -158,6 +160,8 @@ std::string ServerConfiguration::conflict_of(const ConfigChange& change,
 // --- What is done.
 
 void ServerConfiguration::add_listener_steps(ConfigPlan& plan, const ServerConfig& wanted) {
+    // None is given up before those that come are there: of them, one that is not.
+    const auto not_opened = std::make_shared<std::string>();
     const auto add = [&](std::size_t index, std::function<std::string()> act) {
         plan.steps.push_back(
             {index, [act = std::move(act)](const ConfigStep::Done& done) { done(act()); }});
@@ -170,20 +174,18 @@ void ServerConfiguration::add_listener_steps(ConfigPlan& plan, const ServerConfi
                 return std::string();
             });
         }
-        if (change.object != "listener" || !leaves(change)) continue;
-        add(i, [this, name = change.name] {
-            listeners_.close(name);
-            return std::string();
-        });
-    }
-    for (std::size_t i = 0; i < plan.changes.size(); ++i) {
-        const ConfigChange& change = plan.changes[i];
         if (change.object != "listener" || !change.acts() || change.kind == Kind::removed) continue;
         const ServerConfig::Listen listen = find_listener(wanted, change.name);
         if (comes(change)) {
-            plan.steps.push_back({i, [this, listen](const ConfigStep::Done& done) {
-                                      open_listener(listen, clock_.now() + in_use_patience, done);
-                                  }});
+            plan.steps.push_back(
+                {i, [this, listen, in_the_way = in_the_way_of(listen, plan.changes),
+                     not_opened](const ConfigStep::Done& done) {
+                     open_in_place_of(in_the_way, listen,
+                                      [listen, not_opened, done](std::string failure) {
+                                          if (!failure.empty()) *not_opened = name_of(listen);
+                                          done(std::move(failure));
+                                      });
+                 }});
         } else {
             add(i, [this, listen, name = change.name] {
                 listeners_.set_kernel(name, *listen.kernel);
@@ -191,6 +193,58 @@ void ServerConfiguration::add_listener_steps(ConfigPlan& plan, const ServerConfi
             });
         }
     }
+    for (std::size_t i = 0; i < plan.changes.size(); ++i) {
+        const ConfigChange& change = plan.changes[i];
+        if (change.object != "listener" || change.kind != Kind::removed) continue;
+        add(i, [this, name = change.name, not_opened] {
+            // It made room for one that came.
+            if (!listeners_.find(name)) return std::string();
+            if (!not_opened->empty()) return "it stays, because " + *not_opened + " does not open";
+            listeners_.close(name);
+            return std::string();
+        });
+    }
+}
+
+// Of those that go: they have its address, or the part of it that matters.
+std::vector<std::string> ServerConfiguration::in_the_way_of(
+    const ServerConfig::Listen& listen, const std::vector<ConfigChange>& changes) const {
+    std::vector<std::string> names;
+    for (const ConfigChange& change : changes) {
+        if (change.object != "listener" || !leaves(change)) continue;
+        const auto running = listeners_.find(change.name);
+        if (running && collide(*running, listen)) names.push_back(change.name);
+    }
+    return names;
+}
+
+// Those in the way are closed first, and are back if it does not open all the same.
+void ServerConfiguration::open_in_place_of(const std::vector<std::string>& in_the_way,
+                                           const ServerConfig::Listen& listen,
+                                           const ConfigStep::Done& done) {
+    std::vector<ServerConfig::Listen> closed;
+    for (const std::string& name : in_the_way) {
+        const auto running = listeners_.find(name);
+        if (!running) continue;
+        closed.push_back(*running);
+        listeners_.close(name);
+    }
+    open_listener(listen, clock_.now() + in_use_patience, [this, closed, done](std::string text) {
+        if (text.empty()) return done("");
+        open_again(closed, std::move(text), done);
+    });
+}
+
+// failure: of what was to take their place.
+void ServerConfiguration::open_again(std::vector<ServerConfig::Listen> closed, std::string failure,
+                                     const ConfigStep::Done& done) {
+    if (closed.empty()) return done(std::move(failure));
+    const ServerConfig::Listen listen = std::move(closed.back());
+    closed.pop_back();
+    open_listener(listen, clock_.now() + in_use_patience,
+                  [this, closed, failure, done](const std::string& text) {
+                      open_again(closed, failure + (text.empty() ? "" : "; " + text), done);
+                  });
 }
 
 // A socket of ours that was closed a moment ago may still have the address.
@@ -266,9 +320,14 @@ void ServerConfiguration::add_coming_steps(ConfigPlan& plan, const Exports& want
 void ServerConfiguration::finished(ServerConfig wanted, const std::vector<ConfigChange>& changes) {
     const Exports known_before(before_);
     std::set<std::string> exports_missing, listeners_missing;
+    std::vector<ServerConfig::Listen> listeners_kept;
     for (const ConfigChange& change : changes) {
         if (change.failure.empty()) continue;
-        if (comes(change) && change.object == "listener") listeners_missing.insert(change.name);
+        if (change.object == "listener") {
+            if (comes(change)) listeners_missing.insert(change.name);
+            const auto kept = leaves(change) ? listeners_.find(change.name) : std::nullopt;
+            if (kept) listeners_kept.push_back(*kept);
+        }
         if (change.object != "export") continue;
         if (comes(change) && target_.find(change.name) == nullptr)
             exports_missing.insert(change.name);
@@ -283,6 +342,7 @@ void ServerConfiguration::finished(ServerConfig wanted, const std::vector<Config
     for (std::size_t i = 0; i < names.size(); ++i) {
         if (!listeners_missing.contains(names[i])) listen.push_back(std::move(wanted.listen[i]));
     }
+    listen.insert(listen.end(), listeners_kept.begin(), listeners_kept.end());
     wanted.listen = std::move(listen);
     settings_.log_level = wanted.log_level;
     before_ = std::move(wanted);

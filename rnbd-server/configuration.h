@@ -38,6 +38,12 @@ class ServerConfiguration final : public ConfigSubject {
                             How how);
     // Of listeners, of exports that go, of those that stay, of those that come.
     void add_listener_steps(ConfigPlan& plan, const ServerConfig& wanted);
+    std::vector<std::string> in_the_way_of(const ServerConfig::Listen& listen,
+                                           const std::vector<ConfigChange>& changes) const;
+    void open_in_place_of(const std::vector<std::string>& in_the_way,
+                          const ServerConfig::Listen& listen, const ConfigStep::Done& done);
+    void open_again(std::vector<ServerConfig::Listen> closed, std::string failure,
+                    const ConfigStep::Done& done);
     void open_listener(const ServerConfig::Listen& listen, rtrs::Instant deadline,
                        const ConfigStep::Done& done);
     void add_leaving_steps(ConfigPlan& plan, How how);

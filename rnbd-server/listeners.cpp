@@ -99,6 +99,13 @@ void Listeners::set_kernel(const std::string& name, const KernelListener& kernel
     tell_others();
 }
 
+std::optional<ServerConfig::Listen> Listeners::find(const std::string& name) const {
+    const auto names = listener_names(configured());
+    const auto found = std::ranges::find(names, name);
+    if (found == names.end()) return std::nullopt;
+    return places_[static_cast<std::size_t>(found - names.begin())].listen;
+}
+
 std::vector<ServerConfig::Listen> Listeners::configured() const {
     std::vector<ServerConfig::Listen> listen;
     for (const Place& place : places_) listen.push_back(place.listen);

@@ -5,6 +5,7 @@
 
 #include <expected>
 #include <map>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -43,6 +44,8 @@ class Listeners {
     void close(const std::string& name);
     // For clients that come from now on. ASSUMES: it was opened for kernel clients.
     void set_kernel(const std::string& name, const KernelListener& kernel);
+    // None: it is not open.
+    std::optional<ServerConfig::Listen> find(const std::string& name) const;
     // What was opened, in this order.
     std::vector<ServerConfig::Listen> configured() const;
 
