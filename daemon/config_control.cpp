@@ -77,16 +77,24 @@ void ConfigControl::stop() {
     confirm_timer_.disarm();
 }
 
+namespace {
+
+json to_json(const std::vector<ConfigError>& errors) {
+    json list = json::array();
+    for (const ConfigError& error : errors) {
+        list.push_back({{"file", error.file},
+                        {"line", error.line},
+                        {"column", error.column},
+                        {"key", error.key},
+                        {"text", error.text}});
+    }
+    return list;
+}
+
+}  // namespace
+
 json ConfigControl::document(const char* state, const std::vector<ConfigError>& errors,
                              const std::vector<ConfigChange>& changes) const {
-    json wrong = json::array();
-    for (const ConfigError& error : errors) {
-        wrong.push_back({{"file", error.file},
-                         {"line", error.line},
-                         {"column", error.column},
-                         {"key", error.key},
-                         {"text", error.text}});
-    }
     json objects = json::array();
     for (const ConfigChange& change : changes) objects.push_back(to_json(change));
     const json left =
@@ -96,7 +104,8 @@ json ConfigControl::document(const char* state, const std::vector<ConfigError>& 
             {"file", subject_.config_path()},
             {"state", state},
             {"confirm_left_s", left},
-            {"errors", std::move(wrong)},
+            {"errors", to_json(errors)},
+            {"warnings", to_json(config_files_passed_over(subject_.config_path()))},
             {"objects", std::move(objects)}};
 }
 
@@ -185,6 +194,9 @@ void ConfigControl::reload_now(std::function<void()> done) {
 
 void ConfigControl::run(ConfigPlan plan,
                         std::function<void(const std::vector<ConfigChange>&)> done) {
+    for (const ConfigError& file : config_files_passed_over(subject_.config_path())) {
+        log_.warn("{}", printable(to_string(file)));
+    }
     run_ = std::make_unique<Run>(Run{std::move(plan), 0, std::move(done)});
     next_step();
 }

@@ -1,9 +1,11 @@
 // The files of a configuration (declared in config_reader.h).
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -13,7 +15,7 @@
 
 namespace rnbd {
 
-std::expected<std::string, ConfigError> read_config_file(const std::string& path) {
+std::expected<std::string, ConfigError> read_config_file(const std::string& path, PipeEnd pipe) {
     const auto failed = [&](std::string text) {
         return std::unexpected(ConfigError{path, 0, 0, "", std::move(text)});
     };
@@ -25,9 +27,16 @@ std::expected<std::string, ConfigError> read_config_file(const std::string& path
     for (;;) {
         const ssize_t bytes = ::read(fd, block.data(), block.size());
         if (bytes < 0 && errno == EINTR) continue;
+        if (bytes < 0 && errno == EAGAIN && pipe == PipeEnd::awaited) {
+            pollfd more{.fd = fd, .events = POLLIN, .revents = 0};
+            static_cast<void>(::poll(&more, 1, -1));
+            continue;
+        }
         if (bytes < 0) {
             const int error = errno;
             ::close(fd);
+            if (error == EAGAIN)
+                return failed("found a pipe whose writer has not finished, expected a file");
             return failed(fmt::format("cannot be read: {}", std::strerror(error)));
         }
         if (bytes == 0) break;
@@ -47,12 +56,47 @@ std::string config_folder_of(const std::string& path) {
     return (yaml ? file.parent_path() / file.stem() : file).string() + ".d";
 }
 
+namespace {
+
+// Not those that begin with a dot: editors and package managers have such. Sorted. error: set if
+// the folder is there and cannot be read.
+std::vector<std::string> files_of(const std::string& folder, std::error_code& error) {
+    std::vector<std::string> files;
+    for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+         entry.increment(error)) {
+        if (!entry->path().filename().string().starts_with('.')) files.push_back(entry->path());
+    }
+    if (error == std::errc::no_such_file_or_directory) error.clear();
+    std::ranges::sort(files);
+    return files;
+}
+
+bool looks_like_yaml(const std::string& file) {
+    std::string suffix = std::filesystem::path(file).extension();
+    for (char& c : suffix) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return suffix == ".yaml" || suffix == ".yml";
+}
+
+}  // namespace
+
+std::vector<ConfigError> config_files_passed_over(const std::string& path) {
+    std::vector<ConfigError> passed_over;
+    std::error_code error;
+    for (const std::string& file : files_of(config_folder_of(path), error)) {
+        if (!looks_like_yaml(file) || file.ends_with(".yaml")) continue;
+        passed_over.push_back({file, 0, 0, "",
+                               "not read: of this folder, only files whose names end in .yaml "
+                               "are"});
+    }
+    return passed_over;
+}
+
 std::expected<std::vector<ConfigSource>, std::vector<ConfigError>> read_config_files(
-    const std::string& path) {
+    const std::string& path, PipeEnd pipe) {
     std::vector<ConfigSource> sources;
     std::vector<ConfigError> errors;
     const auto add = [&](const std::string& file) {
-        auto text = read_config_file(file);
+        auto text = read_config_file(file, pipe);
         if (text)
             sources.push_back({file, std::move(*text)});
         else
@@ -60,22 +104,16 @@ std::expected<std::vector<ConfigSource>, std::vector<ConfigError>> read_config_f
     };
     add(path);
     const std::string folder = config_folder_of(path);
-    std::vector<std::string> files;
     std::error_code error;
-    for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
-         entry.increment(error)) {
-        const std::string name = entry->path().filename().string();
-        if (name.ends_with(".yaml") && !name.starts_with('.')) files.push_back(entry->path());
-    }
-    if (error && error != std::errc::no_such_file_or_directory)
-        errors.push_back({folder, 0, 0, "", "cannot be read: " + error.message()});
+    std::vector<std::string> files = files_of(folder, error);
+    std::erase_if(files, [](const std::string& file) { return !file.ends_with(".yaml"); });
+    if (error) errors.push_back({folder, 0, 0, "", "cannot be read: " + error.message()});
     if (files.size() > config_files_max) {
         errors.push_back(
             {folder, 0, 0, "",
              fmt::format("found {} files, expected at most {}", files.size(), config_files_max)});
         files.clear();
     }
-    std::ranges::sort(files);
     for (const std::string& file : files) add(file);
     if (!errors.empty()) return std::unexpected(std::move(errors));
     return sources;

@@ -276,15 +276,22 @@ class ConfigDocument {
     bool well_formed_ = false;
 };
 
-// The file's bytes. ERRORS: one ConfigError: absent, not readable, a directory, too long.
-std::expected<std::string, ConfigError> read_config_file(const std::string& path);
+// What to do about a pipe whose writer has not finished (`--config <(command)`): wait for its end,
+// or refuse it. A daemon that serves has no time to wait.
+enum class PipeEnd : std::uint8_t { awaited, not_awaited };
+
+// The file's bytes. ERRORS: one ConfigError: absent, not readable, a directory, too long, a pipe
+// that is not awaited.
+std::expected<std::string, ConfigError> read_config_file(const std::string& path, PipeEnd pipe);
 
 // The folder whose files go with it: "/etc/rnbd/server.d" of "/etc/rnbd/server.yaml".
 std::string config_folder_of(const std::string& path);
 // The file itself, then *.yaml of its folder by name, those that begin with a dot left out; the
 // folder need not exist. ERRORS: each file that cannot be read.
 std::expected<std::vector<ConfigSource>, std::vector<ConfigError>> read_config_files(
-    const std::string& path);
+    const std::string& path, PipeEnd pipe);
+// Files of its folder that are not read and look as if they should be: "20-more.yml", "A.YAML".
+std::vector<ConfigError> config_files_passed_over(const std::string& path);
 
 // Reads a whole configuration with `read` as the schema of its root mapping.
 template <typename Config>

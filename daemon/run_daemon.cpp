@@ -227,8 +227,15 @@ int run(const DaemonProgram& program, const DaemonCommandLine& command_line) {
         print_config_errors(settings.error());
         return exit_code::config;
     }
-    if (command_line.mode == DaemonCommandLine::Mode::check_config) return exit_code::ok;
+    const auto passed_over = config_files_passed_over(command_line.config_path);
+    if (command_line.mode == DaemonCommandLine::Mode::check_config) {
+        print_config_errors(passed_over);
+        return exit_code::ok;
+    }
     set_up_logging(command_line.log_level.value_or(settings->log_level));
+    for (const ConfigError& file : passed_over) {
+        logger(program.log).warn("{}", printable(to_string(file)));
+    }
     prepare_process();
     const auto cpus = use_cpus(settings->cpus, logger(program.log));
     if (!cpus) return exit_code::failed;

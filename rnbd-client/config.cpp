@@ -419,8 +419,9 @@ std::expected<ClientConfig, std::vector<ConfigError>> ClientConfig::parse(std::s
     return parse(std::vector{ConfigSource{std::move(file), std::string(text)}});
 }
 
-std::expected<ClientConfig, std::vector<ConfigError>> ClientConfig::load(const std::string& path) {
-    const auto sources = read_config_files(path);
+std::expected<ClientConfig, std::vector<ConfigError>> ClientConfig::load(const std::string& path,
+                                                                         PipeEnd pipe) {
+    const auto sources = read_config_files(path, pipe);
     if (!sources) return std::unexpected(sources.error());
     return parse(*sources);
 }

@@ -136,7 +136,8 @@ struct ClientConfig {
     static std::expected<ClientConfig, std::vector<ConfigError>> parse(
         const std::vector<ConfigSource>& sources);
     // Reads and parses a file with those of its folder (daemon/config_reader.h).
-    static std::expected<ClientConfig, std::vector<ConfigError>> load(const std::string& path);
+    static std::expected<ClientConfig, std::vector<ConfigError>> load(const std::string& path,
+                                                                      PipeEnd pipe);
 };
 
 }  // namespace rnbd

@@ -81,7 +81,7 @@ ClientConfiguration::ClientConfiguration(std::string path, ClientConfig started,
       }) {}
 
 std::expected<ConfigPlan, std::vector<ConfigError>> ClientConfiguration::plan(Force force) {
-    const auto wanted = ClientConfig::load(path_);
+    const auto wanted = ClientConfig::load(path_, PipeEnd::not_awaited);
     if (!wanted) return std::unexpected(wanted.error());
     return plan_towards(*wanted, force == Force::yes ? How::by_force : How::gently);
 }

@@ -91,7 +91,7 @@ int main(int argc, char** argv) {
                        .log = "rnbd.client",
                        .load = [&](const std::string& path)
                            -> std::expected<DaemonSettings, std::vector<ConfigError>> {
-                           auto loaded = ClientConfig::load(path);
+                           auto loaded = ClientConfig::load(path, PipeEnd::awaited);
                            if (!loaded) return std::unexpected(std::move(loaded.error()));
                            config = std::move(*loaded);
                            return DaemonSettings{config->control, config->log_level,

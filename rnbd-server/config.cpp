@@ -367,8 +367,9 @@ std::expected<ServerConfig, std::vector<ConfigError>> ServerConfig::parse(std::s
     return parse(std::vector{ConfigSource{std::move(file), std::string(text)}});
 }
 
-std::expected<ServerConfig, std::vector<ConfigError>> ServerConfig::load(const std::string& path) {
-    const auto sources = read_config_files(path);
+std::expected<ServerConfig, std::vector<ConfigError>> ServerConfig::load(const std::string& path,
+                                                                         PipeEnd pipe) {
+    const auto sources = read_config_files(path, pipe);
     if (!sources) return std::unexpected(sources.error());
     return parse(*sources);
 }

@@ -104,7 +104,8 @@ struct ServerConfig {
     static std::expected<ServerConfig, std::vector<ConfigError>> parse(
         const std::vector<ConfigSource>& sources);
     // Reads and parses a file with those of its folder (daemon/config_reader.h).
-    static std::expected<ServerConfig, std::vector<ConfigError>> load(const std::string& path);
+    static std::expected<ServerConfig, std::vector<ConfigError>> load(const std::string& path,
+                                                                      PipeEnd pipe);
 };
 
 // Whether both cannot listen at the same time: one's address is the other's, or part of it.

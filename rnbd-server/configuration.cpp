@@ -70,7 +70,7 @@ ServerConfiguration::ServerConfiguration(rtrs::Clock& clock, std::string path, S
       }) {}
 
 std::expected<ConfigPlan, std::vector<ConfigError>> ServerConfiguration::plan(Force force) {
-    const auto wanted = ServerConfig::load(path_);
+    const auto wanted = ServerConfig::load(path_, PipeEnd::not_awaited);
     if (!wanted) return std::unexpected(wanted.error());
     return plan_towards(*wanted, force == Force::yes ? How::by_force : How::gently);
 }

@@ -174,7 +174,7 @@ int main(int argc, char** argv) {
          .log = "rnbd.server",
          .load = [&](const std::string& path)
              -> std::expected<DaemonSettings, std::vector<ConfigError>> {
-             auto loaded = ServerConfig::load(path);
+             auto loaded = ServerConfig::load(path, PipeEnd::awaited);
              if (!loaded) return std::unexpected(std::move(loaded.error()));
              config = std::move(*loaded);
              return DaemonSettings{.control = config->control,

@@ -35,10 +35,11 @@ std::string what_of(const json& change) {
     return text;
 }
 
-std::string errors_text(const json& document) {
+// key: "errors" or "warnings"; mark: before each.
+std::string errors_text(const json& document, const char* key_of_list, const char* mark) {
     std::string text;
-    for (const json& error : elements(document, "errors")) {
-        text += "  " + word(error, "file");
+    for (const json& error : elements(document, key_of_list)) {
+        text += mark + word(error, "file");
         if (member(error, "line") != 0)
             text += fmt::format(":{}:{}", word(error, "line"), word(error, "column"));
         const std::string key = word(error, "key");
@@ -64,7 +65,8 @@ const char* sentence_of(const json& document) {
 std::string config_view(const json& document) {
     std::string text = fmt::format("{}: {}: {}\n", word(document, "daemon"), word(document, "file"),
                                    sentence_of(document));
-    text += errors_text(document);
+    text += errors_text(document, "errors", "  ");
+    text += errors_text(document, "warnings", "  warning: ");
     Table table({{"OBJECT"}, {"NAME"}, {"CHANGE"}, {"WHAT"}});
     std::size_t unchanged = 0;
     for (const json& change : elements(document, "objects")) {

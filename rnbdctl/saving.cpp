@@ -138,7 +138,7 @@ std::expected<std::string, std::string> keep(const Wish& wish, const SavedPiece&
     const std::string path = folder + "/" + saved_file_name;
     if (const auto made = make_folder(folder, like); !made) return std::unexpected(made.error());
     const bool there = ::access(path.c_str(), F_OK) == 0;
-    const auto known = there ? read_config_file(path) : std::string();
+    const auto known = there ? read_config_file(path, PipeEnd::not_awaited) : std::string();
     if (!known) return std::unexpected(to_string(known.error()));
     const auto text = with_piece(*known, piece);
     if (!text) return std::unexpected(path + ": " + text.error());

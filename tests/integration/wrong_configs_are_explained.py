@@ -41,17 +41,39 @@ with Lab() as lab:
     check("30-twice.yaml:2:11: exports[0].name" in twice.stderr and
           "20-more.yaml:2" in twice.stderr, "both places: " + twice.stderr)
     check("30-twice.yaml:3:35: exports[0].storage.size" in twice.stderr, twice.stderr)
+    os.unlink(os.path.join(folder, "30-twice.yaml"))
+    # A file that is passed over for its name is told, by whoever reads.
+    passed = os.path.join(folder, "30-more.yml")
+    with open(passed, "w") as out:
+        out.write("exports: nonsense\n")
+    warned = checked("rnbd-server", good, lab)
+    check(warned.returncode == 0 and f"{passed}: not read: " in warned.stderr, warned.stderr)
     shutil.rmtree(folder)
     several = checked("rnbd-server", good.replace("1MiB", "lots").replace("127.0.0.1:0", "here"), lab)
     check(len(several.stderr.strip().splitlines()) >= 2, "every error is told: " + several.stderr)
     for example in ("rnbd-server", "rnbd-client"):
         path = os.path.join(os.path.dirname(__file__), "../../config", example + ".yaml")
         run(os.path.join(BUILD, example, example), "--check-config", "--config", path)
+    # A pipe is read to its end, however slow its writer is.
+    slow = run("bash", "-c", f"""exec {os.path.join(BUILD, "rnbd-server", "rnbd-server")} --check-config --config <(
+        echo 'listen: [{{tcp: 127.0.0.1:0}}]'; sleep 0.3; echo 'exports: [{{name: a, path: relative}}]')""", ok=False)
+    check(slow.returncode == 3 and "exports[0].path" in slow.stderr, slow.stderr)
     # Start-up problems: one line that says what to do about which thing.
     server = lab.server([export("vol1", lab.path("vol1.img"), "1MiB")])
     taken = run(os.path.join(BUILD, "rnbd-server", "rnbd-server"), "--config", server.config_path,
                 ok=False)
     check(taken.returncode != 0 and "server.ctl" in taken.stderr, taken.stderr)
+    folder = lab.path("server.d")
+    os.mkdir(folder)
+    with open(os.path.join(folder, "x.yml"), "w") as out:
+        out.write("log: debug\n")
+    said = f"{folder}/x.yml: not read: "
+    checked_there = server.ctl("config", "check")
+    check(f"warning: {said}" in checked_there.stdout, checked_there.stdout)
+    server.stop()
+    server.start()
+    check(said in server.log(), server.log())
+    shutil.rmtree(folder)
     missing = run(os.path.join(BUILD, "rnbd-client", "rnbd-client"), "--config",
                   lab.path("absent.yaml"), ok=False)
     check(missing.returncode != 0 and "absent.yaml" in missing.stderr, missing.stderr)

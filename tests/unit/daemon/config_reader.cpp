@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <fstream>
+#include <thread>
 
 #include "daemon/config_common.h"
 
@@ -188,16 +189,37 @@ TEST_CASE("config file: absent, a directory and too large are one error each") {
     char directory[] = "/tmp/rnbd-config-XXXXXX";
     REQUIRE(::mkdtemp(directory) != nullptr);
     const std::string path = std::string(directory) + "/c.yaml";
-    CHECK(to_string(read_config_file(path).error()) ==
+    CHECK(to_string(read_config_file(path, PipeEnd::not_awaited).error()) ==
           path + ": cannot be opened: No such file or directory");
-    CHECK(to_string(read_config_file(directory).error()).find("cannot be read") !=
-          std::string::npos);
+    CHECK(to_string(read_config_file(directory, PipeEnd::not_awaited).error())
+              .find("cannot be read") != std::string::npos);
     std::ofstream(path) << "name: a\n";
-    CHECK(read_config_file(path).value() == "name: a\n");
+    CHECK(read_config_file(path, PipeEnd::not_awaited).value() == "name: a\n");
     REQUIRE(::truncate(path.c_str(), config_bytes_max + 1) == 0);
-    CHECK(read_config_file(path).error().text.starts_with("found more than"));
+    CHECK(read_config_file(path, PipeEnd::not_awaited).error().text.starts_with("found more than"));
     ::unlink(path.c_str());
     ::rmdir(directory);
+}
+
+// As `--config <(command)`, while the command is not done.
+TEST_CASE("config file: a pipe is read to its end, or refused until there is one") {
+    int pipe[2];
+    REQUIRE(::pipe(pipe) == 0);
+    const std::string path = "/dev/fd/" + std::to_string(pipe[0]);
+    REQUIRE(::write(pipe[1], "name: ", 6) == 6);
+    const auto refused = read_config_file(path, PipeEnd::not_awaited);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().text == "found a pipe whose writer has not finished, expected a file");
+    std::expected<std::string, ConfigError> text;
+    std::thread reader([&] { text = read_config_file(path, PipeEnd::awaited); });
+    // It may come while the reader waits, or before it begins to.
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    REQUIRE(::write(pipe[1], "a\n", 2) == 2);
+    ::close(pipe[1]);
+    reader.join();
+    REQUIRE(text);
+    CHECK(*text == "a\n");
+    ::close(pipe[0]);
 }
 
 // --- several files ---
@@ -264,22 +286,33 @@ TEST_CASE("config reader: the folder beside a file") {
         std::ofstream(at + "/" + name) << text;
     };
     write("x.yaml", "0");
-    REQUIRE(read_config_files(at + "/x.yaml"));
+    REQUIRE(read_config_files(at + "/x.yaml", PipeEnd::not_awaited));
     REQUIRE(::mkdir((at + "/x.d").c_str(), 0700) == 0);
     write("x.d/20.yaml", "2");
     write("x.d/10.yaml", "1");
     write("x.d/.hidden.yaml", "no");
     write("x.d/README", "no");
-    const auto sources = read_config_files(at + "/x.yaml");
+    const auto sources = read_config_files(at + "/x.yaml", PipeEnd::not_awaited);
     REQUIRE(sources);
     std::string order;
     for (const auto& source : *sources) order += source.text;
     CHECK(order == "012");
+    CHECK(config_files_passed_over(at + "/x.yaml").empty());
+    CHECK(config_files_passed_over(at + "/nothing.yaml").empty());
+    for (const char* name : {"x.d/30.yml", "x.d/40.YAML", "x.d/50.yaml~", "x.d/.60.yml"})
+        write(name, "no");
+    const auto passed_over = config_files_passed_over(at + "/x.yaml");
+    REQUIRE(passed_over.size() == 2);
+    CHECK(to_string(passed_over[0]) ==
+          at + "/x.d/30.yml: not read: of this folder, only files whose names end in .yaml are");
+    CHECK(passed_over[1].file == at + "/x.d/40.YAML");
+    CHECK(read_config_files(at + "/x.yaml", PipeEnd::not_awaited)->size() == 3);
     REQUIRE(::mkdir((at + "/x.d/30.yaml").c_str(), 0700) == 0);
-    const auto broken = read_config_files(at + "/x.yaml");
+    const auto broken = read_config_files(at + "/x.yaml", PipeEnd::not_awaited);
     REQUIRE(!broken);
     CHECK(broken.error().front().file == at + "/x.d/30.yaml");
-    for (const char* name : {"/x.d/30.yaml", "/x.d/20.yaml", "/x.d/10.yaml", "/x.d/.hidden.yaml",
+    for (const char* name : {"/x.d/30.yml", "/x.d/40.YAML", "/x.d/50.yaml~", "/x.d/.60.yml",
+                             "/x.d/30.yaml", "/x.d/20.yaml", "/x.d/10.yaml", "/x.d/.hidden.yaml",
                              "/x.d/README", "/x.d", "/x.yaml", ""})
         static_cast<void>(::remove((at + name).c_str()));
 }

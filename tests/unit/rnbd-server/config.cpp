@@ -55,7 +55,7 @@ TEST_CASE("server config: an NBD server behind an export") {
 }
 
 TEST_CASE("server config: the example is right, and says the defaults") {
-    const auto config = ServerConfig::load(RNBD_EXAMPLE);
+    const auto config = ServerConfig::load(RNBD_EXAMPLE, PipeEnd::awaited);
     if (!config)
         for (const auto& error : config.error()) UNSCOPED_INFO(to_string(error));
     REQUIRE(config);

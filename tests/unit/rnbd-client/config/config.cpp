@@ -44,7 +44,7 @@ TEST_CASE("client config: metrics are apart from other sockets") {
 }
 
 TEST_CASE("client config: the example is right, and says the defaults") {
-    const auto config = ClientConfig::load(RNBD_EXAMPLE);
+    const auto config = ClientConfig::load(RNBD_EXAMPLE, PipeEnd::awaited);
     if (!config)
         for (const auto& error : config.error()) UNSCOPED_INFO(to_string(error));
     REQUIRE(config);
