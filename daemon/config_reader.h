@@ -103,6 +103,8 @@ ConfigType<std::string> config_text(std::size_t bytes_min, std::size_t bytes_max
 ConfigType<std::string> config_path(std::size_t bytes_max);
 // RTRS session name: 1..254 bytes, printable ASCII without space, '/' and '.'.
 ConfigType<std::string> config_session_name();
+// The same in a rule that allows it, where '*' would be taken for a pattern.
+ConfigType<std::string> config_allowed_session();
 // Export or device name: 1..254 bytes, printable ASCII without space, no "..", no leading '/'.
 ConfigType<std::string> config_volume_name();
 ConfigType<bool> config_bool();

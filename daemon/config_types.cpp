@@ -185,6 +185,16 @@ ConfigType<std::string> config_session_name() {
             }};
 }
 
+ConfigType<std::string> config_allowed_session() {
+    return {
+        "the name of one session, for there are no patterns: 1 to 254 printable characters "
+        "without space, '/', '.' and '*'",
+        [one = config_session_name()](std::string_view text) -> std::optional<std::string> {
+            if (text.contains('*')) return std::nullopt;
+            return one.parse(text);
+        }};
+}
+
 ConfigType<std::string> config_volume_name() {
     return {"a name of 1 to 254 printable characters without space, \"..\" and leading '/'",
             [](std::string_view text) -> std::optional<std::string> {

@@ -111,7 +111,7 @@ void read_listen(const ConfigValue& item, ServerConfig& config, Seen& seen) {
 void read_allow(const ConfigValue& item, ServerConfig::Export& target) {
     item.map([&](ConfigMap& map) {
         ServerConfig::Allow allow;
-        const bool named = map.required("session", config_session_name(), allow.session);
+        const bool named = map.required("session", config_allowed_session(), allow.session);
         map.optional("address", config_address_range(), allow.address);
         const bool moded = map.required("access", config_access(), allow.access);
         if (moded && target.storage.use == Use::read_only && allow.access != AccessMode::read_only)

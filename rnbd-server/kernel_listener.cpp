@@ -29,7 +29,7 @@ ConfigType<std::string> config_device_path() {
 void read_client(const ConfigValue& item, KernelListener& kernel) {
     item.map([&](ConfigMap& map) {
         KernelListener::Client client;
-        map.required("session", config_session_name(), client.session);
+        map.required("session", config_allowed_session(), client.session);
         map.optional("address", config_address_range(), client.address);
         kernel.allow.push_back(std::move(client));
     });

@@ -49,6 +49,10 @@ with Lab() as lab:
     warned = checked("rnbd-server", good, lab)
     check(warned.returncode == 0 and f"{passed}: not read: " in warned.stderr, warned.stderr)
     shutil.rmtree(folder)
+    for pattern in ("'*'", "host-*"):
+        everybody = checked("rnbd-server", good.replace("host-a", pattern), lab)
+        check(everybody.returncode == 3 and "config.yaml:8:18: exports[0].allow[0].session: " in everybody.stderr and
+              "there are no patterns" in everybody.stderr, everybody.stderr)
     several = checked("rnbd-server", good.replace("1MiB", "lots").replace("127.0.0.1:0", "here"), lab)
     check(len(several.stderr.strip().splitlines()) >= 2, "every error is told: " + several.stderr)
     for example in ("rnbd-server", "rnbd-client"):

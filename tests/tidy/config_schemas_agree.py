@@ -142,7 +142,7 @@ PIECES = {
         (E + ("size",), ["1GiB", "1GB", 4096, "x", True]), (E + ("io",), ["direct", "Direct"]),
         (E + ("block_size",), [512, 4096, 1024]), (E + ("read_only",), [False, "maybe"]),
         (E + ("storage",), [{"kind": "memory", "size": "1MiB"}]), (E + ("sizes",), ["1GiB"]),
-        (A + ("session",), [None, "a.b", "a/b", "x"]), (A + ("address",), ["10.0.0.0/8", "::1", "host"]),
+        (A + ("session",), [None, "a.b", "a/b", "a*", "x"]), (A + ("address",), ["10.0.0.0/8", "::1", "host"]),
         (A + ("access",), [None, "ro", "migration", "rwx"]),
         (("exports",), [[{"name": "n", "storage": one}] for one in (
             {"kind": "memory", "size": "1MiB"}, {"kind": "null", "size": 4096}, {"kind": "memory"},
