@@ -13,6 +13,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 
@@ -61,6 +62,17 @@ std::uint64_t device_epoch(dev_t device) {
 
 bool is_writable(const StorageOptions& options) {
     return options.use == StorageOptions::Use::read_write;
+}
+
+// Empty if it is no symbolic link.
+std::string link_target(const std::string& path) {
+    std::error_code none;
+    return std::filesystem::read_symlink(path, none).string();
+}
+
+std::string dangling(const std::string& target) {
+    return fmt::format(
+        "is a symbolic link to {}, which is not there; create that, or remove the link", target);
 }
 
 bool is_read_only_device(int fd) {
@@ -141,6 +153,8 @@ FileMedium::Step FileMedium::open_file(const StorageOptions& options) {
     if (fd_ >= 0) return {};
     switch (const int error = errno; error) {
         case ENOENT:
+            if (const std::string target = link_target(path_); !target.empty())
+                return failure(error, dangling(target));
             return failure(error, "not there; create it, or give a size to have it created");
         case EROFS:
             return failure(
@@ -167,6 +181,10 @@ FileMedium::Step FileMedium::create_file(const StorageOptions& options, int flag
     const int creating = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, created_mode);
     if (creating < 0) {
         const int error = errno;
+        // Nothing was there a moment ago: the name is taken by a link.
+        if (const std::string target = link_target(path_); error == EEXIST && !target.empty()) {
+            return failure(ENOENT, dangling(target));
+        }
         return failure(error,
                        fmt::format("cannot be created: {}", rtrs::from_errno(error).message()));
     }

@@ -61,6 +61,24 @@ TEST_CASE(
     REQUIRE(bench.storage->description() == "file " + options.path);
 }
 
+TEST_CASE("file storage: a link to nothing is told as such, and nothing is created") {
+    TemporaryFolder folder;
+    Bench bench;
+    StorageOptions options = file_options(folder.file("link"));
+    std::filesystem::create_symlink(folder.file("nowhere"), options.path);
+    const std::string told =
+        options.path + ": is a symbolic link to " + folder.file("nowhere") + ", which is not there";
+    for (const bool sized : {true, false}) {
+        if (!sized) options.size_bytes.reset();
+        REQUIRE(bench.open(options) == std::errc::no_such_file_or_directory);
+        CHECK(bench.last_text.starts_with(told));
+    }
+    REQUIRE(!std::filesystem::exists(folder.file("nowhere")));
+    std::ofstream(folder.file("nowhere")).close();
+    options.size_bytes = size;
+    REQUIRE(!bench.open(options));
+}
+
 TEST_CASE("file storage: an empty file is given the size, or refused if there is none") {
     TemporaryFolder folder;
     Bench bench;
