@@ -214,6 +214,13 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
     if (error == std::errc::operation_not_permitted) why += " (it is open for writing elsewhere)";
     if (error == std::errc::no_such_file_or_directory)
         why += " (no such export, or it waits for its storage)";
+    // Our server's word for these; a kernel's has other reasons for it.
+    if (error == std::errc::device_or_resource_busy && session.features != Feature::none) {
+        const auto intent = session.catalog.intent();
+        why += !intent ? " (evicted by the server for a while, or it is being drained)"
+               : *intent == ServerIntent::drain ? " (the server is being drained)"
+                                                : " (evicted by the server for a while)";
+    }
     set_state(state == VolumeState::open ? VolumeState::reopening : state, std::move(why));
 }
 

@@ -55,7 +55,10 @@ with Lab() as lab:
     io = subprocess.Popen(["qemu-io", "-f", "raw", "-c", "write -P 7 0 64k",
                            f"nbd+unix:///vol2?socket={lab.path('two.sock')}"],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    wait_until("the client is told so", lambda: "refuses" in device(client, "vol2")["reason"])
+    wait_until("the client is told so", lambda: "evicted by the server" in device(client, "vol2")["reason"])
+    for words in (["list"], ["status"], ["explain", "vol2"]):
+        said = client.ctl(*words).stdout
+        check("evicted by the server for a while" in said, f"{words}: {said}")
     # Back again under the same name: the session has it as before.
     server.ctl("exports", "remove", "vol2")
     server.ctl("exports", "add", "vol2", late, "--allow", "host-a=rw")
@@ -86,6 +89,9 @@ with Lab() as lab:
     check(device(client, "vol1")["errors"] == 0, "no error was seen")
     server.ctl("drain", "--evict")
     check(not exported(server, "vol1")["opens"], "drained")
+    io = subprocess.Popen(["qemu-io", "-f", "raw", "-c", "write 0 64k", lab.uri("vol1")],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    wait_until("the client is told so", lambda: "the server is being drained" in device(client, "vol1")["reason"])
     server.ctl("drain", "--off")
     wait_until("the device is back", lambda: device(client, "vol1")["state"] == "open")
 
