@@ -108,6 +108,7 @@ void Volume::try_open() {
     geometry_ = storage_->geometry();
     gone_ = false;
     in_trouble_ = false;
+    shortage_.clear();
     sync_failed_ = false;
     ++generation_;
     cache_epoch_ = storage_->geometry().cache_epoch;
@@ -182,7 +183,24 @@ void Volume::check() {
         return;
     }
     log_trouble();
+    look_at_size();
     timer_.arm(reactor_.now() + check_interval);
+}
+
+std::string Volume::reason() const {
+    if (state() == State::waiting) return reason_;
+    const std::string trouble = storage_->trouble();
+    return trouble.empty() ? shortage_ : trouble;
+}
+
+void Volume::look_at_size() {
+    const auto medium = storage_->measure();
+    if (resized_ || !shortage_.empty() || !medium || *medium >= geometry_.size_bytes) return;
+    shortage_ = storage_->description() +
+                " was made smaller by others: " + std::to_string(*medium) + " of the " +
+                std::to_string(geometry_.size_bytes) +
+                " bytes that are exported; what lay beyond is lost, and reads there fail";
+    logger("rnbd.volume").error("{}: {}", config_.name, shortage_);
 }
 
 void Volume::log_trouble() {
@@ -299,6 +317,7 @@ void Volume::finish_resize() {
 void Volume::end_resize(std::expected<std::uint64_t, StorageError> result) {
     const Resized done = std::exchange(resized_, nullptr);
     if (result) {
+        shortage_.clear();
         if (config_.storage.size_bytes) config_.storage.size_bytes = *result;
         logger("rnbd.volume").info("{}: has {} bytes now", config_.name, *result);
         if (events_ != nullptr) events_->on_volume_resized(*this);

@@ -71,8 +71,9 @@ class Volume {
     const std::string& name() const noexcept { return config_.name; }
     const ServerConfig::Export& config() const noexcept { return config_; }
     State state() const noexcept { return storage_ && !gone_ ? State::ready : State::waiting; }
-    // Why it waits, or while ready what keeps its requests waiting; empty if nothing does.
-    std::string reason() const { return state() == State::ready ? storage_->trouble() : reason_; }
+    // Why it waits, or while ready what keeps its requests waiting or what was cut off from it;
+    // empty if there is nothing to say.
+    std::string reason() const;
     rtrs::Instant since() const noexcept { return since_; }
     // Meaningful while ready.
     const StorageGeometry& geometry() const noexcept { return geometry_; }
@@ -159,6 +160,7 @@ class Volume {
     void check();
     void wait(std::string reason);
     void log_trouble();
+    void look_at_size();
     void writes_are_lost();
     void cache_is_another();
     void finish_resize();
@@ -180,6 +182,9 @@ class Volume {
     std::uint64_t losses_ = 0;
     std::string reason_ = "not opened yet";
     bool in_trouble_ = false;  // as the log was told
+    // Its medium was made smaller by others, in words. It stays so when the medium has its length
+    // again, which a write at the end is enough for: what lay there is lost all the same.
+    std::string shortage_;
     rtrs::Instant since_;
     std::vector<std::unique_ptr<Open>> opens_;
     std::unique_ptr<LastFlush> last_flush_;

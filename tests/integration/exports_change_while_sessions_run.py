@@ -42,6 +42,16 @@ with Lab() as lab:
     run("truncate", "-s", "16M", late)
     answer = json.loads(server.ctl("--json", "exports", "resize", "vol2").stdout)
     check(answer["result"] == {"export": "vol2", "size_bytes": 16 << 20}, answer)
+    # Cut by somebody else: it is told until that size is taken.
+    run("truncate", "-s", "4M", late)
+    cut = "made smaller by others: 4194304 of the 16777216 bytes"
+    wait_until("it says so", lambda: cut in exported(server, "vol2")["reason"])
+    check(exported(server, "vol2")["state"] == "ready" and cut in server.ctl("exports").stdout, "and serves what is left")
+    run("truncate", "-s", "16M", late)
+    time.sleep(1.5)  # it has looked again
+    check(cut in exported(server, "vol2")["reason"] and server.log().count(cut) == 1, "it is told once, and not forgotten")
+    server.ctl("exports", "resize", "vol2")
+    check(exported(server, "vol2")["reason"] == "" and exported(server, "vol2")["size_bytes"] == 16 << 20, "its size is taken")
     odd = server.ctl("exports", "resize", "vol2", "1000", ok=False)
     check(odd.returncode == 2 and "multiple" in odd.stderr, odd.stderr)
 
