@@ -158,10 +158,12 @@ void ClientAttributes::map_device(AttributeScope, std::string_view value, Done d
                              is_new ? nullptr : known->second.get());
     if (!config) return done(std::unexpected(config.error()));
     for (auto& path : config->sessions.front().paths) path.fabric = client_.fabric_towards(path);
-    const auto mapped =
-        client_.map(config->devices.front(), is_new ? &config->sessions.front() : nullptr);
-    if (!mapped) return done(std::unexpected(attribute_error(mapped.error())));
-    wait_until_mapped(name, is_new ? SessionAge::just_made : SessionAge::older, done);
+    client_.map(config->devices.front(), is_new ? &config->sessions.front() : nullptr,
+                [this, name, age = is_new ? SessionAge::just_made : SessionAge::older,
+                 done](const std::expected<void, ControlFailure>& mapped) {
+                    if (!mapped) return done(std::unexpected(attribute_error(mapped.error())));
+                    wait_until_mapped(name, age, done);
+                });
 }
 
 // Until it is open; or cannot be, and is gone again.

@@ -37,7 +37,7 @@ std::expected<void, std::string> Client::start(const ClientConfig& config) {
         if (auto added = add_session(session); !added) return std::unexpected(added.error());
     }
     for (const auto& device : config.devices) {
-        auto mapped = add_mapping(*sessions_.at(device.session), device, InUse::waits);
+        auto mapped = add_mapping(*sessions_.at(device.session), device).start(InUse::waits);
         if (!mapped) return mapped;
     }
     return {};
@@ -107,12 +107,9 @@ ClientConfig::Path::Fabric Client::fabric_towards(const ClientConfig::Path& path
                                                                 : ClientConfig::Path::Fabric::tcp;
 }
 
-std::expected<void, std::string> Client::add_mapping(Session& session,
-                                                     const ClientConfig::Device& config,
-                                                     InUse in_use) {
-    auto& mapping = *mappings_.emplace_back(std::make_unique<Mapping>(
+Mapping& Client::add_mapping(Session& session, const ClientConfig::Device& config) {
+    return *mappings_.emplace_back(std::make_unique<Mapping>(
         reactor_, sockets_, session.remote, session.shares, config, free_number(), *this));
-    return mapping.start(in_use);
 }
 
 std::uint32_t Client::free_number() const noexcept {
@@ -163,28 +160,13 @@ void Client::set_waiting(Session& session) {
     session.remote.set_waiting(hold, fail_fast);
 }
 
-std::expected<void, ControlFailure> Client::map(const ClientConfig::Device& device,
-                                                const ClientConfig::Session* new_session) {
+std::expected<Client::Session*, ControlFailure> Client::session_for(
+    const ClientConfig::Device& device, const ClientConfig::Session* new_session) {
     const auto failure = [](ControlError code, std::string message) {
         return std::unexpected(ControlFailure{code, std::move(message)});
     };
-    if (stopped_) return failure(ControlError::stopping, "rnbd-client is stopping");
-    for (const auto& mapping : mappings_) {
-        if (mapping->config().name == device.name) {
-            return failure(ControlError::exists, "a device " + device.name + " is mapped already");
-        }
-    }
-    for (const auto& mapping : mappings_) {
-        if (mapping->config().session == device.session &&
-            mapping->config().volume == device.volume) {
-            return failure(ControlError::exists, "volume " + device.volume + " of session " +
-                                                     device.session + " is mapped already, as " +
-                                                     mapping->config().name);
-        }
-    }
-    Session* session = nullptr;
     if (const auto found = sessions_.find(device.session); found != sessions_.end()) {
-        session = found->second.get();
+        Session* const session = found->second.get();
         if (session->closing) {
             return failure(ControlError::busy, "session " + device.session + " is closing");
         }
@@ -192,20 +174,50 @@ std::expected<void, ControlFailure> Client::map(const ClientConfig::Device& devi
             return failure(ControlError::exists,
                            "session " + device.session + " is there already, with other paths");
         }
-    } else {
-        if (new_session == nullptr) {
-            return failure(ControlError::not_found, "there is no session " + device.session +
-                                                        "; --path HOST:PORT makes one");
+        return session;
+    }
+    if (new_session == nullptr) {
+        return failure(ControlError::not_found,
+                       "there is no session " + device.session + "; --path HOST:PORT makes one");
+    }
+    const auto added = add_session(*new_session);
+    if (!added) return failure(ControlError::failed, added.error());
+    (*added)->temporary = true;
+    return *added;
+}
+
+void Client::map(const ClientConfig::Device& device, const ClientConfig::Session* new_session,
+                 Mapped done) {
+    const auto failed = [&](ControlError code, std::string message) {
+        done(std::unexpected(ControlFailure{code, std::move(message)}));
+    };
+    if (stopped_) return failed(ControlError::stopping, "rnbd-client is stopping");
+    for (const auto& mapping : mappings_) {
+        if (mapping->config().name == device.name) {
+            return failed(ControlError::exists, "a device " + device.name + " is mapped already");
         }
-        auto added = add_session(*new_session);
-        if (!added) return failure(ControlError::failed, added.error());
-        session = *added;
-        session->temporary = true;
     }
-    if (auto mapped = add_mapping(*session, device, InUse::fails); !mapped) {
-        return failure(ControlError::failed, mapped.error());
+    for (const auto& mapping : mappings_) {
+        if (mapping->config().session == device.session &&
+            mapping->config().volume == device.volume) {
+            return failed(ControlError::exists, "volume " + device.volume + " of session " +
+                                                    device.session + " is mapped already, as " +
+                                                    mapping->config().name);
+        }
     }
-    return {};
+    const auto session = session_for(device, new_session);
+    if (!session) return done(std::unexpected(session.error()));
+    Mapping& mapping = add_mapping(**session, device);
+    const auto started = mapping.start(InUse::fails);
+    if (started) return done({});
+    const ControlFailure failure{ControlError::failed, started.error()};
+    // It ends, and has to close what it may have open at the server.
+    if (std::ranges::find(mappings_, &mapping, &std::unique_ptr<Mapping>::get) == mappings_.end())
+        return done(std::unexpected(failure));
+    unmapped_[&mapping].push_back(
+        [done = std::move(done), failure](const std::expected<Gone, ControlFailure>&) {
+            done(std::unexpected(failure));
+        });
 }
 
 std::expected<void, ControlFailure> Client::make_session(const ClientConfig::Session& config) {
@@ -384,18 +396,22 @@ void Client::on_mapping_stopped(Mapping& mapping) {
     logger("rnbd.device").info("{}: gone", mapping.config().name);
     const std::string session = mapping.config().session;
     const Gone gone{mapping.loss()};
-    // Told when it is gone: who hears it may take its place at once.
+    // Told when it is gone, and its session with it: who hears it may take its place at once.
     const auto waiting = unmapped_.extract(&mapping);
+    const auto tell = [gone, calls = waiting ? waiting.mapped() : std::vector<Unmapped>{}] {
+        for (const Unmapped& done : calls) done(gone);
+    };
     std::erase_if(mappings_, [&](const auto& one) { return one.get() == &mapping; });
     const auto found = sessions_.find(session);
     const bool used = std::ranges::any_of(
         mappings_, [&](const auto& one) { return one->config().session == session; });
     if (found != sessions_.end() && !used && (found->second->temporary || stopped_)) {
         found->second->closing = true;
+        found->second->closed = [tell](const std::expected<void, ControlFailure>&) { tell(); };
         found->second->remote.close();
+        return;
     }
-    if (!waiting) return;
-    for (const Unmapped& done : waiting.mapped()) done(gone);
+    tell();
 }
 
 void Client::Session::on_catalog_event(const CatalogEvent& event) {

@@ -44,12 +44,16 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
     // another process has an address, for in_use_patience each.
     std::expected<void, std::string> start(const ClientConfig& config);
 
-    // By rnbdctl. new_session: made if no session of this name is there.
-    // ERRORS: exists, not_found (session), failed (address in use, bad names).
-    std::expected<void, ControlFailure> map(const ClientConfig::Device& device,
-                                            const ClientConfig::Session* new_session);
-    // done is called when the device is gone, or stays because it is used. ERRORS: not_found, busy
-    // (clients are connected, the kernel's device is used).
+    // By rnbdctl. new_session: made if no session of this name is there. done is called when it is
+    // mapped, or nothing of it is left: who hears of it may go on at once. Possibly from inside.
+    // ERRORS: exists, not_found (session), busy (the session is closing), failed (address in use,
+    // bad names), stopping.
+    using Mapped = std::function<void(const std::expected<void, ControlFailure>&)>;
+    void map(const ClientConfig::Device& device, const ClientConfig::Session* new_session,
+             Mapped done);
+    // done is called when the device is gone, and with it a session that was made for it; or it
+    // stays because it is used. ERRORS: not_found, busy (clients are connected, the kernel's device
+    // is used).
     enum class Unmap : std::uint8_t { if_unused, by_force };
     // It is gone; what of its data may be lost, a sentence, empty if nothing.
     struct Gone {
@@ -107,8 +111,10 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
     // Finds the fabric. The error is a sentence.
     std::expected<rtrs::PathAddress, std::string> address_of(const ClientConfig::Session& session,
                                                              const ClientConfig::Path& path);
-    std::expected<void, std::string> add_mapping(Session& session,
-                                                 const ClientConfig::Device& config, InUse in_use);
+    Mapping& add_mapping(Session& session, const ClientConfig::Device& config);
+    // The session of a device that is about to be mapped. ERRORS: as map().
+    std::expected<Session*, ControlFailure> session_for(const ClientConfig::Device& device,
+                                                        const ClientConfig::Session* new_session);
     void on_mapping_stopped(Mapping& mapping) override;
     void on_mapping_used(Mapping& mapping) override;
     void unmap_ended(const Mapping& mapping, const std::expected<Gone, ControlFailure>& result);

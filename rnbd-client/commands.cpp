@@ -87,12 +87,16 @@ void map(Client& client, const std::string& socket_folder, const json& arguments
          ControlReply reply) {
     const auto request = parse_map(arguments, client, socket_folder);
     if (!request) return reply.fail(request.error().code, request.error().message);
-    const auto mapped =
-        client.map(request->device, request->with_paths ? &request->session : nullptr);
-    if (!mapped) return reply.fail(mapped.error().code, mapped.error().message);
     json nbd = json::array();
     for (const auto& address : request->device.nbd) nbd.push_back(address.to_string());
-    reply.succeed({{"device", request->device.name}, {"nbd", nbd}});
+    // The reply outlives this call: what failed may take a while to be gone.
+    const auto later = std::make_shared<ControlReply>(std::move(reply));
+    client.map(request->device, request->with_paths ? &request->session : nullptr,
+               [later, name = request->device.name,
+                nbd](const std::expected<void, ControlFailure>& mapped) {
+                   if (!mapped) return later->fail(mapped.error());
+                   later->succeed({{"device", name}, {"nbd", nbd}});
+               });
 }
 
 void unmap(Client& client, const json& arguments, ControlReply reply) {

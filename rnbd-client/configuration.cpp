@@ -311,11 +311,24 @@ void ClientConfiguration::add_device_steps(ConfigPlan& plan, const ClientConfig&
     for (std::size_t i = 0; i < plan.changes.size(); ++i) {
         const ConfigChange& change = plan.changes[i];
         if (change.object != "device" || !comes(change)) continue;
+        const Mapping* const now = find_mapping(client_, change.name);
         plan.steps.push_back(
-            {i, [this, device = *find(wanted.devices, change.name)](const ConfigStep::Done& done) {
-                 done(text_of(client_.map(device, nullptr)));
-             }});
+            {i, [this, device = *find(wanted.devices, change.name),
+                 old = now == nullptr ? std::nullopt : std::optional(now->config())](
+                    const ConfigStep::Done& done) { map(device, old, done); }});
     }
+}
+
+// old: what it takes the place of, which is back if it cannot be.
+void ClientConfiguration::map(const Mapped& device, const std::optional<Mapped>& old,
+                              const ConfigStep::Done& done) {
+    using Result = std::expected<void, ControlFailure>;
+    client_.map(device, nullptr, [this, old, done](const Result& mapped) {
+        if (mapped || !old) return done(text_of(mapped));
+        client_.map(*old, nullptr, [done, failure = text_of(mapped)](const Result& back) {
+            done(failure + (back ? "; it is as it was before" : "; " + text_of(back)));
+        });
+    });
 }
 
 // What could not be removed is still one of the files' objects: the next time tries it again. What
@@ -326,6 +339,11 @@ void ClientConfiguration::finished(ClientConfig wanted, const std::vector<Config
         if (comes(change) && change.object == "device" && !find_mapping(client_, change.name)) {
             std::erase_if(wanted.devices,
                           [&](const Mapped& one) { return one.name == change.name; });
+        }
+        if (change.kind == Kind::replaced && change.object == "device") {
+            const Mapping* const kept = find_mapping(client_, change.name);
+            const auto of_name = std::ranges::find(wanted.devices, change.name, &Mapped::name);
+            if (kept != nullptr && of_name != wanted.devices.end()) *of_name = kept->config();
         }
         if (comes(change) && change.object == "session" &&
             !client_.sessions().contains(change.name)) {

@@ -6,6 +6,7 @@
 
 #include <expected>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,8 @@ class ClientConfiguration final : public ConfigSubject {
     void add_leaving_steps(ConfigPlan& plan, How how);
     void add_session_steps(ConfigPlan& plan, const ClientConfig& wanted);
     void add_path_steps(ConfigPlan& plan, const ClientConfig& wanted);
+    void map(const ClientConfig::Device& device, const std::optional<ClientConfig::Device>& old,
+             const ConfigStep::Done& done);
     void add_device_steps(ConfigPlan& plan, const ClientConfig& wanted);
     void change_session(const ConfigChange& change, const ClientConfig::Session& wanted,
                         const ConfigStep::Done& done);

@@ -1,9 +1,10 @@
-"""A device or listener whose new address is taken is told as failed, is nobody's doing, and comes with the next apply."""
+"""A device or listener whose new address is taken is told as failed, is nobody's doing, and comes with the next apply; the old
+one is there until then."""
 from harness import *
 
 need("nbdinfo")
 with Lab() as lab:
-    server = lab.server([export("vol1", lab.path("vol1.img"), "1MiB")])
+    server = lab.server([export(name, lab.path(f"{name}.img"), "1MiB") for name in ("vol1", "vol2")])
     client = lab.client(server, {"vol1": {}})
     taken = lab.path("taken.sock")
     other = socket.socket(socket.AF_UNIX)
@@ -13,8 +14,20 @@ with Lab() as lab:
     client.config_with(lambda config: config["devices"][0].update(nbd=f"unix:{taken}"))
     first = client.ctl("config", "apply", ok=False)
     check(first.returncode == 1 and "another process serves" in first.stdout, first.stdout + first.stderr)
+    check("it is as it was before" in first.stdout, first.stdout)
+    wait_until("it is open", lambda: [one["state"] for one in client.status()["devices"]] == ["open"])
+    check(run("nbdinfo", "--size", lab.uri("vol1")).stdout.strip() == str(1 << 20), "the old one is back")
+    again = client.ctl("config", "diff", ok=False).stdout
+    check("replaced" in again and "rnbdctl" not in again.split("WHAT", 1)[1], again)
+    # One that is new is not there at all.
+    client.config_with(lambda config: config["devices"].append(
+        dict(config["devices"][0], name="vol2", volume="vol2")))
+    second = client.ctl("config", "apply", ok=False)
+    check(second.returncode == 1 and second.stdout.count("another process serves") == 2, second.stdout)
+    check([one["name"] for one in client.status()["devices"]] == ["vol1"], client.status()["devices"])
     again = client.ctl("config", "diff", ok=False).stdout
     check("added" in again and "rnbdctl" not in again.split("WHAT", 1)[1], again)
+    client.config_with(lambda config: config["devices"].pop())
 
     other.close()
     client.ctl("config", "apply")

@@ -1,6 +1,18 @@
 """rnbdctl map, list, status, unmap on a running client; exit codes and JSON."""
 from harness import *
 
+
+
+def answers(daemon, requests):
+    """Of requests that come one right behind the other."""
+    with socket.socket(socket.AF_UNIX) as control:
+        control.connect(daemon.control)
+        control.sendall(b"".join(json.dumps({"command": command, "arguments": arguments}).encode() + b"\n"
+                                 for command, arguments in requests))
+        lines = control.makefile()
+        return [json.loads(lines.readline()) for _ in requests]
+
+
 need("nbdinfo")
 with Lab() as lab:
     server = lab.server([export("vol1", lab.path("vol1.img"), "1MiB"),
@@ -41,6 +53,21 @@ with Lab() as lab:
     client.ctl("unmap", "dir/vol3")
     absent = client.ctl("unmap", "second", ok=False)
     check(absent.returncode == 4, absent.returncode)
+    # One that cannot be mapped is gone when that is told, again and again; so is a session that was made for it.
+    taken = lab.path("taken.sock")
+    other = socket.socket(socket.AF_UNIX)
+    other.bind(taken)
+    other.listen(64)
+    for session in ({"session": "host-a"},
+                    {"session": "host-x", "paths": [{"tcp": f"127.0.0.1:{server.port}"}]}):
+        asked = dict(session, volume="vol2", nbd=f"unix:{taken}")
+        for answer in answers(client, [("map", asked)] * 20):
+            check(not answer["ok"] and "another process serves" in answer["error"]["message"], answer)
+        check([d["name"] for d in client.status()["devices"]] == ["vol1"], "nothing is left of it")
+    other.close()
+    os.unlink(taken)
+    client.ctl("map", "vol2", "--session", "host-a", "--nbd", f"unix:{taken}")
+    client.ctl("unmap", "vol2")
     # A session of its own, which goes with its last device.
     client.ctl("map", "vol2", "--session", "host-x", "--path", f"127.0.0.1:{server.port}")
     wait_until("the server refuses it", lambda: "allow list" in next(
