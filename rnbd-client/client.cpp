@@ -47,6 +47,7 @@ std::expected<Client::Session*, std::string> Client::add_session(
     const ClientConfig::Session& config) {
     rtrs::ClientSessionOptions options{.name = config.name,
                                        .io_connections = config.connections,
+                                       .connect_timeout = config.connect_timeout,
                                        .heartbeat_interval = config.heartbeat_interval,
                                        .heartbeat_timeout = config.heartbeat_timeout,
                                        .reconnect_delay_min = config.reconnect_delay_min,

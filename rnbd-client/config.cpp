@@ -179,6 +179,7 @@ void read_session(const ConfigValue& item, ClientConfig& config, Seen& seen) {
         read_waiting(map, session);
         map.optional("max_reconnect_attempts", config_attempts(), session.max_reconnect_attempts);
         read_reconnect_delay(map, session);
+        map.optional("connect_timeout", config_duration(10ms, 10min), session.connect_timeout);
         read_heartbeat(map, session.heartbeat_interval, session.heartbeat_timeout);
         read_probing(map, session);
         map.optional("connections", config_integer<std::uint32_t>(1, io_connections_max),

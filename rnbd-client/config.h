@@ -82,6 +82,8 @@ struct ClientConfig {
         // Wait before the first and before a late attempt, 1 ms .. 1 h, min <= max.
         rtrs::Duration reconnect_delay_min = std::chrono::milliseconds(10);
         rtrs::Duration reconnect_delay_max = std::chrono::seconds(1);
+        // What an attempt to bring a path up may take, 10 ms .. 10 min.
+        rtrs::Duration connect_timeout = std::chrono::seconds(5);
         // 10 ms .. 10 min; the timeout is at least twice the interval.
         rtrs::Duration heartbeat_interval = std::chrono::seconds(1);
         rtrs::Duration heartbeat_timeout = std::chrono::seconds(5);

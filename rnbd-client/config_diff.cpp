@@ -26,6 +26,7 @@ ConfigKeys session_keys(const Session& now, const Session& then, const Session*)
     // Paths and connections are made with these.
     restart("reconnect_delay", now.reconnect_delay_min == then.reconnect_delay_min &&
                                    now.reconnect_delay_max == then.reconnect_delay_max);
+    restart("connect_timeout", now.connect_timeout == then.connect_timeout);
     restart("heartbeat", now.heartbeat_interval == then.heartbeat_interval &&
                              now.heartbeat_timeout == then.heartbeat_timeout);
     restart("probe_timeout", now.probe_timeout == then.probe_timeout);

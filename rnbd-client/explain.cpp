@@ -398,6 +398,7 @@ json optional_seconds(const std::optional<rtrs::Duration>& duration) {
 json describe(const rtrs::ClientSessionOptions& options) {
     return {{"hold_time_s", optional_seconds(options.hold_time)},
             {"fail_fast_time_s", optional_seconds(options.fail_fast_time)},
+            {"connect_timeout_s", seconds(options.connect_timeout)},
             {"request_deadline_s", seconds(options.request_deadline)},
             {"probe_timeout_s", seconds(options.probe_timeout)},
             {"heartbeat_interval_s", seconds(options.heartbeat_interval)},

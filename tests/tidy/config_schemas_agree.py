@@ -167,7 +167,7 @@ PIECES = {
         (S + ("fail_fast_time",), ["never", "1s", "forever"]),
         (S + ("max_reconnect_attempts",), ["forever", -1, 0, 5, -2, 1000001]),
         (S + ("reconnect_delay",), [{"min": "1ms", "max": "1s"}, {"min": 1}]),
-        (S + ("request_deadline",), ["1s", 1]), (S + ("probe_timeout",), ["1s", "soon"]),
+        (S + ("request_deadline",), ["1s", 1]), (S + ("connect_timeout",), ["1s", 1]), (S + ("probe_timeout",), ["1s", "soon"]),
         (S + ("connections",), [1, 64, 0, 65]), (S + ("data_checksum",), [False, "off"]),
         (S + ("heartbeat",), [{"interval": "100ms"}, {"interval": "1"}]),
         (("amend",), [None, [], [{"session": "s"}], [{"policy": "round-robin"}], [{"session": "s", "policy": "best"}],

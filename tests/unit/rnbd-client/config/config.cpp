@@ -65,6 +65,7 @@ TEST_CASE("client config: the example is right, and says the defaults") {
     CHECK(session.fail_fast_time == example.fail_fast_time);
     CHECK(session.request_deadline == example.request_deadline);
     CHECK(session.probe_timeout == example.probe_timeout);
+    CHECK(session.connect_timeout == example.connect_timeout);
     CHECK(session.policy == example.policy);
     CHECK(session.max_reconnect_attempts == example.max_reconnect_attempts);
     CHECK(session.reconnect_delay_min == example.reconnect_delay_min);
@@ -176,7 +177,8 @@ TEST_CASE("client config: paths that are wrong") {
 TEST_CASE("client config: policy, deadlines, probes") {
     const auto config = ClientConfig::parse(
         with_session("    policy: service-time\n    hold_time: 1min\n    fail_fast_time: 1min\n"
-                     "    request_deadline: 1h\n    probe_timeout: 5ms\n"),
+                     "    request_deadline: 1h\n    probe_timeout: 5ms\n"
+                     "    connect_timeout: 10ms\n"),
         "c");
     REQUIRE(config);
     const auto& session = config->sessions[0];
@@ -184,6 +186,7 @@ TEST_CASE("client config: policy, deadlines, probes") {
     CHECK(session.fail_fast_time == rtrs::Duration(1min));
     CHECK(session.request_deadline == rtrs::Duration(1h));
     CHECK(session.probe_timeout == rtrs::Duration(5ms));
+    CHECK(session.connect_timeout == rtrs::Duration(10ms));
     for (const auto& [policy, name] : rtrs::path_policy_names) {
         const auto named =
             ClientConfig::parse(with_session(fmt::format("    policy: {}\n", name)), "c");
@@ -205,6 +208,8 @@ TEST_CASE("client config: policy, deadlines, probes") {
     CHECK(errors_of(with_session("    probe_timeout: 5s\n")).empty());
     CHECK(complains(with_session("    probe_timeout: 4ms\n"), "from 5ms to 1h"));
     CHECK(complains(with_session("    request_deadline: 9ms\n"), "from 10ms to 1h"));
+    CHECK(complains(with_session("    connect_timeout: 9ms\n"), "from 10ms to 10min"));
+    CHECK(errors_of(with_session("    connect_timeout: 10min\n")).empty());
     CHECK(complains(with_session("    request_deadline: forever\n"), "from 10ms to 1h"));
 
     const auto never = ClientConfig::parse(with_session("    fail_fast_time: never\n"), "c");

@@ -66,6 +66,7 @@ TEST_CASE("client config diff: what a session can change while it runs, and what
          {std::pair{", reconnect_delay: {max: 2s}", Keys{"reconnect_delay"}},
           {", heartbeat: {timeout: 6s}", Keys{"heartbeat", "probe_timeout"}},
           {", probe_timeout: 1s", Keys{"probe_timeout"}},
+          {", connect_timeout: 1s", Keys{"connect_timeout"}},
           {", data_checksum: false", Keys{"data_checksum"}}}) {
         const auto fixed = difference({}, {.session = text});
         CHECK(fixed.kind == Kind::restart);
