@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <utility>
 
 namespace rnbd {
 
@@ -18,10 +19,10 @@ rtrs::Duration asked_for() {
 
 }  // namespace
 
-Watchdog::Watchdog(rtrs::Clock& clock)
-    : clock_(clock),
+Watchdog::Watchdog(rtrs::Reactor& reactor)
+    : reactor_(reactor),
       interval_(asked_for() / 2),
-      timer_(clock, this, [](void* self) { static_cast<Watchdog*>(self)->tell(); }) {}
+      timer_(reactor, this, [](void* self) { static_cast<Watchdog*>(self)->is_due(); }) {}
 
 void Watchdog::start() {
     if (interval_ > rtrs::Duration::zero()) tell();
@@ -29,7 +30,20 @@ void Watchdog::start() {
 
 void Watchdog::tell() {
     ::sd_notify(0, "WATCHDOG=1");
-    timer_.arm(clock_.now() + interval_);
+    timer_.arm(reactor_.now() + interval_);
+    for (std::uint32_t i = 1; i < reactor_.members(); ++i) {
+        ++unanswered_;
+        reactor_.member(i).post([this] { answered(); });
+    }
+}
+
+void Watchdog::is_due() {
+    overdue_ = unanswered_ > 0;
+    if (!overdue_) tell();
+}
+
+void Watchdog::answered() {
+    if (--unanswered_ == 0 && std::exchange(overdue_, false)) tell();
 }
 
 }  // namespace rnbd

@@ -6,12 +6,14 @@
 
 #include <array>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 
 #include "rtrs/reactor.h"
+#include "rtrs/reactor_group.h"
 
 using namespace rnbd;
 
@@ -71,6 +73,39 @@ TEST_CASE("watchdog: keep-alives come from the loop's turns, one after another")
         }
         CHECK(heard == "WATCHDOG=1");
     }
+}
+
+TEST_CASE("watchdog: a worker that does not turn keeps the next one from being sent") {
+    const Manager manager;
+    ::setenv("WATCHDOG_USEC", "20000", 1);
+    auto reactor = rtrs::Reactor::create();
+    auto group = reactor ? rtrs::ReactorGroup::create(**reactor, {.members = 3})
+                         : std::unexpected(reactor.error());
+    if (!group) {
+        WARN("skipped: no io_uring here");
+        return;
+    }
+    Watchdog watchdog(**reactor);
+    watchdog.start();
+    CHECK(manager.heard() == "WATCHDOG=1");
+    // The others have not begun; the first turns for many times the interval.
+    const rtrs::Instant end = (*reactor)->now() + std::chrono::milliseconds(200);
+    int more_heard = 0;
+    while ((*reactor)->now() < end) {
+        (*reactor)->run_once(std::chrono::milliseconds(5));
+        if (!manager.heard().empty()) ++more_heard;
+    }
+    CHECK(more_heard == 0);
+    REQUIRE(!(*group)->start());
+    for (int more = 0; more < 3; ++more) {
+        std::string heard;
+        while (heard.empty()) {
+            (*reactor)->run_once(std::chrono::milliseconds(5));
+            heard = manager.heard();
+        }
+        CHECK(heard == "WATCHDOG=1");
+    }
+    (*group)->stop();
 }
 
 TEST_CASE("watchdog: silent when the manager asked for nothing, or asked another process") {
