@@ -66,6 +66,12 @@ TEST_CASE("config view: errors have their places; a change that waits says until
           "rnbd-server: /etc/rnbd/server.yaml: refused; nothing is changed\n"
           "  s.yaml:3:5: exports[0].io: found x\n"
           "  s.d: no\n");
+    json warned = document("good");
+    warned["warnings"] = {
+        {{"file", "s.d/a.yml"}, {"line", 0}, {"column", 0}, {"key", ""}, {"text", "not read"}}};
+    CHECK(config_view(warned) ==
+          "rnbd-server: /etc/rnbd/server.yaml: good\n"
+          "  warning: s.d/a.yml: not read\n");
     json waiting = document("applied");
     waiting["confirm_left_s"] = 59.5;
     CHECK(config_view(waiting).find("unless rnbdctl config confirm comes") != std::string::npos);
