@@ -15,9 +15,6 @@ namespace rtrs {
 
 class ServerPath;
 
-// The longest user message that is taken: RNBD's longest is 264 bytes.
-inline constexpr std::uint32_t server_user_message_bytes_max = 512;
-
 // One request, from its arrival until its answer is posted. All zero is a free slot.
 struct OpSlot : Attempt {
     // waiting: for an earlier attempt of its permit (admission.h). answering: for a place in the
@@ -33,7 +30,7 @@ struct OpSlot : Attempt {
     int answer_error;
     std::uint32_t answer_bytes;
     void* chunk_context;  // the handler's; stays when the slot is free
-    std::byte message[server_user_message_bytes_max];
+    std::byte message[limits::user_message_bytes_max];
     ServerOp op;
 };
 

@@ -6,6 +6,7 @@
 
 #include "rtrs/base/assert.h"
 #include "rtrs/base/host.h"
+#include "rtrs/base/pages.h"
 #include "rtrs/core/client_path_inside.h"
 #include "rtrs/core/message_service.h"
 #include "rtrs/limits.h"
@@ -16,8 +17,6 @@ namespace {
 
 // What a connection may have posted besides requests: heartbeats, their answers, the info request.
 constexpr std::uint32_t send_queue_reserve = 64;
-
-std::size_t round_to_page(std::size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
 // A server may offer more chunks than a queue has entries.
 std::uint32_t io_receives(std::uint32_t queue_depth) {

@@ -25,6 +25,7 @@
 
 #include "rtrs/base/latency_histogram.h"
 #include "rtrs/base/lazy_array.h"
+#include "rtrs/base/pages.h"
 #include "rtrs/client.h"
 #include "rtrs/core/client_path.h"
 #include "rtrs/core/fence_probe.h"
@@ -34,18 +35,13 @@
 
 namespace rtrs {
 
-inline constexpr std::size_t session_page_bytes = 4096;
 // Longest response of a user message.
-inline constexpr std::size_t control_bytes = session_page_bytes;
+inline constexpr std::size_t control_bytes = page_bytes;
 // Per permit: user message, request message behind it; then the message of a fence.
 inline constexpr std::size_t header_stride = 576;
 inline constexpr std::size_t fence_offset =
     ClientSession::user_message_bytes_max + request_message_bytes_max;
 static_assert(fence_offset + WriteMessage::wire_bytes + sequence_bytes <= header_stride);
-
-inline std::size_t round_to_session_page(std::size_t bytes) {
-    return (bytes + session_page_bytes - 1) / session_page_bytes * session_page_bytes;
-}
 
 struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCoreOwner {
     static constexpr std::uint16_t no_path = UINT16_MAX;

@@ -129,9 +129,9 @@ std::error_code ClientSession::Inside::allocate(const ChunkGeometry& offered) {
         memory->payload.reset();
         memory->headers.reset();
     }
-    payload_stride = round_to_session_page(offered.io_bytes_max);
+    payload_stride = round_to_page(offered.io_bytes_max);
     payload_memory = LazyMemory(payload_stride * (offered.queue_depth - 1));
-    header_memory = LazyMemory(round_to_session_page(header_stride * offered.queue_depth));
+    header_memory = LazyMemory(round_to_page(header_stride * offered.queue_depth));
     requests = LazyArray<Request>(offered.queue_depth);
     if (!payload_memory || !header_memory || !requests) return from_errno(ENOMEM);
     for (const auto& memory : memories) {

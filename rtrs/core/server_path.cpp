@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rtrs/base/assert.h"
+#include "rtrs/base/pages.h"
 #include "rtrs/base/rare.h"
 #include "rtrs/core/message_service.h"
 #include "rtrs/core/server_path_inside.h"
@@ -22,8 +23,6 @@ constexpr std::uint32_t send_queue_reserve = 64;
 static_assert(binds_at_a_time + 1 <= Endpoint::send_queue_depth_least);
 // A permit's next answer may be posted before its last one has completed: see ClientPath::dial().
 constexpr std::uint32_t answers_per_permit = 2;
-
-std::size_t round_to_page(std::size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
 }  // namespace
 

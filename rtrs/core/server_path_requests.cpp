@@ -96,7 +96,7 @@ void ServerPath::serve(OpSlot& slot) {
     std::byte* chunk = chunks_.chunk(permit);
     const RequestPlace place{.offset = slot.offset,
                              .chunk_bytes = chunks_.chunk_bytes(),
-                             .user_bytes_max = server_user_message_bytes_max,
+                             .user_bytes_max = limits::user_message_bytes_max,
                              .sequenced = sequenced()};
     // Private copies: without always_invalidate, or over another path, the client can still write
     // to the chunk while we look at it.
