@@ -8,6 +8,7 @@
 
 #include "daemon/control_arguments.h"
 #include "daemon/log.h"
+#include "rtrs/base/seconds.h"
 
 namespace rnbd {
 namespace {
@@ -26,7 +27,7 @@ bool failed(const std::vector<ConfigChange>& changes) {
     return std::ranges::any_of(changes, [](const auto& one) { return !one.failure.empty(); });
 }
 
-double seconds(rtrs::Duration duration) { return std::chrono::duration<double>(duration).count(); }
+using rtrs::in_seconds;
 
 }  // namespace
 
@@ -98,8 +99,9 @@ json ConfigControl::document(const char* state, const std::vector<ConfigError>& 
     json objects = json::array();
     for (const ConfigChange& change : changes) objects.push_back(to_json(change));
     const json left =
-        pending_ ? json(seconds(std::max(pending_->until - clock_.now(), rtrs::Duration::zero())))
-                 : json();
+        pending_
+            ? json(in_seconds(std::max(pending_->until - clock_.now(), rtrs::Duration::zero())))
+            : json();
     return {{"daemon", daemon_},
             {"file", subject_.config_path()},
             {"state", state},

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "rtrs/base/seconds.h"
+
 namespace rnbd {
 
 using nlohmann::json;
@@ -52,7 +54,7 @@ rtrs::Duration ControlArguments::seconds(const char* key, rtrs::Duration if_abse
                                          rtrs::Duration max) {
     const auto value = take(key, Need::optional, "");
     if (!value) return if_absent;
-    const double limit = std::chrono::duration<double>(max).count();
+    const double limit = rtrs::in_seconds(max);
     const double wanted = value->is_number() ? value->get<double>() : -1;
     if (wanted >= 0 && wanted <= limit) return rtrs::Duration(std::llround(wanted * 1e9));
     wrong(fmt::format("{}: expected seconds from 0 to {}", key, limit));

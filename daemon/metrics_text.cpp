@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "rtrs/base/assert.h"
+#include "rtrs/base/seconds.h"
 
 namespace rnbd {
 
@@ -32,7 +33,7 @@ std::string_view suffix_of(MetricType type) noexcept {
     return type == MetricType::info ? "_info" : "";
 }
 
-double seconds(rtrs::Duration duration) { return std::chrono::duration<double>(duration).count(); }
+using rtrs::in_seconds;
 
 // Within the quotes of a label's value. Names come from peers: bytes that are no printable ASCII
 // are written as \xNN, so that the text is UTF-8 whatever they were.
@@ -114,11 +115,11 @@ void MetricsText::histogram(Labels labels, const rtrs::LatencyHistogram& histogr
         const rtrs::Duration bound = rtrs::LatencyHistogram::upper_bound(i);
         const std::string le = bound == rtrs::Duration::max()
                                    ? std::string("le=\"+Inf\"")
-                                   : fmt::format("le=\"{}\"", seconds(bound));
+                                   : fmt::format("le=\"{}\"", in_seconds(bound));
         line("_bucket", le, fmt::format("{}", below));
     }
     line("_count", "", fmt::format("{}", histogram.count()));
-    line("_sum", "", fmt::format("{}", seconds(histogram.sum())));
+    line("_sum", "", fmt::format("{}", in_seconds(histogram.sum())));
 }
 
 std::string MetricsText::finish() {

@@ -16,6 +16,7 @@
 #include "daemon/metrics_server.h"
 #include "daemon/version.h"
 #include "daemon/watchdog.h"
+#include "rtrs/base/seconds.h"
 #include "rtrs/reactor_group.h"
 
 namespace rnbd {
@@ -132,7 +133,7 @@ std::string Frame::metrics() {
     text.family({"rnbd_build", "", MetricType::info, {"daemon", "version"}, "What is running."});
     text.sample({program_.description.name, version()}, std::uint64_t{1});
     text.family({"rnbd_uptime", "seconds", MetricType::gauge, {}, "Time since it was started."});
-    text.sample({}, std::chrono::duration<double>(reactor_.now() - started_).count());
+    text.sample({}, rtrs::in_seconds(reactor_.now() - started_));
     const auto of_each_worker = [this](const auto& add) {
         for (std::uint32_t i = 0; i < reactor_.members(); ++i) {
             add(std::to_string(i), reactor_.member(i).statistics());

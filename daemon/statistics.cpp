@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "rtrs/base/seconds.h"
+
 namespace rnbd {
 
 using nlohmann::json;
@@ -29,7 +31,7 @@ json Statistics::document() const {
         }
     }
     return {{"daemon", daemon_},
-            {"since_s", std::chrono::duration<double>(clock_.now() - since_).count()},
+            {"since_s", rtrs::in_seconds(clock_.now() - since_)},
             {"items", std::move(items)}};
 }
 

@@ -8,6 +8,7 @@
 #include "daemon/log.h"
 #include "rnbd-client/explain.h"
 #include "rnbd-client/path_commands.h"
+#include "rtrs/base/seconds.h"
 
 namespace rnbd {
 namespace {
@@ -192,7 +193,7 @@ json holding(const Client& client) {
     for (const auto& [name, session] : client.sessions()) {
         if (session->closing) continue;
         const auto seconds = [](rtrs::Duration time) {
-            return std::chrono::duration<double>(std::max(time, rtrs::Duration::zero())).count();
+            return rtrs::in_seconds(std::max(time, rtrs::Duration::zero()));
         };
         const auto hold = session->remote.rtrs().options().hold_time;
         const auto until = session->remote.rtrs().status().hold_until;
@@ -201,9 +202,8 @@ json holding(const Client& client) {
                             {"hold_left_s", until ? json(seconds(*until - now)) : json(nullptr)}});
     }
     const auto limit = client.hold_limit();
-    return {
-        {"limit_s", limit ? json(std::chrono::duration<double>(*limit).count()) : json(nullptr)},
-        {"sessions", std::move(sessions)}};
+    return {{"limit_s", limit ? json(rtrs::in_seconds(*limit)) : json(nullptr)},
+            {"sessions", std::move(sessions)}};
 }
 
 void hold(Client& client, const json& given, ControlReply reply) {
@@ -218,7 +218,7 @@ void hold(Client& client, const json& given, ControlReply reply) {
     if (limited) {
         logger("rnbd.client")
             .info("from now on what waits without a path fails after {} s",
-                  std::chrono::duration<double>(limit).count());
+                  rtrs::in_seconds(limit));
         client.limit_holding(limit);
     } else if (off && client.hold_limit()) {
         logger("rnbd.client").info("what waits without a path waits as configured again");

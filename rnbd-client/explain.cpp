@@ -4,6 +4,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "rtrs/base/seconds.h"
+
 namespace rnbd {
 namespace {
 
@@ -12,7 +14,7 @@ using Event = Upcoming::Event;
 using Stage = rtrs::RequestStatus::Stage;
 using rtrs::PathState;
 
-double seconds(rtrs::Duration duration) { return std::chrono::duration<double>(duration).count(); }
+using rtrs::in_seconds;
 
 rtrs::Duration left(rtrs::Instant until, rtrs::Instant now) {
     return std::max(until - now, rtrs::Duration::zero());
@@ -221,7 +223,7 @@ json describe(const std::vector<Upcoming>& all) {
     for (const Upcoming& one : all) {
         list.push_back({{"event", to_string(one.event)},
                         {"path", one.path},
-                        {"in_s", one.in ? json(seconds(*one.in)) : json(nullptr)}});
+                        {"in_s", one.in ? json(in_seconds(*one.in)) : json(nullptr)}});
     }
     return list;
 }
@@ -242,10 +244,10 @@ json describe(const rtrs::RequestStatus& request, const Carried* carried,
     document["permit"] = static_cast<std::uint32_t>(request.permit);
     document["sequence"] = request.sequence;
     document["stage"] = word_of(request.stage);
-    document["age_s"] = seconds(now - request.submitted);
+    document["age_s"] = in_seconds(now - request.submitted);
     document["attempts"] = request.attempts;
     document["attempt_age_s"] =
-        request.attempts > 0 ? json(seconds(now - request.posted)) : json(nullptr);
+        request.attempts > 0 ? json(in_seconds(now - request.posted)) : json(nullptr);
     document["path"] = request.path;
     document["next"] = describe(next);
     return document;
@@ -260,7 +262,7 @@ json describe_waiting(const Carried& carried, Stage stage, const std::vector<Upc
     document["permit"] = static_cast<std::uint32_t>(carried.request.permit);
     document["sequence"] = 0;
     document["stage"] = word_of(stage);
-    document["age_s"] = seconds(now - carried.request.since);
+    document["age_s"] = in_seconds(now - carried.request.since);
     document["attempts"] = 0;
     document["attempt_age_s"] = nullptr;
     document["path"] = "";
@@ -319,7 +321,7 @@ json describe(const DeviceStall& stall, const std::string& device, rtrs::Instant
             {"permit", nullptr},
             {"sequence", 0},
             {"stage", word_of(stall.stage)},
-            {"age_s", seconds(now - stall.since)},
+            {"age_s", in_seconds(now - stall.since)},
             {"attempts", 0},
             {"attempt_age_s", nullptr},
             {"path", ""},
@@ -392,17 +394,17 @@ class Requests {
 };
 
 json optional_seconds(const std::optional<rtrs::Duration>& duration) {
-    return duration ? json(seconds(*duration)) : json(nullptr);
+    return duration ? json(in_seconds(*duration)) : json(nullptr);
 }
 
 json describe(const rtrs::ClientSessionOptions& options) {
     return {{"hold_time_s", optional_seconds(options.hold_time)},
             {"fail_fast_time_s", optional_seconds(options.fail_fast_time)},
-            {"connect_timeout_s", seconds(options.connect_timeout)},
-            {"request_deadline_s", seconds(options.request_deadline)},
-            {"probe_timeout_s", seconds(options.probe_timeout)},
-            {"heartbeat_interval_s", seconds(options.heartbeat_interval)},
-            {"heartbeat_timeout_s", seconds(options.heartbeat_timeout)}};
+            {"connect_timeout_s", in_seconds(options.connect_timeout)},
+            {"request_deadline_s", in_seconds(options.request_deadline)},
+            {"probe_timeout_s", in_seconds(options.probe_timeout)},
+            {"heartbeat_interval_s", in_seconds(options.heartbeat_interval)},
+            {"heartbeat_timeout_s", in_seconds(options.heartbeat_timeout)}};
 }
 
 }  // namespace

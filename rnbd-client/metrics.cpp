@@ -6,13 +6,15 @@
 #include <map>
 #include <string>
 
+#include "rtrs/base/seconds.h"
+
 namespace rnbd {
 
 namespace {
 
 using enum MetricType;
 
-double seconds(rtrs::Duration duration) { return std::chrono::duration<double>(duration).count(); }
+using rtrs::in_seconds;
 
 // Sessions as they are now, by name.
 using Sessions = std::map<std::string, rtrs::ClientSessionStatus>;
@@ -112,7 +114,7 @@ void add_paths(MetricsText& text, const Sessions& sessions) {
                  {"session", "path"},
                  "Round trip of the newest heartbeat; 0 before the first."});
     each_path(sessions, [&](const std::string& session, const rtrs::PathStatus& path) {
-        text.sample({session, path.label}, seconds(path.latency));
+        text.sample({session, path.label}, in_seconds(path.latency));
     });
     text.family({"rnbd_client_path_duration",
                  "seconds",

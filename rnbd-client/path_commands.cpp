@@ -6,6 +6,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "rtrs/base/seconds.h"
+
 namespace rnbd {
 namespace {
 
@@ -17,7 +19,7 @@ constexpr rtrs::Duration look_interval = std::chrono::milliseconds(10);
 constexpr double timeout_default_s = 10;
 constexpr double timeout_max_s = 86400;
 
-double seconds(rtrs::Duration duration) { return std::chrono::duration<double>(duration).count(); }
+using rtrs::in_seconds;
 
 struct Request {
     std::string session;
@@ -87,7 +89,7 @@ std::string words_of(const rtrs::PathStatus& path, rtrs::Instant now) {
     if (!path.reason.empty()) text += " (" + path.reason + ")";
     if (path.next_attempt) {
         text += fmt::format(", next attempt in {:.1f} s",
-                            std::max(seconds(*path.next_attempt - now), 0.0));
+                            std::max(in_seconds(*path.next_attempt - now), 0.0));
     }
     return text;
 }
@@ -215,7 +217,7 @@ void PathCommands::succeed(Wait& wait, const rtrs::ClientSessionStatus& status,
                         {"state", state},
                         {"paths", status.paths.size()},
                         {"paths_connected", up},
-                        {"took_s", seconds(client_.clock().now() - wait.started)}});
+                        {"took_s", in_seconds(client_.clock().now() - wait.started)}});
 }
 
 }  // namespace rnbd

@@ -8,13 +8,14 @@
 #include "daemon/config_common.h"
 #include "daemon/version.h"
 #include "daemon/workers_status.h"
+#include "rtrs/base/seconds.h"
 
 namespace rnbd {
 namespace {
 
 using nlohmann::json;
 
-double seconds(rtrs::Duration duration) { return std::chrono::duration<double>(duration).count(); }
+using rtrs::in_seconds;
 
 double microseconds(rtrs::Duration duration) {
     return std::chrono::duration<double, std::micro>(duration).count();
@@ -22,7 +23,7 @@ double microseconds(rtrs::Duration duration) {
 
 json left(const std::optional<rtrs::Instant>& until, rtrs::Instant now) {
     if (!until) return nullptr;
-    return seconds(std::max(*until - now, rtrs::Duration::zero()));
+    return in_seconds(std::max(*until - now, rtrs::Duration::zero()));
 }
 
 json describe(const rtrs::PathStatus& path, rtrs::Instant now) {
@@ -34,7 +35,7 @@ json describe(const rtrs::PathStatus& path, rtrs::Instant now) {
             {"priority", rtrs::to_string(path.priority)},
             {"state", rtrs::to_string(path.state)},
             {"reason", path.reason},
-            {"age_s", seconds(now - path.since)},
+            {"age_s", in_seconds(now - path.since)},
             {"next_attempt_s", left(path.next_attempt, now)},
             {"dead_s", left(path.dead_at, now)},
             {"attempts", path.attempts},
@@ -58,7 +59,7 @@ json describe_kernel(const KernelDevice* kernel, rtrs::Instant now) {
     return {{"path", kernel->path()},
             {"state", to_string(kernel->state())},
             {"reason", kernel->reason()},
-            {"age_s", seconds(now - kernel->since())},
+            {"age_s", in_seconds(now - kernel->since())},
             {"name", "/dev/" + kernel->options().identifier},
             {"connections", kernel->connections()}};
 }
@@ -125,7 +126,7 @@ json describe_session(Client::Session& session, rtrs::Instant now, const ServerV
             {"reason", status.reason.empty() ? reason_of(intent) : status.reason},
             {"server", intent ? json(to_string(*intent)) : json()},
             {"remote", view != views.end() ? describe(view->second) : json()},
-            {"age_s", seconds(now - status.since)},
+            {"age_s", in_seconds(now - status.since)},
             {"queue_depth", status.queue_depth},
             {"max_io_bytes", status.max_io_bytes},
             {"permits_free", status.permits_free},
@@ -153,7 +154,7 @@ json describe_device(Mapping& mapping, rtrs::Instant now) {
             {"access", to_word(mapping.config().access)},
             {"state", mapping.stopping() ? "stopping" : to_string(volume.state())},
             {"reason", volume.reason()},
-            {"age_s", seconds(now - volume.since())},
+            {"age_s", in_seconds(now - volume.since())},
             {"size_bytes", volume.geometry().size_bytes},
             {"block_size", volume.geometry().logical_block_bytes},
             {"nbd", nbd},
@@ -174,7 +175,7 @@ json client_status(const ClientState& state, const ServerViews& views) {
     return {{"daemon", "rnbd-client"},
             {"version", version()},
             {"pid", ::getpid()},
-            {"uptime_s", seconds(state.reactor.now() - state.started)},
+            {"uptime_s", in_seconds(state.reactor.now() - state.started)},
             {"state", state.stopping ? "stopping" : "running"},
             {"workers", describe_workers(state.reactor)},
             {"sessions", sessions_of(state, views)},

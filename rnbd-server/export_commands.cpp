@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/control_arguments.h"
+#include "rtrs/base/seconds.h"
 
 namespace rnbd {
 namespace {
@@ -105,9 +106,7 @@ void evict(Target& target, const json& given, ControlReply reply) {
     if (const auto evicted = target.evict(name, session, out); !evicted) {
         return answer(reply, evicted.error());
     }
-    reply.succeed({{"export", name},
-                   {"session", session},
-                   {"out_s", std::chrono::duration<double>(out).count()}});
+    reply.succeed({{"export", name}, {"session", session}, {"out_s", rtrs::in_seconds(out)}});
 }
 
 void drain(Target& target, const ServerState& state, const json& given, ControlReply reply) {

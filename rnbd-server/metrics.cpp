@@ -6,13 +6,15 @@
 #include <tuple>
 #include <vector>
 
+#include "rtrs/base/seconds.h"
+
 namespace rnbd {
 
 namespace {
 
 using enum MetricType;
 
-double seconds(rtrs::Duration duration) { return std::chrono::duration<double>(duration).count(); }
+using rtrs::in_seconds;
 
 // A session as it is now.
 struct SessionView {
@@ -111,7 +113,7 @@ constexpr std::array path_numbers{
     PathNumber{"rnbd_server_path_silence", "seconds", gauge,
                "Time since anything was received, heartbeats too.",
                [](const rtrs::ServerPathStatus& it, rtrs::Instant now) {
-                   return seconds(now - it.last_received);
+                   return in_seconds(now - it.last_received);
                }},
 };
 

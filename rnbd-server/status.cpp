@@ -8,13 +8,14 @@
 #include "daemon/config_common.h"
 #include "daemon/version.h"
 #include "daemon/workers_status.h"
+#include "rtrs/base/seconds.h"
 
 namespace rnbd {
 namespace {
 
 using nlohmann::json;
 
-double seconds(rtrs::Duration duration) { return std::chrono::duration<double>(duration).count(); }
+using rtrs::in_seconds;
 
 const char* kind_of(StorageOptions::Kind kind) {
     switch (kind) {
@@ -45,7 +46,7 @@ json describe(const Volume& volume, rtrs::Instant now) {
     json shut_out = json::array();
     for (const auto& [session, until] : volume.shut_out()) {
         if (until > now)
-            shut_out.push_back({{"session", session}, {"left_s", seconds(until - now)}});
+            shut_out.push_back({{"session", session}, {"left_s", in_seconds(until - now)}});
     }
     const bool ready = volume.state() == Volume::State::ready;
     return {{"name", volume.name()},
@@ -57,7 +58,7 @@ json describe(const Volume& volume, rtrs::Instant now) {
             {"io", storage.io == StorageOptions::Io::direct ? "direct" : "buffered"},
             {"state", to_string(volume.state())},
             {"reason", volume.reason()},
-            {"age_s", seconds(now - volume.since())},
+            {"age_s", in_seconds(now - volume.since())},
             {"in_flight", volume.in_flight()},
             {"allow", allow},
             {"shut_out", shut_out},
@@ -86,14 +87,14 @@ json describe(const rtrs::ServerSession& session, rtrs::Instant now) {
                          {"always_invalidate", path.always_invalidate},
                          {"connections", path.connections},
                          {"state", path.state},
-                         {"age_s", seconds(now - path.since)},
-                         {"heartbeat_age_s", seconds(now - path.last_received)}});
+                         {"age_s", in_seconds(now - path.since)},
+                         {"heartbeat_age_s", in_seconds(now - path.last_received)}});
     }
     return {{"name", status.name},
             {"id", status.id},
             {"peer", status.peer},
             {"state", connected ? "connected" : "connecting"},
-            {"age_s", seconds(now - status.since)},
+            {"age_s", in_seconds(now - status.since)},
             {"paths", paths},
             {"queue_depth", status.queue_depth},
             {"max_io_bytes", status.max_io_bytes},
@@ -131,7 +132,7 @@ json server_status(const ServerState& state) {
     return {{"daemon", "rnbd-server"},
             {"version", version()},
             {"pid", ::getpid()},
-            {"uptime_s", seconds(now - state.started)},
+            {"uptime_s", in_seconds(now - state.started)},
             {"state", state.stopping                                    ? "stopping"
                       : state.target.draining() == Target::Draining::on ? "draining"
                                                                         : "running"},

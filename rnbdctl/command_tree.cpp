@@ -9,6 +9,7 @@
 #include "rnbdctl/exit_codes.h"
 #include "rnbdctl/units.h"
 #include "rnbdctl/views.h"
+#include "rtrs/base/seconds.h"
 
 namespace rnbd {
 
@@ -22,7 +23,7 @@ constexpr rtrs::Duration shortest_timeout = std::chrono::milliseconds(1);
 constexpr rtrs::Duration path_patience = std::chrono::seconds(10);
 constexpr rtrs::Duration daemon_patience = std::chrono::seconds(10);
 
-double seconds(rtrs::Duration duration) { return std::chrono::duration<double>(duration).count(); }
+using rtrs::in_seconds;
 
 std::function<std::optional<std::string>(Wish&)> plain(const char* command, Wish::View view) {
     return [=](Wish& wish) {
@@ -140,10 +141,10 @@ CLI::Option* CommandTree::time_option(CLI::App& app, const char* name,
                     return;
                 }
                 throw CLI::ValidationError(
-                    shown,
-                    fmt::format("found \"{}\", expected a time as 90s or 5min, or seconds, "
-                                "from {} to {}",
-                                terminal_text(text), seconds(bounds.min), seconds(bounds.max)));
+                    shown, fmt::format("found \"{}\", expected a time as 90s or 5min, or seconds, "
+                                       "from {} to {}",
+                                       terminal_text(text), in_seconds(bounds.min),
+                                       in_seconds(bounds.max)));
             },
             help)
         ->type_name("TIME");
@@ -220,7 +221,7 @@ void CommandTree::add_looking() {
                 wish.command = "discover";
                 wish.view = discover_view;
                 wish.arguments = {{"server", options_.server_address},
-                                  {"timeout_s", seconds(patience)}};
+                                  {"timeout_s", in_seconds(patience)}};
                 if (!options_.session.empty()) wish.arguments["session"] = options_.session;
                 // The daemon knows why there is no answer yet: it says so first.
                 wish.timeout = patience + daemon_patience;
@@ -276,7 +277,7 @@ void CommandTree::add_paths() {
             Daemon::client, [this](Wish& wish) {
                 wish.command = "hold";
                 wish.view = hold_view;
-                if (options_.hold) wish.arguments = {{"limit_s", seconds(*options_.hold)}};
+                if (options_.hold) wish.arguments = {{"limit_s", in_seconds(*options_.hold)}};
                 if (options_.off) wish.arguments = {{"off", true}};
                 return understood;
             });
@@ -293,7 +294,7 @@ CLI::App* CommandTree::add_path_operation(const char* word, const char* command,
         wish.view = path_view;
         wish.arguments = {{"session", options_.session},
                           {"path", options_.path},
-                          {"timeout_s", seconds(patience)}};
+                          {"timeout_s", in_seconds(patience)}};
         if (!options_.priority.empty()) wish.arguments["priority"] = options_.priority;
         if (options_.save) wish.saved = saved_path(wish.command, options_.priority);
         // The daemon knows why it is not done yet: it answers first.

@@ -4,6 +4,7 @@
 
 #include "rnbdctl/command_tree.h"
 #include "rnbdctl/config_views.h"
+#include "rtrs/base/seconds.h"
 
 namespace rnbd {
 namespace {
@@ -38,7 +39,7 @@ void CommandTree::add_config() {
                           if (!options_.timeout) wish.timeout = apply_patience;
                           if (options_.confirm_within) {
                               wish.arguments["confirm_within_s"] =
-                                  std::chrono::duration<double>(*options_.confirm_within).count();
+                                  rtrs::in_seconds(*options_.confirm_within);
                           }
                           return understood;
                       });

@@ -7,6 +7,7 @@
 #include "daemon/config_reader.h"
 #include "rnbdctl/command_tree.h"
 #include "rnbdctl/views.h"
+#include "rtrs/base/seconds.h"
 
 namespace rnbd {
 
@@ -117,8 +118,7 @@ void CommandTree::add_export_changes() {
             wish.command = "export_evict";
             wish.view = export_evict_view;
             wish.arguments = {{"export", options_.exported}, {"session", options_.session}};
-            if (options_.out)
-                wish.arguments["out_s"] = std::chrono::duration<double>(*options_.out).count();
+            if (options_.out) wish.arguments["out_s"] = rtrs::in_seconds(*options_.out);
             return understood;
         });
     option(*evict, "export", options_.exported, "EXPORT", "The export")->required();

@@ -79,7 +79,7 @@ ROOMS = {
     # In C, as anybody would write them.
     "nbdkit/": {"may": []},
     "fio-engine/": {"may": ["fio-engine/"]},
-    "rnbdctl/": {"may": DAEMON + ["rtrs/base/instant.h", "rnbdctl/"], "never": ["spdlog/", "liburing"]},
+    "rnbdctl/": {"may": DAEMON + ["rtrs/base/instant.h", "rtrs/base/seconds.h", "rnbdctl/"], "never": ["spdlog/", "liburing"]},
     "rnbd-sysfs/": {"may": DAEMON + ["rnbd-sysfs/"], "never": ["spdlog/", "liburing"]},
 }
 # The protocol itself needs no I/O: tests and fuzzers link nothing else.
