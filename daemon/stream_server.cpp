@@ -87,9 +87,9 @@ void StreamConnection::limit_time(rtrs::Duration time) {
 
 StreamServer::AcceptOperation::AcceptOperation(StreamServer& owner) noexcept
     : Operation([](Operation& operation, const Result&) {
-          StreamServer& server = static_cast<AcceptOperation&>(operation).server;
-          if (server.closing_) return server.close_when_empty();
-          server.accept_all();
+          StreamServer& accepts = static_cast<AcceptOperation&>(operation).server;
+          if (accepts.closing_) return accepts.close_when_empty();
+          accepts.accept_all();
       }),
       server(owner) {}
 
