@@ -1,8 +1,9 @@
 """Both daemons tell the service manager that they are ready, live, read their files again, and stop.
 
 As systemd hears it from a unit with Type=notify and WatchdogSec=. A daemon that is stopped in its
-tracks says nothing more, which is what ends it there.
+tracks says nothing more, which is what ends it there; so does one of whose workers one is.
 """
+import ctypes
 import queue
 import threading
 
@@ -54,6 +55,29 @@ def stopped_and_continued(daemon, manager):
     alive(manager)
 
 
+def one_worker_stopped_and_continued(daemon, manager):
+    """As a system call would that does not return: the thread is stopped by ptrace(2), the others go on."""
+    seize, interrupt, detach, every_child = 0x4206, 0x4207, 17, 0x40000000
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def ptrace(request):
+        check(libc.ptrace(request, worker, None, None) == 0, f"ptrace: {os.strerror(ctypes.get_errno())}")
+
+    folder = f"/proc/{daemon.process.pid}/task"
+    worker = next(int(task) for task in os.listdir(folder)
+                  if open(f"{folder}/{task}/comm").read().strip() == "rnbd-worker-2")
+    if libc.ptrace(seize, worker, None, None) != 0:
+        return print("SKIPPED: no ptrace(2) here")
+    ptrace(interrupt)
+    os.waitpid(worker, every_child)
+    try:
+        wait_until(f"{daemon.name} is silent", lambda: silent(manager))
+        daemon.ctl("status")
+    finally:
+        ptrace(detach)
+    alive(manager)
+
+
 def silent(manager):
     """For longer than two keep-alives are apart."""
     manager.forget()
@@ -87,7 +111,12 @@ def ended(daemon, manager):
 
 
 with Lab() as lab:
-    managers = {name: Manager(lab.path(f"{name}.notify")) for name in ("server", "client")}
+    managers = {name: Manager(lab.path(f"{name}.notify")) for name in ("server", "client", "three")}
+    three = lab.server([], name="three", workers=3, prefix=managers["three"].prefix)
+    managers["three"].hear_more()
+    alive(managers["three"])
+    one_worker_stopped_and_continued(three, managers["three"])
+    ended(three, managers["three"])
     server = lab.server([export("vol1", lab.path("vol1.img"), "16MiB")],
                         prefix=managers["server"].prefix)
     heard = managers["server"].hear()
