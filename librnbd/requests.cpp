@@ -148,6 +148,7 @@ void Requests::send_piece(Request& request, rtrs::Permit permit) {
     if (request.stage == Request::Stage::flush_due) {
         request.stage = Request::Stage::flushing;
         io.operation = VolumeOperation::flush;
+        io.behind = request.operation != VolumeOperation::flush;
     } else {
         piece.at = request.started;
         piece.bytes = piece_bytes(request);

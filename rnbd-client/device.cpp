@@ -336,6 +336,7 @@ void Device::submit_flush(DeviceRequest& request) {
     request.first->offset = request.nbd.offset;
     VolumeIo io;
     io.operation = VolumeOperation::flush;
+    io.behind = request.nbd.command != Command::flush;
     submit(*request.first, io);
 }
 
@@ -388,7 +389,7 @@ void Device::piece_done(DevicePiece& piece, std::error_code error) {
 }
 
 void Device::finish(DeviceRequest& request) {
-    if (request.flushing) tell_losses(request);
+    if (request.nbd.command == Command::flush) tell_losses(request);
     const bool abandoned = request.abandoned;
     request.started = false;
     if (abandoned) forget_abandoned(request);

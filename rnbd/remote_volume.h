@@ -57,7 +57,10 @@ struct VolumeIo {
     bool force_unit_access = false;  // done when it is on stable storage; not for reads
     bool no_unmap = false;           // write_zeroes: the space stays allocated
     bool fast_only = false;          // write_zeroes: EOPNOTSUPP rather than as slow as a write
-    std::uint64_t offset = 0;        // bytes, a multiple of the logical block; not for flush
+    // A flush behind something with FUA, for that alone: who hears of its failure does not hear of
+    // other writes that were lost, and it does not fail for those that were lost before.
+    bool behind = false;
+    std::uint64_t offset = 0;  // bytes, a multiple of the logical block; not for flush
     // Likewise. Read, write: at most the session's max_io_bytes(), and the permit's payload() from
     // its beginning. Others: as the geometry allows per request.
     std::uint32_t bytes = 0;

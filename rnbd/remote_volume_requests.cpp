@@ -92,7 +92,7 @@ void RemoteVolume::Inside::submit(rtrs::Permit permit, const VolumeIo& io, std::
         return;
     }
     if (const auto error = check(io)) return fail_later(std::move(permit), io, error);
-    if (io.operation == VolumeOperation::flush && untold > 0) {
+    if (io.operation == VolumeOperation::flush && untold > 0 && !io.behind) {
         return fail_later(std::move(permit), io, rtrs::from_errno(EIO), covers);
     }
     send(std::move(permit), io, covers);
@@ -130,7 +130,7 @@ void RemoteVolume::Inside::answered(rtrs::Permit permit, std::error_code error) 
     const IoRecord done = record;
     if (done.lost) {
         error = rtrs::from_errno(EIO);
-        told(done.covers);
+        if (!done.io.behind) told(done.covers);
     } else if (error == std::errc::not_connected) {
         if (!closing) return submit_again(std::move(permit), done);
         error = rtrs::Error::closed;
@@ -168,8 +168,8 @@ void RemoteVolume::Inside::report_failures() {
     std::list<Waiting> now_failing;
     now_failing.swap(failing);
     for (Waiting& one : now_failing) {
-        const bool tells =
-            one.io.operation == VolumeOperation::flush && one.error == std::errc::io_error;
+        const bool tells = one.io.operation == VolumeOperation::flush && !one.io.behind &&
+                           one.error == std::errc::io_error;
         if (tells) told(one.covers);
         one.io.responded(one.io.context, std::move(one.permit), one.error);
     }

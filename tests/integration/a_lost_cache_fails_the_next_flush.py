@@ -77,6 +77,15 @@ with Lab() as lab:
     check(answer_of(h, cookie) == errno.EIO, "the flush that waited fails")
     check(error_of(h.flush) == 0, "and has told it")
 
+    # What has FUA answers for itself: it tells nobody of what else was lost.
+    h = handles["memory"]
+    h.pwrite(b"y" * 4096, 4096)
+    restart(server, client)
+    check(error_of(h.zero, 4096, 8192, nbd.CMD_FLAG_FUA) == 0, "zeroes with FUA are not lost")
+    check(error_of(h.trim, 4096, 8192, nbd.CMD_FLAG_FUA) == 0, "nor is a trim")
+    check(error_of(h.flush) == errno.EIO, "the write before is, and the first flush says so")
+    check(error_of(h.flush) == 0, "once")
+
     # In two pieces: one is acknowledged before the end and one after it, and a flush tells of the loss in between.
     h = handles["pieces"]
 

@@ -31,7 +31,7 @@ with Lab() as lab:
         "storage": {"kind": "delay", "of": {"kind": "memory", "size": "2GiB"}, "gate": lab.path("gate"),
                     "gate_count": 1}}])
     said = said_by(lab, server, "forced")
-    check(said == f"flush {-errno.EIO}, zeroes {-errno.EIO}, flush 0, flush 0\n", f"both hear of it: {said!r}")
+    check(said == f"flush {-errno.EIO}, zeroes {-errno.EIO}, forced 0, flush 0, flush 0\n", f"both hear of it: {said!r}")
     said = said_by(lab, server)
-    check(said == f"flush {-errno.EIO}, zeroes 0, flush {-errno.EIO}, flush 0\n",
+    check(said == f"flush {-errno.EIO}, zeroes 0, forced 0, flush {-errno.EIO}, flush 0\n",
           f"and so does a flush behind what was acknowledged: {said!r}")

@@ -43,7 +43,7 @@ static int flush_now(rnbd_session *session, rnbd_volume *volume) {
 
 int main(int argc, char **argv) {
     unsigned flags = argc == 4 ? RNBD_FUA : 0;
-    int next, last;
+    int again = 1, next, last;
     rnbd_session *session;
     rnbd_volume *volume;
     struct rnbd_volume_info info;
@@ -73,9 +73,14 @@ int main(int argc, char **argv) {
     puts("killed");
     fflush(stdout);
     while (zeroed == 1 || flushed == 1) rnbd_session_process(session, -1);
+    /* Done after the loss, and no flush: it is not lost, and tells of nothing. */
+    check(rnbd_write_zeroes(volume, 0, block, RNBD_FUA, finished, &again), "zeroes",
+          rnbd_volume_error(volume));
+    while (again == 1) rnbd_session_process(session, -1);
     next = flush_now(session, volume);
     last = flush_now(session, volume);
-    printf("flush %d, zeroes %d, flush %d, flush %d\n", flushed, zeroed, next, last);
+    printf("flush %d, zeroes %d, forced %d, flush %d, flush %d\n", flushed, zeroed, again, next,
+           last);
     check(rnbd_session_free(session), "end", "");
     return 0;
 }
