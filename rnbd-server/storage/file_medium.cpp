@@ -60,6 +60,17 @@ std::uint64_t device_epoch(dev_t device) {
     return epoch;
 }
 
+// When the file was made, which tells it from one that was removed and had the same inode; 0 where
+// the file system does not say.
+std::uint64_t birth(int fd) {
+    struct statx status{};
+    if (::statx(fd, "", AT_EMPTY_PATH, STATX_BTIME, &status) != 0) return 0;
+    if ((status.stx_mask & STATX_BTIME) == 0) return 0;
+    constexpr std::uint64_t nanoseconds_per_second = 1'000'000'000;
+    return static_cast<std::uint64_t>(status.stx_btime.tv_sec) * nanoseconds_per_second +
+           status.stx_btime.tv_nsec;
+}
+
 bool is_writable(const StorageOptions& options) {
     return options.use == StorageOptions::Use::read_write;
 }
@@ -274,7 +285,7 @@ FileMedium::Step FileMedium::measure_regular(const StorageOptions& options) {
                  .force_unit_access = true,
                  .rotational = queue_number(device_, "rotational") != 0,
                  .extents = true,
-                 .cache_epoch = mix_epoch(device_epoch(device_), inode_)};
+                 .cache_epoch = mix_epoch(mix_epoch(device_epoch(device_), inode_), birth(fd_))};
     return {};
 }
 

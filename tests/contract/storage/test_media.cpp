@@ -83,6 +83,27 @@ TEST_CASE("media: zeroes that have no room bring nothing to light that was overw
     }
 }
 
+TEST_CASE("media: a file that was removed and made anew is another one") {
+    if (::geteuid() != 0) skip_program("needs root");
+    LoopDevice device(16u << 20, 512);
+    const std::string folder = mount_ext("ext4", device);  // it takes the freed inode again
+    if (folder.empty()) {
+        WARN("SKIPPED: no ext4 here");
+        return;
+    }
+    const StorageOptions options{.path = folder + "/image", .size_bytes = 1u << 20};
+    Bench bench;
+    REQUIRE(!bench.open(options));
+    const std::uint64_t epoch = bench.storage->geometry().cache_epoch;
+    bench.close();
+    REQUIRE(!bench.open(options));
+    REQUIRE(bench.storage->geometry().cache_epoch == epoch);
+    bench.close();
+    REQUIRE(::unlink(options.path.c_str()) == 0);
+    REQUIRE(!bench.open(options));
+    REQUIRE(bench.storage->geometry().cache_epoch != epoch);
+}
+
 TEST_CASE("media: a read-only file system is EROFS for writers, and readers are welcome") {
     if (::geteuid() != 0) skip_program("needs root");
     const std::string folder = mount_private("tmpfs", "size=1m");
