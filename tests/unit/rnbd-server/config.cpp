@@ -294,7 +294,7 @@ TEST_CASE("server config: names, paths and rules are there once") {
                                 "- {session: h, access: ro}\n"),
                     "one rule per session"));
     CHECK(complains(with_export("    path: /a\n    allow:\n      - {session: a.b, access: rw}\n"),
-                    "without space, '/' and '.'"));
+                    "without space, '/', '.' and '*'"));
     CHECK(complains(
         with_export(
             "    path: /a\n    allow:\n      - {session: h, address: 10.0.0.1/8, access: rw}\n"),
