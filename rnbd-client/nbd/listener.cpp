@@ -279,8 +279,9 @@ std::size_t NbdListener::connections_of(const Device& device) const noexcept {
 
 void NbdListener::on_accepted(const rtrs::Operation::Result& result) {
     if (result.value >= 0) {
+        cannot_accept_ = false;
         add(result.value);
-    } else if (!closing_) {
+    } else if (!closing_ && !std::exchange(cannot_accept_, true)) {
         const std::string text =
             "accept: " + rtrs::from_errno(result.value).message() + ", trying again";
         environment_.tracer.trace(TraceLevel::warning, subsystem, options_.address.text(), text);

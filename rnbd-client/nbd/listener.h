@@ -121,6 +121,7 @@ class NbdListener final : private NbdConnection::Owner {
     bool open_ = false;
     bool closing_ = false;
     bool full_ = false;
+    bool cannot_accept_ = false;  // as the log was told
     std::uint64_t accepted_ = 0;
     std::uint64_t refused_ = 0;
     std::vector<std::unique_ptr<NbdConnection>> connections_;

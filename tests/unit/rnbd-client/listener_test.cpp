@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -90,6 +91,27 @@ TEST_CASE("listener: clients over the cap are turned away until there is room") 
     server.until([&] { return server.listener->connections().size() == 1; });
     Client four(server);
     four.greet();
+}
+
+TEST_CASE("listener: having no descriptor left is told once, and clients are served later") {
+    Server server;
+    Client client(server);
+    const int next = ::dup(STDIN_FILENO);
+    REQUIRE(next >= 0);
+    ::close(next);
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    rlimit none = before;
+    none.rlim_cur = static_cast<rlim_t>(next);
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+    const rtrs::Instant end = server.reactor->now() + 500ms;  // it tries again ten times a second
+    while (server.reactor->now() < end) server.turn();
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+    CHECK(std::ranges::count_if(server.notes.lines, [](const std::string& line) {
+              return line.find("accept: ") != std::string::npos;
+          }) == 1);
+    client.greet();
+    CHECK(client.run(Command::flush, 0, 0).error == 0);
 }
 
 TEST_CASE("listener: closing lets requests in flight finish") {
