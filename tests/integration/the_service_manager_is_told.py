@@ -57,7 +57,8 @@ def stopped_and_continued(daemon, manager):
 
 def one_worker_stopped_and_continued(daemon, manager):
     """As a system call would that does not return: the thread is stopped by ptrace(2), the others go on."""
-    seize, interrupt, detach, every_child = 0x4206, 0x4207, 17, 0x40000000
+    seize, interrupt, go_on, detach, every_child = 0x4206, 0x4207, 7, 17, 0x40000000
+    io_uring_enter = "426"
     libc = ctypes.CDLL(None, use_errno=True)
 
     def ptrace(request):
@@ -68,8 +69,19 @@ def one_worker_stopped_and_continued(daemon, manager):
                   if open(f"{folder}/{task}/comm").read().strip() == "rnbd-worker-2")
     if libc.ptrace(seize, worker, None, None) != 0:
         return print("SKIPPED: no ptrace(2) here")
-    ptrace(interrupt)
-    os.waitpid(worker, every_child)
+    # Where it waits for work: one that is stopped at its turn keeps the others from theirs.
+    where = None
+    for _ in range(100):
+        if where:
+            ptrace(go_on)
+            time.sleep(0.01)
+        ptrace(interrupt)
+        os.waitpid(worker, every_child)
+        with open(f"{folder}/{worker}/syscall") as state:
+            where = state.read().split()[0]
+        if where == io_uring_enter:
+            break
+    check(where == io_uring_enter, f"the worker never waits: it was stopped in {where}")
     try:
         wait_until(f"{daemon.name} is silent", lambda: silent(manager))
         daemon.ctl("status")
