@@ -59,7 +59,8 @@ struct Operation {
     Operation& operator=(const Operation&) = delete;
 
     Completed completed;
-    bool in_flight = false;  // set by the reactor
+    bool in_flight = false;   // set by the reactor
+    bool of_storage = false;  // set by the reactor: a file or block device has to answer it
 };
 
 // Something to do at the end of the current turn, at most once per turn however often scheduled.

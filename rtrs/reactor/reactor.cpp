@@ -106,6 +106,7 @@ void Reactor::Inside::Alarm::done(Operation& operation, const Result&) {
 // liburing's prep functions leave user_data alone, so it is set here once for all of them.
 io_uring_sqe* Reactor::Inside::prepare(Operation& operation) noexcept {
     operation.in_flight = true;
+    operation.of_storage = false;
     ++outstanding;
     ++statistics.submissions;
     io_uring_sqe* entry = ring.next_entry();
@@ -143,7 +144,8 @@ void Reactor::Inside::turn(std::optional<Duration> max_wait) {
 void Reactor::Inside::wait(std::optional<Duration> wait) {
     waits_until = wait ? now + *wait : Instant::max();
     const OthersTurn others(group);
-    ring.submit_and_wait(wait);
+    ring.submit_and_wait(wait,
+                         storage_operations > 0 ? Ring::WaitsAs::iowait : Ring::WaitsAs::idle);
 }
 
 // Looks instead of sleeping, as long as that is allowed.
@@ -230,6 +232,7 @@ void Reactor::Inside::hand_out(const Reaped& reaped) {
     if (!result.more) {
         operation.in_flight = false;
         --outstanding;
+        if (operation.of_storage) --storage_operations;
         if (!to_cancel.empty()) {
             std::erase_if(to_cancel,
                           [&](const ToCancel& one) { return one.operation == &operation; });
@@ -296,7 +299,7 @@ void Reactor::Inside::drain() {
     while (outstanding > 0) {
         io_uring_prep_cancel64(prepare_unanswered(), 0,
                                IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL);
-        ring.submit_and_wait(again);
+        ring.submit_and_wait(again, Ring::WaitsAs::iowait);
         discard_completions();
     }
 }

@@ -55,6 +55,8 @@ struct Reactor::Inside {
     template <typename Fill>
     void begin(Operation& operation, Fill fill);
     template <typename Fill>
+    void begin_on_storage(Operation& operation, Fill fill);
+    template <typename Fill>
     void begin_unanswered(Fill fill);
     template <typename Do>
     void on_its_thread(Do what);
@@ -102,6 +104,7 @@ struct Reactor::Inside {
     IntrusiveList<Lookout> lookouts;
     Statistics statistics;
     std::uint64_t outstanding = 0;
+    std::uint64_t storage_operations = 0;  // of those outstanding
     bool in_turn = false;
     // Of a group. What others ask of this member while it waits: they hold the baton then.
     Membership* group = nullptr;
@@ -135,6 +138,15 @@ void Reactor::Inside::begin(Operation& operation, Fill fill) {
     mailbox.post([this, &operation, fill] {
         --handed_over;
         fill(prepare(operation));
+    });
+}
+
+template <typename Fill>
+void Reactor::Inside::begin_on_storage(Operation& operation, Fill fill) {
+    begin(operation, [this, &operation, fill](io_uring_sqe* entry) {
+        operation.of_storage = true;
+        ++storage_operations;
+        fill(entry);
     });
 }
 

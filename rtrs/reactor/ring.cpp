@@ -1,6 +1,7 @@
 #include "rtrs/reactor/ring.h"
 
 #include <sched.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +18,10 @@ namespace {
 // a list of its own (NODROP), which is only slower.
 constexpr std::uint32_t completions_per_submission = 4;
 constexpr std::uint32_t completion_entries_max = 65536;
+
+// include/uapi/linux/io_uring.h of Linux 6.15; Debian's headers are older.
+constexpr unsigned enter_no_iowait = 1U << 7;
+constexpr std::uint32_t feature_no_iowait = 1U << 17;
 
 // Results of io_uring_enter that are part of life: a signal, the timeout, or a kernel that is
 // short of memory and takes the entries the next time. All others are bugs of ours, among them
@@ -58,6 +63,7 @@ std::error_code Ring::open(std::uint32_t submission_entries, Setup setup) {
         return from_errno(EINVAL);
     }
     open_ = true;
+    if ((parameters.features & feature_no_iowait) != 0) idle_flag_ = enter_no_iowait;
     tells_news_ = setup == Setup::tuned;
     return {};
 }
@@ -94,20 +100,39 @@ io_uring_sqe* Ring::next_entry_when_full() noexcept {
     }
 }
 
-void Ring::submit_and_wait(std::optional<Duration> wait) noexcept {
+void Ring::submit_and_wait(std::optional<Duration> wait, WaitsAs as) noexcept {
     enable();
+    const unsigned flags = as == WaitsAs::idle ? idle_flag_ : 0;
     int result = 0;
     if (!wait) {
-        result = io_uring_submit_and_wait(&ring_, 1);
+        result = enter(nullptr, flags);
     } else if (*wait <= Duration::zero()) {
         result = io_uring_submit_and_get_events(&ring_);
     } else {
         const auto seconds = std::chrono::floor<std::chrono::seconds>(*wait);
-        __kernel_timespec timeout{seconds.count(), (*wait - seconds).count()};
-        io_uring_cqe* unused = nullptr;
-        result = io_uring_submit_and_wait_timeout(&ring_, &unused, 1, &timeout, nullptr);
+        const __kernel_timespec timeout{seconds.count(), (*wait - seconds).count()};
+        result = enter(&timeout, flags);
     }
     RTRS_ASSERT(harmless(result));
+}
+
+// In place of io_uring_submit_and_wait_timeout(), which takes no flags: liburing's
+// io_uring_set_iowait() is newer (2.10) than Debian's liburing. An entry's place in the queue is its
+// own for good since liburing 2.3, so that moving the tail is all there is to publishing.
+int Ring::enter(const __kernel_timespec* timeout, unsigned flags) noexcept {
+    io_uring_sq& queue = ring_.sq;
+    queue.sqe_head = queue.sqe_tail;
+    io_uring_smp_store_release(queue.ktail, queue.sqe_tail);
+    const unsigned prepared = queue.sqe_tail - io_uring_smp_load_acquire(queue.khead);
+    flags |= IORING_ENTER_GETEVENTS | descriptor_flag_;
+    const auto descriptor = static_cast<unsigned>(ring_.enter_ring_fd);
+    if (timeout == nullptr) {
+        return io_uring_enter2(descriptor, prepared, 1, flags, nullptr, _NSIG / 8);
+    }
+    io_uring_getevents_arg argument{};
+    argument.ts = reinterpret_cast<std::uintptr_t>(timeout);
+    return io_uring_enter2(descriptor, prepared, 1, flags | IORING_ENTER_EXT_ARG,
+                           reinterpret_cast<sigset_t*>(&argument), sizeof argument);
 }
 
 bool Ring::owned_by_this_thread() noexcept {
@@ -115,10 +140,14 @@ bool Ring::owned_by_this_thread() noexcept {
 }
 
 Ring::FastDescriptor::FastDescriptor(Ring& ring) noexcept
-    : ring_(ring), registered_(io_uring_register_ring_fd(&ring.ring_) == 1) {}
+    : ring_(ring), registered_(io_uring_register_ring_fd(&ring.ring_) == 1) {
+    if (registered_) ring_.descriptor_flag_ = IORING_ENTER_REGISTERED_RING;
+}
 
 Ring::FastDescriptor::~FastDescriptor() {
-    if (registered_) io_uring_unregister_ring_fd(&ring_.ring_);
+    if (!registered_) return;
+    io_uring_unregister_ring_fd(&ring_.ring_);
+    ring_.descriptor_flag_ = 0;
 }
 
 }  // namespace rtrs

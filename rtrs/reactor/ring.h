@@ -37,8 +37,12 @@ class Ring {
         io_uring_sqe* entry = io_uring_get_sqe(&ring_);
         return entry != nullptr ? entry : next_entry_when_full();
     }
+    // What the processor's books call the time of a wait in which it has nothing else to do: "waiting
+    // for I/O" is a wait for storage (iowait of /proc/stat, pressure of /proc/pressure/io), or
+    // idleness, as for a socket. Linux before 6.15 calls all of it iowait.
+    enum class WaitsAs : std::uint8_t { iowait, idle };
     // Submits and waits for one completion, at most wait (none: for ever). A signal ends the wait.
-    void submit_and_wait(std::optional<Duration> wait) noexcept;
+    void submit_and_wait(std::optional<Duration> wait, WaitsAs as) noexcept;
     void submit() noexcept;
     // Whether prepared entries wait for their submission.
     bool prepared() noexcept { return io_uring_sq_ready(&ring_) > 0; }
@@ -70,11 +74,14 @@ class Ring {
     io_uring_sqe* next_entry_when_full() noexcept;
     void enable() noexcept;
     void keep_workers_here() noexcept;
+    int enter(const __kernel_timespec* timeout, unsigned flags) noexcept;
 
     io_uring ring_{};
     bool open_ = false;
     bool enabled_ = false;
     bool tells_news_ = false;
+    unsigned idle_flag_ = 0;        // for io_uring_enter(): the wait is no iowait
+    unsigned descriptor_flag_ = 0;  // for io_uring_enter(): enter_ring_fd is a registered one
 };
 
 }  // namespace rtrs

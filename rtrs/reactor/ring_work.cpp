@@ -71,7 +71,7 @@ void Reactor::sendmsg(Operation& operation, int fd, const msghdr* message) {
 
 void Reactor::read(Operation& operation, File file, MutableBytes target, std::uint64_t offset,
                    FixedBuffer buffer) {
-    inside_->begin(operation, [=](io_uring_sqe* entry) {
+    inside_->begin_on_storage(operation, [=](io_uring_sqe* entry) {
         const int fd = file.slot == FixedFile::none ? file.fd : static_cast<int>(file.slot);
         const auto bytes = static_cast<unsigned>(target.size());
         if (buffer == FixedBuffer::none) {
@@ -86,7 +86,7 @@ void Reactor::read(Operation& operation, File file, MutableBytes target, std::ui
 
 void Reactor::write(Operation& operation, File file, Bytes source, std::uint64_t offset, int flags,
                     FixedBuffer buffer) {
-    inside_->begin(operation, [=](io_uring_sqe* entry) {
+    inside_->begin_on_storage(operation, [=](io_uring_sqe* entry) {
         const int fd = file.slot == FixedFile::none ? file.fd : static_cast<int>(file.slot);
         const auto bytes = static_cast<unsigned>(source.size());
         if (buffer == FixedBuffer::none) {
@@ -101,14 +101,14 @@ void Reactor::write(Operation& operation, File file, Bytes source, std::uint64_t
 }
 
 void Reactor::fsync(Operation& operation, int fd, SyncMode mode) {
-    inside_->begin(operation, [=](io_uring_sqe* entry) {
+    inside_->begin_on_storage(operation, [=](io_uring_sqe* entry) {
         io_uring_prep_fsync(entry, fd, mode == SyncMode::data_only ? IORING_FSYNC_DATASYNC : 0);
     });
 }
 
 void Reactor::fallocate(Operation& operation, int fd, int mode, std::uint64_t offset,
                         std::uint64_t bytes) {
-    inside_->begin(operation, [=](io_uring_sqe* entry) {
+    inside_->begin_on_storage(operation, [=](io_uring_sqe* entry) {
         io_uring_prep_fallocate(entry, fd, mode, static_cast<off_t>(offset),
                                 static_cast<off_t>(bytes));
     });
