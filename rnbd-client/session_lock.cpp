@@ -1,5 +1,6 @@
 #include "rnbd-client/session_lock.h"
 
+#include <pthread.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -9,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
+#include <set>
 
 #include "rtrs/base/error.h"
 
@@ -26,12 +29,50 @@ std::string socket_name(const std::string& session, const std::string& destinati
 
 }  // namespace
 
+// A forked child closes its copies, which would hold the names as long as it lives. No socket is
+// made or closed while the process forks.
+struct SessionLock::All {
+    std::mutex mutex;
+    std::set<SessionLock*> locks;
+
+    // Never destroyed: locks may be given up while the process ends.
+    static All& here() {
+        static All& all = *new All;
+        static const int watches_forks = ::pthread_atfork(before_fork, after_fork, in_child);
+        (void)watches_forks;
+        return all;
+    }
+
+  private:
+    static void before_fork() { here().mutex.lock(); }
+    static void after_fork() { here().mutex.unlock(); }
+    static void in_child() {
+        for (SessionLock* lock : here().locks) lock->give_up();
+        here().mutex.unlock();
+    }
+};
+
+SessionLock::SessionLock() {
+    All& all = All::here();
+    const std::scoped_lock held(all.mutex);
+    all.locks.insert(this);
+}
+
 SessionLock::~SessionLock() {
+    All& all = All::here();
+    const std::scoped_lock held(all.mutex);
+    all.locks.erase(this);
+    give_up();
+}
+
+void SessionLock::give_up() noexcept {
     for (const auto& [name, socket] : sockets_) ::close(socket);
+    sockets_.clear();
 }
 
 std::error_code SessionLock::take(const std::string& session, const std::string& destination) {
     const std::string name = socket_name(session, destination);
+    const std::scoped_lock held(All::here().mutex);
     if (sockets_.contains(name)) return {};
     const int socket = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (socket < 0) return rtrs::from_errno(errno);

@@ -3,7 +3,10 @@
 //
 // A lock per session name and server address, held while it lives. It is the name of an abstract
 // Unix socket (unix(7)), so it ends with the process however that ends, needs no directory, and
-// network namespaces, which are machines to a server, have their own.
+// network namespaces, which are machines to a server, have their own. A child of fork(2) has none
+// of its parent's: the names are free when the parent has given them up, however long it lives.
+//
+// THREAD: any; one lock is used by one at a time.
 #pragma once
 
 #include <map>
@@ -14,7 +17,7 @@ namespace rnbd {
 
 class SessionLock {
   public:
-    SessionLock() = default;
+    SessionLock();
     ~SessionLock();
     SessionLock(const SessionLock&) = delete;
     SessionLock& operator=(const SessionLock&) = delete;
@@ -24,7 +27,11 @@ class SessionLock {
     std::error_code take(const std::string& session, const std::string& destination);
 
   private:
-    std::map<std::string, int> sockets_;  // by name
+    struct All;  // of the process
+
+    void give_up() noexcept;
+
+    std::map<std::string, int> sockets_;  // by name; guarded by All, for fork(2)
 };
 
 }  // namespace rnbd
