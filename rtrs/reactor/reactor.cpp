@@ -250,9 +250,13 @@ void Reactor::Inside::run_turn_end() {
 
 // The ring's own descriptor will not do: nobody is woken through it while completions are deferred
 // until we ask for them. The registered eventfd is signalled then too.
+//
+// Readable at first: what was prepared before waits for a turn, and what has come has told nobody.
 int Reactor::Inside::watch() {
-    if (!watched) RTRS_ASSERT(io_uring_register_eventfd(ring.raw(), notice) == 0);
-    watched = true;
+    if (std::exchange(watched, true)) return notice;
+    RTRS_ASSERT(io_uring_register_eventfd(ring.raw(), notice) == 0);
+    constexpr std::uint64_t once = 1;
+    RTRS_ASSERT(::write(notice, &once, sizeof once) == sizeof once);
     return notice;
 }
 

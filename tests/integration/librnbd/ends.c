@@ -5,12 +5,14 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <librnbd/librnbd.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -73,9 +75,8 @@ static void closes_the_other(void *context, int error) {
     struct both *both = context;
     EXPECT(0, error);
     usleep(100000); /* who waits has gone to sleep again */
-    EXPECT(0, both->session != NULL
-                  ? rnbd_session_close(both->session, counted, &both->closed)
-                  : rnbd_volume_close(both->volume, counted, &both->closed));
+    EXPECT(0, both->session != NULL ? rnbd_session_close(both->session, counted, &both->closed)
+                                    : rnbd_volume_close(both->volume, counted, &both->closed));
 }
 
 /* Nobody answers at that port. */
@@ -262,6 +263,45 @@ static void a_child_is_refused(void) {
     EXPECT(0, rnbd_session_free(session));
 }
 
+/* It lives on, and holds nothing: the session's name is free when its parent has ended the session. */
+static void a_child_holds_no_name(void) {
+    rnbd_session *session = fresh(server);
+    pid_t child;
+    int round;
+    EXPECT(0, rnbd_session_start(session));
+    opened(session);
+    child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;) pause();
+    }
+    for (round = 0; round < 2; round++) {
+        EXPECT(0, rnbd_session_free(session));
+        session = fresh(server);
+        EXPECT(0, rnbd_session_start(session));
+        opened(session);
+    }
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    EXPECT(0, rnbd_session_free(session));
+}
+
+/* A loop that waits for the descriptor from the start on, and calls process() only then. */
+static void the_descriptor_tells_of_the_start(void) {
+    rnbd_session *session = fresh(server);
+    struct pollfd ready = {0, POLLIN, 0};
+    struct rnbd_volume_info info;
+    rnbd_volume *volume;
+    EXPECT(0, rnbd_session_start(session));
+    EXPECT(0, rnbd_volume_open(session, "vol", 0, &volume));
+    ready.fd = rnbd_session_fd(session);
+    while (rnbd_volume_get_info(volume, &info, sizeof info) < 0) {
+        EXPECT(1, poll(&ready, 1, -1));
+        EXPECT(0, rnbd_session_process(session, 0));
+    }
+    EXPECT(0, rnbd_session_free(session));
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
@@ -273,6 +313,8 @@ int main(int argc, char **argv) {
                  {"threads", no_thread_is_an_error},
                  {"looks", a_look_is_enough},
                  {"forks", a_child_is_refused},
+                 {"names", a_child_holds_no_name},
+                 {"descriptor", the_descriptor_tells_of_the_start},
                  {"gives-up", who_waits_in_vain_is_told},
                  {"refused", a_refusal_is_not_the_last_word}};
     size_t i;
