@@ -8,8 +8,8 @@
 
 static void happened(void *context, const struct rnbd_event *event) {
     struct bond *bond = context;
-    if (event->kind == RNBD_EVENT_LINK_UP) __atomic_store_n(&bond->away, 0, __ATOMIC_RELAXED);
-    if (event->kind == RNBD_EVENT_LINK_DOWN) __atomic_store_n(&bond->away, 1, __ATOMIC_RELAXED);
+    if (event->kind == RNBD_EVENT_OPEN) __atomic_store_n(&bond->away, 0, __ATOMIC_RELAXED);
+    if (event->kind == RNBD_EVENT_NOT_OPEN) __atomic_store_n(&bond->away, 1, __ATOMIC_RELAXED);
 }
 
 int complain(struct thread_data *td, int error, const char *what, const char *text) {
@@ -81,6 +81,18 @@ void part_with(struct bond *bond) {
     bond->volume = NULL;
 }
 
+/* 0, or a negative errno; -EINTR: fio was told to end. */
+static int wait_until_open(const struct thread_data *td, rnbd_volume *volume, unsigned seconds) {
+    uint64_t left_ms = (uint64_t)seconds * 1000;
+    for (;;) {
+        const int slice_ms = left_ms < away_slice_ms ? (int)left_ms : away_slice_ms;
+        const int error = rnbd_volume_wait(volume, slice_ms);
+        left_ms -= (uint64_t)slice_ms;
+        if (error != -ETIMEDOUT || left_ms == 0) return error;
+        if (td->terminate) return -EINTR;
+    }
+}
+
 int make_bond(struct thread_data *td, const struct engine_options *o, struct bond *bond,
               unsigned flags, bool threaded) {
     int error;
@@ -90,7 +102,7 @@ int make_bond(struct thread_data *td, const struct engine_options *o, struct bon
         if (error < 0) failed = complain(td, error, o->volume, rnbd_session_error(bond->session));
     }
     if (failed == 0) {
-        error = rnbd_volume_wait(bond->volume, (int)o->open_seconds * 1000);
+        error = wait_until_open(td, bond->volume, o->open_seconds);
         if (error < 0) failed = complain(td, error, o->volume, rnbd_volume_error(bond->volume));
     }
     if (failed != 0) part_with(bond);

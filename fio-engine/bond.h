@@ -6,10 +6,13 @@
 
 #include "fio-engine/options.h"
 
+/* That fio was told to end is looked for this often while the volume is away. */
+enum { away_slice_ms = 200 };
+
 struct bond {
     rnbd_session *session;
     rnbd_volume *volume;
-    int away;  /* no path is up; atomic, since a shared session has its own thread */
+    int away;  /* the volume is not open; atomic, since a shared session has its own thread */
     int users; /* of a shared one; its name and the next one too */
     int leaving;
     char *key;
@@ -33,7 +36,7 @@ void part_with(struct bond *bond);
  * last. NULL after it has complained. THREAD: any. */
 struct bond *take_shared(struct thread_data *td, const struct engine_options *o);
 void put_shared(struct bond *bond);
-/* A user was told to end while no server is there. When all were, requests that wait for one fail.
+/* A user was told to end while the volume is away. When all were, requests that wait for it fail.
  * Taken back before put_shared(). */
 void leave_shared(struct bond *bond);
 void leave_shared_no_more(struct bond *bond);

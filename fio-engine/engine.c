@@ -22,9 +22,6 @@
 
 #include "fio-engine/bond.h"
 
-/* A signal to end is looked for this often while the server is away. */
-enum { away_slice_ms = 200 };
-
 /* --- A job. */
 
 struct job;
@@ -314,7 +311,7 @@ static bool is_away(const struct job *job) {
     return __atomic_load_n(&job->bond->away, __ATOMIC_RELAXED);
 }
 
-/* The end was asked for while no server is there: requests that wait for one fail. */
+/* The end was asked for while the volume is away: requests that wait for it fail. */
 static void end_if_told(const struct thread_data *td, struct job *job) {
     if (!td->terminate || job->ending || !is_away(job)) return;
     job->ending = true;

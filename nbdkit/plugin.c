@@ -16,7 +16,8 @@
 
 #define THREAD_MODEL NBDKIT_THREAD_MODEL_PARALLEL
 
-enum { paths_max = 128, wait_ms_default = 10000 };
+/* That nbdkit is to end is looked for this often while the volume is away. */
+enum { paths_max = 128, wait_ms_default = 10000, away_slice_ms = 200 };
 
 static const char *session_name;
 static const char *volume_name;
@@ -157,8 +158,9 @@ static int plugin_config_complete(void) {
     "readonly=BOOL  open it read-only\n"                                            \
     "KEY=VALUE      any other setting of librnbd(3), as hold-time=30s"
 
-/* --- The end, while no server is there: requests that wait for one fail, since nbdkit waits for
- * them. A thread of its own has no client: its sleep ends early only if nbdkit is to end. */
+/* --- The end, while the volume is away, with its server or from it: requests that wait for it fail,
+ * since nbdkit waits for them. A thread of its own has no client: its sleep ends early only if
+ * nbdkit is to end. */
 
 static struct {
     pthread_t thread;
@@ -176,8 +178,8 @@ static void set_watch(bool *what, bool value) {
 
 static void happened(void *context, const struct rnbd_event *event) {
     (void)context;
-    if (event->kind == RNBD_EVENT_LINK_UP) set_watch(&watch.away, false);
-    if (event->kind == RNBD_EVENT_LINK_DOWN) set_watch(&watch.away, true);
+    if (event->kind == RNBD_EVENT_OPEN) set_watch(&watch.away, false);
+    if (event->kind == RNBD_EVENT_NOT_OPEN) set_watch(&watch.away, true);
 }
 
 /* Whether it is away; once it is, or false at the end. */
@@ -193,7 +195,7 @@ static bool wait_until_away(void) {
 static void *watch_for_the_end(void *context) {
     (void)context;
     while (wait_until_away()) {
-        if (nbdkit_nanosleep(0, 200000000) == 0) continue;
+        if (nbdkit_nanosleep(0, away_slice_ms * 1000000) == 0) continue;
         rnbd_session_close(session, NULL, NULL);
         break;
     }
@@ -201,6 +203,18 @@ static void *watch_for_the_end(void *context) {
 }
 
 /* --- Life. Threads start after nbdkit has forked. */
+
+/* 0, or a negative errno; -EINTR: nbdkit is to end. */
+static int wait_until_open(void) {
+    unsigned left_ms = wait_ms;
+    for (;;) {
+        const unsigned slice_ms = left_ms < away_slice_ms ? left_ms : away_slice_ms;
+        const int error = rnbd_volume_wait(volume, (int)slice_ms);
+        left_ms -= slice_ms;
+        if (error != -ETIMEDOUT || left_ms == 0) return error;
+        if (nbdkit_nanosleep(0, 1) < 0) return -EINTR;
+    }
+}
 
 static int plugin_after_fork(void) {
     int error;
@@ -210,7 +224,7 @@ static int plugin_after_fork(void) {
         nbdkit_error("session %s: %s", session_name, rnbd_session_error(session));
         return -1;
     }
-    error = rnbd_volume_wait(volume, (int)wait_ms);
+    error = wait_until_open();
     if (error < 0) {
         nbdkit_error("volume %s: %s (%s)", volume_name, rnbd_volume_error(volume),
                      strerror(-error));

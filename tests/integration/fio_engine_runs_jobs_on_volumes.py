@@ -127,3 +127,21 @@ with Lab() as lab:
     text = load.communicate(timeout=600)[0]
     check(load.returncode != 0 and "connection abort" in text.lower(), text[-2000:])
     server.start()
+
+    # --- An export that does not come back, at a server that stays.
+    for words in ([], ["--thread", "--shared=1", "--numjobs=2"]):
+        load = fio.start(server, "ro", "--rw=randread", "--bs=4k", "--iodepth=16", "--size=100%",
+                         "--time_based", "--runtime=3600", *words)
+        wait_until("fio reads", working)
+        server.ctl("exports", "remove", "ro", "--force")
+        load.send_signal(signal.SIGINT)
+        text = load.communicate(timeout=60)[0]
+        check("terminating on signal" in text and "stuck" not in text, text[-2000:])
+        server.ctl("exports", "add", "ro", lab.path("ro"), "--allow", "host-a=ro")
+
+    # --- A start that waits ends, too.
+    load = fio.start(server, "vol", "--rw=read", "--open_seconds=86400", "--path=127.0.0.1:1")
+    wait_until("it tries to connect", lambda: len(os.listdir(f"/proc/{load.pid}/fd")) > 8)
+    load.send_signal(signal.SIGINT)
+    text = load.communicate(timeout=60)[0]
+    check(load.returncode != 0 and "Connection refused" in text, text[-2000:])

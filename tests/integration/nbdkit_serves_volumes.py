@@ -123,6 +123,31 @@ h.flush()
     check(process.wait(timeout=60) == 0, "nbdkit ends well")
     server.start()
 
+    # So when it is not the server that is gone, but the export.
+    process, uri = plugin("fio")
+    server.ctl("exports", "remove", "fio", "--force")
+    read = subprocess.Popen(["nbdcopy", uri, "null:"], stderr=subprocess.PIPE, text=True)
+    lab.cleanups.append(read.kill)
+    try:
+        read.wait(timeout=2)
+    except subprocess.TimeoutExpired:
+        pass
+    check(read.poll() is None, "it waits")
+    process.terminate()
+    said = read.communicate(timeout=60)[1]
+    check(read.returncode != 0, f"what waited fails: {said}")
+    check(process.wait(timeout=60) == 0, "nbdkit ends well")
+    # And when there was none yet: a start that waits ends.
+    process = subprocess.Popen(["nbdkit", "-f", "-U", lab.path("none.sock"), PLUGIN, "vol", "session=host-a", "wait=86400",
+                                "path=127.0.0.1:1"], stderr=subprocess.PIPE, text=True)
+    lab.cleanups.append(process.kill)
+    wait_until("it tries to connect", lambda: "librnbd" in {
+        open(f"/proc/{process.pid}/task/{thread}/comm").read().strip()
+        for thread in os.listdir(f"/proc/{process.pid}/task")})
+    process.terminate()
+    said = process.communicate(timeout=60)[1]
+    check(process.returncode != 0 and "Connection refused" in said, f"it says why it did not begin: {said}")
+
     process, uri = plugin("ro", "readonly=true")
     check(json.loads(run("nbdinfo", "--json", uri).stdout)["exports"][0]["is_read_only"], "it is read-only")
     stop(process)
