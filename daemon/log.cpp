@@ -1,12 +1,19 @@
 #include "daemon/log.h"
 
+#include <poll.h>
 #include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <cstdint>
 #include <cstdlib>
 #include <mutex>
 #include <string>
@@ -83,9 +90,88 @@ std::unique_ptr<spdlog::formatter> make_formatter() {
     return formatter;
 }
 
+// Waits for nobody: 0 means that there is no room now.
+std::size_t written_at_once(std::string_view text) {
+    constexpr int fd = STDERR_FILENO;
+    // The journal is a stream socket. O_NONBLOCK is not ours to set: others share what stderr is.
+    ssize_t did = ::send(fd, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (did < 0 && errno == ENOTSOCK) {
+        // A pipe with room has it for so much, and regular files always have it.
+        iovec piece{const_cast<char*>(text.data()), std::min<std::size_t>(text.size(), PIPE_BUF)};
+        pollfd room{fd, POLLOUT, 0};
+        if (::poll(&room, 1, 0) == 0) return 0;
+        struct stat found{};
+        const bool regular = ::fstat(fd, &found) == 0 && S_ISREG(found.st_mode);
+        // That no other writer takes the room in between is for newer kernels to say.
+        did = regular ? -1 : ::pwritev2(fd, &piece, 1, -1, RWF_NOWAIT);
+        if (regular || (did < 0 && errno == EOPNOTSUPP)) did = ::writev(fd, &piece, 1);
+    }
+    if (did >= 0) return static_cast<std::size_t>(did);
+    // What nobody will ever take (a full disk, a reader that is gone) is not waited for either.
+    return errno == EAGAIN || errno == EINTR ? 0 : text.size();
+}
+
+// A reader of the log that stands still must not hold up requests: the journal may be written to
+// the very device that waits for us. Lines that do not fit are counted, and told when one does.
+class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
+  protected:
+    void sink_it_(const spdlog::details::log_msg& message) override {
+        // A line is whole or is not there: one that was begun is ended first.
+        if (!write_rest() || !told_of_lost() || !write(message)) ++lost_;
+    }
+    void flush_() override {}
+
+  private:
+    bool told_of_lost() {
+        if (lost_ == 0) return true;
+        const std::string text = fmt::format("{} {} lost here: nobody read the log", lost_,
+                                             lost_ == 1 ? "line was" : "lines were");
+        if (!write(spdlog::details::log_msg("rnbd.log", spdlog::level::warn, text))) return false;
+        lost_ = 0;
+        return rest_.empty();
+    }
+
+    // False: nothing of it is written, nor will be.
+    bool write(const spdlog::details::log_msg& message) {
+        spdlog::memory_buf_t line;
+        formatter_->format(message, line);
+        rest_.assign(line.data(), line.size());
+        if (write_rest() || rest_.size() < line.size()) return true;
+        rest_.clear();
+        return false;
+    }
+
+    // False: some of it is still to be written.
+    bool write_rest() {
+        while (!rest_.empty()) {
+            std::size_t did = written_at_once(rest_);
+            if (did == 0 && room_came()) did = written_at_once(rest_);
+            if (did == 0) return false;
+            rest_.erase(0, did);
+        }
+        return true;
+    }
+
+    // A reader gets the time to read, so that a burst is not lost: one that stands still, seldom.
+    bool room_came() {
+        constexpr int patience_ms = 100;
+        constexpr std::chrono::seconds until_next{10};
+        const auto now = std::chrono::steady_clock::now();
+        if (now < no_patience_until_) return false;
+        pollfd room{STDERR_FILENO, POLLOUT, 0};
+        if (::poll(&room, 1, patience_ms) > 0) return true;
+        no_patience_until_ = now + until_next;
+        return false;
+    }
+
+    std::string rest_;  // of a line that was begun
+    std::uint64_t lost_ = 0;
+    std::chrono::steady_clock::time_point no_patience_until_;
+};
+
 std::shared_ptr<spdlog::sinks::sink> the_sink() {
     static const auto sink = [] {
-        auto made = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+        auto made = std::make_shared<StderrSink>();
         made->set_formatter(make_formatter());
         return made;
     }();

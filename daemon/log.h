@@ -3,6 +3,8 @@
 // To a terminal or a file:  2026-01-31 12:00:00.123 info  rtrs.session: host-a: link up
 // To the journal:           <6>rtrs.session: host-a: link up
 // The journal is recognised by JOURNAL_STREAM naming what stderr is.
+// Nothing waits for a reader of a pipe or a socket that stands still: lines that it has no room for
+// are left out, and a line says how many as soon as one fits again.
 //
 // THREAD: any.
 #pragma once

@@ -1,10 +1,16 @@
 #include "daemon/log.h"
 
+#include <fcntl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
+#include <sstream>
 #include <string>
+#include <vector>
 
 using namespace rnbd;
 
@@ -28,7 +34,82 @@ std::string captured(Write write) {
     return text;
 }
 
+// stderr is `fd` while `write` runs.
+template <typename Write>
+void with_stderr(int fd, Write write) {
+    const int saved = ::dup(STDERR_FILENO);
+    ::dup2(fd, STDERR_FILENO);
+    write();
+    ::dup2(saved, STDERR_FILENO);
+    ::close(saved);
+}
+
+// What comes from a reader that never waited, in lines.
+std::vector<std::string> lines_there(int fd) {
+    std::string all;
+    char part[65536];
+    for (ssize_t got; (got = ::recv(fd, part, sizeof part, MSG_DONTWAIT)) > 0 ||
+                      (got < 0 && errno == ENOTSOCK && (got = ::read(fd, part, sizeof part)) > 0);)
+        all.append(part, static_cast<std::size_t>(got));
+    std::vector<std::string> lines;
+    std::istringstream in(all);
+    for (std::string line; std::getline(in, line);) lines.push_back(line);
+    return lines;
+}
+
+// Both ends: the second one is never waited for where it is read from.
+void read_late(int reader, int writer) {
+    constexpr int many = 3000;
+    const std::string about(200, '.');
+    with_stderr(writer, [&] {
+        for (int i = 0; i < many; ++i) logger("rnbd.late").info("{} {}", i, about);
+    });
+    const auto before = lines_there(reader);
+    REQUIRE(before.size() > 10);
+    REQUIRE(before.size() < many);
+    with_stderr(writer, [&] { logger("rnbd.late").info("after {}", about); });
+    auto after = lines_there(reader);
+    REQUIRE(after.size() >= 2);
+    // A line that was begun when there was no more room is whole all the same.
+    std::size_t whole = before.size();
+    std::string begun = before.back();
+    if (after.size() > 2) {
+        begun += after.front();
+        CHECK(begun.ends_with(about));
+        if (before.back().empty()) ++whole;
+    }
+    const auto& told = after[after.size() - 2];
+    INFO(told);
+    CHECK(told.find("rnbd.log: " + std::to_string(many - whole) + " lines were lost here") !=
+          std::string::npos);
+    CHECK(after.back().ends_with("after " + about));
+}
+
 }  // namespace
+
+TEST_CASE("log: a pipe that nobody reads is not waited for") {
+    set_up_logging(LogLevel::info);
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    read_late(ends[0], ends[1]);
+    // Whose reader has gone, neither.
+    ::close(ends[0]);
+    const auto ignored = std::signal(SIGPIPE, SIG_IGN);
+    with_stderr(ends[1], [] { logger("rnbd.late").info("to nobody"); });
+    std::signal(SIGPIPE, ignored);
+    ::close(ends[1]);
+}
+
+TEST_CASE("log: a stream socket that nobody reads, as the journal's, is not waited for") {
+    set_up_logging(LogLevel::info);
+    int ends[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    read_late(ends[0], ends[1]);
+    ::close(ends[0]);
+    with_stderr(ends[1], [] { logger("rnbd.late").info("to nobody"); });
+    ::close(ends[1]);
+}
 
 TEST_CASE("log: one line with level and subsystem, below the level nothing") {
     set_up_logging(LogLevel::info);
