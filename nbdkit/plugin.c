@@ -50,11 +50,31 @@ static void finished(void *context, int error) {
     pthread_mutex_unlock(&waiting->mutex);
 }
 
+/* NBD has few errors; nbdkit tells its client of all others that the request was invalid, which would
+ * be wrong for those of a session without a server. */
+static int nbd_errno(int error) {
+    switch (error) {
+        case EPERM:
+        case EROFS:
+        case EINVAL:
+        case ENOMEM:
+        case ENOSPC:
+        case EDQUOT:
+        case EFBIG:
+        case EOVERFLOW:
+        case EOPNOTSUPP:
+        case ESHUTDOWN:
+            return error;
+        default:
+            return EIO;
+    }
+}
+
 /* submitted: what the call that was to start it returned. */
 static int wait_for(struct waiting *waiting, const char *what, int submitted) {
     if (submitted < 0) {
         nbdkit_error("%s: %s", what, rnbd_volume_error(volume));
-        nbdkit_set_error(-submitted);
+        nbdkit_set_error(nbd_errno(-submitted));
         return -1;
     }
     pthread_mutex_lock(&waiting->mutex);
@@ -62,7 +82,7 @@ static int wait_for(struct waiting *waiting, const char *what, int submitted) {
     pthread_mutex_unlock(&waiting->mutex);
     if (waiting->error == 0) return 0;
     nbdkit_error("%s: %s", what, strerror(-waiting->error));
-    nbdkit_set_error(-waiting->error);
+    nbdkit_set_error(nbd_errno(-waiting->error));
     return -1;
 }
 

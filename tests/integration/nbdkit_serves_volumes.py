@@ -11,7 +11,7 @@ from harness import BUILD, Lab, check, export, need, run, same, skip, wait_until
 PLUGIN = os.path.join(BUILD, "nbdkit/nbdkit-rnbd-plugin.so")
 SIZE = 32 << 20
 
-need("nbdkit", "nbdinfo", "nbdcopy", "fio")
+need("nbdkit", "nbdinfo", "nbdcopy", "nbdsh", "fio")
 if not os.path.exists(PLUGIN):
     skip("the plugin was not built: nbdkit-plugin-dev is not installed")
 
@@ -123,7 +123,26 @@ h.flush()
     check(process.wait(timeout=60) == 0, "nbdkit ends well")
     server.start()
 
-    # So when it is not the server that is gone, but the export.
+    # Those that waited long enough have an error that tells a client what it is.
+    process, uri = plugin("vol", "hold-time=100ms")
+    waits = subprocess.Popen(["nbdsh", "-u", uri, "-c", """
+print("connected", flush=True)
+input()
+for request in (lambda: h.pread(512, 0), lambda: h.pwrite(bytes(512), 0), lambda: h.flush()):
+    try:
+        request()
+    except nbd.Error as error:
+        print(error.errno)
+"""], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    lab.cleanups.append(waits.kill)
+    check(waits.stdout.readline() == "connected\n", "it is connected")
+    server.kill()
+    told = waits.communicate("go\n", timeout=60)[0].split()
+    check(told == ["EIO"] * 3, f"without a server: {told}")
+    stop(process)
+    server.start()
+
+    # What waits also fails when nbdkit is told to end while not the server is gone, but the export.
     process, uri = plugin("fio")
     server.ctl("exports", "remove", "fio", "--force")
     read = subprocess.Popen(["nbdcopy", uri, "null:"], stderr=subprocess.PIPE, text=True)
