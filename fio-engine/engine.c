@@ -39,9 +39,12 @@ struct job {
     bool complained; /* a request's error was said in words */
     unsigned batch;  /* requests that commit() sends together */
     unsigned unsent;
+    uint64_t submitted;
     unsigned depth;
     struct slot *slots; /* one for each io_u */
-    /* Answered requests, a ring of `depth`. Guarded by the lock if the session is shared. */
+    /* Guarded by the lock if the session is shared, as what follows. */
+    uint64_t answered_count;
+    /* Answered requests, a ring of `depth`. */
     struct io_u **done;
     unsigned done_head;
     unsigned done_count;
@@ -67,6 +70,7 @@ static void request_done(void *context, int error) {
     if (place >= job->depth) place -= job->depth;
     job->done[place] = io_u;
     job->done_count++;
+    job->answered_count++;
     if (job->shared) pthread_cond_signal(&job->answered);
     unlock_job(job);
 }
@@ -281,6 +285,7 @@ static enum fio_q_status engine_queue(struct thread_data *td, struct io_u *io_u)
     error = job->ending && !job->shared ? -ESHUTDOWN : start_request(td, io_u, job);
     if (error == 0) {
         job->unsent++;
+        job->submitted++;
         return FIO_Q_QUEUED;
     }
     io_u->error = -error;
@@ -413,6 +418,24 @@ static struct io_u *engine_event(struct thread_data *td, int number) {
 
 /* --- The end. */
 
+/* fio asks for no answers any more when a log that it replays is over, and frees the memory of
+ * requests that are still under way. Before that it frees those that are not; the one that it had
+ * no line for is among them. */
+static void engine_io_u_free(struct thread_data *td, struct io_u *io_u) {
+    struct job *job = td->io_ops_data;
+    unsigned all;
+    (void)io_u;
+    if (job == NULL) return;
+    lock_job(job);
+    all = job->done_count + (unsigned)(job->submitted - job->answered_count);
+    unlock_job(job);
+    if (job->shared) {
+        wait_shared(td, job, all, NULL);
+    } else {
+        wait_own(td, job, all, NULL);
+    }
+}
+
 static void engine_cleanup(struct thread_data *td) {
     struct job *job = td->io_ops_data;
     if (job == NULL) return;
@@ -453,6 +476,7 @@ __attribute__((visibility("default"))) struct ioengine_ops ioengine = {
     .open_file = engine_open_file,
     .invalidate = engine_open_file,
     .io_u_init = engine_io_u_init,
+    .io_u_free = engine_io_u_free,
     .option_struct_size = sizeof(struct engine_options),
     .options = engine_option_table,
 };

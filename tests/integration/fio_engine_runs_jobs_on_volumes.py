@@ -62,6 +62,21 @@ with Lab() as lab:
     wrong = fio.attempt(server, "vol", "--rw=read", "--numjobs=2", "--shared=1")
     check(wrong.returncode != 0 and "thread=1" in wrong.stderr + wrong.stdout, f"explained: {wrong}")
 
+    # --- A log that is replayed: fio asks for no answers after its last line.
+    replayed = lab.path("replayed")
+    with open(replayed, "w") as log:
+        log.write("fio version 2 iolog\nrnbd add\nrnbd open\n" + "".join(
+            f"rnbd {'write' if i % 2 else 'read'} {i << 20} {1 << 20}\n" for i in range(48)) + "rnbd close\n")
+    for words in ([], ["--thread", "--shared=1"]):
+        fio.run(server, "vol", "--rw=write", "--bs=1m", "--size=100%", "--buffer_pattern=0x52")
+        result = fio.attempt(server, "vol", f"--read_iolog={replayed}", "--iodepth=64", "--buffer_pattern=0x61",
+                             "--end_fsync=1", *words)
+        check(result.returncode == 0, f"{words}: {result}")
+        with open(backing, "rb") as storage:
+            for i in range(48):
+                part = storage.read(1 << 20)
+                check(part == (b"\x61" if i % 2 else b"\x52") * len(part), f"{words}: MiB {i} of it")
+
     # --- What is wrong is explained.
     def refused(what, *words, volume="vol", rw="read", **options):
         result = fio.attempt(server, volume, f"--rw={rw}", "--bs=4k", "--size=1m", *words, **options)
