@@ -4,6 +4,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -63,6 +64,14 @@ std::string peer_text(int fd) {
     }
     const bool six = address.ss_family == AF_INET6;
     return fmt::format("{}{}{}:{}", six ? "[" : "", host, six ? "]" : "", port);
+}
+
+// A quarter of the descriptors is not for NBD clients: with all of them theirs, a path that is lost
+// could not be dialled again and rnbdctl not be answered, for as long as the clients wait for it.
+bool is_of_the_last_quarter(int fd) noexcept {
+    rlimit limit{};
+    return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+           static_cast<rlim_t>(fd) >= limit.rlim_cur - limit.rlim_cur / 4;
 }
 
 void set(int fd, int level, int name) noexcept {
@@ -293,16 +302,12 @@ void NbdListener::on_accepted(const rtrs::Operation::Result& result) {
 }
 
 void NbdListener::add(int fd) {
-    if (closing_ || connections_.size() >= options_.connections_max) {
-        if (!closing_) {
-            ++refused_;
-            // Once until there is room again: a client that insists must not fill the log.
-            if (!std::exchange(full_, true)) {
-                environment_.tracer.trace(TraceLevel::warning, subsystem, options_.address.text(),
-                                          "refusing clients: too many connections");
-            }
-        }
-        return environment_.reactor.close_fd(fd);
+    if (closing_) return environment_.reactor.close_fd(fd);
+    if (connections_.size() >= options_.connections_max) {
+        return refuse(fd, "too many connections");
+    }
+    if (is_of_the_last_quarter(fd)) {
+        return refuse(fd, "the limit of open files is near, and the rest is for paths");
     }
     ++accepted_;
     if (options_.address.transport == NbdTransport::tcp) {
@@ -320,6 +325,16 @@ void NbdListener::add(int fd) {
         environment, NbdConnection::Socket{fd, options_.address.transport, name_of(fd)}, exports_,
         options_.connection, self));
     connections_.back()->start();
+}
+
+void NbdListener::refuse(int fd, std::string_view reason) {
+    ++refused_;
+    // Once until there is room again: a client that insists must not fill the log.
+    if (!std::exchange(full_, true)) {
+        environment_.tracer.trace(TraceLevel::warning, subsystem, options_.address.text(),
+                                  fmt::format("refusing clients: {}", reason));
+    }
+    environment_.reactor.close_fd(fd);
 }
 
 // "unix:/run/x.sock#3 pid 77", "tcp:127.0.0.1:10809#3 127.0.0.1:51234".

@@ -1,4 +1,5 @@
-// A socket that serves devices to NBD clients: accepts, and owns the connections.
+// A socket that serves devices to NBD clients: accepts, and owns the connections. Clients are
+// turned away if there are connections_max of them, or if only a quarter of RLIMIT_NOFILE is left.
 //
 // Owner: the daemon. THREAD: the reactor's (rtrs/reactor.h).
 // Life: open() -> clients come and go -> close() -> on_address_free -> on_listener_closed ->
@@ -105,6 +106,7 @@ class NbdListener final : private NbdConnection::Owner {
     void remove_path() noexcept;
     void on_accepted(const rtrs::Operation::Result& result);
     void add(int fd);
+    void refuse(int fd, std::string_view reason);
     std::string name_of(int fd) const;
     void on_connection_closed(NbdConnection& connection) override;
     void end_if_idle();

@@ -114,6 +114,41 @@ TEST_CASE("listener: having no descriptor left is told once, and clients are ser
     CHECK(client.run(Command::flush, 0, 0).error == 0);
 }
 
+TEST_CASE("listener: clients leave a quarter of the descriptors to what serves them") {
+    Server server;
+    const int next = ::dup(STDIN_FILENO);
+    REQUIRE(next >= 0);
+    ::close(next);
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    rlimit few = before;
+    constexpr int room = 40;  // and as many more are a quarter or less
+    few.rlim_cur = static_cast<rlim_t>((next + room) / 3 * 4);
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+    std::vector<std::unique_ptr<Client>> clients;
+    // Each has two descriptors here, its own one and the server's.
+    while (server.listener->refused() == 0) {
+        clients.push_back(std::make_unique<Client>(server));
+        const std::size_t so_far = clients.size();
+        server.until(
+            [&] { return server.listener->accepted() + server.listener->refused() == so_far; });
+    }
+    CHECK(clients.size() > room / 4);
+    CHECK(clients.size() <= room);
+    std::vector<int> rest;
+    for (int fd = ::dup(STDIN_FILENO); fd >= 0; fd = ::dup(STDIN_FILENO)) rest.push_back(fd);
+    for (const int fd : rest) ::close(fd);
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+    CHECK(rest.size() >= few.rlim_cur / 4 - 2);
+    CHECK(std::ranges::count_if(server.notes.lines, [](const std::string& line) {
+              return line.find("refusing clients: the limit of open files") != std::string::npos;
+          }) == 1);
+    clients.clear();
+    server.until([&] { return server.listener->connections().empty(); });
+    Client late(server);
+    late.greet();
+}
+
 TEST_CASE("listener: closing lets requests in flight finish") {
     Server server;
     Client client(server);
