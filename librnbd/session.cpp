@@ -35,8 +35,6 @@ std::string why_not_removed(std::error_code error) {
 
 }  // namespace
 
-Session::Session() : random_(rtrs::Random::from_entropy()) {}
-
 Session::~Session() { RTRS_ASSERT(loop_ == nullptr); }
 
 // --- Before the start.
@@ -93,6 +91,8 @@ int Session::lock_names() {
 }
 
 int Session::begin() {
+    // Not before: of a session that was made and then forked, each process may start its own.
+    random_ = rtrs::Random::from_entropy();
     world_ = std::make_unique<World>(loop_->reactor(), settings_);
     rtrs::ClientSessionOptions options = settings_.session;
     for (const PathSetting& path : settings_.paths) {

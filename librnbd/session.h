@@ -38,7 +38,7 @@ class Session final : public RemoteSessionHandler {
   public:
     enum class State : std::uint8_t { fresh, running, closing, closed };
 
-    Session();
+    Session() = default;
     ~Session();  // ASSUMES: fresh, or taken_down()
 
     // --- The functions of librnbd.h; 0 or a negative errno with the text set.
@@ -112,7 +112,7 @@ class Session final : public RemoteSessionHandler {
     void* event_context_ = nullptr;
     std::atomic<State> state_ = State::fresh;  // changed by the loop
     SessionLock names_;
-    rtrs::Random random_;
+    rtrs::Random random_{0};
     std::unique_ptr<Loop> loop_;
     std::unique_ptr<World> world_;  // loop, as all that follow
     std::unique_ptr<RemoteSession> remote_;

@@ -10,7 +10,7 @@ SIZE = 16 << 20
 # Some need a second thread, or have none.
 CASES = (("handles", "off"), ("handles", "on"), ("waits", "on"), ("accepted", "on"), ("threads", "on"),
          ("looks", "off"), ("looks", "on"), ("forks", "off"), ("forks", "on"),
-         ("names", "off"), ("names", "on"), ("descriptor", "off"),
+         ("names", "off"), ("names", "on"), ("made", "off"), ("made", "on"), ("descriptor", "off"),
          ("gives-up", "off"), ("gives-up", "on"), ("unsaid", "off"), ("unsaid", "on"))
 
 with Lab() as lab:

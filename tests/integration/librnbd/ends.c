@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -286,6 +287,41 @@ static void a_child_holds_no_name(void) {
     EXPECT(0, rnbd_session_free(session));
 }
 
+/* A session that was made before the fork is each one's own to start: two to the server. */
+static void forked_before_the_start(void) {
+    rnbd_session *session = fresh(server);
+    rnbd_volume *volume;
+    struct count count = {0};
+    atomic_int down = 0;
+    int ends[2];
+    char told;
+    pid_t child;
+    EXPECT(0, rnbd_session_on_event(session, note_loss, &down));
+    EXPECT(0, socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
+    child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        EXPECT(1, (int)read(ends[1], &told, 1));
+        EXPECT(0, rnbd_session_set(session, "name", "host-b"));
+        EXPECT(0, rnbd_session_start(session));
+        EXPECT(0, rnbd_volume_open(session, "vol", 0, &volume));
+        EXPECT(-EACCES, rnbd_volume_wait(volume, -1)); /* so it is connected */
+        EXPECT(1, (int)write(ends[1], "", 1));
+        for (;;) pause();
+    }
+    EXPECT(0, rnbd_session_start(session));
+    volume = opened(session);
+    EXPECT(1, (int)write(ends[0], "", 1));
+    EXPECT(1, (int)read(ends[0], &told, 1));
+    EXPECT(0, rnbd_readv(volume, &one_block, 1, 0, 0, counted, &count));
+    until(session, &count, 1);
+    EXPECT(0, count.last);
+    EXPECT(0, down);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    EXPECT(0, rnbd_session_free(session));
+}
+
 /* A loop that waits for the descriptor from the start on, and calls process() only then. */
 static void the_descriptor_tells_of_the_start(void) {
     rnbd_session *session = fresh(server);
@@ -306,17 +342,13 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } cases[] = {{"handles", handles_outlive_close},
-                 {"waits", who_waits_is_told},
-                 {"accepted", accepted_is_answered},
-                 {"unsaid", a_refusal_ends_with_the_link},
-                 {"threads", no_thread_is_an_error},
-                 {"looks", a_look_is_enough},
-                 {"forks", a_child_is_refused},
-                 {"names", a_child_holds_no_name},
-                 {"descriptor", the_descriptor_tells_of_the_start},
-                 {"gives-up", who_waits_in_vain_is_told},
-                 {"refused", a_refusal_is_not_the_last_word}};
+    } cases[] = {
+        {"handles", handles_outlive_close},      {"waits", who_waits_is_told},
+        {"accepted", accepted_is_answered},      {"unsaid", a_refusal_ends_with_the_link},
+        {"threads", no_thread_is_an_error},      {"looks", a_look_is_enough},
+        {"forks", a_child_is_refused},           {"names", a_child_holds_no_name},
+        {"made", forked_before_the_start},       {"descriptor", the_descriptor_tells_of_the_start},
+        {"gives-up", who_waits_in_vain_is_told}, {"refused", a_refusal_is_not_the_last_word}};
     size_t i;
     if (argc != 5) return 2;
     threaded = strcmp(argv[2], "on") == 0;
