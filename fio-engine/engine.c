@@ -93,6 +93,10 @@ static int check_options(struct thread_data *td, const struct engine_options *o)
     if (o->open_seconds > open_seconds_max) {
         return complain(td, -EINVAL, "open_seconds", "expected 0 to 86400");
     }
+    /* fio reads what it takes for the file itself. */
+    if (td->o.pre_read) {
+        return complain(td, -EINVAL, "pre_read", "a volume is not in a cache of this machine");
+    }
     if (td->o.nr_files > 1) {
         return complain(td, -EINVAL, "nrfiles", "a job has one volume");
     }

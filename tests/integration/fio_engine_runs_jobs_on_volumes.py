@@ -93,6 +93,7 @@ with Lab() as lab:
     refused("unrecognized option", "--colour=red")
     refused("not whole blocks of 512", "--bs=1000")
     refused("one volume", "--nrfiles=2")
+    refused("not in a cache of this machine", "--pre_read=1")
     refused("fio's shared= and session= say it", "--settings=thread=on")
     refused("fio's shared= and session= say it", "--settings=name=host-b")
     refused("expected 0 to 86400", "--open_seconds=-1")
