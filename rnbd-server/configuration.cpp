@@ -265,8 +265,9 @@ void ServerConfiguration::add_leaving_steps(ConfigPlan& plan, How how) {
         const ConfigChange& change = plan.changes[i];
         if (change.object != "export" || !leaves(change)) continue;
         plan.steps.push_back({i, [this, name = change.name, removal](ConfigStep::Done done) {
-                                  const auto removed =
-                                      target_.remove_export(name, removal, [done] { done(""); });
+                                  const auto removed = target_.remove_export(
+                                      // The log has what of its data may be lost.
+                                      name, removal, [done](std::error_code) { done(""); });
                                   if (!removed) done(removed.error().message);
                               }});
     }

@@ -64,7 +64,14 @@ void remove(Target& target, const json& given, ControlReply reply) {
     // The reply outlives this call: it is given when the export is gone.
     const auto later = std::make_shared<ControlReply>(std::move(reply));
     const auto removed = target.remove_export(
-        name, force ? Target::Removal::by_force : Target::Removal::if_unused, [later, name] {
+        name, force ? Target::Removal::by_force : Target::Removal::if_unused,
+        [later, name](std::error_code last_flush) {
+            if (last_flush) {
+                later->fail(ControlError::failed, name + ": removed, but its last flush failed (" +
+                                                      last_flush.message() +
+                                                      "): acknowledged writes may be lost");
+                return;
+            }
             later->succeed({{"export", name}, {"state", "removed"}, {"reason", ""}});
         });
     if (!removed) answer(*later, removed.error());

@@ -135,10 +135,10 @@ class Storage {
     virtual void when_writes_are_lost(std::function<void()> lost) { static_cast<void>(lost); }
     // What keeps requests waiting at the moment, in words; empty if nothing does.
     virtual std::string trouble() const { return {}; }
-    // For the end of the process, which does not wait for ever for another one: what is in flight
-    // there completes soon, with EIO, and so does what comes later. Returns what is given up by it,
-    // in words. Empty: nothing is in flight, or the kernel has it, which can only be waited for;
-    // then nothing has changed.
+    // For the end of the process or of the export, which waits for no other process for ever: what
+    // is in flight there completes soon, with EIO, and so does what comes later. Returns what is
+    // given up by it, in words. Empty: nothing is in flight, or the kernel has it, which can only be
+    // waited for; then nothing has changed.
     virtual std::string give_up() { return {}; }
     // "file /srv/vol1.img", "memory", "null"; "..., delayed on purpose".
     virtual std::string description() const = 0;

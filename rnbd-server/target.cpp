@@ -565,9 +565,10 @@ void Target::flush_all(std::function<void()> done) {
     for (const auto& volume : volumes_) {
         const auto leaving = leaving_.find(volume.get());
         if (leaving == leaving_.end()) {
-            volume->flush(one_done);
+            volume->flush([one_done](std::error_code) { one_done(); });
         } else {
-            leaving->second.waiting.emplace_back(one_done);  // flushed, for it is about to go
+            // Flushed, for it is about to go.
+            leaving->second.waiting.emplace_back([one_done](std::error_code) { one_done(); });
         }
     }
     one_done();

@@ -9,7 +9,9 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "daemon/control_protocol.h"
@@ -62,12 +64,14 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
 
     // ERRORS: exists (the name; the path or URI, unless both only read).
     std::expected<void, ControlFailure> add_export(ServerConfig::Export config);
-    // Takes it from whoever has it open, flushes it and forgets it, then calls done. From now on
-    // nobody can open it. ERRORS: not_found, busy (it is open, unless by force), stopping (the last
-    // flushes are under way).
+    // Takes it from whoever has it open, flushes it and forgets it, then calls done with the last
+    // flush's error. From now on nobody can open it. What another process does not answer is given
+    // up after 20 s, and after 20 s of the last flush (Volume::give_up()). ERRORS: not_found, busy
+    // (it is open, unless by force), stopping (the last flushes are under way).
     enum class Removal : std::uint8_t { if_unused, by_force };
+    using Removed = std::function<void(std::error_code last_flush)>;
     std::expected<void, ControlFailure> remove_export(const std::string& name, Removal how,
-                                                      std::function<void()> done);
+                                                      Removed done);
     // Takes the export from a session, when what it has in flight has ended, and lets it open it
     // again no earlier than after `out`. ERRORS: not_found.
     std::expected<void, ControlFailure> evict(const std::string& name, const std::string& session,
@@ -149,9 +153,13 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     std::vector<Session*> sessions_;
     Catalog catalog_;
     FiguresDesk figures_{figures_of};
-    // Volumes that are about to go, and who waits for that.
+    // Volumes that are about to go, who waits for that, and for how long others are waited for.
     struct Leaving {
-        std::vector<std::function<void()>> waiting;
+        Leaving(rtrs::Reactor& reactor, Volume& volume)
+            : patience(reactor, &volume,
+                       [](void* context) { static_cast<Volume*>(context)->give_up(); }) {}
+        std::vector<Removed> waiting;
+        rtrs::Timer patience;
         bool flushing = false;
     };
     std::map<const Volume*, Leaving> leaving_;

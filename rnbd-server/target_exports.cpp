@@ -1,6 +1,7 @@
 // Exports of a Target that come, go and change while sessions run. See target.h.
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "daemon/log.h"
@@ -9,6 +10,9 @@
 
 namespace rnbd {
 namespace {
+
+// As long as at the server's end: more than a busy disk takes for a flush.
+constexpr rtrs::Duration removal_patience = std::chrono::seconds(20);
 
 std::unexpected<ControlFailure> failure(ControlError code, std::string message) {
     return std::unexpected(ControlFailure{code, std::move(message)});
@@ -65,7 +69,7 @@ std::expected<void, ControlFailure> Target::add_export(ServerConfig::Export conf
 }
 
 std::expected<void, ControlFailure> Target::remove_export(const std::string& name, Removal how,
-                                                          std::function<void()> done) {
+                                                          Removed done) {
     Volume* const volume = find(name);
     if (volume == nullptr) return failure(ControlError::not_found, "there is no export " + name);
     // It is being flushed, and a storage that is busy cannot go.
@@ -75,7 +79,9 @@ std::expected<void, ControlFailure> Target::remove_export(const std::string& nam
                                                "; --force takes it from them");
     }
     logger("rnbd.volume").info("{}: being removed", name);
-    leaving_[volume].waiting.push_back(std::move(done));
+    Leaving& leaving = leaving_.try_emplace(volume, reactor_, *volume).first->second;
+    leaving.waiting.push_back(std::move(done));
+    leaving.patience.arm(reactor_.now() + removal_patience);
     if (volume->opens().empty()) {
         leave(*volume);
     } else {
@@ -156,16 +162,20 @@ void Target::closed_one(Volume& volume) {
 
 // Nobody has it open, and nobody can: its last flush, then its end.
 void Target::leave(Volume& volume) {
-    if (std::exchange(leaving_.at(&volume).flushing, true)) return;
-    volume.flush([this, leaving = &volume] {
+    Leaving& end = leaving_.at(&volume);
+    if (std::exchange(end.flushing, true)) return;
+    end.patience.arm(reactor_.now() + removal_patience);
+    volume.flush([this, leaving = &volume](std::error_code error) {
         // In a turn of its own: the storage is still busy with the flush that has ended.
-        reactor_.post([this, leaving] {
+        reactor_.post([this, leaving, error] {
             const std::string name = leaving->name();
-            const auto waiting = std::move(leaving_.extract(leaving).mapped().waiting);
+            const auto found = leaving_.find(leaving);
+            const auto waiting = std::move(found->second.waiting);
+            leaving_.erase(found);
             disown(*leaving);
             logger("rnbd.volume").info("{}: removed", name);
             catalog_.changed();
-            for (const auto& done : waiting) done();
+            for (const auto& done : waiting) done(error);
         });
     });
 }

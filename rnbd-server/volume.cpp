@@ -325,10 +325,10 @@ void Volume::end_resize(std::expected<std::uint64_t, StorageError> result) {
     done(std::move(result));
 }
 
-void Volume::flush(std::function<void()> done) {
+void Volume::flush(std::function<void(std::error_code error)> done) {
     timer_.disarm();
     if (state() == State::waiting || config_.storage.use == StorageOptions::Use::read_only) {
-        reactor_.post(std::move(done));
+        reactor_.post([done = std::move(done)] { done({}); });
         return;
     }
     flushed_ = std::move(done);
@@ -342,7 +342,7 @@ void Volume::flush(std::function<void()> done) {
             } else if (!volume.sync_failed_) {
                 volume.epochs_.flushed(volume.name());
             }
-            volume.flushed_();
+            volume.flushed_(error);
         });
     last_flush_->operation = BlockOperation::flush;
     storage_->submit(*last_flush_);

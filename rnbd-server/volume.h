@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -116,10 +117,11 @@ class Volume {
     // A flush, or a write with FUA, has failed. What it has lost of what others wrote is not known,
     // nor whether anybody hears of it: this life of the storage does not end as flushed.
     void sync_has_failed() noexcept { sync_failed_ = true; }
-    // Flushes what was acknowledged, then calls done: a server ends, or an export goes.
-    void flush(std::function<void()> done);
-    // The server's end has waited long enough: what another process does not answer fails, and the
-    // log says what may be lost by it, or what is waited for all the same.
+    // Flushes what was acknowledged, then calls done, once: a server ends, or an export goes. An
+    // error: what was not flushed before may be lost.
+    void flush(std::function<void(std::error_code error)> done);
+    // The end was waited for long enough: what another process does not answer fails, and the log
+    // says what may be lost by it, or what is waited for all the same.
     void give_up();
 
     void report_to(VolumeEvents& events) noexcept { events_ = &events; }
@@ -188,7 +190,7 @@ class Volume {
     rtrs::Instant since_;
     std::vector<std::unique_ptr<Open>> opens_;
     std::unique_ptr<LastFlush> last_flush_;
-    std::function<void()> flushed_;
+    std::function<void(std::error_code)> flushed_;
     VolumeEvents* events_ = nullptr;
     ExportCounters counters_;
     std::map<std::string, rtrs::Instant> shut_out_;

@@ -181,7 +181,8 @@ TEST_CASE("exports: none goes while it has its last flush") {
     bool flushed = false;
     world.target.flush_all([&] { flushed = true; });
     const auto how = GENERATE(Target::Removal::if_unused, Target::Removal::by_force);
-    const auto removed = world.target.remove_export("vol", how, [] { FAIL("it is removed"); });
+    const auto removed =
+        world.target.remove_export("vol", how, [](std::error_code) { FAIL("it is removed"); });
     REQUIRE(!removed);
     CHECK(removed.error().code == ControlError::stopping);
     world.run_until([&] { return flushed; });
