@@ -172,6 +172,7 @@ int Session::add_path(std::string_view text) {
         return 0;
     }
     return on_loop([&] {
+        if (state_ != State::running) return error.set(-ESHUTDOWN, "the session is closing");
         const auto address = world_->address_of(*path);
         if (!address) return cannot_add(*path, address.error().code, address.error().text);
         auto failed = names_.take(settings_.session.name, path->destination);
@@ -195,6 +196,7 @@ int Session::remove_path(std::string_view text) {
         return gone > 0 ? 0 : error.set(-ENOENT, "there is no path " + path->label());
     }
     return on_loop([&] {
+        if (state_ != State::running) return error.set(-ESHUTDOWN, "the session is closing");
         const auto failed =
             remote_->rtrs().operate_path(path->label(), rtrs::ClientSession::PathOperation::remove);
         if (!failed) return 0;

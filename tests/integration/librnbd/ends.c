@@ -50,7 +50,11 @@ static void handles_outlive_close(void) {
     volume = opened(session);
     EXPECT(0, rnbd_session_close(session, counted, &closed));
     EXPECT(-ESHUTDOWN, rnbd_readv(volume, &one_block, 1, 0, 0, counted, &count));
+    EXPECT(-ESHUTDOWN, rnbd_session_add_path(session, "127.0.0.1:1"));
+    EXPECT(-ESHUTDOWN, rnbd_session_remove_path(session, server));
     until(session, &closed, 1);
+    EXPECT(-ESHUTDOWN, rnbd_session_add_path(session, "127.0.0.1:1"));
+    EXPECT(-ESHUTDOWN, rnbd_session_remove_path(session, server));
     EXPECT(-ESHUTDOWN, rnbd_readv(volume, &one_block, 1, 0, 0, counted, &count));
     if (strstr(rnbd_volume_error(volume), "closing") == NULL) exit(1);
     EXPECT(-ESHUTDOWN, rnbd_volume_wait(volume, -1));
