@@ -72,6 +72,24 @@ void prepare_process() {
     raise_limit(RLIMIT_MEMLOCK, RLIM_INFINITY);
 }
 
+std::string why_no_ring(std::error_code error) {
+    rlimit limit{};
+    if (error == std::errc::not_enough_memory && ::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 &&
+        limit.rlim_cur != RLIM_INFINITY) {
+        return fmt::format("{}; the limit of locked memory (ulimit -l, LimitMEMLOCK=) is {} KiB",
+                           error.message(), limit.rlim_cur / 1024);
+    }
+    if (error == std::errc::operation_not_permitted) {
+        return error.message() +
+               "; a seccomp filter, as containers have, or the sysctl kernel.io_uring_disabled "
+               "forbids it";
+    }
+    if (error == std::errc::function_not_supported) {
+        return error.message() + "; this kernel has none, or a seccomp filter hides it";
+    }
+    return error.message();
+}
+
 void notify_ready(std::string_view status) { notify("READY=1\n", status); }
 void notify_status(std::string_view status) { notify("", status); }
 void notify_reloading(std::string_view status) {

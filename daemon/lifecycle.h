@@ -25,6 +25,10 @@ namespace rnbd {
 // closed. ASSUMES: no thread was started yet.
 void prepare_process();
 
+// Why there can be no io_uring, from the error of its set-up: with what this process may not do, in
+// words for an administrator.
+std::string why_no_ring(std::error_code error);
+
 // sd_notify(3); nothing happens when there is no service manager. status: one line for
 // `systemctl status`.
 void notify_ready(std::string_view status);

@@ -241,7 +241,7 @@ int run(const DaemonProgram& program, const DaemonCommandLine& command_line) {
     const auto cpus = use_cpus(settings->cpus, logger(program.log));
     if (!cpus) return exit_code::failed;
     const auto no_ring = [&](std::error_code error) {
-        logger(program.log).critical("cannot set up io_uring: {}", error.message());
+        logger(program.log).critical("cannot set up io_uring: {}", why_no_ring(error));
         return exit_code::failed;
     };
     const auto reactor = rtrs::Reactor::create(reactor_options(*settings));
