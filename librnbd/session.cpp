@@ -63,7 +63,9 @@ int Session::start() {
     auto loop = Loop::create(settings_.thread);
     if (!loop) {
         const int failed = -rtrs::to_errno(loop.error());
-        return error.set(failed, "io_uring: " + loop.error().message());
+        std::string why = "io_uring: " + loop.error().message();
+        if (failed == -ENOMEM) why += "; the limit of locked memory may be too low (ulimit -l)";
+        return error.set(failed, std::move(why));
     }
     loop_ = std::move(*loop);
     loop_->reactor().set_busy_poll(settings_.busy_poll);

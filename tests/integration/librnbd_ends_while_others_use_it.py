@@ -8,7 +8,7 @@ from harness import BUILD, Lab, check, export, run
 PROGRAM = os.path.join(BUILD, "tests/integration/librnbd/librnbd_ends")
 SIZE = 16 << 20
 # Some need a second thread, or have none.
-CASES = (("handles", "off"), ("handles", "on"), ("waits", "on"), ("accepted", "on"), ("threads", "on"),
+CASES = (("handles", "off"), ("handles", "on"), ("waits", "on"), ("accepted", "on"), ("threads", "on"), ("locked", "off"),
          ("looks", "off"), ("looks", "on"), ("forks", "off"), ("forks", "on"),
          ("names", "off"), ("names", "on"), ("made", "off"), ("made", "on"), ("descriptor", "off"),
          ("gives-up", "off"), ("gives-up", "on"), ("unsaid", "off"), ("unsaid", "on"))

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -156,6 +157,23 @@ static void no_thread_is_an_error(void) {
     EXPECT(0, pthread_setattr_default_np(&usual));
     EXPECT(0, rnbd_session_start(session));
     opened(session);
+    EXPECT(0, rnbd_session_free(session));
+}
+
+/* Whether Linux counts a ring's memory as locked depends on its version. */
+static void no_locked_memory_is_an_error(void) {
+    rnbd_session *session = fresh(server);
+    const struct rlimit none = {0, 0};
+    int error;
+    if (geteuid() == 0) EXPECT(0, setresuid(65534, 65534, 65534)); /* who may lock any */
+    EXPECT(0, setrlimit(RLIMIT_MEMLOCK, &none));
+    error = rnbd_session_start(session);
+    if (error == 0) {
+        opened(session);
+    } else {
+        EXPECT(-ENOMEM, error);
+        if (strstr(rnbd_session_error(session), "ulimit -l") == NULL) exit(1);
+    }
     EXPECT(0, rnbd_session_free(session));
 }
 
@@ -346,13 +364,19 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } cases[] = {
-        {"handles", handles_outlive_close},      {"waits", who_waits_is_told},
-        {"accepted", accepted_is_answered},      {"unsaid", a_refusal_ends_with_the_link},
-        {"threads", no_thread_is_an_error},      {"looks", a_look_is_enough},
-        {"forks", a_child_is_refused},           {"names", a_child_holds_no_name},
-        {"made", forked_before_the_start},       {"descriptor", the_descriptor_tells_of_the_start},
-        {"gives-up", who_waits_in_vain_is_told}, {"refused", a_refusal_is_not_the_last_word}};
+    } cases[] = {{"handles", handles_outlive_close},
+                 {"waits", who_waits_is_told},
+                 {"accepted", accepted_is_answered},
+                 {"unsaid", a_refusal_ends_with_the_link},
+                 {"threads", no_thread_is_an_error},
+                 {"locked", no_locked_memory_is_an_error},
+                 {"looks", a_look_is_enough},
+                 {"forks", a_child_is_refused},
+                 {"names", a_child_holds_no_name},
+                 {"made", forked_before_the_start},
+                 {"descriptor", the_descriptor_tells_of_the_start},
+                 {"gives-up", who_waits_in_vain_is_told},
+                 {"refused", a_refusal_is_not_the_last_word}};
     size_t i;
     if (argc != 5) return 2;
     threaded = strcmp(argv[2], "on") == 0;
