@@ -7,11 +7,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #include "rtrs/base/error.h"
 
@@ -27,6 +29,12 @@ std::string socket_name(const std::string& session, const std::string& destinati
     return "rnbd-client session " + std::to_string(hash);
 }
 
+using Clock = std::chrono::steady_clock;
+
+// When its child has run, and given up what is not its own, nobody tells the process that forked.
+constexpr Clock::duration child_runs_within = std::chrono::seconds(1);
+constexpr Clock::duration look_again_after = std::chrono::milliseconds(1);
+
 }  // namespace
 
 // A forked child closes its copies, which would hold the names as long as it lives. No socket is
@@ -34,6 +42,7 @@ std::string socket_name(const std::string& session, const std::string& destinati
 struct SessionLock::All {
     std::mutex mutex;
     std::set<SessionLock*> locks;
+    Clock::time_point children_have_run{};
 
     // Never destroyed: locks may be given up while the process ends.
     static All& here() {
@@ -45,7 +54,10 @@ struct SessionLock::All {
 
   private:
     static void before_fork() { here().mutex.lock(); }
-    static void after_fork() { here().mutex.unlock(); }
+    static void after_fork() {
+        here().children_have_run = Clock::now() + child_runs_within;
+        here().mutex.unlock();
+    }
     static void in_child() {
         for (SessionLock* lock : here().locks) lock->give_up();
         here().mutex.unlock();
@@ -72,7 +84,20 @@ void SessionLock::give_up() noexcept {
 
 std::error_code SessionLock::take(const std::string& session, const std::string& destination) {
     const std::string name = socket_name(session, destination);
-    const std::scoped_lock held(All::here().mutex);
+    for (;;) {
+        Clock::time_point children_have_run;
+        {
+            const std::scoped_lock held(All::here().mutex);
+            const std::error_code error = try_to_take(name);
+            if (error != std::errc::address_in_use) return error;
+            children_have_run = All::here().children_have_run;
+        }
+        if (Clock::now() >= children_have_run) return rtrs::from_errno(EADDRINUSE);
+        std::this_thread::sleep_for(look_again_after);
+    }
+}
+
+std::error_code SessionLock::try_to_take(const std::string& name) {
     if (sockets_.contains(name)) return {};
     const int socket = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (socket < 0) return rtrs::from_errno(errno);

@@ -22,13 +22,15 @@ class SessionLock {
     SessionLock(const SessionLock&) = delete;
     SessionLock& operator=(const SessionLock&) = delete;
 
-    // Once more for what it has already does nothing.
+    // Once more for what it has already does nothing. Within a second of a fork(2) it waits for a
+    // name that is taken: the child may not have run yet.
     // ERRORS: EADDRINUSE (another client has it), EMFILE, ...
     std::error_code take(const std::string& session, const std::string& destination);
 
   private:
     struct All;  // of the process
 
+    std::error_code try_to_take(const std::string& name);
     void give_up() noexcept;
 
     std::map<std::string, int> sockets_;  // by name; guarded by All, for fork(2)

@@ -286,6 +286,16 @@ static void a_child_is_refused(void) {
     EXPECT(0, rnbd_session_free(session));
 }
 
+/* As fork(2); the child ends with its parent at the latest. */
+static pid_t forked_child(void) {
+    const pid_t parent = getpid();
+    const pid_t child = fork();
+    if (child != 0) return child;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(0);
+    return 0;
+}
+
 /* It lives on, and holds nothing: the session's name is free when its parent has ended the session. */
 static void a_child_holds_no_name(void) {
     rnbd_session *session = fresh(server);
@@ -293,9 +303,8 @@ static void a_child_holds_no_name(void) {
     int round;
     EXPECT(0, rnbd_session_start(session));
     opened(session);
-    child = fork();
+    child = forked_child(); /* which may not run before the name is taken again */
     if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
         for (;;) pause();
     }
     for (round = 0; round < 2; round++) {
@@ -320,9 +329,8 @@ static void forked_before_the_start(void) {
     pid_t child;
     EXPECT(0, rnbd_session_on_event(session, note_loss, &down));
     EXPECT(0, socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
-    child = fork();
+    child = forked_child();
     if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
         EXPECT(1, (int)read(ends[1], &told, 1));
         EXPECT(0, rnbd_session_set(session, "name", "host-b"));
         EXPECT(0, rnbd_session_start(session));
