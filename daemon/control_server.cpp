@@ -198,6 +198,15 @@ void ControlServer::add_command(std::string name, Handler handler) {
     inside_->commands.insert_or_assign(std::move(name), std::move(handler));
 }
 
+std::expected<bool, std::error_code> ControlServer::listen_again() {
+    if (inside_->socket_file.is_there()) return false;
+    const auto fd = listen_on_unix(inside_->options.socket_path, socket_mode);
+    if (!fd) return std::unexpected(fd.error());
+    inside_->socket_file = UnixSocketFile(inside_->options.socket_path);
+    inside_->streams.listen_on(*fd);
+    return true;
+}
+
 void ControlServer::close(std::function<void()> closed) {
     inside_->socket_file.remove();
     inside_->streams.close(std::move(closed));

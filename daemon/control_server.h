@@ -76,6 +76,10 @@ class ControlServer {
     using Handler = std::function<void(const nlohmann::json& arguments, ControlReply reply)>;
     void add_command(std::string name, Handler handler);
 
+    // If others have removed the socket's file: makes it anew. What is connected stays. True: it
+    // was so. ERRORS: as create(), and the old socket stays.
+    std::expected<bool, std::error_code> listen_again();
+
     // Removes the socket and drops every connection, answered or not, after what was already
     // answered has been sent (for a second at most). closed() comes in a later turn.
     void close(std::function<void()> closed);

@@ -43,6 +43,7 @@ class Frame {
   private:
     void stop(int signal);
     void reload();
+    void listen_again();
     void closed();
     std::expected<void, std::string> serve_metrics();
     std::string metrics();
@@ -98,9 +99,21 @@ void Frame::stop(int signal) {
 void Frame::reload() {
     log_.info("reading the configuration again");
     notify_reloading("reading the configuration again");
+    listen_again();
     config_.reload([this] {
         if (!stopping_) notify_ready(work_->status());
     });
+}
+
+// Without the files nobody can connect, rnbdctl least of all: a signal always can come.
+void Frame::listen_again() {
+    if (const auto again = control_->listen_again(); !again) {
+        log_.error("control socket {}: its file is gone: {}", settings_.control,
+                   again.error().message());
+    } else if (*again) {
+        log_.warn("control socket {}: its file was gone, and is made anew", settings_.control);
+    }
+    work_->listen_again();
 }
 
 void Frame::closed() {

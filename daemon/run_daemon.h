@@ -59,6 +59,8 @@ class DaemonWork {
     // Of a daemon that has started: one line for `systemctl status`.
     virtual std::string status() const = 0;
     virtual ConfigSubject& configuration() noexcept = 0;
+    // Makes the files of its Unix sockets anew that others have removed, and logs that.
+    virtual void listen_again() {}
     // Finishes what is in flight, then calls done. Once.
     virtual void stop(std::function<void()> done) = 0;
     // Its families, as they are now.

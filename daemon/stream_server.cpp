@@ -111,6 +111,12 @@ StreamConnection* StreamServer::find(StreamConnection::Id id) const {
     return found == connections_.end() ? nullptr : found->second.get();
 }
 
+void StreamServer::listen_on(int fd) {
+    ::close(std::exchange(listen_fd_, fd));
+    // Its end looks at the new one.
+    if (accepting_.in_flight) reactor_.cancel(accepting_);
+}
+
 void StreamServer::wait_for_connections() {
     if (!closing_ && !accepting_.in_flight) reactor_.poll_readable(accepting_, listen_fd_);
 }

@@ -109,6 +109,8 @@ class StreamServer {
     rtrs::Reactor& reactor() const noexcept { return reactor_; }
     // Null: it has gone.
     StreamConnection* find(StreamConnection::Id id) const;
+    // New connections come in on this one from now on, as with the constructor's.
+    void listen_on(int fd);
     // Lets nobody in any more and says farewell to all. Once. closed() comes in a later turn.
     void close(std::function<void()> closed);
 

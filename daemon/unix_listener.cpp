@@ -87,10 +87,13 @@ UnixSocketFile::UnixSocketFile(std::string path) : path_(std::move(path)) {
 }
 
 void UnixSocketFile::remove() const {
+    if (is_there()) ::unlink(path_.c_str());
+}
+
+bool UnixSocketFile::is_there() const {
     struct stat found{};
-    if (!path_.empty() && ::stat(path_.c_str(), &found) == 0 && found.st_dev == device_ &&
-        found.st_ino == inode_)
-        ::unlink(path_.c_str());
+    return !path_.empty() && ::stat(path_.c_str(), &found) == 0 && found.st_dev == device_ &&
+           found.st_ino == inode_;
 }
 
 }  // namespace rnbd

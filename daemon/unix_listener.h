@@ -22,6 +22,8 @@ class UnixSocketFile {
     UnixSocketFile() = default;
     explicit UnixSocketFile(std::string path);
     void remove() const;
+    // False: others have removed it, or put something else in its place.
+    bool is_there() const;
 
   private:
     std::string path_;

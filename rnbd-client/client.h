@@ -43,6 +43,8 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
     // Everything of the configuration. The error names what could not be set up. Blocks while
     // another process has an address, for in_use_patience each.
     std::expected<void, std::string> start(const ClientConfig& config);
+    // Makes the files of NBD sockets anew that others have removed.
+    void listen_again() { sockets_.listen_again(); }
 
     // By rnbdctl. new_session: made if no session of this name is there. done is called when it is
     // mapped, or nothing of it is left: who hears of it may go on at once. Possibly from inside.

@@ -42,6 +42,7 @@ class Daemon final : public DaemonWork {
     std::expected<void, std::string> start(ControlServer& control) override;
     std::string status() const override;
     ConfigSubject& configuration() noexcept override { return configuration_; }
+    void listen_again() override { client_.listen_again(); }
     void stop(std::function<void()> done) override;
     void metrics(MetricsText& text) override { add_client_metrics(text, state_); }
 

@@ -137,8 +137,8 @@ class Storage {
     virtual std::string trouble() const { return {}; }
     // For the end of the process or of the export, which waits for no other process for ever: what
     // is in flight there completes soon, with EIO, and so does what comes later. Returns what is
-    // given up by it, in words. Empty: nothing is in flight, or the kernel has it, which can only be
-    // waited for; then nothing has changed.
+    // given up by it, in words. Empty: nothing is in flight, or the kernel has it, which can only
+    // be waited for; then nothing has changed.
     virtual std::string give_up() { return {}; }
     // "file /srv/vol1.img", "memory", "null"; "..., delayed on purpose".
     virtual std::string description() const = 0;

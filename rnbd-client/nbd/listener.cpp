@@ -248,15 +248,33 @@ std::expected<void, NbdListener::Failure> NbdListener::open_tcp() {
     return listen();
 }
 
-void NbdListener::remove_path() noexcept {
-    if (!std::exchange(path_ours_, false)) return;
-    const char* const path = options_.address.path.c_str();
+// Somebody else may have put another one there since.
+bool NbdListener::path_is_there() const noexcept {
     struct stat status{};
-    // Somebody else may have put another one there since.
-    if (::lstat(path, &status) == 0 && status.st_dev == path_device_ &&
-        status.st_ino == path_inode_) {
-        ::unlink(path);
+    return ::lstat(options_.address.path.c_str(), &status) == 0 && status.st_dev == path_device_ &&
+           status.st_ino == path_inode_;
+}
+
+void NbdListener::remove_path() noexcept {
+    if (std::exchange(path_ours_, false) && path_is_there()) {
+        ::unlink(options_.address.path.c_str());
     }
+}
+
+void NbdListener::listen_again() {
+    if (!open_ || closing_ || !path_ours_ || path_is_there()) return;
+    const int old = std::exchange(fd_, -1);
+    if (const auto made = open_unix(); !made) {
+        if (fd_ >= 0) ::close(fd_);
+        fd_ = old;
+        return environment_.tracer.trace(TraceLevel::error, subsystem, options_.address.text(),
+                                         "its file is gone: " + made.error().text);
+    }
+    // It goes on with the new one when this has ended, or when its pause is over.
+    if (accept_.in_flight) environment_.reactor.cancel(accept_);
+    environment_.reactor.close_fd(old);
+    environment_.tracer.trace(TraceLevel::warning, subsystem, options_.address.text(),
+                              "its file was gone, and is made anew");
 }
 
 void NbdListener::close() {
@@ -290,7 +308,7 @@ void NbdListener::on_accepted(const rtrs::Operation::Result& result) {
     if (result.value >= 0) {
         cannot_accept_ = false;
         add(result.value);
-    } else if (!closing_ && !std::exchange(cannot_accept_, true)) {
+    } else if (!closing_ && result.value != -ECANCELED && !std::exchange(cannot_accept_, true)) {
         const std::string text =
             "accept: " + rtrs::from_errno(result.value).message() + ", trying again";
         environment_.tracer.trace(TraceLevel::warning, subsystem, options_.address.text(), text);

@@ -68,6 +68,9 @@ class NbdListener final : private NbdConnection::Owner {
         std::string text;
     };
     std::expected<void, Failure> open();
+    // If others have removed the file of its Unix socket: makes it anew, if it can, and traces it.
+    // Its connections stay.
+    void listen_again();
     // Stops accepting and removes the socket's file; connections answer what they have received,
     // then close.
     void close();
@@ -103,6 +106,7 @@ class NbdListener final : private NbdConnection::Owner {
     std::expected<void, Failure> listen();
     std::expected<void, Failure> clear_stale_path();
     Failure failure(int error, std::string_view what) const;
+    bool path_is_there() const noexcept;
     void remove_path() noexcept;
     void on_accepted(const rtrs::Operation::Result& result);
     void add(int fd);

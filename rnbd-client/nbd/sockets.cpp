@@ -27,6 +27,10 @@ std::expected<void, NbdListener::Failure> NbdSockets::attach(const NbdAddress& a
     return {};
 }
 
+void NbdSockets::listen_again() {
+    for (const auto& socket : sockets_) socket->listener->listen_again();
+}
+
 void NbdSockets::detach(Device& device, Handler& handler) {
     for (const auto& socket : sockets_) {
         if (!socket->exports.serves(device)) continue;
