@@ -57,7 +57,9 @@ ClientAttributes::ClientAttributes(Client& client, std::string socket_folder)
     add_session_attributes();
     add_path_attributes();
     add_statistics();
-    add_device_attributes();
+    add_map_device();
+    add_device_commands();
+    add_device_facts();
 }
 
 void ClientAttributes::add_variables() {
@@ -67,21 +69,28 @@ void ClientAttributes::add_variables() {
     tree_.add_variable("{name}@{session}", [this](AttributeScope) { return link_names(); });
 }
 
-void ClientAttributes::add_session_attributes() {
-    const auto now = [this](auto writer) {
-        return [this, writer](AttributeScope scope, std::string_view value, Done done) {
-            done((this->*writer)(scope, value));
-        };
+ClientAttributes::Write ClientAttributes::by(WritesNow member) {
+    return [this, member](AttributeScope scope, std::string_view value, Done done) {
+        done((this->*member)(scope, value));
     };
+}
+
+ClientAttributes::Write ClientAttributes::by(Writes member) {
+    return [this, member](AttributeScope scope, std::string_view value, Done done) {
+        (this->*member)(scope, value, done);
+    };
+}
+
+void ClientAttributes::add_session_attributes() {
     tree_.add({.pattern = in(session_folder, "max_reconnect_attempts"),
                .read = [this](AttributeScope scope) { return read_reconnect_attempts(scope); },
-               .write = now(&ClientAttributes::write_reconnect_attempts),
+               .write = by(&ClientAttributes::write_reconnect_attempts),
                .read_format = "`%d`; -1: for ever",
                .write_format = "-1 to 9999; else `EINVAL`"});
     for (const char* name : {"mpath_policy", "mp_policy"}) {
         tree_.add({.pattern = in(session_folder, name),
                    .read = [this](AttributeScope scope) { return read_policy(scope); },
-                   .write = now(&ClientAttributes::write_policy),
+                   .write = by(&ClientAttributes::write_policy),
                    .read_format = "`round-robin (RR: 0)`, `min-inflight (MI: 1)`, `min-latency "
                                   "(ML: 2)`, `service-time (ST: 3)`",
                    .write_format = "the number, the abbreviation or a text that begins with the "
@@ -93,8 +102,7 @@ void ClientAttributes::add_session_attributes() {
     }
     tree_.add({.pattern = in(session_folder, "add_path"),
                .read = text(usage_of_add_path),
-               .write = [this](AttributeScope scope, std::string_view value,
-                               Done done) { add_path(scope, value, done); },
+               .write = by(&ClientAttributes::add_path),
                .read_format = "usage",
                .write_format = "`[ip:SRC@]ip:DST`, or with a comma; done when it is connected. "
                                "`EINVAL`, `EEXIST`, or why it cannot be connected; then it is "
@@ -104,12 +112,11 @@ void ClientAttributes::add_session_attributes() {
 }
 
 void ClientAttributes::add_path_attributes() {
-    const auto add_operation = [this](const char* name, auto writer, std::string write_format,
+    const auto add_operation = [this](const char* name, Writes writer, std::string write_format,
                                       std::string remark) {
         tree_.add({.pattern = in(path_folder, name),
                    .read = text(usage_of_one(name)),
-                   .write = [this, writer](AttributeScope scope, std::string_view value,
-                                           Done done) { (this->*writer)(scope, value, done); },
+                   .write = by(writer),
                    .read_format = "usage",
                    .write_format = "`1`" + write_format + "; else `EINVAL`",
                    .remark = std::move(remark)});
@@ -164,12 +171,11 @@ void ClientAttributes::add_path_attributes() {
 }
 
 void ClientAttributes::add_statistics() {
-    const auto add = [this](const char* name, auto read, auto reset, std::string read_format,
+    const auto add = [this](const char* name, auto read, WritesNow reset, std::string read_format,
                             std::string remark) {
         tree_.add({.pattern = in(path_folder, "stats/") + name,
                    .read = std::move(read),
-                   .write = [this, reset](AttributeScope scope, std::string_view value,
-                                          Done done) { done((this->*reset)(scope, value)); },
+                   .write = by(reset),
                    .read_format = std::move(read_format),
                    .write_format = "`1` resets it; else `EINVAL`",
                    .remark = std::move(remark)});
@@ -197,25 +203,10 @@ void ClientAttributes::add_statistics() {
         "usage", "");
 }
 
-void ClientAttributes::add_device_attributes() {
-    const auto add_text = [this](const char* name, auto reader, std::string read_format,
-                                 std::string remark) {
-        tree_.add({.pattern = in(device_folder, name),
-                   .read = [this, reader](AttributeScope scope) -> AttributeValue {
-                       return read_at(device(scope[0]),
-                                      [&](Mapping* mapping) { return line(reader(*mapping)); });
-                   },
-                   .read_format = std::move(read_format),
-                   .remark = std::move(remark)});
-    };
-    const auto writer = [this](auto member) {
-        return [this, member](AttributeScope scope, std::string_view value, Done done) {
-            (this->*member)(scope, value, done);
-        };
-    };
+void ClientAttributes::add_map_device() {
     tree_.add({.pattern = in(control_folder, "map_device"),
                .read = text(usage_of_map_device),
-               .write = writer(&ClientAttributes::map_device),
+               .write = by(&ClientAttributes::map_device),
                .read_format = "usage",
                .write_format =
                    "options, as in the usage; done when it is mapped. `EINVAL`, `EEXIST` (the "
@@ -230,16 +221,19 @@ void ClientAttributes::add_device_attributes() {
                .read = [this](AttributeScope scope) { return link_target(scope); },
                .read_format = "to `block/rnbdN`",
                .remark = "`/` in the volume's name is `!`."});
+}
+
+void ClientAttributes::add_device_commands() {
     tree_.add({.pattern = in(device_folder, "unmap_device"),
                .read = text("Usage: echo <normal|force> > unmap_device\n"),
-               .write = writer(&ClientAttributes::unmap_device),
+               .write = by(&ClientAttributes::unmap_device),
                .read_format = "usage",
                .write_format = "`normal` (`EBUSY` while it is in use) or `force`; `EALREADY` while "
                                "it is being unmapped; else `EINVAL`",
                .remark = "In use: NBD clients are connected, or the kernel's device is mounted."});
     tree_.add({.pattern = in(device_folder, "remap_device"),
                .read = text("Usage: echo <1> > remap_device\n"),
-               .write = writer(&ClientAttributes::remap_device),
+               .write = by(&ClientAttributes::remap_device),
                .read_format = "usage",
                .write_format = "`1`; `EALREADY` (open), `EBUSY` (never was open), `ENODEV` (being "
                                "unmapped), `ECONNABORTED` (no path is up), or what the server "
@@ -247,8 +241,7 @@ void ClientAttributes::add_device_attributes() {
                .remark = "The client opens by itself too; this does not wait for its next try."});
     tree_.add({.pattern = in(device_folder, "resize"),
                .read = text("Usage: echo <new size in sectors> > resize\n"),
-               .write = [this](AttributeScope scope, std::string_view value,
-                               Done done) { done(resize(scope, value)); },
+               .write = by(&ClientAttributes::resize),
                .read_format = "usage",
                .write_format = "sectors of 512 bytes, decimal, `0x` or `0`; `ENOENT` unless it is "
                                "open; `ERANGE`; else `EINVAL`",
@@ -256,6 +249,19 @@ void ClientAttributes::add_device_attributes() {
                    "As in the kernel it tells the client what size the volume has, and changes "
                    "nothing at the server. Our server tells by itself; a kernel's does not. "
                    "The next that the server says counts again."});
+}
+
+void ClientAttributes::add_device_facts() {
+    const auto add_text = [this](const char* name, auto reader, std::string read_format,
+                                 std::string remark) {
+        tree_.add({.pattern = in(device_folder, name),
+                   .read = [this, reader](AttributeScope scope) -> AttributeValue {
+                       return read_at(device(scope[0]),
+                                      [&](Mapping* mapping) { return line(reader(*mapping)); });
+                   },
+                   .read_format = std::move(read_format),
+                   .remark = std::move(remark)});
+    };
     tree_.add({.pattern = in(device_folder, "state"),
                .read = [this](AttributeScope scope) { return read_device_state(scope); },
                .read_format = "`init`, `open`, `closed`, `unmapped`",

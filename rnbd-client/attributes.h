@@ -45,12 +45,21 @@ class ClientAttributes {
     using Written = AttributeWritten;
     using Done = const AttributeDone&;
 
+    // What is done when it returns, and what is done later.
+    using WritesNow = Written (ClientAttributes::*)(AttributeScope, std::string_view);
+    using Writes = void (ClientAttributes::*)(AttributeScope, std::string_view, Done);
+    using Write = decltype(Attribute::write);
+
     // --- attributes.cpp
+    Write by(WritesNow member);
+    Write by(Writes member);
     void add_variables();
     void add_session_attributes();
     void add_path_attributes();
     void add_statistics();
-    void add_device_attributes();
+    void add_map_device();
+    void add_device_commands();
+    void add_device_facts();
 
     // --- attributes_session.cpp
     std::vector<std::string> session_names() const;

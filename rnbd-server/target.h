@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <expected>
 #include <functional>
 #include <map>
 #include <memory>
@@ -109,6 +110,15 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
 
     void session_info(Session& session, rtrs::ServerOp& op);
     void open(Session& session, rtrs::ServerOp& op);
+    struct Refusal {
+        std::error_code code;
+        std::string why;
+    };
+    // Null if this session has it not open as the message asks.
+    const OpenVolume* opened_before(Session& session, const OpenMessage& message);
+    std::expected<const OpenVolume*, Refusal> open_anew(Session& session,
+                                                        const OpenMessage& message);
+    void log_refusal(Session& session, const OpenMessage& message, const std::string& why);
     void close(Session& session, rtrs::ServerOp& op);
     void io(Session& session, rtrs::ServerOp& op);
     void extents(Session& session, rtrs::ServerOp& op);

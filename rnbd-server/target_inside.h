@@ -1,4 +1,4 @@
-// The inside of Target, shared by its three files. Not for others.
+// The inside of Target, shared by its files. Not for others.
 #pragma once
 
 #include <map>

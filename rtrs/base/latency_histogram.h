@@ -45,13 +45,6 @@ class LatencyHistogram {
         return max_;
     }
 
-    void merge(const LatencyHistogram& other) noexcept {
-        for (std::size_t i = 0; i < bucket_count; ++i) buckets_[i] += other.buckets_[i];
-        count_ += other.count_;
-        add_to_sum(other.sum_);
-        max_ = std::max(max_, other.max_);
-    }
-    void reset() noexcept { *this = {}; }
 
     std::uint64_t count() const noexcept { return count_; }
     // Stays where it is at Duration::max(), 292 years: half a year of 512 requests in flight.

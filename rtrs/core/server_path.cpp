@@ -274,8 +274,7 @@ void ServerPath::post_heartbeat(std::uint32_t immediate) {
     const WorkRequest work{.opcode = WorkOpcode::write_immediate,
                            .signal = connections_[0]->signals.next(1),
                            .immediate = immediate};
-    if (const auto error = connections_[0]->endpoint->post({&work, 1})) {
-        connections_[0]->signals.not_posted();
+    if (const auto error = connections_[0]->post({&work, 1})) {
         // Full of answers: they say as much.
         if (error == std::errc::no_buffer_space) return;
         close("cannot post a heartbeat: " + error.message());

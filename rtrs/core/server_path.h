@@ -152,6 +152,7 @@ class ServerPath final : public MessageLinkOwner {
     void count(const RequestMessage& request) noexcept;
     void refuse(OpSlot& slot, const RequestRefusal& refusal);
     std::error_code post_answer(OpSlot& slot);
+    std::error_code renew_key(Connection& connection, std::uint32_t permit);
     void answer_posted(OpSlot& slot);
     void post_waiting(Connection& connection);
     void say_last_word(Connection& connection);

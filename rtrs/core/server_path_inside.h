@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "rtrs/base/lazy_array.h"
 #include "rtrs/core/send_signals.h"
@@ -32,6 +33,13 @@ struct ServerPath::Connection final : EndpointHandler {
     void on_drained() override {
         endpoint.reset();
         path.drained();
+    }
+
+    // work: its signal, if it has one, is of `signals`.
+    std::error_code post(std::span<const WorkRequest> work) {
+        const std::error_code error = endpoint->post(work);
+        if (error) signals.not_posted();
+        return error;
     }
 
     ServerPath& path;

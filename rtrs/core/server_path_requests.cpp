@@ -228,23 +228,13 @@ std::error_code ServerPath::post_answer(OpSlot& slot) {
     const std::uint32_t data_bytes = slot.answer_bytes;
     const std::uint32_t permit = permit_of(slot);
     Connection& connection = *connections_[slot.connection];
-    Endpoint& endpoint = *connection.endpoint;
     const RequestMessage& request = slot.request;
-    WorkRequest chain[Connection::answer_work_max];
-    std::size_t count = 0;
-
-    const Segment chunk{chunks_.chunk(permit), chunks_.chunk_bytes()};
     if (windows_ && !slot.rebound) {
-        // The fresh key must be known before the answer can be composed.
-        const WorkRequest bind{.opcode = WorkOpcode::bind_window,
-                               .local = {&chunk, 1},
-                               .window = {windows_.get(), permit}};
-        if (const auto failed = endpoint.post({&bind, 1})) {
-            connection.signals.not_posted();
-            return failed;
-        }
+        if (const auto failed = renew_key(connection, permit)) return failed;
         slot.rebound = true;
     }
+    WorkRequest chain[Connection::answer_work_max];
+    std::size_t count = 0;
     const bool invalidate =
         request.invalidation == Invalidation::needed && request.destination.has_value();
     const std::uint32_t immediate =
@@ -261,9 +251,7 @@ std::error_code ServerPath::post_answer(OpSlot& slot) {
                           .local = {&data, data_bytes > 0 ? 1u : 0u},
                           .remote = target,
                           .immediate = immediate};
-        const auto failed = endpoint.post({chain, count});
-        if (failed) connection.signals.not_posted();
-        return failed;
+        return connection.post({chain, count});
     }
     if (data_bytes > 0) {
         chain[count++] = {.opcode = WorkOpcode::write, .local = {&data, 1}, .remote = target};
@@ -286,9 +274,16 @@ std::error_code ServerPath::post_answer(OpSlot& slot) {
     // The bind before counts too.
     chain[count - 1].signal =
         connection.signals.next(static_cast<std::uint32_t>(count) + (windows_ ? 1 : 0));
-    const auto failed = endpoint.post({chain, count});
-    if (failed) connection.signals.not_posted();
-    return failed;
+    return connection.post({chain, count});
+}
+
+// Before the answer, which tells the fresh key.
+std::error_code ServerPath::renew_key(Connection& connection, std::uint32_t permit) {
+    const Segment chunk{chunks_.chunk(permit), chunks_.chunk_bytes()};
+    const WorkRequest bind{.opcode = WorkOpcode::bind_window,
+                           .local = {&chunk, 1},
+                           .window = {windows_.get(), permit}};
+    return connection.post({&bind, 1});
 }
 
 }  // namespace rtrs

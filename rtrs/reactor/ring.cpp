@@ -117,8 +117,8 @@ void Ring::submit_and_wait(std::optional<Duration> wait, WaitsAs as) noexcept {
 }
 
 // In place of io_uring_submit_and_wait_timeout(), which takes no flags: liburing's
-// io_uring_set_iowait() is newer (2.10) than Debian's liburing. An entry's place in the queue is its
-// own for good since liburing 2.3, so that moving the tail is all there is to publishing.
+// io_uring_set_iowait() is newer (2.10) than Debian's liburing. An entry's place in the queue is
+// its own for good since liburing 2.3, so that moving the tail is all there is to publishing.
 int Ring::enter(const __kernel_timespec* timeout, unsigned flags) noexcept {
     io_uring_sq& queue = ring_.sq;
     queue.sqe_head = queue.sqe_tail;

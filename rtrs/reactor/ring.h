@@ -37,9 +37,8 @@ class Ring {
         io_uring_sqe* entry = io_uring_get_sqe(&ring_);
         return entry != nullptr ? entry : next_entry_when_full();
     }
-    // What the processor's books call the time of a wait in which it has nothing else to do: "waiting
-    // for I/O" is a wait for storage (iowait of /proc/stat, pressure of /proc/pressure/io), or
-    // idleness, as for a socket. Linux before 6.15 calls all of it iowait.
+    // What the kernel's books call the time of a wait: waiting for storage (iowait of /proc/stat,
+    // /proc/pressure/io), or idleness, as for a socket. Linux before 6.15 calls all of it iowait.
     enum class WaitsAs : std::uint8_t { iowait, idle };
     // Submits and waits for one completion, at most wait (none: for ever). A signal ends the wait.
     void submit_and_wait(std::optional<Duration> wait, WaitsAs as) noexcept;

@@ -49,18 +49,3 @@ TEST_CASE("latency histogram: percentiles are upper bounds, and no more than the
     one.add(100us);
     CHECK(one.percentile(99) == 100us);
 }
-
-TEST_CASE("latency histogram: merged and emptied") {
-    LatencyHistogram left, right;
-    left.add(5us);
-    right.add(5us);
-    right.add(9ms);
-    left.merge(right);
-    CHECK(left.count() == 3);
-    CHECK(left.max() == 9ms);
-    CHECK(left.percentile(50) == 8us);
-    left.reset();
-    CHECK(left.count() == 0);
-    CHECK(left.percentile(99) == 0ns);
-    CHECK(left.buckets() == LatencyHistogram{}.buckets());
-}

@@ -1,0 +1,287 @@
+// Target: the way of an IO request from its message to its answer.
+
+#include <algorithm>
+#include <bit>
+#include <expected>
+
+#include "daemon/log.h"
+#include "rnbd-server/target_inside.h"
+#include "rtrs/base/error.h"
+#include "rtrs/base/probe.h"
+
+namespace rnbd {
+namespace {
+
+using rtrs::from_errno;
+
+constexpr std::size_t pin_bytes_min = 4096;
+// The same error of the same volume is logged again after this long.
+constexpr rtrs::Duration failure_log_interval = std::chrono::seconds(10);
+
+const char* name_of(Operation operation) {
+    switch (operation) {
+        case Operation::read:
+            return "read";
+        case Operation::write:
+            return "write";
+        case Operation::flush:
+            return "flush";
+        case Operation::discard:
+            return "discard";
+        case Operation::secure_erase:
+            return "secure erase";
+        case Operation::write_zeroes:
+            return "write zeroes";
+    }
+    return "?";
+}
+
+bool writes(Operation operation) {
+    return operation == Operation::write || operation == Operation::discard ||
+           operation == Operation::write_zeroes;
+}
+
+std::expected<BlockOperation, std::error_code> operation_for(const IoMessage& message,
+                                                             const StorageGeometry& geometry) {
+    switch (message.operation) {
+        case Operation::read:
+            return BlockOperation::read;
+        case Operation::write:
+            return BlockOperation::write;
+        case Operation::flush:
+            return BlockOperation::flush;
+        case Operation::discard:
+            if (geometry.discard_bytes_max == 0) break;
+            return BlockOperation::discard;
+        case Operation::write_zeroes:
+            if (geometry.write_zeroes_bytes_max == 0) break;
+            return BlockOperation::write_zeroes;
+        case Operation::secure_erase:
+            break;
+    }
+    return std::unexpected(from_errno(EOPNOTSUPP));
+}
+
+// Of what has a range: some bytes, whole blocks, none beyond the end.
+std::error_code check_range(const IoMessage& message, const StorageGeometry& geometry) {
+    const auto beyond = [&] { return from_errno(writes(message.operation) ? ENOSPC : EINVAL); };
+    if (message.sector > geometry.size_bytes / sector_bytes || message.bytes == 0) return beyond();
+    const std::uint64_t offset = message.sector * sector_bytes;
+    if (message.bytes > geometry.size_bytes - offset) return beyond();
+    const std::uint64_t block = geometry.logical_block_bytes;
+    if (offset % block != 0 || message.bytes % block != 0) return from_errno(EINVAL);
+    return {};
+}
+
+}  // namespace
+
+void Target::io(Session& session, rtrs::ServerOp& op) {
+    // One per chunk: a permit's chunks on several paths are different memory.
+    if (op.chunk_context() == nullptr) op.chunk_context() = new Io();
+    Io& io = *static_cast<Io*>(op.chunk_context());
+    if (const auto error = prepare(session, op, io)) {
+        ++session.statistics.errors;
+        ++session.statistics.refused;
+        return op.respond(error);
+    }
+    OpenVolume& open = *io.open;
+    io.begun = open.volume->begin(*open.open);
+    io.losses = open.volume->losses();
+    io.started = reactor_.now();
+    RTRS_PROBE(server_request, &io, static_cast<unsigned>(io.wire_operation), io.offset, io.bytes);
+    enter(io, *open.volume->storage(*open.open));
+}
+
+std::error_code Target::prepare(Session& session, rtrs::ServerOp& op, Io& io) {
+    const auto message = IoMessage::parse(op.message());
+    if (!message) return from_errno(to_errno(message.error()));
+    if (const auto checked = message->check_data(op.data().size()); !checked) {
+        return from_errno(to_errno(checked.error()));
+    }
+    if (op.direction() == rtrs::Direction::write && message->operation == Operation::read) {
+        return from_errno(EINVAL);
+    }
+    const auto found = session.opens.find(message->device_id);
+    if (found == session.opens.end() || found->second.ends()) return from_errno(ENOTCONN);
+    OpenVolume& open = found->second;
+    if (open.asks_anew) return from_errno(ENOTCONN);
+    if (open.volume->storage(*open.open) == nullptr) return from_errno(ENODEV);
+    if (writes(message->operation) && open.access == AccessMode::read_only) {
+        return from_errno(EROFS);
+    }
+    const StorageGeometry& geometry = open.volume->geometry();
+    const auto operation = operation_for(*message, geometry);
+    if (!operation) return operation.error();
+    io.operation = *operation;
+    const bool flush = message->operation == Operation::flush;
+    if (!flush) {
+        if (const auto error = check_range(*message, geometry)) return error;
+    }
+    // A flush names no range: its sector is all ones.
+    io.bytes = flush ? 0 : message->bytes;
+    io.offset = flush ? 0 : message->sector * sector_bytes;
+    io.session = &session;
+    io.op = &op;
+    io.open = &open;
+    io.wire_operation = message->operation;
+    io.force_unit_access = !flush && has(message->flags, IoFlag::fua);
+    io.no_unmap = has(message->flags, IoFlag::no_unmap);
+    io.fast_only =
+        has(message->flags, IoFlag::fast_zero) && has(session.features, Feature::fast_zero);
+    io.flush_first =
+        message->operation == Operation::write && has(message->flags, IoFlag::preflush);
+    io.data = op.data();
+    io.paced = open.paces_reads && message->operation == Operation::read;
+    io.fixed_buffer_of = reactor_.here().number();
+    io.fixed_buffer = open.pins && carries_data(message->operation)
+                          ? pinned(op, io)
+                          : rtrs::Reactor::FixedBuffer::none;
+    return {};
+}
+
+// A permit's chunk is pinned when it is used, not for every session that might use it, and as much
+// of it as was used. Without a free slot the request goes the ordinary way.
+rtrs::Reactor::FixedBuffer Target::pinned(rtrs::ServerOp& op, Io& io) {
+    const std::size_t bytes = op.data().size();
+    rtrs::Reactor& here = reactor_.here();
+    // A client may send one permit's requests by any connection; ours stay with one.
+    if (here.number() != io.pinned_by) unpin(io);
+    if (bytes <= io.pinned_bytes || io.cannot_pin) {
+        return bytes <= io.pinned_bytes ? io.pinned : rtrs::Reactor::FixedBuffer::none;
+    }
+    unpin(io);
+    const std::size_t wanted = std::min<std::size_t>(std::bit_ceil(std::max(bytes, pin_bytes_min)),
+                                                     op.session().chunk_bytes());
+    const auto slot = here.register_buffer({op.data().data(), wanted});
+    io.cannot_pin = !slot;
+    if (!slot) return rtrs::Reactor::FixedBuffer::none;
+    io.pinned = *slot;
+    io.pinned_by = here.number();
+    io.pinned_bytes = wanted;
+    return io.pinned;
+}
+
+void Target::unpin(Io& io) noexcept {
+    if (io.pinned == rtrs::Reactor::FixedBuffer::none) return;
+    reactor_.member(io.pinned_by).unregister_buffer(io.pinned);
+    io.pinned = rtrs::Reactor::FixedBuffer::none;
+    io.pinned_bytes = 0;
+}
+
+void Target::enter(Io& io, Storage& storage) {
+    if (io.paced && pacers_[reactor_.here().number()]->ask(io) == ReadPacer::Verdict::wait) return;
+    start(io, storage);
+}
+
+void Target::waited(BlockRequest& request) {
+    Io& io = static_cast<Io&>(request);
+    OpenVolume& open = *io.open;
+    if (Storage* storage = open.volume->storage(*open.open)) return start(io, *storage);
+    completed(io, from_errno(ENODEV));
+}
+
+void Target::start(Io& io, Storage& storage) {
+    if (io.flush_first) {
+        io.operation = BlockOperation::flush;
+        io.bytes = 0;
+    }
+    RTRS_PROBE(storage_submitted, &io, static_cast<unsigned>(io.operation), io.offset, io.bytes);
+    storage.submit(io);
+}
+
+void Target::Io::count(ExportCounters& counters, std::error_code error,
+                       rtrs::Duration took) const noexcept {
+    ExportCounters::Kind& kind = counters.of(wire_operation);
+    ++kind.requests;
+    kind.durations.add(took);
+    if (error)
+        ++kind.errors;
+    else
+        kind.bytes += bytes;
+}
+
+std::error_code Target::answered_as(std::error_code error) noexcept {
+    const int number = rtrs::to_errno(error);
+    return number == ENOTCONN || number == ESTALE ? from_errno(EIO) : error;
+}
+
+void Target::completed(BlockRequest& request, std::error_code error) {
+    Io& io = static_cast<Io&>(request);
+    RTRS_PROBE(storage_done, &io, error.value());
+    Session& session = *io.session;
+    OpenVolume& open = *io.open;
+    rtrs::ServerOp& op = *io.op;
+    const bool covers_loss = io.operation == BlockOperation::flush &&
+                             open.volume->flush_covers_loss(*open.open, io.losses);
+    // Who opens it again fails it then.
+    if (covers_loss) error = from_errno(open.asks_anew || open.taken ? ENOTCONN : EIO);
+    if (io.flush_first && !error) {
+        io.flush_first = false;
+        io.operation = BlockOperation::write;
+        io.bytes = op.data().size();
+        if (Storage* storage = open.volume->storage(*open.open)) return start(io, *storage);
+        error = from_errno(ENODEV);
+    }
+    const rtrs::Duration took = session.target.reactor_.now() - io.started;
+    io.count(open.volume->counters(), error, took);
+    SessionStatistics& statistics = session.statistics;
+    statistics.latency.add(took);
+    std::uint32_t produced = 0;
+    if (error) {
+        ++statistics.errors;
+        const bool sync = io.operation == BlockOperation::flush || io.force_unit_access;
+        if (!covers_loss) {
+            if (sync) open.volume->sync_has_failed();
+            session.target.log_failure(open, io, error);
+            error = answered_as(error);
+        }
+    } else if (io.wire_operation == Operation::read) {
+        ++statistics.reads;
+        statistics.read_bytes += io.bytes;
+        produced = static_cast<std::uint32_t>(io.bytes);
+    } else if (io.wire_operation == Operation::write) {
+        ++statistics.writes;
+        statistics.write_bytes += io.bytes;
+    } else {
+        ++statistics.other;
+    }
+    // By which of the two caches it was done is not known here: a client that knows them sends it
+    // again. So what is acknowledged to a client that had the old one open was done by that one.
+    const bool either_cache = !error && writes(io.wire_operation) && !io.force_unit_access &&
+                              io.losses != open.volume->losses() &&
+                              has(session.features, Feature::epoch);
+    if (either_cache) error = from_errno(ENOTCONN);
+    RTRS_PROBE(server_answered, &io, error.value());
+    answer(io, error, produced);
+}
+
+// The last one of a volume that is to be closed closes it.
+void Target::answer(InFlight& done, std::error_code error, std::uint32_t produced_bytes) {
+    Session& session = *done.session;
+    OpenVolume& open = *done.open;
+    Target& target = session.target;
+    rtrs::ServerOp* closing = nullptr;
+    Volume* closed = nullptr;
+    open.volume->end(*open.open, done.begun);
+    if (open.open->in_flight == 0 && open.ends()) {
+        closing = open.closing;
+        closed = open.volume;
+        closed->close(open.open);
+        session.opens.erase(std::uint32_t{open.id});
+    }
+    done.op->respond(error, produced_bytes);  // may end the session
+    if (closing != nullptr) closing->respond({});
+    if (closed != nullptr) target.closed_one(*closed);
+}
+
+void Target::log_failure(OpenVolume& open, const Io& io, std::error_code error) {
+    const rtrs::Instant now = reactor_.now();
+    if (error == open.logged_error && now < open.logged_at + failure_log_interval) return;
+    open.logged_error = error;
+    open.logged_at = now;
+    logger("rnbd.volume")
+        .warn("{}: {} of {} bytes at {} for {} failed: {}", open.name, name_of(io.wire_operation),
+              io.bytes, io.offset, printable(io.session->session.name()), error.message());
+}
+
+}  // namespace rnbd

@@ -1,0 +1,186 @@
+// Target: what a session asks for before its I/O. SESS_INFO, OPEN, CLOSE.
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "daemon/config_common.h"
+#include "daemon/log.h"
+#include "rnbd-server/target_inside.h"
+#include "rtrs/base/error.h"
+
+namespace rnbd {
+namespace {
+
+using rtrs::from_errno;
+
+// Discard and write zeroes carry their length in the 32 bits of bi_size.
+constexpr std::uint64_t range_bytes_max = std::numeric_limits<std::uint32_t>::max();
+// Names of refused opens that are remembered per session.
+constexpr std::size_t refusals_max = 64;
+
+std::uint32_t sectors(std::uint64_t bytes) {
+    return static_cast<std::uint32_t>(std::min(bytes, range_bytes_max) / sector_bytes);
+}
+
+OpenResponse describe(const StorageGeometry& geometry, std::uint32_t device_id,
+                      std::uint32_t max_io_bytes) {
+    // A length must be a whole number of blocks.
+    const std::uint64_t block = geometry.logical_block_bytes;
+    const auto whole = [&](std::uint64_t bytes) {
+        return sectors(std::min(bytes, range_bytes_max) / block * block);
+    };
+    return {.device_id = device_id,
+            .sectors = geometry.size_bytes / sector_bytes,
+            .max_hw_sectors = max_io_bytes / sector_bytes,
+            .max_write_zeroes_sectors = whole(geometry.write_zeroes_bytes_max),
+            .max_discard_sectors = whole(geometry.discard_bytes_max),
+            .discard_granularity_bytes = geometry.discard_granularity_bytes,
+            .discard_alignment_bytes = 0,
+            .physical_block_bytes = static_cast<std::uint16_t>(geometry.physical_block_bytes),
+            .logical_block_bytes = static_cast<std::uint16_t>(geometry.logical_block_bytes),
+            .max_segments = 128,  // what a kernel client uses anyway
+            .secure_discard = 0,
+            .fua = geometry.force_unit_access,
+            .write_back = geometry.volatile_cache};
+}
+
+std::string why_not_open(const Volume& volume, std::error_code error) {
+    switch (rtrs::to_errno(error)) {
+        case ENOENT:
+            return "the export waits: " + volume.reason();
+        case EPERM:
+            return "another session has it open for writing";
+        case EACCES:
+            return "no allow entry for this session, address and access";
+        case EBUSY:
+            return "the export was taken from this session for a while";
+        default:
+            return error.message();
+    }
+}
+
+}  // namespace
+
+void Target::session_info(Session& session, rtrs::ServerOp& op) {
+    const auto message = SessionInfoMessage::parse(op.message());
+    if (!message) return op.respond(from_errno(to_errno(message.error())));
+    if (op.data().size() < SessionInfoResponse::wire_bytes) return op.respond(from_errno(EINVAL));
+    const auto response = SessionInfoResponse::to(*message, features_known);
+    session.version = response.version;
+    session.features = response.features;
+    response.emit(op.data());
+    op.respond({}, SessionInfoResponse::wire_bytes);
+}
+
+void Target::open(Session& session, rtrs::ServerOp& op) {
+    const auto message = OpenMessage::parse(op.message());
+    if (!message) return op.respond(from_errno(to_errno(message.error())));
+    if (op.data().size() < OpenResponse::wire_bytes) return op.respond(from_errno(EINVAL));
+    const OpenVolume* open = opened_before(session, *message);
+    if (open == nullptr) {
+        const auto opened = open_anew(session, *message);
+        if (!opened) {
+            log_refusal(session, *message, opened.error().why);
+            return op.respond(opened.error().code);
+        }
+        session.refusals.erase(message->device_name);
+        open = *opened;
+    }
+    OpenResponse response =
+        describe(open->volume->geometry(), open->id, op.session().max_io_bytes());
+    if (has(session.features, Feature::epoch)) response.epoch = open->volume->cache_epoch();
+    response.emit(op.data());
+    op.respond({}, OpenResponse::wire_bytes);
+}
+
+// As the kernel: the same id, fresh geometry. Whatever access is asked for now, says the kernel, so
+// its clients get that; others get what they ask for or hear that they may not.
+const Target::OpenVolume* Target::opened_before(Session& session, const OpenMessage& message) {
+    const auto before = std::ranges::find_if(session.opens, [&](const auto& one) {
+        return one.second.name == message.device_name && !one.second.ends();
+    });
+    if (before == session.opens.end()) return nullptr;
+    auto& [id, open] = *before;
+    const bool as_asked =
+        open.access == message.access_mode || kernel_door(session.session.door()) != nullptr;
+    if (!as_asked || open.volume->storage(*open.open) == nullptr) {
+        // Of another access, or of a storage that is gone: the new one takes its place.
+        take_away(session, id);
+        return nullptr;
+    }
+    if (std::exchange(open.asks_anew, false)) {
+        open.volume->is_told(*open.open);
+        auto moved = session.opens.extract(before);
+        open.id = moved.key() = session.fresh_device_id();
+        session.opens.insert(std::move(moved));
+    }
+    return &open;
+}
+
+std::expected<const Target::OpenVolume*, Target::Refusal> Target::open_anew(
+    Session& session, const OpenMessage& message) {
+    const auto refused = [](std::error_code code, std::string why) {
+        return std::unexpected(Refusal{code, std::move(why)});
+    };
+    if (draining_ == Draining::on) return refused(from_errno(EBUSY), "the server is being drained");
+    const std::string wanted = export_for(session, message.device_name);
+    Volume* volume = find(wanted);
+    if (volume == nullptr) {
+        return refused(from_errno(ENOENT), wanted == message.device_name
+                                               ? "no export has this name"
+                                               : "it stands for an export " + printable(wanted) +
+                                                     ", and there is none");
+    }
+    const auto open =
+        volume->open(session.session.name(), session.session.peer_host(), message.access_mode);
+    if (!open) return refused(open.error(), why_not_open(*volume, open.error()));
+    const std::uint32_t id = session.fresh_device_id();
+    const StorageOptions& storage = volume->config().storage;
+    const bool file = storage.kind == StorageOptions::Kind::path;
+    session.opens[id] = {.id = id,
+                         .volume = volume,
+                         .open = *open,
+                         .name = message.device_name,
+                         .access = message.access_mode,
+                         .pins = file,
+                         .paces_reads = file && storage.io == StorageOptions::Io::buffered &&
+                                        reads_ == Reads::in_portions};
+    logger("rnbd.session")
+        .info("{}: opened {} ({})", printable(session.session.name()), volume->name(),
+              to_word(message.access_mode));
+    return &session.opens[id];
+}
+
+// A client tries again for as long as it lives: one line per reason tells it.
+void Target::log_refusal(Session& session, const OpenMessage& message, const std::string& why) {
+    if (session.refusals.size() > refusals_max) session.refusals.clear();
+    auto& known = session.refusals[message.device_name];
+    if (known == why) return;
+    known = why;
+    logger("rnbd.session")
+        .warn("{}: open of {} ({}) from {} refused: {}", printable(session.session.name()),
+              printable(message.device_name), to_word(message.access_mode),
+              session.session.peer_host(), why);
+}
+
+void Target::close(Session& session, rtrs::ServerOp& op) {
+    const auto message = CloseMessage::parse(op.message());
+    if (!message) return op.respond(from_errno(to_errno(message.error())));
+    const auto found = session.opens.find(message->device_id);
+    // An unknown id is closed already.
+    if (found == session.opens.end() || found->second.closing != nullptr) return op.respond({});
+    OpenVolume& open = found->second;
+    if (open.open->in_flight > 0) {
+        open.closing = &op;
+        return;
+    }
+    logger("rnbd.session").info("{}: closed {}", printable(session.session.name()), open.name);
+    Volume& volume = *open.volume;
+    volume.close(open.open);
+    session.opens.erase(found);
+    op.respond({});
+    closed_one(volume);
+}
+
+}  // namespace rnbd
