@@ -20,7 +20,8 @@ namespace rtrs {
 namespace {
 
 constexpr std::uint32_t fixed_slots_max = 16384;
-// Between two turns: there was nothing to do.
+// Between two turns there was nothing to do.
+constexpr Duration quiet_after = std::chrono::milliseconds(5);
 constexpr Duration rest_after = std::chrono::milliseconds(500);
 
 Instant read_clock() noexcept {
@@ -144,8 +145,23 @@ void Reactor::Inside::turn(std::optional<Duration> max_wait) {
 void Reactor::Inside::wait(std::optional<Duration> wait) {
     waits_until = wait ? now + *wait : Instant::max();
     const OthersTurn others(group);
-    ring.submit_and_wait(wait,
-                         storage_operations > 0 ? Ring::WaitsAs::iowait : Ring::WaitsAs::idle);
+    if (storage_operations > 0) {
+        ring.submit_and_wait(wait, Ring::WaitsAs::iowait);
+    } else if (!ring.idles_aside() || watched || wait == Duration::zero()) {
+        ring.submit_and_wait(wait, Ring::WaitsAs::idle);
+    } else {
+        wait_quietly(wait);
+    }
+}
+
+// Under load something comes before the kernel has to be told that this is no waiting for I/O.
+void Reactor::Inside::wait_quietly(std::optional<Duration> wait) {
+    const Instant begin = read_clock();
+    const Duration at_most = wait.value_or(Duration::max());
+    ring.submit_and_wait(std::min(at_most, quiet_after), Ring::WaitsAs::idle);
+    const Duration waited = read_clock() - begin;
+    if (ring.has_news() || waited < quiet_after || waited >= at_most) return;
+    ring.submit_and_wait_aside(wait ? std::optional(at_most - waited) : std::nullopt, notice);
 }
 
 // Looks instead of sleeping, as long as that is allowed.

@@ -43,6 +43,7 @@ struct Reactor::Inside {
     void hand_out(const Reaped& reaped);
     void run_turn_end();
     void wait(std::optional<Duration> wait);
+    void wait_quietly(std::optional<Duration> wait);
     io_uring_sqe* prepare(Operation& operation) noexcept;
     io_uring_sqe* prepare_unanswered() noexcept;
 
@@ -118,7 +119,7 @@ struct Reactor::Inside {
     };
     std::deque<ToCancel> to_cancel;  // in the order of their asking
     std::uint64_t cancellations_asked = 0;
-    int notice = -1;       // eventfd for those who wait on fd()
+    int notice = -1;       // eventfd for those who wait on fd(), or to wait aside of the ring
     bool watched = false;  // fd() was asked for
     std::atomic<bool> stopping = false;
 };

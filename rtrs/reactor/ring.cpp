@@ -1,5 +1,6 @@
 #include "rtrs/reactor/ring.h"
 
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <unistd.h>
@@ -109,8 +110,7 @@ void Ring::submit_and_wait(std::optional<Duration> wait, WaitsAs as) noexcept {
     } else if (*wait <= Duration::zero()) {
         result = io_uring_submit_and_get_events(&ring_);
     } else {
-        const auto seconds = std::chrono::floor<std::chrono::seconds>(*wait);
-        const __kernel_timespec timeout{seconds.count(), (*wait - seconds).count()};
+        const __kernel_timespec timeout = kernel_time(*wait);
         result = enter(&timeout, flags);
     }
     RTRS_ASSERT(harmless(result));
@@ -133,6 +133,30 @@ int Ring::enter(const __kernel_timespec* timeout, unsigned flags) noexcept {
     argument.ts = reinterpret_cast<std::uintptr_t>(timeout);
     return io_uring_enter2(descriptor, prepared, 1, flags | IORING_ENTER_EXT_ARG,
                            reinterpret_cast<sigset_t*>(&argument), sizeof argument);
+}
+
+// The eventfd is registered for this one wait: Linux 6.11 to 6.14 may lose signals after the first
+// of a registration (Reactor::Inside::forget_notice() has the story). What came before has told
+// nobody, so it is looked for once more.
+void Ring::submit_and_wait_aside(std::optional<Duration> wait, int notice) noexcept {
+    enable();
+    if (io_uring_register_eventfd(&ring_, notice) != 0) return submit_and_wait(wait, WaitsAs::idle);
+    submit_and_wait(Duration::zero(), WaitsAs::idle);
+    if (!has_news()) {
+        pollfd signal{notice, POLLIN, 0};
+        const __kernel_timespec timeout = kernel_time(wait.value_or(Duration::zero()));
+        const timespec limit{timeout.tv_sec, static_cast<long>(timeout.tv_nsec)};
+        RTRS_ASSERT(::ppoll(&signal, 1, wait ? &limit : nullptr, nullptr) >= 0 || errno == EINTR);
+    }
+    RTRS_ASSERT(io_uring_unregister_eventfd(&ring_) == 0);
+    std::uint64_t count = 0;
+    RTRS_ASSERT(::read(notice, &count, sizeof count) == sizeof count || errno == EAGAIN);
+    submit_and_wait(Duration::zero(), WaitsAs::idle);
+}
+
+__kernel_timespec Ring::kernel_time(Duration duration) noexcept {
+    const auto seconds = std::chrono::floor<std::chrono::seconds>(duration);
+    return {seconds.count(), (duration - seconds).count()};
 }
 
 bool Ring::owned_by_this_thread() noexcept {

@@ -38,10 +38,15 @@ class Ring {
         return entry != nullptr ? entry : next_entry_when_full();
     }
     // What the kernel's books call the time of a wait: waiting for storage (iowait of /proc/stat,
-    // /proc/pressure/io), or idleness, as for a socket. Linux before 6.15 calls all of it iowait.
+    // /proc/pressure/io), or idleness, as for a socket. Linux before 6.15 calls all of it iowait;
+    // submit_and_wait_aside() is the way to be idle there.
     enum class WaitsAs : std::uint8_t { iowait, idle };
     // Submits and waits for one completion, at most wait (none: for ever). A signal ends the wait.
     void submit_and_wait(std::optional<Duration> wait, WaitsAs as) noexcept;
+    // The same, idle, by poll(2) on notice: an eventfd in non-blocking mode that nobody else uses.
+    // Costs some system calls more. Only of a ring that idles aside.
+    bool idles_aside() const noexcept { return tells_news_ && idle_flag_ == 0; }
+    void submit_and_wait_aside(std::optional<Duration> wait, int notice) noexcept;
     void submit() noexcept;
     // Whether prepared entries wait for their submission.
     bool prepared() noexcept { return io_uring_sq_ready(&ring_) > 0; }
@@ -73,6 +78,7 @@ class Ring {
     io_uring_sqe* next_entry_when_full() noexcept;
     void enable() noexcept;
     void keep_workers_here() noexcept;
+    static __kernel_timespec kernel_time(Duration duration) noexcept;
     int enter(const __kernel_timespec* timeout, unsigned flags) noexcept;
 
     io_uring ring_{};

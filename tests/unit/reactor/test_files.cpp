@@ -105,6 +105,7 @@ TEST_CASE("reactor: pinned buffers read and write, their slots come back") {
 }
 
 TEST_CASE("reactor: registered files read and write, their slots come back") {
+    if (!files_are_registered_here()) return;
     auto reactor = make_reactor({.fixed_files = 1});
     Descriptor file = temporary_file(8192);
     Descriptor other = temporary_file(8192);

@@ -253,6 +253,7 @@ TEST_CASE("reactor group: a cancellation does not overtake what is asked for aft
 
 TEST_CASE(
     "reactor group: files and buffers are registered where they are used, and let go anywhere") {
+    if (!files_are_registered_here()) return;
     Group g;
     auto [near, far] = unix_pair();
     g.first->member(1).post([&] {
