@@ -249,7 +249,9 @@ FileMedium::Step FileMedium::lock(const StorageOptions& options) {
     if (::flock(fd_, kind | LOCK_NB) == 0) return {};
     const int error = errno;
     if (error != EWOULDBLOCK) return failure(error, "cannot be locked");
-    return failure(error, "locked by another program; is a second server running on it?");
+    return failure(error,
+                   "locked: by another program, a second server, or another export of this one "
+                   "through a link");
 }
 
 FileMedium::Step FileMedium::measure_regular(const StorageOptions& options) {
