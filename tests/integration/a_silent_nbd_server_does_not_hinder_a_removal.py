@@ -5,26 +5,9 @@ import errno
 
 from harness import *
 from nbd_clients import *
-
-need("qemu-nbd", "qemu-img")
-with open(os.path.join(BUILD, "CMakeCache.txt")) as cache:
-    if "LIBNBD_FOUND:INTERNAL=1" not in cache.read():
-        skip("the server was built without libnbd")
+from other_nbd_servers import *
 
 with Lab() as lab:
-    def serve(name):
-        run("qemu-img", "create", "-q", "-f", "raw", lab.path(name), "64M")
-        process = subprocess.Popen(
-            ["qemu-nbd", "-f", "raw", "-t", "-k", lab.path(f"{name}.qemu"), lab.path(name)])
-        lab.cleanups.append(process.wait)
-        lab.cleanups.append(process.kill)
-        return process
-
-    def export_of(name):
-        return {"name": name,
-                "storage": {"kind": "nbd", "uri": f"nbd+unix:///?socket={lab.path(name)}.qemu"},
-                "allow": [{"session": "host-a", "access": "rw"}]}
-
     def removal_of(name, *options):
         return subprocess.Popen(
             [os.path.join(BUILD, "rnbdctl", "rnbdctl"), "--socket", server.control, "--timeout",
@@ -36,8 +19,8 @@ with Lab() as lab:
         check(removal.returncode == 1, f"{removal.returncode}: {text}")
         check("last flush failed" in text and "may be lost" in text, text)
 
-    silent = {name: serve(name) for name in ("busy", "idle")}
-    server = lab.server([export_of("busy"), export_of("idle"), export("file", lab.path("f"), "1MiB")])
+    silent = {name: serve(lab, name) for name in ("busy", "idle")}
+    server = lab.server([export_of(lab, "busy"), export_of(lab, "idle"), export("file", lab.path("f"), "1MiB")])
     lab.client(server, {"busy": {}, "idle": {}, "file": {}})
     h = {name: connected(lab, name) for name in ("busy", "idle", "file")}
     for name in silent:

@@ -4,29 +4,14 @@ import errno
 
 from harness import *
 from nbd_clients import *
-
-need("qemu-nbd", "qemu-img")
-with open(os.path.join(BUILD, "CMakeCache.txt")) as cache:
-    if "LIBNBD_FOUND:INTERNAL=1" not in cache.read():
-        skip("the server was built without libnbd")
+from other_nbd_servers import *
 
 with Lab() as lab:
-    def serve(name):
-        run("qemu-img", "create", "-q", "-f", "raw", lab.path(name), "64M")
-        process = subprocess.Popen(["qemu-nbd", "-f", "raw", "-t", "-k", lab.path(f"{name}.qemu"), lab.path(name)])
-        lab.cleanups.append(process.wait)
-        lab.cleanups.append(process.kill)
-        return process
-
     def lines(server, words):
         return [line for line in server.log().splitlines() if words in line]
 
-    def export_of(name):
-        return {"name": name, "storage": {"kind": "nbd", "uri": f"nbd+unix:///?socket={lab.path(name)}.qemu"},
-                "allow": [{"session": "host-a", "access": "rw"}]}
-
-    silent, answering = serve("silent"), serve("answering")
-    server = lab.server([export_of("silent"), export_of("answering")])
+    silent, answering = serve(lab, "silent"), serve(lab, "answering")
+    server = lab.server([export_of(lab, "silent"), export_of(lab, "answering")])
     lab.client(server, {"silent": {}, "answering": {}})
     h, other = connected(lab, "silent"), connected(lab, "answering")
     h.pwrite(b"a" * 4096, 0)

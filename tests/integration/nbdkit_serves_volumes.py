@@ -48,6 +48,19 @@ with Lab() as lab:
         process.terminate()
         check(process.wait(timeout=60) == 0, "nbdkit ends well")
 
+    def ends_although_a_read_waits(process, uri):
+        read = subprocess.Popen(["nbdcopy", uri, "null:"], stderr=subprocess.PIPE, text=True)
+        lab.cleanups.append(read.kill)
+        try:
+            read.wait(timeout=2)  # it cannot end
+        except subprocess.TimeoutExpired:
+            pass
+        check(read.poll() is None, "it waits")
+        process.terminate()
+        said = read.communicate(timeout=60)[1]
+        check(read.returncode != 0, f"what waited fails: {said}")
+        check(process.wait(timeout=60) == 0, "nbdkit ends well")
+
     process, uri = plugin("vol")
     about = json.loads(run("nbdinfo", "--json", uri).stdout)["exports"][0]
     check(about["export-size"] == SIZE, f"the size is passed on: {about}")
@@ -110,17 +123,7 @@ h.flush()
     # While it is gone for good they fail when nbdkit is told to end, which waits for them.
     process, uri = plugin("vol", "heartbeat-interval=100ms", "heartbeat-timeout=500ms")
     server.kill()
-    read = subprocess.Popen(["nbdcopy", uri, "null:"], stderr=subprocess.PIPE, text=True)
-    lab.cleanups.append(read.kill)
-    try:
-        read.wait(timeout=2)  # it cannot end
-    except subprocess.TimeoutExpired:
-        pass
-    check(read.poll() is None, "it waits")
-    process.terminate()
-    said = read.communicate(timeout=60)[1]
-    check(read.returncode != 0, f"what waited fails: {said}")
-    check(process.wait(timeout=60) == 0, "nbdkit ends well")
+    ends_although_a_read_waits(process, uri)
     server.start()
 
     # Those that waited long enough have an error that tells a client what it is.
@@ -145,17 +148,7 @@ for request in (lambda: h.pread(512, 0), lambda: h.pwrite(bytes(512), 0), lambda
     # What waits also fails when nbdkit is told to end while not the server is gone, but the export.
     process, uri = plugin("fio")
     server.ctl("exports", "remove", "fio", "--force")
-    read = subprocess.Popen(["nbdcopy", uri, "null:"], stderr=subprocess.PIPE, text=True)
-    lab.cleanups.append(read.kill)
-    try:
-        read.wait(timeout=2)
-    except subprocess.TimeoutExpired:
-        pass
-    check(read.poll() is None, "it waits")
-    process.terminate()
-    said = read.communicate(timeout=60)[1]
-    check(read.returncode != 0, f"what waited fails: {said}")
-    check(process.wait(timeout=60) == 0, "nbdkit ends well")
+    ends_although_a_read_waits(process, uri)
     # And when there was none yet: a start that waits ends.
     process = subprocess.Popen(["nbdkit", "-f", "-U", lab.path("none.sock"), PLUGIN, "vol", "session=host-a", "wait=86400",
                                 "path=127.0.0.1:1"], stderr=subprocess.PIPE, text=True)
