@@ -42,7 +42,9 @@ with Lab() as lab:
         lab.cleanups.append(process.kill)
         wait_until("nbdkit listens", lambda: process.poll() is not None or os.path.exists(socket))
         check(process.poll() is None, "nbdkit runs")
-        return process, f"nbd+unix:///?socket={socket}"
+        uri = f"nbd+unix:///?socket={socket}"
+        run("nbdinfo", "--size", uri)  # it listens before the volume is open
+        return process, uri
 
     def stop(process):
         process.terminate()
