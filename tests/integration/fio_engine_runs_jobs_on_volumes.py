@@ -156,7 +156,7 @@ with Lab() as lab:
         server.ctl("exports", "add", "ro", lab.path("ro"), "--allow", "host-a=ro")
 
     # --- A start that waits ends, too.
-    load = fio.start(server, "vol", "--rw=read", "--open_seconds=86400", "--path=127.0.0.1:1")
+    load = fio.start(server, "vol", "--rw=read", "--open_seconds=86400", "--path=127.0.0.5:1")
     wait_until("it tries to connect", lambda: len(os.listdir(f"/proc/{load.pid}/fd")) > 8)
     load.send_signal(signal.SIGINT)
     text = load.communicate(timeout=60)[0]

@@ -151,9 +151,9 @@ for request in (lambda: h.pread(512, 0), lambda: h.pwrite(bytes(512), 0), lambda
     process, uri = plugin("fio")
     server.ctl("exports", "remove", "fio", "--force")
     ends_although_a_read_waits(process, uri)
-    # And when there was none yet: a start that waits ends.
+    # And when there was none yet: a start that waits ends. (Other tests have other addresses without a server.)
     process = subprocess.Popen(["nbdkit", "-f", "-U", lab.path("none.sock"), PLUGIN, "vol", "session=host-a", "wait=86400",
-                                "path=127.0.0.1:1"], stderr=subprocess.PIPE, text=True)
+                                "path=127.0.0.4:1"], stderr=subprocess.PIPE, text=True)
     lab.cleanups.append(process.kill)
     wait_until("it tries to connect", lambda: "librnbd" in {
         open(f"/proc/{process.pid}/task/{thread}/comm").read().strip()

@@ -21,6 +21,8 @@
 #include "trying.h"
 
 enum { limit_s = 60 };
+/* Nobody listens there, and no test beside this one has a session of the same name to there. */
+#define NOBODY "127.0.0.3:1"
 
 static const char *server;
 static pid_t server_pid;
@@ -51,10 +53,10 @@ static void handles_outlive_close(void) {
     volume = opened(session);
     EXPECT(0, rnbd_session_close(session, counted, &closed));
     EXPECT(-ESHUTDOWN, rnbd_readv(volume, &one_block, 1, 0, 0, counted, &count));
-    EXPECT(-ESHUTDOWN, rnbd_session_add_path(session, "127.0.0.1:1"));
+    EXPECT(-ESHUTDOWN, rnbd_session_add_path(session, NOBODY));
     EXPECT(-ESHUTDOWN, rnbd_session_remove_path(session, server));
     until(session, &closed, 1);
-    EXPECT(-ESHUTDOWN, rnbd_session_add_path(session, "127.0.0.1:1"));
+    EXPECT(-ESHUTDOWN, rnbd_session_add_path(session, NOBODY));
     EXPECT(-ESHUTDOWN, rnbd_session_remove_path(session, server));
     EXPECT(-ESHUTDOWN, rnbd_readv(volume, &one_block, 1, 0, 0, counted, &count));
     if (strstr(rnbd_volume_error(volume), "closing") == NULL) exit(1);
@@ -89,7 +91,7 @@ static void closes_the_other(void *context, int error) {
 static void who_waits_is_told(void) {
     int of_session;
     for (of_session = 0; of_session < 2; of_session++) {
-        rnbd_session *session = fresh("127.0.0.1:1");
+        rnbd_session *session = fresh(NOBODY);
         rnbd_volume *other;
         struct both both = {of_session ? session : NULL, NULL, {0}};
         pthread_t id;
@@ -228,13 +230,13 @@ static void a_refusal_ends_with_the_link(void) {
 
 /* Nobody answers at that port, and nobody will be asked again. */
 static void who_waits_in_vain_is_told(void) {
-    rnbd_session *session = fresh("127.0.0.1:1");
+    rnbd_session *session = fresh(NOBODY);
     rnbd_volume *volume, *late;
     EXPECT(0, rnbd_session_set(session, "reconnect-attempts", "1"));
     EXPECT(0, rnbd_session_start(session));
     EXPECT(0, rnbd_volume_open(session, "vol", 0, &volume));
     EXPECT(-ECONNABORTED, rnbd_volume_wait(volume, -1));
-    if (strstr(rnbd_volume_error(volume), "path 127.0.0.1:1: closed") == NULL) exit(1);
+    if (strstr(rnbd_volume_error(volume), "path " NOBODY ": closed") == NULL) exit(1);
     EXPECT(0, rnbd_volume_open(session, "late", 0, &late));
     EXPECT(-ECONNABORTED, rnbd_volume_wait(late, -1));
     /* A new path may be better. */
