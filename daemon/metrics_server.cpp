@@ -178,6 +178,17 @@ std::expected<std::unique_ptr<MetricsServer>, std::error_code> MetricsServer::cr
 
 const std::string& MetricsServer::address() const noexcept { return inside_->address; }
 
+std::expected<bool, std::error_code> MetricsServer::listen_again() {
+    const std::string_view listen = inside_->options.listen;
+    if (!listen.starts_with(unix_prefix) || inside_->socket_file.is_there()) return false;
+    const std::string path(listen.substr(unix_prefix.size()));
+    const auto fd = listen_on_unix(path, socket_mode);
+    if (!fd) return std::unexpected(fd.error());
+    inside_->socket_file = UnixSocketFile(path);
+    inside_->streams.listen_on(*fd);
+    return true;
+}
+
 void MetricsServer::close(std::function<void()> closed) {
     inside_->socket_file.remove();
     inside_->streams.close(std::move(closed));

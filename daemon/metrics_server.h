@@ -45,6 +45,9 @@ class MetricsServer {
 
     // Where it listens, with the real port.
     const std::string& address() const noexcept;
+    // If others have removed the Unix socket's file: makes it anew. True: it was so. ERRORS: as
+    // create(), and the old socket stays.
+    std::expected<bool, std::error_code> listen_again();
     // Cuts what is under way. closed() comes in a later turn.
     void close(std::function<void()> closed);
 

@@ -107,12 +107,16 @@ void Frame::reload() {
 
 // Without the files nobody can connect, rnbdctl least of all: a signal always can come.
 void Frame::listen_again() {
-    if (const auto again = control_->listen_again(); !again) {
-        log_.error("control socket {}: its file is gone: {}", settings_.control,
-                   again.error().message());
-    } else if (*again) {
-        log_.warn("control socket {}: its file was gone, and is made anew", settings_.control);
-    }
+    const auto tell = [this](const std::string& socket,
+                             const std::expected<bool, std::error_code>& again) {
+        if (!again) {
+            log_.error("{}: its file is gone: {}", socket, again.error().message());
+        } else if (*again) {
+            log_.warn("{}: its file was gone, and is made anew", socket);
+        }
+    };
+    tell("control socket " + settings_.control, control_->listen_again());
+    if (metrics_) tell("metrics at " + settings_.metrics, metrics_->listen_again());
     work_->listen_again();
 }
 

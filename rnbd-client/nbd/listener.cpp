@@ -4,7 +4,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -17,6 +16,7 @@
 
 #include "daemon/socket_file_lock.h"
 #include "rtrs/base/assert.h"
+#include "rtrs/base/descriptors.h"
 
 namespace rnbd {
 namespace {
@@ -64,14 +64,6 @@ std::string peer_text(int fd) {
     }
     const bool six = address.ss_family == AF_INET6;
     return fmt::format("{}{}{}:{}", six ? "[" : "", host, six ? "]" : "", port);
-}
-
-// A quarter of the descriptors is not for NBD clients: with all of them theirs, a path that is lost
-// could not be dialled again and rnbdctl not be answered, for as long as the clients wait for it.
-bool is_of_the_last_quarter(int fd) noexcept {
-    rlimit limit{};
-    return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-           static_cast<rlim_t>(fd) >= limit.rlim_cur - limit.rlim_cur / 4;
 }
 
 void set(int fd, int level, int name) noexcept {
@@ -324,7 +316,7 @@ void NbdListener::add(int fd) {
     if (connections_.size() >= options_.connections_max) {
         return refuse(fd, "too many connections");
     }
-    if (is_of_the_last_quarter(fd)) {
+    if (rtrs::is_of_the_last_quarter(fd)) {
         return refuse(fd, "the limit of open files is near, and the rest is for paths");
     }
     ++accepted_;

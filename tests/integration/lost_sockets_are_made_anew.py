@@ -5,7 +5,9 @@ from nbd_clients import *
 
 with Lab() as lab:
     folder = lab.path("run")
-    server = lab.server([export("vol1", lab.path("vol1.img"), "1MiB")], name="server")
+    metrics = lab.path("metrics.sock")
+    server = lab.server([export("vol1", lab.path("vol1.img"), "1MiB")], name="server",
+                        metrics={"listen": f"unix:{metrics}"})
     client = lab.client(server, {"vol1": {}})
     h = connected(lab, "vol1")
     h.pwrite(b"a" * 4096, 0)
@@ -14,7 +16,7 @@ with Lab() as lab:
         return lambda: daemon.ctl("list", ok=False).returncode == 0
 
     for rounds in range(2):
-        for path in (server.control, client.control, lab.socket("client", "vol1")):
+        for path in (server.control, metrics, client.control, lab.socket("client", "vol1")):
             os.unlink(path)
         check(server.ctl("list", ok=False).returncode == 3, "nobody finds it")
         for daemon in (server, client):
@@ -22,9 +24,13 @@ with Lab() as lab:
             wait_until(f"{daemon.name} is found again", answered(daemon))
         wait_until("NBD clients find it", lambda: run(
             "nbdinfo", "--size", lab.uri("vol1"), ok=False).returncode == 0)
+        with socket.socket(socket.AF_UNIX) as monitor:
+            wait_until("a monitoring system finds it", lambda: monitor.connect_ex(metrics) == 0)
+            monitor.sendall(b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n")
+            check(monitor.recv(15) == b"HTTP/1.1 200 OK", "and is answered")
         check(h.pread(4096, 0) == b"a" * 4096, "who is connected goes on")
     for daemon in (server, client):
-        check(daemon.log().count("its file was gone") == (4 if daemon is client else 2), daemon.log())
+        check(daemon.log().count("its file was gone") == 4, daemon.log())
         check("trying again" not in daemon.log(), daemon.log())
 
     # Nothing is done to files that are there, nor to what another process has put in their place.

@@ -3,9 +3,12 @@
 #include <netinet/in.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <utility>
 
+#include "rtrs/base/descriptors.h"
 #include "rtrs/fabric/tcp/connect_request.h"
 #include "rtrs/fabric/tcp/crc32c.h"
 #include "rtrs/fabric/tcp/dial.h"
@@ -150,10 +153,16 @@ void Acceptor::admit(int fd) {
         return;
     }
     // Sockets that say nothing keep nobody out: who speaks is done in less time than they take.
-    if (handshakes_count_ >= options_.handshakes_max) handshakes_.front().stop();
+    if (!handshakes_.empty() && handshakes_count_ >= handshakes_max(fd)) handshakes_.front().stop();
     prepare_socket(fd);
     ++handshakes_count_;
     handshakes_.push_back(*new Handshake(*this, fd));
+}
+
+// While descriptors are scarce, half of what is left is for others of this process.
+std::uint64_t Acceptor::handshakes_max(int fd) const noexcept {
+    if (!is_of_the_last_quarter(fd)) return options_.handshakes_max;
+    return std::min<std::uint64_t>(options_.handshakes_max, descriptors_max() / 8);
 }
 
 void Acceptor::ending(Handshake& handshake) {

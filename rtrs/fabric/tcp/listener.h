@@ -57,6 +57,8 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
     friend class Handshake;
     void on_accepted(const Operation::Result& result);
     void admit(int fd);
+    // At one time; fd: the newest.
+    std::uint64_t handshakes_max(int fd) const noexcept;
     void ending(Handshake& handshake);
     void finished(Handshake& handshake);
     void hand_over(Handshake& handshake, const Hello& hello);

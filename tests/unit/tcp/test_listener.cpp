@@ -112,6 +112,30 @@ TEST_CASE("tcp listener: beyond handshakes_max the oldest sockets are closed, ne
     CHECK(third.hear_frame());
 }
 
+TEST_CASE("tcp listener: while descriptors are scarce, silent sockets take half of the rest") {
+    TcpFabricOptions options;
+    options.handshake_timeout = std::chrono::hours(1);
+    ServerUnderTest server(options);
+    rlimit before{};
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const rlimit tight{64, before.rlim_max};
+    // The first peer's two descriptors are the last of the three quarters that are for all.
+    std::vector<int> taken;
+    while (taken.empty() || taken.back() < 45) taken.push_back(dup(0));
+    REQUIRE(taken.back() == 45);
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &tight) == 0);
+    std::vector<std::unique_ptr<RawPeer>> silent;
+    for (int i = 0; i < 9; ++i) {
+        silent.push_back(std::make_unique<RawPeer>(server));
+        for (int j = 0; j < 3; ++j) server.reactor->run_once(std::chrono::milliseconds(5));
+    }
+    CHECK(silent[0]->at_end());
+    REQUIRE(silent[1]->greet());
+    CHECK(silent[1]->hear_frame());
+    for (const int fd : taken) close(fd);
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+}
+
 TEST_CASE("tcp listener: out of descriptors it waits, and then goes on") {
     ServerUnderTest server;
     RawPeer raw(server);
