@@ -27,6 +27,12 @@ std::string json_line(const json& document) {
     return document.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
+std::string hint_for(const Wish& wish, CtlExit exit) {
+    if (exit == CtlExit::not_found) return wish.absent_hint;
+    if (exit == CtlExit::conflict) return wish.in_use_hint;
+    return hint_for(exit);
+}
+
 CtlExit report_failure(const Wish& wish, const ControlCallFailure& failure, std::ostream& out,
                        std::ostream& err) {
     const CtlExit exit = exit_for(failure);
@@ -48,7 +54,7 @@ CtlExit report_failure(const Wish& wish, const ControlCallFailure& failure, std:
         return exit;
     }
     err << "rnbdctl: " << terminal_text(failure.message) << "\n";
-    if (const auto hint = hint_for(exit); !hint.empty()) err << "rnbdctl: " << hint << "\n";
+    if (const auto hint = hint_for(wish, exit); !hint.empty()) err << "rnbdctl: " << hint << "\n";
     return exit;
 }
 

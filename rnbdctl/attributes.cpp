@@ -44,6 +44,7 @@ void CommandTree::add_attributes() {
             wish.arguments = {{"path", options_.attribute}};
             if (wish.command == "attribute_set") wish.arguments["value"] = options_.value;
             if (wish.command == "attribute_list") wish.arguments["recursive"] = true;
+            wish.absent_hint = "rnbdctl tree shows what there is";
             choose_daemon(wish, options_.attribute);
             return std::optional<std::string>();
         });
@@ -57,7 +58,8 @@ void CommandTree::add_attributes() {
     auto* set =
         add_one("set", "Write an attribute of kernel RNBD's sysfs tree", "attribute_set", set_view);
     set->get_option("path")->required();
-    option(*set, "value", options_.value, "VALUE", "The text to write")->required();
+    // It may be empty, as what is written to a file.
+    set->add_option("value", options_.value, "The text to write")->type_name("VALUE")->required();
     add_one("tree", "Attributes of kernel RNBD's sysfs tree, one per line", "attribute_list",
             tree_view);
 }

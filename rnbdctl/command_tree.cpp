@@ -127,6 +127,14 @@ void CommandTree::add_global_options() {
     app_.fallthrough();
 }
 
+CLI::Validator CommandTree::not_empty(const char* kind) {
+    return {[kind](const std::string& text) {
+                return text.empty() ? fmt::format("found nothing, expected {}", kind)
+                                    : std::string();
+            },
+            ""};
+}
+
 CLI::Option* CommandTree::time_option(CLI::App& app, const char* name,
                                       std::optional<rtrs::Duration>& target, TimeBounds bounds,
                                       const char* help) {
@@ -197,6 +205,7 @@ void CommandTree::add_looking() {
                     Daemon::both, [this](Wish& wish) {
                         wish.command = "log";
                         wish.view = log_view;
+                        wish.absent_hint.clear();
                         if (!options_.level.empty()) wish.arguments["level"] = options_.level;
                         if (!options_.area.empty()) wish.arguments["area"] = options_.area;
                         return understood;

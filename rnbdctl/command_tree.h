@@ -73,12 +73,14 @@ class CommandTree {
     void add_remote(CLI::App& app);
     CLI::App* add(CLI::App& parent, const char* word, const char* help, Daemon daemon, Fill fill);
     CLI::App* add_path_operation(const char* word, const char* command, const char* help);
-    // As CLI::App::add_option, with the kind of its value, which completion goes by.
+    // As CLI::App::add_option, with the kind of its value, which completion goes by. An empty value
+    // is an error: an unset variable of a script must not stand for what no value stands for.
     template <typename T>
     CLI::Option* option(CLI::App& app, const char* name, T& target, const char* kind,
                         const char* help) {
-        return app.add_option(name, target, help)->type_name(kind);
+        return app.add_option(name, target, help)->type_name(kind)->check(not_empty(kind));
     }
+    static CLI::Validator not_empty(const char* kind);
 
     // A time as 90s, 5min or plain seconds.
     struct TimeBounds {

@@ -12,6 +12,15 @@ namespace {
 // A change waits for what is in flight, object by object.
 constexpr std::chrono::seconds apply_patience{600};
 
+void fill_change(Wish& wish, const char* command) {
+    wish.command = command;
+    wish.view = config_view;
+    wish.judge = config_exit;
+    // What is not there, or stands against it, is a change of the configuration.
+    wish.absent_hint.clear();
+    wish.in_use_hint.clear();
+}
+
 }  // namespace
 
 void CommandTree::add_config() {
@@ -20,9 +29,7 @@ void CommandTree::add_config() {
     config->require_subcommand(1);
     const auto add_one = [&](const char* word, const char* help, const char* command) {
         return add(*config, word, help, Daemon::both, [command](Wish& wish) {
-            wish.command = command;
-            wish.view = config_view;
-            wish.judge = config_exit;
+            fill_change(wish, command);
             return understood;
         });
     };
@@ -32,9 +39,7 @@ void CommandTree::add_config() {
     add_one("confirm", "Keep what config apply --confirm-within has changed", "config_confirm");
     auto* apply = add(*config, "apply", "Change what differs from the files, and nothing else",
                       Daemon::both, [this](Wish& wish) -> std::optional<std::string> {
-                          wish.command = "config_apply";
-                          wish.view = config_view;
-                          wish.judge = config_exit;
+                          fill_change(wish, "config_apply");
                           wish.arguments = {{"force", options_.force}};
                           if (!options_.timeout) wish.timeout = apply_patience;
                           if (options_.confirm_within) {

@@ -21,10 +21,8 @@ constexpr std::array<Row, 9> rows{{
     {CtlExit::unreachable, "the daemon cannot be reached",
      "is it running? --socket says where it listens (`control` in its configuration); only the "
      "user that it runs as may ask"},
-    {CtlExit::not_found, "no such device, session, volume or export",
-     "rnbdctl list shows what there is"},
-    {CtlExit::conflict, "the name is taken, or it is in use",
-     "rnbdctl status shows what is in use"},
+    {CtlExit::not_found, "no such device, session, volume or export", ""},
+    {CtlExit::conflict, "the name is taken, or it is in use", ""},
     {CtlExit::denied, "the server refused this session",
      "the export's allow rules in the server's configuration name who may open it"},
     {CtlExit::timed_out, "no answer in time; it may still happen",

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <ostream>
 #include <vector>
@@ -23,6 +24,18 @@ int usage(std::ostream& err, const std::string& text) {
     return static_cast<int>(CtlExit::usage);
 }
 
+std::string complaint(const CLI::App& app, const CLI::ParseError& error) {
+    // A mistyped option may be why a word is missing, so it comes first.
+    const Words unknown = app.remaining(true);
+    const auto option = std::ranges::find_if(
+        unknown, [](const std::string& word) { return word.starts_with('-'); });
+    if (option != unknown.end())
+        return fmt::format("unknown option \"{}\" (see --help)", terminal_text(*option));
+    if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
+        return fmt::format("unexpected word \"{}\" (see --help)", terminal_text(unknown.front()));
+    return fmt::format("{} (see --help)", terminal_text(error.what()));
+}
+
 // Returns an exit code if there is nothing to ask a daemon.
 std::optional<int> parse(CommandTree& tree, Words words, std::ostream& out, std::ostream& err) {
     auto written_out = write_out(tree, std::move(words));
@@ -32,18 +45,12 @@ std::optional<int> parse(CommandTree& tree, Words words, std::ostream& out, std:
         // CLI11 takes them from the back.
         app.parse(Words(written_out->rbegin(), written_out->rend()));
         if (app.get_subcommands().empty()) throw CLI::RequiredError("A command");
-    } catch (const CLI::ExtrasError&) {
-        const std::string word = app.remaining(true).front();
-        return usage(err, fmt::format("{} \"{}\" (see --help)",
-                                      word.starts_with('-') ? "unknown option" : "unexpected word",
-                                      terminal_text(word)));
     } catch (const CLI::ParseError& error) {
-        return static_cast<int>(app.exit(error, out, err) == 0 ? CtlExit::ok : CtlExit::usage);
+        if (error.get_exit_code() != 0) return usage(err, complaint(app, error));
+        app.exit(error, out, err);  // prints help or version
+        return static_cast<int>(CtlExit::ok);
     }
     const Options& options = tree.options();
-    // An unset variable of a script must not stand for the default daemon.
-    if (options.socket.empty() && app.get_option("--socket")->count() > 0)
-        return usage(err, "--socket: found nothing, expected the path of a socket");
     const Daemon daemon = tree.asked();
     if ((options.server && daemon == Daemon::client) ||
         (options.client && daemon == Daemon::server)) {

@@ -35,6 +35,10 @@ struct Wish {
     // What an answer means for the exit code; null: success.
     using Judge = CtlExit (*)(const nlohmann::json&);
     Judge judge = nullptr;
+    // What the user may look at if something that was named is not there, or is in use. Empty: the
+    // daemon's message says all.
+    std::string absent_hint = "rnbdctl status shows what there is";
+    std::string in_use_hint = "rnbdctl status shows what is in use";
     // --save: what of the configuration an answer stands for; null: nothing is kept.
     std::function<SavedPiece(const nlohmann::json& answer)> saved;
     Course course = Course::once;

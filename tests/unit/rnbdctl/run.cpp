@@ -136,11 +136,51 @@ TEST_CASE("rnbdctl: a daemon that gives no answer is exit 7, with its word in JS
     ::close(listening);
 }
 
-TEST_CASE("rnbdctl: an empty socket is not the default one") {
+TEST_CASE("rnbdctl: an empty word stands for nothing, not for what no word stands for") {
     World world;
-    const auto ran = world.run({"--socket", "", "list"});
-    CHECK(ran.exit == number(CtlExit::usage));
-    CHECK(has(ran.err, "--socket: found nothing"));
+    const auto refused = [&](const std::vector<const char*>& words) {
+        const auto ran = world.run(words);
+        CHECK(ran.exit == number(CtlExit::usage));
+        return ran.err;
+    };
+    CHECK(has(refused({"--socket", "", "list"}), "--socket: found nothing, expected FILE"));
+    CHECK(has(refused({"unmap", ""}), "device: found nothing, expected DEVICE"));
+    CHECK(has(refused({"paths", ""}), "session: found nothing"));
+    CHECK(has(refused({"exports", "resize", "e", ""}), "size: found nothing"));
+    CHECK(has(refused({"map", "v", "from", "s", "--name", ""}), "--name: found nothing"));
+    CHECK(has(refused({"exports", "add", "e", "/f", "--allow", ""}), "--allow: found nothing"));
+    // A file may be written empty.
+    CHECK(world.run({"--client", "set", "a", ""}).exit == number(CtlExit::unreachable));
+}
+
+TEST_CASE("rnbdctl: every complaint about words begins with the program's name") {
+    World world;
+    CHECK(world.run({}).err == "rnbdctl: A command is required (see --help)\n");
+    CHECK(world.run({"unmap"}).err == "rnbdctl: device is required (see --help)\n");
+    CHECK(has(world.run({"hold", "soon"}).err, "rnbdctl: time: found \"soon\""));
+    // Which word is missing may follow from which option is unknown.
+    CHECK(world.run({"unmap", "--frob"}).err ==
+          "rnbdctl: unknown option \"--frob\" (see --help)\n");
+    CHECK(world.run({"unmap", "d", "e"}).err == "rnbdctl: unexpected word \"e\" (see --help)\n");
+}
+
+TEST_CASE("rnbdctl: advice is about what was asked for") {
+    World world;
+    const auto advice = [&](const char* code, std::vector<const char*> words) {
+        words.insert(words.begin(), "--client");
+        return world
+            .run_answered(std::string(R"({"schema":"rnbd-control","version":1,"ok":false,)") +
+                              R"("error":{"code":")" + code + R"(","message":"no"}})",
+                          words)
+            .err;
+    };
+    CHECK(advice("not_found", {"unmap", "d"}) ==
+          "rnbdctl: no\nrnbdctl: rnbdctl status shows what there is\n");
+    CHECK(advice("not_found", {"get", "a"}) ==
+          "rnbdctl: no\nrnbdctl: rnbdctl tree shows what there is\n");
+    CHECK(advice("not_found", {"config", "confirm"}) == "rnbdctl: no\n");
+    CHECK(advice("busy", {"config", "apply"}) == "rnbdctl: no\n");
+    CHECK(advice("not_found", {"log", "info", "a"}) == "rnbdctl: no\n");
 }
 
 TEST_CASE("rnbdctl: what is wrong with an answer is told apart in JSON") {
