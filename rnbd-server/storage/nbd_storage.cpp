@@ -29,7 +29,8 @@ using namespace std::chrono_literals;
 constexpr rtrs::Duration reconnect_delay_min = 20ms;
 constexpr rtrs::Duration reconnect_delay_max = 1s;
 
-enum class Stage : std::uint8_t { data, flush };
+// unforced: what has failed with FUA, once more without it.
+enum class Stage : std::uint8_t { data, unforced, flush };
 // Beside its stage: it was lost with a connection, or waited for one, and is on its way again.
 constexpr std::uint32_t sent_again = 1u << 8;
 
@@ -192,11 +193,12 @@ void NbdStorage::send(BlockRequest& request) {
         .free = nullptr};
     const std::uint64_t at = request.offset + request.done_bytes;
     const std::uint64_t bytes = piece_bytes(request);
-    const std::uint32_t fua = request.force_unit_access && can_fua_ ? LIBNBD_CMD_FLAG_FUA : 0;
+    const bool forced = request.force_unit_access && can_fua_ && !is(Stage::unforced, request);
+    const std::uint32_t fua = forced ? LIBNBD_CMD_FLAG_FUA : 0;
     ++in_flight_;
     if (is(Stage::flush, request)) {
-        // What it covers; its offset is not used otherwise.
-        if (request.operation == BlockOperation::flush) request.done_bytes = acknowledged_;
+        // What it covers.
+        request.done_bytes = acknowledged_;
         return sent_or_refused(request, nbd_aio_flush(handle, done, 0));
     }
     const bool zeroes = request.operation == BlockOperation::write_zeroes;
@@ -223,7 +225,8 @@ void NbdStorage::sent_or_refused(BlockRequest& request, std::int64_t cookie) {
     const int error = nbd_get_errno();
     --in_flight_;
     if (link_->alive()) return end(request, from_errno(error != 0 ? error : EIO));
-    if (request.done_bytes > 0) return lost_under_way(request);
+    const bool was_sent = request.done_bytes > 0 || !is(Stage::data, request);
+    if (was_sent) return lost_under_way(request);
     hold(request);
 }
 
@@ -233,15 +236,32 @@ void NbdStorage::answered(BlockRequest& request, int error) {
     // The library's own word for what ended with its connection; no server can send it.
     if (error == ENOTCONN || !link_->alive()) return lost_under_way(request);
     if (error == ESHUTDOWN) error = EIO;
-    if (error != 0) return end(request, from_errno(error));
+    if (error != 0) return failed(request, from_errno(error));
     piece_done(request);
 }
 
-void NbdStorage::piece_done(BlockRequest& request) {
-    if (request.operation == BlockOperation::flush) {
-        flushed_ = std::max(flushed_, request.done_bytes);
-        return end(request, {});
+// A sync that fails may be all that the server ever says of what it cannot write back, whoever
+// wrote that. A flush says so. A change with FUA fails, too, because it cannot be made: once more
+// without FUA it shows which. If any of it can be made, writing back it was. Flushes that have
+// succeeded meanwhile prove nothing, so what they cover counts, too.
+void NbdStorage::failed(BlockRequest& request, std::error_code error) {
+    const bool at_stake = acknowledged_ > lost_ever_;
+    const bool forced = changes(request) && request.force_unit_access && can_fua_;
+    if (at_stake && forced && is(Stage::data, request)) {
+        request.done_bytes = 0;
+        enter(Stage::unforced, request);
+        return unfinished_.push_back(&request);
     }
+    if (at_stake && is(Stage::flush, request)) cache_is_another();
+    end(request, error);
+}
+
+void NbdStorage::piece_done(BlockRequest& request) {
+    if (is(Stage::unforced, request)) {
+        if (acknowledged_ > lost_ever_) cache_is_another();
+        return end(request, from_errno(EIO));
+    }
+    if (is(Stage::flush, request)) flushed_ = std::max(flushed_, request.done_bytes);
     if (is(Stage::data, request)) {
         request.done_bytes += piece_bytes(request);
         const bool complete = request.done_bytes == request.bytes;
@@ -307,17 +327,19 @@ void NbdStorage::connected(std::unique_ptr<NbdLink> link) {
     can_fua_ = nbd_can_fua(handle) == 1;
     reconnect_delay_ = reconnect_delay_min;
     link_ = &NbdLink::attach(std::move(link), reactor_, *this);
-    if (flushed_ < acknowledged_) {
-        flushed_ = acknowledged_;
-        geometry_.cache_epoch = another_epoch();
-        if (lost_) lost_();
-    }
+    if (flushed_ < acknowledged_) cache_is_another();
     std::vector<BlockRequest*> waited;
     waited.swap(held_);
     if (waited.empty()) return stop_counting();
     for (BlockRequest* request : waited) request->stage |= sent_again;
     sent_again_ += static_cast<std::uint32_t>(waited.size());
     for (BlockRequest* request : waited) start(*request);
+}
+
+void NbdStorage::cache_is_another() {
+    flushed_ = lost_ever_ = acknowledged_;
+    geometry_.cache_epoch = another_epoch();
+    if (lost_) lost_();
 }
 
 void NbdStorage::on_link_ready() {

@@ -7,7 +7,8 @@
 //
 // What was acknowledged and not flushed may be gone with the NBD server. If there is such, the new
 // connection is another life of the cache: another epoch. So is each opening, which clients see
-// unless everything was flushed before (EpochBook).
+// unless everything was flushed before (EpochBook). And so is what comes after a flush that failed:
+// many NBD servers say only once that something cannot be written back, and forget it.
 //
 // OWNER: a Volume. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -52,7 +53,9 @@ class NbdStorage final : public Storage, private NbdLinkOwner {
     void send(BlockRequest& request);
     void sent_or_refused(BlockRequest& request, std::int64_t cookie);
     void answered(BlockRequest& request, int error);
+    void failed(BlockRequest& request, std::error_code error);
     void piece_done(BlockRequest& request);
+    void cache_is_another();
     void lost_under_way(BlockRequest& request);
     void hold(BlockRequest& request);
     void start(BlockRequest& request);
@@ -90,6 +93,7 @@ class NbdStorage final : public Storage, private NbdLinkOwner {
 
     std::uint64_t acknowledged_ = 0;  // changes, without FUA
     std::uint64_t flushed_ = 0;       // of them
+    std::uint64_t lost_ever_ = 0;     // of them, or flushed before such a loss
     std::function<void()> lost_;
 };
 

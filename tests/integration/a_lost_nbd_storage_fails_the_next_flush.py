@@ -1,4 +1,5 @@
-"""Over an NBD server's export an orderly restart of rnbd-server fails no flush; what may have lost writes does, once."""
+"""Over an NBD server's export an orderly restart of rnbd-server fails no flush; what may have lost writes does, once,
+for each client: a server that is lost, and one that cannot write back and says so to somebody."""
 import errno
 import subprocess
 
@@ -42,12 +43,36 @@ def write_then(end):
     return result
 
 
+def fails(which, call, *arguments):
+    """Whether a call does with EIO while the NBD server fails these."""
+    with open(lab.path(which), "w"):
+        pass
+    try:
+        return error_of(call, *arguments) == errno.EIO
+    finally:
+        os.unlink(lab.path(which))
+
+
+def all_hear_of_it(what, which, call, *arguments):
+    """Of a failure of the NBD server that only one of its answers tells."""
+    others = [connected(lab, "vol"), connected(lab, "vol", "second")]
+    for one in (h, *others):
+        one.pwrite(b"x" * 4096, 0)
+    check(fails(which, call, *arguments), f"{what} fails")
+    for one in others:
+        check(error_of(one.flush) == errno.EIO, f"{what} has failed, and the flush of another client succeeds")
+    error_of(h.flush)
+    for one in (h, *others):
+        check(error_of(one.flush) == 0, f"{what} has failed, and a flush of one client fails twice")
+
+
 with Lab() as lab:
     socket = lab.path("nbdkit.sock")
+    fail_if = lambda name: f"test ! -e {lab.path(name)} || {{ echo EIO disk >&2; exit 1; }}"
     words = ["nbdkit", "-f", "-U", socket, "eval", "get_size=echo 1048576", "can_write=exit 0", "can_flush=exit 0",
-             "pread=head -c $3 /dev/zero", "pwrite=cat >/dev/null",
-             f"flush=test ! -e {lab.path('failing')} || {{ echo EIO disk >&2; exit 1; }}; "
-             f"while test -e {lab.path('hanging')}; do touch {lab.path('flushing')}; sleep 0.1; done"]
+             "can_fua=echo native", "pread=head -c $3 /dev/zero",
+             f"pwrite=cat >/dev/null; {fail_if('all-failing')}; case $5 in *fua*) {fail_if('failing')};; esac",
+             f"flush={fail_if('failing')}; while test -e {lab.path('hanging')}; do touch {lab.path('flushing')}; sleep 0.1; done"]
 
     def serve():
         if os.path.exists(socket):
@@ -60,7 +85,7 @@ with Lab() as lab:
     backing = serve()
     os.mkdir(lab.path("state"))
     server = lab.server([{"name": "vol", "storage": {"kind": "nbd", "uri": f"nbd+unix:///?socket={socket}"},
-                          "allow": [{"session": "host-a", "access": "rw"}]}],
+                          "allow": [{"session": name, "access": "migration"} for name in ("host-a", "host-b")]}],
                         prefix=["env", f"STATE_DIRECTORY={lab.path('state')}"])
     client = lab.client(server, {"vol": {}})
     h = connected(lab, "vol")
@@ -70,13 +95,18 @@ with Lab() as lab:
     check(write_then(server.stop) == 0, "a restart in order loses nothing, also after that")
     check(device()["lost_caches"] == 1, "one was lost")
 
-    # Who else was to hear of it is not known.
+    # What the NBD server cannot write back it says once: to one flush, or to one write with FUA.
+    second = lab.client(server, {"vol": {"access": "migration"}}, name="second", session="host-b")
+    lost = device()["lost_caches"]
+    all_hear_of_it("a flush", "failing", h.flush)
+    all_hear_of_it("a write with FUA", "failing", h.pwrite, b"x" * 4096, 0, nbd.CMD_FLAG_FUA)
+    check(device()["lost_caches"] == lost + 2, "two were lost")
+    # Not so what cannot be written at all.
     h.pwrite(b"x" * 4096, 0)
-    open(lab.path("failing"), "w").close()
-    check(error_of(h.flush) == errno.EIO, "the NBD server's flush fails")
-    os.unlink(lab.path("failing"))
-    check(error_of(h.flush) == 0, "and succeeds again")
-    check(write_then(server.stop) == errno.EIO, "an end with a failed flush behind it is not one with everything flushed")
+    check(fails("all-failing", h.pwrite, b"x" * 4096, 0, nbd.CMD_FLAG_FUA), "no write succeeds")
+    check(error_of(h.flush) == 0, "which says nothing of others")
+    second.stop()
+    check(write_then(server.stop) == errno.EIO, "an end with a failed write with FUA behind it is not one with everything flushed")
     check(write_then(server.stop) == 0, "the next one is")
 
     # The NBD server is lost, with a flush under way, and nothing that this could lose.
