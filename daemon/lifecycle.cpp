@@ -66,7 +66,9 @@ void prepare_process() {
     open_standard_streams();
     const sigset_t signals = all_signals();
     ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-    std::signal(SIGPIPE, SIG_IGN);
+    // The last two have other daemons show their state or open their log anew: who sends them out
+    // of habit does not mean to end this one.
+    for (const int signal : {SIGPIPE, SIGUSR1, SIGUSR2}) std::signal(signal, SIG_IGN);
     constexpr rlim_t files_wanted = 1u << 20;
     raise_limit(RLIMIT_NOFILE, files_wanted);
     raise_limit(RLIMIT_MEMLOCK, RLIM_INFINITY);

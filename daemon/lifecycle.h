@@ -20,9 +20,9 @@
 
 namespace rnbd {
 
-// Blocks SIGTERM, SIGINT and SIGHUP (Signals receives them), ignores SIGPIPE, raises the limits of
-// open files and of locked memory as far as this user may, and opens standard streams that were
-// closed. ASSUMES: no thread was started yet.
+// Blocks SIGTERM, SIGINT and SIGHUP (Signals receives them), ignores SIGPIPE, SIGUSR1 and SIGUSR2,
+// raises the limits of open files and of locked memory as far as this user may, and opens standard
+// streams that were closed. ASSUMES: no thread was started yet.
 void prepare_process();
 
 // Why there can be no io_uring, from the error of its set-up: with what this process may not do, in
