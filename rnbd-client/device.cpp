@@ -18,68 +18,11 @@ constexpr std::uint32_t divide_up(std::uint64_t value, std::uint64_t by) noexcep
     return static_cast<std::uint32_t>((value + by - 1) / by);
 }
 
-std::size_t kind_of(Command command) noexcept {
-    return std::min<std::size_t>(static_cast<std::size_t>(command), DeviceCounters::kinds - 1);
-}
-
 bool carries_payload(Command command) noexcept {
     return command == Command::read || command == Command::write;
 }
 
-bool changes_data(Command command) noexcept {
-    return command == Command::write || command == Command::trim ||
-           command == Command::write_zeroes;
-}
-
-bool overlap(const nbd::Request& a, const nbd::Request& b) noexcept {
-    return a.offset < b.offset + b.length && b.offset < a.offset + a.length;
-}
-
 }  // namespace
-
-void DeviceCounters::count(const nbd::Request& request, nbd::NbdError error,
-                           rtrs::Duration took) noexcept {
-    Kind& kind = by_command[kind_of(request.command)];
-    ++kind.requests;
-    kind.durations.add(took);
-    if (error == nbd::NbdError::none) {
-        kind.bytes += request.length;
-        return;
-    }
-    ++kind.errors;
-    switch (error) {
-        case nbd::NbdError::none:
-            break;
-        case nbd::NbdError::perm:
-            ++errors_perm;
-            break;
-        case nbd::NbdError::io:
-            ++errors_io;
-            break;
-        case nbd::NbdError::nomem:
-            ++errors_nomem;
-            break;
-        case nbd::NbdError::inval:
-            ++errors_inval;
-            break;
-        case nbd::NbdError::nospc:
-            ++errors_nospc;
-            break;
-        case nbd::NbdError::overflow:
-            ++errors_overflow;
-            break;
-        case nbd::NbdError::notsup:
-            ++errors_notsup;
-            break;
-        case nbd::NbdError::shutdown:
-            ++errors_shutdown;
-            break;
-    }
-}
-
-const DeviceCounters::Kind& DeviceCounters::of(Command command) const noexcept {
-    return by_command[kind_of(command)];
-}
 
 Device::Device(RemoteVolume& volume, PermitShares& shares, DeviceOptions options)
     : volume_(volume), shares_(shares), options_(std::move(options)) {
@@ -242,14 +185,6 @@ void Device::start(DeviceRequest& request) {
     ++left_behind_.waiting;
 }
 
-// Only for what was started earlier: two that were left behind never wait for each other.
-bool Device::may_start(const DeviceRequest& request) const noexcept {
-    for (const DeviceRequest* one = abandoned_; one != nullptr; one = one->next_abandoned) {
-        if (one->order < request.order && overlap(one->nbd, request.nbd)) return false;
-    }
-    return true;
-}
-
 void Device::run(DeviceRequest& request) {
     switch (request.nbd.command) {
         case Command::read:
@@ -352,7 +287,7 @@ void Device::submit(DevicePiece& piece, VolumeIo io) {
 
 bool Device::wants_flush_after(const DeviceRequest& request) const noexcept {
     const Command command = request.nbd.command;
-    if (!changes_data(command) || (request.nbd.flags & flag::fua) == 0) return false;
+    if (!nbd::changes_data(command) || (request.nbd.flags & flag::fua) == 0) return false;
     // Only plain writes carry FUA to the volume.
     return command != Command::write || request.unforced || !volume_.geometry().force_unit_access;
 }
@@ -378,7 +313,7 @@ void Device::piece_done(DevicePiece& piece, std::error_code error) {
     }
     // With FUA each part is durable, or the flush behind them has looked.
     const bool forced = (request.nbd.flags & flag::fua) != 0;
-    if (!request.error && changes_data(request.nbd.command) && !forced &&
+    if (!request.error && nbd::changes_data(request.nbd.command) && !forced &&
         request.caches_lost != caches_lost) {
         volume_.lost_in_part();
     }
@@ -426,102 +361,6 @@ void Device::answer_block_status(DeviceRequest& request,
     }
     request.reply_bytes = static_cast<std::uint32_t>(writer.finish());
     finish(request);
-}
-
-// --- Losses.
-
-void Device::join(DeviceClient& client) noexcept {
-    client.losses_told = losses_told_;
-    clients_.push_back(client);
-}
-
-// The volume fails only one flush, whoever sent it and whatever became of the answer.
-void Device::tell_losses(DeviceRequest& request) const noexcept {
-    const std::uint64_t losses = volume_.losses().caches;
-    if (losses == request.client->losses_told) return;
-    if (!request.error) request.error = rtrs::from_errno(EIO);
-    if (request.error == std::errc::io_error) request.tells_losses = losses;
-}
-
-void Device::told(DeviceClient& client, std::uint64_t losses) noexcept {
-    const auto hears = [&](DeviceClient& one) {
-        one.losses_told = std::max(one.losses_told, losses);
-    };
-    hears(client);
-    losses_told_ = std::max(losses_told_, losses);
-    if (client.client_kind != DeviceClient::Kind::kernel) return;
-    clients_.for_each([&](DeviceClient& other) {
-        if (other.client_kind == DeviceClient::Kind::kernel) hears(other);
-    });
-}
-
-// --- What gone clients left behind.
-
-void Device::leave(DeviceClient& client) noexcept {
-    if (!client.linked()) return;
-    rtrs::IntrusiveList<DeviceClient>::remove(client);
-    clients_.for_each([](DeviceClient& other) { other.on_other_left(); });
-}
-
-bool Device::others_are_leaving(const DeviceClient& client) noexcept {
-    bool found = false;
-    bool before = true;
-    clients_.for_each([&](DeviceClient& other) {
-        before = before && &other != &client;
-        found = found || (before && other.leaving());
-    });
-    return found;
-}
-
-void Device::end_leaving(const DeviceClient& client) {
-    bool before = true;
-    clients_.for_each([&](DeviceClient& other) {
-        before = before && &other != &client;
-        if (before && other.leaving()) other.end_leaving();
-    });
-}
-
-std::vector<DeviceStall> Device::stalls() {
-    std::vector<DeviceStall> all;
-    clients_.for_each([&](const DeviceClient& client) { client.add_stalls(all); });
-    return all;
-}
-
-void Device::leave_behind(DeviceRequest& request) noexcept {
-    if (!request.started || request.abandoned || !changes_data(request.nbd.command)) return;
-    request.abandoned = true;
-    request.next_abandoned = std::exchange(abandoned_, &request);
-    ++left_behind_.requests;
-}
-
-void Device::forget_abandoned(DeviceRequest& request) noexcept {
-    DeviceRequest** place = &abandoned_;
-    while (*place != &request) place = &(*place)->next_abandoned;
-    *place = request.next_abandoned;
-    request.abandoned = false;
-    --left_behind_.requests;
-}
-
-void Device::start_waiting() {
-    DeviceRequest* next = std::exchange(waiting_, nullptr);
-    left_behind_.waiting = 0;
-    // They are in order of their starts again, since that is what a client may rely on.
-    DeviceRequest* in_order = nullptr;
-    while (next != nullptr) {
-        DeviceRequest* const request = next;
-        next = request->next_waiting;
-        request->next_waiting = std::exchange(in_order, request);
-    }
-    while (in_order != nullptr) {
-        DeviceRequest& request = *in_order;
-        in_order = request.next_waiting;
-        if (may_start(request)) {
-            run(request);
-            continue;
-        }
-        request.next_waiting = std::exchange(waiting_, &request);
-        ++left_behind_.waiting;
-    }
 }
 
 std::size_t Device::gather(const DeviceRequest& request, std::span<iovec> to) noexcept {

@@ -19,7 +19,6 @@
 
 #include <sys/uio.h>
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -29,13 +28,13 @@
 #include <system_error>
 #include <vector>
 
+#include "rnbd-client/device_counters.h"
 #include "rnbd-client/nbd/handshake.h"
 #include "rnbd-client/nbd/transmission.h"
 #include "rnbd-client/permit_shares.h"
 #include "rnbd/remote_volume.h"
 #include "rtrs/base/instant.h"
 #include "rtrs/base/intrusive_list.h"
-#include "rtrs/base/latency_histogram.h"
 
 namespace rnbd {
 
@@ -122,31 +121,6 @@ class DeviceClient : public rtrs::ListLink {
 
   protected:
     ~DeviceClient() = default;
-};
-
-struct DeviceCounters {
-    struct Kind {
-        std::uint64_t requests = 0;
-        std::uint64_t bytes = 0;
-        std::uint64_t errors = 0;
-        // From the request's header to its answer.
-        rtrs::LatencyHistogram durations;
-    };
-    // Indexed by nbd::Command; the last one counts unknown commands.
-    static constexpr std::size_t kinds = 9;
-    std::array<Kind, kinds> by_command{};
-    // Answers that carried an error, by its kind.
-    std::uint64_t errors_perm = 0;
-    std::uint64_t errors_io = 0;
-    std::uint64_t errors_nomem = 0;
-    std::uint64_t errors_inval = 0;
-    std::uint64_t errors_nospc = 0;
-    std::uint64_t errors_notsup = 0;
-    std::uint64_t errors_shutdown = 0;
-    std::uint64_t errors_overflow = 0;
-
-    void count(const nbd::Request& request, nbd::NbdError error, rtrs::Duration took) noexcept;
-    const Kind& of(nbd::Command command) const noexcept;
 };
 
 struct DeviceOptions {

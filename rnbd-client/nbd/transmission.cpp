@@ -81,6 +81,11 @@ std::size_t put_error(std::byte* to, NbdError error, std::string_view text) noex
 
 }  // namespace
 
+bool changes_data(Command command) noexcept {
+    const auto rule = rule_of(command);
+    return rule && rule->changes_data;
+}
+
 Refusal check(const Request& request, const Session& session) noexcept {
     if (request.command == Command::disconnect) return {};
     const auto rule = rule_of(request.command);

@@ -38,6 +38,9 @@ struct Refusal {
 // nospc (WRITE or WRITE_ZEROES beyond the end), perm (changes on a read-only export).
 Refusal check(const Request& request, const Session& session) noexcept;
 
+// Whether it is refused on a read-only export. False for unknown commands.
+bool changes_data(Command command) noexcept;
+
 // Bytes of payload that follow this request in the stream.
 inline std::uint32_t payload_bytes(const Request& request) noexcept {
     return request.command == Command::write ? request.length : 0;
