@@ -7,14 +7,18 @@
 #include <filesystem>
 #include <map>
 
+#include "daemon/command_line_complaint.h"
 #include "daemon/config_common.h"
 #include "daemon/version.h"
 
 namespace rnbd {
 
-std::expected<DaemonCommandLine, int> parse_command_line(
-    const DaemonDescription& description, int argc, const char* const* argv,
-    const std::function<void(CLI::App&)>& more) {
+std::expected<DaemonCommandLine, int> parse_command_line(const DaemonDescription& description,
+                                                         int argc, const char* const* argv) {
+    const auto usage = [&](const std::string& wrong) {
+        fmt::print(stderr, "{}: {}\n", description.name, wrong);
+        return std::unexpected(exit_code::usage);
+    };
     DaemonCommandLine result;
     result.config_path = description.config_path;
     CLI::App app{description.purpose, description.name};
@@ -26,26 +30,27 @@ std::expected<DaemonCommandLine, int> parse_command_line(
     std::string level;
     app.add_option("-c,--config", result.config_path, "The configuration file")
         ->type_name("FILE")
+        ->check(not_empty("FILE"))
         ->capture_default_str();
     app.add_flag("--check-config", check,
                  "Read the configuration, print every error in it, and end");
     app.add_flag("--foreground", foreground, "Stay in the foreground (always so)");
     app.add_option("--log-level", level,
                    "debug, info, warning or error, whatever the configuration says")
-        ->type_name("LEVEL");
-    if (more) more(app);
+        ->type_name("LEVEL")
+        ->check(not_empty("LEVEL"));
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-        // Prints help, version or the complaint.
-        return std::unexpected(app.exit(error) == 0 ? exit_code::ok : exit_code::usage);
+        if (error.get_exit_code() != 0) return usage(command_line_complaint(app, error));
+        app.exit(error);  // prints help or version
+        return std::unexpected(exit_code::ok);
     }
     if (!level.empty()) {
         result.log_level = config_log_level().parse(level);
         if (!result.log_level) {
-            fmt::print(stderr, "--log-level: found \"{}\", expected {}\n", level,
-                       config_log_level().expected);
-            return std::unexpected(exit_code::usage);
+            return usage(fmt::format("--log-level: found \"{}\", expected {}", level,
+                                     config_log_level().expected));
         }
     }
     if (check) {

@@ -4,17 +4,12 @@
 #pragma once
 
 #include <expected>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "daemon/config_reader.h"
 #include "daemon/log_level.h"
-
-namespace CLI {
-class App;
-}
 
 namespace rnbd {
 
@@ -46,11 +41,9 @@ struct DaemonCommandLine {
     std::optional<LogLevel> log_level;
 };
 
-// more: adds options of one daemon. The error is the exit code: help, version or what is wrong has
-// been printed.
-std::expected<DaemonCommandLine, int> parse_command_line(
-    const DaemonDescription& description, int argc, const char* const* argv,
-    const std::function<void(CLI::App&)>& more = {});
+// The error is the exit code: help, version or what is wrong has been printed.
+std::expected<DaemonCommandLine, int> parse_command_line(const DaemonDescription& description,
+                                                         int argc, const char* const* argv);
 
 // Each error as a line on stderr.
 void print_config_errors(const std::vector<ConfigError>& errors);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/command_line_complaint.h"
 #include "daemon/version.h"
 #include "rnbd-sysfs/file_system.h"
 
@@ -38,9 +39,14 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
     app.set_help_flag("-h,--help", "Print this help and end");
     app.add_option("mount_point", options.mount_point, "An empty directory")
         ->type_name("MOUNTPOINT")
+        ->check(not_empty("MOUNTPOINT"))
         ->required();
-    app.add_option("--server", options.server, "rnbd-server's control socket")->type_name("PATH");
-    app.add_option("--client", options.client, "rnbd-client's control socket")->type_name("PATH");
+    app.add_option("--server", options.server, "rnbd-server's control socket")
+        ->type_name("PATH")
+        ->check(not_empty("PATH"));
+    app.add_option("--client", options.client, "rnbd-client's control socket")
+        ->type_name("PATH")
+        ->check(not_empty("PATH"));
     app.add_flag("--foreground", options.foreground, "Do not go into the background");
     app.add_option("-o", options.mount_options, "Options of mount.fuse3(8), as allow_other")
         ->type_name("OPTION")
@@ -48,7 +54,12 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? exit_code::ok : exit_code::usage;
+        if (error.get_exit_code() != 0) {
+            std::fprintf(stderr, "rnbd-sysfs: %s\n", command_line_complaint(app, error).c_str());
+            return exit_code::usage;
+        }
+        app.exit(error);  // prints help or version
+        return exit_code::ok;
     }
     return std::nullopt;
 }

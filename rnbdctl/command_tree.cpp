@@ -127,14 +127,6 @@ void CommandTree::add_global_options() {
     app_.fallthrough();
 }
 
-CLI::Validator CommandTree::not_empty(const char* kind) {
-    return {[kind](const std::string& text) {
-                return text.empty() ? fmt::format("found nothing, expected {}", kind)
-                                    : std::string();
-            },
-            ""};
-}
-
 CLI::Option* CommandTree::time_option(CLI::App& app, const char* name,
                                       std::optional<rtrs::Duration>& target, TimeBounds bounds,
                                       const char* help) {

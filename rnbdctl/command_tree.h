@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/command_line_complaint.h"
 #include "rnbdctl/wish.h"
 #include "rtrs/base/instant.h"
 
@@ -73,14 +74,13 @@ class CommandTree {
     void add_remote(CLI::App& app);
     CLI::App* add(CLI::App& parent, const char* word, const char* help, Daemon daemon, Fill fill);
     CLI::App* add_path_operation(const char* word, const char* command, const char* help);
-    // As CLI::App::add_option, with the kind of its value, which completion goes by. An empty value
-    // is an error: an unset variable of a script must not stand for what no value stands for.
+    // As CLI::App::add_option, with the kind of its value, which completion goes by; it must not be
+    // empty.
     template <typename T>
     CLI::Option* option(CLI::App& app, const char* name, T& target, const char* kind,
                         const char* help) {
         return app.add_option(name, target, help)->type_name(kind)->check(not_empty(kind));
     }
-    static CLI::Validator not_empty(const char* kind);
 
     // A time as 90s, 5min or plain seconds.
     struct TimeBounds {

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <optional>
 #include <ostream>
 #include <vector>
 
+#include "daemon/command_line_complaint.h"
 #include "rnbdctl/asking.h"
 #include "rnbdctl/command_tree.h"
 #include "rnbdctl/completion.h"
@@ -24,18 +24,6 @@ int usage(std::ostream& err, const std::string& text) {
     return static_cast<int>(CtlExit::usage);
 }
 
-std::string complaint(const CLI::App& app, const CLI::ParseError& error) {
-    // A mistyped option may be why a word is missing, so it comes first.
-    const Words unknown = app.remaining(true);
-    const auto option = std::ranges::find_if(
-        unknown, [](const std::string& word) { return word.starts_with('-'); });
-    if (option != unknown.end())
-        return fmt::format("unknown option \"{}\" (see --help)", terminal_text(*option));
-    if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
-        return fmt::format("unexpected word \"{}\" (see --help)", terminal_text(unknown.front()));
-    return fmt::format("{} (see --help)", terminal_text(error.what()));
-}
-
 // Returns an exit code if there is nothing to ask a daemon.
 std::optional<int> parse(CommandTree& tree, Words words, std::ostream& out, std::ostream& err) {
     auto written_out = write_out(tree, std::move(words));
@@ -46,7 +34,8 @@ std::optional<int> parse(CommandTree& tree, Words words, std::ostream& out, std:
         app.parse(Words(written_out->rbegin(), written_out->rend()));
         if (app.get_subcommands().empty()) throw CLI::RequiredError("A command");
     } catch (const CLI::ParseError& error) {
-        if (error.get_exit_code() != 0) return usage(err, complaint(app, error));
+        if (error.get_exit_code() != 0)
+            return usage(err, terminal_text(command_line_complaint(app, error)));
         app.exit(error, out, err);  // prints help or version
         return static_cast<int>(CtlExit::ok);
     }

@@ -55,6 +55,12 @@ with Lab() as lab:
               "there are no patterns" in everybody.stderr, everybody.stderr)
     several = checked("rnbd-server", good.replace("1MiB", "lots").replace("127.0.0.1:0", "here"), lab)
     check(len(several.stderr.strip().splitlines()) >= 2, "every error is told: " + several.stderr)
+    for program, words, complaint in (
+            ("rnbd-server", ["--frob"], 'unknown option "--frob" (see --help)'),
+            ("rnbd-client", ["--config", ""], "--config: found nothing, expected FILE (see --help)"),
+            ("rnbd-client", ["x"], 'unexpected word "x" (see --help)')):
+        wrong = run(os.path.join(BUILD, program, program), *words, ok=False)
+        check(wrong.returncode == 2 and wrong.stderr == f"{program}: {complaint}\n", wrong.stderr)
     for example in ("rnbd-server", "rnbd-client"):
         path = os.path.join(os.path.dirname(__file__), "../../config", example + ".yaml")
         run(os.path.join(BUILD, example, example), "--check-config", "--config", path)

@@ -39,4 +39,11 @@ TEST_CASE("command line: help and version end well, rubbish does not") {
     CHECK(parse({"--version"}).error() == exit_code::ok);
     CHECK(parse({"--cofnig", "x"}).error() == exit_code::usage);
     CHECK(parse({"--log-level", "loud"}).error() == exit_code::usage);
+    CHECK(parse({"x"}).error() == exit_code::usage);
+    // As of an unset variable in a script.
+    for (const char* option : {"--config", "--log-level"}) {
+        const auto empty = parse({option, ""});
+        REQUIRE_FALSE(empty);
+        CHECK(empty.error() == exit_code::usage);
+    }
 }

@@ -1,0 +1,18 @@
+// What is wrong with a command line, said alike by all programs.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace rnbd {
+
+// One line, without the program's name: "unknown option "--frob" (see --help)". What is quoted of
+// the command line is as it came: not yet safe for a terminal. ASSUMES: error was thrown by
+// app.parse(), and is none of those that stand for help or version.
+std::string command_line_complaint(const CLI::App& app, const CLI::ParseError& error);
+
+// For CLI::Option::check(): an empty value is an error, for an unset variable of a script must not
+// stand for what no value stands for. kind: what is expected, as "FILE".
+CLI::Validator not_empty(std::string kind);
+
+}  // namespace rnbd
