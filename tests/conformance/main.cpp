@@ -128,7 +128,11 @@ int main(int argc, char** argv) {
                        "a declared limit: the least queue depth that the client takes");
     client->add_flag("--extensions", client_options.extensions,
                      "this project's extensions (docs/reference/wire-*.md) are no breach");
-    CLI11_PARSE(app, argc, argv);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        return app.exit(error) == 0 ? 0 : 2;  // prints help, or what is wrong
+    }
     server_options.heartbeat_interval = from_milliseconds(interval);
     server_options.heartbeat_timeout = from_milliseconds(timeout);
     client_options.heartbeat_interval = server_options.heartbeat_interval;

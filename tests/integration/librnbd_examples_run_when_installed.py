@@ -52,8 +52,8 @@ with Lab() as lab:
             os.path.join(EXAMPLES, name + ".c"), *flags, "-pthread", "-o", program, env=env)
         return use(program, volume, output)
 
-    def use(program, volume, output=None, ok=True):
-        words = [program, "host-a", f"127.0.0.1:{server.port}", volume]
+    def use(program, volume, output=None, ok=True, session="host-a"):
+        words = [program, session, f"127.0.0.1:{server.port}", volume]
         if output is not None:
             words = ["sh", "-c", '"$@" > ' + output, "sh"] + words
         return run(*words, env=env, ok=ok)
@@ -73,3 +73,8 @@ with Lab() as lab:
 
     said = example("3-from-many-threads", "vol").stdout
     check(said == "every thread read what it wrote\n", f"it says so: {said!r}")
+
+    for name in ("1-write-and-read", "2-many-at-once", "3-from-many-threads"):
+        refused = use(lab.path(name), "vol", session="no name!", ok=False)
+        check(refused.returncode == 1 and 'found "no name!", expected' in refused.stderr,
+              f"a wrong name is explained: {refused}")

@@ -69,6 +69,8 @@ def one_round(lab, index, invalidate, depth, longest):
     check(result.returncode == 0, f"exit status {result.returncode}\n{result.stderr}")
 
 
+wrong = run(os.path.join(BUILD, "tests/conformance/conformance"), "server", ok=False)
+check(wrong.returncode == 2 and "address is required" in wrong.stderr, f"wrong usage: {wrong}")
 with Lab() as lab:
     for index, how in enumerate(ROUNDS):
         if len(sys.argv) > 1 and sys.argv[1] != str(index):

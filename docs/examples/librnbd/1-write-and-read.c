@@ -25,10 +25,21 @@ static int until_done(rnbd_session *session, int *result) {
     return *result;
 }
 
-static void check(int error, const char *what, const char *text) {
+static void check(int error, const char *what) {
     if (error >= 0) return;
-    fprintf(stderr, "%s: %s (%s)\n", what, strerror(-error), text);
+    fprintf(stderr, "%s: %s\n", what, strerror(-error));
     exit(1);
+}
+
+/* Why it failed is asked for here: beside the call, as another argument, it might be asked before. */
+static void check_session(int error, const char *what, rnbd_session *session) {
+    if (error < 0) fprintf(stderr, "%s\n", rnbd_session_error(session));
+    check(error, what);
+}
+
+static void check_volume(int error, const char *what, rnbd_volume *volume) {
+    if (error < 0) fprintf(stderr, "%s\n", rnbd_volume_error(volume));
+    check(error, what);
 }
 
 int main(int argc, char **argv) {
@@ -39,28 +50,27 @@ int main(int argc, char **argv) {
     int result;
 
     if (argc != 4) return 2;
-    check(rnbd_session_new(&session), "session", "");
-    check(rnbd_session_set(session, "name", argv[1]), "name", rnbd_session_error(session));
-    check(rnbd_session_add_path(session, argv[2]), "path", rnbd_session_error(session));
-    check(rnbd_session_start(session), "start", rnbd_session_error(session));
+    check(rnbd_session_new(&session), "session");
+    check_session(rnbd_session_set(session, "name", argv[1]), "name", session);
+    check_session(rnbd_session_add_path(session, argv[2]), "path", session);
+    check_session(rnbd_session_start(session), "start", session);
 
-    check(rnbd_volume_open(session, argv[3], 0, &volume), "open", rnbd_session_error(session));
-    check(rnbd_volume_wait(volume, 10000), "open", rnbd_volume_error(volume));
-
-    result = 1;
-    check(rnbd_writev(volume, &out, 1, 0, 0, finished, &result), "write",
-          rnbd_volume_error(volume));
-    check(until_done(session, &result), "write", "");
+    check_session(rnbd_volume_open(session, argv[3], 0, &volume), "open", session);
+    check_volume(rnbd_volume_wait(volume, 10000), "open", volume);
 
     result = 1;
-    check(rnbd_flush(volume, finished, &result), "flush", rnbd_volume_error(volume));
-    check(until_done(session, &result), "flush", "");
+    check_volume(rnbd_writev(volume, &out, 1, 0, 0, finished, &result), "write", volume);
+    check(until_done(session, &result), "write");
 
     result = 1;
-    check(rnbd_readv(volume, &in, 1, 0, 0, finished, &result), "read", rnbd_volume_error(volume));
-    check(until_done(session, &result), "read", "");
+    check_volume(rnbd_flush(volume, finished, &result), "flush", volume);
+    check(until_done(session, &result), "flush");
+
+    result = 1;
+    check_volume(rnbd_readv(volume, &in, 1, 0, 0, finished, &result), "read", volume);
+    check(until_done(session, &result), "read");
 
     fputs(back, stdout);
-    check(rnbd_session_free(session), "end", "");
+    check(rnbd_session_free(session), "end");
     return 0;
 }

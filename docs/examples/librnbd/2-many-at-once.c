@@ -44,28 +44,39 @@ static void happened(void *context, const struct rnbd_event *event) {
     }
 }
 
-static void check(int error, const char *what, const char *text) {
+static void check(int error, const char *what) {
     if (error >= 0) return;
-    fprintf(stderr, "%s: %s (%s)\n", what, strerror(-error), text);
+    fprintf(stderr, "%s: %s\n", what, strerror(-error));
     exit(1);
+}
+
+/* Why it failed is asked for here: beside the call, as another argument, it might be asked before. */
+static void check_session(int error, const char *what, rnbd_session *session) {
+    if (error < 0) fprintf(stderr, "%s\n", rnbd_session_error(session));
+    check(error, what);
+}
+
+static void check_volume(int error, const char *what, rnbd_volume *volume) {
+    if (error < 0) fprintf(stderr, "%s\n", rnbd_volume_error(volume));
+    check(error, what);
 }
 
 /* What was prepared is sent by process(0), which also takes what has come; if that was not yet what
  * is waited for, the descriptor says when there is something to do. */
 static void turn(rnbd_session *session, const struct part *awaited) {
     struct pollfd ready = {rnbd_session_fd(session), POLLIN, 0};
-    check(rnbd_session_process(session, 0), "process", rnbd_session_error(session));
+    check_session(rnbd_session_process(session, 0), "process", session);
     if (awaited->error != 1) return;
     if (poll(&ready, 1, -1) < 0 && errno != EINTR) exit(1);
-    check(rnbd_session_process(session, 0), "process", rnbd_session_error(session));
+    check_session(rnbd_session_process(session, 0), "process", session);
 }
 
 static void start(rnbd_volume *volume, struct part *part, uint64_t offset, uint64_t end) {
     part->bytes = rnbd_buffer_size(part->buffer);
     if (part->bytes > end - offset) part->bytes = (size_t)(end - offset);
     part->error = 1;
-    check(rnbd_read_buffer(volume, part->buffer, part->bytes, offset, 0, finished, part), "read",
-          rnbd_volume_error(volume));
+    check_volume(rnbd_read_buffer(volume, part->buffer, part->bytes, offset, 0, finished, part),
+                 "read", volume);
 }
 
 /* All of it, or the program ends: half an image must not pass for a whole one. */
@@ -91,18 +102,17 @@ int main(int argc, char **argv) {
     unsigned next_asked = 0, next_written = 0, i;
 
     if (argc != 4) return 2;
-    check(rnbd_session_new(&session), "session", "");
-    check(rnbd_session_set(session, "name", argv[1]), "name", rnbd_session_error(session));
-    check(rnbd_session_add_path(session, argv[2]), "path", rnbd_session_error(session));
-    check(rnbd_session_on_event(session, happened, NULL), "events", "");
-    check(rnbd_session_start(session), "start", rnbd_session_error(session));
-    check(rnbd_volume_open(session, argv[3], RNBD_READ_ONLY, &volume), "open",
-          rnbd_session_error(session));
-    check(rnbd_volume_wait(volume, 10000), "open", rnbd_volume_error(volume));
-    check(rnbd_volume_get_info(volume, &info, sizeof info), "info", rnbd_volume_error(volume));
+    check(rnbd_session_new(&session), "session");
+    check_session(rnbd_session_set(session, "name", argv[1]), "name", session);
+    check_session(rnbd_session_add_path(session, argv[2]), "path", session);
+    check(rnbd_session_on_event(session, happened, NULL), "events");
+    check_session(rnbd_session_start(session), "start", session);
+    check_session(rnbd_volume_open(session, argv[3], RNBD_READ_ONLY, &volume), "open", session);
+    check_volume(rnbd_volume_wait(volume, 10000), "open", volume);
+    check_volume(rnbd_volume_get_info(volume, &info, sizeof info), "info", volume);
 
     for (i = 0; i < depth; i++) {
-        check(rnbd_buffer_get(session, &parts[i].buffer), "buffer", rnbd_session_error(session));
+        check_session(rnbd_buffer_get(session, &parts[i].buffer), "buffer", session);
     }
     while (written < info.size_bytes) {
         while (asked < info.size_bytes && next_asked - next_written < depth) {
@@ -112,13 +122,13 @@ int main(int argc, char **argv) {
         }
         while (next_written < next_asked && parts[next_written % depth].error != 1) {
             struct part *part = &parts[next_written++ % depth];
-            check(part->error, "read", "");
+            check(part->error, "read");
             keep(rnbd_buffer_data(part->buffer), part->bytes);
             written += part->bytes;
         }
         if (written < info.size_bytes) turn(session, &parts[next_written % depth]);
     }
     for (i = 0; i < depth; i++) rnbd_buffer_put(parts[i].buffer);
-    check(rnbd_session_free(session), "end", "");
+    check(rnbd_session_free(session), "end");
     return 0;
 }

@@ -66,10 +66,21 @@ static void *work(void *context) {
     return NULL;
 }
 
-static void check(int error, const char *what, const char *text) {
+static void check(int error, const char *what) {
     if (error >= 0) return;
-    fprintf(stderr, "%s: %s (%s)\n", what, strerror(-error), text);
+    fprintf(stderr, "%s: %s\n", what, strerror(-error));
     exit(1);
+}
+
+/* Why it failed is asked for here: beside the call, as another argument, it might be asked before. */
+static void check_session(int error, const char *what, rnbd_session *session) {
+    if (error < 0) fprintf(stderr, "%s\n", rnbd_session_error(session));
+    check(error, what);
+}
+
+static void check_volume(int error, const char *what, rnbd_volume *volume) {
+    if (error < 0) fprintf(stderr, "%s\n", rnbd_volume_error(volume));
+    check(error, what);
 }
 
 int main(int argc, char **argv) {
@@ -81,13 +92,13 @@ int main(int argc, char **argv) {
     int ok = 1;
 
     if (argc != 4) return 2;
-    check(rnbd_session_new(&session), "session", "");
-    check(rnbd_session_set(session, "name", argv[1]), "name", rnbd_session_error(session));
-    check(rnbd_session_set(session, "thread", "on"), "thread", rnbd_session_error(session));
-    check(rnbd_session_add_path(session, argv[2]), "path", rnbd_session_error(session));
-    check(rnbd_session_start(session), "start", rnbd_session_error(session));
-    check(rnbd_volume_open(session, argv[3], 0, &volume), "open", rnbd_session_error(session));
-    check(rnbd_volume_wait(volume, 10000), "open", rnbd_volume_error(volume));
+    check(rnbd_session_new(&session), "session");
+    check_session(rnbd_session_set(session, "name", argv[1]), "name", session);
+    check_session(rnbd_session_set(session, "thread", "on"), "thread", session);
+    check_session(rnbd_session_add_path(session, argv[2]), "path", session);
+    check_session(rnbd_session_start(session), "start", session);
+    check_session(rnbd_volume_open(session, argv[3], 0, &volume), "open", session);
+    check_volume(rnbd_volume_wait(volume, 10000), "open", volume);
 
     for (i = 0; i < threads; i++) {
         workers[i] = (struct worker){volume, i, (uint64_t)i * blocks * block, 0};
@@ -98,6 +109,6 @@ int main(int argc, char **argv) {
         ok = ok && workers[i].ok;
     }
     printf("%s\n", ok ? "every thread read what it wrote" : "it failed");
-    check(rnbd_session_free(session), "end", "");
+    check(rnbd_session_free(session), "end");
     return ok ? 0 : 1;
 }
