@@ -112,25 +112,25 @@ void ClientAttributes::add_session_attributes() {
 }
 
 void ClientAttributes::add_path_attributes() {
-    const auto add_operation = [this](const char* name, Writes writer, std::string write_format,
-                                      std::string remark) {
+    const auto add_operation = [this](const char* name, Writes writer,
+                                      const std::string& write_format, const std::string& remark) {
         tree_.add({.pattern = in(path_folder, name),
                    .read = text(usage_of_one(name)),
                    .write = by(writer),
                    .read_format = "usage",
                    .write_format = "`1`" + write_format + "; else `EINVAL`",
-                   .remark = std::move(remark)});
+                   .remark = remark});
     };
-    const auto add_text = [this](const char* name, auto reader, std::string read_format,
-                                 std::string remark) {
+    const auto add_text = [this](const char* name, auto reader, const std::string& read_format,
+                                 const std::string& remark) {
         tree_.add({.pattern = in(path_folder, name),
                    .read = [this, reader](AttributeScope scope) -> AttributeValue {
                        return read_at(path(scope), [&](const PathPlace& place) {
                            return line(reader(place.path));
                        });
                    },
-                   .read_format = std::move(read_format),
-                   .remark = std::move(remark)});
+                   .read_format = read_format,
+                   .remark = remark});
     };
     add_text(
         "state",
@@ -171,14 +171,14 @@ void ClientAttributes::add_path_attributes() {
 }
 
 void ClientAttributes::add_statistics() {
-    const auto add = [this](const char* name, auto read, WritesNow reset, std::string read_format,
-                            std::string remark) {
+    const auto add = [this](const char* name, auto read, WritesNow reset,
+                            const std::string& read_format, const std::string& remark) {
         tree_.add({.pattern = in(path_folder, "stats/") + name,
                    .read = std::move(read),
                    .write = by(reset),
-                   .read_format = std::move(read_format),
+                   .read_format = read_format,
                    .write_format = "`1` resets it; else `EINVAL`",
-                   .remark = std::move(remark)});
+                   .remark = remark});
     };
     const std::string zeroes = zeroes_per_processor(possible_processors());
     add(
@@ -252,15 +252,15 @@ void ClientAttributes::add_device_commands() {
 }
 
 void ClientAttributes::add_device_facts() {
-    const auto add_text = [this](const char* name, auto reader, std::string read_format,
-                                 std::string remark) {
+    const auto add_text = [this](const char* name, auto reader, const std::string& read_format,
+                                 const std::string& remark) {
         tree_.add({.pattern = in(device_folder, name),
                    .read = [this, reader](AttributeScope scope) -> AttributeValue {
                        return read_at(device(scope[0]),
                                       [&](Mapping* mapping) { return line(reader(*mapping)); });
                    },
-                   .read_format = std::move(read_format),
-                   .remark = std::move(remark)});
+                   .read_format = read_format,
+                   .remark = remark});
     };
     tree_.add({.pattern = in(device_folder, "state"),
                .read = [this](AttributeScope scope) { return read_device_state(scope); },

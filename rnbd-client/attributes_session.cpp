@@ -206,7 +206,7 @@ void ClientAttributes::add_path(AttributeScope scope, std::string_view value, Do
     }
     // Until it is connected; or its first attempt has failed, and it is gone again.
     const auto failure = std::make_shared<std::optional<AttributeError>>();
-    const std::string name = scope[0];
+    const std::string& name = scope[0];
     const std::string label = path->to_string();
     waits_.wait(
         [this, name, label, failure]() -> std::optional<Written> {

@@ -232,33 +232,30 @@ void ClientConfiguration::add_path_steps(ConfigPlan& plan, const ClientConfig& w
         const auto& paths = find(wanted.sessions, session)->paths;
         const Path path = *std::ranges::find(paths, label, &Path::to_string);
         if (change.kind == Kind::added) coming[session].push_back(label);
-        plan.steps.push_back(
-            {i, [this, session = session, path,
-                 added = change.kind == Kind::added](const ConfigStep::Done& done) {
-                 if (added) return done(text_of(client_.add_path(session, path)));
-                 const auto found = client_.find_session(session);
-                 if (!found) return done(found.error().message);
-                 const auto error =
-                     (*found)->remote.rtrs().set_path_priority(path.to_string(), path.priority);
-                 done(error ? error.message() : "");
-             }});
+        plan.steps.push_back({i, [this, session, path, added = change.kind == Kind::added](
+                                     const ConfigStep::Done& done) {
+                                  if (added) return done(text_of(client_.add_path(session, path)));
+                                  const auto found = client_.find_session(session);
+                                  if (!found) return done(found.error().message);
+                                  const auto error = (*found)->remote.rtrs().set_path_priority(
+                                      path.to_string(), path.priority);
+                                  done(error ? error.message() : "");
+                              }});
     }
     for (std::size_t i = 0; i < plan.changes.size(); ++i) {
         const ConfigChange& change = plan.changes[i];
         if (change.object != "path" || change.kind != Kind::removed) continue;
         const auto [session, label] = session_and_label(change.name);
         if (const auto labels = coming.extract(session)) {
-            plan.steps.push_back({i, [this, session = session,
-                                      labels = labels.mapped()](const ConfigStep::Done& done) {
-                                      wait_for_replacement(session, labels,
-                                                           client_.clock().now() + replacement_time,
-                                                           done);
-                                  }});
+            plan.steps.push_back(
+                {i, [this, session, labels = labels.mapped()](const ConfigStep::Done& done) {
+                     wait_for_replacement(session, labels, client_.clock().now() + replacement_time,
+                                          done);
+                 }});
         }
-        plan.steps.push_back(
-            {i, [this, session = session, label = label](const ConfigStep::Done& done) {
-                 remove_path(session, label, done);
-             }});
+        plan.steps.push_back({i, [this, session, label](const ConfigStep::Done& done) {
+                                  remove_path(session, label, done);
+                              }});
     }
 }
 

@@ -22,8 +22,9 @@ namespace {
 
 // Names are longer than a socket's name may be.
 std::string socket_name(const std::string& session, const std::string& destination) {
+    const std::string both = session + "\n" + destination;
     std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
-    for (const char c : session + "\n" + destination) {
+    for (const char c : both) {
         hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
     }
     return "rnbd-client session " + std::to_string(hash);

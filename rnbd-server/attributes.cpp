@@ -89,16 +89,16 @@ void ServerAttributes::add_variables() {
 }
 
 void ServerAttributes::add_path_attributes() {
-    const auto add_text = [this](const char* name, auto reader, std::string read_format,
-                                 std::string remark) {
+    const auto add_text = [this](const char* name, auto reader, const std::string& read_format,
+                                 const std::string& remark) {
         tree_.add({.pattern = in(path_folder, name),
                    .read = [this, reader](AttributeScope scope) -> AttributeValue {
                        return read_at(path(scope), [&](const PathPlace& place) {
                            return line(reader(place.path));
                        });
                    },
-                   .read_format = std::move(read_format),
-                   .remark = std::move(remark)});
+                   .read_format = read_format,
+                   .remark = remark});
     };
     const auto now = [this](auto writer) {
         return [this, writer](AttributeScope scope, std::string_view value,
@@ -139,15 +139,15 @@ void ServerAttributes::add_path_attributes() {
 }
 
 void ServerAttributes::add_device_attributes() {
-    const auto add_text = [this](const char* name, auto reader, std::string read_format,
-                                 std::string remark) {
+    const auto add_text = [this](const char* name, auto reader, const std::string& read_format,
+                                 const std::string& remark) {
         tree_.add({.pattern = in(holder_folder, name),
                    .read = [this, reader](AttributeScope scope) -> AttributeValue {
                        return read_at(holder(scope),
                                       [&](const OpenPlace& place) { return line(reader(place)); });
                    },
-                   .read_format = std::move(read_format),
-                   .remark = std::move(remark)});
+                   .read_format = read_format,
+                   .remark = remark});
     };
     tree_.add({.pattern = in(device_folder, "block_dev"),
                .kind = Attribute::Kind::link,

@@ -264,7 +264,7 @@ void ServerConfiguration::add_leaving_steps(ConfigPlan& plan, How how) {
     for (std::size_t i = 0; i < plan.changes.size(); ++i) {
         const ConfigChange& change = plan.changes[i];
         if (change.object != "export" || !leaves(change)) continue;
-        plan.steps.push_back({i, [this, name = change.name, removal](ConfigStep::Done done) {
+        plan.steps.push_back({i, [this, name = change.name, removal](const ConfigStep::Done& done) {
                                   const auto removed = target_.remove_export(
                                       // The log has what of its data may be lost.
                                       name, removal, [done](std::error_code) { done(""); });
@@ -278,14 +278,15 @@ void ServerConfiguration::add_changing_steps(ConfigPlan& plan, const Exports& wa
         const ConfigChange& change = plan.changes[i];
         if (change.object != "export" || change.kind != Kind::changed) continue;
         plan.steps.push_back(
-            {i, [this, change, config = *wanted.find(change.name)](ConfigStep::Done done) {
-                 change_export(change, config, std::move(done));
+            {i, [this, change, config = *wanted.find(change.name)](const ConfigStep::Done& done) {
+                 change_export(change, config, done);
              }});
     }
 }
 
 void ServerConfiguration::change_export(const ConfigChange& change,
-                                        const ServerConfig::Export& wanted, ConfigStep::Done done) {
+                                        const ServerConfig::Export& wanted,
+                                        const ConfigStep::Done& done) {
     Volume* const volume = target_.find(change.name);
     if (volume == nullptr) return done("it is gone");
     if (has_key(change, "allow")) target_.set_allow(*volume, wanted.allow);

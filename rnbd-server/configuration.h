@@ -50,7 +50,7 @@ class ServerConfiguration final : public ConfigSubject {
     void add_changing_steps(ConfigPlan& plan, const Exports& wanted);
     void add_coming_steps(ConfigPlan& plan, const Exports& wanted);
     void change_export(const ConfigChange& change, const ServerConfig::Export& wanted,
-                       ConfigStep::Done done);
+                       const ConfigStep::Done& done);
     void finished(ServerConfig wanted, const std::vector<ConfigChange>& changes);
 
     rtrs::Clock& clock_;

@@ -144,9 +144,7 @@ int read_file(const char*, char* to, std::size_t bytes, off_t offset, fuse_file_
         file.text = std::move(*text);
     }
     const auto at = std::min(static_cast<std::size_t>(offset), file.text.size());
-    const std::size_t length = std::min(bytes, file.text.size() - at);
-    std::memcpy(to, file.text.data() + at, length);
-    return static_cast<int>(length);
+    return static_cast<int>(file.text.copy(to, bytes, at));
 }
 
 int write_file(const char*, const char* from, std::size_t bytes, off_t, fuse_file_info* info) {

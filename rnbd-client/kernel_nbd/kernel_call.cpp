@@ -42,14 +42,13 @@ bool KernelCall::leave(std::function<void()> work) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool runs = false;
+    bool runs = true;
     try {
         std::thread thread(std::move(work));
         pthread_setname_np(thread.native_handle(), "rnbd-kernel");
         thread.detach();
-        runs = true;
     } catch (const std::system_error&) {
-        // Out of threads.
+        runs = false;  // out of threads
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return runs;

@@ -349,7 +349,7 @@ void NbdListener::refuse(int fd, std::string_view reason) {
 
 // "unix:/run/x.sock#3 pid 77", "tcp:127.0.0.1:10809#3 127.0.0.1:51234".
 std::string NbdListener::name_of(int fd) const {
-    const std::string base = fmt::format("{}#{}", options_.address.text(), accepted_);
+    std::string base = fmt::format("{}#{}", options_.address.text(), accepted_);
     if (options_.address.transport == NbdTransport::tcp) {
         return fmt::format("{} {}", base, peer_text(fd));
     }

@@ -45,7 +45,6 @@ class LatencyHistogram {
         return max_;
     }
 
-
     std::uint64_t count() const noexcept { return count_; }
     // Stays where it is at Duration::max(), 292 years: half a year of 512 requests in flight.
     Duration sum() const noexcept { return sum_; }

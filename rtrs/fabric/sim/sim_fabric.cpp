@@ -104,7 +104,7 @@ std::optional<std::string> SimFabric::pick_source(const std::string& source,
                                                   const std::string& destination) const {
     const auto& own = process_.host().addresses();
     if (!source.empty()) {
-        const std::string host = parse_host(source);
+        std::string host = parse_host(source);
         if (host.empty()) return std::nullopt;
         return host;
     }
