@@ -49,7 +49,7 @@ struct BlockRequest {
     rtrs::Reactor::FixedBuffer fixed_buffer = rtrs::Reactor::FixedBuffer::none;
     std::uint32_t fixed_buffer_of = 0;
     Completed completed;
-    BlockRequest* next = nullptr;  // of those that wait to be submitted
+    BlockRequest* next = nullptr;  // of those that wait, to be submitted or in the storage
 
     // The storage's, while it has the request.
     rtrs::Operation work;

@@ -26,10 +26,12 @@ class FileMedium {
     ~FileMedium();
 
     int fd() const noexcept { return fd_; }
-    // Another open file of the same, which nothing is done with but asking: of a failure to write
+    // Another open file of the same, which nothing is done with but flushing: of a failure to write
     // back the system tells each open file once, and so this one also when fd() was told. -1: none,
     // as of a medium that is not written to.
     int witness() const noexcept { return witness_; }
+    // What flushes go through, so that what a write with FUA was told they are told, too.
+    int sync_fd() const noexcept { return witness_ >= 0 ? witness_ : fd_; }
     Kind kind() const noexcept { return kind_; }
     const std::string& path() const noexcept { return path_; }
     const StorageGeometry& geometry() const noexcept { return geometry_; }

@@ -328,17 +328,36 @@ void FileStorage::finish_range(BlockRequest& request) {
     finish(request, {});
 }
 
+// One fdatasync at a time: of two that overlap the system tells a failure to one, and the other's
+// success could be answered first. Those that come meanwhile share the next.
 void FileStorage::synchronize(BlockRequest& request) {
-    request.work.completed = &on_synchronized;
-    reactor_.here().fsync(request.work, medium_.fd(), rtrs::Reactor::SyncMode::data_only);
+    request.next = std::exchange(waiting_for_sync_, &request);
+    if (syncing_ == nullptr) sync_those_that_wait();
+}
+
+void FileStorage::sync_those_that_wait() {
+    syncing_ = std::exchange(waiting_for_sync_, nullptr);
+    syncing_->work.completed = &on_synchronized;
+    reactor_.here().fsync(syncing_->work, medium_.sync_fd(), rtrs::Reactor::SyncMode::data_only);
 }
 
 void FileStorage::on_synchronized(Operation& operation, const Result& result) {
-    BlockRequest& request = request_of(operation);
-    FileStorage& self = storage_of(request);
-    if (interrupted(result.value)) return self.synchronize(request);
-    if (result.value < 0) return self.finish(request, self.cache_broken(from_errno(result.value)));
-    self.finish(request, self.broken_);
+    FileStorage& self = storage_of(request_of(operation));
+    const bool again = interrupted(result.value);
+    const std::error_code error =
+        result.value < 0 && !again ? self.cache_broken(from_errno(result.value)) : self.broken_;
+    BlockRequest* done = std::exchange(self.syncing_, nullptr);
+    if (again) {
+        BlockRequest** last = &self.waiting_for_sync_;
+        while (*last != nullptr) last = &(*last)->next;
+        *last = std::exchange(done, nullptr);
+    }
+    if (self.waiting_for_sync_ != nullptr) self.sync_those_that_wait();
+    // The last may be the storage's end.
+    while (done != nullptr) {
+        BlockRequest& request = *std::exchange(done, done->next);
+        self.finish(request, error);
+    }
 }
 
 // Not by this thread: it may have to wait for a long fallocate(2) of the same file.

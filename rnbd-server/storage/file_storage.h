@@ -3,7 +3,7 @@
 // A request walks through one or more pieces of ring work before it completes:
 //
 //   read, write      transfer until all bytes are done (short results are continued)
-//   flush            fdatasync
+//   flush            fdatasync, one at a time; those that come meanwhile share the next
 //   discard          punch a hole -> (device only) BLKDISCARD on the helper thread
 //   write_zeroes     punch a hole -> zero the range -> write zeroes; what must stay allocated
 //                    starts at the second, what must be fast never comes to the third
@@ -77,6 +77,7 @@ class FileStorage final : public Storage {
     void clear_up(BlockRequest& request, std::int32_t result);
     void forget(Technique technique) noexcept;
     void synchronize(BlockRequest& request);
+    void sync_those_that_wait();
     void transfer_failed(BlockRequest& request, std::error_code error);
     bool uses_page_cache() const noexcept;
     std::error_code cache_broken(std::error_code error);
@@ -115,6 +116,9 @@ class FileStorage final : public Storage {
     std::error_code broken_;
     std::function<void()> lost_;
     std::uint32_t in_flight_ = 0;
+    // Lists: whose fdatasync is in flight, that of the first; and who came after it had begun.
+    BlockRequest* syncing_ = nullptr;
+    BlockRequest* waiting_for_sync_ = nullptr;
     DeferredCompletions& deferred_;
 };
 

@@ -281,6 +281,33 @@ TEST_CASE("media: direct I/O to a file: once a flush has failed, none succeeds a
     REQUIRE(losses == 1);
 }
 
+TEST_CASE("media: a flush beside a write that is told of a failure is told of it, too") {
+    if (::geteuid() != 0) skip_program("needs root");
+    FileWithFailure file;
+    if (!file.usable()) return;
+    Pages pages(4096);
+    for (int round = 0; round < 20; ++round) {
+        Bench bench;
+        REQUIRE(!bench.open({.path = file.image, .size_bytes = image_bytes}));
+        REQUIRE(bench.flush() == 0);
+        REQUIRE(file.fail_to_write_back());
+        TestRequest write;
+        write.operation = BlockOperation::write;
+        write.bytes = pages.bytes().size();
+        write.data = pages.bytes();
+        write.force_unit_access = true;
+        std::array<TestRequest, 3> flushes;
+        bench.submit(write);
+        for (TestRequest& flush : flushes) {
+            flush.operation = BlockOperation::flush;
+            bench.submit(flush);
+        }
+        for (TestRequest& flush : flushes) bench.finish(flush);
+        bench.finish(write);
+        for (const TestRequest& flush : flushes) CHECK(flush.error);
+    }
+}
+
 TEST_CASE("media: a failure is not forgotten by a write that has no room for all of it") {
     if (::geteuid() != 0) skip_program("needs root");
     FileWithFailure file;
