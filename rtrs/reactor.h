@@ -128,8 +128,9 @@ class Reactor : public Clock {
     Reactor& here() noexcept;
 
     // Before sleeping, looks for news for up to this long: saves the sleep and the wake-up where an
-    // answer is near. Looking that finds nothing is held below a tenth of the time. Zero, the
-    // default: never. Nothing changes on a kernel without deferred completions.
+    // answer is near. Looking that finds nothing takes what finds have saved, and a thousandth of
+    // the time (rtrs/reactor/busy_poll.h). Zero, the default: never. Nothing changes on a kernel
+    // without deferred completions.
     void set_busy_poll(Duration window);
     bool polls_busily() const noexcept;
     // Asked once before every turn, and again and again while the reactor polls busily. A lookout

@@ -177,14 +177,15 @@ bool Reactor::Inside::found_by_looking(std::optional<Duration> wait) {
         }
         return false;
     };
-    if (in_ring(1)) return true;
     const Instant begin = read_clock();
     Duration window = busy_poll->begin(begin);
     if (wait) window = std::min(window, *wait);
     if (window <= Duration::zero()) return false;
+    if (in_ring(1)) return true;
     for (Instant at = begin; at < begin + window; at = read_clock()) {
         if (in_ring(looks_per_clock) || look_around()) {
             ++statistics.looks_found;
+            busy_poll->found(read_clock());
             return true;
         }
     }

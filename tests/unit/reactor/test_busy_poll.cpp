@@ -11,31 +11,53 @@ using namespace rtrs;
 using namespace rtrs::testing;
 using namespace std::chrono_literals;
 
-TEST_CASE("busy poll: fruitless looks take at most a tenth of the time") {
+namespace {
+
+// How often a thread looks that sleeps 20 us after each look.
+int looks_in_a_second(Duration window, bool finds, Duration look_takes) {
+    Instant now{1s};
+    BusyPoll poll(window, now);
+    int looks = 0;
+    for (const Instant end = now + 1s; now < end; now += 20us) {
+        if (poll.begin(now) == 0us) continue;
+        now += look_takes;
+        ++looks;
+        finds ? poll.found(now) : poll.fruitless(now);
+    }
+    return looks;
+}
+
+}  // namespace
+
+TEST_CASE("busy poll: looks that find nothing take a thousandth of the time") {
+    const int looks = looks_in_a_second(50us, false, 50us);
+    CHECK(looks <= 1s / 50us / BusyPoll::free_share + BusyPoll::savings_windows);
+    CHECK(looks >= 1s / 50us / (BusyPoll::free_share + 2));
+}
+
+TEST_CASE("busy poll: looks that find something within the window are free") {
+    CHECK(looks_in_a_second(50us, true, 50us) == 1s / 70us + 1);
+    CHECK(looks_in_a_second(50us, true, 5us) == 1s / 25us);
+}
+
+TEST_CASE("busy poll: a find after the window is none, for somebody else had the processor") {
+    CHECK(looks_in_a_second(50us, true, 500us) == looks_in_a_second(50us, false, 500us));
+    CHECK(looks_in_a_second(50us, true, 500us) < 50);  // of 1900
+}
+
+TEST_CASE("busy poll: what early finds earn pays for as much that finds nothing") {
     constexpr Duration window = 50us;
     Instant now{1s};
     BusyPoll poll(window, now);
-    Duration looked{};
-    const Instant begin = now;
-    while (now < begin + 1s) {
-        const Duration look = poll.begin(now);
-        now += look;
-        looked += look;
-        if (look > 0us) poll.fruitless(now);
-        now += 20us;  // asleep
-    }
-    CHECK(looked <= (now - begin) / BusyPoll::fruitless_share + window * BusyPoll::savings_windows);
-    // Looking itself saves up nothing.
-    CHECK(looked >= (now - begin) / (BusyPoll::fruitless_share + 2));
-}
-
-TEST_CASE("busy poll: looks that find something are free") {
-    Instant now{1s};
-    BusyPoll poll(50us, now);
+    int looks = 0;
     for (int i = 0; i < 1000; ++i) {
-        REQUIRE(poll.begin(now) == 50us);
-        now += 30us;
+        if (poll.begin(now) == 0us) continue;
+        ++looks;
+        // Two of three come after 10 us, and earn 40 each.
+        now += i % 3 == 0 ? window : 10us;
+        i % 3 == 0 ? poll.fruitless(now) : poll.found(now);
     }
+    CHECK(looks == 1000);
 }
 
 TEST_CASE("busy poll: a long silence saves up no more than a few looks") {
