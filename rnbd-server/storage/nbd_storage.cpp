@@ -134,6 +134,7 @@ NbdStorage::NbdStorage(rtrs::Reactor& reactor, DeferredCompletions& deferred,
 
 NbdStorage::~NbdStorage() {
     RTRS_ASSERT(in_flight_ == 0 && held_.empty() && unfinished_.empty());
+    RTRS_ASSERT(flushing_ == nullptr && waiting_to_flush_.empty());
     if (link_ != nullptr) link_->detach();
 }
 
@@ -195,10 +196,16 @@ void NbdStorage::send(BlockRequest& request) {
     const std::uint64_t bytes = piece_bytes(request);
     const bool forced = request.force_unit_access && can_fua_ && !is(Stage::unforced, request);
     const std::uint32_t fua = forced ? LIBNBD_CMD_FLAG_FUA : 0;
+    if (is(Stage::flush, request) && flushing_ != nullptr) {
+        return waiting_to_flush_.push_back(&request);
+    }
     ++in_flight_;
     if (is(Stage::flush, request)) {
+        flushing_ = &request;
+        flushing_too_ = std::exchange(waiting_to_flush_, {});
         // What it covers.
         request.done_bytes = acknowledged_;
+        for (BlockRequest* each : flushing_too_) each->done_bytes = acknowledged_;
         return sent_or_refused(request, nbd_aio_flush(handle, done, 0));
     }
     const bool zeroes = request.operation == BlockOperation::write_zeroes;
@@ -224,6 +231,11 @@ void NbdStorage::sent_or_refused(BlockRequest& request, std::int64_t cookie) {
     if (cookie >= 0) return;
     const int error = nbd_get_errno();
     --in_flight_;
+    if (&request == flushing_) {
+        return flush_ended([&](BlockRequest& each) {
+            link_->alive() ? end(each, from_errno(error != 0 ? error : EIO)) : lost_under_way(each);
+        });
+    }
     if (link_->alive()) return end(request, from_errno(error != 0 ? error : EIO));
     const bool was_sent = request.done_bytes > 0 || !is(Stage::data, request);
     if (was_sent) return lost_under_way(request);
@@ -233,6 +245,26 @@ void NbdStorage::sent_or_refused(BlockRequest& request, std::int64_t cookie) {
 // From inside of the library: nothing may be asked of it here, so the next piece waits.
 void NbdStorage::answered(BlockRequest& request, int error) {
     --in_flight_;
+    if (&request != flushing_) return take_answer(request, error);
+    flush_ended([&](BlockRequest& each) { take_answer(each, error); });
+}
+
+// One flush at a time: of two that overlap the server may tell a failure to one, and answer the
+// other first. Those that came meanwhile share the next.
+void NbdStorage::flush_ended(const std::function<void(BlockRequest&)>& take) {
+    take(*std::exchange(flushing_, nullptr));
+    for (BlockRequest* request : std::exchange(flushing_too_, {})) take(*request);
+    if (waiting_to_flush_.empty()) return;
+    if (!link_->alive()) return give_up_waiting_to_flush();
+    unfinished_.push_back(waiting_to_flush_.back());
+    waiting_to_flush_.pop_back();
+}
+
+void NbdStorage::give_up_waiting_to_flush() {
+    for (BlockRequest* request : std::exchange(waiting_to_flush_, {})) lost_under_way(*request);
+}
+
+void NbdStorage::take_answer(BlockRequest& request, int error) {
     // The library's own word for what ended with its connection; no server can send it.
     if (error == ENOTCONN || !link_->alive()) return lost_under_way(request);
     if (error == ESHUTDOWN) error = EIO;
@@ -351,6 +383,7 @@ void NbdStorage::on_link_ready() {
 void NbdStorage::on_link_lost(const std::string& reason) {
     reason_ = reason;
     for (BlockRequest* request : std::exchange(unfinished_, {})) lost_under_way(*request);
+    give_up_waiting_to_flush();
     std::exchange(link_, nullptr)->detach();
     if (given_up_) return;
     reconnect_timer_.arm(reactor_.now());
@@ -385,7 +418,8 @@ void NbdStorage::fail_held() {
 
 // Its connection is cut: what is under way ends as it does when the server goes.
 std::string NbdStorage::give_up() {
-    const std::size_t unanswered = in_flight_ + held_.size() + unfinished_.size();
+    const std::size_t unanswered = in_flight_ + held_.size() + unfinished_.size() +
+                                   flushing_too_.size() + waiting_to_flush_.size();
     if (given_up_ || unanswered == 0) return "";
     given_up_ = true;
     std::string text = "requests that it has not answered fail (" + std::to_string(unanswered) +

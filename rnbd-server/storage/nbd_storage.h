@@ -8,7 +8,8 @@
 // What was acknowledged and not flushed may be gone with the NBD server. If there is such, the new
 // connection is another life of the cache: another epoch. So is each opening, which clients see
 // unless everything was flushed before (EpochBook). And so is what comes after a flush that failed:
-// many NBD servers say only once that something cannot be written back, and forget it.
+// many NBD servers say only once that something cannot be written back, and forget it. So flushes go
+// one at a time: none succeeds beside one that is told.
 //
 // OWNER: a Volume. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -53,6 +54,9 @@ class NbdStorage final : public Storage, private NbdLinkOwner {
     void send(BlockRequest& request);
     void sent_or_refused(BlockRequest& request, std::int64_t cookie);
     void answered(BlockRequest& request, int error);
+    void take_answer(BlockRequest& request, int error);
+    void flush_ended(const std::function<void(BlockRequest&)>& take);
+    void give_up_waiting_to_flush();
     void failed(BlockRequest& request, std::error_code error);
     void piece_done(BlockRequest& request);
     void cache_is_another();
@@ -87,9 +91,12 @@ class NbdStorage final : public Storage, private NbdLinkOwner {
     rtrs::Timer hold_timer_;
     bool hold_time_over_ = false;
     std::vector<BlockRequest*> held_;
-    std::uint32_t sent_again_ = 0;           // of them: under way over this connection
-    std::vector<BlockRequest*> unfinished_;  // their next piece is to be sent
-    std::uint32_t in_flight_ = 0;
+    std::uint32_t sent_again_ = 0;                 // of them: under way over this connection
+    std::vector<BlockRequest*> unfinished_;        // their next piece is to be sent
+    std::uint32_t in_flight_ = 0;                  // at the server
+    BlockRequest* flushing_ = nullptr;             // the flush among them
+    std::vector<BlockRequest*> flushing_too_;      // those that share it
+    std::vector<BlockRequest*> waiting_to_flush_;  // those that came after it was sent
 
     std::uint64_t acknowledged_ = 0;  // changes, without FUA
     std::uint64_t flushed_ = 0;       // of them

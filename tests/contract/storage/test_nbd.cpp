@@ -5,8 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <fstream>
+#include <iterator>
 #include <limits>
+#include <string>
 
 #include "tests/contract/storage/nbd_server.h"
 
@@ -118,6 +122,58 @@ TEST_CASE("nbd storage: a write that was under way when the server was lost fail
         served.server->kill();
         bench.finish(write);
         REQUIRE(write.error == std::errc::io_error);
+    } catch (const Unavailable& unavailable) {
+        WARN("SKIPPED: " << unavailable.reason);
+    }
+}
+
+TEST_CASE("nbd storage: flushes do not overlap, and those that came meanwhile share one") {
+    try {
+        // Each flush leaves a letter at its begin and at its end.
+        const TemporaryFolder folder;
+        const std::string path = folder.file("log");
+        ServedFile served({"nbdkit", "-f", "-U", "SOCKET", "eval", "thread_model=echo parallel",
+                           "get_size=echo 1M", "pread=head -c $3 /dev/zero", "can_write=exit 0",
+                           "can_flush=exit 0", "pwrite=cat >/dev/null",
+                           "flush=printf b >>" + path + "; sleep 0.1; printf e >>" + path});
+        Bench bench;
+        REQUIRE(!bench.open(on(*served.server)));
+        std::array<TestRequest, 4> flushes;
+        for (TestRequest& flush : flushes) {
+            flush.operation = BlockOperation::flush;
+            bench.submit(flush);
+        }
+        for (TestRequest& flush : flushes) bench.finish(flush);
+        for (const TestRequest& flush : flushes) CHECK(!flush.error);
+        std::ifstream log(path);
+        CHECK(std::string(std::istreambuf_iterator<char>(log), {}) == "bebe");
+    } catch (const Unavailable& unavailable) {
+        WARN("SKIPPED: " << unavailable.reason);
+    }
+}
+
+TEST_CASE("nbd storage: flushes that wait for another go on at the server that comes back") {
+    try {
+        const TemporaryFolder folder;
+        const std::string gate = folder.file("gate");
+        ServedFile served({"nbdkit", "-f", "-U", "SOCKET", "eval", "thread_model=echo parallel",
+                           "get_size=echo 1M", "pread=head -c $3 /dev/zero", "can_write=exit 0",
+                           "can_flush=exit 0", "pwrite=cat >/dev/null",
+                           "flush=while [ ! -e " + gate + " ]; do sleep 0.05; done"});
+        Bench bench;
+        REQUIRE(!bench.open(on(*served.server)));
+        std::array<TestRequest, 4> flushes;
+        for (TestRequest& flush : flushes) {
+            flush.operation = BlockOperation::flush;
+            bench.submit(flush);
+        }
+        for (int i = 0; i < 20; ++i) bench.reactor->run_once(std::chrono::milliseconds(5));
+        served.server->kill();
+        wait_until_lost(bench);
+        std::ofstream(gate).put('1');
+        served.server->start();
+        for (TestRequest& flush : flushes) bench.finish(flush);
+        for (const TestRequest& flush : flushes) CHECK(!flush.error);
     } catch (const Unavailable& unavailable) {
         WARN("SKIPPED: " << unavailable.reason);
     }
