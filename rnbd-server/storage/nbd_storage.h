@@ -8,8 +8,8 @@
 // What was acknowledged and not flushed may be gone with the NBD server. If there is such, the new
 // connection is another life of the cache: another epoch. So is each opening, which clients see
 // unless everything was flushed before (EpochBook). And so is what comes after a flush that failed:
-// many NBD servers say only once that something cannot be written back, and forget it. So flushes go
-// one at a time: none succeeds beside one that is told.
+// many NBD servers say only once that something cannot be written back, and forget it. So flushes
+// go one at a time: none succeeds beside one that is told.
 //
 // OWNER: a Volume. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
