@@ -25,11 +25,11 @@ namespace rnbd {
 void set_up_logging(LogLevel level);
 // Of all subsystems, whatever was said of one of them before.
 void set_log_level(LogLevel level);
-// Of one area: the subsystem of this name and those below it ("rtrs" has "rtrs.path"). False:
-// nobody has logged as that so far, and nothing was changed.
+// Of one area: the subsystem of this name and those below it ("rtrs" has "rtrs.path"). False: there
+// is no logger() of that so far, and nothing was changed.
 bool set_log_level(LogLevel level, std::string_view area);
 
-// Subsystems that have logged so far, by name.
+// Subsystems that have a logger() so far, by name.
 struct LogArea {
     std::string name;
     LogLevel level = LogLevel::info;

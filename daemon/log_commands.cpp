@@ -57,8 +57,7 @@ void log(const std::string& daemon, const json& given, ControlReply reply) {
         set_log_level(*wanted);
     } else if (!set_log_level(*wanted, area)) {
         return reply.fail(ControlError::not_found,
-                          fmt::format("nothing was logged as {} so far: \"rnbdctl log\" lists the "
-                                      "areas",
+                          fmt::format("nothing is logged as {}: \"rnbdctl log\" lists the areas",
                                       printable(area)));
     }
     reply.succeed(document(daemon));

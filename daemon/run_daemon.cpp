@@ -251,6 +251,7 @@ int run(const DaemonProgram& program, const DaemonCommandLine& command_line) {
         return exit_code::ok;
     }
     set_up_logging(command_line.log_level.value_or(settings->log_level));
+    for (const std::string& area : program.log_areas) logger(area);
     for (const ConfigError& file : passed_over) {
         logger(program.log).warn("{}", printable(to_string(file)));
     }

@@ -71,6 +71,9 @@ struct DaemonProgram {
     DaemonDescription description;
     // The subsystem that the frame logs as: "rnbd.server".
     std::string log;
+    // All areas that the daemon may log as (daemon/log.h), so that the level of each can be set
+    // before it has said anything.
+    std::vector<std::string> log_areas;
     // Reads the configuration and keeps it for make().
     std::function<std::expected<DaemonSettings, std::vector<ConfigError>>(const std::string& path)>
         load;

@@ -86,22 +86,24 @@ void Daemon::stop(std::function<void()> done) {
 int main(int argc, char** argv) {
     using namespace rnbd;
     std::optional<ClientConfig> config;
-    return run_daemon({.description = {.name = "rnbd-client",
-                                       .purpose = "Maps volumes of rnbd-server as NBD devices.",
-                                       .config_path = "/etc/rnbd/client.yaml"},
-                       .log = "rnbd.client",
-                       .load = [&](const std::string& path)
-                           -> std::expected<DaemonSettings, std::vector<ConfigError>> {
-                           auto loaded = ClientConfig::load(path, PipeEnd::awaited);
-                           if (!loaded) return std::unexpected(std::move(loaded.error()));
-                           config = std::move(*loaded);
-                           return DaemonSettings{config->control, config->log_level,
-                                                 config->metrics, config->busy_poll,
-                                                 config->cpus,    config->workers};
-                       },
-                       .make =
-                           [&](const DaemonContext& context) {
-                               return std::make_unique<Daemon>(context, *config);
-                           }},
-                      argc, argv);
+    return run_daemon(
+        {.description = {.name = "rnbd-client",
+                         .purpose = "Maps volumes of rnbd-server as NBD devices.",
+                         .config_path = "/etc/rnbd/client.yaml"},
+         .log = "rnbd.client",
+         .log_areas = {"rnbd.client", "rnbd.device", "rnbd.kernel", "rnbd.nbd", "rnbd.volume",
+                       "rtrs.fabric.verbs", "rtrs.path", "rtrs.session"},
+         .load = [&](const std::string& path)
+             -> std::expected<DaemonSettings, std::vector<ConfigError>> {
+             auto loaded = ClientConfig::load(path, PipeEnd::awaited);
+             if (!loaded) return std::unexpected(std::move(loaded.error()));
+             config = std::move(*loaded);
+             return DaemonSettings{config->control,   config->log_level, config->metrics,
+                                   config->busy_poll, config->cpus,      config->workers};
+         },
+         .make =
+             [&](const DaemonContext& context) {
+                 return std::make_unique<Daemon>(context, *config);
+             }},
+        argc, argv);
 }

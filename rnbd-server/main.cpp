@@ -172,6 +172,8 @@ int main(int argc, char** argv) {
                          .purpose = "Exports files and block devices to RTRS sessions.",
                          .config_path = "/etc/rnbd/server.yaml"},
          .log = "rnbd.server",
+         .log_areas = {"rnbd.server", "rnbd.session", "rnbd.volume", "rtrs.fabric.verbs",
+                       "rtrs.path", "rtrs.server"},
          .load = [&](const std::string& path)
              -> std::expected<DaemonSettings, std::vector<ConfigError>> {
              auto loaded = ServerConfig::load(path, PipeEnd::awaited);

@@ -21,6 +21,10 @@ with Lab() as lab:
     before = areas(client)
     check(before and set(before.values()) == {"info"}, f"all are at info: {before}")
     check(not debug_areas(client), "nobody has said anything at debug")
+    silent = "rnbd.kernel"
+    check(silent in before and silent not in client.log(), "also what has said nothing so far")
+    check(areas(client, "warning", silent)[silent] == "warning", "and its level can be set")
+    areas(client, "info")
 
     after = areas(client, "debug", "rtrs")
     for name, level in after.items():
@@ -39,5 +43,5 @@ with Lab() as lab:
     wrong = client.ctl("log", "loud", ok=False)
     check(wrong.returncode == 2 and "expected debug, info, warning or error" in wrong.stderr, wrong)
     wrong = client.ctl("log", "debug", "nobody", ok=False)
-    check(wrong.returncode == 4 and "nothing was logged as nobody" in wrong.stderr, wrong)
+    check(wrong.returncode == 4 and "nothing is logged as nobody" in wrong.stderr, wrong)
     print(f"{len(before)} areas of the client")
