@@ -41,7 +41,9 @@ enum rnbd_event_kind {
     RNBD_EVENT_PATH_UP = 3,   /* path */
     RNBD_EVENT_PATH_DOWN = 4, /* path, error, text */
     RNBD_EVENT_OPEN = 5,      /* volume, size_bytes: it is open (again) */
-    RNBD_EVENT_NOT_OPEN = 6,  /* volume, error if the server refused it, text: it is tried again */
+    RNBD_EVENT_NOT_OPEN = 6,  /* volume, error if the server refused it, text: it is tried again,
+                               * but for -ESTALE: another writer has written while this session
+                               * was away, and requests of the volume fail until it is closed */
     RNBD_EVENT_RESIZED = 7    /* volume, size_bytes: it is open, with another size than before */
 };
 

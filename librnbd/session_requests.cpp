@@ -115,7 +115,9 @@ int Session::get_extents(Volume& volume, std::uint64_t offset, std::uint64_t byt
         if (const int wrong = volume.check_range(offset, bytes)) return wrong;
         if (volume.closing()) return volume.error.set(-ESHUTDOWN, "the volume is closing");
         if (!volume.known().open) {
-            return volume.error.set(-EAGAIN,
+            // Another writer has written: it never will be.
+            const bool for_ever = volume.known().refused == rtrs::from_errno(ESTALE);
+            return volume.error.set(for_ever ? -ESTALE : -EAGAIN,
                                     "the volume is not open now: " + volume.known().reason);
         }
         auto call = std::make_unique<ExtentsCall>(volume, known, context);

@@ -127,6 +127,7 @@ AttributeValue ClientAttributes::read_device_state(AttributeScope scope) const {
             case VolumeState::open:
                 return "open\n";
             case VolumeState::reopening:
+            case VolumeState::superseded:
                 return "closed\n";
             case VolumeState::closed:
                 return "unmapped\n";

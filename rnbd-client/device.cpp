@@ -42,12 +42,12 @@ nbd::ExportDescription Device::describe() const noexcept {
     nbd::ExportDescription description;
     description.text = options_.description;
     const VolumeState state = volume_.state();
-    if (state == VolumeState::opening || state == VolumeState::closed) {
+    if (state != VolumeState::open && state != VolumeState::reopening) {
         unavailable_ = "volume " + volume_.options().name + " is not open";
         if (!volume_.reason().empty()) unavailable_ += ": " + volume_.reason();
         description.unavailable = unavailable_;
         const int refused = rtrs::to_errno(volume_.open_error());
-        if (refused == EACCES || refused == EPERM) {
+        if (refused == EACCES || refused == EPERM || refused == ESTALE) {
             description.unavailable_type = nbd::OptionReply::error_policy;
         }
         return description;

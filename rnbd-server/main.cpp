@@ -1,6 +1,5 @@
 // rnbd-server: exports of files and block devices to RTRS sessions.
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -16,7 +15,9 @@
 #include "rnbd-server/metrics.h"
 #include "rnbd-server/status.h"
 #include "rnbd-server/storage/epoch_book.h"
+#include "rnbd-server/storage/state_file.h"
 #include "rnbd-server/target.h"
+#include "rnbd-server/writer_book.h"
 #include "rtrs/fabrics.h"
 #include "rtrs/reactor.h"
 #include "rtrs/server.h"
@@ -39,14 +40,6 @@ rtrs::ServerOptions options_of(const ServerConfig& config) {
 // unit file, and each is more than a busy disk takes for a flush.
 constexpr rtrs::Duration stop_time = std::chrono::seconds(20);
 
-// systemd names the folder that StateDirectory= asks for.
-std::string epochs_path() {
-    const char* const folder = std::getenv("STATE_DIRECTORY");
-    if (folder == nullptr || *folder != '/') return "";
-    const std::string_view folders(folder);
-    return std::string(folders.substr(0, folders.find(':'))) + "/server.epochs";
-}
-
 EpochBook& opened(EpochBook& epochs) {
     if (const auto error = epochs.load()) {
         logger("rnbd.server")
@@ -54,6 +47,15 @@ EpochBook& opened(EpochBook& epochs) {
                   error.message());
     }
     return epochs;
+}
+
+WriterBook& opened(WriterBook& writers) {
+    if (const auto error = writers.load()) {
+        logger("rnbd.server")
+            .warn("{}: {}; a client that was away while another one wrote is let in again",
+                  writers.path(), error.message());
+    }
+    return writers;
 }
 
 // The daemon from its first listener to its last flush.
@@ -67,8 +69,9 @@ class Daemon final : public DaemonWork {
               {.data_checksum = config.data_checksum ? rtrs::TcpFabricOptions::DataChecksum::on
                                                      : rtrs::TcpFabricOptions::DataChecksum::off})),
           rdma_(rtrs::rdma_fabrics(context.reactor, tracer_)),
-          epochs_(epochs_path()),
-          target_(context.reactor, config.exports, opened(epochs_),
+          epochs_(state_file_path("server.epochs")),
+          writers_(context.reactor, state_file_path("server.writers")),
+          target_(context.reactor, config.exports, opened(epochs_), opened(writers_),
                   config.read_portions ? Target::Reads::in_portions : Target::Reads::at_once),
           server_({context.reactor, random_, tracer_}, options_of(config), target_),
           attributes_(server_, target_),
@@ -102,6 +105,7 @@ class Daemon final : public DaemonWork {
     std::unique_ptr<rtrs::Fabric> tcp_;
     rtrs::RdmaDevices rdma_;
     EpochBook epochs_;
+    WriterBook writers_;
     Target target_;
     rtrs::Server server_;
     ServerAttributes attributes_;
@@ -157,6 +161,13 @@ void Daemon::flushed() {
         logger("rnbd.server")
             .warn("{}: {}; if the machine is restarted now, clients take it for a crash",
                   epochs_.path(), error.message());
+    }
+    if (const auto error = writers_.save()) {
+        logger("rnbd.server")
+            .warn(
+                "{}: {}; the next server may let in a client that was away while another one "
+                "wrote",
+                writers_.path(), error.message());
     }
     stopped_();
 }

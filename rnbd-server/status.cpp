@@ -48,6 +48,8 @@ json describe(const Volume& volume, rtrs::Instant now) {
         if (until > now)
             shut_out.push_back({{"session", session}, {"left_s", in_seconds(until - now)}});
     }
+    json away = json::array();
+    for (const Writers::Known& writer : volume.away()) away.push_back(writer.session);
     const bool ready = volume.state() == Volume::State::ready;
     return {{"name", volume.name()},
             {"kind", kind_of(storage.kind)},
@@ -62,6 +64,7 @@ json describe(const Volume& volume, rtrs::Instant now) {
             {"in_flight", volume.in_flight()},
             {"allow", allow},
             {"shut_out", shut_out},
+            {"away", away},
             {"opens", opens}};
 }
 

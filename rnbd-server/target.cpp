@@ -15,10 +15,11 @@ namespace rnbd {
 using rtrs::from_errno;
 
 Target::Target(rtrs::Reactor& reactor, const std::vector<ServerConfig::Export>& exports,
-               EpochBook& epochs, Reads reads)
+               EpochBook& epochs, WriterBook& writers, Reads reads)
     : reactor_(reactor),
       reads_(reads),
       epochs_(epochs),
+      writers_(writers),
       deferred_(reactor),
       catalog_(reactor, volumes_) {
     for (std::uint32_t i = 0; i < reactor.members(); ++i) {
@@ -27,6 +28,7 @@ Target::Target(rtrs::Reactor& reactor, const std::vector<ServerConfig::Export>& 
                 static_cast<Target*>(self)->waited(request);
             }));
     }
+    writers_.when_saved([this] { writes_go_on(); });
     for (const auto& config : exports) {
         own(config);
     }

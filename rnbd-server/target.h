@@ -45,9 +45,9 @@ struct SessionStatistics {
 class Target final : public rtrs::ServerHandler, private VolumeEvents {
   public:
     enum class Reads : std::uint8_t { in_portions, at_once };  // see ReadPacer
-    // epochs: outlives it.
+    // epochs, writers: outlive it.
     Target(rtrs::Reactor& reactor, const std::vector<ServerConfig::Export>& exports,
-           EpochBook& epochs, Reads reads);
+           EpochBook& epochs, WriterBook& writers, Reads reads);
     // The doors of the server, by id, that are for kernel clients. Before it listens.
     void use_kernel_doors(std::map<std::uint32_t, KernelListener> doors) {
         kernel_doors_ = std::move(doors);
@@ -115,9 +115,11 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
         std::string why;
     };
     // Null if this session has it not open as the message asks.
-    const OpenVolume* opened_before(Session& session, const OpenMessage& message);
+    const OpenVolume* opened_before(Session& session, const OpenMessage& message,
+                                    Writers::Id writer);
     std::expected<const OpenVolume*, Refusal> open_anew(Session& session,
-                                                        const OpenMessage& message);
+                                                        const OpenMessage& message,
+                                                        Writers::Id writer);
     void log_refusal(Session& session, const OpenMessage& message, const std::string& why);
     void close(Session& session, rtrs::ServerOp& op);
     void io(Session& session, rtrs::ServerOp& op);
@@ -128,6 +130,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     // Submits it, or lets it wait for its turn.
     void enter(Io& io, Storage& storage);
     void waited(BlockRequest& request);
+    void writes_go_on();
     static void start(Io& io, Storage& storage);
     static void completed(BlockRequest& request, std::error_code error);
     static void extents_found(ExtentsRequest& request, std::error_code error);
@@ -153,6 +156,8 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     rtrs::Reactor& reactor_;
     const Reads reads_;
     EpochBook& epochs_;
+    WriterBook& writers_;
+    std::vector<Io*> writes_waiting_;                 // for the book of writers
     std::vector<std::unique_ptr<ReadPacer>> pacers_;  // by the reactor's number in its group
     DeferredCompletions deferred_;
     std::vector<std::unique_ptr<Volume>> volumes_;

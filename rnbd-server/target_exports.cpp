@@ -31,7 +31,8 @@ Volume* Target::find(const std::string& name) noexcept {
 }
 
 Volume& Target::own(ServerConfig::Export config) {
-    volumes_.push_back(std::make_unique<Volume>(reactor_, deferred_, std::move(config), epochs_));
+    volumes_.push_back(
+        std::make_unique<Volume>(reactor_, deferred_, std::move(config), epochs_, writers_));
     Volume& volume = *volumes_.back();
     by_name_.emplace(volume.name(), &volume);
     by_place_.emplace(volume.config().storage.place(), &volume);

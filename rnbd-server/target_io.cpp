@@ -89,7 +89,24 @@ void Target::io(Session& session, rtrs::ServerOp& op) {
     io.losses = open.volume->losses();
     io.started = reactor_.now();
     RTRS_PROBE(server_request, &io, static_cast<unsigned>(io.wire_operation), io.offset, io.bytes);
+    if (writes(io.wire_operation) && !open.volume->may_write(*open.open)) {
+        return writes_waiting_.push_back(&io);
+    }
     enter(io, *open.volume->storage(*open.open));
+}
+
+// What had to be in the book before them is there.
+void Target::writes_go_on() {
+    std::vector<Io*> waiting;
+    waiting.swap(writes_waiting_);
+    for (Io* const io : waiting) {
+        OpenVolume& open = *io->open;
+        if (!open.volume->may_write(*open.open)) {
+            writes_waiting_.push_back(io);
+        } else {
+            waited(*io);
+        }
+    }
 }
 
 std::error_code Target::prepare(Session& session, rtrs::ServerOp& op, Io& io) {

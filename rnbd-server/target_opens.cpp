@@ -55,6 +55,8 @@ std::string why_not_open(const Volume& volume, std::error_code error) {
             return "no allow entry for this session, address and access";
         case EBUSY:
             return "the export was taken from this session for a while";
+        case ESTALE:
+            return "it was away while another one wrote, and may hold older writes: map it anew";
         default:
             return error.message();
     }
@@ -77,9 +79,12 @@ void Target::open(Session& session, rtrs::ServerOp& op) {
     const auto message = OpenMessage::parse(op.message());
     if (!message) return op.respond(from_errno(to_errno(message.error())));
     if (op.data().size() < OpenResponse::wire_bytes) return op.respond(from_errno(EINVAL));
-    const OpenVolume* open = opened_before(session, *message);
+    const bool writes = message->access_mode != AccessMode::read_only;
+    const Writers::Id writer =
+        writes && has(session.features, Feature::writer) ? message->writer : 0;
+    const OpenVolume* open = opened_before(session, *message, writer);
     if (open == nullptr) {
-        const auto opened = open_anew(session, *message);
+        const auto opened = open_anew(session, *message, writer);
         if (!opened) {
             log_refusal(session, *message, opened.error().why);
             return op.respond(opened.error().code);
@@ -96,7 +101,8 @@ void Target::open(Session& session, rtrs::ServerOp& op) {
 
 // As the kernel: the same id, fresh geometry. Whatever access is asked for now, says the kernel, so
 // its clients get that; others get what they ask for or hear that they may not.
-const Target::OpenVolume* Target::opened_before(Session& session, const OpenMessage& message) {
+const Target::OpenVolume* Target::opened_before(Session& session, const OpenMessage& message,
+                                                Writers::Id writer) {
     const auto before = std::ranges::find_if(session.opens, [&](const auto& one) {
         return one.second.name == message.device_name && !one.second.ends();
     });
@@ -109,6 +115,7 @@ const Target::OpenVolume* Target::opened_before(Session& session, const OpenMess
         take_away(session, id);
         return nullptr;
     }
+    if (open.access != AccessMode::read_only) open.volume->is_writer(*open.open, writer);
     if (std::exchange(open.asks_anew, false)) {
         open.volume->is_told(*open.open);
         auto moved = session.opens.extract(before);
@@ -119,7 +126,7 @@ const Target::OpenVolume* Target::opened_before(Session& session, const OpenMess
 }
 
 std::expected<const Target::OpenVolume*, Target::Refusal> Target::open_anew(
-    Session& session, const OpenMessage& message) {
+    Session& session, const OpenMessage& message, Writers::Id writer) {
     const auto refused = [](std::error_code code, std::string why) {
         return std::unexpected(Refusal{code, std::move(why)});
     };
@@ -132,8 +139,8 @@ std::expected<const Target::OpenVolume*, Target::Refusal> Target::open_anew(
                                                : "it stands for an export " + printable(wanted) +
                                                      ", and there is none");
     }
-    const auto open =
-        volume->open(session.session.name(), session.session.peer_host(), message.access_mode);
+    const auto open = volume->open(session.session.name(), session.session.peer_host(),
+                                   message.access_mode, writer);
     if (!open) return refused(open.error(), why_not_open(*volume, open.error()));
     const std::uint32_t id = session.fresh_device_id();
     const StorageOptions& storage = volume->config().storage;
@@ -171,6 +178,7 @@ void Target::close(Session& session, rtrs::ServerOp& op) {
     // An unknown id is closed already.
     if (found == session.opens.end() || found->second.closing != nullptr) return op.respond({});
     OpenVolume& open = found->second;
+    open.volume->says_goodbye(*open.open);
     if (open.open->in_flight > 0) {
         open.closing = &op;
         return;

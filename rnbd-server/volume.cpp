@@ -46,11 +46,13 @@ std::string holders_of(const Volume& volume) {
 }
 
 Volume::Volume(rtrs::Reactor& reactor, DeferredCompletions& deferred, ServerConfig::Export config,
-               EpochBook& epochs)
+               EpochBook& epochs, WriterBook& writers)
     : reactor_(reactor),
       deferred_(deferred),
       config_(std::move(config)),
       epochs_(epochs),
+      book_(writers),
+      writers_(writers.of(config_.name)),
       timer_(reactor, this,
              [](void* self) {
                  auto& volume = *static_cast<Volume*>(self);
@@ -228,11 +230,12 @@ bool Volume::is_shut_out(const std::string& session) const noexcept {
 }
 
 std::error_code Volume::may_open(const std::string& session, const std::string& host,
-                                 AccessMode access) const {
+                                 AccessMode access, Writers::Id writer) const {
     if (!allows(session, host, access)) return rtrs::from_errno(EACCES);
     if (is_shut_out(session)) return rtrs::from_errno(EBUSY);
     if (access == AccessMode::read_only) return {};
     if (config_.storage.use == StorageOptions::Use::read_only) return rtrs::from_errno(EROFS);
+    if (writer != 0 && writers_.is_out(writer)) return rtrs::from_errno(ESTALE);
     // Who opened it on a storage that is gone writes no more.
     const auto writers = std::ranges::count_if(opens_, [this](const auto& open) {
         return open->access != AccessMode::read_only && open->generation == generation_;
@@ -244,17 +247,68 @@ std::error_code Volume::may_open(const std::string& session, const std::string& 
 
 std::expected<Volume::Open*, std::error_code> Volume::open(const std::string& session,
                                                            const std::string& host,
-                                                           AccessMode access) {
-    if (const auto error = may_open(session, host, access)) return std::unexpected(error);
+                                                           AccessMode access, Writers::Id writer) {
+    if (const auto error = may_open(session, host, access, writer)) return std::unexpected(error);
     if (state() == State::waiting) return std::unexpected(rtrs::from_errno(ENOENT));
     auto open = std::make_unique<Open>(Open{
         .session = session, .access = access, .generation = generation_, .losses_told = losses_});
+    if (access != AccessMode::read_only) is_writer(*open, writer);
     return opens_.emplace_back(std::move(open)).get();
 }
 
 void Volume::close(Open* open) {
     RTRS_ASSERT(open->in_flight == 0);
     std::erase_if(opens_, [&](const auto& one) { return one.get() == open; });
+    // Another writer that has it open (migration) puts out the one that is away now.
+    for (const auto& one : opens_) one->wrote = false;
+}
+
+// --- Writers.
+
+void Volume::is_writer(Open& open, Writers::Id writer) {
+    if (writer == 0 || writer == open.writer) return;
+    const bool changed = open.writer != 0 && writers_.closes(open.writer);
+    open.writer = writer;
+    if (writers_.opens(writer, open.session) || changed) book_.changed();
+}
+
+void Volume::says_goodbye(Open& open) {
+    if (open.writer != 0 && writers_.closes(open.writer)) book_.changed();
+    open.writer = 0;
+}
+
+std::vector<Writers::Id> Volume::writers_here() const {
+    std::vector<Writers::Id> here;
+    for (const auto& one : opens_) {
+        if (one->writer != 0 && one->generation == generation_) here.push_back(one->writer);
+    }
+    return here;
+}
+
+std::vector<Writers::Known> Volume::away() const {
+    const std::vector<Writers::Id> here = writers_here();
+    std::vector<Writers::Known> away = writers_.known();
+    std::erase_if(away,
+                  [&](const auto& one) { return std::ranges::find(here, one.id) != here.end(); });
+    return away;
+}
+
+// From now on what those hold for it who are away is old.
+bool Volume::may_write_first(Open& open) {
+    const std::vector<Writers::Known> away = writers_.writes(writers_here());
+    for (const Writers::Known& one : away) {
+        if (one.session == open.session) continue;  // its former life, most likely
+        logger("rnbd.volume")
+            .warn(
+                "{}: {} writes, while {} is away and may still hold writes: that one is not let "
+                "in again before it has mapped the volume anew",
+                config_.name, printable(open.session),
+                one.session.empty() ? "a writer of before the server's start"
+                                    : printable(one.session));
+    }
+    if (!away.empty()) book_.save_now();
+    open.wrote = !book_.saving();
+    return open.wrote;
 }
 
 // --- Size.

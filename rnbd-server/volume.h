@@ -22,6 +22,7 @@
 #include "rnbd-server/export_counters.h"
 #include "rnbd-server/storage.h"
 #include "rnbd-server/storage/epoch_book.h"
+#include "rnbd-server/writer_book.h"
 #include "rnbd/messages.h"
 #include "rtrs/base/clock.h"
 #include "rtrs/reactor.h"
@@ -52,6 +53,10 @@ class Volume {
     struct Open {
         std::string session;
         AccessMode access = AccessMode::read_only;
+        // 0: not known (rnbd-server/writers.h).
+        Writers::Id writer = 0;
+        // It has written since anybody else has opened or left, so that all who are away are out.
+        bool wrote = false;
         // Of the storage it was opened on: another file under the same name is not what this
         // holder has seen.
         std::uint64_t generation = 0;
@@ -62,9 +67,9 @@ class Volume {
         std::uint64_t losses_told = 0;
     };
 
-    // deferred, epochs: outlive it.
+    // deferred, epochs, writers: outlive it.
     Volume(rtrs::Reactor& reactor, DeferredCompletions& deferred, ServerConfig::Export config,
-           EpochBook& epochs);
+           EpochBook& epochs, WriterBook& writers);
     ~Volume();  // ASSUMES: nobody has it open
     Volume(const Volume&) = delete;
     Volume& operator=(const Volume&) = delete;
@@ -83,13 +88,23 @@ class Volume {
 
     // ERRORS: ENOENT (waiting), EACCES (the session or its address is not on the list, or not for
     // this access), EROFS (the storage is read-only), EPERM (another holder's access excludes it,
-    // by the kernel's rules: any number of readers, one writer, a second one for migration).
-    // host: where the session comes from, numeric.
+    // by the kernel's rules: any number of readers, one writer, a second one for migration), ESTALE
+    // (the writer was away while another one wrote). host: where the session comes from, numeric.
+    // writer: 0 if it is not known, or only reads.
     std::expected<Open*, std::error_code> open(const std::string& session, const std::string& host,
-                                               AccessMode access);
-    // ASSUMES: open->in_flight == 0.
+                                               AccessMode access, Writers::Id writer);
+    // Of a holder whose session goes on: it is another writer now.
+    void is_writer(Open& open, Writers::Id writer);
+    // Its holder says that it closes: it holds nothing any more that it would come back with.
+    void says_goodbye(Open& open);
+    // ASSUMES: open->in_flight == 0. Who said no goodbye may come back.
     void close(Open* open);
+    // Before each of its writes: whether it may go on now, or is to ask again when the book is no
+    // longer saving().
+    bool may_write(Open& open) { return open.wrote || may_write_first(open); }
     const std::vector<std::unique_ptr<Open>>& opens() const noexcept { return opens_; }
+    // Writers that do not have it open now and may come back with what they hold.
+    std::vector<Writers::Known> away() const;
 
     // The storage for this holder's I/O; null if it is gone (ENODEV).
     Storage* storage(const Open& open) noexcept {
@@ -156,8 +171,10 @@ class Volume {
   private:
     struct LastFlush;
 
-    std::error_code may_open(const std::string& session, const std::string& host,
-                             AccessMode access) const;
+    std::error_code may_open(const std::string& session, const std::string& host, AccessMode access,
+                             Writers::Id writer) const;
+    bool may_write_first(Open& open);
+    std::vector<Writers::Id> writers_here() const;
     void try_open();
     void check();
     void wait(std::string reason);
@@ -173,6 +190,8 @@ class Volume {
     DeferredCompletions& deferred_;
     ServerConfig::Export config_;
     EpochBook& epochs_;
+    WriterBook& book_;
+    Writers& writers_;  // of the book
     rtrs::Timer timer_;
     rtrs::Duration delay_;
     std::unique_ptr<Storage> storage_;

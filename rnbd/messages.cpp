@@ -21,6 +21,8 @@ constexpr std::uint64_t response_mark = 0x00'50'53'52'64'62'6e'72;
 constexpr std::uint8_t fua_policy = 1;
 constexpr std::uint8_t write_back_policy = 2;
 
+constexpr std::size_t writer_offset = 264;  // of OPEN
+
 std::byte* begin(MutableBytes to, std::size_t bytes, MessageType type) noexcept {
     return begin_message(to, bytes, static_cast<std::uint16_t>(type));
 }
@@ -152,14 +154,18 @@ std::expected<OpenMessage, ParseError> OpenMessage::parse(Bytes data) {
     if (length == device_name_field_bytes) return std::unexpected(ParseError::name_unterminated);
     const std::string_view name(field, length);
     if (auto checked = check_device_name(name); !checked) return std::unexpected(checked.error());
-    return OpenMessage{.access_mode = AccessMode{mode}, .device_name = std::string(name)};
+    return OpenMessage{
+        .access_mode = AccessMode{mode},
+        .device_name = std::string(name),
+        .writer = data.size() < wire_bytes_with_writer ? 0 : load_le64(*p + writer_offset)};
 }
 
 void OpenMessage::emit(MutableBytes to) const noexcept {
     RTRS_ASSERT(check_device_name(device_name));
-    std::byte* p = begin(to, wire_bytes, MessageType::open);
+    std::byte* p = begin(to, size(), MessageType::open);
     store_u8(p + 4, static_cast<std::uint8_t>(access_mode));
     std::memcpy(p + 6, device_name.data(), device_name.size());
+    if (writer != 0) store_le64(p + writer_offset, writer);
 }
 
 std::expected<OpenResponse, ParseError> OpenResponse::parse(Bytes data) noexcept {

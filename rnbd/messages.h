@@ -6,12 +6,12 @@
 //
 // Every message starts with:   0  2  type      2  2  padding
 //
-// 0 SESS_INFO, 1 SESS_INFO_RSP, 36 bytes     2 OPEN, 264 bytes
+// 0 SESS_INFO, 1 SESS_INFO_RSP, 36 bytes     2 OPEN, 264 bytes, or 272 with a writer
 //    4   1  ver        2; answer: the           4    1  access_mode  0 ro, 1 rw, 2 migration
 //                      smaller one              5    1  reserved
 //    5   3  reserved                            6  255  dev_name     NUL terminated
 //    8   4  features   ours                   261    3  reserved
-//   12   8  mark       ours, see below
+//   12   8  mark       ours, see below        264    8  writer       ours: Feature::writer
 //   20  16  reserved
 //
 // 3 OPEN_RSP, 56 bytes                       4 IO, 32 bytes
@@ -116,6 +116,8 @@ enum class Feature : std::uint32_t {
     extents = 1u << 1,
     // OPEN_RSP says the epoch of the cache behind the volume.
     epoch = 1u << 2,
+    // OPEN says which writer asks, and one in whose place another has written is refused.
+    writer = 1u << 3,
 };
 constexpr Feature operator|(Feature a, Feature b) noexcept {
     return static_cast<Feature>(static_cast<std::uint32_t>(a) | static_cast<std::uint32_t>(b));
@@ -125,7 +127,8 @@ constexpr Feature operator&(Feature a, Feature b) noexcept {
 }
 constexpr bool has(Feature set, Feature wanted) noexcept { return (set & wanted) == wanted; }
 // All bits that this version knows.
-inline constexpr Feature features_known = Feature::fast_zero | Feature::extents | Feature::epoch;
+inline constexpr Feature features_known =
+    Feature::fast_zero | Feature::extents | Feature::epoch | Feature::writer;
 
 struct SessionInfoMessage {
     static constexpr std::size_t wire_bytes = 36;
@@ -161,12 +164,18 @@ std::expected<void, ParseError> check_device_name(std::string_view name) noexcep
 
 struct OpenMessage {
     static constexpr std::size_t wire_bytes = 264;
+    static constexpr std::size_t wire_bytes_with_writer = 272;
     AccessMode access_mode = AccessMode::read_write;
     std::string device_name;
+    // Ours (Feature::writer): who writes, by a number of chance, the same at each opening for as
+    // long as it may hold writes. 0: not said. Without the feature in force it is anything.
+    std::uint64_t writer = 0;
 
+    // Of the message as it is emitted.
+    std::size_t size() const noexcept { return writer == 0 ? wire_bytes : wire_bytes_with_writer; }
     // Checks length, type, access mode, and the name.
     static std::expected<OpenMessage, ParseError> parse(Bytes data);
-    // to: at least wire_bytes. ASSUMES: the name is checked.
+    // to: at least size(). ASSUMES: the name is checked.
     void emit(MutableBytes to) const noexcept;
     friend bool operator==(const OpenMessage&, const OpenMessage&) = default;
 };

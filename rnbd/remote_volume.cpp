@@ -20,6 +20,10 @@ constexpr rtrs::Duration retry_delay_min = 50ms;
 constexpr rtrs::Duration retry_delay_max = 2s;
 constexpr std::uint64_t sectors_max = (std::uint64_t{1} << 63) / sector_bytes - 1;
 
+std::uint64_t writer_for(AccessMode access, rtrs::Random& random) {
+    return access == AccessMode::read_only ? 0 : random.next() | 1;
+}
+
 }  // namespace
 
 const char* to_string(VolumeOperation operation) noexcept {
@@ -46,6 +50,8 @@ const char* to_string(VolumeState state) noexcept {
             return "open";
         case VolumeState::reopening:
             return "reopening";
+        case VolumeState::superseded:
+            return "superseded";
         case VolumeState::closed:
             return "closed";
     }
@@ -73,6 +79,7 @@ RemoteVolume::Inside::Inside(RemoteVolume& its_self, RemoteSession::Inside& its_
                        auto& inside = *static_cast<Inside*>(context);
                        inside.handler.on_volume_closed(inside.self);
                    }),
+      writer(writer_for(options.access, session.environment.random)),
       since(session.environment.clock.now()) {
     session.volumes.push_back(this);
     arm_hold();
@@ -86,8 +93,8 @@ RemoteVolume::Inside::~Inside() {
 
 void RemoteVolume::Inside::arm_hold() {
     hold_timer.disarm();
-    if (closing || hold_time_over || state == VolumeState::open || state == VolumeState::closed)
-        return;
+    const bool waits = state == VolumeState::opening || state == VolumeState::reopening;
+    if (closing || hold_time_over || !waits) return;
     if (const auto hold = session.session.options().hold_time) hold_timer.arm(since + *hold);
 }
 
@@ -100,7 +107,7 @@ void RemoteVolume::Inside::set_state(VolumeState next, std::string why) {
     if (lost) arm_hold();
     if (!changed) return;
     const std::string subject = session.session.options().name + "/" + options.name;
-    const bool trouble = next == VolumeState::opening || next == VolumeState::reopening;
+    const bool trouble = next != VolumeState::open && next != VolumeState::closed;
     session.environment.tracer.trace(
         trouble ? rtrs::TraceLevel::warning : rtrs::TraceLevel::info, "rnbd.volume", subject,
         std::string(to_string(next)) + (reason.empty() ? "" : ": " + reason));
@@ -154,21 +161,24 @@ void RemoteVolume::Inside::link_lost(std::error_code why) {
         close_if_idle();
         return;
     }
-    if (state == VolumeState::closed) return;
+    if (state == VolumeState::closed || state == VolumeState::superseded) return;
     open_error.clear();  // the server that comes back may answer otherwise
     set_state(state == VolumeState::opening ? VolumeState::opening : VolumeState::reopening,
               "the session has no path: " + why.message());
 }
 
 void RemoteVolume::Inside::send_open() {
-    if (closing || asking || !session.ready) return;
+    if (closing || asking || !session.ready || state == VolumeState::superseded) return;
     asking = true;
     size_heard.reset();
     maybe_open_at_server = true;
-    std::byte message[OpenMessage::wire_bytes];
-    OpenMessage{.access_mode = options.access, .device_name = options.name}.emit(message);
+    const OpenMessage open{.access_mode = options.access,
+                           .device_name = options.name,
+                           .writer = has(session.features, Feature::writer) ? writer : 0};
+    std::byte message[OpenMessage::wire_bytes_with_writer];
+    open.emit(message);
     session.session.submit_user(
-        rtrs::Direction::read, message, OpenResponse::wire_bytes,
+        rtrs::Direction::read, std::span(message).first(open.size()), OpenResponse::wire_bytes,
         [](void* context, std::error_code error, rtrs::Bytes response) {
             static_cast<Inside*>(context)->open_answered(error, response);
         },
@@ -203,6 +213,11 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
             open_at_server = true;
         }
     }
+    if (error == rtrs::from_errno(ESTALE) && has(session.features, Feature::writer)) {
+        if (state != VolumeState::opening) return supersede();
+        // The answer that it is open was lost. It knows nothing of the content yet.
+        writer = writer_for(options.access, session.environment.random);
+    }
     rtrs::Duration delay = retry_delay_min;
     for (std::uint32_t i = 0; i < refusals && delay < retry_delay_max; ++i) delay *= 2;
     ++refusals;
@@ -227,6 +242,7 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
 std::error_code RemoteVolume::Inside::open_again() {
     if (closing || state == VolumeState::closed) return rtrs::from_errno(ENODEV);
     if (state == VolumeState::open) return rtrs::from_errno(EALREADY);
+    if (state == VolumeState::superseded) return rtrs::from_errno(ESTALE);
     if (!session.ready) return rtrs::from_errno(ECONNABORTED);
     open_error.clear();
     retry_timer.disarm();
@@ -261,7 +277,18 @@ void RemoteVolume::Inside::opened(const OpenResponse& response) {
     resume_held();
 }
 
+// What it holds would be written over what is newer, and its user's idea of the content is old.
+void RemoteVolume::Inside::supersede() {
+    open_error = rtrs::from_errno(ESTALE);
+    hold_timer.disarm();
+    set_state(VolumeState::superseded,
+              "another writer has written to it while this one was away: what was held has failed; "
+              "map it anew to use what is there now");
+    fail_all_held(open_error);
+}
+
 void RemoteVolume::Inside::device_forgotten(std::uint32_t id) {
+    if (state == VolumeState::superseded) return;
     if (state == VolumeState::open && id != device_id) return;
     open_at_server = false;
     maybe_open_at_server = asking;

@@ -9,7 +9,9 @@
 // device id; I/O in between is held (rtrs/client.h: hold_time, fail_fast_time), never failed by the
 // interruption. It fails when the session gives up.
 // If the server then refuses the open (export waiting, access taken), it is tried again with
-// back-off, for ever; state and reason say so.
+// back-off, for ever; state and reason say so. With one exception: a volume that was open for
+// writing, and that another writer has written to meanwhile (Feature::writer), stays superseded.
+// What it held is older than what is there, so that fails, and everything after it, with ESTALE.
 //
 // What was written and not flushed may be lost with the server's machine. A server that announces
 // an epoch (Feature::epoch) lets the volume notice. Then every flush that was to cover it fails
@@ -89,6 +91,8 @@ enum class VolumeState : std::uint8_t {
     opening,  // never open so far: session down or open refused; reason says which
     open,
     reopening,  // was open; I/O is held
+    // Was open, and another writer has written since. For ever: close it, and make another one.
+    superseded,
     closed,
 };
 const char* to_string(VolumeState state) noexcept;
@@ -125,7 +129,7 @@ class RemoteVolume {
     const std::string& reason() const noexcept;  // empty while open
     // What the server said to the newest OPEN, empty if it was accepted, not answered yet, or the
     // link was lost since: ENOENT (no such export, or it waits), EACCES (not allowed), EPERM
-    // (access taken), EROFS, ...
+    // (access taken), EROFS, ... ESTALE while superseded.
     std::error_code open_error() const noexcept;
     rtrs::Instant since() const noexcept;
     // Meaningful once it has been open; may change when it is opened again, and its size also while
@@ -140,7 +144,8 @@ class RemoteVolume {
     void lost_in_part();
     RemoteSession& session() noexcept;
     // Asks the server now instead of at the end of the back-off. open_error() is empty until it has
-    // answered. ERRORS: EALREADY (open), ENODEV (closing or closed), ECONNABORTED (no path is up).
+    // answered. ERRORS: EALREADY (open), ENODEV (closing or closed), ESTALE (superseded),
+    // ECONNABORTED (no path is up).
     std::error_code open_again();
     // Takes it from now on that the server has this size, as one without a catalog cannot say.
     // What the server says next counts again. ERRORS: ENOENT (it is not open), EINVAL (no whole

@@ -6,6 +6,7 @@
 //   opening    OPEN refused                    (same)     tries again after a delay
 //   open       link lost, device unknown       reopening  holds requests
 //   reopening  as opening                      open       resumes held, sends waiting requests
+//   reopening  OPEN refused with ESTALE        superseded fails held, waiting and all that comes
 //   any        close                           closing    sends CLOSE when nothing is in flight
 //   closing    CLOSE answered, or link lost    closed     leaves an owed CLOSE to the session
 #pragma once
@@ -45,6 +46,7 @@ struct RemoteVolume::Inside {
     void open_answered(std::error_code error, rtrs::Bytes response);
     bool usable(const OpenResponse& response) const;
     void opened(const OpenResponse& response);
+    void supersede();
     std::error_code open_again();
     std::error_code set_size(std::uint64_t size_bytes);
     void set_state(VolumeState next, std::string why);
@@ -87,6 +89,8 @@ struct RemoteVolume::Inside {
     rtrs::Timer failure_timer;
     rtrs::Timer closed_timer;
 
+    // As OPEN says it; 0: it only reads.
+    std::uint64_t writer;
     VolumeState state = VolumeState::opening;
     std::string reason = "the session is not connected";
     std::error_code open_error;

@@ -83,6 +83,7 @@ void RemoteVolume::Inside::submit(rtrs::Permit permit, const VolumeIo& io, std::
     if (closing || state == VolumeState::closed) {
         return fail_later(std::move(permit), io, rtrs::Error::closed);
     }
+    if (state == VolumeState::superseded) return fail_later(std::move(permit), io, open_error);
     if (state != VolumeState::open) {
         if (hold_time_over) return fail_later(std::move(permit), io, rtrs::Error::no_path);
         // What waits here is not seen by the session, whose word counts all the same.

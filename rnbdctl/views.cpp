@@ -91,9 +91,13 @@ Table export_table(const json& document) {
                  {"OPENED BY"},
                  {"STATE"}});
     for (const json& item : elements(document, "exports")) {
-        const std::string opens = joined(elements(item, "opens"), [](const json& open) {
+        std::string opens = joined(elements(item, "opens"), [](const json& open) {
             return fmt::format("{} ({})", word(open, "session"), word(open, "access"));
         });
+        const std::string away = joined(elements(item, "away"), [](const json& session) {
+            return fmt::format("{} (away)", session.is_string() ? dash(session) : "-");
+        });
+        if (!away.empty()) opens += (opens.empty() ? "" : ", ") + away;
         table.add({word(item, "name"), size(item, "size_bytes"), word(item, "block_size"),
                    word(item, "io"), backing(item), age(item, "age_s"), opens, state(item)});
     }

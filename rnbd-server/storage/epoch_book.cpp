@@ -1,18 +1,12 @@
 #include "rnbd-server/storage/epoch_book.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <array>
-#include <cerrno>
-#include <cstdio>
 #include <expected>
 #include <sstream>
 
 #include "rnbd-server/storage/cache_epoch.h"
-#include "rnbd-server/storage/synchronize_folder.h"
-#include "rtrs/base/error.h"
+#include "rnbd-server/storage/state_file.h"
 #include "rtrs/base/random.h"
 
 namespace rnbd {
@@ -20,46 +14,11 @@ namespace {
 
 constexpr std::string_view first_line = "rnbd-server epochs 1";
 
-std::error_code last_error() { return rtrs::from_errno(errno); }
-
-// Of a whole file.
-std::expected<std::string, std::error_code> content_of(const std::string& path) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return std::unexpected(last_error());
-    std::string text;
-    std::array<char, 4096> piece{};
-    std::error_code error;
-    for (ssize_t got = 1; got != 0 && !error;) {
-        got = ::read(fd, piece.data(), piece.size());
-        if (got > 0) text.append(piece.data(), static_cast<std::size_t>(got));
-        if (got < 0 && errno != EINTR) error = last_error();
-    }
-    ::close(fd);
-    if (error) return std::unexpected(error);
-    return text;
-}
-
-// The content of a descriptor, durable; closes it.
-std::error_code put(int fd, std::string_view text) {
-    std::error_code error;
-    while (!text.empty() && !error) {
-        const ssize_t written = ::write(fd, text.data(), text.size());
-        if (written > 0) {
-            text.remove_prefix(static_cast<std::size_t>(written));
-        } else if (written == 0 || errno != EINTR) {
-            error = written == 0 ? rtrs::from_errno(EIO) : last_error();
-        }
-    }
-    if (!error && ::fsync(fd) != 0) error = last_error();
-    if (::close(fd) != 0 && !error) error = last_error();
-    return error;
-}
-
 }  // namespace
 
 std::error_code EpochBook::load() {
     if (path_.empty()) return {};
-    const std::expected<std::string, std::error_code> text = content_of(path_);
+    const std::expected<std::string, std::error_code> text = read_state_file(path_);
     if (!text)
         return text.error() == std::errc::no_such_file_or_directory ? std::error_code{}
                                                                     : distrust(text.error());
@@ -135,12 +94,7 @@ std::error_code EpochBook::write(Say say) const {
                             : flushed  ? "flushed"
                                        : "in-use");
     }
-    const std::string temporary = path_ + ".new";
-    const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0) return last_error();
-    if (const auto error = put(fd, text)) return error;
-    if (::rename(temporary.c_str(), path_.c_str()) != 0) return last_error();
-    return synchronize_folder(path_);
+    return write_state_file(path_, text);
 }
 
 }  // namespace rnbd

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <set>
 
 #include "rnbd/remote_volume.h"
 #include "tests/sim/session_world.h"
@@ -27,6 +28,8 @@ struct Export {
     int refuse = 0;  // errno of OPEN
     std::uint16_t logical_block_bytes = block;
     std::uint64_t sectors = 64;
+    std::uint64_t writer = 0;     // of the newest OPEN
+    std::set<std::uint64_t> out;  // writers that are refused
     void lose_cache() {
         words = durable;
         ++epoch;
@@ -199,7 +202,10 @@ class SmallServer final : public ServerHandler {
         const auto message = OpenMessage::parse(op.message());
         const auto found = exports_.find(message->device_name);
         if (found == exports_.end()) return op.respond(from_errno(ENOENT));
-        if (found->second.refuse != 0) return op.respond(from_errno(found->second.refuse));
+        Export& one = found->second;
+        if (one.refuse != 0) return op.respond(from_errno(one.refuse));
+        if (one.out.contains(message->writer)) return op.respond(from_errno(ESTALE));
+        one.writer = message->writer;
         auto& devices = open_[&op.session()];
         std::uint32_t id = next_id_ % 3;
         const auto known = std::ranges::find(devices, message->device_name,

@@ -14,7 +14,7 @@ for volumes in ([], ["vol1.img", "tenant/vol2.img"]):
     with tempfile.TemporaryDirectory() as root:
         state = pathlib.Path(root) / "rnbd"
         state.mkdir()
-        for name in ["server.epochs", "server.epochs.new", *volumes]:
+        for name in ["server.epochs", "server.epochs.new", "server.writers", "server.writers.new", *volumes]:
             (state / name).parent.mkdir(exist_ok=True)
             (state / name).write_text("x")
         here = pathlib.Path(root) / "postrm"

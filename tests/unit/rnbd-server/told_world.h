@@ -21,7 +21,7 @@ struct NoTrace final : rtrs::Tracer {
 
 struct World final : RemoteSessionHandler {
     explicit World(const std::vector<ServerConfig::Export>& exports)
-        : target(*reactor, exports, epochs, Target::Reads::in_portions),
+        : target(*reactor, exports, epochs, writers, Target::Reads::in_portions),
           server({*reactor, random, tracer},
                  {.queue_depth = 16, .messages = rtrs::MessageOptions{}}, target) {
         target.when_closed([this] { server_closed = true; });
@@ -58,6 +58,7 @@ struct World final : RemoteSessionHandler {
     NoTrace tracer;
     std::unique_ptr<rtrs::Fabric> tcp = rtrs::make_tcp_fabric(*reactor, {});
     EpochBook epochs{""};
+    WriterBook writers{*reactor, ""};
     Target target;
     rtrs::Server server;
     std::vector<std::string> news;

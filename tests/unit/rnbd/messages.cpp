@@ -99,7 +99,7 @@ TEST_CASE("session info: the answer takes the smaller version and common feature
         SessionInfoResponse::to({.version = 200, .features = features_known}, Feature::fast_zero) ==
         SessionInfoResponse{.version = 2, .features = Feature::fast_zero});
     CHECK(SessionInfoResponse::to({.features = static_cast<Feature>(0xfffffffe)}, features_known)
-              .features == (Feature::extents | Feature::epoch));
+              .features == (Feature::extents | Feature::epoch | Feature::writer));
     CHECK(has(features_known, Feature::extents));
     CHECK_FALSE(has(Feature::fast_zero, Feature::extents));
 }
@@ -123,6 +123,19 @@ TEST_CASE("open: bytes, both ways") {
                               .device_name = std::string(254, 'n')};
     CHECK(emitted(longest, 264) == hex("02 00*3 02 00 6e*254 00*4"));
     CHECK(OpenMessage::parse(emitted(longest, 264)) == longest);
+}
+
+TEST_CASE("open: a writer follows what a kernel sends") {
+    const OpenMessage message{.access_mode = AccessMode::read_write,
+                              .device_name = "vol1",
+                              .writer = 0x0807'0605'0403'0201};
+    CHECK(message.size() == 272);
+    const auto bytes = emitted(message, 272);
+    CHECK(test::first(bytes, 264) == open_bytes());
+    CHECK(std::vector<std::byte>(bytes.end() - 8, bytes.end()) == hex("01 02 03 04 05 06 07 08"));
+    CHECK(OpenMessage::parse(bytes) == message);
+    CHECK(OpenMessage::parse(test::first(bytes, 271))->writer == 0);
+    CHECK(OpenMessage{.device_name = "vol1"}.size() == 264);
 }
 
 TEST_CASE("open: reserved bytes and what follows the NUL are ignored") {

@@ -1,0 +1,24 @@
+// A small text file of what the server has to know after its end. It is replaced whole: who reads
+// it finds what was written last, or what was there before.
+//
+// THREAD: any one. Blocks.
+#pragma once
+
+#include <expected>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+namespace rnbd {
+
+// All of it. ERRORS: ENOENT, and others of opening and reading it.
+std::expected<std::string, std::error_code> read_state_file(const std::string& path);
+// Durable when it returns without an error. ERRORS: of writing it; then what was there is still
+// there.
+std::error_code write_state_file(const std::string& path, std::string_view text);
+
+// "server.epochs" in the folder that systemd gives the server (StateDirectory=); empty if it gives
+// none.
+std::string state_file_path(std::string_view name);
+
+}  // namespace rnbd
