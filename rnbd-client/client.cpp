@@ -19,11 +19,12 @@ std::uint64_t milliseconds_since_epoch() {
 }  // namespace
 
 Client::Client(rtrs::Reactor& reactor, rtrs::Random& random, rtrs::Tracer& tracer,
-               ClientFabrics fabrics)
+               ClientFabrics fabrics, WriterNumbers& writers)
     : reactor_(reactor),
       random_(random),
       tracer_(tracer),
       fabrics_(fabrics),
+      writers_(writers),
       sockets_({reactor, tracer}, [this] { finish_if_done(); }),
       limit_timer_(reactor, this, [](void* self) {
           auto& client = *static_cast<Client*>(self);
@@ -37,9 +38,13 @@ std::expected<void, std::string> Client::start(const ClientConfig& config) {
         if (auto added = add_session(session); !added) return std::unexpected(added.error());
     }
     for (const auto& device : config.devices) {
-        auto mapped = add_mapping(*sessions_.at(device.session), device).start(InUse::waits);
+        // What uses it may have outlived this daemon's former life. Who maps by hand begins anew.
+        const std::uint64_t writer = writers_.former(device.session, device.volume);
+        auto mapped =
+            add_mapping(*sessions_.at(device.session), device, writer).start(InUse::waits);
         if (!mapped) return mapped;
     }
+    told(writers_.begin_anew());
     return {};
 }
 
@@ -108,9 +113,28 @@ ClientConfig::Path::Fabric Client::fabric_towards(const ClientConfig::Path& path
                                                                 : ClientConfig::Path::Fabric::tcp;
 }
 
-Mapping& Client::add_mapping(Session& session, const ClientConfig::Device& config) {
-    return *mappings_.emplace_back(std::make_unique<Mapping>(
-        reactor_, sockets_, session.remote, session.shares, config, free_number(), *this));
+Mapping& Client::add_mapping(Session& session, const ClientConfig::Device& config,
+                             std::uint64_t writer) {
+    Mapping& made = *mappings_.emplace_back(std::make_unique<Mapping>(
+        reactor_, sockets_, session.remote, session.shares, config, free_number(), writer, *this));
+    on_mapping_changed(made);
+    return made;
+}
+
+void Client::on_mapping_changed(Mapping& mapping) {
+    const ClientConfig::Device& config = mapping.config();
+    if (config.access == AccessMode::read_only || mapping.stopping()) return;
+    told(writers_.keep(config.session, config.volume, mapping.volume().writer()));
+}
+
+// Once for as long as it goes wrong.
+void Client::told(std::error_code error) {
+    if (error == std::exchange(writers_error_, error) || !error) return;
+    logger("rnbd.client")
+        .warn(
+            "{}: {}; if this daemon is killed, and another machine writes to a volume before it "
+            "is back, servers will not recognise what was held here as old",
+            writers_.path(), error.message());
 }
 
 std::uint32_t Client::free_number() const noexcept {
@@ -397,6 +421,7 @@ void Client::on_mapping_stopped(Mapping& mapping) {
     logger("rnbd.device").info("{}: gone", mapping.config().name);
     const std::string session = mapping.config().session;
     const Gone gone{mapping.loss()};
+    if (!mapping.may_return()) told(writers_.forget(session, mapping.config().volume));
     // Told when it is gone, and its session with it: who hears it may take its place at once.
     const auto waiting = unmapped_.extract(&mapping);
     const auto tell = [gone, calls = waiting ? waiting.mapped() : std::vector<Unmapped>{}] {

@@ -17,6 +17,7 @@
 #include "rnbd-client/discovery.h"
 #include "rnbd-client/mapping.h"
 #include "rnbd-client/session_lock.h"
+#include "rnbd-client/writer_numbers.h"
 #include "rnbd/remote_volume.h"
 #include "rtrs/base/clock.h"
 #include "rtrs/base/random.h"
@@ -36,8 +37,9 @@ struct ClientFabrics {
 
 class Client final : public Mapping::Owner, public Discovery::Owner {
   public:
+    // writers: outlive it, and are loaded.
     Client(rtrs::Reactor& reactor, rtrs::Random& random, rtrs::Tracer& tracer,
-           ClientFabrics fabrics);
+           ClientFabrics fabrics, WriterNumbers& writers);
     ~Client();  // ASSUMES: nothing is mapped, or stop() has reported
 
     // Everything of the configuration. The error names what could not be set up. Blocks while
@@ -113,12 +115,16 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
     // Finds the fabric. The error is a sentence.
     std::expected<rtrs::PathAddress, std::string> address_of(const ClientConfig::Session& session,
                                                              const ClientConfig::Path& path);
-    Mapping& add_mapping(Session& session, const ClientConfig::Device& config);
+    // writer: as Mapping has it.
+    Mapping& add_mapping(Session& session, const ClientConfig::Device& config,
+                         std::uint64_t writer = 0);
+    void told(std::error_code error);
     // The session of a device that is about to be mapped. ERRORS: as map().
     std::expected<Session*, ControlFailure> session_for(const ClientConfig::Device& device,
                                                         const ClientConfig::Session* new_session);
     void on_mapping_stopped(Mapping& mapping) override;
     void on_mapping_used(Mapping& mapping) override;
+    void on_mapping_changed(Mapping& mapping) override;
     void unmap_ended(const Mapping& mapping, const std::expected<Gone, ControlFailure>& result);
     rtrs::Instant waits_since(Session& session) const;
     void on_discovery_over(Discovery& discovery) override;
@@ -129,6 +135,8 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
     rtrs::Random& random_;
     rtrs::Tracer& tracer_;
     ClientFabrics fabrics_;
+    WriterNumbers& writers_;
+    std::error_code writers_error_;
     std::map<std::string, std::unique_ptr<Session>> sessions_;
     NbdSockets sockets_;
     std::vector<std::unique_ptr<Mapping>> mappings_;

@@ -33,8 +33,9 @@ class Daemon final : public DaemonWork {
           tcp_(tcp(context.reactor, rtrs::TcpFabricOptions::DataChecksum::on)),
           tcp_unchecked_(tcp(context.reactor, rtrs::TcpFabricOptions::DataChecksum::off)),
           rdma_(rtrs::rdma_fabrics(context.reactor, tracer_)),
+          writers_(config.control + ".writers"),
           client_(context.reactor, random_, tracer_,
-                  {.tcp = *tcp_, .tcp_unchecked = *tcp_unchecked_, .rdma = rdma_}),
+                  {.tcp = *tcp_, .tcp_unchecked = *tcp_unchecked_, .rdma = rdma_}, writers_),
           state_{context.reactor, client_, context.reactor.now(), false},
           statistics_(context.reactor, "rnbd-client", [this] { return client_statistics(state_); }),
           configuration_(context.config_path, config, client_, context.use_log_level) {}
@@ -53,6 +54,7 @@ class Daemon final : public DaemonWork {
     std::unique_ptr<rtrs::Fabric> tcp_;
     std::unique_ptr<rtrs::Fabric> tcp_unchecked_;
     rtrs::RdmaDevices rdma_;
+    WriterNumbers writers_;
     Client client_;
     ClientState state_;
     Statistics statistics_;
@@ -66,6 +68,13 @@ std::expected<void, std::string> Daemon::start(ControlServer& control) {
     attributes_ = std::make_unique<ClientAttributes>(client_, folder);
     add_attribute_commands(control, attributes_->tree());
     statistics_.add_commands(control);
+    if (const auto error = writers_.load()) {
+        logger("rnbd.client")
+            .warn(
+                "{}: {}; if a former life was killed, and another machine has written to a "
+                "volume since, servers do not recognise what was held here as old",
+                writers_.path(), error.message());
+    }
     return client_.start(config_);
 }
 

@@ -22,14 +22,16 @@ constexpr rtrs::Duration cut_time = std::chrono::seconds(6);
 
 Mapping::Mapping(rtrs::Reactor& reactor, NbdSockets& sockets, RemoteSession& session,
                  PermitShares& shares, ClientConfig::Device config, std::uint32_t number,
-                 Owner& owner)
+                 std::uint64_t writer, Owner& owner)
     : reactor_(reactor),
       sockets_(sockets),
       config_(std::move(config)),
       number_(number),
       owner_(owner),
       volume_(std::make_unique<RemoteVolume>(
-          session, RemoteVolumeOptions{.name = config_.volume, .access = config_.access}, *this)),
+          session,
+          RemoteVolumeOptions{.name = config_.volume, .access = config_.access, .writer = writer},
+          *this)),
       device_(std::make_unique<Device>(
           *volume_, shares,
           DeviceOptions{.name = config_.name,
@@ -64,6 +66,7 @@ std::expected<void, std::string> Mapping::start(InUse in_use) {
 }
 
 void Mapping::on_volume_changed(RemoteVolume&) {
+    owner_.on_mapping_changed(*this);
     if (kernel_) kernel_->update();
 }
 
@@ -163,7 +166,7 @@ void Mapping::close_volume() {
         lost(fmt::format("it was closed with {} acknowledged writes that no flush has covered",
                          unflushed));
     }
-    volume_->close();
+    volume_->close(may_return() ? RemoteVolume::Close::may_return : RemoteVolume::Close::for_good);
 }
 
 void Mapping::on_volume_closed(RemoteVolume&) {

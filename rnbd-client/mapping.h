@@ -27,6 +27,8 @@ class Mapping final : public RemoteVolumeHandler,
   public:
     class Owner {
       public:
+        // Its volume's writer() may be another one now.
+        virtual void on_mapping_changed(Mapping& mapping) = 0;
         // The mapping may be destroyed from inside this call.
         virtual void on_mapping_stopped(Mapping& mapping) = 0;
         // After stop(Use::refuse): the kernel's device is used, so it goes on.
@@ -36,9 +38,10 @@ class Mapping final : public RemoteVolumeHandler,
         ~Owner() = default;
     };
 
-    // number: see below.
+    // number: see below. writer: of a former life of this daemon, or 0 (RemoteVolumeOptions).
     Mapping(rtrs::Reactor& reactor, NbdSockets& sockets, RemoteSession& session,
-            PermitShares& shares, ClientConfig::Device config, std::uint32_t number, Owner& owner);
+            PermitShares& shares, ClientConfig::Device config, std::uint32_t number,
+            std::uint64_t writer, Owner& owner);
     ~Mapping();  // ASSUMES: on_mapping_stopped was delivered
     Mapping(const Mapping&) = delete;
     Mapping& operator=(const Mapping&) = delete;
@@ -58,6 +61,8 @@ class Mapping final : public RemoteVolumeHandler,
     // Null: it is not meant for the kernel.
     const KernelDevice* kernel() const noexcept { return kernel_.get(); }
     bool stopping() const noexcept { return stopping_; }
+    // It has stopped, and who uses it goes on without this daemon for a while.
+    bool may_return() const noexcept { return kernel_ && kernel_->left(); }
     // Once it has stopped: what of its data may be lost, the end of a sentence; empty: nothing.
     const std::string& loss() const noexcept { return loss_; }
 

@@ -49,7 +49,7 @@ json describe(const Volume& volume, rtrs::Instant now) {
             shut_out.push_back({{"session", session}, {"left_s", in_seconds(until - now)}});
     }
     json away = json::array();
-    for (const Writers::Known& writer : volume.away()) away.push_back(writer.session);
+    for (const Writers::One& writer : volume.away()) away.push_back(writer.session);
     const bool ready = volume.state() == Volume::State::ready;
     return {{"name", volume.name()},
             {"kind", kind_of(storage.kind)},

@@ -28,7 +28,7 @@ Target::Target(rtrs::Reactor& reactor, const std::vector<ServerConfig::Export>& 
                 static_cast<Target*>(self)->waited(request);
             }));
     }
-    writers_.when_saved([this] { writes_go_on(); });
+    writers_.when_written([this] { writes_go_on(); });
     for (const auto& config : exports) {
         own(config);
     }

@@ -41,11 +41,13 @@ Volume& Target::own(ServerConfig::Export config) {
 }
 
 void Target::disown(Volume& volume) {
-    by_name_.erase(volume.name());
+    const std::string name = volume.name();
+    by_name_.erase(name);
     const auto [first, last] = by_place_.equal_range(volume.config().storage.place());
     by_place_.erase(
         std::find_if(first, last, [&](const auto& one) { return one.second == &volume; }));
     std::erase_if(volumes_, [&](const auto& one) { return one.get() == &volume; });
+    writers_.leave(name);
 }
 
 std::expected<void, ControlFailure> Target::add_export(ServerConfig::Export config) {
@@ -150,7 +152,7 @@ void Target::take_away(Session& session, std::uint32_t device_id) {
     open.taken = true;
     logger("rnbd.session")
         .info("{}: {} is taken from it", printable(session.session.name()), open.name);
-    if (open.open->in_flight > 0) return;
+    if (open.open->in_flight > 0) return open.volume->ends(*open.open);
     Volume& volume = *open.volume;
     volume.close(open.open);
     session.opens.erase(device_id);

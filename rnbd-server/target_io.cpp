@@ -121,7 +121,7 @@ std::error_code Target::prepare(Session& session, rtrs::ServerOp& op, Io& io) {
     const auto found = session.opens.find(message->device_id);
     if (found == session.opens.end() || found->second.ends()) return from_errno(ENOTCONN);
     OpenVolume& open = found->second;
-    if (open.asks_anew) return from_errno(ENOTCONN);
+    if (open.asks_anew || open.open->is_out) return from_errno(ENOTCONN);
     if (open.volume->storage(*open.open) == nullptr) return from_errno(ENODEV);
     if (writes(message->operation) && open.access == AccessMode::read_only) {
         return from_errno(EROFS);

@@ -110,8 +110,10 @@ const Target::OpenVolume* Target::opened_before(Session& session, const OpenMess
     auto& [id, open] = *before;
     const bool as_asked =
         open.access == message.access_mode || kernel_door(session.session.door()) != nullptr;
-    if (!as_asked || open.volume->storage(*open.open) == nullptr) {
-        // Of another access, or of a storage that is gone: the new one takes its place.
+    const bool out = writer != 0 && open.volume->is_out(writer);
+    if (!as_asked || out || open.volume->storage(*open.open) == nullptr) {
+        // Of another access, or of a storage that is gone: the new one takes its place. Or it will
+        // be refused one.
         take_away(session, id);
         return nullptr;
     }
@@ -139,8 +141,11 @@ std::expected<const Target::OpenVolume*, Target::Refusal> Target::open_anew(
                                                : "it stands for an export " + printable(wanted) +
                                                      ", and there is none");
     }
-    const auto open = volume->open(session.session.name(), session.session.peer_host(),
-                                   message.access_mode, writer);
+    const auto open = volume->open({.session = session.session.name(),
+                                    .host = session.session.peer_host(),
+                                    .access = message.access_mode,
+                                    .writer = writer,
+                                    .holder = &session.session});
     if (!open) return refused(open.error(), why_not_open(*volume, open.error()));
     const std::uint32_t id = session.fresh_device_id();
     const StorageOptions& storage = volume->config().storage;

@@ -229,35 +229,45 @@ bool Volume::is_shut_out(const std::string& session) const noexcept {
     return found != shut_out_.end() && reactor_.now() < found->second;
 }
 
-std::error_code Volume::may_open(const std::string& session, const std::string& host,
-                                 AccessMode access, Writers::Id writer) const {
-    if (!allows(session, host, access)) return rtrs::from_errno(EACCES);
-    if (is_shut_out(session)) return rtrs::from_errno(EBUSY);
-    if (access == AccessMode::read_only) return {};
+std::error_code Volume::may_open(const Opener& opener) const {
+    if (!allows(opener.session, opener.host, opener.access)) return rtrs::from_errno(EACCES);
+    if (is_shut_out(opener.session)) return rtrs::from_errno(EBUSY);
+    if (opener.access == AccessMode::read_only) return {};
     if (config_.storage.use == StorageOptions::Use::read_only) return rtrs::from_errno(EROFS);
-    if (writer != 0 && writers_.is_out(writer)) return rtrs::from_errno(ESTALE);
+    if (opener.writer != 0 && is_out(opener.writer)) return rtrs::from_errno(ESTALE);
     // Who opened it on a storage that is gone writes no more.
     const auto writers = std::ranges::count_if(opens_, [this](const auto& open) {
         return open->access != AccessMode::read_only && open->generation == generation_;
     });
-    const auto writers_max = access == AccessMode::migration ? 1 : 0;
-    if (writers > writers_max) return rtrs::from_errno(EPERM);
+    if (writers == 0) return {};
+    // The two of a migration come back in any order, also the one that was the only one at first.
+    const bool second =
+        opener.access == AccessMode::migration ||
+        (writers_.knows(opener.writer) && std::ranges::all_of(opens_, [](const auto& open) {
+             return open->access != AccessMode::read_write;
+         }));
+    if (writers > 1 || !second) return rtrs::from_errno(EPERM);
     return {};
 }
 
-std::expected<Volume::Open*, std::error_code> Volume::open(const std::string& session,
-                                                           const std::string& host,
-                                                           AccessMode access, Writers::Id writer) {
-    if (const auto error = may_open(session, host, access, writer)) return std::unexpected(error);
+std::expected<Volume::Open*, std::error_code> Volume::open(const Opener& opener) {
+    if (const auto error = may_open(opener)) return std::unexpected(error);
     if (state() == State::waiting) return std::unexpected(rtrs::from_errno(ENOENT));
-    auto open = std::make_unique<Open>(Open{
-        .session = session, .access = access, .generation = generation_, .losses_told = losses_});
-    if (access != AccessMode::read_only) is_writer(*open, writer);
+    auto open = std::make_unique<Open>(Open{.session = opener.session,
+                                            .access = opener.access,
+                                            .holder = opener.holder,
+                                            .generation = generation_,
+                                            .losses_told = losses_});
+    if (opener.access != AccessMode::read_only) {
+        ++writers_open_;
+        is_writer(*open, opener.writer);
+    }
     return opens_.emplace_back(std::move(open)).get();
 }
 
 void Volume::close(Open* open) {
     RTRS_ASSERT(open->in_flight == 0);
+    if (open->access != AccessMode::read_only) --writers_open_;
     std::erase_if(opens_, [&](const auto& one) { return one.get() == open; });
     // Another writer that has it open (migration) puts out the one that is away now.
     for (const auto& one : opens_) one->wrote = false;
@@ -269,7 +279,7 @@ void Volume::is_writer(Open& open, Writers::Id writer) {
     if (writer == 0 || writer == open.writer) return;
     const bool changed = open.writer != 0 && writers_.closes(open.writer);
     open.writer = writer;
-    if (writers_.opens(writer, open.session) || changed) book_.changed();
+    if (writers_.opens(writer, open.session, writers_here(nullptr)) || changed) book_.changed();
 }
 
 void Volume::says_goodbye(Open& open) {
@@ -277,17 +287,28 @@ void Volume::says_goodbye(Open& open) {
     open.writer = 0;
 }
 
-std::vector<Writers::Id> Volume::writers_here() const {
+void Volume::ends(Open& open) noexcept {
+    open.ends = true;
+    for (const auto& one : opens_) one->wrote = false;
+}
+
+bool Volume::is_here(const Open& open) const noexcept {
+    return !open.ends && open.generation == generation_ &&
+           (open.holder == nullptr || open.holder->connected());
+}
+
+std::vector<Writers::Id> Volume::writers_here(const Open* and_this) const {
     std::vector<Writers::Id> here;
     for (const auto& one : opens_) {
-        if (one->writer != 0 && one->generation == generation_) here.push_back(one->writer);
+        if (one->writer != 0 && (one.get() == and_this || is_here(*one)))
+            here.push_back(one->writer);
     }
     return here;
 }
 
-std::vector<Writers::Known> Volume::away() const {
-    const std::vector<Writers::Id> here = writers_here();
-    std::vector<Writers::Known> away = writers_.known();
+std::vector<Writers::One> Volume::away() const {
+    const std::vector<Writers::Id> here = writers_here(nullptr);
+    std::vector<Writers::One> away = writers_.known();
     std::erase_if(away,
                   [&](const auto& one) { return std::ranges::find(here, one.id) != here.end(); });
     return away;
@@ -295,19 +316,17 @@ std::vector<Writers::Known> Volume::away() const {
 
 // From now on what those hold for it who are away is old.
 bool Volume::may_write_first(Open& open) {
-    const std::vector<Writers::Known> away = writers_.writes(writers_here());
-    for (const Writers::Known& one : away) {
-        if (one.session == open.session) continue;  // its former life, most likely
+    const std::vector<Writers::One> away = writers_.writes(writers_here(&open));
+    for (const Writers::One& one : away) {
+        for (const auto& other : opens_) other->is_out |= other->writer == one.id;
         logger("rnbd.volume")
             .warn(
                 "{}: {} writes, while {} is away and may still hold writes: that one is not let "
                 "in again before it has mapped the volume anew",
-                config_.name, printable(open.session),
-                one.session.empty() ? "a writer of before the server's start"
-                                    : printable(one.session));
+                config_.name, printable(open.session), printable(one.session));
     }
-    if (!away.empty()) book_.save_now();
-    open.wrote = !book_.saving();
+    if (!away.empty()) put_out_ = book_.write_now();
+    open.wrote = book_.is_written(put_out_);
     return open.wrote;
 }
 

@@ -26,6 +26,7 @@
 #include "rnbd/messages.h"
 #include "rtrs/base/clock.h"
 #include "rtrs/reactor.h"
+#include "rtrs/server.h"
 
 namespace rnbd {
 
@@ -55,8 +56,14 @@ class Volume {
         AccessMode access = AccessMode::read_only;
         // 0: not known (rnbd-server/writers.h).
         Writers::Id writer = 0;
-        // It has written since anybody else has opened or left, so that all who are away are out.
+        // Null: it is always there.
+        const rtrs::ServerSession* holder = nullptr;
+        // It has written since anybody else has left, so that all who were away are out.
         bool wrote = false;
+        // Ends when what is in flight has ended; its holder is away already.
+        bool ends = false;
+        // It was away while another one wrote, with something in flight.
+        bool is_out = false;
         // Of the storage it was opened on: another file under the same name is not what this
         // holder has seen.
         std::uint64_t generation = 0;
@@ -89,22 +96,32 @@ class Volume {
     // ERRORS: ENOENT (waiting), EACCES (the session or its address is not on the list, or not for
     // this access), EROFS (the storage is read-only), EPERM (another holder's access excludes it,
     // by the kernel's rules: any number of readers, one writer, a second one for migration), ESTALE
-    // (the writer was away while another one wrote). host: where the session comes from, numeric.
-    // writer: 0 if it is not known, or only reads.
-    std::expected<Open*, std::error_code> open(const std::string& session, const std::string& host,
-                                               AccessMode access, Writers::Id writer);
+    // (the writer was away while another one wrote).
+    struct Opener {
+        const std::string& session;
+        const std::string& host;  // where it comes from, numeric
+        AccessMode access = AccessMode::read_only;
+        Writers::Id writer = 0;  // 0: it is not known, or only reads
+        const rtrs::ServerSession* holder = nullptr;
+    };
+    std::expected<Open*, std::error_code> open(const Opener& opener);
+    bool is_out(Writers::Id writer) const noexcept { return writers_.is_out(writer); }
     // Of a holder whose session goes on: it is another writer now.
     void is_writer(Open& open, Writers::Id writer);
+    // It is closed when what it has in flight has ended, and may be opened anew after that.
+    void ends(Open& open) noexcept;
     // Its holder says that it closes: it holds nothing any more that it would come back with.
     void says_goodbye(Open& open);
     // ASSUMES: open->in_flight == 0. Who said no goodbye may come back.
     void close(Open* open);
-    // Before each of its writes: whether it may go on now, or is to ask again when the book is no
-    // longer saving().
-    bool may_write(Open& open) { return open.wrote || may_write_first(open); }
+    // Before each of its writes: whether it may go on now, or is to ask again when the book has
+    // written something.
+    bool may_write(Open& open) {
+        return (open.wrote && writers_open_ == 1) || may_write_first(open);
+    }
     const std::vector<std::unique_ptr<Open>>& opens() const noexcept { return opens_; }
     // Writers that do not have it open now and may come back with what they hold.
-    std::vector<Writers::Known> away() const;
+    std::vector<Writers::One> away() const;
 
     // The storage for this holder's I/O; null if it is gone (ENODEV).
     Storage* storage(const Open& open) noexcept {
@@ -171,10 +188,10 @@ class Volume {
   private:
     struct LastFlush;
 
-    std::error_code may_open(const std::string& session, const std::string& host, AccessMode access,
-                             Writers::Id writer) const;
+    std::error_code may_open(const Opener& opener) const;
     bool may_write_first(Open& open);
-    std::vector<Writers::Id> writers_here() const;
+    bool is_here(const Open& open) const noexcept;
+    std::vector<Writers::Id> writers_here(const Open* and_this) const;
     void try_open();
     void check();
     void wait(std::string reason);
@@ -191,7 +208,9 @@ class Volume {
     ServerConfig::Export config_;
     EpochBook& epochs_;
     WriterBook& book_;
-    Writers& writers_;  // of the book
+    Writers& writers_;                // of the book
+    WriterBook::Ticket put_out_ = 0;  // of those who are out
+    std::uint32_t writers_open_ = 0;  // of opens_, those that may write
     rtrs::Timer timer_;
     rtrs::Duration delay_;
     std::unique_ptr<Storage> storage_;

@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <mutex>
 #include <sstream>
 #include <utility>
 
 #include "daemon/log.h"
 #include "rnbd-server/storage/state_file.h"
+#include "rtrs/base/error.h"
 
 namespace rnbd {
 namespace {
@@ -19,13 +22,42 @@ constexpr std::string_view first_line = "rnbd-server writers 1";
 constexpr std::string_view known_word = "known";
 constexpr std::string_view out_word = "out";
 // A machine that starts opens a thousand volumes at once: one write of the file for all of them.
-constexpr rtrs::Duration save_delay = 500ms;
+constexpr rtrs::Duration write_delay = 500ms;
+constexpr rtrs::Duration retry_delay = 5s;
+
+// A session's name is a peer's, and any bytes.
+std::string as_word(const std::string& name) {
+    std::string word = "=";
+    for (const char c : name) {
+        const auto byte = static_cast<unsigned char>(c);
+        if (byte <= ' ' || byte >= 0x7f || c == '%') {
+            word += fmt::format("%{:02x}", byte);
+        } else {
+            word += c;
+        }
+    }
+    return word;
+}
+
+std::string from_word(std::string_view word) {
+    std::string name;
+    for (std::size_t i = 1; i < word.size(); ++i) {
+        unsigned byte = 0;
+        if (word[i] != '%') {
+            name += word[i];
+        } else if (std::sscanf(std::string(word.substr(i + 1, 2)).c_str(), "%02x", &byte) == 1) {
+            name += static_cast<char>(byte);
+            i += 2;
+        }
+    }
+    return name;
+}
 
 }  // namespace
 
 // Written by two threads: what is older must not take the place of what is newer.
 struct WriterBook::File {
-    std::error_code write(std::uint64_t its_version, const std::string& text) {
+    std::error_code write(Ticket its_version, const std::string& text) {
         const std::lock_guard lock(mutex);
         if (its_version <= written) return {};
         const std::error_code error = write_state_file(path, text);
@@ -35,9 +67,8 @@ struct WriterBook::File {
 
     std::string path;
     WriterBook* book = nullptr;  // the reactor's; null: it is gone
-    std::uint64_t version = 0;   // the reactor's
     std::mutex mutex;
-    std::uint64_t written = 0;  // guarded by mutex
+    Ticket written = 0;  // guarded by mutex
 };
 
 WriterBook::WriterBook(rtrs::Reactor& reactor, std::string path)
@@ -46,10 +77,11 @@ WriterBook::WriterBook(rtrs::Reactor& reactor, std::string path)
       timer_(reactor, this,
              [](void* self) {
                  auto& book = *static_cast<WriterBook*>(self);
-                 book.wanted_ = std::max(book.wanted_, Wanted::soon);
-                 if (book.running_ == Wanted::no) book.start();
+                 book.wanted_ = true;
+                 if (!book.running_) book.start();
              }),
-      file_(std::make_shared<File>()) {
+      file_(std::make_shared<File>()),
+      helper_([&reactor](std::function<void()> done) { reactor.post(std::move(done)); }) {
     file_->path = path_;
     file_->book = this;
 }
@@ -65,77 +97,89 @@ std::error_code WriterBook::load() {
     }
     std::istringstream file(*text);
     std::string line;
-    if (!std::getline(file, line) || line != first_line) return {};
+    if (!std::getline(file, line) || line != first_line) return rtrs::from_errno(EILSEQ);
     while (std::getline(file, line)) {
         std::istringstream words(line);
         std::string state;
         Writers::Id id = 0;
         std::string name;
-        words >> state >> std::hex >> id >> std::ws;
-        if (!std::getline(words, name) || id == 0) continue;
-        Writers& writers = exports_[name];
-        if (state == known_word && writers.known().size() < Writers::known_max) {
-            writers.restore_known(id);
-        } else if (state == out_word) {
-            writers.restore_out(id);
-        }
+        std::string session;
+        words >> state >> std::hex >> id >> name >> session;
+        if (!words || id == 0) continue;
+        if (state == known_word) exports_[name].restore_known({id, from_word(session)});
+        if (state == out_word) exports_[name].restore_out({id, from_word(session)});
     }
     return {};
 }
 
 std::string WriterBook::text() const {
     std::string text = fmt::format("{}\n", first_line);
+    const auto add = [&](std::string_view state, const std::string& name, const Writers::One& one) {
+        text += fmt::format("{} {:016x} {} {}\n", state, one.id, name, as_word(one.session));
+    };
     for (const auto& [name, writers] : exports_) {
-        for (const auto& one : writers.known()) {
-            text += fmt::format("{} {:016x} {}\n", known_word, one.id, name);
-        }
-        for (const Writers::Id id : writers.out()) {
-            text += fmt::format("{} {:016x} {}\n", out_word, id, name);
-        }
+        for (const Writers::One& one : writers.known()) add(known_word, name, one);
+        for (const Writers::One& one : writers.out()) add(out_word, name, one);
     }
     return text;
 }
 
-void WriterBook::changed() {
-    if (path_.empty() || timer_.armed()) return;
-    timer_.arm(reactor_.now() + save_delay);
+void WriterBook::leave(const std::string& name) {
+    const auto found = exports_.find(name);
+    if (found != exports_.end() && found->second.empty()) exports_.erase(found);
 }
 
-void WriterBook::save_now() {
-    if (path_.empty()) return;
+void WriterBook::changed() {
+    if (path_.empty() || timer_.armed()) return;
+    timer_.arm(reactor_.now() + write_delay);
+}
+
+WriterBook::Ticket WriterBook::write_now() {
+    if (path_.empty()) return 0;
     timer_.disarm();
-    wanted_ = Wanted::now;
-    if (running_ == Wanted::no) start();
+    wanted_ = true;
+    if (running_) return version_ + 1;
+    start();
+    return version_;
 }
 
 void WriterBook::start() {
-    running_ = std::exchange(wanted_, Wanted::no);
+    wanted_ = false;
+    running_ = true;
+    const Ticket version = ++version_;
     const auto error = std::make_shared<std::error_code>();
-    reactor_.offload([file = file_, error, version = ++file_->version,
-                      text = text()] { *error = file->write(version, text); },
-                     [file = file_, error] {
-                         if (file->book != nullptr) file->book->ended(*error);
-                     });
+    helper_.run(
+        [file = file_, error, version, text = text()] { *error = file->write(version, text); },
+        [file = file_, error, version] {
+            if (file->book != nullptr) file->book->ended(version, *error);
+        });
 }
 
-void WriterBook::ended(std::error_code error) {
-    const bool awaited = saving();
-    running_ = Wanted::no;
-    if (error) {
+void WriterBook::ended(Ticket version, std::error_code error) {
+    running_ = false;
+    done_ = std::max(done_, version);
+    if (error && error != logged_error_) {
         logger("rnbd.server")
             .error(
                 "{}: {}; a server that is started again may let in a client that was away while "
                 "another one wrote",
                 path_, error.message());
     }
-    if (wanted_ != Wanted::no) start();
-    if (awaited && !saving() && saved_) saved_();
+    logged_error_ = error;
+    if (wanted_) {
+        start();
+    } else if (error && !timer_.armed()) {
+        timer_.arm(reactor_.now() + retry_delay);
+    }
+    if (written_) written_();
 }
 
 std::error_code WriterBook::save() {
     if (path_.empty()) return {};
     timer_.disarm();
-    return file_->write(++file_->version, text());
+    const std::error_code error = file_->write(++version_, text());
+    done_ = version_;
+    return error;
 }
 
 }  // namespace rnbd

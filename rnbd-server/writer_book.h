@@ -1,10 +1,10 @@
 // The writers of all exports (rnbd-server/writers.h), kept in a file, so that a server which is
 // started again still knows who is out, and who is known.
 //
-// Who is out is in the file before the write that put it there is made: saving() says for how long
-// that is to wait. Who is known is there within a second of its opening: of a server that was
-// killed in that second, the next one lets such a writer come back although another one has
-// written.
+// Who is out is in the file before the write that put it there is made: that waits for the book's
+// ticket. Who is known is there within a second of its opening, if the file's disk is as fast: of
+// a server that was killed before that, the next one lets such a writer come back although another
+// one has written.
 //
 // OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -18,12 +18,15 @@
 #include <utility>
 
 #include "rnbd-server/writers.h"
+#include "rtrs/base/helper_thread.h"
 #include "rtrs/reactor.h"
 
 namespace rnbd {
 
 class WriterBook {
   public:
+    using Ticket = std::uint64_t;
+
     // path: empty for nothing to be kept. reactor: outlives it.
     WriterBook(rtrs::Reactor& reactor, std::string path);
     ~WriterBook();
@@ -31,37 +34,44 @@ class WriterBook {
     WriterBook& operator=(const WriterBook&) = delete;
 
     const std::string& path() const noexcept { return path_; }
-    // Before anything else. A file that is absent or not of this form is an empty one. ERRORS: of
-    // reading the file.
+    // Before anything else. A file that is absent is an empty one. ERRORS: of reading the file,
+    // EILSEQ (it is not of this form); it is replaced all the same.
     std::error_code load();
-    // Of the export of this name; stays in place.
+    // Of the export of this name; stays in place until it is left.
     Writers& of(const std::string& name) { return exports_[name]; }
-    // To be in the file soon; what goes wrong is logged.
+    // There is no export of this name any more. What is known of its writers stays.
+    void leave(const std::string& name);
+    // To be in the file soon; what goes wrong is logged, and tried again.
     void changed();
-    // To be in the file at once: saving() until it is, or cannot be, which is logged.
-    void save_now();
-    bool saving() const noexcept { return wanted_ == Wanted::now || running_ == Wanted::now; }
-    // Called when saving() is over. Not from inside save_now().
-    void when_saved(std::function<void()> saved) { saved_ = std::move(saved); }
+    // To be in the file at once. What is in the book now is written, or cannot be, when
+    // is_written().
+    Ticket write_now();
+    bool is_written(Ticket ticket) const noexcept { return ticket <= done_; }
+    // Called whenever something has been written, or could not be. Not from inside write_now().
+    void when_written(std::function<void()> written) { written_ = std::move(written); }
     // The end: it is in the file when this returns. ERRORS: of writing it.
     std::error_code save();
 
   private:
     struct File;
-    enum class Wanted : std::uint8_t { no, soon, now };
 
     std::string text() const;
     void start();
-    void ended(std::error_code error);
+    void ended(Ticket version, std::error_code error);
 
     rtrs::Reactor& reactor_;
     std::string path_;
     std::map<std::string, Writers> exports_;
     rtrs::Timer timer_;
-    Wanted wanted_ = Wanted::no;   // what is not in what is being written
-    Wanted running_ = Wanted::no;  // what is being written on the helper thread
-    std::function<void()> saved_;
-    std::shared_ptr<File> file_;  // shared with what is written on the helper thread
+    Ticket version_ = 0;    // of the newest text that was begun to be written
+    Ticket done_ = 0;       // likewise, whose writing has ended
+    bool running_ = false;  // on the helper
+    bool wanted_ = false;   // something is not in the newest text
+    std::error_code logged_error_;
+    std::function<void()> written_;
+    std::shared_ptr<File> file_;  // shared with what runs on the helper
+    // Of its own: what blocks there, blocks no storage, and the other way round.
+    rtrs::HelperThread helper_;
 };
 
 }  // namespace rnbd

@@ -4,41 +4,62 @@
 #include <utility>
 
 namespace rnbd {
+namespace {
 
-bool Writers::is_out(Id id) const noexcept { return std::ranges::find(out_, id) != out_.end(); }
+bool contains(Writers::Ids ids, Writers::Id id) { return std::ranges::find(ids, id) != ids.end(); }
 
-bool Writers::opens(Id id, const std::string& session) {
-    const auto found = std::ranges::find(known_, id, &Known::id);
-    if (found != known_.end()) {
-        found->session = session;
-        return false;
-    }
-    if (known_.size() == known_max) {
-        put_out(known_.front().id);
-        known_.erase(known_.begin());
+}  // namespace
+
+bool Writers::is_out(Id id) const noexcept {
+    return std::ranges::find(out_, id, &One::id) != out_.end();
+}
+
+bool Writers::knows(Id id) const noexcept {
+    return std::ranges::find(known_, id, &One::id) != known_.end();
+}
+
+bool Writers::opens(Id id, const std::string& session, Ids here) {
+    if (knows(id)) return false;
+    std::erase_if(known_, [&](One& one) {
+        if (one.session != session || contains(here, one.id)) return false;
+        put_out(std::move(one));
+        return true;
+    });
+    if (known_.size() >= known_max) {
+        const auto oldest =
+            std::ranges::find_if(known_, [&](const One& one) { return !contains(here, one.id); });
+        if (oldest != known_.end()) known_.erase(oldest);
     }
     known_.push_back({id, session});
     return true;
 }
 
 bool Writers::closes(Id id) {
-    return std::erase_if(known_, [id](const Known& one) { return one.id == id; }) > 0;
+    return std::erase_if(known_, [id](const One& one) { return one.id == id; }) > 0;
 }
 
-std::vector<Writers::Known> Writers::writes(std::span<const Id> who_have_it_open) {
-    std::vector<Known> away;
-    std::erase_if(known_, [&](Known& one) {
-        if (std::ranges::find(who_have_it_open, one.id) != who_have_it_open.end()) return false;
-        put_out(one.id);
-        away.push_back(std::move(one));
+std::vector<Writers::One> Writers::writes(Ids here) {
+    std::vector<One> away;
+    std::erase_if(known_, [&](const One& one) {
+        if (contains(here, one.id)) return false;
+        put_out(one);
+        away.push_back(one);
         return true;
     });
     return away;
 }
 
-void Writers::put_out(Id id) {
-    if (out_.size() == out_max) out_.erase(out_.begin());
-    out_.push_back(id);
+void Writers::restore_known(One one) {
+    if (known_.size() < known_max) known_.push_back(std::move(one));
+}
+
+void Writers::put_out(One one) {
+    const auto same = [&](const One& other) { return other.session == one.session; };
+    if (std::ranges::count_if(out_, same) >= static_cast<std::ptrdiff_t>(out_of_session_max)) {
+        out_.erase(std::ranges::find_if(out_, same));
+    }
+    if (out_.size() >= out_max) out_.erase(out_.begin());
+    out_.push_back(std::move(one));
 }
 
 }  // namespace rnbd

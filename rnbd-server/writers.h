@@ -3,11 +3,12 @@
 // they are older than what is there, and the client's idea of the content is, too: it must not come
 // back, until it has forgotten all that (it is mapped anew, as another writer).
 //
-//   Writer    On                                   Is
-//   -         opens for writing                    known
-//   known     says that it closes                  forgotten: it holds nothing
-//   known     another one writes while it is away  out
-//   out       opens                                refused
+//   Writer    On                                       Is
+//   -         opens for writing                        known
+//   known     says that it closes                      forgotten: it holds nothing
+//   known     another one writes while it is away      out
+//   known     its session opens as another writer      out
+//   out       opens                                    refused
 //
 // One that nobody has heard of may open: the server has lost its book, or it is another server. A
 // write of one that is not known (a kernel's client says no number) puts others out like any.
@@ -26,33 +27,40 @@ namespace rnbd {
 class Writers {
   public:
     using Id = std::uint64_t;  // by chance; 0: none
-    struct Known {
+    struct One {
         Id id = 0;
-        std::string session;  // empty: not known any more
+        std::string session;
     };
-    // So many are kept, the newest: of those that are out the others are forgotten, of those that
-    // are known the others are out.
-    static constexpr std::size_t known_max = 64;
+    using Ids = std::span<const Id>;
+    // So many are known: one per session that may write, and those that have it open. Beyond that
+    // the oldest that is away is forgotten.
+    static constexpr std::size_t known_max = 1024;
+    // So many are out, the newest of each session and of all: no session can crowd out another's
+    // with lives of its own.
+    static constexpr std::size_t out_of_session_max = 4;
     static constexpr std::size_t out_max = 256;
 
     bool is_out(Id id) const noexcept;
-    // These say whether anything has changed. id: not 0.
-    bool opens(Id id, const std::string& session);
+    bool knows(Id id) const noexcept;
+    // These say whether anything has changed. id: not 0. here: who have it open now.
+    bool opens(Id id, const std::string& session, Ids here);
     bool closes(Id id);
-    // One of those who have it open writes: all others that are known are out. Returns them.
-    std::vector<Known> writes(std::span<const Id> who_have_it_open);
+    // One of those who are here writes: all others that are known are out. Returns them.
+    std::vector<One> writes(Ids here);
 
-    const std::vector<Known>& known() const noexcept { return known_; }
-    const std::vector<Id>& out() const noexcept { return out_; }
-    // Of a former life.
-    void restore_known(Id id) { known_.push_back({id, ""}); }
-    void restore_out(Id id) { put_out(id); }
+    // The oldest first.
+    const std::vector<One>& known() const noexcept { return known_; }
+    const std::vector<One>& out() const noexcept { return out_; }
+    bool empty() const noexcept { return known_.empty() && out_.empty(); }
+    // Of a former life of the server.
+    void restore_known(One one);
+    void restore_out(One one) { put_out(std::move(one)); }
 
   private:
-    void put_out(Id id);
+    void put_out(One one);
 
-    std::vector<Known> known_;  // the oldest first
-    std::vector<Id> out_;       // likewise
+    std::vector<One> known_;
+    std::vector<One> out_;
 };
 
 }  // namespace rnbd

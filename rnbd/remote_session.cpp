@@ -84,10 +84,14 @@ void RemoteSession::Inside::close_left_open() {
     if (left_open.empty()) return;
     closing_left_open = true;
     const RemoteVolumeOptions& one = left_open.front();
-    std::byte message[OpenMessage::wire_bytes];
-    OpenMessage{.access_mode = one.access, .device_name = one.name}.emit(message);
+    // As the one that was left open, so that the server knows who closes.
+    const OpenMessage open{.access_mode = one.access,
+                           .device_name = one.name,
+                           .writer = has(features, Feature::writer) ? one.writer : 0};
+    std::byte message[OpenMessage::wire_bytes_with_writer];
+    open.emit(message);
     session.submit_user(
-        rtrs::Direction::read, message, OpenResponse::wire_bytes,
+        rtrs::Direction::read, std::span(message).first(open.size()), OpenResponse::wire_bytes,
         [](void* context, std::error_code error, rtrs::Bytes response) {
             static_cast<Inside*>(context)->left_open_answered(error, response);
         },

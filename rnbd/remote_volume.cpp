@@ -79,7 +79,9 @@ RemoteVolume::Inside::Inside(RemoteVolume& its_self, RemoteSession::Inside& its_
                        auto& inside = *static_cast<Inside*>(context);
                        inside.handler.on_volume_closed(inside.self);
                    }),
-      writer(writer_for(options.access, session.environment.random)),
+      writer(options.writer != 0 ? options.writer
+                                 : writer_for(options.access, session.environment.random)),
+      knows_content(options.writer != 0),
       since(session.environment.clock.now()) {
     session.volumes.push_back(this);
     arm_hold();
@@ -150,6 +152,8 @@ std::error_code RemoteVolume::Inside::set_size(std::uint64_t size_bytes) {
 void RemoteVolume::Inside::link_ready() {
     refusals = 0;
     if (closing) return close_if_idle();
+    // What was in flight by a path that was lost after that is held only now.
+    if (state == VolumeState::superseded) return fail_all_held(open_error);
     send_open();
 }
 
@@ -214,8 +218,8 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
         }
     }
     if (error == rtrs::from_errno(ESTALE) && has(session.features, Feature::writer)) {
-        if (state != VolumeState::opening) return supersede();
-        // The answer that it is open was lost. It knows nothing of the content yet.
+        if (knows_content) return supersede();
+        // It has nothing to lose: the answer that it is open was lost, or it was never used.
         writer = writer_for(options.access, session.environment.random);
     }
     rtrs::Duration delay = retry_delay_min;
@@ -302,9 +306,10 @@ void RemoteVolume::Inside::device_forgotten(std::uint32_t id) {
 
 // --- Closing.
 
-void RemoteVolume::Inside::close() {
+void RemoteVolume::Inside::close(Close how) {
     if (closing) return;
     closing = true;
+    how_closed = how;
     retry_timer.disarm();
     hold_timer.disarm();
     fail_all_held(rtrs::Error::closed);
@@ -324,7 +329,7 @@ void RemoteVolume::Inside::close_if_idle() {
         }
         return;
     }
-    if (!open_at_server || !session.ready) return closed();
+    if (!open_at_server || !session.ready || how_closed == Close::may_return) return closed();
     close_sent = true;
     std::byte message[CloseMessage::wire_bytes];
     CloseMessage{.device_id = device_id}.emit(message);
@@ -340,7 +345,8 @@ void RemoteVolume::Inside::close_if_idle() {
 
 void RemoteVolume::Inside::closed() {
     if (state == VolumeState::closed) return;
-    if (maybe_open_at_server) session.close_later(options);
+    options.writer = writer;
+    if (maybe_open_at_server && how_closed == Close::for_good) session.close_later(options);
     set_state(VolumeState::closed, "");
     closed_timer.arm(session.environment.clock.now());
 }
@@ -353,7 +359,7 @@ RemoteVolume::RemoteVolume(RemoteSession& session, RemoteVolumeOptions options,
       session_(session) {}
 RemoteVolume::~RemoteVolume() = default;
 
-void RemoteVolume::close() { inside_->close(); }
+void RemoteVolume::close(Close how) { inside_->close(how); }
 VolumeState RemoteVolume::state() const noexcept { return inside_->state; }
 const std::string& RemoteVolume::reason() const noexcept { return inside_->reason; }
 rtrs::Instant RemoteVolume::since() const noexcept { return inside_->since; }
@@ -370,6 +376,7 @@ std::uint64_t RemoteVolume::unflushed_writes() const noexcept {
 }
 void RemoteVolume::lost_in_part() { inside_->lost_before_its_answer(); }
 RemoteSession& RemoteVolume::session() noexcept { return session_; }
+std::uint64_t RemoteVolume::writer() const noexcept { return inside_->writer; }
 std::vector<VolumeRequestStatus> RemoteVolume::requests() const { return inside_->requests(); }
 
 void RemoteVolume::submit(rtrs::Permit permit, const VolumeIo& io) {

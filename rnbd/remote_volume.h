@@ -113,6 +113,9 @@ class RemoteVolumeHandler {
 struct RemoteVolumeOptions {
     std::string name;  // the export's name at the server, 1..254 bytes
     AccessMode access = AccessMode::read_write;
+    // Of a former life whose user may still be there, with what it held: the writer() of that. 0:
+    // a new one.
+    std::uint64_t writer = 0;
 };
 
 class RemoteVolume {
@@ -123,7 +126,10 @@ class RemoteVolume {
     RemoteVolume& operator=(const RemoteVolume&) = delete;
 
     // Lets requests in flight finish, closes at the server; held requests fail with Error::closed.
-    void close();
+    // may_return: its user goes on, and may come back with what it holds (writer()): the server is
+    // not told. Only before the session is closed, too.
+    enum class Close : std::uint8_t { for_good, may_return };
+    void close(Close how = Close::for_good);
 
     VolumeState state() const noexcept;
     const std::string& reason() const noexcept;  // empty while open
@@ -143,6 +149,8 @@ class RemoteVolume {
     // first part was acknowledged, and maybe with it. A flush that is submitted from now on fails.
     void lost_in_part();
     RemoteSession& session() noexcept;
+    // Under which number the server knows who may hold writes (Feature::writer); 0: it only reads.
+    std::uint64_t writer() const noexcept;
     // Asks the server now instead of at the end of the back-off. open_error() is empty until it has
     // answered. ERRORS: EALREADY (open), ENODEV (closing or closed), ESTALE (superseded),
     // ECONNABORTED (no path is up).

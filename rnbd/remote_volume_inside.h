@@ -6,7 +6,8 @@
 //   opening    OPEN refused                    (same)     tries again after a delay
 //   open       link lost, device unknown       reopening  holds requests
 //   reopening  as opening                      open       resumes held, sends waiting requests
-//   reopening  OPEN refused with ESTALE        superseded fails held, waiting and all that comes
+//   any        OPEN refused with ESTALE,       superseded fails held, waiting and all that comes
+//              and the content is known
 //   any        close                           closing    sends CLOSE when nothing is in flight
 //   closing    CLOSE answered, or link lost    closed     leaves an owed CLOSE to the session
 #pragma once
@@ -73,7 +74,7 @@ struct RemoteVolume::Inside {
     void fail_lost_flushes();
     void told(std::uint64_t covers);
 
-    void close();
+    void close(Close how);
     void close_if_idle();
     void closed();
     void query_extents(std::uint64_t offset, std::uint64_t bytes, ExtentsKnown known,
@@ -91,6 +92,9 @@ struct RemoteVolume::Inside {
 
     // As OPEN says it; 0: it only reads.
     std::uint64_t writer;
+    // Its user has read, or written: what it believes of the content, or holds, can be old. Beside
+    // another writer (migration) only writing counts: what was read before then is not relied on.
+    bool knows_content;
     VolumeState state = VolumeState::opening;
     std::string reason = "the session is not connected";
     std::error_code open_error;
@@ -104,6 +108,7 @@ struct RemoteVolume::Inside {
     bool hold_time_over = false;
     bool closing = false;
     bool close_sent = false;
+    Close how_closed = Close::for_good;
     bool open_at_server = false;  // owes it a CLOSE
     // Whether its session at the server may have it open, should that have outlived the link.
     bool maybe_open_at_server = false;

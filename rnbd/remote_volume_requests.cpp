@@ -80,6 +80,8 @@ std::error_code RemoteVolume::Inside::check(const VolumeIo& io) const {
 
 void RemoteVolume::Inside::submit(rtrs::Permit permit, const VolumeIo& io, std::uint64_t covers) {
     RTRS_ASSERT(io.responded != nullptr);
+    const bool reads_count = options.access != AccessMode::migration;
+    knows_content |= writes(io.operation) || (reads_count && io.operation == VolumeOperation::read);
     if (closing || state == VolumeState::closed) {
         return fail_later(std::move(permit), io, rtrs::Error::closed);
     }

@@ -150,6 +150,8 @@ class ServerSession {
     // What guards it against late attempts; fenced before the first path.
     Protection protection() const noexcept;
     ServerSessionStatus status() const;
+    // A path is up. Without one it may still be there, until its operations have ended.
+    bool connected() const noexcept;
     // Null if the client or the options do not want messages. Usable from on_session_up until
     // on_session_down.
     MessageService* messages() noexcept;

@@ -75,6 +75,8 @@ class KernelDevice final : private NbdConnection::Owner {
     // One line; empty if there is nothing to explain.
     const std::string& reason() const noexcept { return reason_; }
     rtrs::Instant since() const noexcept { return since_; }
+    // After stop(Use::leave): it is used, and the kernel keeps it for a while.
+    bool left() const noexcept { return left_; }
     // "/dev/nbd0" if the kernel has it.
     std::string path() const;
     // Who uses it, as KernelNbd::use_of() has it.

@@ -240,6 +240,12 @@ bool ServerSession::close_path(std::string_view id, std::string_view reason) {
     return false;
 }
 
+bool ServerSession::connected() const noexcept {
+    return std::ranges::any_of(inside_->paths, [](const auto& path) {
+        return path->state() == ServerPath::State::connected;
+    });
+}
+
 ServerSessionStatus ServerSession::status() const {
     ServerSessionStatus status{.name = name_,
                                .id = id_.text(),

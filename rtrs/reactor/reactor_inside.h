@@ -10,11 +10,11 @@
 #include <utility>
 
 #include "rtrs/base/assert.h"
+#include "rtrs/base/helper_thread.h"
 #include "rtrs/base/timer_queue.h"
 #include "rtrs/reactor.h"
 #include "rtrs/reactor/busy_poll.h"
 #include "rtrs/reactor/fixed_table.h"
-#include "rtrs/reactor/helper_thread.h"
 #include "rtrs/reactor/mailbox.h"
 #include "rtrs/reactor/membership.h"
 #include "rtrs/reactor/receive_buffers.h"

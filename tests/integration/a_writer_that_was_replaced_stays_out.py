@@ -19,13 +19,16 @@ def wait_for(client, word):
 class World:
     """A server, and a client with an NBD connection. One at a time has the name "first"."""
 
-    def __init__(self, lab, name, keeps_state=False):
+    def __init__(self, lab, name, keeps_state=False, storage=None):
         self.lab, self.name = lab, name
         os.mkdir(lab.path(name))
         self.image = lab.path(f"{name}/vol.img")
         allow = [{"session": session, "access": "migration"} for session in ("host-a", "host-b")]
         state = f"STATE_DIRECTORY={lab.path(name) if keeps_state else ''}"
-        self.server = lab.server([{"name": "vol", "path": self.image, "size": "1MiB", "allow": allow}],
+        described = {"path": self.image, "size": "1MiB"}
+        if storage:
+            described = {"storage": dict(storage, of=dict(described, kind="path"))}
+        self.server = lab.server([dict(described, name="vol", allow=allow)],
                                  name=f"{name}-server", prefix=["env", state])
         self.address = f"127.0.0.1:{self.server.port}"
         self.first = lab.client(self.server, {"vol": {}}, name=f"{name}-a")
@@ -147,6 +150,60 @@ with Lab() as lab:
     target.stop()
     world.come_back()
     world.stays_out("after the other one of a migration has written while it was away")
+
+    # A restart of the server, or of the network, is no absence for the two of a migration, in which order ever they come
+    # back: the target has written nothing so far.
+    world = World(lab, "both", keeps_state=True)
+    target = lab.client(world.server, {"vol": {"access": "migration"}}, name="both-b", session="host-b")
+    h = connected(lab, "vol", "both-b")
+    h.pread(4096, 0)
+    for _ in range(3):
+        held = world.h.aio_pwrite(OLD, 0)
+        world.server.stop()
+        world.server.start()
+        for client in (world.first, target):
+            wait_for(client, "open")
+        while not world.h.aio_command_completed(held):
+            world.h.poll(-1)
+    check(h.pread(4096, 0) == OLD, "both go on")
+
+    # Who is away is so from the beginning, not only when what it had in flight has ended.
+    for name in ("evicted", "disconnected"):
+        world = World(lab, name, storage={"kind": "delay", "read": "2s"})
+        target = lab.client(world.server, {"vol": {"access": "migration"}}, name=f"{name}-b", session="host-b")
+        h = connected(lab, "vol", target.name)
+        h.pwrite(b"y" * 4096, 0)
+        world.h.aio_pread(nbd.Buffer(4096), 8192)
+        wait_until("it is at the storage", lambda: world.server.status()["exports"][0]["in_flight"] == 1)
+        if name == "evicted":
+            world.server.ctl("exports", "evict", "vol", "host-a", "--for", "1")
+            world.held = world.h.aio_pwrite(OLD, 0)
+        else:
+            world.leave()
+        h.pwrite(NEW, 0)
+        h.flush()
+        h.shutdown()
+        target.stop()
+        if name != "evicted":
+            world.come_back()
+        world.stays_out(f"after it was {name} with something in flight, and another one has written")
+
+    # A daemon that was killed comes back as the same writer: its NBD clients may still hold what it did.
+    world = World(lab, "crash")
+    world.first.kill()
+    world.second(write=True)
+    world.first.start()
+    wait_for(world.first, "superseded")
+    world.first.ctl("unmap", "vol")
+    world.first.ctl("map", "vol", "from", "host-a", "--nbd", f"unix:{lab.socket(world.first.name, 'vol')}")
+    wait_for(world.first, "open")
+    for end in ("kill", "stop"):
+        getattr(world.first, end)()
+        world.second(write=end == "stop")
+        world.first.start()
+        wait_for(world.first, "open")
+    world.first.stop()
+    check(not os.path.exists(f"{world.first.control}.writers"), "nothing of it is left")
 
     # What the server knows outlives it, if systemd gives it a folder.
     for end in ("stop", "kill"):

@@ -529,3 +529,57 @@ TEST_CASE("a server without the feature hears of no writer, and its ESTALE is li
     CHECK(v.user1->errors.empty());
     v.good_end();
 }
+
+TEST_CASE("what is in flight by another path when a volume is superseded fails, too") {
+    SceneOptions options = quick_options(7);
+    options.addresses = 2;
+    Volumes v(options);
+    v.features = Feature::writer;
+    v.start_server();
+    v.start_client();
+    REQUIRE(v.opened());
+    v.scene.world.run_for(1s);
+    v.scene.world.network().cut("10.0.1.1", "10.0.1.2");
+    for (std::uint32_t i = 0; i < 4; ++i) v.user1->issue(VolumeOperation::write, i);
+    v.scene.world.run_for(10ms);
+    v.exports["vol1"].out.insert(v.exports["vol1"].writer);
+    v.server->forget("vol1");
+    for (int i = 0; i < 2 && v.user1->volume.state() != VolumeState::superseded; ++i) {
+        v.user1->issue(VolumeOperation::read, 4);
+        v.scene.world.run_for(100ms);
+    }
+    REQUIRE(v.user1->volume.state() == VolumeState::superseded);
+    CHECK(!v.user1->idle());
+    v.crash_server(SimHost::CrashSeen::by_reset);
+    v.start_server();
+    v.scene.world.network().heal_all();
+    REQUIRE(v.until([&] { return v.user2->volume.state() == VolumeState::open; }));
+    CHECK(v.until([&] { return v.user1->idle(); }));
+    v.end();
+}
+
+TEST_CASE("a volume that was never used is opened as another writer, one of a former life is not") {
+    Volumes v;
+    v.features = Feature::writer;
+    v.start_server();
+    v.start_client();
+    REQUIRE(v.opened());
+    const std::uint64_t unused = v.exports["vol1"].writer;
+    v.crash_server(SimHost::CrashSeen::by_reset);
+    REQUIRE(v.until([&] { return v.user1->volume.state() == VolumeState::reopening; }));
+    v.exports["vol1"].out.insert(unused);
+    v.start_server();
+    REQUIRE(v.opened());
+    CHECK(v.exports["vol1"].writer != unused);
+
+    v.user1->volume.close();
+    REQUIRE(v.until([&] { return v.user1->closed; }));
+    v.user1.reset();
+    v.user1 = std::make_unique<User>(v.scene, *v.session, "vol1", 1, unused);
+    REQUIRE(v.until([&] { return v.user1->volume.state() == VolumeState::superseded; }));
+    CHECK(v.user1->volume.writer() == unused);
+    v.user1->volume.close();
+    REQUIRE(v.until([&] { return v.user1->closed; }));
+    v.map_again();
+    v.good_end();
+}

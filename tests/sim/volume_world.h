@@ -271,10 +271,11 @@ class SmallServer final : public ServerHandler {
 
 // A volume and its user: writes to each block in turn what says volume and count, reads it back.
 struct User final : RemoteVolumeHandler {
-    User(Scene& its_scene, RemoteSession& session, const std::string& name, std::uint64_t its_mark)
+    User(Scene& its_scene, RemoteSession& session, const std::string& name, std::uint64_t its_mark,
+         std::uint64_t writer = 0)
         : scene(its_scene),
           mark(its_mark),
-          volume(session, {name, AccessMode::read_write}, *this) {}
+          volume(session, {name, AccessMode::read_write, writer}, *this) {}
 
     void on_volume_changed(RemoteVolume&) override { ++changes; }
     void on_volume_closed(RemoteVolume&) override { closed = true; }

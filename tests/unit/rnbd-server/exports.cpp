@@ -125,7 +125,8 @@ TEST_CASE("exports: what was open when its file vanished keeps nobody out when i
         world.run_until([&] { return volume.state() == Volume::State::ready; });
         REQUIRE(volume.opens().size() == 1);
         SECTION("another session") {
-            const auto open = volume.open("host-b", "127.0.0.1", AccessMode::read_write, 0);
+            const auto open = volume.open(
+                {.session = "host-b", .host = "127.0.0.1", .access = AccessMode::read_write});
             REQUIRE(open);
             volume.close(*open);
         }

@@ -2,20 +2,23 @@
 // it, too.
 #include "rnbd-server/writers.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <cerrno>
 #include <cstdlib>
 #include <fstream>
 #include <string>
 
 #include "rnbd-server/writer_book.h"
+#include "rtrs/base/error.h"
 
 using namespace rnbd;
 
 namespace {
 
-std::vector<Writers::Id> ids(const std::vector<Writers::Known>& writers) {
+std::vector<Writers::Id> ids(const std::vector<Writers::One>& writers) {
     std::vector<Writers::Id> all;
     for (const auto& one : writers) all.push_back(one.id);
     return all;
@@ -45,14 +48,22 @@ struct Loaded final : WriterBook {
     }
 };
 
+template <typename Done>
+void run_until(Books& books, Done done) {
+    for (int i = 0; i < 600 && !done(); ++i) {
+        books.reactor->run_once(std::chrono::milliseconds(50));
+    }
+    CHECK(done());
+}
+
 }  // namespace
 
 TEST_CASE("writers: one that is away is out when another one writes, and not before") {
     Writers writers;
-    CHECK(writers.opens(1, "host-a"));
-    CHECK_FALSE(writers.opens(1, "host-a"));  // is back
+    CHECK(writers.opens(1, "host-a", Ids{}));
+    CHECK_FALSE(writers.opens(1, "host-a", Ids{}));  // is back
     CHECK(writers.writes(Ids{1}).empty());
-    CHECK(writers.opens(2, "host-b"));
+    CHECK(writers.opens(2, "host-b", Ids{}));
     CHECK_FALSE(writers.is_out(1));
     const auto away = writers.writes(Ids{2});
     REQUIRE(away.size() == 1);
@@ -65,9 +76,9 @@ TEST_CASE("writers: one that is away is out when another one writes, and not bef
 
 TEST_CASE("writers: who closes, and who has it open beside the one that writes, is not out") {
     Writers writers;
-    writers.opens(1, "host-a");
-    writers.opens(2, "host-b");
-    writers.opens(3, "host-c");
+    writers.opens(1, "host-a", Ids{});
+    writers.opens(2, "host-b", Ids{});
+    writers.opens(3, "host-c", Ids{});
     CHECK(writers.closes(1));
     CHECK_FALSE(writers.closes(1));
     CHECK(writers.writes(Ids{2, 3}).empty());
@@ -77,101 +88,152 @@ TEST_CASE("writers: who closes, and who has it open beside the one that writes, 
     CHECK(ids(writers.writes(Ids{})) == Ids{2, 3});
 }
 
-TEST_CASE("writers: of too many the oldest are out, and of those the oldest forgotten") {
+TEST_CASE("writers: a session that opens as another writer leaves its former life out") {
     Writers writers;
-    for (Writers::Id id = 1; id <= Writers::known_max + 1; ++id) writers.opens(id, "host");
-    CHECK(writers.known().size() == Writers::known_max);
-    CHECK(writers.is_out(1));
-    CHECK_FALSE(writers.is_out(2));
-    for (Writers::Id id = 1000; id < 1000 + Writers::out_max; ++id) {
-        writers.opens(id, "host");
-        writers.writes(Ids{});
+    writers.opens(1, "host-a", Ids{});
+    writers.opens(2, "host-b", Ids{});
+    CHECK(writers.opens(3, "host-b", Ids{}));
+    CHECK(writers.is_out(2));
+    CHECK(ids(writers.known()) == Ids{1, 3});
+    // But for one that is there.
+    writers.opens(4, "host-b", Ids{3});
+    CHECK(ids(writers.known()) == Ids{1, 3, 4});
+}
+
+TEST_CASE("writers: lives of one session crowd out no other's") {
+    Writers writers;
+    writers.opens(1, "host-a", Ids{});
+    SECTION("that is away") {
+        for (Writers::Id id = 2; id < 2000; ++id) writers.opens(id, "host-b", Ids{});
+        CHECK_FALSE(writers.is_out(1));
+        CHECK(ids(writers.known()) == Ids{1, 1999});
     }
+    SECTION("that is out") {
+        for (Writers::Id id = 2; id < 2000; ++id) {
+            writers.opens(id, "host-b", Ids{});
+            writers.writes(Ids{id});
+        }
+        CHECK(writers.is_out(1));
+        CHECK(writers.out().size() == 1 + Writers::out_of_session_max);
+        CHECK(writers.is_out(1998));
+    }
+}
+
+TEST_CASE("writers: of too many sessions the oldest that is away is forgotten") {
+    Writers writers;
+    for (Writers::Id id = 1; id <= Writers::known_max + 1; ++id) {
+        writers.opens(id, "host-" + std::to_string(id), Ids{1});
+    }
+    CHECK(writers.known().size() == Writers::known_max);
+    CHECK(writers.known()[0].id == 1);
+    CHECK(writers.known()[1].id == 3);
+    CHECK_FALSE(writers.is_out(2));
+    writers.writes(Ids{});
     CHECK(writers.out().size() == Writers::out_max);
-    CHECK_FALSE(writers.is_out(1));
-    CHECK(writers.is_out(999 + Writers::out_max));
 }
 
 TEST_CASE("writers: the next server knows them") {
     Books books;
     {
         Loaded book(books);
-        book.of("vol one").opens(0xabc, "host-a");
-        book.of("vol one").writes(Ids{});
-        book.of("vol one").opens(0xdef, "host-b");
-        book.of("vol2").opens(5, "host-c");
+        book.of("vol1").opens(0xabc, "host-a", Ids{});
+        book.of("vol1").writes(Ids{});
+        book.of("vol1").opens(0xdef, "host b\n%", Ids{});
+        book.of("vol2").opens(5, "", Ids{});
         REQUIRE(!book.save());
     }
     Loaded book(books);
-    CHECK(book.of("vol one").is_out(0xabc));
-    CHECK(ids(book.of("vol one").known()) == Ids{0xdef});
+    CHECK(book.of("vol1").is_out(0xabc));
+    CHECK(book.of("vol1").out()[0].session == "host-a");
+    CHECK(ids(book.of("vol1").known()) == Ids{0xdef});
+    CHECK(book.of("vol1").known()[0].session == "host b\n%");
     CHECK(ids(book.of("vol2").known()) == Ids{5});
+    CHECK(book.of("vol2").known()[0].session.empty());
     CHECK(book.of("vol2").out().empty());
     CHECK(book.of("vol3").known().empty());
 }
 
-TEST_CASE("writers: a book is saved aside, what is newer later") {
+TEST_CASE("writers: a book is written aside, what is newer later") {
     Books books;
     Loaded book(books);
-    int saved = 0;
-    book.when_saved([&] { ++saved; });
-    book.of("vol1").opens(1, "host-a");
+    int written = 0;
+    book.when_written([&] { ++written; });
+    book.of("vol1").opens(1, "host-a", Ids{});
     SECTION("soon") {
         book.changed();
-        CHECK_FALSE(book.saving());
-        for (int i = 0; i < 100 && Loaded(books).of("vol1").known().empty(); ++i) {
-            books.reactor->run_once(std::chrono::milliseconds(50));
-        }
-        CHECK(saved == 0);
+        CHECK(written == 0);
+        run_until(books, [&] { return written == 1; });
     }
     SECTION("at once") {
-        book.save_now();
-        REQUIRE(book.saving());
+        const auto first = book.write_now();
+        REQUIRE_FALSE(book.is_written(first));
         // While that is written.
-        book.of("vol1").opens(2, "host-b");
-        book.save_now();
-        for (int i = 0; i < 100 && book.saving(); ++i) {
-            books.reactor->run_once(std::chrono::milliseconds(50));
-        }
-        CHECK(saved == 1);
+        book.of("vol1").opens(2, "host-b", Ids{});
+        const auto second = book.write_now();
+        CHECK(second > first);
+        run_until(books, [&] { return book.is_written(first); });
+        run_until(books, [&] { return book.is_written(second); });
+        CHECK(written == 2);
         CHECK(ids(Loaded(books).of("vol1").known()) == Ids{1, 2});
     }
     CHECK(Loaded(books).of("vol1").known()[0].id == 1);
 }
 
-TEST_CASE("writers: a book that cannot be written goes on, and one without a path keeps nothing") {
+TEST_CASE("writers: a book that cannot be written holds nobody up, and is tried again") {
     Books books;
-    WriterBook book(*books.reactor, std::string(books.folder.path) + "/none/writers");
+    const std::string folder = std::string(books.folder.path) + "/none";
+    WriterBook book(*books.reactor, folder + "/writers");
     REQUIRE(!book.load());
-    book.of("vol1").opens(1, "host-a");
+    book.of("vol1").opens(1, "host-a", Ids{});
     CHECK(book.save() == std::errc::no_such_file_or_directory);
-    book.save_now();
-    for (int i = 0; i < 100 && book.saving(); ++i) {
-        books.reactor->run_once(std::chrono::milliseconds(50));
-    }
-    CHECK_FALSE(book.saving());
+    const auto ticket = book.write_now();
+    run_until(books, [&] { return book.is_written(ticket); });
+    REQUIRE(::mkdir(folder.c_str(), 0700) == 0);
+    run_until(books, [&] { return ::access(book.path().c_str(), F_OK) == 0; });
+    REQUIRE(!book.save());
+    ::unlink(book.path().c_str());
+    ::rmdir(folder.c_str());
+
     WriterBook none(*books.reactor, "");
-    none.save_now();
-    CHECK_FALSE(none.saving());
+    CHECK(none.is_written(none.write_now()));
     CHECK(!none.save());
+}
+
+TEST_CASE("writers: an export that is gone and that nobody may hold writes for is forgotten") {
+    Books books;
+    Loaded book(books);
+    book.of("vol1").opens(1, "host-a", Ids{});
+    book.leave("vol1");
+    book.leave("vol2");
+    CHECK(ids(book.of("vol1").known()) == Ids{1});
+    book.of("vol1").closes(1);
+    book.leave("vol1");
+    CHECK(book.of("vol1").empty());
 }
 
 TEST_CASE("writers: lines that are not of the book's form are skipped") {
     Books books;
     {
         std::ofstream file(books.folder.file());
-        SECTION("another first line") { file << "rnbd-server writers 2\nknown 1 vol1\n"; }
         SECTION("lines") {
-            file << "rnbd-server writers 1\nknown\nknown zz vol1\nknown 0 vol1\nwhat 1 vol1\n"
-                    "out 7\n\nout 8 vol1\n";
+            file << "rnbd-server writers 1\nknown\nknown zz vol1 =\nknown 0 vol1 =\nwhat 1 vol1 =\n"
+                    "out 7\n\nout 8 vol1\nout 9 vol1 =%\nout a vol1 %%%zz\n";
         }
         SECTION("more than are kept") {
-            file << "rnbd-server writers 1\nout 8 vol1\n";
-            for (int i = 1; i < 1000; ++i) file << "known " << i << " vol2\n";
+            file << "rnbd-server writers 1\nout 8 vol1 =\n";
+            for (int i = 1; i < 3000; ++i) file << "known " << i << " vol2 =\n";
         }
     }
     Loaded book(books);
     CHECK(book.of("vol1").known().empty());
-    CHECK(book.of("vol1").out().size() <= 1);
+    CHECK(book.of("vol1").out().size() <= 2);
     CHECK(book.of("vol2").known().size() <= Writers::known_max);
+}
+
+TEST_CASE("writers: a file that is no book is told of") {
+    Books books;
+    std::ofstream(books.folder.file()) << "rnbd-server writers 2\nknown 1 vol1 =\n";
+    WriterBook book(*books.reactor, books.folder.file());
+    CHECK(book.load() == rtrs::from_errno(EILSEQ));
+    CHECK(book.of("vol1").empty());
 }

@@ -1,6 +1,6 @@
 // A thread for calls that may block, started at the first use.
 //
-// OWNER: Reactor. THREAD: the reactor's (rtrs/reactor.h); work() runs on the helper.
+// THREAD: its owner's; work() runs on the helper.
 #pragma once
 
 #include <condition_variable>

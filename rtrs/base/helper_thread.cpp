@@ -1,4 +1,4 @@
-#include "rtrs/reactor/helper_thread.h"
+#include "rtrs/base/helper_thread.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -1,0 +1,87 @@
+#include "rnbd-client/writer_numbers.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <iomanip>
+#include <sstream>
+
+#include "rtrs/base/error.h"
+
+namespace rnbd {
+namespace {
+
+// Where it cannot be read (a unit with ProcSubset=pid), the file should be where a boot clears it.
+std::string boot() {
+    std::ifstream file("/proc/sys/kernel/random/boot_id");
+    std::string id;
+    return file >> id ? id : "unknown-boot";
+}
+
+std::string first_line() { return "rnbd-client writers 1 " + boot(); }
+
+}  // namespace
+
+std::error_code WriterNumbers::load() {
+    std::ifstream file(path_);
+    if (!file) return errno == ENOENT ? std::error_code{} : rtrs::from_errno(errno);
+    std::string line;
+    if (!std::getline(file, line) || line != first_line()) return {};
+    while (std::getline(file, line)) {
+        std::istringstream words(line);
+        std::uint64_t number = 0;
+        std::string session;
+        std::string volume;
+        words >> std::hex >> number >> std::quoted(session) >> std::quoted(volume);
+        if (words && number != 0) former_[{session, volume}] = number;
+    }
+    return {};
+}
+
+std::uint64_t WriterNumbers::former(const std::string& session, const std::string& volume) const {
+    const auto found = former_.find({session, volume});
+    return found == former_.end() ? 0 : found->second;
+}
+
+std::error_code WriterNumbers::keep(const std::string& session, const std::string& volume,
+                                    std::uint64_t number) {
+    auto& kept = now_[{session, volume}];
+    if (std::exchange(kept, number) == number) return {};
+    return write();
+}
+
+std::error_code WriterNumbers::forget(const std::string& session, const std::string& volume) {
+    return now_.erase({session, volume}) > 0 ? write() : std::error_code{};
+}
+
+std::error_code WriterNumbers::begin_anew() {
+    if (former_.empty()) return {};
+    former_.clear();
+    return write();
+}
+
+// Not synchronized: it has to outlive this process, not the machine's boot.
+std::error_code WriterNumbers::write() const {
+    Numbers all = now_;
+    all.insert(former_.begin(), former_.end());
+    if (all.empty()) {
+        const bool gone = std::remove(path_.c_str()) == 0 || errno == ENOENT;
+        return gone ? std::error_code{} : rtrs::from_errno(errno);
+    }
+    std::ostringstream text;
+    text << first_line() << '\n';
+    for (const auto& [name, number] : all) {
+        text << fmt::format("{:016x} ", number) << std::quoted(name.first) << ' '
+             << std::quoted(name.second) << '\n';
+    }
+    const std::string temporary = path_ + ".new";
+    std::ofstream file(temporary, std::ios::trunc);
+    if (!(file << text.str() << std::flush)) return rtrs::from_errno(errno != 0 ? errno : EIO);
+    file.close();
+    if (std::rename(temporary.c_str(), path_.c_str()) != 0) return rtrs::from_errno(errno);
+    return {};
+}
+
+}  // namespace rnbd

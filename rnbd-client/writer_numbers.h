@@ -1,0 +1,47 @@
+// The numbers by which servers know who may hold writes for a volume (RemoteVolume::writer()), in a
+// file, so that a daemon that was killed comes back as the same writer. Its NBD clients, or the
+// kernel, may still be there with what they held; if another machine has written meanwhile, the
+// server has to recognise them.
+//
+// What ends in order holds nothing, and its number is forgotten. So are those of another boot of
+// the machine.
+//
+// OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <system_error>
+#include <utility>
+
+namespace rnbd {
+
+class WriterNumbers {
+  public:
+    explicit WriterNumbers(std::string path) : path_(std::move(path)) {}
+
+    const std::string& path() const noexcept { return path_; }
+    // Those of the former life. A file that is absent, not of this form, or of another boot, is an
+    // empty one. ERRORS: of reading it.
+    std::error_code load();
+    // 0: none.
+    std::uint64_t former(const std::string& session, const std::string& volume) const;
+    // Of this life. ERRORS of these: of writing the file.
+    std::error_code keep(const std::string& session, const std::string& volume,
+                         std::uint64_t number);
+    std::error_code forget(const std::string& session, const std::string& volume);
+    // Everything of the former life that was not kept is forgotten.
+    std::error_code begin_anew();
+
+  private:
+    using Numbers = std::map<std::pair<std::string, std::string>, std::uint64_t>;
+
+    std::error_code write() const;
+
+    std::string path_;
+    Numbers former_;
+    Numbers now_;
+};
+
+}  // namespace rnbd

@@ -1,0 +1,96 @@
+// As which writer a daemon comes back that was killed.
+#include "rnbd-client/writer_numbers.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+using namespace rnbd;
+
+namespace {
+
+struct Folder {
+    Folder() { REQUIRE(::mkdtemp(path) != nullptr); }
+    ~Folder() {
+        ::unlink(file().c_str());
+        ::rmdir(path);
+    }
+    std::string file() const { return std::string(path) + "/client.ctl.writers"; }
+    bool has_file() const { return ::access(file().c_str(), F_OK) == 0; }
+    char path[64] = "/tmp/rnbd-numbers-XXXXXX";
+};
+
+struct Loaded final : WriterNumbers {
+    explicit Loaded(const Folder& folder) : WriterNumbers(folder.file()) { REQUIRE(!load()); }
+};
+
+}  // namespace
+
+TEST_CASE("writer numbers: of a life that was killed, until the next one has begun") {
+    Folder folder;
+    {
+        Loaded numbers(folder);
+        CHECK(numbers.former("host-a", "vol1") == 0);
+        REQUIRE(!numbers.keep("host-a", "vol1", 0xabc));
+        REQUIRE(!numbers.keep("host \"b\"\\", "vol1", 5));
+        REQUIRE(!numbers.keep("host-a", "vol2", 7));
+        REQUIRE(!numbers.keep("host-a", "vol2", 8));
+    }
+    Loaded numbers(folder);
+    CHECK(numbers.former("host-a", "vol1") == 0xabc);
+    CHECK(numbers.former("host \"b\"\\", "vol1") == 5);
+    CHECK(numbers.former("host-a", "vol2") == 8);
+    CHECK(numbers.former("host-b", "vol2") == 0);
+    SECTION("killed before it has begun") {
+        REQUIRE(!numbers.keep("host-a", "vol1", 0xabc));
+        CHECK(Loaded(folder).former("host-a", "vol2") == 8);
+    }
+    SECTION("begun") {
+        REQUIRE(!numbers.keep("host-a", "vol1", 0xabc));
+        REQUIRE(!numbers.begin_anew());
+        CHECK(numbers.former("host-a", "vol2") == 0);
+        CHECK(Loaded(folder).former("host-a", "vol2") == 0);
+        CHECK(Loaded(folder).former("host-a", "vol1") == 0xabc);
+    }
+}
+
+TEST_CASE("writer numbers: an end in order leaves nothing") {
+    Folder folder;
+    Loaded numbers(folder);
+    REQUIRE(!numbers.begin_anew());
+    CHECK_FALSE(folder.has_file());
+    REQUIRE(!numbers.keep("host-a", "vol1", 1));
+    REQUIRE(!numbers.keep("host-a", "vol2", 2));
+    REQUIRE(!numbers.forget("host-a", "vol1"));
+    CHECK(Loaded(folder).former("host-a", "vol1") == 0);
+    CHECK(Loaded(folder).former("host-a", "vol2") == 2);
+    REQUIRE(!numbers.forget("host-a", "vol2"));
+    CHECK_FALSE(folder.has_file());
+    REQUIRE(!numbers.forget("host-a", "vol2"));
+}
+
+TEST_CASE("writer numbers: what is not of this form, or of another boot, counts as nothing") {
+    Folder folder;
+    std::ofstream(folder.file())
+        << "rnbd-client writers 1 00000000-0000-0000-0000-000000000000\n1 \"host-a\" \"vol1\"\n";
+    CHECK(Loaded(folder).former("host-a", "vol1") == 0);
+    {
+        REQUIRE(!Loaded(folder).keep("host-a", "vol2", 2));
+        std::ofstream(folder.file(), std::ios::app)
+            << "\nzz \"a\" \"b\"\n0 \"a\" \"b\"\n3 \"a\n4\n";
+    }
+    Loaded numbers(folder);
+    CHECK(numbers.former("host-a", "vol2") == 2);
+    CHECK(numbers.former("a", "b") == 0);
+}
+
+TEST_CASE("writer numbers: a file that cannot be written is told of") {
+    Folder folder;
+    WriterNumbers numbers(std::string(folder.path) + "/none/client.ctl.writers");
+    REQUIRE(!numbers.load());
+    CHECK(numbers.keep("host-a", "vol1", 1) == std::errc::no_such_file_or_directory);
+}
