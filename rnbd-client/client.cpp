@@ -44,7 +44,7 @@ std::expected<void, std::string> Client::start(const ClientConfig& config) {
             add_mapping(*sessions_.at(device.session), device, writer).start(InUse::waits);
         if (!mapped) return mapped;
     }
-    told(writers_.begin_anew());
+    if (writers_.begin_anew()) writers_changed();
     return {};
 }
 
@@ -124,17 +124,23 @@ Mapping& Client::add_mapping(Session& session, const ClientConfig::Device& confi
 void Client::on_mapping_changed(Mapping& mapping) {
     const ClientConfig::Device& config = mapping.config();
     if (config.access == AccessMode::read_only || mapping.stopping()) return;
-    told(writers_.keep(config.session, config.volume, mapping.volume().writer()));
+    if (writers_.keep(config.session, config.volume, mapping.volume().writer())) writers_changed();
 }
 
-// Once for as long as it goes wrong.
-void Client::told(std::error_code error) {
-    if (error == std::exchange(writers_error_, error) || !error) return;
-    logger("rnbd.client")
-        .warn(
-            "{}: {}; if this daemon is killed, and another machine writes to a volume before it "
-            "is back, servers will not recognise what was held here as old",
-            writers_.path(), error.message());
+// One write for all that start or end in a turn. It is soon enough: nobody holds anything before the
+// server has answered.
+void Client::writers_changed() {
+    if (std::exchange(writers_write_posted_, true)) return;
+    reactor_.post([this] {
+        writers_write_posted_ = false;
+        const std::error_code error = writers_.write();
+        // Once for as long as it goes wrong.
+        if (error == std::exchange(writers_error_, error) || !error) return;
+        logger("rnbd.client")
+            .warn("{}: {}; if this daemon is killed, and another machine writes to a volume before "
+                  "it is back, servers will not recognise what was held here as old",
+                  writers_.path(), error.message());
+    });
 }
 
 std::uint32_t Client::free_number() const noexcept {
@@ -421,7 +427,8 @@ void Client::on_mapping_stopped(Mapping& mapping) {
     logger("rnbd.device").info("{}: gone", mapping.config().name);
     const std::string session = mapping.config().session;
     const Gone gone{mapping.loss()};
-    if (!mapping.may_return()) told(writers_.forget(session, mapping.config().volume));
+    if (!mapping.may_return() && writers_.forget(session, mapping.config().volume))
+        writers_changed();
     // Told when it is gone, and its session with it: who hears it may take its place at once.
     const auto waiting = unmapped_.extract(&mapping);
     const auto tell = [gone, calls = waiting ? waiting.mapped() : std::vector<Unmapped>{}] {

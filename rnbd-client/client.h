@@ -118,7 +118,7 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
     // writer: as Mapping has it.
     Mapping& add_mapping(Session& session, const ClientConfig::Device& config,
                          std::uint64_t writer = 0);
-    void told(std::error_code error);
+    void writers_changed();
     // The session of a device that is about to be mapped. ERRORS: as map().
     std::expected<Session*, ControlFailure> session_for(const ClientConfig::Device& device,
                                                         const ClientConfig::Session* new_session);
@@ -136,6 +136,7 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
     rtrs::Tracer& tracer_;
     ClientFabrics fabrics_;
     WriterNumbers& writers_;
+    bool writers_write_posted_ = false;
     std::error_code writers_error_;
     std::map<std::string, std::unique_ptr<Session>> sessions_;
     NbdSockets sockets_;

@@ -45,22 +45,17 @@ std::uint64_t WriterNumbers::former(const std::string& session, const std::strin
     return found == former_.end() ? 0 : found->second;
 }
 
-std::error_code WriterNumbers::keep(const std::string& session, const std::string& volume,
-                                    std::uint64_t number) {
+bool WriterNumbers::keep(const std::string& session, const std::string& volume,
+                         std::uint64_t number) {
     auto& kept = now_[{session, volume}];
-    if (std::exchange(kept, number) == number) return {};
-    return write();
+    return std::exchange(kept, number) != number;
 }
 
-std::error_code WriterNumbers::forget(const std::string& session, const std::string& volume) {
-    return now_.erase({session, volume}) > 0 ? write() : std::error_code{};
+bool WriterNumbers::forget(const std::string& session, const std::string& volume) {
+    return now_.erase({session, volume}) > 0;
 }
 
-std::error_code WriterNumbers::begin_anew() {
-    if (former_.empty()) return {};
-    former_.clear();
-    return write();
-}
+bool WriterNumbers::begin_anew() { return !std::exchange(former_, {}).empty(); }
 
 // Not synchronized: it has to outlive this process, not the machine's boot.
 std::error_code WriterNumbers::write() const {

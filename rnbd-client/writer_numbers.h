@@ -27,17 +27,16 @@ class WriterNumbers {
     std::error_code load();
     // 0: none.
     std::uint64_t former(const std::string& session, const std::string& volume) const;
-    // Of this life. ERRORS of these: of writing the file.
-    std::error_code keep(const std::string& session, const std::string& volume,
-                         std::uint64_t number);
-    std::error_code forget(const std::string& session, const std::string& volume);
+    // Of this life. These say whether write() has something to do.
+    bool keep(const std::string& session, const std::string& volume, std::uint64_t number);
+    bool forget(const std::string& session, const std::string& volume);
     // Everything of the former life that was not kept is forgotten.
-    std::error_code begin_anew();
+    bool begin_anew();
+    // ERRORS: of writing the file; if there is nothing to keep, of removing it.
+    std::error_code write() const;
 
   private:
     using Numbers = std::map<std::pair<std::string, std::string>, std::uint64_t>;
-
-    std::error_code write() const;
 
     std::string path_;
     Numbers former_;

@@ -35,7 +35,7 @@ Target::Target(rtrs::Reactor& reactor, const std::vector<ServerConfig::Export>& 
     catalog_.changed();
 }
 
-Target::~Target() = default;
+Target::~Target() { writers_.when_written(nullptr); }
 
 // --- Sessions.
 

@@ -35,10 +35,12 @@ TEST_CASE("writer numbers: of a life that was killed, until the next one has beg
     {
         Loaded numbers(folder);
         CHECK(numbers.former("host-a", "vol1") == 0);
-        REQUIRE(!numbers.keep("host-a", "vol1", 0xabc));
-        REQUIRE(!numbers.keep("host \"b\"\\", "vol1", 5));
-        REQUIRE(!numbers.keep("host-a", "vol2", 7));
-        REQUIRE(!numbers.keep("host-a", "vol2", 8));
+        CHECK(numbers.keep("host-a", "vol1", 0xabc));
+        CHECK(numbers.keep("host \"b\"\\", "vol1", 5));
+        CHECK(numbers.keep("host-a", "vol2", 7));
+        CHECK(numbers.keep("host-a", "vol2", 8));
+        CHECK_FALSE(numbers.keep("host-a", "vol2", 8));
+        REQUIRE(!numbers.write());
     }
     Loaded numbers(folder);
     CHECK(numbers.former("host-a", "vol1") == 0xabc);
@@ -46,12 +48,14 @@ TEST_CASE("writer numbers: of a life that was killed, until the next one has beg
     CHECK(numbers.former("host-a", "vol2") == 8);
     CHECK(numbers.former("host-b", "vol2") == 0);
     SECTION("killed before it has begun") {
-        REQUIRE(!numbers.keep("host-a", "vol1", 0xabc));
+        CHECK(numbers.keep("host-a", "vol1", 0xabc));
+        REQUIRE(!numbers.write());
         CHECK(Loaded(folder).former("host-a", "vol2") == 8);
     }
     SECTION("begun") {
-        REQUIRE(!numbers.keep("host-a", "vol1", 0xabc));
-        REQUIRE(!numbers.begin_anew());
+        CHECK(numbers.keep("host-a", "vol1", 0xabc));
+        CHECK(numbers.begin_anew());
+        REQUIRE(!numbers.write());
         CHECK(numbers.former("host-a", "vol2") == 0);
         CHECK(Loaded(folder).former("host-a", "vol2") == 0);
         CHECK(Loaded(folder).former("host-a", "vol1") == 0xabc);
@@ -61,16 +65,19 @@ TEST_CASE("writer numbers: of a life that was killed, until the next one has beg
 TEST_CASE("writer numbers: an end in order leaves nothing") {
     Folder folder;
     Loaded numbers(folder);
-    REQUIRE(!numbers.begin_anew());
+    CHECK_FALSE(numbers.begin_anew());
+    REQUIRE(!numbers.write());
     CHECK_FALSE(folder.has_file());
-    REQUIRE(!numbers.keep("host-a", "vol1", 1));
-    REQUIRE(!numbers.keep("host-a", "vol2", 2));
-    REQUIRE(!numbers.forget("host-a", "vol1"));
+    CHECK(numbers.keep("host-a", "vol1", 1));
+    CHECK(numbers.keep("host-a", "vol2", 2));
+    CHECK(numbers.forget("host-a", "vol1"));
+    REQUIRE(!numbers.write());
     CHECK(Loaded(folder).former("host-a", "vol1") == 0);
     CHECK(Loaded(folder).former("host-a", "vol2") == 2);
-    REQUIRE(!numbers.forget("host-a", "vol2"));
+    CHECK(numbers.forget("host-a", "vol2"));
+    REQUIRE(!numbers.write());
     CHECK_FALSE(folder.has_file());
-    REQUIRE(!numbers.forget("host-a", "vol2"));
+    CHECK_FALSE(numbers.forget("host-a", "vol2"));
 }
 
 TEST_CASE("writer numbers: what is not of this form, or of another boot, counts as nothing") {
@@ -79,7 +86,9 @@ TEST_CASE("writer numbers: what is not of this form, or of another boot, counts 
         << "rnbd-client writers 1 00000000-0000-0000-0000-000000000000\n1 \"host-a\" \"vol1\"\n";
     CHECK(Loaded(folder).former("host-a", "vol1") == 0);
     {
-        REQUIRE(!Loaded(folder).keep("host-a", "vol2", 2));
+        Loaded numbers(folder);
+        CHECK(numbers.keep("host-a", "vol2", 2));
+        REQUIRE(!numbers.write());
         std::ofstream(folder.file(), std::ios::app)
             << "\nzz \"a\" \"b\"\n0 \"a\" \"b\"\n3 \"a\n4\n";
     }
@@ -92,5 +101,6 @@ TEST_CASE("writer numbers: a file that cannot be written is told of") {
     Folder folder;
     WriterNumbers numbers(std::string(folder.path) + "/none/client.ctl.writers");
     REQUIRE(!numbers.load());
-    CHECK(numbers.keep("host-a", "vol1", 1) == std::errc::no_such_file_or_directory);
+    CHECK(numbers.keep("host-a", "vol1", 1));
+    CHECK(numbers.write() == std::errc::no_such_file_or_directory);
 }
