@@ -127,8 +127,8 @@ void Client::on_mapping_changed(Mapping& mapping) {
     if (writers_.keep(config.session, config.volume, mapping.volume().writer())) writers_changed();
 }
 
-// One write for all that start or end in a turn. It is soon enough: nobody holds anything before the
-// server has answered.
+// One write for all that start or end in a turn. It is soon enough: nobody holds anything before
+// the server has answered.
 void Client::writers_changed() {
     if (std::exchange(writers_write_posted_, true)) return;
     reactor_.post([this] {
@@ -137,9 +137,10 @@ void Client::writers_changed() {
         // Once for as long as it goes wrong.
         if (error == std::exchange(writers_error_, error) || !error) return;
         logger("rnbd.client")
-            .warn("{}: {}; if this daemon is killed, and another machine writes to a volume before "
-                  "it is back, servers will not recognise what was held here as old",
-                  writers_.path(), error.message());
+            .warn(
+                "{}: {}; if this daemon is killed, and another machine writes to a volume before "
+                "it is back, servers will not recognise what was held here as old",
+                writers_.path(), error.message());
     });
 }
 
