@@ -38,13 +38,9 @@ std::expected<void, std::string> Client::start(const ClientConfig& config) {
         if (auto added = add_session(session); !added) return std::unexpected(added.error());
     }
     for (const auto& device : config.devices) {
-        // What uses it may have outlived this daemon's former life. Who maps by hand begins anew.
-        const std::uint64_t writer = writers_.former(device.session, device.volume);
-        auto mapped =
-            add_mapping(*sessions_.at(device.session), device, writer).start(InUse::waits);
+        auto mapped = add_mapping(*sessions_.at(device.session), device).start(InUse::waits);
         if (!mapped) return mapped;
     }
-    if (writers_.begin_anew()) writers_changed();
     return {};
 }
 
@@ -113,8 +109,10 @@ ClientConfig::Path::Fabric Client::fabric_towards(const ClientConfig::Path& path
                                                                 : ClientConfig::Path::Fabric::tcp;
 }
 
-Mapping& Client::add_mapping(Session& session, const ClientConfig::Device& config,
-                             std::uint64_t writer) {
+// What uses it may have outlived this daemon's former life, which ended without an unmap.
+Mapping& Client::add_mapping(Session& session, const ClientConfig::Device& config) {
+    const std::uint64_t writer =
+        config.access == AccessMode::read_only ? 0 : writers_.former(config.session, config.volume);
     Mapping& made = *mappings_.emplace_back(std::make_unique<Mapping>(
         reactor_, sockets_, session.remote, session.shares, config, free_number(), writer, *this));
     on_mapping_changed(made);

@@ -115,9 +115,7 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
     // Finds the fabric. The error is a sentence.
     std::expected<rtrs::PathAddress, std::string> address_of(const ClientConfig::Session& session,
                                                              const ClientConfig::Path& path);
-    // writer: as Mapping has it.
-    Mapping& add_mapping(Session& session, const ClientConfig::Device& config,
-                         std::uint64_t writer = 0);
+    Mapping& add_mapping(Session& session, const ClientConfig::Device& config);
     void writers_changed();
     // The session of a device that is about to be mapped. ERRORS: as map().
     std::expected<Session*, ControlFailure> session_for(const ClientConfig::Device& device,

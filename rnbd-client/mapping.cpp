@@ -37,11 +37,15 @@ Mapping::Mapping(rtrs::Reactor& reactor, NbdSockets& sockets, RemoteSession& ses
           DeviceOptions{.name = config_.name,
                         .description = config_.volume + " of session " + session.name()})),
       stop_timer_(reactor, this,
-                  [](void* self) { static_cast<Mapping*>(self)->on_stop_deadline(); }) {
+                  [](void* self) { static_cast<Mapping*>(self)->on_stop_deadline(); }),
+      has_former_life_(writer != 0) {
     if (!config_.kernel) return;
+    // A file system on one that was left is of the writer that mounted it.
+    const bool takes_over = has_former_life_ || config_.access == AccessMode::read_only;
     KernelDeviceOptions options{.identifier = backend_identifier(config_.session, config_.volume),
                                 .index = config_.kernel->index,
-                                .connections = config_.kernel_connections};
+                                .connections = config_.kernel_connections,
+                                .takes_over = takes_over};
     kernel_ = std::make_unique<KernelDevice>(sockets.environment(), netlink_nbd(), *device_,
                                              std::move(options), *this);
 }
@@ -66,6 +70,7 @@ std::expected<void, std::string> Mapping::start(InUse in_use) {
 }
 
 void Mapping::on_volume_changed(RemoteVolume&) {
+    was_open_ |= volume_->state() == VolumeState::open;
     owner_.on_mapping_changed(*this);
     if (kernel_) kernel_->update();
 }
@@ -74,6 +79,7 @@ void Mapping::stop(KernelNbd::Use use) {
     if (kernel_ && stopping_ && !kernel_gone_) return kernel_->stop(use);
     if (stopping_) return;
     stopping_ = true;
+    with_the_daemon_ = use == KernelNbd::Use::leave;
     logger("rnbd.device").info("{}: stopping", config_.name);
     stop_timer_.arm(reactor_.now() + stop_time);
     if (kernel_) return kernel_->stop(use);
@@ -101,6 +107,7 @@ void Mapping::on_stop_deadline() {
         // Its requests may wait for the server: closing the volume ends them.
         if (!was_cut) return stop_timer_.arm(reactor_.now() + cut_time);
     }
+    aborted_ = true;
     sockets_.abort(*device_);
     close_volume();
 }
@@ -166,7 +173,12 @@ void Mapping::close_volume() {
         lost(fmt::format("it was closed with {} acknowledged writes that no flush has covered",
                          unflushed));
     }
-    volume_->close(may_return() ? RemoteVolume::Close::may_return : RemoteVolume::Close::for_good);
+    // What it holds for NBD clients that wait, or for a kernel's device, was not said to be over.
+    const bool held_before = has_former_life_ && !was_open_;
+    const bool holds = (kernel_ && kernel_->left()) || aborted_ || held_before ||
+                       volume_->state() == VolumeState::superseded;
+    may_return_ = with_the_daemon_ && holds;
+    volume_->close(may_return_ ? RemoteVolume::Close::may_return : RemoteVolume::Close::for_good);
 }
 
 void Mapping::on_volume_closed(RemoteVolume&) {

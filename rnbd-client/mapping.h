@@ -61,8 +61,9 @@ class Mapping final : public RemoteVolumeHandler,
     // Null: it is not meant for the kernel.
     const KernelDevice* kernel() const noexcept { return kernel_.get(); }
     bool stopping() const noexcept { return stopping_; }
-    // It has stopped, and who uses it goes on without this daemon for a while.
-    bool may_return() const noexcept { return kernel_ && kernel_->left(); }
+    // Once it has stopped with the daemon: who uses it may go on without this daemon, and come back
+    // with what it holds.
+    bool may_return() const noexcept { return may_return_; }
     // Once it has stopped: what of its data may be lost, the end of a sentence; empty: nothing.
     const std::string& loss() const noexcept { return loss_; }
 
@@ -96,7 +97,12 @@ class Mapping final : public RemoteVolumeHandler,
         rtrs::Permit permit;
         rtrs::Timer timer;  // permits come from the middle of somebody's release
     } last_flush_{*this};
+    bool has_former_life_;
+    bool was_open_ = false;
     bool stopping_ = false;
+    bool with_the_daemon_ = false;  // is the reason for that
+    bool aborted_ = false;          // NBD clients wait for answers that never come
+    bool may_return_ = false;
     bool kernel_cut_ = false;
     bool kernel_gone_ = false;
     bool detached_ = false;

@@ -35,39 +35,35 @@ std::error_code WriterNumbers::load() {
         std::string session;
         std::string volume;
         words >> std::hex >> number >> std::quoted(session) >> std::quoted(volume);
-        if (words && number != 0) former_[{session, volume}] = number;
+        if (words && number != 0) numbers_[{session, volume}] = number;
     }
     return {};
 }
 
 std::uint64_t WriterNumbers::former(const std::string& session, const std::string& volume) const {
-    const auto found = former_.find({session, volume});
-    return found == former_.end() ? 0 : found->second;
+    const auto found = numbers_.find({session, volume});
+    return found == numbers_.end() ? 0 : found->second;
 }
 
 bool WriterNumbers::keep(const std::string& session, const std::string& volume,
                          std::uint64_t number) {
-    auto& kept = now_[{session, volume}];
+    auto& kept = numbers_[{session, volume}];
     return std::exchange(kept, number) != number;
 }
 
 bool WriterNumbers::forget(const std::string& session, const std::string& volume) {
-    return now_.erase({session, volume}) > 0;
+    return numbers_.erase({session, volume}) > 0;
 }
-
-bool WriterNumbers::begin_anew() { return !std::exchange(former_, {}).empty(); }
 
 // Not synchronized: it has to outlive this process, not the machine's boot.
 std::error_code WriterNumbers::write() const {
-    Numbers all = now_;
-    all.insert(former_.begin(), former_.end());
-    if (all.empty()) {
+    if (numbers_.empty()) {
         const bool gone = std::remove(path_.c_str()) == 0 || errno == ENOENT;
         return gone ? std::error_code{} : rtrs::from_errno(errno);
     }
     std::ostringstream text;
     text << first_line() << '\n';
-    for (const auto& [name, number] : all) {
+    for (const auto& [name, number] : numbers_) {
         text << fmt::format("{:016x} ", number) << std::quoted(name.first) << ' '
              << std::quoted(name.second) << '\n';
     }

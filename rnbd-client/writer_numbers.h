@@ -3,8 +3,8 @@
 // kernel, may still be there with what they held; if another machine has written meanwhile, the
 // server has to recognise them.
 //
-// What ends in order holds nothing, and its number is forgotten. So are those of another boot of
-// the machine.
+// What is unmapped holds nothing, and its number is forgotten; so it is at an end of the daemon in
+// order, if nobody may have been left with something. So are those of another boot of the machine.
 //
 // OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -22,16 +22,14 @@ class WriterNumbers {
     explicit WriterNumbers(std::string path) : path_(std::move(path)) {}
 
     const std::string& path() const noexcept { return path_; }
-    // Those of the former life. A file that is absent, not of this form, or of another boot, is an
+    // Those of former lives. A file that is absent, not of this form, or of another boot, is an
     // empty one. ERRORS: of reading it.
     std::error_code load();
     // 0: none.
     std::uint64_t former(const std::string& session, const std::string& volume) const;
-    // Of this life. These say whether write() has something to do.
+    // These say whether write() has something to do.
     bool keep(const std::string& session, const std::string& volume, std::uint64_t number);
     bool forget(const std::string& session, const std::string& volume);
-    // Everything of the former life that was not kept is forgotten.
-    bool begin_anew();
     // ERRORS: of writing the file; if there is nothing to keep, of removing it.
     std::error_code write() const;
 
@@ -39,8 +37,7 @@ class WriterNumbers {
     using Numbers = std::map<std::pair<std::string, std::string>, std::uint64_t>;
 
     std::string path_;
-    Numbers former_;
-    Numbers now_;
+    Numbers numbers_;
 };
 
 }  // namespace rnbd

@@ -167,6 +167,7 @@ void Target::flush_all(std::function<void()> done) {
 }
 
 void Target::give_up() {
+    writes_wait_no_longer();
     for (const auto& volume : volumes_) volume->give_up();
 }
 

@@ -131,6 +131,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     void enter(Io& io, Storage& storage);
     void waited(BlockRequest& request);
     void writes_go_on();
+    void writes_wait_no_longer();
     static void start(Io& io, Storage& storage);
     static void completed(BlockRequest& request, std::error_code error);
     static void extents_found(ExtentsRequest& request, std::error_code error);

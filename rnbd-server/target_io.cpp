@@ -90,15 +90,22 @@ void Target::io(Session& session, rtrs::ServerOp& op) {
     io.started = reactor_.now();
     RTRS_PROBE(server_request, &io, static_cast<unsigned>(io.wire_operation), io.offset, io.bytes);
     if (writes(io.wire_operation) && !open.volume->may_write(*open.open)) {
-        return writes_waiting_.push_back(&io);
+        writes_waiting_.push_back(&io);
+        return reactor_.post([this] { writes_go_on(); });
     }
     enter(io, *open.volume->storage(*open.open));
 }
 
-// What had to be in the book before them is there.
+// What had to be in the book before them may be there, or what had to end has ended.
 void Target::writes_go_on() {
     std::vector<Io*> waiting;
     waiting.swap(writes_waiting_);
+    // First those of who has been put out meanwhile: others wait for their end.
+    std::erase_if(waiting, [](Io* io) {
+        const bool out = io->open->open->is_out;
+        if (out) answer(*io, from_errno(ENOTCONN), 0);
+        return out;
+    });
     for (Io* const io : waiting) {
         OpenVolume& open = *io->open;
         if (!open.volume->may_write(*open.open)) {
@@ -107,6 +114,19 @@ void Target::writes_go_on() {
             waited(*io);
         }
     }
+}
+
+// The server ends, and what they wait for does not: as if it could not be written.
+void Target::writes_wait_no_longer() {
+    std::vector<Io*> waiting;
+    waiting.swap(writes_waiting_);
+    if (waiting.empty()) return;
+    logger("rnbd.server")
+        .error(
+            "{} writes have waited for {} for long enough: a server that is started again may "
+            "let in a client that was away while they were made",
+            waiting.size(), writers_.path().empty() ? "others to end" : writers_.path());
+    for (Io* const io : waiting) waited(*io);
 }
 
 std::error_code Target::prepare(Session& session, rtrs::ServerOp& op, Io& io) {
@@ -277,6 +297,7 @@ void Target::answer(InFlight& done, std::error_code error, std::uint32_t produce
     Session& session = *done.session;
     OpenVolume& open = *done.open;
     Target& target = session.target;
+    const bool ends_what_is_out = open.open->is_out && open.open->in_flight == 1;
     rtrs::ServerOp* closing = nullptr;
     Volume* closed = nullptr;
     open.volume->end(*open.open, done.begun);
@@ -289,6 +310,8 @@ void Target::answer(InFlight& done, std::error_code error, std::uint32_t produce
     done.op->respond(error, produced_bytes);  // may end the session
     if (closing != nullptr) closing->respond({});
     if (closed != nullptr) target.closed_one(*closed);
+    // Others have waited for that with their writes.
+    if (ends_what_is_out) target.reactor_.post([&target] { target.writes_go_on(); });
 }
 
 void Target::log_failure(OpenVolume& open, const Io& io, std::error_code error) {

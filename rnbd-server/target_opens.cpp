@@ -110,7 +110,7 @@ const Target::OpenVolume* Target::opened_before(Session& session, const OpenMess
     auto& [id, open] = *before;
     const bool as_asked =
         open.access == message.access_mode || kernel_door(session.session.door()) != nullptr;
-    const bool out = writer != 0 && open.volume->is_out(writer);
+    const bool out = open.open->is_out || (writer != 0 && open.volume->is_out(writer));
     if (!as_asked || out || open.volume->storage(*open.open) == nullptr) {
         // Of another access, or of a storage that is gone: the new one takes its place. Or it will
         // be refused one.

@@ -326,7 +326,10 @@ bool Volume::may_write_first(Open& open) {
                 config_.name, printable(open.session), printable(one.session));
     }
     if (!away.empty()) put_out_ = book_.write_now();
-    open.wrote = book_.is_written(put_out_);
+    // What they have at the storage would else end after this one.
+    const bool others_end = std::ranges::any_of(
+        opens_, [](const auto& other) { return other->is_out && other->in_flight > 0; });
+    open.wrote = book_.is_written(put_out_) && !others_end;
     return open.wrote;
 }
 

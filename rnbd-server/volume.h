@@ -115,7 +115,7 @@ class Volume {
     // ASSUMES: open->in_flight == 0. Who said no goodbye may come back.
     void close(Open* open);
     // Before each of its writes: whether it may go on now, or is to ask again when the book has
-    // written something.
+    // written something, or a request of a holder that is_out has ended.
     bool may_write(Open& open) {
         return (open.wrote && writers_open_ == 1) || may_write_first(open);
     }

@@ -24,6 +24,7 @@ constexpr std::string_view out_word = "out";
 // A machine that starts opens a thousand volumes at once: one write of the file for all of them.
 constexpr rtrs::Duration write_delay = 500ms;
 constexpr rtrs::Duration retry_delay = 5s;
+constexpr rtrs::Duration last_patience = 2s;
 
 // A session's name is a peer's, and any bytes.
 std::string as_word(const std::string& name) {
@@ -59,6 +60,15 @@ std::string from_word(std::string_view word) {
 struct WriterBook::File {
     std::error_code write(Ticket its_version, const std::string& text) {
         const std::lock_guard lock(mutex);
+        return write_locked(its_version, text);
+    }
+    // The end does not wait for a disk that hangs.
+    std::error_code write_last(Ticket its_version, const std::string& text) {
+        const std::unique_lock lock(mutex, last_patience);
+        if (!lock) return rtrs::from_errno(ETIMEDOUT);
+        return write_locked(its_version, text);
+    }
+    std::error_code write_locked(Ticket its_version, const std::string& text) {
         if (its_version <= written) return {};
         const std::error_code error = write_state_file(path, text);
         if (!error) written = its_version;
@@ -67,7 +77,7 @@ struct WriterBook::File {
 
     std::string path;
     WriterBook* book = nullptr;  // the reactor's; null: it is gone
-    std::mutex mutex;
+    std::timed_mutex mutex;
     Ticket written = 0;  // guarded by mutex
 };
 
@@ -177,7 +187,7 @@ void WriterBook::ended(Ticket version, std::error_code error) {
 std::error_code WriterBook::save() {
     if (path_.empty()) return {};
     timer_.disarm();
-    const std::error_code error = file_->write(++version_, text());
+    const std::error_code error = file_->write_last(++version_, text());
     done_ = version_;
     return error;
 }

@@ -146,7 +146,8 @@ KernelBinding KernelDevice::binding() const {
             .block_bytes = std::max(512u, description.block_sizes.minimum_bytes),
             .size_bytes = description.size_bytes,
             .request_bytes_max = description.block_sizes.maximum_bytes,
-            .flags = description.transmission_flags};
+            .flags = description.transmission_flags,
+            .takes_over = options_.takes_over || was_attached_};
 }
 
 void KernelDevice::update() {
@@ -212,6 +213,7 @@ void KernelDevice::attached(std::expected<void, std::string> result) {
         return failed(std::move(result.error()));
     }
     pause_ = options_.retry_min;
+    was_attached_ = true;
     set_state(State::attached, {});
     if (stopping_) return detach();
     if (connections_.empty()) return failed("somebody has detached " + path());

@@ -35,6 +35,7 @@ struct KernelDeviceOptions {
     std::string identifier;              // backend_identifier()
     std::optional<std::uint32_t> index;  // none: one that is free
     std::uint32_t connections = 1;       // 1..16
+    bool takes_over = true;              // as KernelBinding has it
     // After which a silent kernel is a fault that status() shows.
     rtrs::Duration deadline = std::chrono::seconds(20);
     // Between attempts: doubled.
@@ -119,6 +120,7 @@ class KernelDevice final : private NbdConnection::Owner {
     std::optional<KernelNbd::Use> stopping_;
     bool let_go_ = false;  // nothing more is asked of the kernel
     bool left_ = false;    // it keeps the device
+    bool was_attached_ = false;
     rtrs::Duration pause_;
     std::vector<std::unique_ptr<NbdConnection>> connections_;
     KernelCall call_;

@@ -28,6 +28,9 @@ struct KernelBinding {
     std::uint32_t request_bytes_max = 32u << 20;
     // nbd::transmission_flag.
     std::uint16_t flags = 0;
+    // One that an earlier process left is the same to its users: nothing was lost, and nobody else
+    // can have written meanwhile without being noticed.
+    bool takes_over = true;
 };
 
 class KernelNbd {
@@ -36,9 +39,9 @@ class KernelNbd {
 
     // Gives the kernel its ends of the sockets (connected, stream); the block device is there then,
     // and its first requests may be in them. Nothing here waits for the answers. A device that an
-    // earlier process left behind under the same identifier is taken over if it lost no request;
-    // otherwise what it lost fails, and it is attached anew. The caller closes its copies of the
-    // sockets. Returns the device's index.
+    // earlier process left behind under the same identifier is taken over if it lost no request,
+    // and binding.takes_over; otherwise its I/O fails, and it is attached anew. The caller closes
+    // its copies of the sockets. Returns the device's index.
     // ERRORS: one line for people.
     virtual std::expected<std::uint32_t, std::string> attach(const KernelBinding& binding,
                                                              std::span<const int> sockets) = 0;

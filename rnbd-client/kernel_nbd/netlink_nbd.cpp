@@ -191,7 +191,8 @@ class NetlinkNbd final : public KernelNbd {
         }
         // Nobody else serves it.
         if (const auto left = find_bound(binding.identifier)) {
-            if (!has_lost_requests(*left)) return take_over(*conversation, binding, *left, sockets);
+            if (binding.takes_over && !has_lost_requests(*left))
+                return take_over(*conversation, binding, *left, sockets);
             if (const auto done = cut(*left); !done) return std::unexpected(done.error());
         }
         std::uint32_t index = binding.index.value_or(0);

@@ -188,10 +188,33 @@ with Lab() as lab:
             world.come_back()
         world.stays_out(f"after it was {name} with something in flight, and another one has written")
 
+    # What the one that is out has at the storage ends before the other one's write, not after it.
+    gate = lab.path("gate")
+    world = World(lab, "late", storage={"kind": "delay", "gate": gate, "gate_count": 1})
+    target = lab.client(world.server, {"vol": {"access": "migration"}}, name="late-b", session="host-b")
+    h = connected(lab, "vol", target.name)
+    open(gate, "w").close()
+    world.held = world.h.aio_pwrite(OLD, 0)
+    wait_until("it is at the storage", lambda: world.server.status()["exports"][0]["in_flight"] == 1)
+    world.server.ctl("exports", "evict", "vol", "host-a", "--for", "1")
+    newer = h.aio_pwrite(NEW, 0)
+    wait_until("so is the newer one", lambda: world.server.status()["exports"][0]["in_flight"] == 2)
+    check(h.aio_in_flight() == 1 and not h.aio_command_completed(newer), "that waits")
+    os.unlink(gate)
+    while not h.aio_command_completed(newer):
+        h.poll(-1)
+    h.flush()
+    check(world.content() == NEW, "what is newer is written last")
+    check(error_of(world.h.pread, 4096, 0) == errno.EIO, "the other one is out")
+    h.shutdown()
+
     # A daemon that was killed comes back as the same writer: its NBD clients may still hold what it did.
     world = World(lab, "crash")
     world.first.kill()
     world.second(write=True)
+    world.first.start()
+    wait_for(world.first, "superseded")
+    world.first.stop()
     world.first.start()
     wait_for(world.first, "superseded")
     world.first.ctl("unmap", "vol")

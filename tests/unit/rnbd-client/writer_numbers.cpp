@@ -30,7 +30,7 @@ struct Loaded final : WriterNumbers {
 
 }  // namespace
 
-TEST_CASE("writer numbers: of a life that was killed, until the next one has begun") {
+TEST_CASE("writer numbers: of a life that was killed, until they are forgotten") {
     Folder folder;
     {
         Loaded numbers(folder);
@@ -47,25 +47,16 @@ TEST_CASE("writer numbers: of a life that was killed, until the next one has beg
     CHECK(numbers.former("host \"b\"\\", "vol1") == 5);
     CHECK(numbers.former("host-a", "vol2") == 8);
     CHECK(numbers.former("host-b", "vol2") == 0);
-    SECTION("killed before it has begun") {
-        CHECK(numbers.keep("host-a", "vol1", 0xabc));
-        REQUIRE(!numbers.write());
-        CHECK(Loaded(folder).former("host-a", "vol2") == 8);
-    }
-    SECTION("begun") {
-        CHECK(numbers.keep("host-a", "vol1", 0xabc));
-        CHECK(numbers.begin_anew());
-        REQUIRE(!numbers.write());
-        CHECK(numbers.former("host-a", "vol2") == 0);
-        CHECK(Loaded(folder).former("host-a", "vol2") == 0);
-        CHECK(Loaded(folder).former("host-a", "vol1") == 0xabc);
-    }
+    CHECK_FALSE(numbers.keep("host-a", "vol1", 0xabc));
+    CHECK(numbers.forget("host-a", "vol1"));
+    REQUIRE(!numbers.write());
+    CHECK(Loaded(folder).former("host-a", "vol1") == 0);
+    CHECK(Loaded(folder).former("host-a", "vol2") == 8);
 }
 
 TEST_CASE("writer numbers: an end in order leaves nothing") {
     Folder folder;
     Loaded numbers(folder);
-    CHECK_FALSE(numbers.begin_anew());
     REQUIRE(!numbers.write());
     CHECK_FALSE(folder.has_file());
     CHECK(numbers.keep("host-a", "vol1", 1));
