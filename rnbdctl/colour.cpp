@@ -9,7 +9,8 @@ namespace {
 Colour in_use = Colour::off;
 
 constexpr std::array<std::string_view, 5> good{"ready", "open", "connected", "running", "applied"};
-constexpr std::array<std::string_view, 4> bad{"closed", "disconnected", "failed", "refused"};
+constexpr std::array<std::string_view, 5> bad{"closed", "disconnected", "failed", "refused",
+                                              "superseded"};
 
 }  // namespace
 
