@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <mutex>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 #include "daemon/log.h"
@@ -24,7 +25,8 @@ constexpr std::string_view out_word = "out";
 // A machine that starts opens a thousand volumes at once: one write of the file for all of them.
 constexpr rtrs::Duration write_delay = 500ms;
 constexpr rtrs::Duration retry_delay = 5s;
-constexpr rtrs::Duration last_patience = 2s;
+constexpr int last_tries = 200;
+constexpr rtrs::Duration last_pause = 10ms;
 
 // A session's name is a peer's, and any bytes.
 std::string as_word(const std::string& name) {
@@ -64,7 +66,10 @@ struct WriterBook::File {
     }
     // The end does not wait for a disk that hangs.
     std::error_code write_last(Ticket its_version, const std::string& text) {
-        const std::unique_lock lock(mutex, last_patience);
+        std::unique_lock lock(mutex, std::defer_lock);
+        for (int tries = 0; tries < last_tries && !lock.try_lock(); ++tries) {
+            std::this_thread::sleep_for(last_pause);
+        }
         if (!lock) return rtrs::from_errno(ETIMEDOUT);
         return write_locked(its_version, text);
     }
@@ -77,7 +82,7 @@ struct WriterBook::File {
 
     std::string path;
     WriterBook* book = nullptr;  // the reactor's; null: it is gone
-    std::timed_mutex mutex;
+    std::mutex mutex;
     Ticket written = 0;  // guarded by mutex
 };
 
