@@ -367,6 +367,13 @@ struct Volumes : RemoteSessionHandler {
         bury(server.release());
         for (auto& [name, one] : exports) one.open_now = 0;
     }
+    // It goes while user1 has requests at it, and does not come back by itself.
+    void lose_server() {
+        server->delay = 500us;
+        user1->run(0, 7);
+        crash_server(SimHost::CrashSeen::by_reset);
+        REQUIRE(until([&] { return user1->volume.state() == VolumeState::reopening; }));
+    }
     void start_client() {
         ClientSessionOptions options = scene.options.client;
         for (PathAddress& path : options.paths) path.fabric = &scene.client_host.fabric();
