@@ -4,6 +4,7 @@
 
 #include "rtrs/base/random.h"
 #include "rtrs/fabric/tcp/crc32c.h"
+#include "rtrs/fabric/tcp/crc32c_x86.h"
 
 using namespace rtrs;
 using tcp::Crc32c;
@@ -69,3 +70,23 @@ TEST_CASE("crc32c: pieces in order give the value of the whole") {
         REQUIRE(crc.value() == crc32c(bytes));
     }
 }
+
+#if defined(__x86_64__)
+TEST_CASE("crc32c: each way of x86 agrees with the definition, from any state") {
+    Random random(3);
+    const auto bytes = noise(random, 140000);
+    const auto check = [&](tcp::ContinueCrc32c proceed) {
+        for (std::size_t length = 0; length < 9000; length += 1 + random.below(9)) {
+            const Bytes before = Bytes(bytes).first(length % 13);
+            const Bytes piece = Bytes(bytes).subspan(length % 13, length);
+            const std::uint32_t state = proceed(~plain(before), piece.data(), piece.size());
+            REQUIRE(~state == plain(Bytes(bytes).first(before.size() + length)));
+        }
+        const Bytes large = Bytes(bytes).subspan(5, 131072 + 777);
+        REQUIRE(~proceed(~0u, large.data(), large.size()) == plain(large));
+    };
+    if (tcp::x86::has_lanes()) check(tcp::x86::continue_by_lanes);
+    if (tcp::x86::has_folds()) check(tcp::x86::continue_by_folds);
+    WARN((tcp::x86::has_folds() ? "with" : "SKIPPED: no AVX-512, without") << " wide registers");
+}
+#endif
