@@ -177,6 +177,13 @@ std::string Frame::metrics() {
         text.sample({worker, "found"}, did.looks_found);
         text.sample({worker, "fruitless"}, did.looks_fruitless);
     });
+    text.family({"rnbd_reactor_prompt_sends",
+                 "",
+                 MetricType::counter,
+                 {"worker"},
+                 "With prompt_sends: sends that left at once, not by io_uring."});
+    of_each_worker(
+        [&](const std::string& worker, const auto& did) { text.sample({worker}, did.calls); });
     work_->metrics(text);
     return text.finish();
 }
@@ -222,6 +229,7 @@ rtrs::Reactor::Options reactor_options(const DaemonSettings& settings) {
 std::expected<std::unique_ptr<rtrs::ReactorGroup>, std::error_code> make_workers(
     rtrs::Reactor& first, const DaemonSettings& settings, const CpuList& cpus) {
     first.set_busy_poll(settings.busy_poll);
+    first.set_prompt_sends(settings.prompt_sends);
     if (settings.workers == 1) return nullptr;
     auto group = rtrs::ReactorGroup::create(
         first, {.members = settings.workers,
@@ -234,6 +242,7 @@ std::expected<std::unique_ptr<rtrs::ReactorGroup>, std::error_code> make_workers
     if (!group) return group;
     for (std::uint32_t i = 1; i < settings.workers; ++i) {
         first.member(i).set_busy_poll(settings.busy_poll);
+        first.member(i).set_prompt_sends(settings.prompt_sends);
     }
     stay_on_share(cpus, 0, settings.workers);
     return group;

@@ -33,6 +33,8 @@ struct DaemonSettings {
     // Where metrics are served (daemon/metrics_server.h); empty: nowhere.
     std::string metrics;
     rtrs::Duration busy_poll{};
+    // Whether sends may leave by a system call of their own (rtrs/reactor.h).
+    bool prompt_sends = true;
     // Empty: wherever the process may run.
     CpuList cpus;
     // Threads that run the loop's turns (rtrs/reactor_group.h), this one among them.

@@ -69,6 +69,7 @@ int Session::start() {
     }
     loop_ = std::move(*loop);
     loop_->reactor().set_busy_poll(settings_.busy_poll);
+    loop_->reactor().set_prompt_sends(settings_.prompt_sends);
     if (const int failed = begin()) {
         requests_.reset();
         remote_.reset();

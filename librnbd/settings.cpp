@@ -71,6 +71,8 @@ constexpr Row rows[] = {
      [](Settings& s, std::string_view v) {
          return read(config_duration(0us, 1ms), v, s.busy_poll);
      }},
+    {"prompt-sends",
+     [](Settings& s, std::string_view v) { return read(on_or_off(), v, s.prompt_sends); }},
     {"hold-time",
      [](Settings& s, std::string_view v) {
          return read(config_duration_or_forever(0s, 24h * 365), v, s.session.hold_time);

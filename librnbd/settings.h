@@ -33,6 +33,7 @@ struct Settings {
     std::vector<PathSetting> paths;
     bool data_checksum = true;
     rtrs::Duration busy_poll{};
+    bool prompt_sends = true;
     Thread thread = Thread::none;
 
     // The error says which keys there are, or what the value has to look like.

@@ -341,6 +341,7 @@ void read_client(ConfigMap& map, ClientConfig& config) {
                                          "expected another path",
                                          config.control));
     map.optional("busy_poll", config_busy_poll(), config.busy_poll);
+    map.optional("prompt_sends", config_bool(), config.prompt_sends);
     map.optional("cpus", config_cpus(), config.cpus);
     map.optional("workers", config_workers(), config.workers);
     read_metrics(map, config.metrics);

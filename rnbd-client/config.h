@@ -124,6 +124,8 @@ struct ClientConfig {
     LogLevel log_level = LogLevel::info;
     // How long the loop may look for news before it sleeps (rtrs/reactor.h): 0 (never) .. 1 ms.
     rtrs::Duration busy_poll{};
+    // Sends may leave by a system call of their own (rtrs/reactor.h).
+    bool prompt_sends = true;
     // Where the daemon runs; empty: wherever it may.
     CpuList cpus;
     // Threads that carry connections and requests (rtrs/reactor_group.h), 1..64.

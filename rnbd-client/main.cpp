@@ -107,8 +107,13 @@ int main(int argc, char** argv) {
              auto loaded = ClientConfig::load(path, PipeEnd::awaited);
              if (!loaded) return std::unexpected(std::move(loaded.error()));
              config = std::move(*loaded);
-             return DaemonSettings{config->control,   config->log_level, config->metrics,
-                                   config->busy_poll, config->cpus,      config->workers};
+             return DaemonSettings{.control = config->control,
+                                   .log_level = config->log_level,
+                                   .metrics = config->metrics,
+                                   .busy_poll = config->busy_poll,
+                                   .prompt_sends = config->prompt_sends,
+                                   .cpus = config->cpus,
+                                   .workers = config->workers};
          },
          .make =
              [&](const DaemonContext& context) {

@@ -87,6 +87,7 @@ std::vector<ConfigChange> server_config_diff(const ServerConfig& running,
     fixed("heartbeat", running.heartbeat_interval == wanted.heartbeat_interval &&
                            running.heartbeat_timeout == wanted.heartbeat_timeout);
     fixed("busy_poll", running.busy_poll == wanted.busy_poll);
+    fixed("prompt_sends", running.prompt_sends == wanted.prompt_sends);
     fixed("registered_io", running.registered_io == wanted.registered_io);
     fixed("read_portions", running.read_portions == wanted.read_portions);
     fixed("cpus", running.cpus == wanted.cpus);

@@ -194,6 +194,7 @@ int main(int argc, char** argv) {
                                    .log_level = config->log_level,
                                    .metrics = config->metrics,
                                    .busy_poll = config->busy_poll,
+                                   .prompt_sends = config->prompt_sends,
                                    .cpus = config->cpus,
                                    .workers = config->workers,
                                    .registers_io = config->registered_io};

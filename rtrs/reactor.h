@@ -133,6 +133,8 @@ class Reactor : public Clock {
     // without deferred completions.
     void set_busy_poll(Duration window);
     bool polls_busily() const noexcept;
+    // Whether sendmsg() may do what SendBy::call says, which it may at first.
+    void set_prompt_sends(bool on) noexcept;
     // Asked once before every turn, and again and again while the reactor polls busily. A lookout
     // that has told the device to announce what comes has nothing to look for, and costs nothing.
     void add_lookout(Lookout& lookout) noexcept;
@@ -160,7 +162,12 @@ class Reactor : public Clock {
     void recv_all(Operation& operation, int fd, MutableBytes target);
     // All of it unless the stream breaks (MSG_WAITALL | MSG_NOSIGNAL); the result may still be
     // short, then the caller sends the rest.
-    void sendmsg(Operation& operation, int fd, const msghdr* message);
+    //
+    // call: at once, by a system call of its own, and done when this turn ends. For the first that
+    // asks for it inside a turn, if the socket has room; else as by the ring. Where little is under
+    // way this saves half of what a send costs, and the other side begins earlier.
+    enum class SendBy : std::uint8_t { ring, call };
+    void sendmsg(Operation& operation, int fd, const msghdr* message, SendBy by = SendBy::ring);
     enum class FixedBuffer : std::int32_t { none = -1 };  // else the slot of register_buffer
     enum class FixedFile : std::int32_t { none = -1 };    // else the slot of register_file
     // A file of many requests, by its slot if it has one.
@@ -210,6 +217,8 @@ class Reactor : public Clock {
         // By busy polling: looks that found something, and that did not.
         std::uint64_t looks_found = 0;
         std::uint64_t looks_fruitless = 0;
+        // Sends that left by a system call of their own.
+        std::uint64_t calls = 0;
     };
     const Statistics& statistics() const noexcept;
 

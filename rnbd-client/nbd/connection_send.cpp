@@ -15,6 +15,8 @@ using nbd::NbdError;
 constexpr std::size_t batch_answers_max = 512;
 constexpr std::size_t batch_bytes_max = 1u << 20;
 constexpr std::size_t entries_max = 1024;  // UIO_MAXIOV
+// What is not larger leaves at once: a few answers that somebody may be waiting for.
+constexpr std::size_t called_bytes_max = 32u << 10;
 constexpr std::size_t headers_bytes = batch_answers_max * nbd::reply_header_bytes_max;
 
 const char* text_of(NbdError error) noexcept {
@@ -176,7 +178,9 @@ void NbdConnection::send(std::size_t entries, std::size_t bytes) {
     message_.msg_iov = &entries_[0];
     message_.msg_iovlen = entries;
     set_send_deadlines();
-    reactor_.sendmsg(send_, socket_.fd, &message_);
+    reactor_.sendmsg(
+        send_, socket_.fd, &message_,
+        bytes <= called_bytes_max ? rtrs::Reactor::SendBy::call : rtrs::Reactor::SendBy::ring);
 }
 
 void NbdConnection::set_send_deadlines() {

@@ -133,12 +133,11 @@ void Reactor::Inside::turn(std::optional<Duration> max_wait) {
     this->wait(wait);
     now = read_clock();
     if (now - std::exchange(woke, now) >= rest_after) receive_buffers.rest();
-    in_turn = true;
+    begin_turn();
     ++statistics.turns;
     reap();
     timers.expire(now);
-    run_turn_end();
-    in_turn = false;
+    end_turn();
 }
 
 // The rest of the group goes on meanwhile. Of this member nothing but the ring's inside is touched.
@@ -224,13 +223,13 @@ void Reactor::Inside::reap() {
         const io_uring_cqe& entry = raw->cq.cqes[*raw->cq.khead & raw->cq.ring_mask];
         const Reaped reaped{entry.user_data, entry.res, entry.flags};
         io_uring_cq_advance(raw, 1);
+        if (reaped.user_data != 0) ++statistics.completions;
         hand_out(reaped);
     }
 }
 
 void Reactor::Inside::hand_out(const Reaped& reaped) {
     if (reaped.user_data == 0) return;
-    ++statistics.completions;
     auto& operation = *reinterpret_cast<Operation*>(static_cast<std::uintptr_t>(reaped.user_data));
     Operation::Result result{.value = reaped.value,
                              .more = (reaped.flags & IORING_CQE_F_MORE) != 0,
@@ -256,6 +255,22 @@ void Reactor::Inside::hand_out(const Reaped& reaped) {
         }
     }
     operation.completed(operation, result);
+}
+
+void Reactor::Inside::begin_turn() noexcept {
+    in_turn = true;
+    may_call = prompt_sends;
+}
+
+// No more than one send was called, so that this is not for ever.
+void Reactor::Inside::end_turn() {
+    run_turn_end();
+    may_call = false;
+    if (const auto sent = std::exchange(called_now, std::nullopt)) {
+        hand_out(*sent);
+        run_turn_end();
+    }
+    in_turn = false;
 }
 
 void Reactor::Inside::run_turn_end() {
@@ -359,6 +374,8 @@ Instant Reactor::now() const noexcept {
     return at.in_turn ? at.now : read_clock();
 }
 
+void Reactor::set_prompt_sends(bool on) noexcept { inside_->prompt_sends = on; }
+
 bool Reactor::polls_busily() const noexcept { return inside_->busy_poll.has_value(); }
 
 void Reactor::add_lookout(Lookout& lookout) noexcept { inside_->lookouts.push_back(lookout); }
@@ -382,9 +399,8 @@ void Reactor::run_once(std::optional<Duration> max_wait) {
     if (watched) inside_->forget_notice();  // before the turn: what comes during it counts again
     inside_->now = read_clock();
     if (!inside_->turn_end.empty()) {
-        inside_->in_turn = true;
-        inside_->run_turn_end();
-        inside_->in_turn = false;
+        inside_->begin_turn();
+        inside_->end_turn();
         max_wait = Duration::zero();
     }
     inside_->turn(max_wait);

@@ -41,6 +41,8 @@ struct Reactor::Inside {
     std::optional<Duration> wait_limit(std::optional<Duration> max_wait) const noexcept;
     void reap();
     void hand_out(const Reaped& reaped);
+    void begin_turn() noexcept;
+    void end_turn();
     void run_turn_end();
     void wait(std::optional<Duration> wait);
     void wait_quietly(std::optional<Duration> wait);
@@ -61,6 +63,7 @@ struct Reactor::Inside {
     void begin_unanswered(Fill fill);
     template <typename Do>
     void on_its_thread(Do what);
+    bool called(Operation& operation, int fd, const msghdr* message) noexcept;
     void cancel(Operation& operation) noexcept;
     void cancel_later(Operation& operation);
     void cancel_as_asked(std::uint64_t asked) noexcept;
@@ -107,6 +110,10 @@ struct Reactor::Inside {
     std::uint64_t outstanding = 0;
     std::uint64_t storage_operations = 0;  // of those outstanding
     bool in_turn = false;
+    bool prompt_sends = true;
+    // Of this turn: whether a send may still be called, and what the one that was has to hand out.
+    bool may_call = false;
+    std::optional<Reaped> called_now;
     // Of a group. What others ask of this member while it waits: they hold the baton then.
     Membership* group = nullptr;
     std::uint32_t number = 0;

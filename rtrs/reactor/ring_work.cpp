@@ -2,6 +2,9 @@
 // mailbox.
 
 #include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
 
 #include "rtrs/base/assert.h"
 #include "rtrs/reactor/reactor_inside.h"
@@ -26,6 +29,23 @@ void Reactor::Inside::cancel_as_asked(std::uint64_t asked) noexcept {
     if (to_cancel.empty() || to_cancel.front().asked != asked) return;
     cancel(*to_cancel.front().operation);
     to_cancel.pop_front();
+}
+
+bool Reactor::Inside::called(Operation& operation, int fd, const msghdr* message) noexcept {
+    RTRS_ASSERT(!operation.in_flight);
+    if (!in_turn || !may_call || elsewhere()) return false;
+    const ssize_t sent = ::sendmsg(fd, message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+    may_call = false;
+    ++statistics.calls;
+    operation.in_flight = true;
+    operation.of_storage = false;
+    ++outstanding;
+    RTRS_ASSERT(!called_now);
+    // An error too: the socket tells it once.
+    const auto value = static_cast<std::int32_t>(sent < 0 ? -errno : sent);
+    called_now = {reinterpret_cast<std::uintptr_t>(&operation), value, 0};
+    return true;
 }
 
 void Reactor::accept_multishot(Operation& operation, int fd) {
@@ -63,7 +83,8 @@ void Reactor::recv_all(Operation& operation, int fd, MutableBytes target) {
     });
 }
 
-void Reactor::sendmsg(Operation& operation, int fd, const msghdr* message) {
+void Reactor::sendmsg(Operation& operation, int fd, const msghdr* message, SendBy by) {
+    if (by == SendBy::call && inside_->called(operation, fd, message)) return;
     inside_->begin(operation, [=](io_uring_sqe* entry) {
         io_uring_prep_sendmsg(entry, fd, message, MSG_WAITALL | MSG_NOSIGNAL);
     });

@@ -1,8 +1,11 @@
 """What makes the server fast has switches that turn it off, and data is the same without it."""
 
+import contextlib
 import os
 import re
+import socket
 
+import openmetrics
 from harness import Lab, check, export, need, run, same
 
 SIZE = 32 << 20
@@ -30,12 +33,24 @@ def turns(daemon):
     return sum(worker["turns"] for worker in daemon.status()["workers"])
 
 
+def prompt_sends():
+    """How many there were, as its metrics tell."""
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as asked:
+        asked.connect(METRICS)
+        asked.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        answer = b"".join(iter(lambda: asked.recv(65536), b"")).decode()
+    return openmetrics.parse(answer.split("\r\n\r\n", 1)[1])["rnbd_reactor_prompt_sends"].total("_total")
+
+
 with Lab() as lab:
+    METRICS = lab.path("metrics.sock")
     image = lab.random_file("image", SIZE)
     for number, switches in enumerate(({}, {"registered_io": False}, {"read_portions": False},
+                                       {"prompt_sends": False},
                                        {"registered_io": False, "read_portions": False, "workers": 2})):
         backing = lab.path(f"vol{number}")
-        server = lab.server([export("vol", backing, SIZE)], name=f"server{number}", **switches)
+        server = lab.server([export("vol", backing, SIZE)], name=f"server{number}",
+                            metrics={"listen": f"unix:{METRICS}"}, **switches)
         client = lab.client(server, {"vol": {}}, name=f"client{number}")
         uri = lab.uri("vol", f"client{number}")
         run("nbdcopy", "--flush", image, uri)
@@ -50,6 +65,12 @@ with Lab() as lab:
             check(slots["UserFiles"] > 0 and slots["UserBufs"] > 0, f"{switches}: both are registered: {slots}")
         else:
             check(not any(slots.values()), f"{switches}: nothing is registered: {slots}")
+
+        sends = prompt_sends()
+        if switches.get("prompt_sends", True):
+            check(sends > 0, f"{switches}: sends left at once: {sends}")
+        else:
+            check(sends == 0, f"{switches}: none did: {sends}")
 
         took = []
         for _ in range(ROUNDS):

@@ -127,7 +127,11 @@ std::uint32_t TcpEndpoint::post_read(const WorkRequest& request) {
 void TcpEndpoint::start_send() {
     if (send_operation_.in_flight || send_broken_) return;
     if (const msghdr* message = sends_.next_message()) {
-        reactor_.sendmsg(send_operation_, fd_, message);
+        // While large payloads come in, requests that leave by themselves make the peer answer in
+        // smaller batches.
+        const bool bulk = large_expected_ > 0 || direct_operation_.in_flight;
+        reactor_.sendmsg(send_operation_, fd_, message,
+                         bulk ? Reactor::SendBy::ring : Reactor::SendBy::call);
     }
 }
 

@@ -129,6 +129,7 @@ TEST_CASE("server config diff: what holds since the start waits for a restart") 
                                     {"max_io_size: 64KiB\n", "max_io_size"},
                                     {"always_invalidate: false\n", "always_invalidate"},
                                     {"data_checksum: false\n", "data_checksum"},
+                                    {"prompt_sends: false\n", "prompt_sends"},
                                     {"registered_io: false\n", "registered_io"},
                                     {"read_portions: false\n", "read_portions"},
                                     {"heartbeat: {timeout: 9s}\n", "heartbeat"},
