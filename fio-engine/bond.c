@@ -72,7 +72,13 @@ static int make_session(struct thread_data *td, const struct engine_options *o, 
     if (error == 0) error = rnbd_session_set(bond->session, "thread", threaded ? "on" : "off");
     if (error == 0) error = rnbd_session_on_event(bond->session, happened, bond);
     if (error == 0) error = rnbd_session_start(bond->session);
-    return error == 0 ? 0 : complain(td, error, "session", rnbd_session_error(bond->session));
+    if (error == 0) return 0;
+    complain(td, error, "session", rnbd_session_error(bond->session));
+    if (error == -EADDRINUSE && thread_number > 1) {
+        log_err("fio: rnbd: jobs need a name each (session=%s-%%j) or thread=1 and shared=1\n",
+                o->session);
+    }
+    return error;
 }
 
 void part_with(struct bond *bond) {
