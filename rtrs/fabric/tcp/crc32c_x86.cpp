@@ -47,8 +47,8 @@ template <std::size_t lane_bytes>
     return past_zeros<lane_bytes>(past_zeros<lane_bytes>(state) ^ second) ^ third;
 }
 
-// What moves 16 bytes so many bytes on: factors of their halves, of which the first counts 64 powers
-// more. As above, less 33 for the product and its place.
+// What moves 16 bytes so many bytes on: factors of their halves, of which the first counts 64
+// powers more. As above, less 33 for the product and its place.
 template <std::size_t bytes>
 constexpr std::int64_t first_factor = power_of_x(8 * bytes + 64 - 33);
 template <std::size_t bytes>

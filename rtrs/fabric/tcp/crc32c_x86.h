@@ -1,8 +1,8 @@
-// CRC32C with the instructions of x86-64. Which ways a processor has, and which is the faster, is asked
-// at run time. Only for crc32c.cpp and its test.
+// CRC32C with the instructions of x86-64. Which ways a processor has, and which is the faster, is
+// asked at run time. Only for crc32c.cpp and its test.
 //
-// ISA-L has both instructions too, but between the system calls of a turn it was the slower in every
-// comparison: docs/explanation/performance.md.
+// ISA-L has both instructions too, but between the system calls of a turn it was the slower in
+// every comparison: docs/explanation/performance.md.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,9 @@ bool has_lanes() noexcept;
 std::uint32_t continue_by_folds(std::uint32_t state, const std::byte* data, std::size_t bytes);
 bool has_folds() noexcept;
 
-// Whether short bursts of 512-bit work cost nothing beside themselves. Measured for AMD's (EPYC 9005);
-// on processors that lower their clock for it, the lanes are the faster way between system calls.
+// Whether short bursts of 512-bit work cost nothing beside themselves. Measured for AMD's (EPYC
+// 9005); on processors that lower their clock for it, the lanes are the faster way between system
+// calls.
 bool wide_is_free() noexcept;
 
 }  // namespace x86
