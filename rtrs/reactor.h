@@ -59,8 +59,10 @@ struct Operation {
     Operation& operator=(const Operation&) = delete;
 
     Completed completed;
-    bool in_flight = false;   // set by the reactor
-    bool of_storage = false;  // set by the reactor: a file or block device has to answer it
+    bool in_flight = false;  // set by the reactor
+    // Set by the reactor.
+    bool of_storage = false;     // a file or block device has to answer it
+    bool large_receive = false;  // it waits for much, see set_busy_poll()
 };
 
 // Something to do at the end of the current turn, at most once per turn however often scheduled.
@@ -131,6 +133,9 @@ class Reactor : public Clock {
     // answer is near. Looking that finds nothing takes what finds have saved, and a thousandth of
     // the time (rtrs/reactor/busy_poll.h). Zero, the default: never. Nothing changes on a kernel
     // without deferred completions.
+    //
+    // Not while a recv_all() of 16 KiB or more is under way: beside that a sleep is little, and the
+    // peer may need the processor.
     void set_busy_poll(Duration window);
     bool polls_busily() const noexcept;
     // Whether sendmsg() may do what SendBy::call says, which it may at first.

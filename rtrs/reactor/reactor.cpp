@@ -108,6 +108,7 @@ void Reactor::Inside::Alarm::done(Operation& operation, const Result&) {
 io_uring_sqe* Reactor::Inside::prepare(Operation& operation) noexcept {
     operation.in_flight = true;
     operation.of_storage = false;
+    operation.large_receive = false;
     ++outstanding;
     ++statistics.submissions;
     io_uring_sqe* entry = ring.next_entry();
@@ -128,7 +129,9 @@ void Reactor::Inside::turn(std::optional<Duration> max_wait) {
     receive_buffers.top_up();
     std::optional<Duration> wait = wait_limit(max_wait);
     if (look_around()) wait = Duration::zero();
-    if (busy_poll && wait != Duration::zero() && found_by_looking(wait)) wait = Duration::zero();
+    if (busy_poll && large_receives == 0 && wait != Duration::zero() && found_by_looking(wait)) {
+        wait = Duration::zero();
+    }
     if (wait != Duration::zero() && !ring.has_news() && announce_sleep()) wait = Duration::zero();
     this->wait(wait);
     now = read_clock();
@@ -249,6 +252,7 @@ void Reactor::Inside::hand_out(const Reaped& reaped) {
         operation.in_flight = false;
         --outstanding;
         if (operation.of_storage) --storage_operations;
+        if (operation.large_receive) --large_receives;
         if (!to_cancel.empty()) {
             std::erase_if(to_cancel,
                           [&](const ToCancel& one) { return one.operation == &operation; });

@@ -109,6 +109,7 @@ struct Reactor::Inside {
     Statistics statistics;
     std::uint64_t outstanding = 0;
     std::uint64_t storage_operations = 0;  // of those outstanding
+    std::uint64_t large_receives = 0;      // as well
     bool in_turn = false;
     bool prompt_sends = true;
     // Of this turn: whether a send may still be called, and what the one that was has to hand out.

@@ -40,6 +40,7 @@ bool Reactor::Inside::called(Operation& operation, int fd, const msghdr* message
     ++statistics.calls;
     operation.in_flight = true;
     operation.of_storage = false;
+    operation.large_receive = false;
     ++outstanding;
     RTRS_ASSERT(!called_now);
     // An error too: the socket tells it once.
@@ -78,9 +79,15 @@ void Reactor::return_buffer(std::uint16_t buffer) noexcept {
 }
 
 void Reactor::recv_all(Operation& operation, int fd, MutableBytes target) {
-    inside_->begin(operation, [=](io_uring_sqe* entry) {
-        io_uring_prep_recv(entry, fd, target.data(), target.size(), MSG_WAITALL);
-    });
+    constexpr std::size_t large = 16u << 10;
+    inside_->begin(operation,
+                   [inside = inside_.get(), &operation, fd, target](io_uring_sqe* entry) {
+                       if (target.size() >= large) {
+                           operation.large_receive = true;
+                           ++inside->large_receives;
+                       }
+                       io_uring_prep_recv(entry, fd, target.data(), target.size(), MSG_WAITALL);
+                   });
 }
 
 void Reactor::sendmsg(Operation& operation, int fd, const msghdr* message, SendBy by) {

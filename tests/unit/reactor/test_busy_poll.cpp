@@ -113,6 +113,29 @@ TEST_CASE("reactor: with busy polling everything comes as without") {
     REQUIRE(reactor->statistics().looks_found + reactor->statistics().looks_fruitless == looks);
 }
 
+TEST_CASE("reactor: while a large payload comes in there is no busy polling") {
+    auto reactor = make_reactor();
+    reactor->set_busy_poll(200us);
+    auto [one, other] = unix_pair();
+    std::vector<std::byte> payload(64u << 10);
+    const auto looks = [&] {
+        return reactor->statistics().looks_found + reactor->statistics().looks_fruitless;
+    };
+    Recorded large;
+    reactor->recv_all(large, one, payload);
+    for (int i = 0; i < 3; ++i) reactor->run_once(1ms);
+    CHECK(looks() == 0);
+    REQUIRE(::write(other, payload.data(), payload.size()) == static_cast<ssize_t>(payload.size()));
+    REQUIRE(finish(*reactor, large) == static_cast<int>(payload.size()));
+
+    Recorded small;
+    reactor->recv_all(small, one, MutableBytes(payload).first(100));
+    reactor->run_once(1ms);
+    CHECK(looks() == 1);
+    REQUIRE(::write(other, payload.data(), 100) == 100);
+    REQUIRE(finish(*reactor, small) == 100);
+}
+
 namespace {
 
 // A device: what it has shows in memory, and rings a bell only if it was told to.
