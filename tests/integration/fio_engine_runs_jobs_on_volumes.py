@@ -59,7 +59,7 @@ with Lab() as lab:
                    "--thread", "--shared=1", "--numjobs=4", "--size=25%", "--offset_increment=25%",
                    *VERIFY)
     check(len(jobs) == 4 and all(bytes_of(job, "write") > 0 for job in jobs), f"they share: {jobs}")
-    wrong = fio.attempt(server, "vol", "--rw=read", "--numjobs=2")
+    wrong = fio.attempt(server, "vol", "--rw=read", "--numjobs=2", "--time_based", "--runtime=3")
     check(wrong.returncode != 0 and "thread=1 and shared=1" in wrong.stderr + wrong.stdout, f"explained: {wrong}")
     wrong = fio.attempt(server, "vol", "--rw=read", "--numjobs=2", "--shared=1")
     check(wrong.returncode != 0 and "thread=1" in wrong.stderr + wrong.stdout, f"explained: {wrong}")
