@@ -207,6 +207,8 @@ std::expected<bool, std::error_code> ControlServer::listen_again() {
     return true;
 }
 
+void ControlServer::remove_file() noexcept { inside_->socket_file.remove(); }
+
 void ControlServer::close(std::function<void()> closed) {
     inside_->socket_file.remove();
     inside_->streams.close(std::move(closed));

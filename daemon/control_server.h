@@ -83,6 +83,8 @@ class ControlServer {
     // Removes the socket and drops every connection, answered or not, after what was already
     // answered has been sent (for a second at most). closed() comes in a later turn.
     void close(std::function<void()> closed);
+    // Instead, by a daemon that ends at once: only removes the socket's file.
+    void remove_file() noexcept;
 
   private:
     friend class ControlReply;

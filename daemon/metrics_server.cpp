@@ -189,6 +189,8 @@ std::expected<bool, std::error_code> MetricsServer::listen_again() {
     return true;
 }
 
+void MetricsServer::remove_file() noexcept { inside_->socket_file.remove(); }
+
 void MetricsServer::close(std::function<void()> closed) {
     inside_->socket_file.remove();
     inside_->streams.close(std::move(closed));

@@ -50,6 +50,8 @@ class MetricsServer {
     std::expected<bool, std::error_code> listen_again();
     // Cuts what is under way. closed() comes in a later turn.
     void close(std::function<void()> closed);
+    // Instead, by a daemon that ends at once: only removes a Unix socket's file.
+    void remove_file() noexcept;
 
   private:
     struct Inside;

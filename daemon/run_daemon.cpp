@@ -39,6 +39,8 @@ class Frame {
 
     // The error is a sentence.
     std::expected<void, std::string> start();
+    // After it failed.
+    void leave_no_files() noexcept;
 
   private:
     void stop(int signal);
@@ -118,6 +120,11 @@ void Frame::listen_again() {
     tell("control socket " + settings_.control, control_->listen_again());
     if (metrics_) tell("metrics at " + settings_.metrics, metrics_->listen_again());
     work_->listen_again();
+}
+
+void Frame::leave_no_files() noexcept {
+    if (control_) control_->remove_file();
+    if (metrics_) metrics_->remove_file();
 }
 
 void Frame::closed() {
@@ -289,6 +296,7 @@ int run(const DaemonProgram& program, const DaemonCommandLine& command_line) {
     }
     if (!started) {
         logger(program.log).critical("{}", started.error());
+        frame->leave_no_files();
         // Nothing was served yet: there is nothing to finish.
         std::fflush(nullptr);
         std::_Exit(exit_code::failed);

@@ -1,0 +1,36 @@
+"""A daemon that finds an address taken says which one, ends, and leaves no file of a socket behind."""
+
+import os
+import socket
+import stat
+
+from harness import Daemon, Lab, check, export
+
+SIZE = 16 << 20
+
+
+def fails(daemon, address):
+    daemon.start(wait=False)
+    status = daemon.process.wait(timeout=60)
+    check(status == 1, f"it ends: {status}, {daemon.log()}")
+    check(address in daemon.log(), f"{address} is named: {daemon.log()}")
+
+
+def sockets(lab):
+    return sorted(name for name in os.listdir(lab.path("")) if stat.S_ISSOCK(os.stat(lab.path(name)).st_mode))
+
+
+with Lab() as lab, socket.create_server(("127.0.0.1", 0)) as other:
+    taken = f"127.0.0.1:{other.getsockname()[1]}"
+    metrics = {"listen": f"unix:{lab.path('metrics.sock')}"}
+    fails(Daemon(lab, "rnbd-server", "server", {"listen": [{"tcp": taken}], "metrics": metrics, "exports": []}), taken)
+    check(sockets(lab) == [], f"nothing is left: {sockets(lab)}")
+
+    running = lab.server([export("vol", lab.path("vol"), SIZE)], name="running")
+    before = sockets(lab)
+    devices = [{"name": "one", "session": "host-a", "volume": "vol", "access": "ro",
+                "nbd": [f"unix:{lab.path('one.sock')}", f"tcp:{taken}"]}]
+    fails(Daemon(lab, "rnbd-client", "client", {
+        "sessions": [{"name": "host-a", "paths": [{"tcp": f"127.0.0.1:{running.port}"}]}], "devices": devices,
+        "metrics": metrics}), taken)
+    check(sockets(lab) == before, f"nothing is left: {sockets(lab)}, before {before}")
