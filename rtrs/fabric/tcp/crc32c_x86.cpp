@@ -193,10 +193,12 @@ bool wide_is_free() noexcept {
         d = fold_on<step>(d, load_64(data + 192));
     }
     d = fold_on<64>(fold_on<64>(fold_on<64>(a, b), c), d);
-    __m128i rest = _mm512_extracti32x4_epi32(d, 0);
-    rest = _mm_xor_si128(fold<16>(rest), _mm512_extracti32x4_epi32(d, 1));
-    rest = _mm_xor_si128(fold<16>(rest), _mm512_extracti32x4_epi32(d, 2));
-    rest = _mm_xor_si128(fold<16>(rest), _mm512_extracti32x4_epi32(d, 3));
+    alignas(64) std::byte parts[64];
+    _mm512_store_si512(parts, d);
+    __m128i rest = load_16(parts);
+    for (std::size_t i = 16; i < sizeof parts; i += 16) {
+        rest = _mm_xor_si128(fold<16>(rest), load_16(parts + i));
+    }
     // Wide registers that are in use would be saved whenever another process runs.
     _mm256_zeroupper();
     return continue_by_lanes(static_cast<std::uint32_t>(past_16(rest)), data, bytes);
