@@ -169,8 +169,8 @@ class Reactor : public Clock {
     // short, then the caller sends the rest.
     //
     // call: at once, by a system call of its own, and done when this turn ends. For the first that
-    // asks for it inside a turn, if the socket has room; else as by the ring. Where little is under
-    // way this saves half of what a send costs, and the other side begins earlier.
+    // asks for it inside a turn, if the socket has room; else as by the ring. It saves an entry, a
+    // completion and a turn, and the other side begins earlier.
     enum class SendBy : std::uint8_t { ring, call };
     void sendmsg(Operation& operation, int fd, const msghdr* message, SendBy by = SendBy::ring);
     enum class FixedBuffer : std::int32_t { none = -1 };  // else the slot of register_buffer
