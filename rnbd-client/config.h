@@ -123,7 +123,7 @@ struct ClientConfig {
     std::string control = "/run/rnbd/client.ctl";
     LogLevel log_level = LogLevel::info;
     // How long the loop may look for news before it sleeps (rtrs/reactor.h): 0 (never) .. 1 ms.
-    rtrs::Duration busy_poll{};
+    rtrs::Duration busy_poll = std::chrono::microseconds(100);
     // Sends may leave by a system call of their own (rtrs/reactor.h).
     bool prompt_sends = true;
     // Where the daemon runs; empty: wherever it may.

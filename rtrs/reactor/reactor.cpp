@@ -23,6 +23,8 @@ constexpr std::uint32_t fixed_slots_max = 16384;
 // Between two turns there was nothing to do.
 constexpr Duration quiet_after = std::chrono::milliseconds(5);
 constexpr Duration rest_after = std::chrono::milliseconds(500);
+// Between two large payloads of one stream there are other turns.
+constexpr Duration large_follows_within = std::chrono::milliseconds(1);
 
 Instant read_clock() noexcept {
     timespec time{};
@@ -129,7 +131,8 @@ void Reactor::Inside::turn(std::optional<Duration> max_wait) {
     receive_buffers.top_up();
     std::optional<Duration> wait = wait_limit(max_wait);
     if (look_around()) wait = Duration::zero();
-    if (busy_poll && large_receives == 0 && wait != Duration::zero() && found_by_looking(wait)) {
+    if (busy_poll && wait != Duration::zero() && !among_large_payloads() &&
+        found_by_looking(wait)) {
         wait = Duration::zero();
     }
     if (wait != Duration::zero() && !ring.has_news() && announce_sleep()) wait = Duration::zero();
@@ -164,6 +167,10 @@ void Reactor::Inside::wait_quietly(std::optional<Duration> wait) {
     const Duration waited = read_clock() - begin;
     if (ring.has_news() || waited < quiet_after || waited >= at_most) return;
     ring.submit_and_wait_aside(wait ? std::optional(at_most - waited) : std::nullopt, notice);
+}
+
+bool Reactor::Inside::among_large_payloads() const noexcept {
+    return large_receives > 0 || now - large_received < large_follows_within;
 }
 
 // Looks instead of sleeping, as long as that is allowed.
@@ -252,7 +259,10 @@ void Reactor::Inside::hand_out(const Reaped& reaped) {
         operation.in_flight = false;
         --outstanding;
         if (operation.of_storage) --storage_operations;
-        if (operation.large_receive) --large_receives;
+        if (operation.large_receive) {
+            --large_receives;
+            large_received = now;
+        }
         if (!to_cancel.empty()) {
             std::erase_if(to_cancel,
                           [&](const ToCancel& one) { return one.operation == &operation; });

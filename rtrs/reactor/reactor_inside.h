@@ -35,6 +35,7 @@ struct Reactor::Inside {
 
     std::error_code open();
     void turn(std::optional<Duration> max_wait);
+    bool among_large_payloads() const noexcept;
     bool found_by_looking(std::optional<Duration> wait);
     bool look_around() noexcept;
     bool announce_sleep() noexcept;
@@ -110,6 +111,7 @@ struct Reactor::Inside {
     std::uint64_t outstanding = 0;
     std::uint64_t storage_operations = 0;  // of those outstanding
     std::uint64_t large_receives = 0;      // as well
+    Instant large_received{};              // when the last of them ended
     bool in_turn = false;
     bool prompt_sends = true;
     // Of this turn: whether a send may still be called, and what the one that was has to hand out.

@@ -33,13 +33,13 @@ def turns(daemon):
     return sum(worker["turns"] for worker in daemon.status()["workers"])
 
 
-def prompt_sends():
-    """How many there were, as its metrics tell."""
+def counted(family, listener):
+    """How many there were, as a daemon's metrics tell."""
     with contextlib.closing(socket.socket(socket.AF_UNIX)) as asked:
-        asked.connect(METRICS)
+        asked.connect(listener)
         asked.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         answer = b"".join(iter(lambda: asked.recv(65536), b"")).decode()
-    return openmetrics.parse(answer.split("\r\n\r\n", 1)[1])["rnbd_reactor_prompt_sends"].total("_total")
+    return openmetrics.parse(answer.split("\r\n\r\n", 1)[1])[family].total("_total")
 
 
 with Lab() as lab:
@@ -66,7 +66,7 @@ with Lab() as lab:
         else:
             check(not any(slots.values()), f"{switches}: nothing is registered: {slots}")
 
-        sends = prompt_sends()
+        sends = counted("rnbd_reactor_prompt_sends", METRICS)
         if switches.get("prompt_sends", True):
             check(sends > 0, f"{switches}: sends left at once: {sends}")
         else:
@@ -83,3 +83,17 @@ with Lab() as lab:
             check(min(took) < READ // PORTION, f"{switches}: more than a portion in a turn: {took}")
         client.stop()
         server.stop()
+
+    # Looking before sleeping, which the client does and the server does not unless told.
+    server = lab.server([export("vol", lab.path("vol0"), SIZE)], name="asked", metrics={"listen": f"unix:{METRICS}"})
+    for number, switches in enumerate(({}, {"busy_poll": "0us"})):
+        listener = lab.path(f"metrics{number}.sock")
+        client = lab.client(server, {"vol": {}}, name=f"looking{number}", metrics={"listen": f"unix:{listener}"}, **switches)
+        run("nbdsh", "-u", lab.uri("vol", f"looking{number}"), "-c",
+            "for i in range(200): h.pwrite(h.pread(4096, i * 4096), i * 4096)")
+        check(same(image, lab.path("vol0")), f"{switches}: what is written back is the same")
+        looks = counted("rnbd_reactor_looks", listener)
+        check((looks > 0) == (not switches), f"{switches}: looks of the client: {looks}")
+        client.stop()
+    looks = counted("rnbd_reactor_looks", METRICS)
+    check(looks == 0, f"looks of the server: {looks}")

@@ -113,7 +113,7 @@ TEST_CASE("reactor: with busy polling everything comes as without") {
     REQUIRE(reactor->statistics().looks_found + reactor->statistics().looks_fruitless == looks);
 }
 
-TEST_CASE("reactor: while a large payload comes in there is no busy polling") {
+TEST_CASE("reactor: while a large payload comes in, and just after, there is no busy polling") {
     auto reactor = make_reactor();
     reactor->set_busy_poll(200us);
     auto [one, other] = unix_pair();
@@ -125,13 +125,18 @@ TEST_CASE("reactor: while a large payload comes in there is no busy polling") {
     reactor->recv_all(large, one, payload);
     for (int i = 0; i < 3; ++i) reactor->run_once(1ms);
     CHECK(looks() == 0);
+    const Instant written = reactor->now();
     REQUIRE(::write(other, payload.data(), payload.size()) == static_cast<ssize_t>(payload.size()));
     REQUIRE(finish(*reactor, large) == static_cast<int>(payload.size()));
 
     Recorded small;
     reactor->recv_all(small, one, MutableBytes(payload).first(100));
+    reactor->run_once(1us);
+    // A machine that is busy may have let the moment pass.
+    if (reactor->now() - written < 1ms) CHECK(looks() == 0);
+    std::this_thread::sleep_for(2ms);
     reactor->run_once(1ms);
-    CHECK(looks() == 1);
+    CHECK(looks() >= 1);
     REQUIRE(::write(other, payload.data(), 100) == 100);
     REQUIRE(finish(*reactor, small) == 100);
 }
