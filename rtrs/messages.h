@@ -35,9 +35,9 @@ struct MessageOptions {
     std::uint32_t eager_bytes = 16384;
     // Longest content at all; eager_bytes..64 MiB.
     std::uint32_t longest_bytes = 16 << 20;
-    std::uint32_t receives_max = 64;  // posted at a time
-    std::uint32_t sends_max = 1024;   // not yet sent() at a time
-    // How long the peer may be silent about what it was sent, before the path is given up.
+    std::uint32_t receives_max = 64;  // posted at a time; 1 or more
+    std::uint32_t sends_max = 1024;   // not yet sent() at a time; 1 or more
+    // How long the peer may be silent about what it was sent, before the path is given up; above 0.
     Duration silence_max = std::chrono::seconds(5);
 };
 
