@@ -40,7 +40,7 @@ class Frame {
     // The error is a sentence.
     std::expected<void, std::string> start();
     // After it failed.
-    void leave_no_files() noexcept;
+    void remove_files() noexcept;
 
   private:
     void stop(int signal);
@@ -122,9 +122,10 @@ void Frame::listen_again() {
     work_->listen_again();
 }
 
-void Frame::leave_no_files() noexcept {
+void Frame::remove_files() noexcept {
     if (control_) control_->remove_file();
     if (metrics_) metrics_->remove_file();
+    work_->remove_files();
 }
 
 void Frame::closed() {
@@ -296,7 +297,7 @@ int run(const DaemonProgram& program, const DaemonCommandLine& command_line) {
     }
     if (!started) {
         logger(program.log).critical("{}", started.error());
-        frame->leave_no_files();
+        frame->remove_files();
         // Nothing was served yet: there is nothing to finish.
         std::fflush(nullptr);
         std::_Exit(exit_code::failed);

@@ -63,6 +63,8 @@ class DaemonWork {
     virtual ConfigSubject& configuration() noexcept = 0;
     // Makes the files of its Unix sockets anew that others have removed, and logs that.
     virtual void listen_again() {}
+    // Of its Unix sockets, when the daemon could not start and ends without stop().
+    virtual void remove_files() noexcept {}
     // Finishes what is in flight, then calls done. Once.
     virtual void stop(std::function<void()> done) = 0;
     // Its families, as they are now.

@@ -74,11 +74,12 @@ static int make_session(struct thread_data *td, const struct engine_options *o, 
     if (error == 0) error = rnbd_session_start(bond->session);
     if (error == 0) return 0;
     complain(td, error, "session", rnbd_session_error(bond->session));
-    if (error == -EADDRINUSE && thread_number > 1) {
+    /* Of those that fio has; another program may be the one that has it. */
+    if (error == -EADDRINUSE && thread_number > 1 && strstr(o->session, "%j") == NULL) {
         log_err("fio: rnbd: jobs need a name each (session=%s-%%j) or thread=1 and shared=1\n",
                 o->session);
     }
-    return error;
+    return 1;
 }
 
 void part_with(struct bond *bond) {

@@ -47,6 +47,8 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
     std::expected<void, std::string> start(const ClientConfig& config);
     // Makes the files of NBD sockets anew that others have removed.
     void listen_again() { sockets_.listen_again(); }
+    // The process ends, and has served nobody.
+    void remove_files() noexcept { sockets_.remove_files(); }
 
     // By rnbdctl. new_session: made if no session of this name is there. done is called when it is
     // mapped, or nothing of it is left: who hears of it may go on at once. Possibly from inside.

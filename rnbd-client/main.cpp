@@ -44,6 +44,7 @@ class Daemon final : public DaemonWork {
     std::string status() const override;
     ConfigSubject& configuration() noexcept override { return configuration_; }
     void listen_again() override { client_.listen_again(); }
+    void remove_files() noexcept override { client_.remove_files(); }
     void stop(std::function<void()> done) override;
     void metrics(MetricsText& text) override { add_client_metrics(text, state_); }
 

@@ -134,8 +134,8 @@ class Reactor : public Clock {
     // the time (rtrs/reactor/busy_poll.h). Zero, the default: never. Nothing changes on a kernel
     // without deferred completions.
     //
-    // Not while a recv_all() of 16 KiB or more is under way, nor for a millisecond after: beside
-    // that a sleep is little, and the peer may need the processor.
+    // Not for a millisecond after a recv_all() of 16 KiB or more has begun or ended: beside that a
+    // sleep is little, and the peer may need the processor.
     void set_busy_poll(Duration window);
     bool polls_busily() const noexcept;
     // Whether sendmsg() may do what SendBy::call says, which it may at first.

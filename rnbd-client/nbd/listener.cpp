@@ -150,7 +150,7 @@ std::expected<void, NbdListener::Failure> NbdListener::open() {
     const auto listening =
         options_.address.transport == NbdTransport::unix_socket ? open_unix() : open_tcp();
     if (!listening) {
-        remove_path();
+        remove_file();
         if (fd_ >= 0) ::close(std::exchange(fd_, -1));
         return listening;
     }
@@ -247,7 +247,7 @@ bool NbdListener::path_is_there() const noexcept {
            status.st_ino == path_inode_;
 }
 
-void NbdListener::remove_path() noexcept {
+void NbdListener::remove_file() noexcept {
     if (std::exchange(path_ours_, false) && path_is_there()) {
         ::unlink(options_.address.path.c_str());
     }
@@ -272,7 +272,7 @@ void NbdListener::listen_again() {
 void NbdListener::close() {
     if (!open_ || closing_) return;
     closing_ = true;
-    remove_path();
+    remove_file();
     accept_again_.disarm();
     if (accept_.in_flight) environment_.reactor.cancel(accept_);
     for (const auto& connection : connections_) connection->finish();

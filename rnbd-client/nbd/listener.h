@@ -71,6 +71,9 @@ class NbdListener final : private NbdConnection::Owner {
     // If others have removed the file of its Unix socket: makes it anew, if it can, and traces it.
     // Its connections stay.
     void listen_again();
+    // Of its Unix socket, if it is still its own. Of a listener that serves nobody and will not be
+    // closed, since the process ends; close() does it too.
+    void remove_file() noexcept;
     // Stops accepting and removes the socket's file; connections answer what they have received,
     // then close.
     void close();
@@ -107,7 +110,6 @@ class NbdListener final : private NbdConnection::Owner {
     std::expected<void, Failure> clear_stale_path();
     Failure failure(int error, std::string_view what) const;
     bool path_is_there() const noexcept;
-    void remove_path() noexcept;
     void on_accepted(const rtrs::Operation::Result& result);
     void add(int fd);
     void refuse(int fd, std::string_view reason);

@@ -31,6 +31,10 @@ void NbdSockets::listen_again() {
     for (const auto& socket : sockets_) socket->listener->listen_again();
 }
 
+void NbdSockets::remove_files() noexcept {
+    for (const auto& socket : sockets_) socket->listener->remove_file();
+}
+
 void NbdSockets::detach(Device& device, Handler& handler) {
     for (const auto& socket : sockets_) {
         if (!socket->exports.serves(device)) continue;

@@ -39,6 +39,8 @@ class NbdSockets final : public NbdListener::Handler {
     std::expected<void, NbdListener::Failure> attach(const NbdAddress& address, Device& device);
     // Makes socket files anew that others have removed, and traces it.
     void listen_again();
+    // The process ends, and has served nobody (NbdListener::remove_file).
+    void remove_files() noexcept;
     // New clients do not find it any more; its connections end after what was received is
     // answered. on_detached comes in a later turn, also if it was on no socket; then its addresses
     // are free for others. It does not wait for connections of other devices.

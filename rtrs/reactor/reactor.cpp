@@ -170,29 +170,23 @@ void Reactor::Inside::wait_quietly(std::optional<Duration> wait) {
 }
 
 bool Reactor::Inside::among_large_payloads() const noexcept {
-    return large_receives > 0 || now - large_received < large_follows_within;
+    return now - large_receive_at < large_follows_within;
 }
 
 // Looks instead of sleeping, as long as that is allowed.
 bool Reactor::Inside::found_by_looking(std::optional<Duration> wait) {
-    constexpr int looks_per_clock = 16;
     waits_until = wait ? now + *wait : Instant::max();
-    const auto in_ring = [this](int looks) {
-        const OthersTurn others(group);
-        if (ring.prepared()) ring.submit();
-        while (looks-- > 0) {
-            if (ring.has_news()) return true;
-            relax_processor();
-        }
-        return false;
-    };
     const Instant begin = read_clock();
     Duration window = busy_poll->begin(begin);
     if (wait) window = std::min(window, *wait);
     if (window <= Duration::zero()) return false;
-    if (in_ring(1)) return true;
-    for (Instant at = begin; at < begin + window; at = read_clock()) {
-        if (in_ring(looks_per_clock) || look_around()) {
+    submit_prepared();
+    if (ring.has_news()) return true;
+    const Instant end = begin + window;
+    // Lookouts belong to who has the baton: with none it is not taken back before the end.
+    const bool alone = lookouts.empty();
+    for (Instant at = begin; at < end; at = read_clock()) {
+        if (news_in_ring(alone ? end : at) || look_around()) {
             ++statistics.looks_found;
             busy_poll->found(read_clock());
             return true;
@@ -200,6 +194,25 @@ bool Reactor::Inside::found_by_looking(std::optional<Duration> wait) {
     }
     ++statistics.looks_fruitless;
     busy_poll->fruitless(read_clock());
+    return false;
+}
+
+void Reactor::Inside::submit_prepared() {
+    const OthersTurn others(group);
+    if (ring.prepared()) ring.submit();
+}
+
+// Looks for a moment at least. The rest of the group goes on meanwhile.
+bool Reactor::Inside::news_in_ring(Instant until) {
+    constexpr int looks_per_clock = 16;
+    const OthersTurn others(group);
+    if (ring.prepared()) ring.submit();
+    do {
+        for (int i = 0; i < looks_per_clock; ++i) {
+            if (ring.has_news()) return true;
+            relax_processor();
+        }
+    } while (read_clock() < until);
     return false;
 }
 
@@ -259,10 +272,7 @@ void Reactor::Inside::hand_out(const Reaped& reaped) {
         operation.in_flight = false;
         --outstanding;
         if (operation.of_storage) --storage_operations;
-        if (operation.large_receive) {
-            --large_receives;
-            large_received = now;
-        }
+        if (operation.large_receive) large_receive_at = now;
         if (!to_cancel.empty()) {
             std::erase_if(to_cancel,
                           [&](const ToCancel& one) { return one.operation == &operation; });

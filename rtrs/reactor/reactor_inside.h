@@ -37,6 +37,8 @@ struct Reactor::Inside {
     void turn(std::optional<Duration> max_wait);
     bool among_large_payloads() const noexcept;
     bool found_by_looking(std::optional<Duration> wait);
+    void submit_prepared();
+    bool news_in_ring(Instant until);
     bool look_around() noexcept;
     bool announce_sleep() noexcept;
     std::optional<Duration> wait_limit(std::optional<Duration> max_wait) const noexcept;
@@ -110,8 +112,7 @@ struct Reactor::Inside {
     Statistics statistics;
     std::uint64_t outstanding = 0;
     std::uint64_t storage_operations = 0;  // of those outstanding
-    std::uint64_t large_receives = 0;      // as well
-    Instant large_received{};              // when the last of them ended
+    Instant large_receive_at{};            // when the last large receive began or ended
     bool in_turn = false;
     bool prompt_sends = true;
     // Of this turn: whether a send may still be called, and what the one that was has to hand out.

@@ -84,7 +84,7 @@ void Reactor::recv_all(Operation& operation, int fd, MutableBytes target) {
                    [inside = inside_.get(), &operation, fd, target](io_uring_sqe* entry) {
                        if (target.size() >= large) {
                            operation.large_receive = true;
-                           ++inside->large_receives;
+                           inside->large_receive_at = inside->now;
                        }
                        io_uring_prep_recv(entry, fd, target.data(), target.size(), MSG_WAITALL);
                    });

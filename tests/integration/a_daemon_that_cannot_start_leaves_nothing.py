@@ -26,10 +26,12 @@ with Lab() as lab, socket.create_server(("127.0.0.1", 0)) as other:
     fails(Daemon(lab, "rnbd-server", "server", {"listen": [{"tcp": taken}], "metrics": metrics, "exports": []}), taken)
     check(sockets(lab) == [], f"nothing is left: {sockets(lab)}")
 
-    running = lab.server([export("vol", lab.path("vol"), SIZE)], name="running")
+    running = lab.server([export(name, lab.path(name), SIZE) for name in ("one", "two")], name="running")
     before = sockets(lab)
-    devices = [{"name": "one", "session": "host-a", "volume": "vol", "access": "ro",
-                "nbd": [f"unix:{lab.path('one.sock')}", f"tcp:{taken}"]}]
+    # Of the first nothing is wrong.
+    devices = [{"name": name, "session": "host-a", "volume": name, "access": "ro",
+                "nbd": [f"unix:{lab.path('shared.sock')}", f"unix:{lab.path(name + '.sock')}", *more]}
+               for name, more in (("one", []), ("two", [f"tcp:{taken}"]))]
     fails(Daemon(lab, "rnbd-client", "client", {
         "sessions": [{"name": "host-a", "paths": [{"tcp": f"127.0.0.1:{running.port}"}]}], "devices": devices,
         "metrics": metrics}), taken)
