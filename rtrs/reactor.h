@@ -170,7 +170,8 @@ class Reactor : public Clock {
     //
     // call: at once, by a system call of its own, and done when this turn ends. For the first that
     // asks for it inside a turn, if the socket has room; else as by the ring. It saves an entry, a
-    // completion and a turn, and the other side begins earlier.
+    // completion and a turn, and the other side begins earlier. Never in a group: the others would
+    // wait for the baton as long as it takes.
     enum class SendBy : std::uint8_t { ring, call };
     void sendmsg(Operation& operation, int fd, const msghdr* message, SendBy by = SendBy::ring);
     enum class FixedBuffer : std::int32_t { none = -1 };  // else the slot of register_buffer

@@ -283,7 +283,8 @@ void Reactor::Inside::hand_out(const Reaped& reaped) {
 
 void Reactor::Inside::begin_turn() noexcept {
     in_turn = true;
-    may_call = prompt_sends;
+    // The baton is not given away inside a turn.
+    may_call = prompt_sends && group == nullptr;
 }
 
 // No more than one send was called, so that this is not for ever.

@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "rtrs/reactor_group.h"
 #include "tests/unit/reactor/support.h"
 
 using namespace rtrs;
@@ -152,8 +153,9 @@ TEST_CASE("reactor: a called send may be cut short, and tells an error once") {
     CHECK(broken.value() == -EPIPE);
 }
 
-TEST_CASE("reactor: outside of a turn, and when it is switched off, sends go by the ring") {
+TEST_CASE("reactor: outside of a turn, switched off, and in a group, sends go by the ring") {
     auto reactor = make_reactor();
+    std::unique_ptr<ReactorGroup> group;
     auto [near, far] = unix_pair();
     Text hello("hello");
     Recorded sent;
@@ -163,6 +165,15 @@ TEST_CASE("reactor: outside of a turn, and when it is switched off, sends go by 
     }
     SECTION("off") {
         reactor->set_prompt_sends(false);
+        AtTurnEnd sends(
+            [&] { reactor->sendmsg(sent, near, &hello.message, Reactor::SendBy::call); });
+        reactor->at_turn_end(sends);
+        reactor->run_once(0ms);
+    }
+    SECTION("in a group, whose others would wait for it") {
+        auto made = ReactorGroup::create(*reactor, {.members = 2});
+        REQUIRE(made);
+        group = std::move(*made);
         AtTurnEnd sends(
             [&] { reactor->sendmsg(sent, near, &hello.message, Reactor::SendBy::call); });
         reactor->at_turn_end(sends);
