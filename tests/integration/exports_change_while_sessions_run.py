@@ -104,6 +104,7 @@ with Lab() as lab:
     wait_until("the client is told so", lambda: "the server is being drained" in device(client, "vol1")["reason"])
     server.ctl("drain", "--off")
     wait_until("the device is back", lambda: device(client, "vol1")["state"] == "open")
+    check(io.wait(timeout=PATIENCE_S) == 0, io.stdout.read())
 
     # Counters begin again, for stats alone.
     client.ctl("stats", "reset")
