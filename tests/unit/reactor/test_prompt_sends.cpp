@@ -110,6 +110,36 @@ TEST_CASE("reactor: what a called send brings about is still of its turn, one ca
     CHECK(reactor->statistics().calls <= reactor->statistics().turns + 1);
 }
 
+TEST_CASE("reactor: to cancel a send that was called harms neither it nor what comes after it") {
+    auto reactor = make_reactor();
+    auto [near, far] = unix_pair();
+    Text hello("hello");
+    struct Sent : Operation {
+        Sent(Reactor& its, int its_fd, Text& its_text)
+            : Operation(&completed_one), reactor(its), fd(its_fd), text(its_text) {}
+        static void completed_one(Operation& operation, const Result& result) {
+            Sent& self = static_cast<Sent&>(operation);
+            self.values.push_back(result.value);
+            // By the ring, behind the cancellation, under the same address.
+            if (self.values.size() == 1) self.reactor.sendmsg(self, self.fd, &self.text.message);
+        }
+        Reactor& reactor;
+        int fd;
+        Text& text;
+        std::vector<std::int32_t> values{};
+    } sent{*reactor, near, hello};
+    AtTurnEnd sends([&] {
+        reactor->sendmsg(sent, near, &hello.message, Reactor::SendBy::call);
+        reactor->cancel(sent);
+        CHECK(sent.values.empty());
+    });
+    reactor->at_turn_end(sends);
+    run_until(*reactor, [&] { return sent.values.size() == 2; });
+    CHECK(sent.values == std::vector<std::int32_t>{5, 5});
+    CHECK(reactor->statistics().calls == 1);
+    CHECK(readable(far) == "hellohello");
+}
+
 TEST_CASE("reactor: a send that finds no room goes by the ring and is whole in the end") {
     auto reactor = make_reactor();
     auto [near, far] = unix_pair();
