@@ -374,7 +374,7 @@ const VolumeLosses& RemoteVolume::losses() const noexcept { return inside_->loss
 std::uint64_t RemoteVolume::unflushed_writes() const noexcept {
     return inside_->acknowledged - inside_->flushed;
 }
-void RemoteVolume::lost_in_part() { inside_->lost_before_its_answer(); }
+void RemoteVolume::lost_in_part() { inside_->lost_in_part(); }
 RemoteSession& RemoteVolume::session() noexcept { return session_; }
 std::uint64_t RemoteVolume::writer() const noexcept { return inside_->writer; }
 std::vector<VolumeRequestStatus> RemoteVolume::requests() const { return inside_->requests(); }

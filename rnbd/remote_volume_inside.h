@@ -60,6 +60,8 @@ struct RemoteVolume::Inside {
     void submit_again(rtrs::Permit permit, const IoRecord& record);
     // The server does not know the device of that id (any more).
     void device_forgotten(std::uint32_t id);
+    bool needs_flush(const VolumeIo& io) const noexcept;
+    bool done_by_a_lost_cache(const IoRecord& record) const noexcept;
     void succeeded(const IoRecord& record);
     void resume_held();
     // covers: of a flush that fails for a loss.
@@ -70,7 +72,7 @@ struct RemoteVolume::Inside {
 
     void note_epoch(std::uint64_t now);
     void cache_lost();
-    void lost_before_its_answer();
+    void lost_in_part();
     void fail_lost_flushes();
     void told(std::uint64_t covers);
 

@@ -137,6 +137,9 @@ void RemoteVolume::Inside::answered(rtrs::Permit permit, std::error_code error) 
     } else if (error == std::errc::not_connected) {
         if (!closing) return submit_again(std::move(permit), done);
         error = rtrs::Error::closed;
+    } else if (!error && done_by_a_lost_cache(done)) {
+        if (!closing) return submit(std::move(permit), done.io, done.covers);
+        error = rtrs::Error::closed;
     } else if (!error) {
         succeeded(done);
     }
@@ -151,13 +154,23 @@ void RemoteVolume::Inside::submit_again(rtrs::Permit permit, const IoRecord& rec
     submit(std::move(permit), record.io, record.covers);
 }
 
+bool RemoteVolume::Inside::needs_flush(const VolumeIo& io) const noexcept {
+    return writes(io.operation) && !(io.force_unit_access && geometry.force_unit_access);
+}
+
+// The answer came by another connection than the news that the cache is another, and later. Nobody
+// was told yet that it is done: it is done again, in the cache that is there now. To acknowledge it
+// would be too late for the flush behind it, which counts the losses from then on.
+bool RemoteVolume::Inside::done_by_a_lost_cache(const IoRecord& record) const noexcept {
+    if (rtrs::planted(rtrs::PlantedBug::flush_forgotten)) return false;
+    return needs_flush(record.io) && record.epoch != 0 && record.epoch != epoch;
+}
+
 void RemoteVolume::Inside::succeeded(const IoRecord& record) {
     if (record.io.operation == VolumeOperation::flush) {
         flushed = std::max(flushed, record.covers);
-    } else if (writes(record.io.operation) &&
-               !(record.io.force_unit_access && geometry.force_unit_access)) {
+    } else if (needs_flush(record.io)) {
         ++acknowledged;
-        if (record.epoch != 0 && record.epoch != epoch) lost_before_its_answer();
     }
 }
 
@@ -250,17 +263,16 @@ void RemoteVolume::Inside::note_epoch(std::uint64_t now) {
     }
 }
 
-// The write, or a part of it, went to a cache that was lost. Its answer came by another connection
-// than the news of that, and later; or it is that of all parts. Who heard of the loss meanwhile did
-// not hear it of this write.
-void RemoteVolume::Inside::lost_before_its_answer() {
+// A part of it was acknowledged by a cache that was lost before all parts were. Who heard of the
+// loss meanwhile did not hear it of this write.
+void RemoteVolume::Inside::lost_in_part() {
     if (rtrs::planted(rtrs::PlantedBug::flush_forgotten)) return;
     ++losses.caches;
     ++losses.writes;
     session.environment.tracer.trace(
         rtrs::TraceLevel::error, "rnbd.volume", session.session.options().name + "/" + options.name,
-        "a write was acknowledged by a cache that the server has lost since; a flush fails to say "
-        "so");
+        "a part of a write was acknowledged by a cache that the server has lost since; a flush "
+        "fails to say so");
     untold = acknowledged;
 }
 

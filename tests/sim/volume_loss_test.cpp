@@ -280,23 +280,21 @@ TEST_CASE("loss: an epoch that is known again is compared with the last one that
     v.good_end();
 }
 
-TEST_CASE("loss: a write whose answer comes after the news of its loss is lost all the same") {
+TEST_CASE("loss: a write whose answer comes after the news of its loss is done again") {
     Losses v;
     v.begin();
     v.server->write_answer_delay = std::chrono::milliseconds(200);
     v.asker->write(1);
     REQUIRE(v.until([&] { return v.server->ios == 1; }));
+    v.exports["vol1"].durable[1] = 0;
     v.exports["vol1"].lose_cache();
     v.server->forget("vol1");
     v.server->write_answer_delay = Duration{0};
     v.asker->write(2);  // refused, sent again to the new cache
-    REQUIRE(v.until([&] { return v.asker->pending == 1; }));
-    CHECK(v.losses().caches == 0);
     CHECK(v.answers() == std::vector{0, 0});
-    CHECK(v.losses().caches == 1);
-    CHECK(v.losses().writes == 1);
-    v.asker->flush();
-    CHECK(v.answers() == std::vector{EIO});
+    CHECK(v.exports["vol1"].words[1] != 0);
+    // What was not acknowledged is not lost.
+    CHECK(v.losses().caches == 0);
     v.asker->flush();
     CHECK(v.answers() == std::vector{0});
     v.good_end();
