@@ -329,39 +329,6 @@ std::expected<void, ControlFailure> Client::add_path(const std::string& name,
     return failure(ControlError::failed, error.message());
 }
 
-void Client::unmap(const std::string& device, Unmap how, Unmapped done) {
-    const auto found = std::ranges::find_if(
-        mappings_, [&](const auto& one) { return one->config().name == device; });
-    if (found == mappings_.end()) {
-        return done(std::unexpected(
-            ControlFailure{ControlError::not_found, "no device " + device + " is mapped"}));
-    }
-    Mapping& mapping = **found;
-    if (how == Unmap::if_unused && mapping.connections() > 0) {
-        return done(std::unexpected(ControlFailure{
-            ControlError::busy, device + " has " + std::to_string(mapping.connections()) +
-                                    " NBD clients; --force disconnects them"}));
-    }
-    unmapped_[&mapping].push_back(std::move(done));
-    mapping.stop(how == Unmap::if_unused ? KernelNbd::Use::refuse : KernelNbd::Use::ignore);
-}
-
-void Client::unmap_ended(const Mapping& mapping,
-                         const std::expected<Gone, ControlFailure>& result) {
-    const auto waiting = unmapped_.find(&mapping);
-    if (waiting == unmapped_.end()) return;
-    const std::vector<Unmapped> done = std::move(waiting->second);
-    unmapped_.erase(waiting);
-    for (const auto& call : done) call(result);
-}
-
-void Client::on_mapping_used(Mapping& mapping) {
-    unmap_ended(mapping, std::unexpected(ControlFailure{
-                             ControlError::busy, mapping.kernel()->path() +
-                                                     " is mounted or used in another way; --force "
-                                                     "detaches it all the same"}));
-}
-
 std::expected<void, ControlFailure> Client::discover(const std::string& server,
                                                      const std::string& session_name,
                                                      rtrs::Duration timeout,
@@ -422,30 +389,6 @@ void Client::on_discovery_over(Discovery& discovery) {
     finish_if_done();
 }
 
-void Client::on_mapping_stopped(Mapping& mapping) {
-    logger("rnbd.device").info("{}: gone", mapping.config().name);
-    const std::string session = mapping.config().session;
-    const Gone gone{mapping.loss()};
-    if (!mapping.may_return() && writers_.forget(session, mapping.config().volume))
-        writers_changed();
-    // Told when it is gone, and its session with it: who hears it may take its place at once.
-    const auto waiting = unmapped_.extract(&mapping);
-    const auto tell = [gone, calls = waiting ? waiting.mapped() : std::vector<Unmapped>{}] {
-        for (const Unmapped& done : calls) done(gone);
-    };
-    std::erase_if(mappings_, [&](const auto& one) { return one.get() == &mapping; });
-    const auto found = sessions_.find(session);
-    const bool used = std::ranges::any_of(
-        mappings_, [&](const auto& one) { return one->config().session == session; });
-    if (found != sessions_.end() && !used && (found->second->temporary || stopped_)) {
-        found->second->closing = true;
-        found->second->closed = [tell](const std::expected<void, ControlFailure>&) { tell(); };
-        found->second->remote.close();
-        return;
-    }
-    tell();
-}
-
 void Client::Session::on_catalog_event(const CatalogEvent& event) {
     auto& log = logger("rnbd.client");
     switch (event.kind) {
@@ -468,38 +411,6 @@ void Client::Session::on_catalog_event(const CatalogEvent& event) {
                             printable(event.entry.name), to_string(event.kind),
                             event.entry.size_bytes, event.entry.writable ? "rw" : "ro");
     }
-}
-
-void Client::session_closed(Session& session) {
-    const std::string name = session.config.name;
-    const Closed closed = std::move(session.closed);
-    sessions_.erase(name);
-    if (closed) closed({});
-    finish_if_done();
-}
-
-void Client::stop(std::function<void()> done) {
-    stopped_ = std::move(done);
-    for (const auto& discovery : discoveries_) discovery->stop();
-    // A mapping may end in here.
-    std::vector<Mapping*> mappings;
-    for (const auto& mapping : mappings_) mappings.push_back(mapping.get());
-    for (Mapping* const mapping : mappings) mapping->stop(KernelNbd::Use::leave);
-    for (const auto& [name, session] : sessions_) {
-        const bool used = std::ranges::any_of(
-            mappings_, [&](const auto& one) { return one->config().session == name; });
-        if (!used && !session->closing) {
-            session->closing = true;
-            session->remote.close();
-        }
-    }
-    finish_if_done();
-}
-
-void Client::finish_if_done() {
-    const bool used = !mappings_.empty() || !sessions_.empty() || !discoveries_.empty();
-    if (!stopped_ || used || !sockets_.empty()) return;
-    reactor_.post(stopped_);
 }
 
 }  // namespace rnbd

@@ -124,6 +124,9 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
                                                         const ClientConfig::Session* new_session);
     void on_mapping_stopped(Mapping& mapping) override;
     void on_mapping_used(Mapping& mapping) override;
+    void on_mapping_overdue(Mapping& mapping) override;
+    bool only_overdue_on(const std::string& session) const noexcept;
+    void cut_off(Session& session);
     void on_mapping_changed(Mapping& mapping) override;
     void unmap_ended(const Mapping& mapping, const std::expected<Gone, ControlFailure>& result);
     rtrs::Instant waits_since(Session& session) const;

@@ -99,17 +99,24 @@ void Mapping::on_kernel_used(KernelDevice&) {
 }
 
 void Mapping::on_stop_deadline() {
-    logger("rnbd.device")
-        .warn("{}: does not end in time: what is in flight is given up", config_.name);
     if (kernel_ && !kernel_gone_) {
         const bool was_cut = std::exchange(kernel_cut_, true);
+        logger("rnbd.device")
+            .warn("{}: does not end in time: {} is cut off", config_.name, kernel_->path());
         kernel_->cut();
         // Its requests may wait for the server: closing the volume ends them.
         if (!was_cut) return stop_timer_.arm(reactor_.now() + cut_time);
     }
-    aborted_ = true;
+    // What its clients wait for is not answered any more, and goes on at the server.
+    if (!detached_) {
+        logger("rnbd.device")
+            .warn("{}: does not end in time: its NBD connections are cut off", config_.name);
+        aborted_ = true;
+    }
+    overdue_ = true;
     sockets_.abort(*device_);
     close_volume();
+    owner_.on_mapping_overdue(*this);  // may be its end in a later turn
 }
 
 void Mapping::on_detached(Device&) {

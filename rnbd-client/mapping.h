@@ -33,6 +33,8 @@ class Mapping final : public RemoteVolumeHandler,
         virtual void on_mapping_stopped(Mapping& mapping) = 0;
         // After stop(Use::refuse): the kernel's device is used, so it goes on.
         virtual void on_mapping_used(Mapping& mapping) = 0;
+        // It stops, and is kept by nothing but what its server does not answer.
+        virtual void on_mapping_overdue(Mapping& mapping) = 0;
 
       protected:
         ~Owner() = default;
@@ -61,6 +63,8 @@ class Mapping final : public RemoteVolumeHandler,
     // Null: it is not meant for the kernel.
     const KernelDevice* kernel() const noexcept { return kernel_.get(); }
     bool stopping() const noexcept { return stopping_; }
+    // On its way to on_mapping_stopped, longer than stop_time: all that could be cut off was.
+    bool overdue() const noexcept { return overdue_; }
     // Once it has stopped with the daemon: who uses it may go on without this daemon, and come back
     // with what it holds.
     bool may_return() const noexcept { return may_return_; }
@@ -103,6 +107,7 @@ class Mapping final : public RemoteVolumeHandler,
     bool with_the_daemon_ = false;  // is the reason for that
     bool aborted_ = false;          // NBD clients wait for answers that never come
     bool may_return_ = false;
+    bool overdue_ = false;
     bool kernel_cut_ = false;
     bool kernel_gone_ = false;
     bool detached_ = false;

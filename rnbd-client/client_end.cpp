@@ -1,0 +1,140 @@
+// Client: the end of devices, of sessions, and its own.
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "daemon/log.h"
+#include "rnbd-client/client.h"
+#include "rtrs/base/assert.h"
+
+namespace rnbd {
+
+void Client::unmap(const std::string& device, Unmap how, Unmapped done) {
+    const auto found = std::ranges::find_if(
+        mappings_, [&](const auto& one) { return one->config().name == device; });
+    if (found == mappings_.end()) {
+        return done(std::unexpected(
+            ControlFailure{ControlError::not_found, "no device " + device + " is mapped"}));
+    }
+    Mapping& mapping = **found;
+    if (how == Unmap::if_unused && mapping.connections() > 0) {
+        return done(std::unexpected(ControlFailure{
+            ControlError::busy, device + " has " + std::to_string(mapping.connections()) +
+                                    " NBD clients; --force disconnects them"}));
+    }
+    unmapped_[&mapping].push_back(std::move(done));
+    mapping.stop(how == Unmap::if_unused ? KernelNbd::Use::refuse : KernelNbd::Use::ignore);
+}
+
+void Client::unmap_ended(const Mapping& mapping,
+                         const std::expected<Gone, ControlFailure>& result) {
+    const auto waiting = unmapped_.find(&mapping);
+    if (waiting == unmapped_.end()) return;
+    const std::vector<Unmapped> done = std::move(waiting->second);
+    unmapped_.erase(waiting);
+    for (const auto& call : done) call(result);
+}
+
+void Client::on_mapping_used(Mapping& mapping) {
+    unmap_ended(mapping, std::unexpected(ControlFailure{
+                             ControlError::busy, mapping.kernel()->path() +
+                                                     " is mounted or used in another way; --force "
+                                                     "detaches it all the same"}));
+}
+
+void Client::on_mapping_overdue(Mapping& mapping) {
+    const std::string& name = mapping.config().session;
+    const auto found = sessions_.find(name);
+    RTRS_ASSERT(found != sessions_.end());
+    if (only_overdue_on(name)) return cut_off(*found->second);
+    logger("rnbd.device")
+        .warn(
+            "{}: waits for what the server does not answer; others use session {}, so that it is "
+            "not cut off",
+            mapping.config().name, name);
+}
+
+bool Client::only_overdue_on(const std::string& session) const noexcept {
+    return std::ranges::all_of(mappings_, [&](const auto& one) {
+        return one->config().session != session || one->overdue();
+    });
+}
+
+// What a server that lives does not answer would keep devices for ever, and with them the daemon.
+// Nothing else waits on the session's connections, which go now; the server closes what it had
+// open there.
+void Client::cut_off(Session& session) {
+    logger("rnbd.client")
+        .warn(
+            "{}: its connections are cut off: the server does not answer what its devices wait "
+            "for",
+            session.config.name);
+    using PathOperation = rtrs::ClientSession::PathOperation;
+    const bool ends = session.temporary || stopped_;
+    rtrs::ClientSession& rtrs = session.remote.rtrs();
+    for (const rtrs::PathStatus& path : rtrs.status().paths) {
+        // Of one that is being dialled or closed nothing is to be cut off: that is no error.
+        static_cast<void>(rtrs.operate_path(
+            path.label, ends ? PathOperation::disconnect : PathOperation::reconnect));
+    }
+}
+
+void Client::on_mapping_stopped(Mapping& mapping) {
+    logger("rnbd.device").info("{}: gone", mapping.config().name);
+    const std::string session = mapping.config().session;
+    const Gone gone{mapping.loss()};
+    if (!mapping.may_return() && writers_.forget(session, mapping.config().volume))
+        writers_changed();
+    // Told when it is gone, and its session with it: who hears it may take its place at once.
+    const auto waiting = unmapped_.extract(&mapping);
+    const auto tell = [gone, calls = waiting ? waiting.mapped() : std::vector<Unmapped>{}] {
+        for (const Unmapped& done : calls) done(gone);
+    };
+    std::erase_if(mappings_, [&](const auto& one) { return one.get() == &mapping; });
+    const auto found = sessions_.find(session);
+    const bool used = std::ranges::any_of(
+        mappings_, [&](const auto& one) { return one->config().session == session; });
+    if (found != sessions_.end() && !used && (found->second->temporary || stopped_)) {
+        found->second->closing = true;
+        found->second->closed = [tell](const std::expected<void, ControlFailure>&) { tell(); };
+        found->second->remote.close();
+        return;
+    }
+    tell();
+    if (found != sessions_.end() && used && only_overdue_on(session)) cut_off(*found->second);
+}
+
+void Client::session_closed(Session& session) {
+    const std::string name = session.config.name;
+    const Closed closed = std::move(session.closed);
+    sessions_.erase(name);
+    if (closed) closed({});
+    finish_if_done();
+}
+
+void Client::stop(std::function<void()> done) {
+    stopped_ = std::move(done);
+    for (const auto& discovery : discoveries_) discovery->stop();
+    // A mapping may end in here.
+    std::vector<Mapping*> mappings;
+    for (const auto& mapping : mappings_) mappings.push_back(mapping.get());
+    for (Mapping* const mapping : mappings) mapping->stop(KernelNbd::Use::leave);
+    for (const auto& [name, session] : sessions_) {
+        const bool used = std::ranges::any_of(
+            mappings_, [&](const auto& one) { return one->config().session == name; });
+        if (!used && !session->closing) {
+            session->closing = true;
+            session->remote.close();
+        }
+    }
+    finish_if_done();
+}
+
+void Client::finish_if_done() {
+    const bool used = !mappings_.empty() || !sessions_.empty() || !discoveries_.empty();
+    if (!stopped_ || used || !sockets_.empty()) return;
+    reactor_.post(stopped_);
+}
+
+}  // namespace rnbd
