@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 
 #include "daemon/log.h"
 #include "daemon/machine_identity.h"
@@ -14,6 +15,15 @@ std::uint64_t milliseconds_since_epoch() {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     return static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
+}
+
+// In any order; what they are preferred by is another matter.
+bool same_paths(const std::vector<ClientConfig::Path>& some,
+                const std::vector<ClientConfig::Path>& others) {
+    std::set<std::string> names, other_names;
+    for (const auto& path : some) names.insert(path.to_string());
+    for (const auto& path : others) other_names.insert(path.to_string());
+    return names == other_names;
 }
 
 }  // namespace
@@ -200,7 +210,7 @@ std::expected<Client::Session*, ControlFailure> Client::session_for(
         if (session->closing) {
             return failure(ControlError::busy, "session " + device.session + " is closing");
         }
-        if (new_session != nullptr && new_session->paths != session->config.paths) {
+        if (new_session != nullptr && !same_paths(new_session->paths, session->paths())) {
             return failure(ControlError::exists,
                            "session " + device.session + " is there already, with other paths");
         }
@@ -350,7 +360,7 @@ std::expected<void, ControlFailure> Client::discover(const std::string& server,
     }
     for (const auto& [name, session] : sessions_) {
         if (session->closing || (!session_name.empty() && name != session_name)) continue;
-        for (const auto& known : session->config.paths) {
+        for (const auto& known : session->paths()) {
             if (known.destination != path->destination) continue;
             over(*session);
             return {};
@@ -387,6 +397,17 @@ std::expected<void, ControlFailure> Client::discover(const std::string& server,
 void Client::on_discovery_over(Discovery& discovery) {
     std::erase_if(discoveries_, [&](const auto& one) { return one.get() == &discovery; });
     finish_if_done();
+}
+
+std::vector<ClientConfig::Path> Client::Session::paths() {
+    std::vector<ClientConfig::Path> all;
+    for (const rtrs::PathStatus& path : remote.rtrs().status().paths) {
+        auto parsed = ClientConfig::Path::parse(path.label);
+        RTRS_ASSERT(parsed);  // labels are Path::to_string()
+        parsed->priority = path.priority;
+        all.push_back(std::move(*parsed));
+    }
+    return all;
 }
 
 void Client::Session::on_catalog_event(const CatalogEvent& event) {

@@ -163,6 +163,8 @@ struct Client::Session final : RemoteSessionHandler {
           questions(environment.clock, remote) {}
     void on_session_closed() override { client.session_closed(*this); }
     void on_catalog_event(const CatalogEvent& event) override;
+    // That it has now; config has those that it began with.
+    std::vector<ClientConfig::Path> paths();
 
     Client& client;
     ClientConfig::Session config;

@@ -42,17 +42,10 @@ std::string text_of(const std::expected<void, ControlFailure>& result) {
 // What a session is now, whoever made it so.
 Session session_now(Client::Session& session) {
     Session now = session.config;
-    const rtrs::ClientSessionStatus status = session.remote.rtrs().status();
     const rtrs::ClientSessionOptions& options = session.remote.rtrs().options();
-    now.policy = status.policy;
+    now.policy = session.remote.rtrs().status().policy;
     now.max_reconnect_attempts = options.reconnect_attempts_max;
-    now.paths.clear();
-    for (const rtrs::PathStatus& path : status.paths) {
-        auto parsed = Path::parse(path.label);
-        RTRS_ASSERT(parsed);  // labels are Path::to_string()
-        parsed->priority = path.priority;
-        now.paths.push_back(std::move(*parsed));
-    }
+    now.paths = session.paths();
     return now;
 }
 

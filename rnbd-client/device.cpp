@@ -222,7 +222,8 @@ void Device::start_payload(DeviceRequest& request) {
 }
 
 void Device::start_rounds(DeviceRequest& request) {
-    if ((request.nbd.flags & flag::fast_zero) && !volume_.geometry().fast_zero) {
+    const bool fast = volume_.geometry().fast_zero && !zeroes_are_written(request.nbd);
+    if ((request.nbd.flags & flag::fast_zero) && !fast) {
         request.error = rtrs::from_errno(EOPNOTSUPP);
         return finish(request);
     }

@@ -9,6 +9,8 @@ namespace {
 
 constexpr int pictures_posted = 2;
 constexpr int events_posted = 8;
+// Exports that events may add to those of a picture, which has no more than a message holds.
+constexpr std::size_t entries_max = 1u << 16;
 
 }  // namespace
 
@@ -117,6 +119,9 @@ void RemoteCatalog::event(const rtrs::ReceivedMessage& message) {
     const auto event = message.error ? std::unexpected(ParseError::too_short)
                                      : CatalogEvent::parse(message.content);
     if (!event || !generation_ || event->generation != *generation_ + 1) return follow();
+    const bool one_more = event->kind != CatalogEventKind::removed && !event->entry.name.empty() &&
+                          !entries_.contains(event->entry.name);
+    if (one_more && entries_.size() >= entries_max) return follow();
     generation_ = event->generation;
     apply(*event);
 }

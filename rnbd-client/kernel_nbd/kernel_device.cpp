@@ -254,17 +254,19 @@ void KernelDevice::resize_if_needed() {
     if (state_ != State::attached || stopping_ || call_.running() || !ready()) return;
     const KernelBinding wanted = binding();
     if (wanted.size_bytes == kernel_size_bytes_) return;
-    kernel_size_bytes_ = wanted.size_bytes;
-    run([this, kernel = kernel_, wanted, index = *index_]() -> KernelCall::Report {
-        auto result = kernel->resize(wanted, index);
-        return [this, result] {
-            deadline_.disarm();
-            if (state_ != State::attached) return;
-            set_state(State::attached, result ? std::string() : result.error());
-            if (stopping_) return detach();
-            resize_if_needed();
-        };
-    });
+    const std::uint64_t size_before = std::exchange(kernel_size_bytes_, wanted.size_bytes);
+    const bool runs =
+        run([this, kernel = kernel_, wanted, index = *index_]() -> KernelCall::Report {
+            auto result = kernel->resize(wanted, index);
+            return [this, result] {
+                deadline_.disarm();
+                if (state_ != State::attached) return;
+                set_state(State::attached, result ? std::string() : result.error());
+                if (stopping_) return detach();
+                resize_if_needed();
+            };
+        });
+    if (!runs) kernel_size_bytes_ = size_before;
 }
 
 void KernelDevice::stop(Use use) {
@@ -291,7 +293,10 @@ void KernelDevice::detach_ended(std::expected<KernelNbd::Detached, std::string> 
     if (result == KernelNbd::Detached::used && stopping_ == Use::refuse) {
         stopping_.reset();
         set_state(State::attached, {});
-        return handler_.on_kernel_used(*this);
+        handler_.on_kernel_used(*this);
+        // What has happened meanwhile was put off.
+        if (connections_.empty()) return failed("somebody has detached " + path());
+        return resize_if_needed();
     }
     if (result == KernelNbd::Detached::used && stopping_ == Use::ignore) return detach();
     if (result == KernelNbd::Detached::used) {

@@ -284,9 +284,14 @@ void NbdConnection::on_deadline() {
         return device_->end_leaving(*this);
     }
     if (keeps_others_waiting(now)) {
-        return abort(payload_stalls_ && *payload_stalls_ <= now
-                         ? "a request does not arrive, and others wait for its permits"
-                         : "answers are not taken, and others wait for their permits");
+        const bool payload = payload_stalls_ && *payload_stalls_ <= now;
+        // What has come of a large piece is known when its receive ends.
+        if (payload && receiving_ == Receiving::direct && !looked_at_) {
+            looked_at_ = true;
+            return reactor_.cancel(receive_);
+        }
+        return abort(payload ? "a request does not arrive, and others wait for its permits"
+                             : "answers are not taken, and others wait for their permits");
     }
     const bool may_stay =
         phase_ == Phase::transmission && (receive_late || send_late) && !permits_are_short();

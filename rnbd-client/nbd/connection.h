@@ -261,6 +261,7 @@ class NbdConnection final : private DeviceClient {
     // Receiving.
     Work receive_;
     Receiving receiving_ = Receiving::nothing;
+    bool looked_at_ = false;  // receive_ was cancelled, to see whether anything has come by it
     rtrs::Reactor::FirstTry first_try_ = rtrs::Reactor::FirstTry::after_poll;
     Blocked blocked_ = Blocked::no;
     rtrs::Instant blocked_since_{};

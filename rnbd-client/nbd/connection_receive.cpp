@@ -1,5 +1,6 @@
 // Bytes of the socket, to requests on the device: what is read when, and what a request waits for.
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -95,6 +96,10 @@ void NbdConnection::on_provided(const rtrs::Operation::Result& result) {
 }
 
 void NbdConnection::on_direct(std::int32_t result) {
+    const bool looked_at = std::exchange(looked_at_, false);
+    if (looked_at && result == -ECANCELED) {
+        return abort("a request does not arrive, and others wait for its permits");
+    }
     if (result <= 0) return on_stream_end(result);
     // After large payload there is mostly more at once.
     first_try_ = Reactor::FirstTry::at_once;

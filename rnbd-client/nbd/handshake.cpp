@@ -7,6 +7,9 @@
 namespace rnbd::nbd {
 namespace {
 
+// What a client reads and writes in multiples of that was told nothing.
+constexpr std::uint32_t assumed_block_bytes = 512;
+
 std::string_view as_text(Bytes bytes) noexcept {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -254,7 +257,8 @@ void Handshake::info_or_go(Bytes data, std::vector<std::byte>& replies) {
         append(info, as_bytes(description.text));
         send_info(Info::description);
     }
-    if (wants_block_size) {
+    // Who did not ask takes 512 bytes for granted, and what is no whole block is refused later.
+    if (wants_block_size || description.block_sizes.minimum_bytes > assumed_block_bytes) {
         info.resize(14);
         rtrs::store_be32(info.data() + 2, description.block_sizes.minimum_bytes);
         rtrs::store_be32(info.data() + 6, description.block_sizes.preferred_bytes);

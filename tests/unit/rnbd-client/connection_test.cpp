@@ -438,6 +438,27 @@ TEST_CASE("connection: who keeps others waiting must show some life") {
     CHECK(fake::permits_free() >= server.permits / 3);
 }
 
+TEST_CASE("connection: who sends slowly does not stand still") {
+    Server server({}, {.stall_timeout = 50ms});
+    const std::uint32_t all = server.permits * 131072;
+    Client slow(server);
+    slow.greet().ask(Command::write, 0, all);
+    Client other(server);
+    other.greet().ask(Command::read, 0, 512);  // waits for one of its permits
+    // A piece that takes four times as long as who stands still may.
+    const ByteString some = pattern(131072 / 40, 1);
+    for (int i = 0; i < 40; ++i) {
+        slow.push(some);
+        const rtrs::Instant next = server.reactor->now() + 5ms;
+        while (server.reactor->now() < next) server.turn(1ms);
+    }
+    CHECK(!server.notes.has("a request does not arrive"));
+    CHECK(server.listener->connections().size() == 2);
+    // And now it does.
+    server.until([&] { return server.notes.has("a request does not arrive, and others wait"); });
+    CHECK(other.pull(16 + 512).size() == 16 + 512);
+}
+
 TEST_CASE("connection: a refused WRITE is read to its end before it is answered") {
     Server server;
     Client client(server);

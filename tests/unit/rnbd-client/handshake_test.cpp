@@ -115,13 +115,27 @@ TEST_CASE("handshake: golden GO with block size, name and description on request
     CHECK_FALSE(result.negotiated.structured_replies);
 }
 
-TEST_CASE("handshake: INFO answers and goes on, nothing that was not asked is sent") {
+TEST_CASE("handshake: INFO answers and goes on, nothing that was not asked is sent for plain blocks") {
     const auto result = talk(one_disk(), flags().option(Option::info, name_field("vol1").u16(0)));
     CHECK(result.state == Handshake::State::option_header);
     CHECK(result.replies ==
           ByteString()
               .answer(Option::info, OptionReply::info, export_info(1u << 30, disk_flags))
               .answer(Option::info, OptionReply::ack)
+              .bytes());
+}
+
+TEST_CASE("handshake: blocks that are larger than anybody expects are told unasked") {
+    FixedExports exports = one_disk();
+    exports.entries[0].description.block_sizes.minimum_bytes = 4096;
+    const auto result = talk(exports, flags().option(Option::go, name_field("vol1").u16(0)));
+    CHECK(result.state == Handshake::State::transmission);
+    CHECK(result.replies ==
+          ByteString()
+              .answer(Option::go, OptionReply::info, export_info(1u << 30, disk_flags))
+              .answer(Option::go, OptionReply::info,
+                      ByteString().u16(3).u32(4096).u32(4096).u32(1u << 25))
+              .answer(Option::go, OptionReply::ack)
               .bytes());
 }
 
