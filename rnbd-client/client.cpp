@@ -121,10 +121,11 @@ ClientConfig::Path::Fabric Client::fabric_towards(const ClientConfig::Path& path
 
 // What uses it may have outlived this daemon's former life, which ended without an unmap.
 Mapping& Client::add_mapping(Session& session, const ClientConfig::Device& config) {
-    const std::uint64_t writer =
-        config.access == AccessMode::read_only ? 0 : writers_.former(config.session, config.volume);
+    const WriterNumbers::Life former = config.access == AccessMode::read_only
+                                           ? WriterNumbers::Life{}
+                                           : writers_.former(config.session, config.volume);
     Mapping& made = *mappings_.emplace_back(std::make_unique<Mapping>(
-        reactor_, sockets_, session.remote, session.shares, config, free_number(), writer, *this));
+        reactor_, sockets_, session.remote, session.shares, config, free_number(), former, *this));
     on_mapping_changed(made);
     return made;
 }
@@ -132,7 +133,11 @@ Mapping& Client::add_mapping(Session& session, const ClientConfig::Device& confi
 void Client::on_mapping_changed(Mapping& mapping) {
     const ClientConfig::Device& config = mapping.config();
     if (config.access == AccessMode::read_only || mapping.stopping()) return;
-    if (writers_.keep(config.session, config.volume, mapping.volume().writer())) writers_changed();
+    // Before it is open its epoch is that of the life before.
+    const RemoteVolume& volume = mapping.volume();
+    if (writers_.keep(config.session, config.volume, {volume.writer(), volume.epoch()})) {
+        writers_changed();
+    }
 }
 
 // One write for all that start or end in a turn. It is soon enough: nobody holds anything before

@@ -22,23 +22,25 @@ constexpr rtrs::Duration cut_time = std::chrono::seconds(6);
 
 Mapping::Mapping(rtrs::Reactor& reactor, NbdSockets& sockets, RemoteSession& session,
                  PermitShares& shares, ClientConfig::Device config, std::uint32_t number,
-                 std::uint64_t writer, Owner& owner)
+                 const WriterNumbers::Life& former, Owner& owner)
     : reactor_(reactor),
       sockets_(sockets),
       config_(std::move(config)),
       number_(number),
       owner_(owner),
-      volume_(std::make_unique<RemoteVolume>(
-          session,
-          RemoteVolumeOptions{.name = config_.volume, .access = config_.access, .writer = writer},
-          *this)),
+      volume_(std::make_unique<RemoteVolume>(session,
+                                             RemoteVolumeOptions{.name = config_.volume,
+                                                                 .access = config_.access,
+                                                                 .writer = former.number,
+                                                                 .epoch = former.epoch},
+                                             *this)),
       device_(std::make_unique<Device>(
           *volume_, shares,
           DeviceOptions{.name = config_.name,
                         .description = config_.volume + " of session " + session.name()})),
       stop_timer_(reactor, this,
                   [](void* self) { static_cast<Mapping*>(self)->on_stop_deadline(); }),
-      has_former_life_(writer != 0) {
+      has_former_life_(former.number != 0) {
     if (!config_.kernel) return;
     // A file system on one that was left is of the writer that mounted it.
     const bool takes_over = has_former_life_ || config_.access == AccessMode::read_only;
@@ -182,8 +184,10 @@ void Mapping::close_volume() {
     }
     // What it holds for NBD clients that wait, or for a kernel's device, was not said to be over.
     const bool held_before = has_former_life_ && !was_open_;
+    // If their cache is lost by then, the next life has to say so.
+    const bool unflushed_of_cache = volume_->epoch() != 0 && volume_->unflushed_writes() > 0;
     const bool holds = (kernel_ && kernel_->left()) || aborted_ || held_before ||
-                       volume_->state() == VolumeState::superseded;
+                       unflushed_of_cache || volume_->state() == VolumeState::superseded;
     may_return_ = with_the_daemon_ && holds;
     volume_->close(may_return_ ? RemoteVolume::Close::may_return : RemoteVolume::Close::for_good);
 }

@@ -16,6 +16,7 @@
 #include "rnbd-client/device.h"
 #include "rnbd-client/kernel_nbd/kernel_device.h"
 #include "rnbd-client/nbd/sockets.h"
+#include "rnbd-client/writer_numbers.h"
 #include "rnbd/remote_volume.h"
 #include "rtrs/reactor.h"
 
@@ -40,10 +41,10 @@ class Mapping final : public RemoteVolumeHandler,
         ~Owner() = default;
     };
 
-    // number: see below. writer: of a former life of this daemon, or 0 (RemoteVolumeOptions).
+    // number: see below. former: life of this daemon.
     Mapping(rtrs::Reactor& reactor, NbdSockets& sockets, RemoteSession& session,
             PermitShares& shares, ClientConfig::Device config, std::uint32_t number,
-            std::uint64_t writer, Owner& owner);
+            const WriterNumbers::Life& former, Owner& owner);
     ~Mapping();  // ASSUMES: on_mapping_stopped was delivered
     Mapping(const Mapping&) = delete;
     Mapping& operator=(const Mapping&) = delete;

@@ -31,24 +31,26 @@ std::error_code WriterNumbers::load() {
     if (!std::getline(file, line) || line != first_line()) return {};
     while (std::getline(file, line)) {
         std::istringstream words(line);
-        std::uint64_t number = 0;
+        Life life;
         std::string session;
         std::string volume;
-        words >> std::hex >> number >> std::quoted(session) >> std::quoted(volume);
-        if (words && number != 0) numbers_[{session, volume}] = number;
+        words >> std::hex >> life.number >> std::quoted(session) >> std::quoted(volume);
+        if (!words || life.number == 0) continue;
+        // Versions before 0.2 wrote none, and do not look behind the names.
+        if (!(words >> life.epoch)) life.epoch = 0;
+        numbers_[{session, volume}] = life;
     }
     return {};
 }
 
-std::uint64_t WriterNumbers::former(const std::string& session, const std::string& volume) const {
+WriterNumbers::Life WriterNumbers::former(const std::string& session,
+                                          const std::string& volume) const {
     const auto found = numbers_.find({session, volume});
-    return found == numbers_.end() ? 0 : found->second;
+    return found == numbers_.end() ? Life{} : found->second;
 }
 
-bool WriterNumbers::keep(const std::string& session, const std::string& volume,
-                         std::uint64_t number) {
-    auto& kept = numbers_[{session, volume}];
-    return std::exchange(kept, number) != number;
+bool WriterNumbers::keep(const std::string& session, const std::string& volume, const Life& life) {
+    return std::exchange(numbers_[{session, volume}], life) != life;
 }
 
 bool WriterNumbers::forget(const std::string& session, const std::string& volume) {
@@ -63,9 +65,9 @@ std::error_code WriterNumbers::write() const {
     }
     std::ostringstream text;
     text << first_line() << '\n';
-    for (const auto& [name, number] : numbers_) {
-        text << fmt::format("{:016x} ", number) << std::quoted(name.first) << ' '
-             << std::quoted(name.second) << '\n';
+    for (const auto& [name, life] : numbers_) {
+        text << fmt::format("{:016x} ", life.number) << std::quoted(name.first) << ' '
+             << std::quoted(name.second) << fmt::format(" {:016x}\n", life.epoch);
     }
     const std::string temporary = path_ + ".new";
     std::ofstream file(temporary, std::ios::trunc);

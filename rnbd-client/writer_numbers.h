@@ -3,6 +3,9 @@
 // kernel, may still be there with what they held; if another machine has written meanwhile, the
 // server has to recognise them.
 //
+// With each is the epoch of the server's cache that may have what was acknowledged and not flushed, so
+// that they hear of it if that cache is lost meanwhile.
+//
 // What is unmapped holds nothing, and its number is forgotten; so it is at an end of the daemon in
 // order, if nobody may have been left with something. So are those of another boot of the machine.
 //
@@ -25,16 +28,20 @@ class WriterNumbers {
     // Those of former lives. A file that is absent, not of this form, or of another boot, is an
     // empty one. ERRORS: of reading it.
     std::error_code load();
-    // 0: none.
-    std::uint64_t former(const std::string& session, const std::string& volume) const;
+    struct Life {
+        std::uint64_t number = 0;  // 0: none
+        std::uint64_t epoch = 0;   // as RemoteVolumeOptions::epoch
+        bool operator==(const Life&) const = default;
+    };
+    Life former(const std::string& session, const std::string& volume) const;
     // These say whether write() has something to do.
-    bool keep(const std::string& session, const std::string& volume, std::uint64_t number);
+    bool keep(const std::string& session, const std::string& volume, const Life& life);
     bool forget(const std::string& session, const std::string& volume);
     // ERRORS: of writing the file; if there is nothing to keep, of removing it.
     std::error_code write() const;
 
   private:
-    using Numbers = std::map<std::pair<std::string, std::string>, std::uint64_t>;
+    using Numbers = std::map<std::pair<std::string, std::string>, Life>;
 
     std::string path_;
     Numbers numbers_;

@@ -83,6 +83,11 @@ RemoteVolume::Inside::Inside(RemoteVolume& its_self, RemoteSession::Inside& its_
                                  : writer_for(options.access, session.environment.random)),
       knows_content(options.writer != 0),
       since(session.environment.clock.now()) {
+    // How many they were is not known: they count as one.
+    if (options.epoch != 0) {
+        epoch = options.epoch;
+        acknowledged = 1;
+    }
     session.volumes.push_back(this);
     arm_hold();
     if (session.ready) link_ready();
@@ -377,6 +382,7 @@ std::uint64_t RemoteVolume::unflushed_writes() const noexcept {
 void RemoteVolume::lost_in_part() { inside_->lost_in_part(); }
 RemoteSession& RemoteVolume::session() noexcept { return session_; }
 std::uint64_t RemoteVolume::writer() const noexcept { return inside_->writer; }
+std::uint64_t RemoteVolume::epoch() const noexcept { return inside_->epoch.value_or(0); }
 std::vector<VolumeRequestStatus> RemoteVolume::requests() const { return inside_->requests(); }
 
 void RemoteVolume::submit(rtrs::Permit permit, const VolumeIo& io) {

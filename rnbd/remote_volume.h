@@ -116,6 +116,10 @@ struct RemoteVolumeOptions {
     // Of a former life whose user may still be there, with what it held: the writer() of that. 0:
     // a new one.
     std::uint64_t writer = 0;
+    // Of that life too: the epoch() of the cache that may have writes which it acknowledged, and no
+    // flush has covered. If the server has another cache by now, a flush fails to say so. 0: there
+    // are none.
+    std::uint64_t epoch = 0;
 };
 
 class RemoteVolume {
@@ -151,6 +155,8 @@ class RemoteVolume {
     RemoteSession& session() noexcept;
     // Under which number the server knows who may hold writes (Feature::writer); 0: it only reads.
     std::uint64_t writer() const noexcept;
+    // Of the cache at the server that has what was acknowledged; 0: not known.
+    std::uint64_t epoch() const noexcept;
     // Asks the server now instead of at the end of the back-off. open_error() is empty until it has
     // answered. ERRORS: EALREADY (open), ENODEV (closing or closed), ESTALE (superseded),
     // ECONNABORTED (no path is up).

@@ -278,12 +278,15 @@ void RemoteVolume::Inside::lost_in_part() {
 
 void RemoteVolume::Inside::cache_lost() {
     const std::uint64_t writes_lost = acknowledged - flushed;
+    const bool of_former_life = options.epoch != 0 && flushed == 0;
     ++losses.caches;
     losses.writes += writes_lost;
     session.environment.tracer.trace(
         rtrs::TraceLevel::error, "rnbd.volume", session.session.options().name + "/" + options.name,
         "the server came back without its cache: up to " + std::to_string(writes_lost) +
-            " acknowledged writes are lost that were not flushed; a flush fails to say so");
+            " acknowledged writes are lost that were not flushed" +
+            (of_former_life ? ", one of them for all of a former life" : "") +
+            "; a flush fails to say so");
     untold = acknowledged;
     fail_lost_flushes();
     flushed = acknowledged;

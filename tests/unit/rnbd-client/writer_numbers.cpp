@@ -34,24 +34,28 @@ TEST_CASE("writer numbers: of a life that was killed, until they are forgotten")
     Folder folder;
     {
         Loaded numbers(folder);
-        CHECK(numbers.former("host-a", "vol1") == 0);
-        CHECK(numbers.keep("host-a", "vol1", 0xabc));
-        CHECK(numbers.keep("host \"b\"\\", "vol1", 5));
-        CHECK(numbers.keep("host-a", "vol2", 7));
-        CHECK(numbers.keep("host-a", "vol2", 8));
-        CHECK_FALSE(numbers.keep("host-a", "vol2", 8));
+        CHECK(numbers.former("host-a", "vol1").number == 0);
+        CHECK(numbers.keep("host-a", "vol1", {0xabc, 0xe}));
+        CHECK(numbers.keep("host \"b\"\\", "vol1", {5}));
+        CHECK(numbers.keep("host-a", "vol2", {7}));
+        CHECK(numbers.keep("host-a", "vol2", {8}));
+        CHECK_FALSE(numbers.keep("host-a", "vol2", {8}));
         REQUIRE(!numbers.write());
     }
     Loaded numbers(folder);
-    CHECK(numbers.former("host-a", "vol1") == 0xabc);
-    CHECK(numbers.former("host \"b\"\\", "vol1") == 5);
-    CHECK(numbers.former("host-a", "vol2") == 8);
-    CHECK(numbers.former("host-b", "vol2") == 0);
-    CHECK_FALSE(numbers.keep("host-a", "vol1", 0xabc));
+    CHECK(numbers.former("host-a", "vol1").number == 0xabc);
+    CHECK(numbers.former("host-a", "vol1").epoch == 0xe);
+    CHECK(numbers.keep("host-a", "vol1", {0xabc, 0xf}));
+    CHECK(numbers.keep("host-a", "vol1", {0xabc, 0xe}));
+    CHECK(numbers.former("host \"b\"\\", "vol1").number == 5);
+    CHECK(numbers.former("host \"b\"\\", "vol1").epoch == 0);
+    CHECK(numbers.former("host-a", "vol2").number == 8);
+    CHECK(numbers.former("host-b", "vol2").number == 0);
+    CHECK_FALSE(numbers.keep("host-a", "vol1", {0xabc, 0xe}));
     CHECK(numbers.forget("host-a", "vol1"));
     REQUIRE(!numbers.write());
-    CHECK(Loaded(folder).former("host-a", "vol1") == 0);
-    CHECK(Loaded(folder).former("host-a", "vol2") == 8);
+    CHECK(Loaded(folder).former("host-a", "vol1").number == 0);
+    CHECK(Loaded(folder).former("host-a", "vol2").number == 8);
 }
 
 TEST_CASE("writer numbers: an end in order leaves nothing") {
@@ -59,12 +63,12 @@ TEST_CASE("writer numbers: an end in order leaves nothing") {
     Loaded numbers(folder);
     REQUIRE(!numbers.write());
     CHECK_FALSE(folder.has_file());
-    CHECK(numbers.keep("host-a", "vol1", 1));
-    CHECK(numbers.keep("host-a", "vol2", 2));
+    CHECK(numbers.keep("host-a", "vol1", {1}));
+    CHECK(numbers.keep("host-a", "vol2", {2}));
     CHECK(numbers.forget("host-a", "vol1"));
     REQUIRE(!numbers.write());
-    CHECK(Loaded(folder).former("host-a", "vol1") == 0);
-    CHECK(Loaded(folder).former("host-a", "vol2") == 2);
+    CHECK(Loaded(folder).former("host-a", "vol1").number == 0);
+    CHECK(Loaded(folder).former("host-a", "vol2").number == 2);
     CHECK(numbers.forget("host-a", "vol2"));
     REQUIRE(!numbers.write());
     CHECK_FALSE(folder.has_file());
@@ -75,23 +79,23 @@ TEST_CASE("writer numbers: what is not of this form, or of another boot, counts 
     Folder folder;
     std::ofstream(folder.file())
         << "rnbd-client writers 1 00000000-0000-0000-0000-000000000000\n1 \"host-a\" \"vol1\"\n";
-    CHECK(Loaded(folder).former("host-a", "vol1") == 0);
+    CHECK(Loaded(folder).former("host-a", "vol1").number == 0);
     {
         Loaded numbers(folder);
-        CHECK(numbers.keep("host-a", "vol2", 2));
+        CHECK(numbers.keep("host-a", "vol2", {2}));
         REQUIRE(!numbers.write());
         std::ofstream(folder.file(), std::ios::app)
             << "\nzz \"a\" \"b\"\n0 \"a\" \"b\"\n3 \"a\n4\n";
     }
     Loaded numbers(folder);
-    CHECK(numbers.former("host-a", "vol2") == 2);
-    CHECK(numbers.former("a", "b") == 0);
+    CHECK(numbers.former("host-a", "vol2").number == 2);
+    CHECK(numbers.former("a", "b").number == 0);
 }
 
 TEST_CASE("writer numbers: a file that cannot be written is told of") {
     Folder folder;
     WriterNumbers numbers(std::string(folder.path) + "/none/client.ctl.writers");
     REQUIRE(!numbers.load());
-    CHECK(numbers.keep("host-a", "vol1", 1));
+    CHECK(numbers.keep("host-a", "vol1", {1}));
     CHECK(numbers.write() == std::errc::no_such_file_or_directory);
 }
