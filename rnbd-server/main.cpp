@@ -40,11 +40,16 @@ rtrs::ServerOptions options_of(const ServerConfig& config) {
 // unit file, and each is more than a busy disk takes for a flush.
 constexpr rtrs::Duration stop_time = std::chrono::seconds(20);
 
+// The system has no fitting words for a file that is not what it should be.
+std::string in_words(std::error_code error) {
+    return error == std::errc::bad_message ? "it was damaged, and is replaced" : error.message();
+}
+
 EpochBook& opened(EpochBook& epochs) {
     if (const auto error = epochs.load()) {
         logger("rnbd.server")
             .warn("{}: {}; clients take this start for one after a crash", epochs.path(),
-                  error.message());
+                  in_words(error));
     }
     return epochs;
 }
@@ -53,7 +58,7 @@ WriterBook& opened(WriterBook& writers) {
     if (const auto error = writers.load()) {
         logger("rnbd.server")
             .warn("{}: {}; a client that was away while another one wrote is let in again",
-                  writers.path(), error.message());
+                  writers.path(), in_words(error));
     }
     return writers;
 }

@@ -25,6 +25,7 @@ struct SessionView {
 std::vector<SessionView> sessions_of(const ServerState& state) {
     std::vector<SessionView> all;
     for (const rtrs::ServerSession* session : state.server.sessions()) {
+        if (session->name().empty()) continue;  // nobody knows yet who it is
         all.push_back({session->status(), Target::statistics(*session)});
     }
     return all;

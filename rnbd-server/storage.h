@@ -124,6 +124,10 @@ class Storage {
     // ASSUMES: a positive multiple of the block; nothing beyond `bytes` is in flight.
     // ERRORS: EINVAL (device of another size), EROFS, ENOMEM, EFBIG, EOPNOTSUPP, ...
     virtual std::expected<void, StorageError> resize(std::uint64_t bytes) {
+        return may_resize(bytes);
+    }
+    // Why resize() is going to refuse that, as far as it is known without trying.
+    virtual std::expected<void, StorageError> may_resize(std::uint64_t bytes) const {
         static_cast<void>(bytes);
         return std::unexpected(StorageError{rtrs::from_errno(EOPNOTSUPP),
                                             description() + ": its size cannot be changed"});

@@ -279,7 +279,15 @@ void Volume::is_writer(Open& open, Writers::Id writer) {
     if (writer == 0 || writer == open.writer) return;
     const bool changed = open.writer != 0 && writers_.closes(open.writer);
     open.writer = writer;
-    if (writers_.opens(writer, open.session, writers_here(nullptr)) || changed) book_.changed();
+    const Writers::News news = writers_.opens(writer, open.session, writers_here(nullptr));
+    if (news != Writers::News::out) {
+        if (changed || news == Writers::News::known) book_.changed();
+        return;
+    }
+    // As of who is put out by a write: the next write waits until that is in the file.
+    put_out_ = book_.write_now();
+    for (const auto& one : opens_) one->wrote = false;
+    open.wrote = false;
 }
 
 void Volume::says_goodbye(Open& open) {
@@ -358,6 +366,10 @@ void Volume::resize(std::optional<std::uint64_t> bytes, Shrink shrink, Resized d
         return refuse(EINVAL, "it has " + std::to_string(*medium) +
                                   " bytes, and what lies beyond " + std::to_string(wanted) +
                                   " would be lost");
+    }
+    // Before anything is refused beyond an end that is not to come.
+    if (const auto may = storage_->may_resize(wanted); !may) {
+        return done(std::unexpected(may.error()));
     }
     resized_ = std::move(done);
     resize_generation_ = generation_;

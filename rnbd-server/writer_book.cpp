@@ -112,7 +112,8 @@ std::error_code WriterBook::load() {
     }
     std::istringstream file(*text);
     std::string line;
-    if (!std::getline(file, line) || line != first_line) return rtrs::from_errno(EILSEQ);
+    if (!std::getline(file, line) || line != first_line) return rtrs::from_errno(EBADMSG);
+    bool damaged = false;
     while (std::getline(file, line)) {
         std::istringstream words(line);
         std::string state;
@@ -120,11 +121,13 @@ std::error_code WriterBook::load() {
         std::string name;
         std::string session;
         words >> state >> std::hex >> id >> name >> session;
-        if (!words || id == 0) continue;
+        const bool whole = words && id != 0 && (state == known_word || state == out_word);
+        damaged = damaged || !whole;
+        if (!whole) continue;
         if (state == known_word) exports_[name].restore_known({id, from_word(session)});
         if (state == out_word) exports_[name].restore_out({id, from_word(session)});
     }
-    return {};
+    return damaged ? rtrs::from_errno(EBADMSG) : std::error_code{};
 }
 
 std::string WriterBook::text() const {

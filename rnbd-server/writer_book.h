@@ -35,7 +35,7 @@ class WriterBook {
 
     const std::string& path() const noexcept { return path_; }
     // Before anything else. A file that is absent is an empty one. ERRORS: of reading the file,
-    // EILSEQ (it is not of this form); it is replaced all the same.
+    // EBADMSG (it is not of this form; lines that are were taken); it is replaced all the same.
     std::error_code load();
     // Of the export of this name; stays in place until it is left.
     Writers& of(const std::string& name) { return exports_[name]; }

@@ -18,9 +18,9 @@ bool Writers::knows(Id id) const noexcept {
     return std::ranges::find(known_, id, &One::id) != known_.end();
 }
 
-bool Writers::opens(Id id, const std::string& session, Ids here) {
-    if (knows(id)) return false;
-    std::erase_if(known_, [&](One& one) {
+Writers::News Writers::opens(Id id, const std::string& session, Ids here) {
+    if (knows(id)) return News::none;
+    const auto put_out_by_it = std::erase_if(known_, [&](One& one) {
         if (one.session != session || contains(here, one.id)) return false;
         put_out(std::move(one));
         return true;
@@ -31,7 +31,7 @@ bool Writers::opens(Id id, const std::string& session, Ids here) {
         if (oldest != known_.end()) known_.erase(oldest);
     }
     known_.push_back({id, session});
-    return true;
+    return put_out_by_it > 0 ? News::out : News::known;
 }
 
 bool Writers::closes(Id id) {

@@ -42,8 +42,11 @@ class Writers {
 
     bool is_out(Id id) const noexcept;
     bool knows(Id id) const noexcept;
-    // These say whether anything has changed. id: not 0. here: who have it open now.
-    bool opens(Id id, const std::string& session, Ids here);
+    // What has changed by it: nothing; who is known; and somebody is out now.
+    enum class News : std::uint8_t { none, known, out };
+    // id: not 0. here: who have it open now.
+    News opens(Id id, const std::string& session, Ids here);
+    // Whether it was known.
     bool closes(Id id);
     // One of those who are here writes: all others that are known are out. Returns them.
     std::vector<One> writes(Ids here);

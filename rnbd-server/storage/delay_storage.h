@@ -38,6 +38,9 @@ class DelayStorage final : public Storage {
     std::expected<void, StorageError> resize(std::uint64_t bytes) override {
         return inner_->resize(bytes);
     }
+    std::expected<void, StorageError> may_resize(std::uint64_t bytes) const override {
+        return inner_->may_resize(bytes);
+    }
     void when_writes_are_lost(std::function<void()> lost) override {
         inner_->when_writes_are_lost(std::move(lost));
     }

@@ -2,17 +2,22 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <expected>
 #include <sstream>
 
 #include "rnbd-server/storage/cache_epoch.h"
 #include "rnbd-server/storage/state_file.h"
+#include "rtrs/base/error.h"
 #include "rtrs/base/random.h"
 
 namespace rnbd {
 namespace {
 
 constexpr std::string_view first_line = "rnbd-server epochs 1";
+constexpr std::string_view flushed_word = "flushed";
+constexpr std::string_view lost_word = "lost";
+constexpr std::string_view in_use_word = "in-use";
 
 }  // namespace
 
@@ -22,23 +27,32 @@ std::error_code EpochBook::load() {
     if (!text)
         return text.error() == std::errc::no_such_file_or_directory ? std::error_code{}
                                                                     : distrust(text.error());
-    std::istringstream file(*text);
-    std::string line;
-    if (std::getline(file, line) && line == first_line) {
-        while (std::getline(file, line)) {
-            std::istringstream words(line);
-            std::string name;
-            std::string state;
-            Entry entry;
-            words >> name >> std::hex >> entry.storage_epoch >> entry.shown >> state;
-            if (!words) continue;
-            entry.flushed = state == "flushed";
-            entry.lost = state == "lost";
-            entries_[name] = entry;
-        }
+    if (!parse(*text)) {
+        // What it said of a loss is not known. An empty one is right for the next server.
+        entries_.clear();
+        const std::error_code error = write(Say::in_use);
+        return distrust(error ? error : rtrs::from_errno(EBADMSG));
     }
     const std::error_code error = write(Say::in_use);
     return error ? distrust(error) : error;
+}
+
+bool EpochBook::parse(const std::string& text) {
+    std::istringstream file(text);
+    std::string line;
+    if (!std::getline(file, line) || line != first_line) return false;
+    while (std::getline(file, line)) {
+        std::istringstream words(line);
+        std::string name;
+        std::string state;
+        Entry entry;
+        words >> name >> std::hex >> entry.storage_epoch >> entry.shown >> state;
+        entry.flushed = state == flushed_word;
+        entry.lost = state == lost_word;
+        if (!words || (!entry.flushed && !entry.lost && state != in_use_word)) return false;
+        entries_[name] = entry;
+    }
+    return true;
 }
 
 // What the file says of being flushed will be wrong soon, and nobody may believe it; what it says
@@ -90,9 +104,9 @@ std::error_code EpochBook::write(Say say) const {
     for (const auto& [name, entry] : entries_) {
         const bool flushed = entry.flushed && say == Say::as_it_is;
         text += fmt::format("{} {:016x} {:016x} {}\n", name, entry.storage_epoch, entry.shown,
-                            entry.lost ? "lost"
-                            : flushed  ? "flushed"
-                                       : "in-use");
+                            entry.lost ? lost_word
+                            : flushed  ? flushed_word
+                                       : in_use_word);
     }
     return write_state_file(path_, text);
 }

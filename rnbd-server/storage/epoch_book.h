@@ -27,9 +27,9 @@ class EpochBook {
     explicit EpochBook(std::string path) : path_(std::move(path)) {}
 
     const std::string& path() const noexcept { return path_; }
-    // Before anything else. A file that is absent or not of this form is an empty one. ERRORS: of
-    // reading or rewriting the file; then epochs are shown that nobody has seen before, and the
-    // file stays as it is.
+    // Before anything else. A file that is absent is an empty one. ERRORS: of reading or rewriting
+    // the file, which stays as it is then; EBADMSG (it is not of its form, and was replaced). Then
+    // epochs are shown that nobody has seen before.
     std::error_code load();
     // The epoch to show for an export whose storage has this one.
     std::uint64_t opened(const std::string& name, std::uint64_t storage_epoch);
@@ -50,6 +50,7 @@ class EpochBook {
     };
     enum class Say : std::uint8_t { in_use, as_it_is };
 
+    bool parse(const std::string& text);
     std::error_code write(Say say) const;
     std::error_code distrust(std::error_code error);
 

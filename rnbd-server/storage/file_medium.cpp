@@ -377,7 +377,8 @@ std::expected<std::uint64_t, StorageError> FileMedium::measure() const {
     return static_cast<std::uint64_t>(status.st_size);
 }
 
-std::expected<void, StorageError> FileMedium::resize(std::uint64_t bytes, StorageOptions::Use use) {
+std::expected<void, StorageError> FileMedium::may_resize(std::uint64_t bytes,
+                                                         StorageOptions::Use use) const {
     const auto now = measure();
     if (!now) return std::unexpected(now.error());
     if (*now != bytes && kind_ == Kind::block_device) {
@@ -390,6 +391,13 @@ std::expected<void, StorageError> FileMedium::resize(std::uint64_t bytes, Storag
                        "the export is read_only; change the file's size by other means, then "
                        "leave the size out");
     }
+    return {};
+}
+
+std::expected<void, StorageError> FileMedium::resize(std::uint64_t bytes, StorageOptions::Use use) {
+    if (auto may = may_resize(bytes, use); !may) return may;
+    const auto now = measure();
+    if (!now) return std::unexpected(now.error());
     if (*now != bytes && ::ftruncate(fd_, static_cast<off_t>(bytes)) != 0) {
         const int error = errno;
         return failure(

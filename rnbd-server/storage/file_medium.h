@@ -40,6 +40,8 @@ class FileMedium {
     // As those of Storage.
     std::expected<std::uint64_t, StorageError> measure() const;
     std::expected<void, StorageError> resize(std::uint64_t bytes, StorageOptions::Use use);
+    std::expected<void, StorageError> may_resize(std::uint64_t bytes,
+                                                 StorageOptions::Use use) const;
 
   private:
     explicit FileMedium(std::string path) : path_(std::move(path)) {}

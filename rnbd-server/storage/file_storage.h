@@ -44,6 +44,9 @@ class FileStorage final : public Storage {
     std::expected<void, StorageError> resize(std::uint64_t bytes) override {
         return medium_.resize(bytes, use_);
     }
+    std::expected<void, StorageError> may_resize(std::uint64_t bytes) const override {
+        return medium_.may_resize(bytes, use_);
+    }
     void when_writes_are_lost(std::function<void()> lost) override { lost_ = std::move(lost); }
     std::string description() const override;
 

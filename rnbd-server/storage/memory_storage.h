@@ -19,6 +19,7 @@ class MemoryStorage final : public Storage {
     const StorageGeometry& geometry() const noexcept override { return geometry_; }
     void submit(BlockRequest& request) override;
     std::expected<void, StorageError> resize(std::uint64_t bytes) override;
+    std::expected<void, StorageError> may_resize(std::uint64_t) const override { return {}; }
     std::string description() const override { return "memory"; }
 
   private:

@@ -16,6 +16,7 @@ class NullStorage final : public Storage {
     const StorageGeometry& geometry() const noexcept override { return geometry_; }
     void submit(BlockRequest& request) override;
     void extents(ExtentsRequest& request) override;
+    std::expected<void, StorageError> may_resize(std::uint64_t) const override { return {}; }
     std::expected<void, StorageError> resize(std::uint64_t bytes) override {
         geometry_.size_bytes = bytes;
         return {};

@@ -385,7 +385,7 @@ ServerPathStatus ServerPath::status() const {
             .device = memory_.fabric->device(),
             .always_invalidate = always_invalidates(),
             .since = since_,
-            .last_received = heartbeat_.last_received(),
+            .last_received = std::max(since_, heartbeat_.last_received()),
             .connections = static_cast<std::uint32_t>(connections_.size()),
             .counters = counters_};
 }

@@ -125,12 +125,22 @@ TEST_CASE("epochs: storages without a cache, and servers without a file") {
     CHECK(!none.save());
 }
 
-TEST_CASE("epochs: a file that is not ours is an empty one") {
+// It may have said that writes were lost.
+TEST_CASE("epochs: a file that was damaged is not believed, and is replaced") {
     TemporaryFolder folder;
     const std::string path = folder.file("epochs");
-    const char* content = GENERATE("", "something\nvol1 64 64 flushed\n",
-                                   "rnbd-server epochs 1\nvol1\n\nvol1 x y flushed\nvol1 64\n");
+    const char* content =
+        GENERATE("", "something\nvol1 64 64 flushed\n", "rnbd-server epochs 1\nvol1\n",
+                 "rnbd-server epochs 1\nvol1 64 64 flushed\n\n",
+                 "rnbd-server epochs 1\nvol1 x y flushed\n", "rnbd-server epochs 1\nvol1 64 64 l");
     std::ofstream(path) << content;
+    {
+        EpochBook book(path);
+        CHECK(book.load() == rtrs::from_errno(EBADMSG));
+        const std::uint64_t shown = book.opened("vol1", 100);
+        CHECK(shown > epoch_without_cache);
+        CHECK(shown != 100);
+    }
     CHECK(life(path, 100, End::flushed) == 100);
     CHECK(life(path, 200, End::killed) == 100);
 }

@@ -60,10 +60,10 @@ void run_until(Books& books, Done done) {
 
 TEST_CASE("writers: one that is away is out when another one writes, and not before") {
     Writers writers;
-    CHECK(writers.opens(1, "host-a", Ids{}));
-    CHECK_FALSE(writers.opens(1, "host-a", Ids{}));  // is back
+    CHECK(writers.opens(1, "host-a", Ids{}) == Writers::News::known);
+    CHECK(writers.opens(1, "host-a", Ids{}) == Writers::News::none);  // is back
     CHECK(writers.writes(Ids{1}).empty());
-    CHECK(writers.opens(2, "host-b", Ids{}));
+    CHECK(writers.opens(2, "host-b", Ids{}) == Writers::News::known);
     CHECK_FALSE(writers.is_out(1));
     const auto away = writers.writes(Ids{2});
     REQUIRE(away.size() == 1);
@@ -92,7 +92,7 @@ TEST_CASE("writers: a session that opens as another writer leaves its former lif
     Writers writers;
     writers.opens(1, "host-a", Ids{});
     writers.opens(2, "host-b", Ids{});
-    CHECK(writers.opens(3, "host-b", Ids{}));
+    CHECK(writers.opens(3, "host-b", Ids{}) == Writers::News::out);
     CHECK(writers.is_out(2));
     CHECK(ids(writers.known()) == Ids{1, 3});
     // But for one that is there.
@@ -211,20 +211,23 @@ TEST_CASE("writers: an export that is gone and that nobody may hold writes for i
     CHECK(book.of("vol1").empty());
 }
 
-TEST_CASE("writers: lines that are not of the book's form are skipped") {
+TEST_CASE("writers: lines that are not of the book's form are skipped, and told of") {
     Books books;
+    bool damaged = false;
     {
         std::ofstream file(books.folder.file());
         SECTION("lines") {
             file << "rnbd-server writers 1\nknown\nknown zz vol1 =\nknown 0 vol1 =\nwhat 1 vol1 =\n"
                     "out 7\n\nout 8 vol1\nout 9 vol1 =%\nout a vol1 %%%zz\n";
+            damaged = true;
         }
         SECTION("more than are kept") {
             file << "rnbd-server writers 1\nout 8 vol1 =\n";
             for (int i = 1; i < 3000; ++i) file << "known " << i << " vol2 =\n";
         }
     }
-    Loaded book(books);
+    WriterBook book(*books.reactor, books.folder.file());
+    CHECK(book.load() == (damaged ? rtrs::from_errno(EBADMSG) : std::error_code{}));
     CHECK(book.of("vol1").known().empty());
     CHECK(book.of("vol1").out().size() <= 2);
     CHECK(book.of("vol2").known().size() <= Writers::known_max);
@@ -234,6 +237,6 @@ TEST_CASE("writers: a file that is no book is told of") {
     Books books;
     std::ofstream(books.folder.file()) << "rnbd-server writers 2\nknown 1 vol1 =\n";
     WriterBook book(*books.reactor, books.folder.file());
-    CHECK(book.load() == rtrs::from_errno(EILSEQ));
+    CHECK(book.load() == rtrs::from_errno(EBADMSG));
     CHECK(book.of("vol1").empty());
 }
