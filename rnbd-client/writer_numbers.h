@@ -3,8 +3,8 @@
 // kernel, may still be there with what they held; if another machine has written meanwhile, the
 // server has to recognise them.
 //
-// With each is the epoch of the server's cache that may have what was acknowledged and not flushed, so
-// that they hear of it if that cache is lost meanwhile.
+// With each is the epoch of the server's cache that may have what was acknowledged and not flushed,
+// so that they hear of it if that cache is lost meanwhile.
 //
 // What is unmapped holds nothing, and its number is forgotten; so it is at an end of the daemon in
 // order, if nobody may have been left with something. So are those of another boot of the machine.

@@ -292,13 +292,16 @@ void ServerConfiguration::change_export(const ConfigChange& change,
     if (has_key(change, "allow")) target_.set_allow(*volume, wanted.allow);
     if (!has_key(change, "size")) return done("");
     const auto& size = wanted.storage.size_bytes;
+    const auto size_before = volume->config().storage.size_bytes;
     volume->set_configured_size(size);
     const bool ready = volume->state() == Volume::State::ready;
     // Smaller only on the way back: what somebody may have written beyond stays.
     if (!size || !ready || *size <= volume->geometry().size_bytes) return done("");
     volume->resize(size, Volume::Shrink::refused,
-                   [done](const std::expected<std::uint64_t, StorageError>& bytes) {
-                       done(bytes ? "" : bytes.error().text);
+                   [=](const std::expected<std::uint64_t, StorageError>& bytes) {
+                       if (bytes) return done("");
+                       volume->set_configured_size(size_before);  // it is still to be done
+                       done(bytes.error().text);
                    });
 }
 
@@ -317,8 +320,8 @@ void ServerConfiguration::add_coming_steps(ConfigPlan& plan, const Exports& want
     }
 }
 
-// What could not be removed is still one of the files' objects: the next time tries it again. What
-// could not be made is none yet: that it is not there is no doing of rnbdctl's.
+// What could not be removed, or grown, is still as the files had it: the next time tries it again.
+// What could not be made is none yet: that it is not there is no doing of rnbdctl's.
 void ServerConfiguration::finished(ServerConfig wanted, const std::vector<ConfigChange>& changes) {
     const Exports known_before(before_);
     std::set<std::string> exports_missing, listeners_missing;
@@ -333,9 +336,13 @@ void ServerConfiguration::finished(ServerConfig wanted, const std::vector<Config
         if (change.object != "export") continue;
         if (comes(change) && target_.find(change.name) == nullptr)
             exports_missing.insert(change.name);
-        if (change.kind != Kind::removed) continue;
-        if (const auto* const known = known_before.find(change.name))
-            wanted.exports.push_back(*known);
+        const auto* const known = known_before.find(change.name);
+        if (known == nullptr) continue;
+        if (change.kind == Kind::removed) wanted.exports.push_back(*known);
+        if (change.kind != Kind::changed) continue;
+        const auto now =
+            std::ranges::find(wanted.exports, change.name, &ServerConfig::Export::name);
+        if (now != wanted.exports.end()) now->storage.size_bytes = known->storage.size_bytes;
     }
     std::erase_if(wanted.exports,
                   [&](const auto& one) { return exports_missing.contains(one.name); });

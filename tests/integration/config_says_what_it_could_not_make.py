@@ -53,3 +53,14 @@ with Lab() as lab:
     server.ctl("config", "apply")
     check("same" in server.ctl("--json", "config", "diff").stdout, "nothing is left to do")
     check(len(server.status()["listen"]) == 2, server.status()["listen"])
+
+    # An export that cannot grow: somebody has made its file larger.
+    image = lab.path("vol1.img")
+    os.truncate(image, 8 << 20)
+    server.config_with(lambda config: config["exports"][0].update(size="4MiB"))
+    for _ in range(2):
+        grown = server.ctl("config", "apply", ok=False)
+        check(grown.returncode == 1 and "would be lost" in grown.stdout, grown.stdout + grown.stderr)
+    os.truncate(image, 4 << 20)
+    server.ctl("config", "apply")
+    check(server.status()["exports"][0]["size_bytes"] == 4 << 20, server.status()["exports"])

@@ -115,7 +115,7 @@ TEST_CASE("handshake: golden GO with block size, name and description on request
     CHECK_FALSE(result.negotiated.structured_replies);
 }
 
-TEST_CASE("handshake: INFO answers and goes on, nothing that was not asked is sent for plain blocks") {
+TEST_CASE("handshake: INFO answers and goes on, nothing that was not asked is sent") {
     const auto result = talk(one_disk(), flags().option(Option::info, name_field("vol1").u16(0)));
     CHECK(result.state == Handshake::State::option_header);
     CHECK(result.replies ==
