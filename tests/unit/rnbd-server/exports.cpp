@@ -94,6 +94,48 @@ TEST_CASE("exports: a shrink waits for what was under way, not for what goes on 
     ::rmdir(folder);
 }
 
+// Else a server that is killed and started again lets it in with what it held.
+TEST_CASE("exports: a write waits until a former life of its own session is out on disk") {
+    char folder[] = "/tmp/rnbd-exports-XXXXXX";
+    REQUIRE(::mkdtemp(folder) != nullptr);
+    {
+        auto reactor = rtrs::Reactor::create().value();
+        DeferredCompletions deferred(*reactor);
+        EpochBook epochs("");
+        WriterBook book(*reactor, std::string(folder) + "/writers");
+        REQUIRE(!book.load());
+        Volume volume(*reactor, deferred,
+                      memory("vol", {{.session = "host-a", .access = AccessMode::read_write}}),
+                      epochs, book);
+        const auto turns = [&](auto done) {
+            for (int i = 0; i < 2000 && !done(); ++i) reactor->run_once(5ms);
+            REQUIRE(done());
+        };
+        turns([&] { return volume.state() == Volume::State::ready; });
+        const auto open_as = [&](Writers::Id writer) {
+            const auto open = volume.open({.session = "host-a",
+                                           .host = "127.0.0.1",
+                                           .access = AccessMode::read_write,
+                                           .writer = writer});
+            REQUIRE(open);
+            return *open;
+        };
+        Volume::Open* const former = open_as(17);
+        CHECK(volume.may_write(*former));
+        volume.close(former);
+        Volume::Open* const next = open_as(18);
+        CHECK(volume.is_out(17));
+        CHECK_FALSE(volume.may_write(*next));
+        turns([&] { return volume.may_write(*next); });
+        WriterBook server_after_it(*reactor, book.path());
+        REQUIRE(!server_after_it.load());
+        CHECK(server_after_it.of("vol").is_out(17));
+        volume.close(next);
+        ::unlink(book.path().c_str());
+    }
+    ::rmdir(folder);
+}
+
 TEST_CASE("exports: one that is opened again in a session has the access that is asked for") {
     World world({memory("vol", {{.session = "host-a", .access = AccessMode::read_write}})});
     const Volume& volume = *world.target.find("vol");
