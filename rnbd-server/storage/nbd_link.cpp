@@ -7,8 +7,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <map>
+#include <mutex>
+#include <system_error>
+#include <thread>
 #include <unordered_set>
+#include <utility>
 
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
@@ -22,6 +27,8 @@ using Clock = std::chrono::steady_clock;
 // than a tenth of the time.
 constexpr Clock::duration open_slice = std::chrono::milliseconds(20);
 constexpr int open_share = 10;
+// Who wants a connection asks again sooner.
+constexpr Clock::duration abandoned_after = std::chrono::seconds(10);
 
 std::string last_error() {
     const char* text = nbd_get_error();
@@ -34,10 +41,70 @@ StorageError failure(const std::string& uri, int error, const std::string& text)
     return {rtrs::from_errno(error != 0 ? error : EIO), uri + ": " + text};
 }
 
-// Handshakes that took longer than one attempt, by URI; of the thread of the reactor.
-std::map<std::string, std::unique_ptr<NbdLink>>& unfinished() {
-    thread_local std::map<std::string, std::unique_ptr<NbdLink>> links;
-    return links;
+// The look-up of the server's name, and the beginning of the connection, by a thread of its own:
+// libnbd waits in it for a name server that does not answer.
+class Connecting {
+  public:
+    // ERRORS: ENOMEM, EAGAIN (no thread).
+    static std::expected<std::shared_ptr<Connecting>, StorageError> begin(const std::string& uri) {
+        nbd_handle* const handle = nbd_create();
+        if (handle == nullptr) return std::unexpected(failure(uri, ENOMEM, last_error()));
+        auto made = std::make_shared<Connecting>(handle);
+        try {
+            // With nobody left who waits for it, the handle goes when the call has ended.
+            std::thread([made, uri] { made->connect(uri); }).detach();
+        } catch (const std::system_error& error) {
+            return std::unexpected(failure(uri, EAGAIN, error.what()));
+        }
+        return made;
+    }
+    explicit Connecting(nbd_handle* handle) noexcept : handle_(handle) {}
+    ~Connecting() {
+        if (handle_ != nullptr) nbd_close(handle_);
+    }
+    Connecting(const Connecting&) = delete;
+    Connecting& operator=(const Connecting&) = delete;
+
+    bool wait_until(Clock::time_point deadline) {
+        std::unique_lock lock(mutex_);
+        return over_.wait_until(lock, deadline, [this] { return is_over_; });
+    }
+    // These once that is over.
+    int error() const noexcept { return error_; }
+    const std::string& text() const noexcept { return text_; }
+    nbd_handle* take_handle() noexcept { return std::exchange(handle_, nullptr); }
+
+  private:
+    void connect(const std::string& uri) {
+        const bool failed = nbd_aio_connect_uri(handle_, uri.c_str()) != 0;
+        const std::scoped_lock lock(mutex_);
+        if (failed) {
+            error_ = nbd_get_errno() != 0 ? nbd_get_errno() : EIO;
+            text_ = last_error();
+        }
+        is_over_ = true;
+        over_.notify_all();
+    }
+
+    nbd_handle* handle_;
+    std::mutex mutex_;
+    std::condition_variable over_;
+    bool is_over_ = false;  // guarded by mutex_, as the next two
+    int error_ = 0;
+    std::string text_;
+};
+
+// One of the two.
+struct Attempt {
+    std::shared_ptr<Connecting> connecting{};
+    std::unique_ptr<NbdLink> link{};
+    Clock::time_point asked{};
+};
+
+// What took longer than one call, by URI; of the thread of the reactor.
+std::map<std::string, Attempt>& unfinished() {
+    thread_local std::map<std::string, Attempt> attempts;
+    return attempts;
 }
 
 // Links that own themselves; of the thread of the reactor. Never destroyed: the process may end,
@@ -87,32 +154,41 @@ NbdLink::~NbdLink() {
 }
 
 std::expected<std::unique_ptr<NbdLink>, StorageError> NbdLink::open(const std::string& uri) {
-    std::unique_ptr<NbdLink> link;
+    const Clock::time_point begun = Clock::now();
+    Attempt attempt;
     // A server that is silent so long may be so for ever, and is asked again soon.
     Clock::duration slice{0};
     if (auto started = unfinished().extract(uri)) {
-        link = std::move(started.mapped());
+        attempt = std::move(started.mapped());
     } else {
-        nbd_handle* const handle = nbd_create();
-        if (handle == nullptr) return std::unexpected(failure(uri, ENOMEM, last_error()));
-        link.reset(new NbdLink(handle));
-        if (nbd_aio_connect_uri(handle, uri.c_str()) != 0) {
-            return std::unexpected(failure(uri, nbd_get_errno(), last_error()));
-        }
+        auto connecting = Connecting::begin(uri);
+        if (!connecting) return std::unexpected(connecting.error());
+        attempt.connecting = std::move(*connecting);
         slice = patience().left();
     }
-    const Clock::time_point begun = Clock::now();
-    const Progress progress = link->negotiate(begun + slice);
+    // Of exports that are no more.
+    std::erase_if(unfinished(),
+                  [&](const auto& one) { return begun - one.second.asked > abandoned_after; });
+    auto progress = Progress::in_progress;
+    if (attempt.connecting && attempt.connecting->wait_until(begun + slice)) {
+        const auto connected = std::exchange(attempt.connecting, nullptr);
+        if (connected->error() != 0) {
+            return std::unexpected(failure(uri, connected->error(), connected->text()));
+        }
+        attempt.link.reset(new NbdLink(connected->take_handle()));
+    }
+    if (attempt.link) progress = attempt.link->negotiate(begun + slice);
     if (slice > Clock::duration::zero()) patience().spend(Clock::now() - begun);
     switch (progress) {
         case Progress::ready:
-            return link;
+            return std::move(attempt.link);
         case Progress::failed:
             return std::unexpected(failure(uri, nbd_get_errno(), last_error()));
         case Progress::in_progress:
             break;
     }
-    unfinished().emplace(uri, std::move(link));
+    attempt.asked = Clock::now();
+    unfinished().emplace(uri, std::move(attempt));
     return std::unexpected(failure(uri, EINPROGRESS, "still connecting to the NBD server"));
 }
 
