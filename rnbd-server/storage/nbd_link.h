@@ -1,5 +1,5 @@
-// A connection to an NBD server, by libnbd, driven by the reactor: no waiting but for a moment while
-// it is opened, and no thread but one that looks up the server's name then.
+// A connection to an NBD server, by libnbd, driven by the reactor: no waiting but for a moment
+// while it is opened, and no thread but one that looks up the server's name then.
 //
 // OWNER: itself from attach() on; NbdStorage says detach(). THREAD: the reactor's (rtrs/reactor.h).
 // LIFE: open() -> attach() -> ... -> detach() -> gone when its last poll has completed.
