@@ -147,7 +147,7 @@ bool has_folds() noexcept {
 
 bool wide_is_free() noexcept {
     __builtin_cpu_init();
-    return __builtin_cpu_is("amd");
+    return __builtin_cpu_is("amd") || __builtin_cpu_supports("avx512fp16");
 }
 
 [[gnu::target("sse4.2,pclmul")]] std::uint32_t continue_by_lanes(std::uint32_t from,
