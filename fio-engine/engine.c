@@ -38,6 +38,7 @@ struct job {
     bool ending;     /* the session was told to close, a shared one when all its jobs are ending */
     bool complained; /* a request's error was said in words */
     unsigned batch;  /* requests that commit() sends together */
+    struct io_u **unsent_io_us; /* whose time of issue is that of the turn that sends them */
     unsigned unsent;
     uint64_t submitted;
     unsigned depth;
@@ -186,7 +187,8 @@ static int engine_init(struct thread_data *td) {
     job->shared = o->shared;
     job->slots = calloc(job->depth, sizeof *job->slots);
     job->done = calloc(job->depth, sizeof *job->done);
-    if (job->slots == NULL || job->done == NULL) {
+    job->unsent_io_us = calloc(job->depth, sizeof *job->unsent_io_us);
+    if (job->slots == NULL || job->done == NULL || job->unsent_io_us == NULL) {
         return complain(td, -ENOMEM, "job", "out of memory");
     }
     if (job->shared) {
@@ -282,14 +284,25 @@ static int start_request(const struct thread_data *td, struct io_u *io_u, struct
     }
 }
 
+/* One reading of the clock for all that leave together. */
+static void note_issue(struct thread_data *td, struct io_u *const *io_us, unsigned count) {
+    struct timespec now;
+    unsigned i;
+    if (count == 0 || !fio_fill_issue_time(td)) return;
+    fio_gettime(&now, NULL);
+    for (i = 0; i < count; i++) io_us[i]->issue_time = now;
+    if (td->o.read_iolog_file) td->last_issue = now;
+}
+
 static enum fio_q_status engine_queue(struct thread_data *td, struct io_u *io_u) {
     struct job *job = td->io_ops_data;
     int error;
     fio_ro_check(td, io_u);
+    if (job->shared) note_issue(td, &io_u, 1); /* its session's thread may be faster than we are */
     error = job->ending && !job->shared ? -ESHUTDOWN : start_request(td, io_u, job);
     if (error == 0) {
-        job->unsent++;
         job->submitted++;
+        if (!job->shared) job->unsent_io_us[job->unsent++] = io_u;
         return FIO_Q_QUEUED;
     }
     io_u->error = -error;
@@ -303,7 +316,8 @@ static enum fio_q_status engine_queue(struct thread_data *td, struct io_u *io_u)
 }
 
 /* One turn of the own session: what was submitted leaves, what came is taken. */
-static int turn(struct job *job, int timeout_ms) {
+static int turn(struct thread_data *td, struct job *job, int timeout_ms) {
+    note_issue(td, job->unsent_io_us, job->unsent);
     job->unsent = 0;
     return rnbd_session_process(job->own.session, timeout_ms);
 }
@@ -313,7 +327,7 @@ static int turn(struct job *job, int timeout_ms) {
 static int engine_commit(struct thread_data *td) {
     struct job *job = td->io_ops_data;
     if (job->shared || job->unsent < job->batch) return 0;
-    return turn(job, 0);
+    return turn(td, job, 0);
 }
 
 static bool is_away(const struct job *job) {
@@ -354,13 +368,13 @@ static void set_deadline(struct timespec *deadline, const struct timespec *wait)
 static int wait_own(struct thread_data *td, struct job *job, unsigned min,
                     const struct timespec *deadline) {
     int error = 0;
-    if (job->done_count == 0 && min == 0) error = turn(job, 0);
+    if (job->done_count == 0 && min == 0) error = turn(td, job, 0);
     while (error == 0 && job->done_count < min) {
         int timeout = deadline == NULL ? -1 : left_ms(deadline);
-        if (deadline != NULL && timeout == 0) return turn(job, 0);
+        if (deadline != NULL && timeout == 0) return turn(td, job, 0);
         end_if_told(td, job);
         if (is_away(job) && (timeout < 0 || timeout > away_slice_ms)) timeout = away_slice_ms;
-        error = turn(job, timeout);
+        error = turn(td, job, timeout);
     }
     return error;
 }
@@ -454,6 +468,7 @@ static void engine_cleanup(struct thread_data *td) {
     pthread_mutex_destroy(&job->lock);
     free(job->slots);
     free(job->done);
+    free(job->unsent_io_us);
     free(job);
 }
 
@@ -468,7 +483,7 @@ __attribute__((visibility("default"))) struct ioengine_ops ioengine = {
     .name = "rnbd",
     .version = FIO_IOOPS_VERSION,
     /* fio's offload hands a job's requests to workers, each of which would be a job to us. */
-    .flags = FIO_DISKLESSIO | FIO_NOEXTEND | FIO_NO_OFFLOAD,
+    .flags = FIO_DISKLESSIO | FIO_NOEXTEND | FIO_NO_OFFLOAD | FIO_ASYNCIO_SETS_ISSUE_TIME,
     .setup = engine_setup,
     .init = engine_init,
     .post_init = engine_post_init,
