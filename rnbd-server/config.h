@@ -88,6 +88,8 @@ struct ServerConfig {
     rtrs::Duration busy_poll{};
     // Sends may leave by a system call of their own (rtrs/reactor.h).
     bool prompt_sends = true;
+    // Requests may go to a disk, or to a file in memory, inside a turn (rtrs/reactor.h).
+    bool prompt_storage = true;
     // Where the daemon runs; empty: wherever it may.
     CpuList cpus;
     // Threads that carry connections and requests (rtrs/reactor_group.h), 1..64.

@@ -91,7 +91,9 @@ class Daemon final : public DaemonWork {
           configuration_(context.reactor, context.config_path, config, target_, listeners_,
                          context.use_log_level),
           stop_timer_(context.reactor, this,
-                      [](void* self) { static_cast<Daemon*>(self)->target_.give_up(); }) {}
+                      [](void* self) { static_cast<Daemon*>(self)->target_.give_up(); }) {
+        context.reactor.set_prompt_storage(config.prompt_storage);
+    }
 
     std::expected<void, std::string> start(ControlServer& control) override;
     std::string status() const override;

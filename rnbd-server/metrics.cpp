@@ -227,6 +227,14 @@ void add_exports(MetricsText& text, const Target& target) {
 void add_server_metrics(MetricsText& text, const ServerState& state) {
     text.family({"rnbd_server_draining", "", gauge, {}, "1 while nobody is let in."});
     text.sample({}, std::uint64_t{state.target.draining() == Target::Draining::on ? 1u : 0u});
+    text.family({"rnbd_server_prompt_storage",
+                 "",
+                 counter,
+                 {"call"},
+                 "With prompt_storage: system calls inside a turn that gave requests to a disk "
+                 "(submit), or wrote to a file in memory (write)."});
+    text.sample({"submit"}, state.reactor.statistics().early_submits);
+    text.sample({"write"}, state.reactor.statistics().early_writes);
     const std::vector<SessionView> sessions = sessions_of(state);
     add_sessions(text, sessions);
     add_paths(text, sessions, state.reactor.now());

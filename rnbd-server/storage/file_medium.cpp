@@ -3,9 +3,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/sysinfo.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -58,6 +61,17 @@ std::uint64_t device_epoch(dev_t device) {
         if (file >> sequence) return mix_epoch(epoch, sequence);
     }
     return epoch;
+}
+
+// tmpfs, /dev/shm: what is written stays in memory, or goes to swap if there is some.
+bool is_of_tmpfs(int fd) {
+    struct statfs status{};
+    return ::fstatfs(fd, &status) == 0 && status.f_type == TMPFS_MAGIC;
+}
+
+bool machine_swaps() {
+    struct sysinfo machine{};
+    return ::sysinfo(&machine) != 0 || machine.totalswap > 0;
 }
 
 // When the file was made, which tells it from one that was removed and had the same inode; 0 where
@@ -116,6 +130,7 @@ FileMedium::FileMedium(FileMedium&& other) noexcept
       kind_(other.kind_),
       device_(other.device_),
       inode_(other.inode_),
+      in_memory_(other.in_memory_),
       geometry_(other.geometry_) {}
 
 FileMedium::~FileMedium() {
@@ -229,6 +244,7 @@ FileMedium::Step FileMedium::identify(const StorageOptions&) {
         kind_ = Kind::regular;
         device_ = status.st_dev;
         inode_ = status.st_ino;
+        in_memory_ = is_of_tmpfs(fd_) && !machine_swaps();
     } else if (S_ISBLK(status.st_mode)) {
         kind_ = Kind::block_device;
         device_ = status.st_rdev;

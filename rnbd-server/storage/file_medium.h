@@ -33,6 +33,9 @@ class FileMedium {
     // What flushes go through, so that what a write with FUA was told they are told, too.
     int sync_fd() const noexcept { return witness_ >= 0 ? witness_ : fd_; }
     Kind kind() const noexcept { return kind_; }
+    // A regular file whose blocks are nowhere but in memory, so that writing to it waits for no
+    // disk. As it was when it was opened: a machine that had no swap then may have some since.
+    bool in_memory() const noexcept { return in_memory_; }
     const std::string& path() const noexcept { return path_; }
     const StorageGeometry& geometry() const noexcept { return geometry_; }
     // ENOENT: the path no longer leads to what was opened.
@@ -65,6 +68,7 @@ class FileMedium {
     Kind kind_ = Kind::regular;
     dev_t device_ = 0;  // of the file, or the block device itself
     ino_t inode_ = 0;   // regular only
+    bool in_memory_ = false;
     StorageGeometry geometry_;
 };
 

@@ -30,6 +30,13 @@ constexpr std::size_t zeroes_bytes = 1u << 20;
 // A multiple of every block size, below what one read(2) or write(2) moves.
 constexpr std::uint64_t transfer_bytes_max = 1u << 30;
 
+// Requests that a disk is given together, and no more: it begins with them while the next are
+// prepared.
+constexpr std::uint32_t direct_group = 4;
+// What is copied into a file in memory by a system call, in less time than it takes to wake one of
+// the ring's threads, which would do it otherwise. Larger ones they may copy beside the loop.
+constexpr std::uint64_t write_now_bytes_max = 16u << 10;
+
 // Both mean that nothing was done and that trying again is right.
 bool interrupted(int result) noexcept { return result == -EINTR || result == -EAGAIN; }
 
@@ -141,12 +148,26 @@ void FileStorage::transfer(BlockRequest& request) {
         here.read(request.work, file(here), request.data.subspan(request.done_bytes, left), at,
                   buffer);
     } else if (request.operation == BlockOperation::write) {
+        if (written_at_once(request, flags)) return;
         here.write(request.work, file(here), request.data.subspan(request.done_bytes, left), at,
                    flags, buffer);
     } else {
         const std::size_t piece = std::min(left, zeroes_bytes);
         here.write(request.work, file(here), zeroes_.bytes().first(piece), at, flags);
     }
+    if (io_ == StorageOptions::Io::direct) here.submit_early(direct_group);
+}
+
+// What a call does not do whole and well is done by the ring once more, which tells why.
+bool FileStorage::written_at_once(BlockRequest& request, int flags) {
+    if (!medium_.in_memory() || request.done_bytes > 0 || is_rewrite(request)) return false;
+    if (request.bytes > write_now_bytes_max) return false;
+    const auto written = reactor_.here().write_now(medium_.fd(), request.data.first(request.bytes),
+                                                   request.offset, flags);
+    if (!written || *written != static_cast<std::int64_t>(request.bytes)) return false;
+    --in_flight_;
+    deferred_.add(request, {});
+    return true;
 }
 
 void FileStorage::on_transferred(Operation& operation, const Result& result) {

@@ -199,14 +199,14 @@ bool Reactor::Inside::found_by_looking(std::optional<Duration> wait) {
 
 void Reactor::Inside::submit_prepared() {
     const OthersTurn others(group);
-    if (ring.prepared()) ring.submit();
+    if (ring.prepared() > 0) ring.submit();
 }
 
 // Looks for a moment at least. The rest of the group goes on meanwhile.
 bool Reactor::Inside::news_in_ring(Instant until) {
     constexpr int looks_per_clock = 16;
     const OthersTurn others(group);
-    if (ring.prepared()) ring.submit();
+    if (ring.prepared() > 0) ring.submit();
     do {
         for (int i = 0; i < looks_per_clock; ++i) {
             if (ring.has_news()) return true;
@@ -400,6 +400,8 @@ Instant Reactor::now() const noexcept {
 }
 
 void Reactor::set_prompt_sends(bool on) noexcept { inside_->prompt_sends = on; }
+
+void Reactor::set_prompt_storage(bool on) noexcept { inside_->prompt_storage = on; }
 
 bool Reactor::polls_busily() const noexcept { return inside_->busy_poll.has_value(); }
 

@@ -66,7 +66,12 @@ struct Reactor::Inside {
     void begin_unanswered(Fill fill);
     template <typename Do>
     void on_its_thread(Do what);
+    bool may_call_send() const noexcept { return in_turn && may_call && !elsewhere(); }
     bool called(Operation& operation, int fd, const msghdr* message) noexcept;
+    // Whether work of files may begin now.
+    bool may_begin_storage() const noexcept {
+        return prompt_storage && in_turn && group == nullptr;
+    }
     void cancel(Operation& operation) noexcept;
     void cancel_later(Operation& operation);
     void cancel_as_asked(std::uint64_t asked) noexcept;
@@ -115,6 +120,7 @@ struct Reactor::Inside {
     Instant large_receive_at{};            // when the last large receive began or ended
     bool in_turn = false;
     bool prompt_sends = true;
+    bool prompt_storage = true;
     // Of this turn: whether a send may still be called, and what the one that was has to hand out.
     bool may_call = false;
     std::optional<Reaped> called_now;

@@ -48,8 +48,8 @@ class Ring {
     bool idles_aside() const noexcept { return tells_news_ && idle_flag_ == 0; }
     void submit_and_wait_aside(std::optional<Duration> wait, int notice) noexcept;
     void submit() noexcept;
-    // Whether prepared entries wait for their submission.
-    bool prepared() noexcept { return io_uring_sq_ready(&ring_) > 0; }
+    // Prepared entries that wait for their submission.
+    unsigned prepared() noexcept { return io_uring_sq_ready(&ring_); }
     // Whether submit_and_wait() would return at once: one look at memory, no system call. A plain
     // ring does not tell all.
     bool tells_news() const noexcept { return tells_news_; }

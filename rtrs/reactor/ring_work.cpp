@@ -3,6 +3,7 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 #include <cerrno>
 
@@ -33,7 +34,7 @@ void Reactor::Inside::cancel_as_asked(std::uint64_t asked) noexcept {
 
 bool Reactor::Inside::called(Operation& operation, int fd, const msghdr* message) noexcept {
     RTRS_ASSERT(!operation.in_flight);
-    if (!in_turn || !may_call || elsewhere()) return false;
+    if (!may_call_send()) return false;
     const ssize_t sent = ::sendmsg(fd, message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return false;
     may_call = false;
@@ -97,6 +98,8 @@ void Reactor::sendmsg(Operation& operation, int fd, const msghdr* message, SendB
     });
 }
 
+bool Reactor::may_call_send() const noexcept { return inside_->may_call_send(); }
+
 void Reactor::read(Operation& operation, File file, MutableBytes target, std::uint64_t offset,
                    FixedBuffer buffer) {
     inside_->begin_on_storage(operation, [=](io_uring_sqe* entry) {
@@ -126,6 +129,21 @@ void Reactor::write(Operation& operation, File file, Bytes source, std::uint64_t
         entry->rw_flags = flags;
         if (file.slot != FixedFile::none) entry->flags |= IOSQE_FIXED_FILE;
     });
+}
+
+void Reactor::submit_early(std::uint32_t entries_min) noexcept {
+    if (!inside_->may_begin_storage() || inside_->ring.prepared() < entries_min) return;
+    ++inside_->statistics.early_submits;
+    inside_->ring.submit();
+}
+
+std::optional<std::int32_t> Reactor::write_now(int fd, Bytes source, std::uint64_t offset,
+                                               int flags) noexcept {
+    if (!inside_->may_begin_storage()) return std::nullopt;
+    ++inside_->statistics.early_writes;
+    const iovec all{const_cast<std::byte*>(source.data()), source.size()};
+    const ssize_t written = ::pwritev2(fd, &all, 1, static_cast<off_t>(offset), flags);
+    return static_cast<std::int32_t>(written < 0 ? -errno : written);
 }
 
 void Reactor::fsync(Operation& operation, int fd, SyncMode mode) {

@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import socket
+import tempfile
 
 import openmetrics
 from harness import Lab, check, export, need, run, same
@@ -33,20 +34,29 @@ def turns(daemon):
     return sum(worker["turns"] for worker in daemon.status()["workers"])
 
 
-def counted(family, listener):
-    """How many there were, as a daemon's metrics tell."""
+def family_of(name, listener):
+    """What a daemon's metrics tell."""
     with contextlib.closing(socket.socket(socket.AF_UNIX)) as asked:
         asked.connect(listener)
         asked.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         answer = b"".join(iter(lambda: asked.recv(65536), b"")).decode()
-    return openmetrics.parse(answer.split("\r\n\r\n", 1)[1])[family].total("_total")
+    return openmetrics.parse(answer.split("\r\n\r\n", 1)[1])[name]
+
+
+def counted(name, listener):
+    return family_of(name, listener).total("_total")
+
+
+def called(listener):
+    calls = family_of("rnbd_server_prompt_storage", listener)
+    return {kind: calls.value("_total", call=kind) for kind in ("submit", "write")}
 
 
 with Lab() as lab:
     METRICS = lab.path("metrics.sock")
     image = lab.random_file("image", SIZE)
     for number, switches in enumerate(({}, {"registered_io": False}, {"read_portions": False},
-                                       {"prompt_sends": False},
+                                       {"prompt_sends": False}, {"prompt_storage": False},
                                        {"registered_io": False, "read_portions": False, "workers": 2})):
         backing = lab.path(f"vol{number}")
         server = lab.server([export("vol", backing, SIZE)], name=f"server{number}",
@@ -83,6 +93,31 @@ with Lab() as lab:
             check(min(took) < READ // PORTION, f"{switches}: more than a portion in a turn: {took}")
         client.stop()
         server.stop()
+
+    # Storage that is given its requests inside a turn: a disk in groups, a file in memory one by one.
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        exports = [export("disk", lab.path("direct"), SIZE, io="direct", block_size=4096),
+                   export("memory", f"{memory}/vol", SIZE)]
+        with open("/proc/swaps") as swaps:
+            swapless = len(swaps.readlines()) == 1
+        for number, switches in enumerate(({}, {"prompt_storage": False}, {"workers": 2})):
+            server = lab.server(exports, name=f"storing{number}", metrics={"listen": f"unix:{METRICS}"}, **switches)
+            client = lab.client(server, {"disk": {}, "memory": {}}, name=f"storer{number}")
+            for name, path in (("disk", lab.path("direct")), ("memory", f"{memory}/vol")):
+                uri = lab.uri(name, f"storer{number}")
+                run("nbdcopy", "--flush", "--request-size", "4096", image, uri)
+                check(same(image, path), f"{switches}: {name}: it is written")
+                run("nbdcopy", "--request-size", "4096", uri, lab.path("copy"))
+                check(same(image, lab.path("copy")), f"{switches}: {name}: and read")
+            calls = called(METRICS)
+            if switches:
+                check(not any(calls.values()), f"{switches}: nothing is called inside a turn: {calls}")
+            else:
+                check(calls["submit"] > 0, f"the disk is given groups: {calls}")
+                # Without swap: each write, and nothing else.
+                check(calls["write"] == (SIZE // 4096 if swapless else 0), f"the file in memory is written to: {calls}")
+            client.stop()
+            server.stop()
 
     # Looking before sleeping, which the client does and the server does not unless told.
     server = lab.server([export("vol", lab.path("vol0"), SIZE)], name="asked", metrics={"listen": f"unix:{METRICS}"})

@@ -144,6 +144,21 @@ class Bench {
         storage->submit(request);
         request.submitting = false;
     }
+    // The same inside a turn, as the server does, which then goes on to its end.
+    void submit_in_a_turn(TestRequest& request) {
+        struct Task : rtrs::TurnTask {
+            Task(Bench& its, TestRequest& wanted)
+                : rtrs::TurnTask(&go), bench(its), request(wanted) {}
+            static void go(rtrs::TurnTask& task) {
+                auto& self = static_cast<Task&>(task);
+                self.bench.submit(self.request);
+            }
+            Bench& bench;
+            TestRequest& request;
+        } task(*this, request);
+        reactor->at_turn_end(task);
+        reactor->run_once(rtrs::Duration::zero());
+    }
     void finish(TestRequest& request) {
         while (!request.finished) reactor->run_once(std::nullopt);
     }
@@ -160,7 +175,7 @@ class Bench {
         request.no_unmap = flag == Flag::no_unmap;
         request.fast_only = flag == Flag::fast;
         request.fixed_buffer = buffer;
-        submit(request);
+        submit_in_a_turn(request);
         finish(request);
         return request.error.value();
     }

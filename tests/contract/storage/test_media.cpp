@@ -3,6 +3,7 @@
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/sysinfo.h>
 #include <sys/wait.h>
 
 #include <array>
@@ -27,6 +28,37 @@ TEST_CASE("media: a full file system is ENOSPC, and goes on when there is room a
     REQUIRE(bench.write_zeroes(0, 2u << 20, Flag::no_unmap) == ENOSPC);
     REQUIRE(bench.discard(0, 2u << 20) == 0);
     REQUIRE(bench.write(3u << 20, pages.bytes().first(4096)) == 0);
+}
+
+TEST_CASE("media: small writes of a file in memory are done at once") {
+    if (::geteuid() != 0) skip_program("needs root");
+    struct sysinfo machine{};
+    if (::sysinfo(&machine) != 0 || machine.totalswap > 0) {
+        WARN("SKIPPED: this machine has swap, which such a write might wait for");
+        return;
+    }
+    const std::string folder = mount_private("tmpfs", "size=1m");
+    Bench bench;
+    REQUIRE(!bench.open({.path = folder + "/image", .size_bytes = 4u << 20}));
+    const auto done = [&] { return bench.reactor->statistics().early_writes; };
+    Pages pages(2u << 20);
+    pages.fill(0x44);
+    REQUIRE(bench.write(4096, pages.bytes().first(16384)) == 0);
+    REQUIRE(bench.write(0, pages.bytes().first(4096), Flag::fua) == 0);
+    CHECK(done() == 2);
+    // By the ring's threads, beside the loop.
+    REQUIRE(bench.write(0, pages.bytes().first(32768)) == 0);
+    CHECK(done() == 2);
+    Pages found(32768);
+    REQUIRE(bench.read(0, found.bytes()) == 0);
+    CHECK(found.all(0x44, 0, 32768));
+    // What could not be written is tried by the ring, which says why.
+    REQUIRE(bench.write(1u << 20, pages.bytes()) == ENOSPC);
+    REQUIRE(bench.write(3u << 20, pages.bytes().first(8192)) == ENOSPC);
+    CHECK(done() == 3);
+    bench.reactor->set_prompt_storage(false);
+    REQUIRE(bench.write(0, pages.bytes().first(4096)) == 0);
+    CHECK(done() == 3);
 }
 
 TEST_CASE("media: a write with FUA that has no room, while others make some, loses nothing") {

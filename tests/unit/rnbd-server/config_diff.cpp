@@ -130,6 +130,7 @@ TEST_CASE("server config diff: what holds since the start waits for a restart") 
                                     {"always_invalidate: false\n", "always_invalidate"},
                                     {"data_checksum: false\n", "data_checksum"},
                                     {"prompt_sends: false\n", "prompt_sends"},
+                                    {"prompt_storage: false\n", "prompt_storage"},
                                     {"registered_io: false\n", "registered_io"},
                                     {"read_portions: false\n", "read_portions"},
                                     {"heartbeat: {timeout: 9s}\n", "heartbeat"},
