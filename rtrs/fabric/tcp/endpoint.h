@@ -131,6 +131,8 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     void submit(const WorkRequest& request);
     std::uint32_t post_read(const WorkRequest& request);
     void start_send();
+    void send_early();
+    bool receives_in_bulk() const noexcept;
     void on_sent(const Operation::Result& result);
     void complete_works();
     void release_answers(std::uint64_t sent_position) noexcept;
@@ -173,6 +175,7 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     SendQueue sends_;
     ReservedMemory read_memory_;
     MemberOperation<TcpEndpoint, &TcpEndpoint::on_sent> send_operation_{*this};
+    std::uint64_t early_asked_ = 0;  // the turn in which send_early() has last looked
     Fifo<Read, reads_max> reads_{read_memory_.cut<Read>(reads_max)};
     std::uint32_t next_read_id_ = 0;
     Fifo<Answer, answers_max> answers_{read_memory_.cut<Answer>(answers_max)};

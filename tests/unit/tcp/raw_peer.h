@@ -101,7 +101,8 @@ struct ServerUnderTest : ListenerHandler {
         peers.push_back(std::make_unique<Recorder>());
         peers.back()->endpoint =
             request
-                ->accept(*domain, Bytes(reply), {.send_queue_depth = 8, .receive_queue_depth = 8},
+                ->accept(*domain, Bytes(reply),
+                         {.send_queue_depth = send_queue_depth, .receive_queue_depth = 8},
                          *peers.back())
                 .value();
         REQUIRE(!peers.back()->endpoint->post_receive(7, {receive, sizeof receive}));
@@ -115,6 +116,7 @@ struct ServerUnderTest : ListenerHandler {
     std::unique_ptr<MemoryRegion> region;
     std::unique_ptr<Listener> listener;
     std::vector<std::unique_ptr<Recorder>> peers;
+    std::uint32_t send_queue_depth = 8;  // of those that come from now on
     int requests = 0;
     std::vector<std::byte> request_data;
     std::vector<std::byte> reply;
@@ -200,6 +202,11 @@ class RawPeer {
             REQUIRE(crc32c(heard.payload) == heard.header.payload_crc);
         }
         return heard;
+    }
+    // Whether something has come, without a turn of the other side.
+    bool has_news() const {
+        pollfd socket{fd_, POLLIN, 0};
+        return ::poll(&socket, 1, 0) == 1;
     }
     bool at_end() { return hear(1).empty(); }
 

@@ -1,5 +1,8 @@
 // The endpoint against a peer of which every byte is chosen here.
+#include <sched.h>
+
 #include <catch2/catch.hpp>
+#include <vector>
 
 #include "tests/unit/tcp/raw_peer.h"
 
@@ -287,6 +290,77 @@ TEST_CASE("tcp endpoint: the end of the stream, between frames or inside one, is
     connected.raw.end_of_stream();
     pump(*connected.reactor, [&] { return connected.peer().drained == 1; });
     CHECK(connected.peer().reason == from_errno(ECONNRESET));
+}
+
+namespace {
+
+// Processors that this thread may run on, and where it stays meanwhile.
+class Processors {
+  public:
+    Processors() {
+        REQUIRE(::sched_getaffinity(0, sizeof all_, &all_) == 0);
+        for (int i = 0; i < CPU_SETSIZE; ++i) {
+            if (CPU_ISSET(i, &all_)) numbers.push_back(i);
+        }
+    }
+    ~Processors() { ::sched_setaffinity(0, sizeof all_, &all_); }
+    void stay_on(int processor) const {
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        CPU_SET(processor, &one);
+        REQUIRE(::sched_setaffinity(0, sizeof one, &one) == 0);
+    }
+    std::vector<int> numbers;
+
+  private:
+    cpu_set_t all_{};
+};
+
+}  // namespace
+
+TEST_CASE("tcp endpoint: of many answers a part leaves early, if the peer runs elsewhere") {
+    const bool elsewhere = GENERATE(true, false);
+    const Processors processors;
+    if (processors.numbers.size() < 2) {
+        WARN("SKIPPED: needs two processors");
+        return;
+    }
+    ServerUnderTest server;
+    server.send_queue_depth = 64;
+    RawPeer raw(server);
+    REQUIRE(raw.greet());
+    REQUIRE(raw.hear_frame());
+    pump(*server.reactor, [&] { return server.peer().established == 1; });
+    // What the peer says is brought by the processor that it says it on.
+    processors.stay_on(processors.numbers[0]);
+    REQUIRE(raw.say(frame(FrameHeader{.opcode = Opcode::send}, noise(10))));
+    pump(*server.reactor, [&] { return !server.peer().completions.empty(); });
+    processors.stay_on(processors.numbers[elsewhere ? 1 : 0]);
+
+    struct Answers : TurnTask {
+        Answers(Endpoint& its, const RawPeer& its_peer)
+            : TurnTask(&go), endpoint(its), peer(its_peer) {}
+        static void go(TurnTask& task) {
+            auto& self = static_cast<Answers&>(task);
+            std::byte text[8]{};
+            const Segment segment{text, sizeof text};
+            const WorkRequest one{.opcode = WorkOpcode::send, .local = {&segment, 1}};
+            for (int i = 1; i <= 64; ++i) {
+                RTRS_ASSERT(!self.endpoint.post({&one, 1}));
+                if (i == 31) self.before = self.peer.has_news();
+            }
+            self.after = self.peer.has_news();
+        }
+        Endpoint& endpoint;
+        const RawPeer& peer;
+        bool before = false, after = false;
+    } answers(*server.peer().endpoint, raw);
+    server.reactor->at_turn_end(answers);
+    server.reactor->run_once(Duration::zero());
+    CHECK(!answers.before);
+    CHECK(answers.after == elsewhere);
+    for (int i = 0; i < 64; ++i) REQUIRE(raw.hear_frame());  // all of them, once and whole
+    CHECK(!raw.has_news());
 }
 
 TEST_CASE("tcp endpoint: a peer that reads nothing fills the send queue, and nothing else") {
