@@ -232,8 +232,9 @@ void add_server_metrics(MetricsText& text, const ServerState& state) {
                  counter,
                  {"call"},
                  "With prompt_storage: system calls inside a turn that gave requests to a disk "
-                 "(submit), or wrote to a file in memory (write)."});
+                 "(submit), or read from and wrote to a file in memory (read, write)."});
     text.sample({"submit"}, state.reactor.statistics().early_submits);
+    text.sample({"read"}, state.reactor.statistics().early_reads);
     text.sample({"write"}, state.reactor.statistics().early_writes);
     const std::vector<SessionView> sessions = sessions_of(state);
     add_sessions(text, sessions);

@@ -140,8 +140,8 @@ class Reactor : public Clock {
     bool polls_busily() const noexcept;
     // Whether sendmsg() may do what SendBy::call says, which it may at first.
     void set_prompt_sends(bool on) noexcept;
-    // Whether work of files may begin inside a turn (submit_early(), write_now()), which it may at
-    // first. Never in a group: the others would wait for the baton as long as it takes.
+    // Whether work of files may begin inside a turn by submit_early(), read_now() and write_now(),
+    // as it may at first. Never in a group: the others would wait for the baton that long.
     void set_prompt_storage(bool on) noexcept;
     // Asked once before every turn, and again and again while the reactor polls busily. A lookout
     // that has told the device to announce what comes has nothing to look for, and costs nothing.
@@ -194,8 +194,10 @@ class Reactor : public Clock {
     // Gives the kernel what is prepared, if that is so many entries or more: a disk begins with it
     // while the turn goes on. Else, or if it may not, the turn's end does.
     void submit_early(std::uint32_t entries_min) noexcept;
-    // Writes by a system call, which waits where the file makes it wait: for files in memory. The
-    // call's result, negative errno on failure; empty if it may not, as outside a turn.
+    // By a system call, which waits where the file makes it wait: for files in memory. The call's
+    // result, negative errno on failure; empty if it may not, as outside a turn.
+    std::optional<std::int32_t> read_now(int fd, MutableBytes target,
+                                         std::uint64_t offset) noexcept;
     std::optional<std::int32_t> write_now(int fd, Bytes source, std::uint64_t offset,
                                           int flags) noexcept;
     enum class SyncMode : std::uint8_t { data_only, everything };
@@ -237,8 +239,9 @@ class Reactor : public Clock {
         std::uint64_t looks_fruitless = 0;
         // Sends that left by a system call of their own.
         std::uint64_t calls = 0;
-        // Of submit_early() and write_now().
+        // Of submit_early(), read_now() and write_now().
         std::uint64_t early_submits = 0;
+        std::uint64_t early_reads = 0;
         std::uint64_t early_writes = 0;
     };
     const Statistics& statistics() const noexcept;

@@ -33,8 +33,8 @@ class FileMedium {
     // What flushes go through, so that what a write with FUA was told they are told, too.
     int sync_fd() const noexcept { return witness_ >= 0 ? witness_ : fd_; }
     Kind kind() const noexcept { return kind_; }
-    // A regular file whose blocks are nowhere but in memory, so that writing to it waits for no
-    // disk. As it was when it was opened: a machine that had no swap then may have some since.
+    // A regular file whose blocks are nowhere but in memory, so that to read and to write it waits
+    // for no disk. As it was when it was opened: a machine without swap then may have some since.
     bool in_memory() const noexcept { return in_memory_; }
     const std::string& path() const noexcept { return path_; }
     const StorageGeometry& geometry() const noexcept { return geometry_; }

@@ -33,9 +33,10 @@ constexpr std::uint64_t transfer_bytes_max = 1u << 30;
 // Requests that a disk is given together, and no more: it begins with them while the next are
 // prepared.
 constexpr std::uint32_t direct_group = 4;
-// What is copied into a file in memory by a system call, in less time than it takes to wake one of
-// the ring's threads, which would do it otherwise. Larger ones they may copy beside the loop.
-constexpr std::uint64_t write_now_bytes_max = 16u << 10;
+// What is copied to or from a file in memory by a system call, in less time than it takes to wake
+// one of the ring's threads, which would do it otherwise. What is larger they may copy beside the
+// loop.
+constexpr std::uint64_t move_now_bytes_max = 16u << 10;
 
 // Both mean that nothing was done and that trying again is right.
 bool interrupted(int result) noexcept { return result == -EINTR || result == -EAGAIN; }
@@ -144,11 +145,11 @@ void FileStorage::transfer(BlockRequest& request) {
     const auto buffer = request.fixed_buffer_of == here.number() ? request.fixed_buffer
                                                                  : rtrs::Reactor::FixedBuffer::none;
     const int flags = request.force_unit_access && !is_rewrite(request) ? RWF_DSYNC : 0;
+    if (moved_at_once(request, flags)) return;
     if (request.operation == BlockOperation::read) {
         here.read(request.work, file(here), request.data.subspan(request.done_bytes, left), at,
                   buffer);
     } else if (request.operation == BlockOperation::write) {
-        if (written_at_once(request, flags)) return;
         here.write(request.work, file(here), request.data.subspan(request.done_bytes, left), at,
                    flags, buffer);
     } else {
@@ -159,12 +160,16 @@ void FileStorage::transfer(BlockRequest& request) {
 }
 
 // What a call does not do whole and well is done by the ring once more, which tells why.
-bool FileStorage::written_at_once(BlockRequest& request, int flags) {
-    if (!medium_.in_memory() || request.done_bytes > 0 || is_rewrite(request)) return false;
-    if (request.bytes > write_now_bytes_max) return false;
-    const auto written = reactor_.here().write_now(medium_.fd(), request.data.first(request.bytes),
-                                                   request.offset, flags);
-    if (!written || *written != static_cast<std::int64_t>(request.bytes)) return false;
+bool FileStorage::moved_at_once(BlockRequest& request, int flags) {
+    if (!medium_.in_memory() || request.bytes > move_now_bytes_max) return false;
+    if (request.operation == BlockOperation::write_zeroes) return false;
+    if (request.done_bytes > 0 || is_rewrite(request)) return false;
+    rtrs::Reactor& here = reactor_.here();
+    const rtrs::MutableBytes data = request.data.first(request.bytes);
+    const auto moved = request.operation == BlockOperation::read
+                           ? here.read_now(medium_.fd(), data, request.offset)
+                           : here.write_now(medium_.fd(), data, request.offset, flags);
+    if (!moved || *moved != static_cast<std::int64_t>(request.bytes)) return false;
     --in_flight_;
     deferred_.add(request, {});
     return true;

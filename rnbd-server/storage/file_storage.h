@@ -72,7 +72,7 @@ class FileStorage final : public Storage {
     // The file as this thread's ring knows it.
     rtrs::Reactor::File file(rtrs::Reactor& here);
     void transfer(BlockRequest& request);
-    bool written_at_once(BlockRequest& request, int flags);
+    bool moved_at_once(BlockRequest& request, int flags);
     void empty_range(BlockRequest& request);
     Technique choose_technique(const BlockRequest& request) const noexcept;
     void allocate(BlockRequest& request, Technique technique);

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <cerrno>
 
@@ -135,6 +136,14 @@ void Reactor::submit_early(std::uint32_t entries_min) noexcept {
     if (!inside_->may_begin_storage() || inside_->ring.prepared() < entries_min) return;
     ++inside_->statistics.early_submits;
     inside_->ring.submit();
+}
+
+std::optional<std::int32_t> Reactor::read_now(int fd, MutableBytes target,
+                                              std::uint64_t offset) noexcept {
+    if (!inside_->may_begin_storage()) return std::nullopt;
+    ++inside_->statistics.early_reads;
+    const ssize_t got = ::pread(fd, target.data(), target.size(), static_cast<off_t>(offset));
+    return static_cast<std::int32_t>(got < 0 ? -errno : got);
 }
 
 std::optional<std::int32_t> Reactor::write_now(int fd, Bytes source, std::uint64_t offset,

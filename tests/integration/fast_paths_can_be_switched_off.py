@@ -49,7 +49,7 @@ def counted(name, listener):
 
 def called(listener):
     calls = family_of("rnbd_server_prompt_storage", listener)
-    return {kind: calls.value("_total", call=kind) for kind in ("submit", "write")}
+    return {kind: calls.value("_total", call=kind) for kind in ("submit", "read", "write")}
 
 
 with Lab() as lab:
@@ -114,8 +114,9 @@ with Lab() as lab:
                 check(not any(calls.values()), f"{switches}: nothing is called inside a turn: {calls}")
             else:
                 check(calls["submit"] > 0, f"the disk is given groups: {calls}")
-                # Without swap: each write, and nothing else.
-                check(calls["write"] == (SIZE // 4096 if swapless else 0), f"the file in memory is written to: {calls}")
+                # Without swap: each read and write, and nothing else.
+                all_of_it = SIZE // 4096 if swapless else 0
+                check(calls["write"] == calls["read"] == all_of_it, f"the file in memory is called: {calls}")
             client.stop()
             server.stop()
 

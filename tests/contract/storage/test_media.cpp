@@ -30,11 +30,11 @@ TEST_CASE("media: a full file system is ENOSPC, and goes on when there is room a
     REQUIRE(bench.write(3u << 20, pages.bytes().first(4096)) == 0);
 }
 
-TEST_CASE("media: small writes of a file in memory are done at once") {
+TEST_CASE("media: small reads and writes of a file in memory are done at once") {
     if (::geteuid() != 0) skip_program("needs root");
     struct sysinfo machine{};
     if (::sysinfo(&machine) != 0 || machine.totalswap > 0) {
-        WARN("SKIPPED: this machine has swap, which such a write might wait for");
+        WARN("SKIPPED: this machine has swap, which those might wait for");
         return;
     }
     const std::string folder = mount_private("tmpfs", "size=1m");
@@ -52,6 +52,13 @@ TEST_CASE("media: small writes of a file in memory are done at once") {
     Pages found(32768);
     REQUIRE(bench.read(0, found.bytes()) == 0);
     CHECK(found.all(0x44, 0, 32768));
+    CHECK(bench.reactor->statistics().early_reads == 0);
+    Pages little(4096);
+    REQUIRE(bench.read(8192, little.bytes()) == 0);
+    CHECK(little.all(0x44, 0, 4096));
+    REQUIRE(bench.read(1u << 20, little.bytes()) == 0);  // a hole
+    CHECK(little.all(0, 0, 4096));
+    CHECK(bench.reactor->statistics().early_reads == 2);
     // What could not be written is tried by the ring, which says why.
     REQUIRE(bench.write(1u << 20, pages.bytes()) == ENOSPC);
     REQUIRE(bench.write(3u << 20, pages.bytes().first(8192)) == ENOSPC);

@@ -1,4 +1,4 @@
-// Work of files that begins inside a turn: submit_early() and write_now().
+// Work of files that begins inside a turn: submit_early(), read_now() and write_now().
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -67,18 +67,24 @@ TEST_CASE("reactor: what is prepared is submitted inside a turn when it is a gro
     CHECK(reactor->statistics().early_submits == 1);
 }
 
-TEST_CASE("reactor: a write now is done when it returns, and says what was wrong") {
+TEST_CASE("reactor: what is read or written now is done at once, and says what was wrong") {
     auto reactor = make_reactor();
     Descriptor file = temporary_file(4096);
     in_a_turn(*reactor, [&] {
         CHECK(reactor->write_now(file, bytes_of(text), 100, RWF_DSYNC) == 5);
-        std::string found(5, 0);
-        CHECK(::pread(file, found.data(), found.size(), 100) == 5);
-        CHECK(found == text);
+        std::byte found[5]{};
+        CHECK(::pread(file, found, sizeof found, 100) == 5);
+        CHECK(text_of(found) == text);
+        std::byte again[5]{};
+        CHECK(reactor->read_now(file, again, 100) == 5);
+        CHECK(text_of(again) == text);
+        CHECK(reactor->read_now(file, again, 4096) == 0);  // the end
+        CHECK(reactor->read_now(-1, again, 0) == -EBADF);
         Descriptor read_only(::open("/dev/null", O_RDONLY | O_CLOEXEC));
         CHECK(reactor->write_now(read_only, bytes_of(text), 0, 0) == -EBADF);
     });
     CHECK(reactor->statistics().early_writes == 2);
+    CHECK(reactor->statistics().early_reads == 3);
 }
 
 TEST_CASE("reactor: files have to wait for the turn's end where that is wanted, or others wait") {
@@ -93,6 +99,8 @@ TEST_CASE("reactor: files have to wait for the turn's end where that is wanted, 
         reactor->submit_early(1);
         CHECK(pipe.readable().empty());
         CHECK(reactor->write_now(file, bytes_of(text), 0, 0) == std::nullopt);
+        std::byte found[5]{};
+        CHECK(reactor->read_now(file, found, 0) == std::nullopt);
     };
     SECTION("switched off") {
         reactor->set_prompt_storage(false);
