@@ -139,6 +139,8 @@ class TcpEndpoint final : public Endpoint, public ListLink {
 
     // Receiving.
     void arm_receive();
+    std::uint32_t receive_bytes_max() noexcept;
+    bool look_for_peer() const noexcept;
     void receive_direct();
     void on_stream(const Operation::Result& result);
     void on_direct(const Operation::Result& result);
@@ -175,7 +177,6 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     SendQueue sends_;
     ReservedMemory read_memory_;
     MemberOperation<TcpEndpoint, &TcpEndpoint::on_sent> send_operation_{*this};
-    std::uint64_t early_asked_ = 0;  // the turn in which send_early() has last looked
     Fifo<Read, reads_max> reads_{read_memory_.cut<Read>(reads_max)};
     std::uint32_t next_read_id_ = 0;
     Fifo<Answer, answers_max> answers_{read_memory_.cut<Answer>(answers_max)};
@@ -185,8 +186,13 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     MemberOperation<TcpEndpoint, &TcpEndpoint::on_stream> stream_operation_{*this};
     MemberOperation<TcpEndpoint, &TcpEndpoint::on_direct> direct_operation_{*this};
     bool socket_nonempty_ = false;
-    std::uint8_t large_expected_ = 0;  // frames for which large payloads stay likely
-    std::uint32_t direct_slot_ = 0;    // the key slot of the direct receive; 0: none
+    std::uint8_t large_expected_ = 0;        // frames for which large payloads stay likely
+    std::uint32_t usual_payload_bytes_ = 0;  // the longest of late, less a little with each frame
+    // Whether the peer works beside us, not on the processor that we run on; as of a look every
+    // some receives.
+    bool peer_elsewhere_ = false;
+    std::uint32_t receives_armed_ = 0;
+    std::uint32_t direct_slot_ = 0;  // the key slot of the direct receive; 0: none
     std::uint32_t direct_bytes_ = 0;
 
     // The frame being received.

@@ -1,3 +1,6 @@
+#include <sched.h>
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -17,6 +20,12 @@ constexpr std::uint32_t large_payload_bytes = 32u << 10;
 // Receive size while large payloads are expected: some headers, little to copy.
 constexpr std::uint32_t large_mode_bytes = 512;
 constexpr std::uint8_t large_mode_frames = 4;
+// Payloads of one receive, while a peer that works beside us could begin with what comes of them;
+// and bytes that are no load.
+constexpr std::uint32_t part_payloads = 12;
+constexpr std::uint32_t part_bytes_min = 48u << 10;
+// Receives after which it is looked for again where the peer runs.
+constexpr std::uint32_t receives_per_look = 16;
 
 }  // namespace
 
@@ -31,10 +40,26 @@ void TcpEndpoint::arm_receive() {
     if (state_ != State::established) return;
     if (stream_operation_.in_flight || direct_operation_.in_flight) return;
     if (in_payload_ && payload_left_ >= direct_bytes_min) return receive_direct();
-    const bool limited = large_expected_ > 0 && !in_payload_;
     reactor_.recv_provided(
-        stream_operation_, fd_, limited ? large_mode_bytes : 0,
+        stream_operation_, fd_, receive_bytes_max(),
         socket_nonempty_ ? Reactor::FirstTry::at_once : Reactor::FirstTry::after_poll);
+}
+
+// 0: whatever there is.
+std::uint32_t TcpEndpoint::receive_bytes_max() noexcept {
+    if (receives_armed_++ % receives_per_look == 0) peer_elsewhere_ = look_for_peer();
+    if (large_expected_ > 0 && !in_payload_) return large_mode_bytes;
+    if (!peer_elsewhere_) return 0;
+    return std::max(part_bytes_min, part_payloads * usual_payload_bytes_);
+}
+
+// What came last was brought by the processor that a peer on this machine ran on, or by the one
+// that serves the network. Whoever is woken on ours would take it from us in the middle of a turn.
+bool TcpEndpoint::look_for_peer() const noexcept {
+    int processor = -1;
+    socklen_t bytes = sizeof processor;
+    return ::getsockopt(fd_, SOL_SOCKET, SO_INCOMING_CPU, &processor, &bytes) == 0 &&
+           processor != ::sched_getcpu();
 }
 
 void TcpEndpoint::receive_direct() {
@@ -142,6 +167,8 @@ void TcpEndpoint::begin_frame(const FrameHeader& header) {
     }
     frame_ = header;
     payload_left_ = header.payload_bytes;
+    usual_payload_bytes_ = std::max(std::min(header.payload_bytes, large_payload_bytes),
+                                    usual_payload_bytes_ - usual_payload_bytes_ / 32);
     if (header.payload_bytes >= large_payload_bytes) {
         large_expected_ = large_mode_frames;
     } else if (large_expected_ > 0) {

@@ -1,6 +1,3 @@
-#include <sched.h>
-#include <sys/socket.h>
-
 #include <cerrno>
 
 #include "rtrs/fabric/tcp/dial.h"
@@ -33,15 +30,6 @@ Opcode frame_opcode(WorkOpcode opcode) noexcept {
 // Works of a turn after which what there is leaves, if a call may send it: the peer begins with it
 // while the turn goes on. A dozen answers with data, twice as many requests.
 constexpr std::uint32_t early_works = 32;
-
-// Whether what last came was brought by the processor that this is running on. A peer on this
-// machine that is woken there would take it from us in the middle of a turn.
-bool peer_is_here(int fd) noexcept {
-    int processor = -1;
-    socklen_t bytes = sizeof processor;
-    return ::getsockopt(fd, SOL_SOCKET, SO_INCOMING_CPU, &processor, &bytes) != 0 ||
-           processor == ::sched_getcpu();
-}
 
 // Only what the opcode uses: the parser refuses stray fields.
 FrameHeader header_for(const WorkRequest& request) noexcept {
@@ -82,9 +70,7 @@ std::error_code TcpEndpoint::post(std::span<const WorkRequest> chain) {
 // Once in a turn at the most, as the reactor lets it.
 void TcpEndpoint::send_early() {
     if (state_ != State::established || send_operation_.in_flight || receives_in_bulk()) return;
-    if (!reactor_.may_call_send() || early_asked_ == reactor_.statistics().turns) return;
-    early_asked_ = reactor_.statistics().turns;
-    if (!peer_is_here(fd_)) start_send();
+    if (peer_elsewhere_ && reactor_.may_call_send()) start_send();
 }
 
 std::error_code TcpEndpoint::check(std::span<const WorkRequest> chain) const noexcept {

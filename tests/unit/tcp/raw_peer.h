@@ -162,6 +162,11 @@ class RawPeer {
         }
         return true;
     }
+    // Without a turn of the other side.
+    void whisper(Bytes bytes) const {
+        REQUIRE(::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) ==
+                static_cast<ssize_t>(bytes.size()));
+    }
     bool greet(bool payload_crc = true, std::uint16_t version = fabric_version,
                Bytes private_data = {}) {
         Hello hello;
