@@ -138,8 +138,10 @@ class Reactor : public Clock {
     // sleep is little, and the peer may need the processor.
     void set_busy_poll(Duration window);
     bool polls_busily() const noexcept;
-    // Whether sendmsg() may do what SendBy::call says, which it may at first.
+    // Whether sendmsg() may do what SendBy::call says, and who sends may do else so that a peer
+    // begins earlier; as it may at first.
     void set_prompt_sends(bool on) noexcept;
+    bool prompt_sends() const noexcept;
     // Whether work of files may begin inside a turn by submit_early(), read_now() and write_now(),
     // as it may at first. Never in a group: the others would wait for the baton that long.
     void set_prompt_storage(bool on) noexcept;

@@ -401,6 +401,8 @@ Instant Reactor::now() const noexcept {
 
 void Reactor::set_prompt_sends(bool on) noexcept { inside_->prompt_sends = on; }
 
+bool Reactor::prompt_sends() const noexcept { return inside_->prompt_sends; }
+
 void Reactor::set_prompt_storage(bool on) noexcept { inside_->prompt_storage = on; }
 
 bool Reactor::polls_busily() const noexcept { return inside_->busy_poll.has_value(); }

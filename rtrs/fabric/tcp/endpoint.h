@@ -188,8 +188,8 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     bool socket_nonempty_ = false;
     std::uint8_t large_expected_ = 0;        // frames for which large payloads stay likely
     std::uint32_t usual_payload_bytes_ = 0;  // the longest of late, less a little with each frame
-    // Whether the peer works beside us, not on the processor that we run on; as of a look every
-    // some receives.
+    // Whether the peer works beside us, not on the processor that we run on, and is to begin
+    // early; as of a look every some receives.
     bool peer_elsewhere_ = false;
     std::uint32_t receives_armed_ = 0;
     std::uint32_t direct_slot_ = 0;  // the key slot of the direct receive; 0: none

@@ -47,7 +47,9 @@ void TcpEndpoint::arm_receive() {
 
 // 0: whatever there is.
 std::uint32_t TcpEndpoint::receive_bytes_max() noexcept {
-    if (receives_armed_++ % receives_per_look == 0) peer_elsewhere_ = look_for_peer();
+    if (receives_armed_++ % receives_per_look == 0) {
+        peer_elsewhere_ = reactor_.prompt_sends() && look_for_peer();
+    }
     if (large_expected_ > 0 && !in_payload_) return large_mode_bytes;
     if (!peer_elsewhere_) return 0;
     return std::max(part_bytes_min, part_payloads * usual_payload_bytes_);
