@@ -66,9 +66,10 @@ void prepare_process() {
     open_standard_streams();
     const sigset_t signals = all_signals();
     ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-    // The last two have other daemons show their state or open their log anew: who sends them out
-    // of habit does not mean to end this one.
-    for (const int signal : {SIGPIPE, SIGUSR1, SIGUSR2}) std::signal(signal, SIG_IGN);
+    // SIGXFSZ: a file that may not grow is an error of the write. The last two have other daemons
+    // show their state or open their log anew: who sends them out of habit does not mean to end
+    // this one.
+    for (const int signal : {SIGPIPE, SIGXFSZ, SIGUSR1, SIGUSR2}) std::signal(signal, SIG_IGN);
     constexpr rlim_t files_wanted = 1u << 20;
     raise_limit(RLIMIT_NOFILE, files_wanted);
     raise_limit(RLIMIT_MEMLOCK, RLIM_INFINITY);

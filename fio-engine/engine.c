@@ -169,6 +169,8 @@ static int engine_setup(struct thread_data *td) {
 /* What waits between two requests must not keep the one before. */
 static bool paced(const struct thread_data *td) {
     unsigned way;
+    /* A log's delays count from the last time of issue, which is when a request is sent. */
+    if (td->o.read_iolog_file != NULL) return true;
     for (way = 0; way < DDIR_RWDIR_CNT; way++) {
         if (td->o.rate[way] != 0 || td->o.rate_iops[way] != 0) return true;
     }

@@ -2,7 +2,7 @@
 //
 // A turn: submit what was prepared and wait -> hand every completion to its Operation -> expire
 // timers -> run turn-end tasks (which batch: one send for all answers of a turn) -> again.
-// Nothing in here costs a system call per request.
+// Nothing in here costs a system call per request, but for read_now() and write_now().
 //
 // THREAD: everything but post() and stop() is for the reactor's thread: the one that calls run(),
 // which handlers run on. In a ReactorGroup it is whichever of the members' threads runs a handler;

@@ -30,13 +30,21 @@ constexpr std::size_t zeroes_bytes = 1u << 20;
 // A multiple of every block size, below what one read(2) or write(2) moves.
 constexpr std::uint64_t transfer_bytes_max = 1u << 30;
 
-// Requests that a disk is given together, and no more: it begins with them while the next are
-// prepared.
+// What is prepared when a disk is given its requests, so that it begins with them while the next
+// are prepared; receives and sends of the turn count too.
 constexpr std::uint32_t direct_group = 4;
 // What is copied to or from a file in memory by a system call, in less time than it takes to wake
 // one of the ring's threads, which would do it otherwise. What is larger they may copy beside the
 // loop.
 constexpr std::uint64_t move_now_bytes_max = 16u << 10;
+
+// Whether it keeps other writers of the file waiting for as long as it takes to empty a range, or
+// to copy much.
+bool holds_long(const BlockRequest& request) noexcept {
+    return request.operation == BlockOperation::discard ||
+           request.operation == BlockOperation::write_zeroes ||
+           (request.operation == BlockOperation::write && request.bytes > move_now_bytes_max);
+}
 
 // Both mean that nothing was done and that trying again is right.
 bool interrupted(int result) noexcept { return result == -EINTR || result == -EAGAIN; }
@@ -116,6 +124,7 @@ void FileStorage::submit(BlockRequest& request) {
         return;
     }
     ++in_flight_;
+    if (holds_long(request)) ++long_holders_;
     switch (request.operation) {
         case BlockOperation::read:
         case BlockOperation::write:
@@ -131,6 +140,7 @@ void FileStorage::submit(BlockRequest& request) {
 
 void FileStorage::finish(BlockRequest& request, std::error_code error) {
     --in_flight_;
+    if (holds_long(request)) --long_holders_;
     request.completed(request, error);
 }
 
@@ -164,6 +174,8 @@ bool FileStorage::moved_at_once(BlockRequest& request, int flags) {
     if (!medium_.in_memory() || request.bytes > move_now_bytes_max) return false;
     if (request.operation == BlockOperation::write_zeroes) return false;
     if (request.done_bytes > 0 || is_rewrite(request)) return false;
+    // A call would wait for them, and the loop with it.
+    if (request.operation == BlockOperation::write && long_holders_ > 0) return false;
     rtrs::Reactor& here = reactor_.here();
     const rtrs::MutableBytes data = request.data.first(request.bytes);
     const auto moved = request.operation == BlockOperation::read
@@ -281,6 +293,7 @@ void FileStorage::empty_range(BlockRequest& request) {
         case Technique::clear_up:
         case Technique::none:
             --in_flight_;
+            if (holds_long(request)) --long_holders_;
             return deferred_.add(request, from_errno(EOPNOTSUPP));
     }
 }

@@ -1,4 +1,5 @@
-// A regular file or a block device, by io_uring.
+// A regular file or a block device, by io_uring; of a file in memory, small reads and writes are
+// system calls, unless something keeps writers of the file waiting.
 //
 // A request walks through one or more pieces of ring work before it completes:
 //
@@ -120,6 +121,7 @@ class FileStorage final : public Storage {
     std::error_code broken_;
     std::function<void()> lost_;
     std::uint32_t in_flight_ = 0;
+    std::uint32_t long_holders_ = 0;  // of them: what keeps a write of the same file waiting
     // Lists: whose fdatasync is in flight, that of the first; and who came after it had begun.
     BlockRequest* syncing_ = nullptr;
     BlockRequest* waiting_for_sync_ = nullptr;
