@@ -192,6 +192,7 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     // early; as of a look every some receives.
     bool peer_elsewhere_ = false;
     std::uint32_t receives_armed_ = 0;
+    std::uint32_t full_parts_ = 0;   // receives in a row that left something in the socket
     std::uint32_t direct_slot_ = 0;  // the key slot of the direct receive; 0: none
     std::uint32_t direct_bytes_ = 0;
 

@@ -24,6 +24,8 @@ constexpr std::uint8_t large_mode_frames = 4;
 // and bytes that are no load.
 constexpr std::uint32_t part_payloads = 12;
 constexpr std::uint32_t part_bytes_min = 48u << 10;
+// So many full parts one after the other: the peer is far ahead, and parts only cost.
+constexpr std::uint32_t full_parts_max = 6;
 // Receives after which it is looked for again where the peer runs.
 constexpr std::uint32_t receives_per_look = 16;
 
@@ -51,7 +53,7 @@ std::uint32_t TcpEndpoint::receive_bytes_max() noexcept {
         peer_elsewhere_ = reactor_.prompt_sends() && look_for_peer();
     }
     if (large_expected_ > 0 && !in_payload_) return large_mode_bytes;
-    if (!peer_elsewhere_) return 0;
+    if (!peer_elsewhere_ || full_parts_ >= full_parts_max) return 0;
     return std::max(part_bytes_min, part_payloads * usual_payload_bytes_);
 }
 
@@ -77,6 +79,7 @@ void TcpEndpoint::receive_direct() {
 void TcpEndpoint::on_stream(const Operation::Result& result) {
     if (state_ == State::established && result.value > 0) {
         socket_nonempty_ = result.socket_nonempty;
+        full_parts_ = socket_nonempty_ ? full_parts_ + 1 : 0;
         feed(reactor_.received(*result.buffer, static_cast<std::uint32_t>(result.value)));
     }
     if (result.buffer) reactor_.return_buffer(*result.buffer);
