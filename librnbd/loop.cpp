@@ -85,7 +85,9 @@ void Loop::stop() {
 void Loop::turn(std::optional<rtrs::Duration> max_wait) {
     RTRS_ASSERT(!threaded() && here() && !in_turn_);
     in_turn_ = true;
-    reactor_->run_once(max_wait);
+    told_ = false;
+    reactor_->run_turn_end();
+    reactor_->run_once(told_ ? rtrs::Duration::zero() : max_wait);
     in_turn_ = false;
 }
 

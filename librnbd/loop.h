@@ -53,7 +53,9 @@ class Loop {
     // Whether the caller is inside a callback.
     bool in_turn() const noexcept { return here() && (threaded() || in_turn_); }
 
-    // One turn, at most max_wait long. ASSUMES: not threaded, here(), not in_turn().
+    // One turn, at most max_wait long. What the program caused since the turn before leaves first;
+    // if it is told something of that already, the turn does not wait.
+    // ASSUMES: not threaded, here(), not in_turn().
     void turn(std::optional<rtrs::Duration> max_wait);
     // Runs call on the loop's thread and waits for it. ASSUMES: threaded() or here().
     void call(const std::function<void()>& call);
@@ -65,7 +67,11 @@ class Loop {
     // lock held; who changes what it looks at calls changed(). ASSUMES: not in_turn().
     bool wait_until(const std::function<bool()>& done, std::optional<Deadline> deadline);
     void changed() {
-        if (threaded()) changed_.notify_all();
+        if (threaded()) {
+            changed_.notify_all();
+        } else {
+            told_ = true;
+        }
     }
 
   private:
@@ -84,6 +90,7 @@ class Loop {
     std::thread thread_;
     std::thread::id owner_;
     bool in_turn_ = false;
+    bool told_ = false;       // the program, in this turn; without a thread
     Gate gate_ = Gate::shut;  // of the own thread; guarded by the mutex
     std::mutex mutex_;
     std::condition_variable changed_;

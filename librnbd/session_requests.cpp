@@ -45,6 +45,7 @@ void Session::finished(Request& request) {
         pool_.put(request);
     }
     done(context, result);
+    loop_->changed();
     volume.request_ended();
 }
 
@@ -97,6 +98,7 @@ struct ExtentsCall {
             told.push_back({one.length, static_cast<std::uint32_t>(one.flags), 0});
         }
         known(context, -rtrs::to_errno(error), told.data(), told.size());
+        volume.session().loop().changed();
         volume.request_ended();
     }
 };

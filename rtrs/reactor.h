@@ -108,6 +108,9 @@ class Reactor : public Clock {
     // Clock. Outside a turn: the current time.
     Instant now() const noexcept override;
 
+    // From outside a turn: runs what is left for a turn's end, so that the next run_once() may
+    // wait; without it that does not. Sends leave, and handlers may run in here.
+    void run_turn_end();
     // Runs turns until stop(). Handlers run in here.
     void run();
     // One turn; waits at most max_wait (none: until something happens).

@@ -423,14 +423,21 @@ void Reactor::run() {
     inside_->ring.submit();  // what the last turn prepared
 }
 
+void Reactor::run_turn_end() {
+    if (inside_->turn_end.empty()) return;
+    inside_->now = read_clock();
+    inside_->begin_turn();
+    inside_->end_turn();
+}
+
 void Reactor::run_once(std::optional<Duration> max_wait) {
     const bool watched = inside_->watched;
     if (watched) inside_->forget_notice();  // before the turn: what comes during it counts again
-    inside_->now = read_clock();
     if (!inside_->turn_end.empty()) {
-        inside_->begin_turn();
-        inside_->end_turn();
+        run_turn_end();
         max_wait = Duration::zero();
+    } else {
+        inside_->now = read_clock();
     }
     inside_->turn(max_wait);
     if (watched) inside_->announce_deadline();

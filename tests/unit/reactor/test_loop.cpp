@@ -177,6 +177,21 @@ TEST_CASE("reactor: what a task from between two turns prepares is submitted by 
     REQUIRE(target[0] == std::byte{0});
 }
 
+TEST_CASE("reactor: tasks from between two turns can be run before the next one, which may wait") {
+    auto reactor = make_reactor();
+    std::vector<int> order;
+    Task task(*reactor, order, 10);
+    RecordedTimer timer(*reactor, order, 1);
+    timer.arm_in(2ms);
+    reactor->at_turn_end(task);
+    const std::uint64_t turns = reactor->statistics().turns;
+    reactor->run_turn_end();
+    REQUIRE(order == std::vector{10});
+    REQUIRE(reactor->statistics().turns == turns);
+    reactor->run_once(std::nullopt);
+    REQUIRE(order == std::vector{10, 1});
+}
+
 TEST_CASE("reactor: a task scheduled by a completion runs in that completion's turn") {
     auto reactor = make_reactor();
     std::vector<int> order;
