@@ -90,6 +90,8 @@ struct ServerConfig {
     bool prompt_sends = true;
     // Requests may go to a disk, or to a file in memory, inside a turn (rtrs/reactor.h).
     bool prompt_storage = true;
+    // Large payloads may leave without a copy (rtrs/fabrics.h).
+    bool zero_copy_sends = false;
     // Where the daemon runs; empty: wherever it may.
     CpuList cpus;
     // Threads that carry connections and requests (rtrs/reactor_group.h), 1..64.

@@ -63,16 +63,22 @@ WriterBook& opened(WriterBook& writers) {
     return writers;
 }
 
+rtrs::TcpFabricOptions tcp_options(const ServerConfig& config) {
+    using Options = rtrs::TcpFabricOptions;
+    Options options;
+    options.data_checksum =
+        config.data_checksum ? Options::DataChecksum::on : Options::DataChecksum::off;
+    options.zero_copy = config.zero_copy_sends ? Options::ZeroCopy::on : Options::ZeroCopy::off;
+    return options;
+}
+
 // The daemon from its first listener to its last flush.
 class Daemon final : public DaemonWork {
   public:
     Daemon(const DaemonContext& context, const ServerConfig& config)
         : config_(config),
           random_(rtrs::Random::from_entropy()),
-          tcp_(rtrs::make_tcp_fabric(
-              context.reactor,
-              {.data_checksum = config.data_checksum ? rtrs::TcpFabricOptions::DataChecksum::on
-                                                     : rtrs::TcpFabricOptions::DataChecksum::off})),
+          tcp_(rtrs::make_tcp_fabric(context.reactor, tcp_options(config))),
           rdma_(rtrs::rdma_fabrics(context.reactor, tracer_)),
           epochs_(state_file_path("server.epochs")),
           writers_(context.reactor, state_file_path("server.writers")),

@@ -236,6 +236,20 @@ void add_server_metrics(MetricsText& text, const ServerState& state) {
     text.sample({"submit"}, state.reactor.statistics().early_submits);
     text.sample({"read"}, state.reactor.statistics().early_reads);
     text.sample({"write"}, state.reactor.statistics().early_writes);
+    text.family({"rnbd_server_zero_copy_sends",
+                 "",
+                 counter,
+                 {"stage"},
+                 "With zero_copy_sends: sends that were to leave without a copy (begun), and those "
+                 "of them that the kernel reported it copied all the same (copied)."});
+    std::uint64_t begun = 0;
+    std::uint64_t copied = 0;
+    for (std::uint32_t i = 0; i < state.reactor.members(); ++i) {
+        begun += state.reactor.member(i).statistics().zero_copies;
+        copied += state.reactor.member(i).statistics().zero_copies_copied;
+    }
+    text.sample({"begun"}, begun);
+    text.sample({"copied"}, copied);
     const std::vector<SessionView> sessions = sessions_of(state);
     add_sessions(text, sessions);
     add_paths(text, sessions, state.reactor.now());

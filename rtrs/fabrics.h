@@ -19,6 +19,12 @@ struct TcpFabricOptions {
     // headers always are.
     enum class DataChecksum : std::uint8_t { on, off };
     DataChecksum data_checksum = DataChecksum::on;
+    // Whether connections that this side accepts send payloads of 64 KiB and more without a copy,
+    // as long as the kernel does not report that it copies them all the same. (Not those that it
+    // dials: a client has its memory back, maybe to be used, once another path has brought the
+    // answer.)
+    enum class ZeroCopy : std::uint8_t { on, off };
+    ZeroCopy zero_copy = ZeroCopy::off;
     // A dialled connection that is not answered by then fails with ETIMEDOUT.
     Duration connect_timeout = std::chrono::seconds(3);
     // An accepted socket that has not sent its whole connect request by then is closed.

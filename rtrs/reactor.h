@@ -48,7 +48,8 @@ struct Operation {
     // result: the system call's, negative errno on failure.
     struct Result {
         std::int32_t value = 0;
-        bool more = false;                      // multishot: not the last completion
+        bool more = false;                      // not the last completion
+        bool copied = false;                    // last of sendmsg_zero_copy(): it was copied
         bool socket_nonempty = false;           // recv on TCP: there is more to read
         std::optional<std::uint16_t> buffer{};  // recv_provided: which buffer was filled
     };
@@ -181,7 +182,14 @@ class Reactor : public Clock {
     // completion and a turn, and the other side begins earlier. Never in a group: the others would
     // wait for the baton as long as it takes.
     enum class SendBy : std::uint8_t { ring, call };
-    void sendmsg(Operation& operation, int fd, const msghdr* message, SendBy by = SendBy::ring);
+    // flags: MSG_MORE of send(2), or 0.
+    void sendmsg(Operation& operation, int fd, const msghdr* message, SendBy by = SendBy::ring,
+                 int flags = 0);
+    // Without a copy if that can be: the kernel reads the memory until the peer has
+    // acknowledged it.
+    // The first completion is as sendmsg()'s; if it says more, another one follows when the memory
+    // is not read any more. Result -EINVAL: Linux before 6.2.
+    void sendmsg_zero_copy(Operation& operation, int fd, const msghdr* message);
     // Whether a sendmsg() now would be the one that may be called, room in the socket aside.
     bool may_call_send() const noexcept;
     enum class FixedBuffer : std::int32_t { none = -1 };  // else the slot of register_buffer
@@ -244,6 +252,9 @@ class Reactor : public Clock {
         std::uint64_t looks_fruitless = 0;
         // Sends that left by a system call of their own.
         std::uint64_t calls = 0;
+        // Of sendmsg_zero_copy(), and those of them that the kernel reports it copied.
+        std::uint64_t zero_copies = 0;
+        std::uint64_t zero_copies_copied = 0;
         // Of submit_early(), read_now() and write_now().
         std::uint64_t early_submits = 0;
         std::uint64_t early_reads = 0;

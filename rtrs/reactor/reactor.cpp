@@ -20,6 +20,8 @@ namespace rtrs {
 namespace {
 
 constexpr std::uint32_t fixed_slots_max = 16384;
+// Of Linux 6.2 (linux/io_uring.h), in the value of a notification; older headers do not have it.
+constexpr std::uint32_t notif_usage_zc_copied = 1u << 31;
 // Between two turns there was nothing to do.
 constexpr Duration quiet_after = std::chrono::milliseconds(5);
 constexpr Duration rest_after = std::chrono::milliseconds(500);
@@ -267,6 +269,11 @@ void Reactor::Inside::hand_out(const Reaped& reaped) {
         }
     } else if (reaped.value == -ENOBUFS) {
         receive_buffers.ran_out();
+    }
+    if ((reaped.flags & IORING_CQE_F_NOTIF) != 0) {
+        result.copied = (static_cast<std::uint32_t>(reaped.value) & notif_usage_zc_copied) != 0;
+        result.value = 0;
+        if (result.copied) ++statistics.zero_copies_copied;
     }
     if (!result.more) {
         operation.in_flight = false;

@@ -67,7 +67,7 @@ struct Reactor::Inside {
     template <typename Do>
     void on_its_thread(Do what);
     bool may_call_send() const noexcept { return in_turn && may_call && !elsewhere(); }
-    bool called(Operation& operation, int fd, const msghdr* message) noexcept;
+    bool called(Operation& operation, int fd, const msghdr* message, int flags) noexcept;
     // Whether work of files may begin now.
     bool may_begin_storage() const noexcept {
         return prompt_storage && in_turn && group == nullptr;

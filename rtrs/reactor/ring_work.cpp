@@ -12,6 +12,12 @@
 #include "rtrs/reactor/reactor_inside.h"
 
 namespace rtrs {
+namespace {
+
+// Of Linux 6.2 (linux/io_uring.h); older headers do not have it.
+constexpr std::uint16_t send_zc_report_usage = 1u << 3;
+
+}  // namespace
 
 void Reactor::Inside::cancel(Operation& operation) noexcept {
     io_uring_sqe* entry = prepare_unanswered();
@@ -33,10 +39,11 @@ void Reactor::Inside::cancel_as_asked(std::uint64_t asked) noexcept {
     to_cancel.pop_front();
 }
 
-bool Reactor::Inside::called(Operation& operation, int fd, const msghdr* message) noexcept {
+bool Reactor::Inside::called(Operation& operation, int fd, const msghdr* message,
+                             int flags) noexcept {
     RTRS_ASSERT(!operation.in_flight);
     if (!may_call_send()) return false;
-    const ssize_t sent = ::sendmsg(fd, message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t sent = ::sendmsg(fd, message, MSG_DONTWAIT | MSG_NOSIGNAL | flags);
     if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return false;
     may_call = false;
     ++statistics.calls;
@@ -92,10 +99,19 @@ void Reactor::recv_all(Operation& operation, int fd, MutableBytes target) {
                    });
 }
 
-void Reactor::sendmsg(Operation& operation, int fd, const msghdr* message, SendBy by) {
-    if (by == SendBy::call && inside_->called(operation, fd, message)) return;
+void Reactor::sendmsg(Operation& operation, int fd, const msghdr* message, SendBy by, int flags) {
+    if (by == SendBy::call && inside_->called(operation, fd, message, flags)) return;
     inside_->begin(operation, [=](io_uring_sqe* entry) {
-        io_uring_prep_sendmsg(entry, fd, message, MSG_WAITALL | MSG_NOSIGNAL);
+        io_uring_prep_sendmsg(entry, fd, message,
+                              static_cast<unsigned>(MSG_WAITALL | MSG_NOSIGNAL | flags));
+    });
+}
+
+void Reactor::sendmsg_zero_copy(Operation& operation, int fd, const msghdr* message) {
+    inside_->begin(operation, [inside = inside_.get(), fd, message](io_uring_sqe* entry) {
+        ++inside->statistics.zero_copies;
+        io_uring_prep_sendmsg_zc(entry, fd, message, MSG_WAITALL | MSG_NOSIGNAL);
+        entry->ioprio |= send_zc_report_usage;
     });
 }
 

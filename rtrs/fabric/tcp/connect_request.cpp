@@ -14,6 +14,7 @@ TcpConnectRequest::TcpConnectRequest(Reactor& reactor, const TcpFabricOptions& o
     : reactor_(reactor),
       payload_crc_(hello.payload_crc &&
                    options.data_checksum == TcpFabricOptions::DataChecksum::on),
+      zero_copy_(options.zero_copy == TcpFabricOptions::ZeroCopy::on),
       peer_reads_max_(std::min(hello.reads_max, TcpEndpoint::reads_max)),
       fd_(fd),
       private_bytes_(private_data.size()) {
@@ -47,6 +48,7 @@ std::expected<std::unique_ptr<Endpoint>, std::error_code> TcpConnectRequest::acc
     (*endpoint)->adopt(std::exchange(fd_, -1), {payload_crc_ ? SendQueue::PayloadCrc::computed
                                                              : SendQueue::PayloadCrc::none,
                                                 peer_reads_max_});
+    if (zero_copy_) (*endpoint)->send_without_copies();
     return std::unique_ptr<Endpoint>(std::move(*endpoint));
 }
 

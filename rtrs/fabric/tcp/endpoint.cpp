@@ -62,6 +62,10 @@ void TcpEndpoint::adopt(int fd, const Agreement& agreement) {
     schedule();
 }
 
+void TcpEndpoint::send_without_copies() {
+    zero_copies_ = std::make_unique<ZeroCopySends>(&on_zero_copy, this);
+}
+
 void TcpEndpoint::disconnect() {
     RTRS_ASSERT(state_ != State::idle);
     fail({});
@@ -83,7 +87,9 @@ void TcpEndpoint::fail(std::error_code reason) {
     if (before == State::established) say_goodbye();
     if (dial_) dial_->stop();
     if (fd_ >= 0) ::shutdown(fd_, SHUT_RDWR);
+    let_go_of_held();
     reactor_.cancel(send_operation_);
+    if (zero_copy_sending_ != nullptr) reactor_.cancel(*zero_copy_sending_);
     reactor_.cancel(stream_operation_);
     reactor_.cancel(direct_operation_);
     schedule();
@@ -91,7 +97,7 @@ void TcpEndpoint::fail(std::error_code reason) {
 
 // A courtesy: tells the peer why, if the stream is between two frames and the socket takes it now.
 void TcpEndpoint::say_goodbye() noexcept {
-    if (send_operation_.in_flight || send_broken_ || !sends_.at_frame_boundary()) return;
+    if (sending() || send_broken_ || !sends_.at_frame_boundary()) return;
     FrameHeader header;
     header.opcode = Opcode::disconnect;
     header.immediate = static_cast<std::uint32_t>(disconnect_reason(reason_));
@@ -140,7 +146,7 @@ void TcpEndpoint::close_step() {
 }
 
 bool TcpEndpoint::ring_idle() const noexcept {
-    return !send_operation_.in_flight && !stream_operation_.in_flight &&
+    return !sending() && !(zero_copies_ && zero_copies_->holds()) && !stream_operation_.in_flight &&
            !direct_operation_.in_flight && (!dial_ || dial_->idle());
 }
 

@@ -32,6 +32,7 @@
 #include "rtrs/fabric/tcp/receive_queue.h"
 #include "rtrs/fabric/tcp/reserved_memory.h"
 #include "rtrs/fabric/tcp/send_queue.h"
+#include "rtrs/fabric/tcp/zero_copy_sends.h"
 #include "rtrs/fabrics.h"
 
 namespace rtrs::tcp {
@@ -71,6 +72,10 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     void dial(const DialOptions& options);
     // Takes a socket whose handshake is done; on_established follows.
     void adopt(int fd, const Agreement& agreement);
+    // From now on large payloads are sent without a copy where that is possible. For memory that is
+    // not used for anything else before the work has completed, or the peer has told that it has
+    // the payload.
+    void send_without_copies();
 
     std::error_code post(std::span<const WorkRequest> chain) override;
     std::error_code post_receive(std::uint64_t context, Segment buffer) override;
@@ -133,9 +138,17 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     void start_send();
     void send_early();
     bool receives_in_bulk() const noexcept;
+    bool sending() const noexcept {
+        return send_operation_.in_flight || zero_copy_sending_ != nullptr;
+    }
     void on_sent(const Operation::Result& result);
+    static void on_zero_copy(Operation& operation, const Operation::Result& result);
+    void zero_copy_told(const ZeroCopySends::Send& send, const Operation::Result& result);
+    void on_zero_copy_sent(const Operation::Result& result);
+    void release_zero_copies() noexcept;
+    void let_go_of_held() noexcept;
     void complete_works();
-    void release_answers(std::uint64_t sent_position) noexcept;
+    void release_answers(std::uint64_t position) noexcept;
 
     // Receiving.
     void arm_receive();
@@ -177,6 +190,8 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     SendQueue sends_;
     ReservedMemory read_memory_;
     MemberOperation<TcpEndpoint, &TcpEndpoint::on_sent> send_operation_{*this};
+    std::unique_ptr<ZeroCopySends> zero_copies_;  // null: none are wanted
+    Operation* zero_copy_sending_ = nullptr;      // one of them, that is not sent yet
     Fifo<Read, reads_max> reads_{read_memory_.cut<Read>(reads_max)};
     std::uint32_t next_read_id_ = 0;
     Fifo<Answer, answers_max> answers_{read_memory_.cut<Answer>(answers_max)};

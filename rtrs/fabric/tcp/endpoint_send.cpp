@@ -1,3 +1,5 @@
+#include <sys/socket.h>
+
 #include <cerrno>
 
 #include "rtrs/fabric/tcp/dial.h"
@@ -69,7 +71,7 @@ std::error_code TcpEndpoint::post(std::span<const WorkRequest> chain) {
 
 // Once in a turn at the most, as the reactor lets it.
 void TcpEndpoint::send_early() {
-    if (state_ != State::established || send_operation_.in_flight || receives_in_bulk()) return;
+    if (state_ != State::established || sending() || receives_in_bulk()) return;
     if (peer_elsewhere_ && reactor_.may_call_send()) start_send();
 }
 
@@ -136,11 +138,69 @@ std::uint32_t TcpEndpoint::post_read(const WorkRequest& request) {
 }
 
 void TcpEndpoint::start_send() {
-    if (send_operation_.in_flight || send_broken_) return;
-    if (const msghdr* message = sends_.next_message()) {
-        reactor_.sendmsg(send_operation_, fd_, message,
-                         receives_in_bulk() ? Reactor::SendBy::ring : Reactor::SendBy::call);
+    if (sending() || send_broken_) return;
+    const bool zero_copy = zero_copies_ && zero_copies_->may_begin();
+    const auto message =
+        zero_copy ? sends_.next_message(ZeroCopySends::bytes_min) : sends_.next_message();
+    if (!message) return;
+    if (message->by_itself) {
+        zero_copy_sending_ = &zero_copies_->begin(sends_.sent_position());
+        sends_.hold_from(zero_copies_->held_from());
+        reactor_.sendmsg_zero_copy(*zero_copy_sending_, fd_, message->content);
+    } else {
+        reactor_.sendmsg(send_operation_, fd_, message->content,
+                         receives_in_bulk() ? Reactor::SendBy::ring : Reactor::SendBy::call,
+                         message->continues ? MSG_MORE : 0);
     }
+}
+
+void TcpEndpoint::on_zero_copy(Operation& operation, const Operation::Result& result) {
+    auto& send = static_cast<ZeroCopySends::Send&>(operation);
+    static_cast<TcpEndpoint*>(send.owner)->zero_copy_told(send, result);
+}
+
+void TcpEndpoint::zero_copy_told(const ZeroCopySends::Send& send, const Operation::Result& result) {
+    if (!result.more) release_zero_copies();
+    if (zero_copy_sending_ == &send) {
+        zero_copy_sending_ = nullptr;
+        return on_zero_copy_sent(result);
+    }
+    if (result.copied) zero_copies_->give_up();
+    release_answers(sends_.released_position());
+    if (state_ != State::established) return schedule();
+    complete_works();
+}
+
+void TcpEndpoint::release_zero_copies() noexcept {
+    zero_copies_->release();
+    if (zero_copies_->holds()) {
+        sends_.hold_from(zero_copies_->held_from());
+    } else {
+        sends_.hold_nothing();
+    }
+}
+
+// What this kernel, this socket or the limit of pinned memory does not allow leaves with a copy.
+void TcpEndpoint::on_zero_copy_sent(const Operation::Result& result) {
+    switch (-result.value) {
+        case EINVAL:
+        case EOPNOTSUPP:
+        case ENOMEM:
+        case ENOBUFS:
+            zero_copies_->give_up();
+            return schedule();
+        default:
+            return on_sent(result);
+    }
+}
+
+// What the kernel would send again it reads from memory that its owner is to have back: connect(2)
+// to nowhere makes it forget all that.
+void TcpEndpoint::let_go_of_held() noexcept {
+    if (!zero_copies_ || !zero_copies_->holds()) return;
+    sockaddr nowhere{};
+    nowhere.sa_family = AF_UNSPEC;
+    (void)::connect(fd_, &nowhere, sizeof nowhere);
 }
 
 // While large payloads come in, requests that leave by themselves make the peer answer in smaller
@@ -151,7 +211,7 @@ bool TcpEndpoint::receives_in_bulk() const noexcept {
 
 void TcpEndpoint::on_sent(const Operation::Result& result) {
     if (result.value > 0) sends_.sent(static_cast<std::size_t>(result.value));
-    release_answers(sends_.sent_position());
+    release_answers(sends_.released_position());
     if (state_ != State::established) return schedule();
     if (result.value == -EPIPE || result.value == -ECONNRESET) {
         // What the peer said last may still be unread; the receive side meets the end soon.
@@ -175,8 +235,8 @@ void TcpEndpoint::complete_works() {
     }
 }
 
-void TcpEndpoint::release_answers(std::uint64_t sent_position) noexcept {
-    while (!answers_.empty() && answers_.front().end <= sent_position) {
+void TcpEndpoint::release_answers(std::uint64_t position) noexcept {
+    while (!answers_.empty() && answers_.front().end <= position) {
         if (answers_.front().slot != 0) domain_.end_placing(answers_.front().slot);
         answers_.pop();
     }

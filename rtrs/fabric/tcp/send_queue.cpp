@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include "rtrs/base/assert.h"
 #include "rtrs/fabric/tcp/crc32c.h"
@@ -47,6 +48,16 @@ std::byte* SendQueue::Batch::copy_space(std::size_t bytes) noexcept {
     arena_used += bytes;
     add(space, bytes);
     return space;
+}
+
+// Whether it is, or touches, what was copied.
+bool SendQueue::Batch::copied(const iovec& part) const noexcept {
+    const auto* begin = static_cast<const std::byte*>(part.iov_base);
+    const auto touches = [&](const std::byte* space, std::size_t bytes) {
+        return std::less<>{}(begin, space + bytes) && std::less<>{}(space, begin + part.iov_len);
+    };
+    return touches(small_arena.data(), small_arena.size()) ||
+           (arena == large_arena && touches(large_arena, arena_used));
 }
 
 void SendQueue::Batch::add(std::byte* data, std::size_t bytes) noexcept {
@@ -102,7 +113,7 @@ std::uint64_t SendQueue::add_work(const Work& work) noexcept {
 std::optional<SendQueue::Work> SendQueue::take_done() noexcept {
     if (head_ == tail_) return std::nullopt;
     const Work& work = works_[head_];
-    if (work.end > sent_ || work.unanswered) return std::nullopt;
+    if (work.end > released_position() || work.unanswered) return std::nullopt;
     ++head_;
     return work;
 }
@@ -114,23 +125,29 @@ std::optional<SendQueue::Work> SendQueue::take() noexcept {
 
 bool SendQueue::pending() const noexcept { return !batches_[0].empty() || !batches_[1].empty(); }
 
-const msghdr* SendQueue::next_message() noexcept {
+std::optional<SendQueue::Message> SendQueue::next_message(std::size_t alone_from) noexcept {
     if (batches_[sending_].empty()) {
         batches_[sending_].arena_used = 0;
         batches_[sending_].first = batches_[sending_].count = 0;
         sending_ ^= 1;
     }
     Batch& batch = batches_[sending_];
-    if (batch.empty()) return nullptr;
+    if (batch.empty()) return std::nullopt;
     const std::size_t limit = std::min<std::size_t>(batch.count - batch.first, message_iovecs_max);
     std::size_t iovecs = 0;
     std::size_t bytes = 0;
+    bool alone = false;
     while (iovecs < limit && bytes < message_bytes) {
-        bytes += batch.iovecs[batch.first + iovecs++].iov_len;
+        const iovec& next = batch.iovecs[batch.first + iovecs];
+        alone = next.iov_len >= alone_from && !batch.copied(next);
+        if (alone) break;
+        bytes += next.iov_len;
+        ++iovecs;
     }
+    const bool by_itself = alone && iovecs == 0;
     message_.msg_iov = batch.iovecs + batch.first;
-    message_.msg_iovlen = iovecs;
-    return &message_;
+    message_.msg_iovlen = by_itself ? 1 : iovecs;
+    return Message{&message_, by_itself, alone && !by_itself};
 }
 
 void SendQueue::sent(std::size_t bytes) noexcept {

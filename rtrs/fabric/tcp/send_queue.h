@@ -6,8 +6,8 @@
 // its memory each time, and has a little of it in the object itself: what is reserved is touched by
 // connections that have been busy.
 //
-// Works complete in posting order: when their last byte was given to the socket and, for a read,
-// the answer is there.
+// Works complete in posting order: when their last byte was given to the socket, nothing up to it
+// is held by a send without a copy and, for a read, the answer is there.
 //
 // Pure but for the memory it reserves at creation; no allocation afterwards.
 #pragma once
@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -68,11 +69,22 @@ class SendQueue {
 
     // Whether bytes wait that are not part of the message being sent.
     bool pending() const noexcept;
-    // The next message, null if there is none. The result lives until sent().
-    const msghdr* next_message() noexcept;
+    struct Message {
+        const msghdr* content;  // lives until sent()
+        bool by_itself;         // one posted segment of so many bytes
+        bool continues;         // what comes next is one by itself
+    };
+    // The next message, if there is one. Segments of alone_from bytes or more are messages by
+    // themselves.
+    std::optional<Message> next_message(std::size_t alone_from = SIZE_MAX) noexcept;
     // Bytes of the last message that the socket took.
     void sent(std::size_t bytes) noexcept;
     std::uint64_t sent_position() const noexcept { return sent_; }
+    // From there on memory is still read, though it was sent.
+    void hold_from(std::uint64_t position) noexcept { held_from_ = position; }
+    void hold_nothing() noexcept { held_from_ = ~std::uint64_t{0}; }
+    // Up to there memory belongs to those who posted it.
+    std::uint64_t released_position() const noexcept { return std::min(sent_, held_from_); }
     // Nothing of an unfinished frame has been sent.
     bool at_frame_boundary() const noexcept { return batches_[sending_].empty(); }
 
@@ -93,6 +105,7 @@ class SendQueue {
         std::uint32_t first = 0;  // not yet sent
         std::uint32_t count = 0;
         bool empty() const noexcept { return first == count; }
+        bool copied(const iovec& part) const noexcept;
         // For one more frame. ASSUMES: nothing of it is being sent.
         void make_room() noexcept;
         std::byte* copy_space(std::size_t bytes) noexcept;
@@ -109,6 +122,7 @@ class SendQueue {
     msghdr message_{};
     std::uint64_t appended_ = 0;
     std::uint64_t sent_ = 0;
+    std::uint64_t held_from_ = ~std::uint64_t{0};
 };
 
 }  // namespace rtrs::tcp

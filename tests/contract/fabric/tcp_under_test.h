@@ -12,9 +12,10 @@ namespace rtrs::contract {
 
 class TcpUnderTest : public FabricUnderTest {
   public:
-    TcpUnderTest() : reactor_(make_reactor()) {
+    // accepting: of the side that listens.
+    explicit TcpUnderTest(const TcpFabricOptions& accepting = {}) : reactor_(make_reactor()) {
         client_ = make_tcp_fabric(*reactor_, {});
-        server_ = make_tcp_fabric(*reactor_, {});
+        server_ = make_tcp_fabric(*reactor_, accepting);
     }
 
     Fabric& client() override { return *client_; }

@@ -99,12 +99,13 @@ struct ServerUnderTest : ListenerHandler {
         ++requests;
         request_data.assign(request->private_data().begin(), request->private_data().end());
         peers.push_back(std::make_unique<Recorder>());
-        peers.back()->endpoint =
-            request
-                ->accept(*domain, Bytes(reply),
-                         {.send_queue_depth = send_queue_depth, .receive_queue_depth = 8},
-                         *peers.back())
-                .value();
+        peers.back()->endpoint = request
+                                     ->accept(*domain, Bytes(reply),
+                                              {.send_queue_depth = send_queue_depth,
+                                               .receive_queue_depth = 8,
+                                               .silence_max = silence_max},
+                                              *peers.back())
+                                     .value();
         REQUIRE(!peers.back()->endpoint->post_receive(7, {receive, sizeof receive}));
     }
     Recorder& peer() { return *peers.at(0); }
@@ -117,6 +118,7 @@ struct ServerUnderTest : ListenerHandler {
     std::unique_ptr<Listener> listener;
     std::vector<std::unique_ptr<Recorder>> peers;
     std::uint32_t send_queue_depth = 8;  // of those that come from now on
+    Duration silence_max = EndpointOptions{}.silence_max;
     int requests = 0;
     std::vector<std::byte> request_data;
     std::vector<std::byte> reply;

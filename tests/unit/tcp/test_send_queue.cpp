@@ -18,10 +18,13 @@ FrameHeader send_header() {
 }
 
 // Takes at most `limit` bytes of the next message, as a socket would.
-std::vector<std::byte> drain(SendQueue& queue, std::size_t limit) {
+std::vector<std::byte> drain(SendQueue& queue, std::size_t limit,
+                             std::size_t alone_from = SIZE_MAX) {
     std::vector<std::byte> out;
-    const msghdr* message = queue.next_message();
-    if (message == nullptr) return out;
+    const auto next = queue.next_message(alone_from);
+    if (!next) return out;
+    const msghdr* message = next->content;
+    REQUIRE((!next->by_itself || message->msg_iovlen == 1));
     REQUIRE(message->msg_iovlen <= SendQueue::message_iovecs_max);
     for (std::size_t i = 0; i < message->msg_iovlen && out.size() < limit; ++i) {
         const auto* data = static_cast<const std::byte*>(message->msg_iov[i].iov_base);
@@ -46,8 +49,7 @@ TEST_CASE("send queue: small frames of a turn go out as one piece of memory") {
             queue.add_work({});
         }
         CHECK(queue.works_free() == 0);
-        const msghdr* message = queue.next_message();
-        REQUIRE(message != nullptr);
+        const msghdr* message = queue.next_message().value().content;
         CHECK(message->msg_iovlen == pieces);
         std::size_t bytes = 0;
         for (std::size_t i = 0; i < pieces; ++i) bytes += message->msg_iov[i].iov_len;
@@ -65,9 +67,7 @@ TEST_CASE("send queue: a few small frames are one piece from the first") {
     for (int i = 0; i < 3; ++i) {
         queue.append(send_header(), {&segment, 1}, SendQueue::PayloadCrc::computed);
     }
-    const msghdr* message = queue.next_message();
-    REQUIRE(message != nullptr);
-    CHECK(message->msg_iovlen == 1);
+    CHECK(queue.next_message().value().content->msg_iovlen == 1);
 }
 
 TEST_CASE("send queue: large segments are sent from where they lie, small ones are copied") {
@@ -77,7 +77,7 @@ TEST_CASE("send queue: large segments are sent from where they lie, small ones a
     const std::array<Segment, 2> segments{Segment{large.data(), 4096}, Segment{small.data(), 48}};
     queue.append(send_header(), segments, SendQueue::PayloadCrc::none);
     queue.append(send_header(), segments, SendQueue::PayloadCrc::none);
-    const msghdr* message = queue.next_message();
+    const msghdr* message = queue.next_message().value().content;
     REQUIRE(message->msg_iovlen == 5);  // header, data, small and header, data, small
     CHECK(message->msg_iov[1].iov_base == large.data());
     CHECK(message->msg_iov[2].iov_len == 48 + header_bytes);
@@ -113,10 +113,63 @@ TEST_CASE("send queue: an unanswered read holds back what was posted after it") 
     CHECK(queue.take_done()->context == 2);
 }
 
+TEST_CASE("send queue: a large segment is a message by itself if that is asked for") {
+    SendQueue queue(4, 4);
+    std::vector<std::byte> large(4096, std::byte{1});
+    std::array<std::byte, 48> small{};
+    const std::array<Segment, 2> segments{Segment{large.data(), 4096}, Segment{small.data(), 48}};
+    queue.append(send_header(), segments, SendQueue::PayloadCrc::none);
+    auto message = queue.next_message(4096).value();
+    CHECK(!message.by_itself);
+    CHECK(message.continues);
+    REQUIRE(message.content->msg_iovlen == 1);
+    CHECK(message.content->msg_iov[0].iov_len == header_bytes);
+    queue.sent(header_bytes);
+    message = queue.next_message(4096).value();
+    CHECK(message.by_itself);
+    CHECK(!message.continues);
+    REQUIRE(message.content->msg_iovlen == 1);
+    CHECK(message.content->msg_iov[0].iov_base == large.data());
+    queue.sent(1);  // the rest is shorter than that
+    message = queue.next_message(4096).value();
+    CHECK(!message.by_itself);
+    CHECK(!message.continues);
+    CHECK(message.content->msg_iovlen == 2);
+}
+
+TEST_CASE("send queue: what was copied is never a message by itself") {
+    SendQueue queue(16, 4);
+    std::array<std::byte, 60> small{};
+    const Segment segment{small.data(), small.size()};
+    for (int i = 0; i < 16; ++i) {
+        queue.append(send_header(), {&segment, 1}, SendQueue::PayloadCrc::none);
+    }
+    const auto message = queue.next_message(100).value();
+    CHECK(!message.by_itself);
+    CHECK(!message.continues);
+}
+
+TEST_CASE("send queue: work is not done while memory of it, or of what was before it, is held") {
+    SendQueue queue(4, 4);
+    queue.append(send_header(), {}, SendQueue::PayloadCrc::none);
+    queue.add_work({.context = 1});
+    queue.append(send_header(), {}, SendQueue::PayloadCrc::none);
+    queue.add_work({.context = 2});
+    drain(queue, 1000);
+    queue.hold_from(header_bytes);
+    CHECK(queue.released_position() == header_bytes);
+    CHECK(queue.take_done()->context == 1);
+    CHECK(!queue.take_done());
+    queue.hold_nothing();
+    CHECK(queue.released_position() == 2 * header_bytes);
+    CHECK(queue.take_done()->context == 2);
+}
+
 TEST_CASE("send queue: random frames through a random socket arrive as they were posted") {
     const std::uint64_t seed = GENERATE(range(0, 20));
     Random random(seed);
     const auto depth = static_cast<std::uint32_t>(1 + random.below(300));
+    const std::size_t alone_from = random.chance(1, 2) ? SIZE_MAX : random.below(20000);
     SendQueue queue(depth, 8);
     std::vector<std::byte> memory(1u << 20);
     for (std::byte& b : memory) b = static_cast<std::byte>(random.next());
@@ -151,7 +204,8 @@ TEST_CASE("send queue: random frames through a random socket arrive as they were
             expected.insert(expected.end(), payload.begin(), payload.end());
             open.emplace_back(context, expected.size());
         } else {
-            const auto part = drain(queue, random.chance(1, 2) ? random.below(100) : 1u << 20);
+            const auto part =
+                drain(queue, random.chance(1, 2) ? random.below(100) : 1u << 20, alone_from);
             seen.insert(seen.end(), part.begin(), part.end());
             while (const auto work = queue.take_done()) {
                 REQUIRE(!open.empty());
@@ -162,7 +216,7 @@ TEST_CASE("send queue: random frames through a random socket arrive as they were
         }
     }
     while (queue.pending()) {
-        const auto part = drain(queue, 1u << 20);
+        const auto part = drain(queue, 1u << 20, alone_from);
         seen.insert(seen.end(), part.begin(), part.end());
     }
     CHECK(seen == expected);
