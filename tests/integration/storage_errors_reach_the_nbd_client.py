@@ -1,4 +1,4 @@
-"""A full disk, a read-only file, a vanished file: the right errno at the NBD client, one line in the log."""
+"""A full disk, a read-only file, a vanished file, a limit of file sizes: the right errno at the NBD client, one line in the log."""
 import errno
 
 from harness import *
@@ -18,7 +18,7 @@ def lines(daemon, *words):
     return [line for line in daemon.log().splitlines() if all(word in line for word in words)]
 
 
-with Lab() as lab, small_tmpfs(lab, "small", "4m") as small:
+with Lab() as lab, small_tmpfs(lab, "small", "4m") as small, small_tmpfs(lab, "roomy", "4m") as roomy:
     read_only = lab.random_file("read-only.img", 1 << 20)
     os.chmod(read_only, 0o444)
     server = lab.server([
@@ -52,3 +52,16 @@ with Lab() as lab, small_tmpfs(lab, "small", "4m") as small:
     time.sleep(0.3)
     check(not os.path.exists(lab.path("vanishing.img")), "no empty file takes its place")
     check(len(lines(server, "vanishing", "vanished")) == 1, "one line tells that it has vanished")
+
+    # A limit of the process: the write fails, as on a full disk, and the daemon goes on. In memory the
+    # write is a system call of the daemon's own thread, which the kernel would end by a signal.
+    limited = lab.server([export("memory", os.path.join(roomy, "limited.img"), "2MiB"),
+                          export("disk", lab.path("limited.img"), "2MiB")], name="limited")
+    lab.client(limited, {"memory": {}, "disk": {}}, name="on-limited")
+    run("prlimit", "--pid", str(limited.process.pid), "--fsize=1048576")
+    for name in ("memory", "disk"):
+        h = connected(lab, name, "on-limited")
+        h.pwrite(block[:4096], 1048576 - 4096)
+        expect(errno.ENOSPC, h.pwrite, block[:4096], 1048576)
+        check(h.pread(4096, 1048576 - 4096) == block[:4096], f"{name}: reads and smaller writes go on")
+    check(limited.running(), "the daemon is there")
