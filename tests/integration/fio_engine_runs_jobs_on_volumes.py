@@ -79,6 +79,15 @@ with Lab() as lab:
                 part = storage.read(1 << 20)
                 check(part == (b"\x61" if i % 2 else b"\x52") * len(part), f"{words}: MiB {i} of it")
 
+    # --- One with times, in microseconds: the requests come as far from each other as they did then.
+    timed, gap_ms, gaps = lab.path("timed"), 100, 5
+    with open(timed, "w") as log:
+        log.write("fio version 3 iolog\n1 rnbd add\n1 rnbd open\n" + "".join(
+            f"{1 + i * gap_ms * 1000} rnbd read {i << 12} 4096\n" for i in range(gaps + 1)) + f"{1 + gaps * gap_ms * 1000} rnbd close\n")
+    (job,) = fio.run(server, "vol", f"--read_iolog={timed}", "--iodepth=8")
+    check(job["read"]["total_ios"] == gaps + 1, f"all of it: {job}")
+    check(job["job_runtime"] >= gaps * gap_ms, f"no faster than it was: {job['job_runtime']} ms")
+
     # --- What is wrong is explained.
     def refused(what, *words, volume="vol", rw="read", **options):
         result = fio.attempt(server, volume, f"--rw={rw}", "--bs=4k", "--size=1m", *words, **options)
