@@ -338,6 +338,7 @@ void read_server(ConfigMap& map, ServerConfig& config) {
     map.optional("busy_poll", config_busy_poll(), config.busy_poll);
     map.optional("prompt_sends", config_bool(), config.prompt_sends);
     map.optional("prompt_storage", config_bool(), config.prompt_storage);
+    map.optional("polled_io", config_bool(), config.polled_io);
     map.optional("zero_copy_sends", config_bool(), config.zero_copy_sends);
     map.optional("registered_io", config_bool(), config.registered_io);
     map.optional("read_portions", config_bool(), config.read_portions);

@@ -90,6 +90,8 @@ struct ServerConfig {
     bool prompt_sends = true;
     // Requests may go to a disk, or to a file in memory, inside a turn (rtrs/reactor.h).
     bool prompt_storage = true;
+    // Direct I/O may be polled for, where the device can be (rtrs/reactor.h).
+    bool polled_io = false;
     // Large payloads may leave without a copy (rtrs/fabrics.h).
     bool zero_copy_sends = false;
     // Where the daemon runs; empty: wherever it may.

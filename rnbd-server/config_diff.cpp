@@ -89,6 +89,7 @@ std::vector<ConfigChange> server_config_diff(const ServerConfig& running,
     fixed("busy_poll", running.busy_poll == wanted.busy_poll);
     fixed("prompt_sends", running.prompt_sends == wanted.prompt_sends);
     fixed("prompt_storage", running.prompt_storage == wanted.prompt_storage);
+    fixed("polled_io", running.polled_io == wanted.polled_io);
     fixed("zero_copy_sends", running.zero_copy_sends == wanted.zero_copy_sends);
     fixed("registered_io", running.registered_io == wanted.registered_io);
     fixed("read_portions", running.read_portions == wanted.read_portions);

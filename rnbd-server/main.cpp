@@ -72,6 +72,15 @@ rtrs::TcpFabricOptions tcp_options(const ServerConfig& config) {
     return options;
 }
 
+// Without it direct I/O ends by interrupts, as ever.
+void poll_storage(rtrs::Reactor& reactor) {
+    if (const std::error_code error = reactor.prepare_polling()) {
+        logger("rnbd.server").warn("polled_io: io_uring makes no ring for it: {}", in_words(error));
+    } else if (!reactor.polls_storage()) {
+        logger("rnbd.server").warn("polled_io: not with several workers");
+    }
+}
+
 // The daemon from its first listener to its last flush.
 class Daemon final : public DaemonWork {
   public:
@@ -99,6 +108,7 @@ class Daemon final : public DaemonWork {
           stop_timer_(context.reactor, this,
                       [](void* self) { static_cast<Daemon*>(self)->target_.give_up(); }) {
         context.reactor.set_prompt_storage(config.prompt_storage);
+        if (config.polled_io) poll_storage(context.reactor);
     }
 
     std::expected<void, std::string> start(ControlServer& control) override;

@@ -236,6 +236,12 @@ void add_server_metrics(MetricsText& text, const ServerState& state) {
     text.sample({"submit"}, state.reactor.statistics().early_submits);
     text.sample({"read"}, state.reactor.statistics().early_reads);
     text.sample({"write"}, state.reactor.statistics().early_writes);
+    text.family({"rnbd_server_polled_io",
+                 "",
+                 counter,
+                 {},
+                 "With polled_io: reads and writes of a device that was asked for their end."});
+    text.sample({}, state.reactor.statistics().polled);
     text.family({"rnbd_server_zero_copy_sends",
                  "",
                  counter,

@@ -149,6 +149,11 @@ class Reactor : public Clock {
     // Whether work of files may begin inside a turn by submit_early(), read_now() and write_now(),
     // as it may at first. Never in a group: the others would wait for the baton that long.
     void set_prompt_storage(bool on) noexcept;
+    // Makes the second ring that read_polled() and write_polled() take. Once, before the first
+    // turn. ERRORS: EINVAL (the kernel has none), ENOMEM.
+    std::error_code prepare_polling();
+    // Never in a group: the others would have the baton for moments only.
+    bool polls_storage() const noexcept;
     // Asked once before every turn, and again and again while the reactor polls busily. A lookout
     // that has told the device to announce what comes has nothing to look for, and costs nothing.
     void add_lookout(Lookout& lookout) noexcept;
@@ -213,6 +218,11 @@ class Reactor : public Clock {
                                          std::uint64_t offset) noexcept;
     std::optional<std::int32_t> write_now(int fd, Bytes source, std::uint64_t offset,
                                           int flags) noexcept;
+    // The same of a file with direct I/O, which ends when the loop has looked for it, not by an
+    // interrupt: from the first of them until the last has ended the loop does not sleep.
+    // Result -EOPNOTSUPP: the file system cannot. ASSUMES: polls_storage().
+    void read_polled(Operation& operation, int fd, MutableBytes target, std::uint64_t offset);
+    void write_polled(Operation& operation, int fd, Bytes source, std::uint64_t offset);
     enum class SyncMode : std::uint8_t { data_only, everything };
     void fsync(Operation& operation, int fd, SyncMode mode);
     void fallocate(Operation& operation, int fd, int mode, std::uint64_t offset,
@@ -259,6 +269,8 @@ class Reactor : public Clock {
         std::uint64_t early_submits = 0;
         std::uint64_t early_reads = 0;
         std::uint64_t early_writes = 0;
+        // Of read_polled() and write_polled().
+        std::uint64_t polled = 0;
     };
     const Statistics& statistics() const noexcept;
 

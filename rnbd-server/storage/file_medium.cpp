@@ -131,6 +131,7 @@ FileMedium::FileMedium(FileMedium&& other) noexcept
       device_(other.device_),
       inode_(other.inode_),
       in_memory_(other.in_memory_),
+      can_be_polled_(other.can_be_polled_),
       geometry_(other.geometry_) {}
 
 FileMedium::~FileMedium() {
@@ -160,6 +161,9 @@ std::expected<FileMedium, StorageError> FileMedium::open(const StorageOptions& o
                                              : medium.measure_device(options);
     }
     if (step && options.io == StorageOptions::Io::direct) step = medium.try_direct(options);
+    if (options.io == StorageOptions::Io::direct) {
+        medium.can_be_polled_ = queue_number(medium.device_, "io_poll") == 1;
+    }
     if (step) medium.open_witness(options);
     if (!step) return std::unexpected(step.error());
     return medium;

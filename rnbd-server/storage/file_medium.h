@@ -36,6 +36,8 @@ class FileMedium {
     // A regular file whose blocks are nowhere but in memory, so that to read and to write it waits
     // for no disk. As it was when it was opened: a machine without swap then may have some since.
     bool in_memory() const noexcept { return in_memory_; }
+    // Direct I/O to a device that can be asked whether a request has ended.
+    bool can_be_polled() const noexcept { return can_be_polled_; }
     const std::string& path() const noexcept { return path_; }
     const StorageGeometry& geometry() const noexcept { return geometry_; }
     // ENOENT: the path no longer leads to what was opened.
@@ -69,6 +71,7 @@ class FileMedium {
     dev_t device_ = 0;  // of the file, or the block device itself
     ino_t inode_ = 0;   // regular only
     bool in_memory_ = false;
+    bool can_be_polled_ = false;
     StorageGeometry geometry_;
 };
 

@@ -78,6 +78,7 @@ FileStorage::FileStorage(rtrs::Reactor& reactor, DeferredCompletions& deferred, 
       zeroes_(std::move(zeroes)),
       io_(options.io),
       use_(options.use),
+      can_poll_(medium_.can_be_polled()),
       can_discard_call_(medium_.kind() == FileMedium::Kind::block_device),
       deferred_(deferred) {}
 
@@ -155,7 +156,7 @@ void FileStorage::transfer(BlockRequest& request) {
     const auto buffer = request.fixed_buffer_of == here.number() ? request.fixed_buffer
                                                                  : rtrs::Reactor::FixedBuffer::none;
     const int flags = request.force_unit_access && !is_rewrite(request) ? RWF_DSYNC : 0;
-    if (moved_at_once(request, flags)) return;
+    if (moved_at_once(request, flags) || begun_polled(request, left, flags)) return;
     if (request.operation == BlockOperation::read) {
         here.read(request.work, file(here), request.data.subspan(request.done_bytes, left), at,
                   buffer);
@@ -185,6 +186,31 @@ bool FileStorage::moved_at_once(BlockRequest& request, int flags) {
     --in_flight_;
     deferred_.add(request, {});
     return true;
+}
+
+// What has to be durable when it ends is more than the device's one write.
+bool FileStorage::begun_polled(BlockRequest& request, std::uint64_t bytes, int flags) {
+    const bool plain = request.operation != BlockOperation::write_zeroes && flags == 0;
+    if (!can_poll_ || !plain || is_rewrite(request)) return false;
+    rtrs::Reactor& here = reactor_.here();
+    if (!here.polls_storage()) return false;
+    request.work.completed = &on_polled;
+    const rtrs::MutableBytes data = request.data.subspan(request.done_bytes, bytes);
+    const std::uint64_t at = request.offset + request.done_bytes;
+    if (request.operation == BlockOperation::read) {
+        here.read_polled(request.work, medium_.fd(), data, at);
+    } else {
+        here.write_polled(request.work, medium_.fd(), data, at);
+    }
+    return true;
+}
+
+void FileStorage::on_polled(Operation& operation, const Result& result) {
+    if (result.value != -EOPNOTSUPP) return on_transferred(operation, result);
+    BlockRequest& request = request_of(operation);
+    FileStorage& self = storage_of(request);
+    self.can_poll_ = false;  // the file system cannot, whatever its device can
+    self.transfer(request);
 }
 
 void FileStorage::on_transferred(Operation& operation, const Result& result) {

@@ -10,6 +10,8 @@
 //                    starts at the second, what must be fast never comes to the third
 //   with FUA         writes are RWF_DSYNC; the others end with an fdatasync
 //
+// Reads and plain writes of a device that can be polled are, if the reactor does that.
+//
 // "->" is taken when the medium cannot do the former; that is remembered.
 //
 // Once a flush has failed, all fail until the storage is opened anew: the page cache has forgotten
@@ -74,6 +76,7 @@ class FileStorage final : public Storage {
     rtrs::Reactor::File file(rtrs::Reactor& here);
     void transfer(BlockRequest& request);
     bool moved_at_once(BlockRequest& request, int flags);
+    bool begun_polled(BlockRequest& request, std::uint64_t bytes, int flags);
     void empty_range(BlockRequest& request);
     Technique choose_technique(const BlockRequest& request) const noexcept;
     void allocate(BlockRequest& request, Technique technique);
@@ -96,6 +99,7 @@ class FileStorage final : public Storage {
     static bool is_rewrite(const BlockRequest& request) noexcept;
     static FileStorage& storage_of(BlockRequest& request) noexcept;
     static void on_transferred(Operation& operation, const Result& result);
+    static void on_polled(Operation& operation, const Result& result);
     static void on_allocated(Operation& operation, const Result& result);
     static void on_synchronized(Operation& operation, const Result& result);
     static void on_witness(Operation& operation, const Result& result);
@@ -113,6 +117,7 @@ class FileStorage final : public Storage {
     Mapping zeroes_;  // what write_zeroes writes in the plain way; one page of the system's
     StorageOptions::Io io_;
     StorageOptions::Use use_;
+    bool can_poll_;
     bool can_punch_hole_ = true;
     bool can_zero_range_ = true;
     bool can_discard_call_;

@@ -120,6 +120,18 @@ io_uring_sqe* Reactor::Inside::prepare(Operation& operation) noexcept {
     return entry;
 }
 
+io_uring_sqe* Reactor::Inside::prepare_polled(Operation& operation) noexcept {
+    RTRS_ASSERT(!operation.in_flight);
+    operation.in_flight = true;
+    operation.of_storage = false;  // of what the first ring waits for
+    operation.large_receive = false;
+    ++outstanding;
+    ++statistics.polled;
+    io_uring_sqe* entry = polled.next_entry();
+    io_uring_sqe_set_data(entry, &operation);
+    return entry;
+}
+
 // For work whose outcome nobody waits for; a completion with no operation is dropped.
 io_uring_sqe* Reactor::Inside::prepare_unanswered() noexcept {
     ++statistics.submissions;
@@ -133,6 +145,10 @@ void Reactor::Inside::turn(std::optional<Duration> max_wait) {
     receive_buffers.top_up();
     std::optional<Duration> wait = wait_limit(max_wait);
     if (look_around()) wait = Duration::zero();
+    if (polled.in_flight() > 0) {
+        poll_until_news(wait);
+        wait = Duration::zero();
+    }
     if (busy_poll && wait != Duration::zero() && !among_large_payloads() &&
         found_by_looking(wait)) {
         wait = Duration::zero();
@@ -144,6 +160,7 @@ void Reactor::Inside::turn(std::optional<Duration> max_wait) {
     begin_turn();
     ++statistics.turns;
     reap();
+    if (polled.in_flight() > 0) reap_polled();
     timers.expire(now);
     end_turn();
 }
@@ -222,6 +239,32 @@ bool Reactor::Inside::look_around() noexcept {
     bool news = false;
     lookouts.for_each([&](Lookout& lookout) { news |= lookout.look(); });
     return news;
+}
+
+// Asks the devices once at least, and until there is something to do.
+void Reactor::Inside::poll_until_news(std::optional<Duration> wait) {
+    const Instant begin = read_clock();
+    waits_until = wait ? now + *wait : Instant::max();
+    if (ring.prepared() > 0) ring.submit();
+    for (;;) {
+        polled.look();
+        if (polled.has_news() || news_beside_polling()) return;
+        if (wait && read_clock() - begin >= *wait) return;
+    }
+}
+
+bool Reactor::Inside::news_beside_polling() noexcept {
+    if (!ring.tells_news()) ring.submit_and_wait(Duration::zero(), Ring::WaitsAs::idle);
+    return ring.has_news() || look_around();
+}
+
+// As reap(): what the handlers cause waits for the next turn.
+void Reactor::Inside::reap_polled() {
+    for (std::uint32_t left = polled.in_flight(); left > 0 && polled.has_news(); --left) {
+        const PolledRing::Ended ended = polled.take();
+        ++statistics.completions;
+        hand_out({reinterpret_cast<std::uintptr_t>(ended.data), ended.result, 0});
+    }
 }
 
 bool Reactor::Inside::announce_sleep() noexcept {
@@ -365,6 +408,11 @@ void Reactor::Inside::drain() {
     if (!ring.owned_by_this_thread()) return;
     constexpr Duration again = std::chrono::milliseconds(100);
     while (outstanding > 0) {
+        // Those cannot be cancelled; the device ends them.
+        while (polled.in_flight() > 0) {
+            polled.look();
+            for (; polled.has_news(); polled.take()) --outstanding;
+        }
         io_uring_prep_cancel64(prepare_unanswered(), 0,
                                IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL);
         ring.submit_and_wait(again, Ring::WaitsAs::iowait);
@@ -409,6 +457,14 @@ Instant Reactor::now() const noexcept {
 void Reactor::set_prompt_sends(bool on) noexcept { inside_->prompt_sends = on; }
 
 bool Reactor::prompt_sends() const noexcept { return inside_->prompt_sends; }
+
+std::error_code Reactor::prepare_polling() {
+    return inside_->polled.open(inside_->options.submission_entries);
+}
+
+bool Reactor::polls_storage() const noexcept {
+    return inside_->polled.is_open() && inside_->group == nullptr;
+}
 
 void Reactor::set_prompt_storage(bool on) noexcept { inside_->prompt_storage = on; }
 

@@ -17,6 +17,7 @@
 #include "rtrs/reactor/fixed_table.h"
 #include "rtrs/reactor/mailbox.h"
 #include "rtrs/reactor/membership.h"
+#include "rtrs/reactor/polled_ring.h"
 #include "rtrs/reactor/receive_buffers.h"
 #include "rtrs/reactor/ring.h"
 
@@ -40,6 +41,10 @@ struct Reactor::Inside {
     void submit_prepared();
     bool news_in_ring(Instant until);
     bool look_around() noexcept;
+    void poll_until_news(std::optional<Duration> wait);
+    bool news_beside_polling() noexcept;
+    io_uring_sqe* prepare_polled(Operation& operation) noexcept;
+    void reap_polled();
     bool announce_sleep() noexcept;
     std::optional<Duration> wait_limit(std::optional<Duration> max_wait) const noexcept;
     void reap();
@@ -104,6 +109,7 @@ struct Reactor::Inside {
     BellRead bell_read{*this};
     Alarm alarm;
     Ring ring;
+    PolledRing polled;
     FixedTable<BufferSlots> fixed_buffers;
     FixedTable<FileSlots> fixed_files;
     HelperThread helper;

@@ -171,6 +171,16 @@ std::optional<std::int32_t> Reactor::write_now(int fd, Bytes source, std::uint64
     return static_cast<std::int32_t>(written < 0 ? -errno : written);
 }
 
+void Reactor::read_polled(Operation& operation, int fd, MutableBytes target, std::uint64_t offset) {
+    io_uring_prep_read(inside_->prepare_polled(operation), fd, target.data(),
+                       static_cast<unsigned>(target.size()), offset);
+}
+
+void Reactor::write_polled(Operation& operation, int fd, Bytes source, std::uint64_t offset) {
+    io_uring_prep_write(inside_->prepare_polled(operation), fd, source.data(),
+                        static_cast<unsigned>(source.size()), offset);
+}
+
 void Reactor::fsync(Operation& operation, int fd, SyncMode mode) {
     inside_->begin_on_storage(operation, [=](io_uring_sqe* entry) {
         io_uring_prep_fsync(entry, fd, mode == SyncMode::data_only ? IORING_FSYNC_DATASYNC : 0);

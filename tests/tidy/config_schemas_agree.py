@@ -157,6 +157,7 @@ PIECES = {
         (("heartbeat",), [{"interval": "1s", "timeout": "5s"}, {"interval": 1}, {"every": "1s"}]),
         (("prompt_sends",), [True, False, "off"]), (("registered_io",), [True, "off"]), (("read_portions",), [False, 0]),
         (("prompt_storage",), [False, "no"]), (("zero_copy_sends",), [True, "auto"]),
+        (("polled_io",), [True, "on"]),
         (("busy_poll",), ["0us", "50us", "1ms", 50]), (("cpus",), [0, "0-3,8", "3-", "all", 1024, [0]]),
         (("log",), [{"level": "info"}, {"level": "loud"}]), (("control",), ["/run/x", "run/x"]),
         (("surprise",), [1])]),

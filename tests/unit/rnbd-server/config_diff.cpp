@@ -131,6 +131,7 @@ TEST_CASE("server config diff: what holds since the start waits for a restart") 
                                     {"data_checksum: false\n", "data_checksum"},
                                     {"prompt_sends: false\n", "prompt_sends"},
                                     {"prompt_storage: false\n", "prompt_storage"},
+                                    {"polled_io: true\n", "polled_io"},
                                     {"zero_copy_sends: true\n", "zero_copy_sends"},
                                     {"registered_io: false\n", "registered_io"},
                                     {"read_portions: false\n", "read_portions"},

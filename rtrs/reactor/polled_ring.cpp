@@ -1,0 +1,51 @@
+#include "rtrs/reactor/polled_ring.h"
+
+#include <cerrno>
+
+#include "rtrs/base/assert.h"
+#include "rtrs/base/error.h"
+
+namespace rtrs {
+namespace {
+
+// A signal, or a kernel that is short of memory and takes the entries the next time.
+bool harmless(int result) noexcept {
+    return result >= 0 || result == -EINTR || result == -EAGAIN || result == -EBUSY ||
+           result == -ENOMEM;
+}
+
+}  // namespace
+
+PolledRing::~PolledRing() {
+    if (open_) io_uring_queue_exit(&ring_);
+}
+
+std::error_code PolledRing::open(std::uint32_t entries) {
+    RTRS_ASSERT(!open_);
+    const int result = io_uring_queue_init(entries, &ring_, IORING_SETUP_IOPOLL);
+    if (result < 0) return from_errno(result);
+    open_ = true;
+    return {};
+}
+
+io_uring_sqe* PolledRing::next_entry() noexcept {
+    io_uring_sqe* entry = io_uring_get_sqe(&ring_);
+    while (entry == nullptr) {
+        look();
+        entry = io_uring_get_sqe(&ring_);
+    }
+    ++in_flight_;
+    return entry;
+}
+
+void PolledRing::look() noexcept { RTRS_ASSERT(harmless(io_uring_submit_and_get_events(&ring_))); }
+
+PolledRing::Ended PolledRing::take() noexcept {
+    const io_uring_cqe& entry = ring_.cq.cqes[*ring_.cq.khead & ring_.cq.ring_mask];
+    const Ended ended{io_uring_cqe_get_data(&entry), entry.res};
+    io_uring_cq_advance(&ring_, 1);
+    --in_flight_;
+    return ended;
+}
+
+}  // namespace rtrs

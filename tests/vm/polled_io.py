@@ -1,0 +1,88 @@
+"""A disk that can be polled, in a guest: what is written and read with polled_io is right, raw and through a file
+system, under load from several sides, and the server counts what it polled for.
+
+    RNBD_VM=1 RNBD_BUILD=build-release python3 tests/vm/polled_io.py
+"""
+
+import os
+import sys
+
+if sys.argv[1:2] == ["guest"]:
+    from guest import *  # noqa: F403
+else:
+    sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../integration"))
+    from harness import *  # noqa: F403
+
+import openmetrics  # noqa: E402
+
+RUN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "run")
+SIZE = 16 << 20
+DISK = "/dev/nvme0n1"
+
+
+def polled(listener):
+    with socket.socket(socket.AF_UNIX) as asked:
+        asked.connect(listener)
+        asked.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        answer = b"".join(iter(lambda: asked.recv(65536), b"")).decode()
+    return openmetrics.parse(answer.split("\r\n\r\n", 1)[1])["rnbd_server_polled_io"].total("_total")
+
+
+def serve(lab, backing, image, name):
+    """Everything is written through the server and read again; how much of it was polled for."""
+    listener = lab.path(f"{name}.metrics")
+    server = lab.server([export("vol", backing, io="direct", block_size=4096),
+                         export("memory", lab.path("memory"), 1 << 20)], name=name,
+                        polled_io=True, metrics={"listen": f"unix:{listener}"})
+    client = lab.client(server, {"vol": {}, "memory": {}}, name=f"of-{name}")
+    uri = lab.uri("vol", f"of-{name}")
+    run("nbdcopy", "--flush", "--request-size", "65536", image, uri)
+    run("nbdcopy", uri, lab.path("copy"))
+    run("cmp", "-n", str(SIZE), image, lab.path("copy"))
+    os.unlink(lab.path("copy"))
+    # Also beside what is not polled for: flushes, writes with FUA, another export.
+    run("fio", "--name=v", "--ioengine=nbd", f"--uri={uri}", "--rw=randrw", "--bs=4k", "--size=4m", "--iodepth=16",
+        "--verify=crc32c", "--fsync=16", "--name=m", "--ioengine=nbd", f"--uri={lab.uri('memory', f'of-{name}')}",
+        "--rw=randrw", "--bs=4k", "--size=1m", "--iodepth=4", "--verify=crc32c", cwd=lab.path(""))
+    step(f"{name}: polled for {polled(listener):.0f}")
+    check(polled(listener) >= 2 * SIZE // (256 << 10), "reads and writes were polled for")
+    client.stop()
+    server.stop()
+
+
+def guest(image):
+    run("modprobe", "nvme", "poll_queues=2")
+    wait_until("the disk is there", lambda: os.path.exists(DISK))
+    with open("/sys/block/nvme0n1/queue/io_poll") as told:
+        check(told.read().strip() == "1", "the disk can be polled")
+    with Lab() as lab:
+        serve(lab, DISK, image, "raw")
+        run("modprobe", "ext4")
+        run("mkfs.ext4", "-q", DISK)
+        os.mkdir(lab.path("mounted"))
+        run("mount", DISK, lab.path("mounted"))
+        try:
+            run("truncate", "-s", str(SIZE), lab.path("mounted/file"))
+            serve(lab, lab.path("mounted/file"), image, "ext4")
+        finally:
+            run("umount", lab.path("mounted"))
+
+
+def main():
+    need_root()
+    need("qemu-system-x86_64", "nbdcopy", "fio", "mkfs.ext4")
+    with Lab() as lab:
+        image = lab.random_file("image", SIZE)
+        disk = lab.path("disk")
+        run("truncate", "-s", "64M", disk)
+        done = subprocess.run([RUN, "-c", "2", "-m", "1024", "-t", "600", "-d", disk, "env", f"RNBD_BUILD={BUILD}",
+                               sys.executable, os.path.abspath(__file__), "guest", image])
+        if done.returncode == 77:
+            skip("no guest")
+        check(done.returncode == 0, f"the guest ended with {done.returncode}")
+
+
+if sys.argv[1:2] == ["guest"]:
+    guest(sys.argv[2])
+else:
+    main()
