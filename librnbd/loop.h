@@ -67,11 +67,12 @@ class Loop {
     // lock held; who changes what it looks at calls changed(). ASSUMES: not in_turn().
     bool wait_until(const std::function<bool()>& done, std::optional<Deadline> deadline);
     void changed() {
-        if (threaded()) {
-            changed_.notify_all();
-        } else {
-            told_ = true;
-        }
+        if (threaded()) changed_.notify_all();
+        told();
+    }
+    // The program was told something, or could see it, in this turn.
+    void told() noexcept {
+        if (!threaded()) told_ = true;
     }
 
   private:

@@ -211,7 +211,7 @@ int Session::remove_path(std::string_view text) {
 // --- Events.
 
 void Session::tell(PendingEvent event) {
-    loop_->changed();  // what the program may ask for
+    loop_->told();
     if (event_ == nullptr) return;
     events_.push_back(std::move(event));
     keep_house();
@@ -260,7 +260,7 @@ void Session::on_session_path_changed(std::string_view label, rtrs::PathChange c
 void Session::keep_house() { loop_->reactor().at_turn_end(house_); }
 
 void Session::house_kept() {
-    loop_->changed();
+    loop_->told();
     tell_events();
     drop_closed_volumes();
     if (state_ != State::closing) return;

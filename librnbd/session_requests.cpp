@@ -45,7 +45,7 @@ void Session::finished(Request& request) {
         pool_.put(request);
     }
     done(context, result);
-    loop_->changed();
+    loop_->told();
     volume.request_ended();
 }
 
@@ -98,7 +98,7 @@ struct ExtentsCall {
             told.push_back({one.length, static_cast<std::uint32_t>(one.flags), 0});
         }
         known(context, -rtrs::to_errno(error), told.data(), told.size());
-        volume.session().loop().changed();
+        volume.session().loop().told();
         volume.request_ended();
     }
 };

@@ -20,7 +20,9 @@ struct TcpFabricOptions {
     enum class DataChecksum : std::uint8_t { on, off };
     DataChecksum data_checksum = DataChecksum::on;
     // Whether connections that this side accepts send payloads of 64 KiB and more without a copy,
-    // as long as the kernel does not report that it copies them all the same. (Not those that it
+    // as long as the kernel does not report that it copies them all the same, and nothing was read
+    // from this side's memory. They stay in use until the peer's machine has acknowledged them: at
+    // an end that was asked for it has half a second for that. (Not those that it
     // dials: a client has its memory back, maybe to be used, once another path has brought the
     // answer.)
     enum class ZeroCopy : std::uint8_t { on, off };

@@ -487,6 +487,7 @@ void Reactor::run() {
 }
 
 void Reactor::run_turn_end() {
+    RTRS_ASSERT(!inside_->in_turn);
     if (inside_->turn_end.empty()) return;
     inside_->now = read_clock();
     inside_->begin_turn();

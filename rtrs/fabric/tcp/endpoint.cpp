@@ -11,6 +11,9 @@
 namespace rtrs::tcp {
 namespace {
 
+// For what is on its way when a connection ends as asked and its memory is still read.
+constexpr Duration last_bytes_patience = std::chrono::milliseconds(500);
+
 bool valid(const EndpointOptions& depths) noexcept {
     const auto in_range = [](std::uint32_t depth) {
         return depth >= 1 && depth <= Endpoint::queue_depth_max;
@@ -64,6 +67,9 @@ void TcpEndpoint::adopt(int fd, const Agreement& agreement) {
 
 void TcpEndpoint::send_without_copies() {
     zero_copies_ = std::make_unique<ZeroCopySends>(&on_zero_copy, this);
+    let_go_.emplace(reactor_, this,
+                    [](void* self) { static_cast<TcpEndpoint*>(self)->let_go_of_held(); });
+    reset_at_close(true);
 }
 
 void TcpEndpoint::disconnect() {
@@ -86,13 +92,20 @@ void TcpEndpoint::fail(std::error_code reason) {
     reason_ = reason;
     if (before == State::established) say_goodbye();
     if (dial_) dial_->stop();
+    if (zero_copies_) reset_at_close(false);
     if (fd_ >= 0) ::shutdown(fd_, SHUT_RDWR);
-    let_go_of_held();
+    if (zero_copies_) end_zero_copies();
     reactor_.cancel(send_operation_);
     if (zero_copy_sending_ != nullptr) reactor_.cancel(*zero_copy_sending_);
     reactor_.cancel(stream_operation_);
     reactor_.cancel(direct_operation_);
     schedule();
+}
+
+// At an end that somebody asked for, the peer has a moment to take what is on its way.
+void TcpEndpoint::end_zero_copies() noexcept {
+    if (reason_ || !zero_copies_->holds()) return let_go_of_held();
+    let_go_->arm(reactor_.now() + last_bytes_patience);
 }
 
 // A courtesy: tells the peer why, if the stream is between two frames and the socket takes it now.
@@ -135,6 +148,7 @@ void TcpEndpoint::close_step() {
     if (!ring_idle()) return;  // each completion comes back here
     release_answers(~std::uint64_t{0});
     if (revokes_pending_ > 0) return;
+    if (let_go_) let_go_->disarm();
     flush();
     deliver_revoked();
     state_ = State::drained;

@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <expected>
 #include <memory>
+#include <optional>
 #include <system_error>
 
 #include "rtrs/base/intrusive_list.h"
@@ -146,7 +147,10 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     void zero_copy_told(const ZeroCopySends::Send& send, const Operation::Result& result);
     void on_zero_copy_sent(const Operation::Result& result);
     void release_zero_copies() noexcept;
+    void give_up_zero_copies() noexcept;
+    void reset_at_close(bool wanted) noexcept;
     void let_go_of_held() noexcept;
+    void end_zero_copies() noexcept;
     void complete_works();
     void release_answers(std::uint64_t position) noexcept;
 
@@ -191,6 +195,7 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     ReservedMemory read_memory_;
     MemberOperation<TcpEndpoint, &TcpEndpoint::on_sent> send_operation_{*this};
     std::unique_ptr<ZeroCopySends> zero_copies_;  // null: none are wanted
+    std::optional<Timer> let_go_;                 // as there
     Operation* zero_copy_sending_ = nullptr;      // one of them, that is not sent yet
     Fifo<Read, reads_max> reads_{read_memory_.cut<Read>(reads_max)};
     std::uint32_t next_read_id_ = 0;

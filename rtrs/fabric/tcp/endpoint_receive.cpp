@@ -282,7 +282,10 @@ void TcpEndpoint::invalidate_and_deliver() {
     deliver_receive(CompletionOpcode::receive_invalidate);
 }
 
+// Answers are sent with a copy: the peer may say that it has finished with one before the kernel
+// has let go of it, and then nobody may be reading it any more.
 void TcpEndpoint::answer_read() {
+    if (zero_copies_) give_up_zero_copies();
     const ReadRequest request = parse_read_request(read_request_);
     if (request.bytes > payload_bytes_max || answers_.count() == answers_max) {
         return fail(Error::protocol);

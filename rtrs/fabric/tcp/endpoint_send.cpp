@@ -148,8 +148,10 @@ void TcpEndpoint::start_send() {
         sends_.hold_from(zero_copies_->held_from());
         reactor_.sendmsg_zero_copy(*zero_copy_sending_, fd_, message->content);
     } else {
+        // What waits for the payload behind it is not worth the call.
+        const bool by_ring = receives_in_bulk() || message->continues;
         reactor_.sendmsg(send_operation_, fd_, message->content,
-                         receives_in_bulk() ? Reactor::SendBy::ring : Reactor::SendBy::call,
+                         by_ring ? Reactor::SendBy::ring : Reactor::SendBy::call,
                          message->continues ? MSG_MORE : 0);
     }
 }
@@ -165,8 +167,7 @@ void TcpEndpoint::zero_copy_told(const ZeroCopySends::Send& send, const Operatio
         zero_copy_sending_ = nullptr;
         return on_zero_copy_sent(result);
     }
-    if (result.copied) zero_copies_->give_up();
-    release_answers(sends_.released_position());
+    if (result.copied) give_up_zero_copies();
     if (state_ != State::established) return schedule();
     complete_works();
 }
@@ -175,9 +176,16 @@ void TcpEndpoint::release_zero_copies() noexcept {
     zero_copies_->release();
     if (zero_copies_->holds()) {
         sends_.hold_from(zero_copies_->held_from());
-    } else {
-        sends_.hold_nothing();
+        return;
     }
+    sends_.hold_nothing();
+    if (zero_copies_->given_up()) reset_at_close(false);
+}
+
+void TcpEndpoint::give_up_zero_copies() noexcept {
+    if (zero_copies_->given_up()) return;
+    zero_copies_->give_up();
+    release_zero_copies();
 }
 
 // What this kernel, this socket or the limit of pinned memory does not allow leaves with a copy.
@@ -187,17 +195,24 @@ void TcpEndpoint::on_zero_copy_sent(const Operation::Result& result) {
         case EOPNOTSUPP:
         case ENOMEM:
         case ENOBUFS:
-            zero_copies_->give_up();
+            give_up_zero_copies();
             return schedule();
         default:
             return on_sent(result);
     }
 }
 
+// A ring of a process that was killed lives, and keeps files claimed, for as long as the kernel
+// holds memory that a send of it read: no longer than the socket, if closing that is a reset.
+void TcpEndpoint::reset_at_close(bool wanted) noexcept {
+    const linger at_once{wanted ? 1 : 0, 0};
+    (void)::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+}
+
 // What the kernel would send again it reads from memory that its owner is to have back: connect(2)
-// to nowhere makes it forget all that.
+// to nowhere makes it forget all that, and what it has not sent yet.
 void TcpEndpoint::let_go_of_held() noexcept {
-    if (!zero_copies_ || !zero_copies_->holds()) return;
+    if (!zero_copies_->holds()) return;
     sockaddr nowhere{};
     nowhere.sa_family = AF_UNSPEC;
     (void)::connect(fd_, &nowhere, sizeof nowhere);
@@ -211,7 +226,7 @@ bool TcpEndpoint::receives_in_bulk() const noexcept {
 
 void TcpEndpoint::on_sent(const Operation::Result& result) {
     if (result.value > 0) sends_.sent(static_cast<std::size_t>(result.value));
-    release_answers(sends_.released_position());
+    release_answers(sends_.sent_position());
     if (state_ != State::established) return schedule();
     if (result.value == -EPIPE || result.value == -ECONNRESET) {
         // What the peer said last may still be unread; the receive side meets the end soon.

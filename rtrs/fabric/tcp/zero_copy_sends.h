@@ -37,6 +37,7 @@ class ZeroCopySends {
 
     bool may_begin() const noexcept { return !given_up_ && tail_ - head_ < held_max; }
     void give_up() noexcept { given_up_ = true; }
+    bool given_up() const noexcept { return given_up_; }
     // ASSUMES: may_begin(); one after the other, from the stream position of what was sent before.
     Send& begin(std::uint64_t position) noexcept {
         RTRS_ASSERT(may_begin());
