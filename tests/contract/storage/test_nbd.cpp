@@ -302,9 +302,15 @@ TEST_CASE("nbd storage: a server that says nothing is not waited for") {
         }
         return least;
     };
+#ifdef __SANITIZE_THREAD__
+    constexpr long own_sleeps = 1;  // its pthread_create() waits until the thread runs
+#else
+    constexpr long own_sleeps = 0;
+#endif
     const std::string socket = "?socket=" + folder.file("silent");
-    CHECK(least_sleeps([&](int) { return "nbd+unix:///" + socket; }) == 0);
-    CHECK(least_sleeps([&](int i) { return "nbd+unix:///" + std::to_string(i) + socket; }) == 0);
+    CHECK(least_sleeps([&](int) { return "nbd+unix:///" + socket; }) <= own_sleeps);
+    CHECK(least_sleeps([&](int i) { return "nbd+unix:///" + std::to_string(i) + socket; }) <=
+          own_sleeps);
     ::close(silent);
 }
 
