@@ -178,7 +178,7 @@ void ServerConfiguration::add_listener_steps(ConfigPlan& plan, const ServerConfi
         const ServerConfig::Listen listen = find_listener(wanted, change.name);
         if (comes(change)) {
             plan.steps.push_back(
-                {i, [this, listen, in_the_way = in_the_way_of(listen, plan.changes),
+                {i, [this, listen, in_the_way = in_the_way_of(change, listen, plan.changes),
                      not_opened](const ConfigStep::Done& done) {
                      open_in_place_of(in_the_way, listen,
                                       [listen, not_opened, done](std::string failure) {
@@ -187,8 +187,8 @@ void ServerConfiguration::add_listener_steps(ConfigPlan& plan, const ServerConfi
                                       });
                  }});
         } else {
-            add(i, [this, listen, name = change.name] {
-                listeners_.set_kernel(name, *listen.kernel);
+            add(i, [this, listen, door = listeners_.door_of(change.name).value()] {
+                listeners_.set_kernel(door, *listen.kernel);
                 return std::string();
             });
         }
@@ -196,65 +196,71 @@ void ServerConfiguration::add_listener_steps(ConfigPlan& plan, const ServerConfi
     for (std::size_t i = 0; i < plan.changes.size(); ++i) {
         const ConfigChange& change = plan.changes[i];
         if (change.object != "listener" || change.kind != Kind::removed) continue;
-        add(i, [this, name = change.name, not_opened] {
+        add(i, [this, door = listeners_.door_of(change.name).value(), not_opened] {
             // It made room for one that came.
-            if (!listeners_.find(name)) return std::string();
+            if (!listeners_.find(door)) return std::string();
             if (!not_opened->empty()) return "it stays, because " + *not_opened + " does not open";
-            listeners_.close(name);
+            listeners_.close(door);
             return std::string();
         });
     }
 }
 
-// Of those that go: they have its address, or the part of it that matters.
-std::vector<std::string> ServerConfiguration::in_the_way_of(
-    const ServerConfig::Listen& listen, const std::vector<ConfigChange>& changes) const {
-    std::vector<std::string> names;
+// Of those that go: what it replaces, and what has its address, or the part of it that matters.
+std::vector<std::uint32_t> ServerConfiguration::in_the_way_of(
+    const ConfigChange& coming, const ServerConfig::Listen& listen,
+    const std::vector<ConfigChange>& changes) const {
+    std::vector<std::uint32_t> doors;
     for (const ConfigChange& change : changes) {
         if (change.object != "listener" || !leaves(change)) continue;
-        const auto running = listeners_.find(change.name);
-        if (running && collide(*running, listen)) names.push_back(change.name);
+        const std::uint32_t door = listeners_.door_of(change.name).value();
+        if (change.name == coming.name || collide(*listeners_.find(door), listen))
+            doors.push_back(door);
     }
-    return names;
+    return doors;
 }
 
 // Those in the way are closed first, and are back if it does not open all the same.
-void ServerConfiguration::open_in_place_of(const std::vector<std::string>& in_the_way,
+void ServerConfiguration::open_in_place_of(const std::vector<std::uint32_t>& in_the_way,
                                            const ServerConfig::Listen& listen,
                                            const ConfigStep::Done& done) {
-    std::vector<ServerConfig::Listen> closed;
-    for (const std::string& name : in_the_way) {
-        const auto running = listeners_.find(name);
+    std::vector<Closed> closed;
+    for (const std::uint32_t door : in_the_way) {
+        const auto running = listeners_.find(door);
         if (!running) continue;
-        closed.push_back(*running);
-        listeners_.close(name);
+        closed.push_back({door, *running});
+        listeners_.close(door);
     }
-    open_listener(listen, clock_.now() + in_use_patience, [this, closed, done](std::string text) {
-        if (text.empty()) return done("");
-        open_again(closed, std::move(text), done);
-    });
+    open_listener(listen, {}, clock_.now() + in_use_patience,
+                  [this, closed, done](std::string text) {
+                      if (text.empty()) return done("");
+                      open_again(closed, std::move(text), done);
+                  });
 }
 
 // failure: of what was to take their place.
-void ServerConfiguration::open_again(std::vector<ServerConfig::Listen> closed, std::string failure,
+void ServerConfiguration::open_again(std::vector<Closed> closed, std::string failure,
                                      const ConfigStep::Done& done) {
     if (closed.empty()) return done(std::move(failure));
-    const ServerConfig::Listen listen = std::move(closed.back());
+    const Closed one = std::move(closed.back());
     closed.pop_back();
-    open_listener(listen, clock_.now() + in_use_patience,
+    open_listener(one.listen, one.door, clock_.now() + in_use_patience,
                   [this, closed, failure, done](const std::string& text) {
                       open_again(closed, failure + (text.empty() ? "" : "; " + text), done);
                   });
 }
 
-// A socket of ours that was closed a moment ago may still have the address.
-void ServerConfiguration::open_listener(const ServerConfig::Listen& listen, rtrs::Instant deadline,
+// A socket of ours that was closed a moment ago may still have the address. again: its door.
+void ServerConfiguration::open_listener(const ServerConfig::Listen& listen,
+                                        std::optional<std::uint32_t> again, rtrs::Instant deadline,
                                         const ConfigStep::Done& done) {
-    const auto opened = listeners_.open(listen, InUse::fails);
+    const auto opened = listeners_.open(listen, InUse::fails, again);
     if (opened) return done("");
     const bool in_use = opened.error().error == std::errc::address_in_use;
     if (!in_use || clock_.now() >= deadline) return done(opened.error().text);
-    again_ = [this, listen, deadline, done] { open_listener(listen, deadline, done); };
+    again_ = [this, listen, again, deadline, done] {
+        open_listener(listen, again, deadline, done);
+    };
     again_timer_.arm(clock_.now() + in_use_interval);
 }
 
@@ -330,8 +336,8 @@ void ServerConfiguration::finished(ServerConfig wanted, const std::vector<Config
         if (change.failure.empty()) continue;
         if (change.object == "listener") {
             if (comes(change)) listeners_missing.insert(change.name);
-            const auto kept = leaves(change) ? listeners_.find(change.name) : std::nullopt;
-            if (kept) listeners_kept.push_back(*kept);
+            const auto kept = leaves(change) ? listeners_.door_of(change.name) : std::nullopt;
+            if (kept) listeners_kept.push_back(*listeners_.find(*kept));
         }
         if (change.object != "export") continue;
         if (comes(change) && target_.find(change.name) == nullptr)

@@ -17,8 +17,9 @@ std::string host_of(const std::string& address) {
 }  // namespace
 
 std::expected<void, Listeners::Failure> Listeners::open(const ServerConfig::Listen& listen,
-                                                        InUse in_use) {
-    const std::uint32_t door = doors_ever_++;
+                                                        InUse in_use,
+                                                        std::optional<std::uint32_t> again) {
+    const std::uint32_t door = again ? *again : doors_ever_++;
     // The target has to know the door before anybody comes in by it.
     places_.push_back({listen, door, {}});
     tell_others();
@@ -83,8 +84,8 @@ std::expected<rtrs::DoorOptions::Invalidate, std::string> Listeners::invalidatio
                            "always_invalidate: if-possible, or false");
 }
 
-void Listeners::close(const std::string& name) {
-    const auto place = places_.begin() + static_cast<std::ptrdiff_t>(index_of(name));
+void Listeners::close(std::uint32_t door) {
+    const auto place = place_of(door);
     in_.server.stop_listening(place->door);
     logger("rnbd.server")
         .info("no longer listening on {} {}", place->shown.fabric, place->shown.address);
@@ -92,18 +93,24 @@ void Listeners::close(const std::string& name) {
     tell_others();
 }
 
-void Listeners::set_kernel(const std::string& name, const KernelListener& kernel) {
-    Place& place = places_[index_of(name)];
+void Listeners::set_kernel(std::uint32_t door, const KernelListener& kernel) {
+    Place& place = *place_of(door);
     RTRS_ASSERT(place.listen.kernel);
     place.listen.kernel = kernel;
     tell_others();
 }
 
-std::optional<ServerConfig::Listen> Listeners::find(const std::string& name) const {
+std::optional<std::uint32_t> Listeners::door_of(const std::string& name) const {
     const auto names = listener_names(configured());
     const auto found = std::ranges::find(names, name);
     if (found == names.end()) return std::nullopt;
-    return places_[static_cast<std::size_t>(found - names.begin())].listen;
+    return places_[static_cast<std::size_t>(found - names.begin())].door;
+}
+
+std::optional<ServerConfig::Listen> Listeners::find(std::uint32_t door) const {
+    const auto found = std::ranges::find(places_, door, &Place::door);
+    if (found == places_.end()) return std::nullopt;
+    return found->listen;
 }
 
 std::vector<ServerConfig::Listen> Listeners::configured() const {
@@ -112,11 +119,10 @@ std::vector<ServerConfig::Listen> Listeners::configured() const {
     return listen;
 }
 
-std::size_t Listeners::index_of(const std::string& name) const {
-    const auto names = listener_names(configured());
-    const auto found = std::ranges::find(names, name);
-    RTRS_ASSERT(found != names.end());
-    return static_cast<std::size_t>(found - names.begin());
+std::vector<Listeners::Place>::iterator Listeners::place_of(std::uint32_t door) {
+    const auto found = std::ranges::find(places_, door, &Place::door);
+    RTRS_ASSERT(found != places_.end());
+    return found;
 }
 
 void Listeners::tell_others() {

@@ -39,13 +39,17 @@ class Listeners {
         std::string text;       // a sentence that names the place
     };
     // in_use: whether it blocks while another process has the address, for in_use_patience.
-    std::expected<void, Failure> open(const ServerConfig::Listen& listen, InUse in_use);
-    // name: of rnbd-server/config_diff.h. Paths that came in there stay.
-    void close(const std::string& name);
+    // again: the door of one that was closed and is open again.
+    std::expected<void, Failure> open(const ServerConfig::Listen& listen, InUse in_use,
+                                      std::optional<std::uint32_t> again = {});
+    // name: of rnbd-server/config_diff.h. It is of now: of several with port 0 others have it when
+    // one of them is closed. A door is one listener's for ever. None: it is not open.
+    std::optional<std::uint32_t> door_of(const std::string& name) const;
+    std::optional<ServerConfig::Listen> find(std::uint32_t door) const;
+    // ASSUMES: it is open. Paths that came in there stay.
+    void close(std::uint32_t door);
     // For clients that come from now on. ASSUMES: it was opened for kernel clients.
-    void set_kernel(const std::string& name, const KernelListener& kernel);
-    // None: it is not open.
-    std::optional<ServerConfig::Listen> find(const std::string& name) const;
+    void set_kernel(std::uint32_t door, const KernelListener& kernel);
     // What was opened, in this order.
     std::vector<ServerConfig::Listen> configured() const;
 
@@ -59,7 +63,7 @@ class Listeners {
     std::expected<Place, Failure> try_open(const ServerConfig::Listen& listen, std::uint32_t door,
                                            InUse in_use);
     std::expected<rtrs::DoorOptions::Invalidate, std::string> invalidation(rtrs::Fabric& fabric);
-    std::size_t index_of(const std::string& name) const;
+    std::vector<Place>::iterator place_of(std::uint32_t door);
     void tell_others();
 
     Surroundings in_;
