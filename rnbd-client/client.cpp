@@ -332,9 +332,13 @@ std::expected<void, ControlFailure> Client::add_path(const std::string& name,
                                                : error.message());
     }
     const auto address = address_of((*session)->config, path);
-    if (!address) return failure(ControlError::failed, address.error());
+    if (!address) {
+        (*session)->release_lock(path.destination);
+        return failure(ControlError::failed, address.error());
+    }
     const auto error = (*session)->remote.rtrs().add_path(*address);
     if (!error) return {};
+    (*session)->release_lock(path.destination);
     if (error == std::errc::file_exists)
         return failure(ControlError::exists, "it is there already");
     if (error == std::errc::not_connected) {
@@ -413,6 +417,20 @@ std::vector<ClientConfig::Path> Client::Session::paths() {
         all.push_back(std::move(*parsed));
     }
     return all;
+}
+
+void Client::Session::release_lock(const std::string& destination) {
+    const auto all = paths();
+    const auto found = std::ranges::find(all, destination, &ClientConfig::Path::destination);
+    if (found != all.end()) return;
+    lock.release(config.name, destination);
+}
+
+// What it has sent by that path is over: nothing of it lands any more.
+void Client::Session::on_session_path_gone(std::string_view label) {
+    const auto path = ClientConfig::Path::parse(label);
+    RTRS_ASSERT(path);  // labels are Path::to_string()
+    release_lock(path->destination);
 }
 
 void Client::Session::on_catalog_event(const CatalogEvent& event) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "daemon/control_protocol.h"
@@ -162,9 +163,12 @@ struct Client::Session final : RemoteSessionHandler {
           remote(environment, std::move(options), *this),
           questions(environment.clock, remote) {}
     void on_session_closed() override { client.session_closed(*this); }
+    void on_session_path_gone(std::string_view label) override;
     void on_catalog_event(const CatalogEvent& event) override;
     // That it has now; config has those that it began with.
     std::vector<ClientConfig::Path> paths();
+    // Of an address that none of its paths leads to: another client may have it.
+    void release_lock(const std::string& destination);
 
     Client& client;
     ClientConfig::Session config;

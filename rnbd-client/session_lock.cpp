@@ -98,6 +98,14 @@ std::error_code SessionLock::take(const std::string& session, const std::string&
     }
 }
 
+void SessionLock::release(const std::string& session, const std::string& destination) noexcept {
+    const std::scoped_lock held(All::here().mutex);
+    const auto found = sockets_.find(socket_name(session, destination));
+    if (found == sockets_.end()) return;
+    ::close(found->second);
+    sockets_.erase(found);
+}
+
 std::error_code SessionLock::try_to_take(const std::string& name) {
     if (sockets_.contains(name)) return {};
     const int socket = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);

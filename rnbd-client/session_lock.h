@@ -26,6 +26,8 @@ class SessionLock {
     // name that is taken: the child may not have run yet.
     // ERRORS: EADDRINUSE (another client has it), EMFILE, ...
     std::error_code take(const std::string& session, const std::string& destination);
+    // From now on another client may take it.
+    void release(const std::string& session, const std::string& destination) noexcept;
 
   private:
     struct All;  // of the process

@@ -45,6 +45,7 @@ struct RemoteSession::Inside final : rtrs::ClientSessionHandler {
                          std::error_code reason) override {
         handler.on_session_path_changed(label, change, reason);
     }
+    void on_path_gone(std::string_view label) override { handler.on_session_path_gone(label); }
 
     void catalog_event(const CatalogEvent& event);
     void exchange_info();

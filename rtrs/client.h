@@ -252,6 +252,8 @@ class ClientSessionHandler {
     // lives for the call. The session is not to be operated from inside it.
     virtual void on_path_changed(std::string_view /*label*/, PathChange /*change*/,
                                  std::error_code /*reason*/) {}
+    // A path that was removed has closed, and is not in the status any more. As above.
+    virtual void on_path_gone(std::string_view /*label*/) {}
 
   protected:
     ~ClientSessionHandler() = default;

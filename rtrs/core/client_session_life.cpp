@@ -444,8 +444,10 @@ void ClientSession::Inside::erase_removed_paths() {
             renumber(requests[id].fate_path);
         }
         renumber(user_path);
+        const std::string label(paths[i].path->address_label());
         paths.erase(paths.begin() + static_cast<std::ptrdiff_t>(i));
         loads.erase(loads.begin() + static_cast<std::ptrdiff_t>(i));
+        handler.on_path_gone(label);
     }
 }
 
