@@ -300,9 +300,12 @@ void ServerConfiguration::change_export(const ConfigChange& change,
     const auto& size = wanted.storage.size_bytes;
     const auto size_before = volume->config().storage.size_bytes;
     volume->set_configured_size(size);
-    const bool ready = volume->state() == Volume::State::ready;
+    if (volume->state() == Volume::State::waiting) {
+        volume->grow_when_ready(size);
+        return done("");
+    }
     // Smaller only on the way back: what somebody may have written beyond stays.
-    if (!size || !ready || *size <= volume->geometry().size_bytes) return done("");
+    if (!size || *size <= volume->geometry().size_bytes) return done("");
     volume->resize(size, Volume::Shrink::refused,
                    [=](const std::expected<std::uint64_t, StorageError>& bytes) {
                        if (bytes) return done("");

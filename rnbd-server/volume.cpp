@@ -133,6 +133,7 @@ void Volume::try_open() {
     }
     timer_.arm(reactor_.now() + check_interval);
     tell_state();
+    grow_as_told();
 }
 
 // The storage goes on, without what was not flushed. Its holders hear of it as after a crash.
@@ -385,6 +386,22 @@ void Volume::resize(std::optional<std::uint64_t> bytes, Shrink shrink, Resized d
     ++cuts_;
     for (const auto& open : opens_) open->in_flight_before = open->in_flight;
     finish_resize();
+}
+
+void Volume::grow_when_ready(std::optional<std::uint64_t> bytes) {
+    RTRS_ASSERT(state() == State::waiting);
+    grows_to_ = bytes;
+}
+
+void Volume::grow_as_told() {
+    const auto bytes = std::exchange(grows_to_, std::nullopt);
+    if (!bytes || *bytes == geometry_.size_bytes) return;
+    resize(bytes, Shrink::refused, [this](const std::expected<std::uint64_t, StorageError>& size) {
+        if (size) return;
+        logger("rnbd.volume")
+            .error("{}: it does not have the size that was configured while it waited: {}",
+                   config_.name, size.error().text);
+    });
 }
 
 // Cuts the medium, when nothing can write beyond the new end any more.

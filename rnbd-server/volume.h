@@ -167,6 +167,9 @@ class Volume {
     void set_configured_size(std::optional<std::uint64_t> bytes) noexcept {
         config_.storage.size_bytes = bytes;
     }
+    // As resize() without a cut, as soon as its storage is there; the log has what goes wrong then.
+    // The newest call counts; none: it stays as large as it is. ASSUMES: it waits.
+    void grow_when_ready(std::optional<std::uint64_t> bytes);
     // Whether the rules let this session have it so.
     bool allows(const std::string& session, const std::string& host,
                 AccessMode access) const noexcept;
@@ -199,6 +202,7 @@ class Volume {
     void look_at_size();
     void writes_are_lost();
     void cache_is_another();
+    void grow_as_told();
     void finish_resize();
     void end_resize(std::expected<std::uint64_t, StorageError> result);
     void tell_state();
@@ -233,7 +237,8 @@ class Volume {
     ExportCounters counters_;
     std::map<std::string, rtrs::Instant> shut_out_;
     rtrs::Timer resize_timer_;
-    Resized resized_;  // a resize is under way
+    std::optional<std::uint64_t> grows_to_;  // when its storage is there
+    Resized resized_;                        // a resize is under way
     std::uint64_t resize_generation_ = 0;
     std::uint64_t cuts_ = 0;  // resizes to less
 };
