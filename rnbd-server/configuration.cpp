@@ -1,6 +1,7 @@
 #include "rnbd-server/configuration.h"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <unordered_map>
@@ -83,6 +84,8 @@ ServerConfig ServerConfiguration::running() const {
         if (target_.find(volume->name()) == volume.get())
             config.exports.push_back(volume->config());
     }
+    // They are on their way: they may change, or go, like those that are there.
+    std::ranges::move(target_.coming(), std::back_inserter(config.exports));
     return config;
 }
 
@@ -293,6 +296,10 @@ void ServerConfiguration::add_changing_steps(ConfigPlan& plan, const Exports& wa
 void ServerConfiguration::change_export(const ConfigChange& change,
                                         const ServerConfig::Export& wanted,
                                         const ConfigStep::Done& done) {
+    if (target_.is_coming(change.name)) {
+        target_.change_coming(wanted);
+        return done("");
+    }
     Volume* const volume = target_.find(change.name);
     if (volume == nullptr) return done("it is gone");
     if (has_key(change, "allow")) target_.set_allow(*volume, wanted.allow);
@@ -320,11 +327,13 @@ void ServerConfiguration::add_coming_steps(ConfigPlan& plan, const Exports& want
         if (change.object != "export" || !comes(change)) continue;
         plan.steps.push_back(
             {i, [this, change, config = *wanted.find(change.name)](const ConfigStep::Done& done) {
-                 const auto added = target_.add_export(config);
-                 if (!added) return done(added.error().message);
-                 // A file that was there keeps its size, so far.
-                 if (change.kind == Kind::replaced) return change_export(change, config, done);
-                 done("");
+                 target_.add_export_when_free(config, [this, change, done](const auto& added) {
+                     if (!added) return done(added.error().message);
+                     if (change.kind != Kind::replaced) return done("");
+                     // A file that was there keeps its size, so far.
+                     const ServerConfig::Export now = target_.find(change.name)->config();
+                     change_export(change, now, done);
+                 });
              }});
     }
 }
@@ -343,7 +352,7 @@ void ServerConfiguration::finished(ServerConfig wanted, const std::vector<Config
             if (kept) listeners_kept.push_back(*listeners_.find(*kept));
         }
         if (change.object != "export") continue;
-        if (comes(change) && target_.find(change.name) == nullptr)
+        if (comes(change) && !target_.find(change.name) && !target_.is_coming(change.name))
             exports_missing.insert(change.name);
         const auto* const known = known_before.find(change.name);
         if (known == nullptr) continue;

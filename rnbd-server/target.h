@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <unordered_map>
@@ -63,8 +64,18 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
 
     // --- Exports, while sessions run. What an operation waits for is only what was in flight.
 
-    // ERRORS: exists (the name; the path or URI, unless both only read).
+    // ERRORS: exists (the name; the path or URI, unless both only read), also while what has it is
+    // about to go.
     std::expected<void, ControlFailure> add_export(ServerConfig::Export config);
+    // As add_export(), but what is about to go is waited for, however long that takes; until then
+    // it is coming, unless remove_export() ends that. added: once, possibly from inside; never if
+    // the server ends before.
+    using Added = std::function<void(const std::expected<void, ControlFailure>&)>;
+    void add_export_when_free(ServerConfig::Export config, Added added);
+    std::vector<ServerConfig::Export> coming() const;
+    bool is_coming(const std::string& name) const noexcept;
+    // How it is added in the end. ASSUMES: it is coming.
+    void change_coming(ServerConfig::Export config);
     // Takes it from whoever has it open, flushes it and forgets it, then calls done with the last
     // flush's error. From now on nobody can open it. What another process does not answer is given
     // up after 20 s, and after 20 s of the last flush (Volume::give_up()). ERRORS: not_found, busy
@@ -143,6 +154,15 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     static SessionFigures figures_of(const rtrs::ServerSession& session);
     const KernelListener* kernel_door(std::uint32_t door) const noexcept;
     std::string export_for(const Session& session, const std::string& asked) const;
+    // Why it cannot be added: ever, or before another one is gone.
+    struct Obstacle {
+        enum class Lasts : std::uint8_t { on, until_gone };
+        Lasts lasts = Lasts::on;
+        ControlFailure failure;
+    };
+    std::optional<Obstacle> obstacle_to(const ServerConfig::Export& config) const;
+    void add_coming();
+    void remove_coming(const std::string& name, Removed done);
     void note_turned_away(const std::string& session, const std::string& why);
     Volume& own(ServerConfig::Export config);
     void disown(Volume& volume);
@@ -179,6 +199,11 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
         bool flushing = false;
     };
     std::map<const Volume*, Leaving> leaving_;
+    struct Coming {
+        ServerConfig::Export config;
+        Added added;
+    };
+    std::vector<Coming> coming_;
     Draining draining_ = Draining::off;
     TurnedAway turned_away_;
     std::function<void()> closed_;

@@ -50,33 +50,121 @@ void Target::disown(Volume& volume) {
     writers_.leave(name);
 }
 
-std::expected<void, ControlFailure> Target::add_export(ServerConfig::Export config) {
-    if (const auto found = by_name_.find(config.name); found != by_name_.end()) {
-        return failure(ControlError::exists,
-                       leaving_.contains(found->second)
-                           ? "export " + config.name + " is still being removed"
-                           : "an export " + config.name + " is there already");
-    }
+std::optional<Target::Obstacle> Target::obstacle_to(const ServerConfig::Export& config) const {
+    std::optional<Obstacle> goes;
+    const auto stays = [](std::string text) {
+        return Obstacle{Obstacle::Lasts::on, {ControlError::exists, std::move(text)}};
+    };
+    const auto is_going = [&](const Volume& volume, const std::string& text) {
+        if (!leaving_.contains(&volume)) return false;
+        if (!goes) {
+            goes = Obstacle{Obstacle::Lasts::until_gone,
+                            {ControlError::exists, text + " is still being removed"}};
+        }
+        return true;
+    };
+    const auto namesake = by_name_.find(config.name);
+    if (namesake != by_name_.end() && !is_going(*namesake->second, "export " + config.name))
+        return stays("an export " + config.name + " is there already");
     const std::string& place = config.storage.place();
+    if (place.empty()) return goes;
     const auto [first, last] = by_place_.equal_range(place);
-    for (auto other = first; !place.empty() && other != last; ++other) {
-        if (only_reads(other->second->config()) && only_reads(config)) continue;
-        return failure(ControlError::exists,
-                       "export " + other->second->name() + " has " + place +
-                           " already; only exports that are both read_only may share it");
+    for (auto other = first; other != last; ++other) {
+        const Volume& volume = *other->second;
+        if (only_reads(volume.config()) && only_reads(config)) continue;
+        const std::string who = "export " + volume.name();
+        if (!is_going(volume, who + ", which has " + place + ","))
+            return stays(who + " has " + place +
+                         " already; only exports that are both read_only may share it");
     }
+    return goes;
+}
+
+std::expected<void, ControlFailure> Target::add_export(ServerConfig::Export config) {
+    if (is_coming(config.name)) {
+        return failure(ControlError::exists,
+                       "export " + config.name + " is about to be added already");
+    }
+    if (auto obstacle = obstacle_to(config)) return std::unexpected(std::move(obstacle->failure));
     logger("rnbd.volume").info("{}: added", config.name);
     own(std::move(config));
     catalog_.changed();
     return {};
 }
 
+// --- Additions that wait for removals.
+
+void Target::add_export_when_free(ServerConfig::Export config, Added added) {
+    const auto obstacle = obstacle_to(config);
+    if (!obstacle || obstacle->lasts == Obstacle::Lasts::on || is_coming(config.name)) {
+        return added(add_export(std::move(config)));
+    }
+    logger("rnbd.volume").info("{}: added later: {}", config.name, obstacle->failure.message);
+    coming_.push_back({std::move(config), std::move(added)});
+}
+
+std::vector<ServerConfig::Export> Target::coming() const {
+    std::vector<ServerConfig::Export> configs;
+    for (const Coming& one : coming_) configs.push_back(one.config);
+    return configs;
+}
+
+bool Target::is_coming(const std::string& name) const noexcept {
+    return std::ranges::any_of(coming_, [&](const auto& one) { return one.config.name == name; });
+}
+
+void Target::change_coming(ServerConfig::Export config) {
+    const auto found = std::ranges::find_if(
+        coming_, [&](const auto& one) { return one.config.name == config.name; });
+    RTRS_ASSERT(found != coming_.end());
+    found->config = std::move(config);
+}
+
+// After one is gone. One by one: who hears of an addition may ask for others.
+void Target::add_coming() {
+    while (!ending_) {
+        const auto next = std::ranges::find_if(coming_, [this](const Coming& one) {
+            const auto obstacle = obstacle_to(one.config);
+            return !obstacle || obstacle->lasts == Obstacle::Lasts::on;
+        });
+        if (next == coming_.end()) return;
+        const Coming one = std::move(*next);
+        coming_.erase(next);
+        const auto added = add_export(one.config);
+        if (!added) {
+            logger("rnbd.volume")
+                .error("{}: not added: {}", one.config.name, added.error().message);
+        }
+        one.added(added);
+    }
+}
+
+// What it waits for goes all the same.
+void Target::remove_coming(const std::string& name, Removed done) {
+    const auto found =
+        std::ranges::find_if(coming_, [&](const auto& one) { return one.config.name == name; });
+    const Added added = std::move(found->added);
+    coming_.erase(found);
+    logger("rnbd.volume").info("{}: not added any more", name);
+    if (const auto former = by_name_.find(name); former != by_name_.end()) {
+        leaving_.at(former->second).waiting.push_back(std::move(done));
+    } else {
+        reactor_.post([done = std::move(done)] { done({}); });
+    }
+    added(failure(ControlError::failed, "it was removed before it could be added"));
+}
+
 std::expected<void, ControlFailure> Target::remove_export(const std::string& name, Removal how,
                                                           Removed done) {
     Volume* const volume = find(name);
-    if (volume == nullptr) return failure(ControlError::not_found, "there is no export " + name);
+    if (volume == nullptr && !is_coming(name))
+        return failure(ControlError::not_found, "there is no export " + name);
     // It is being flushed, and a storage that is busy cannot go.
     if (ending_) return failure(ControlError::stopping, "rnbd-server is stopping");
+    if (volume == nullptr) {
+        remove_coming(name, std::move(done));
+        return {};
+    }
     if (how == Removal::if_unused && !volume->opens().empty()) {
         return failure(ControlError::busy, "export " + name + " is open by " + holders_of(*volume) +
                                                "; --force takes it from them");
@@ -178,6 +266,7 @@ void Target::leave(Volume& volume) {
             disown(*leaving);
             logger("rnbd.volume").info("{}: removed", name);
             catalog_.changed();
+            add_coming();
             for (const auto& done : waiting) done(error);
         });
     });

@@ -230,3 +230,79 @@ TEST_CASE("exports: none goes while it has its last flush") {
     CHECK(removed.error().code == ControlError::stopping);
     world.run_until([&] { return flushed; });
 }
+
+TEST_CASE("exports: an addition waits until those are gone that have its name and its path") {
+    char folder[] = "/tmp/rnbd-exports-XXXXXX";
+    REQUIRE(::mkdtemp(folder) != nullptr);
+    const std::string path = std::string(folder) + "/image", gate = std::string(folder) + "/gate";
+    auto slow = memory("vol", {});
+    slow.storage.kind = StorageOptions::Kind::path;
+    slow.storage.path = path;
+    slow.storage.delay = DelayOptions{.gate = gate, .gate_operations = DelayOptions::Gate::all};
+    auto heir = slow;
+    heir.name = "heir";
+    {
+        World world({slow});
+        Target& target = world.target;
+        std::vector<std::string> told;
+        const auto tells = [&](const std::string& what) {
+            return [&told, what](const std::expected<void, ControlFailure>& added) {
+                told.push_back(what + (added ? "" : " not: " + added.error().message));
+            };
+        };
+        const auto removes = [&](const std::string& name) {
+            return [&told, name](std::error_code) { told.push_back(name + " is gone"); };
+        };
+        target.add_export_when_free(slow, tells("vol"));
+        REQUIRE(told.size() == 1);
+        CHECK(told[0] == "vol not: an export vol is there already");
+        told.clear();
+
+        std::ofstream(gate) << "shut";
+        REQUIRE(target.remove_export("vol", Target::Removal::if_unused, removes("vol")));
+        for (const auto& one : {slow, heir}) {
+            const auto added = target.add_export(one);
+            REQUIRE(!added);
+            CHECK(added.error().message.ends_with("is still being removed"));
+        }
+        std::vector<std::string> expected;
+        SECTION("one after the other") {
+            target.add_export_when_free(slow, tells("vol"));
+            target.add_export_when_free(heir, tells("heir"));
+            CHECK(target.coming().size() == 2);
+            CHECK(target.find("vol") == nullptr);
+            // What it is to be may change, and is not to be added twice.
+            slow.storage.size_bytes = 2 << 20;
+            target.change_coming(slow);
+            target.add_export_when_free(slow, tells("again"));
+            expected = {"again not: export vol is about to be added already", "vol",
+                        "heir not: export vol has " + path +
+                            " already; only exports that are both read_only may share it",
+                        "vol is gone"};
+        }
+        SECTION("but not if it is removed before") {
+            target.add_export_when_free(slow, tells("vol"));
+            target.add_export_when_free(heir, tells("heir"));
+            for (const char* const name : {"heir", "vol"}) {
+                REQUIRE(target.remove_export(name, Target::Removal::if_unused, removes(name)));
+            }
+            CHECK(target.coming().empty());
+            world.run_until([&] { return told.size() == 3; });
+            const std::string why = " not: it was removed before it could be added";
+            expected = {"heir" + why, "vol" + why, "heir is gone", "vol is gone", "vol is gone"};
+        }
+        SECTION("nor if the server ends before") {
+            target.add_export_when_free(slow, tells("vol"));
+            target.flush_all([] {});
+            expected = {"vol is gone"};
+        }
+        ::unlink(gate.c_str());
+        world.run_until([&] { return told.size() == expected.size(); });
+        CHECK(told == expected);
+        const Volume* const volume = target.find("vol");
+        CHECK((volume != nullptr) == (expected.size() == 4));
+        if (volume != nullptr) CHECK(volume->config().storage.size_bytes == 2 << 20);
+    }
+    ::unlink(path.c_str());
+    ::rmdir(folder);
+}
