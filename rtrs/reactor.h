@@ -203,6 +203,8 @@ class Reactor : public Clock {
     struct File {
         int fd = -1;
         FixedFile slot = FixedFile::none;
+        // Even to begin may have to wait for somebody (FUSE): one of the ring's threads does it.
+        bool begins_slowly = false;
     };
     // flags: RWF_* of pwritev2(2).
     void read(Operation& operation, File file, MutableBytes target, std::uint64_t offset,

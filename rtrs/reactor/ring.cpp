@@ -20,6 +20,9 @@ namespace {
 constexpr std::uint32_t completions_per_submission = 4;
 constexpr std::uint32_t completion_entries_max = 65536;
 
+// Threads of the kernel that wait for files at once; there are as many as there is to wait for.
+constexpr unsigned file_workers_max = 1024;
+
 // include/uapi/linux/io_uring.h of Linux 6.15; Debian's headers are older.
 constexpr unsigned enter_no_iowait = 1U << 7;
 constexpr std::uint32_t feature_no_iowait = 1U << 17;
@@ -76,6 +79,7 @@ void Ring::enable() noexcept {
                                   IORING_REGISTER_ENABLE_RINGS, nullptr, 0) == 0);
     enabled_ = true;
     keep_workers_here();
+    let_workers_be_many();
 }
 
 // The kernel's threads that serve what would block run anywhere, even if this thread may not.
@@ -85,6 +89,15 @@ void Ring::keep_workers_here() noexcept {
     if (CPU_COUNT(&here) >= static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN))) return;
     // Without it (Linux before 5.14) they stay where the kernel puts them.
     io_uring_register_iowq_aff(&ring_, sizeof here, &here);
+}
+
+// The kernel has four per processor for what flushes files and empties ranges of them. A file
+// system that does not answer keeps each that waits for it, and other files would wait for one.
+void Ring::let_workers_be_many() noexcept {
+    // Zero leaves it as it is: workers for what is no file of known size.
+    unsigned at_most[2] = {file_workers_max, 0};
+    // Without it (Linux before 5.15) there are fewer.
+    io_uring_register_iowq_max_workers(&ring_, at_most);
 }
 
 void Ring::submit() noexcept {

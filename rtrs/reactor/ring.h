@@ -78,6 +78,7 @@ class Ring {
     io_uring_sqe* next_entry_when_full() noexcept;
     void enable() noexcept;
     void keep_workers_here() noexcept;
+    void let_workers_be_many() noexcept;
     static __kernel_timespec kernel_time(Duration duration) noexcept;
     int enter(const __kernel_timespec* timeout, unsigned flags) noexcept;
 

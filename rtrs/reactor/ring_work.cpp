@@ -129,6 +129,7 @@ void Reactor::read(Operation& operation, File file, MutableBytes target, std::ui
                                      static_cast<int>(buffer));
         }
         if (file.slot != FixedFile::none) entry->flags |= IOSQE_FIXED_FILE;
+        if (file.begins_slowly) entry->flags |= IOSQE_ASYNC;
     });
 }
 
@@ -145,6 +146,7 @@ void Reactor::write(Operation& operation, File file, Bytes source, std::uint64_t
         }
         entry->rw_flags = flags;
         if (file.slot != FixedFile::none) entry->flags |= IOSQE_FIXED_FILE;
+        if (file.begins_slowly) entry->flags |= IOSQE_ASYNC;
     });
 }
 

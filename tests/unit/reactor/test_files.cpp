@@ -4,6 +4,8 @@
 #include <sys/uio.h>
 
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 
 #include "tests/unit/reactor/support.h"
 
@@ -52,6 +54,30 @@ TEST_CASE("reactor: what is written to a file is read back") {
     reactor->read(again, {file}, target, 100);
     REQUIRE(finish(*reactor, again) == 10);
     REQUIRE(text_of(target) == std::string(10, '\0'));
+}
+
+TEST_CASE("reactor: a file that begins slowly is written and read by another thread") {
+    auto reactor = make_reactor();
+    Descriptor file = temporary_file(8192);
+    const auto workers = [] {
+        int found = 0;
+        for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+            std::string name;
+            std::getline(std::ifstream(task.path() / "comm"), name);
+            if (name.starts_with("iou-wrk")) ++found;
+        }
+        return found;
+    };
+    const std::string text = "some bytes";
+    Recorded written;
+    reactor->write(written, {.fd = file, .begins_slowly = true}, bytes_of(text), 100, 0);
+    REQUIRE(finish(*reactor, written) == 10);
+    REQUIRE(workers() > 0);
+    std::byte target[10];
+    Recorded read;
+    reactor->read(read, {.fd = file, .begins_slowly = true}, target, 100);
+    REQUIRE(finish(*reactor, read) == 10);
+    REQUIRE(text_of(target) == text);
 }
 
 TEST_CASE("reactor: errors of files are handed on") {
