@@ -113,11 +113,16 @@ class Storage {
     // BlockRequest, not empty; extents_max > 0. ERRORS: EIO.
     virtual void extents(ExtentsRequest& request);
     // Whether what it stands on is still there: ENOENT when the file was deleted or the device is
-    // gone. Cheap; asked once a second.
+    // gone. Cheap, and waits for nobody: what it says may be what was so at the call before. Asked
+    // once a second.
     virtual std::error_code check() noexcept { return {}; }
     // Bytes that the medium has now: not what geometry() says once somebody else has made
     // it larger or smaller. ERRORS: those of asking it.
     virtual std::expected<std::uint64_t, StorageError> measure() const {
+        return geometry().size_bytes;
+    }
+    // The same without waiting, as far as the last check() knows.
+    virtual std::optional<std::uint64_t> last_measured() const noexcept {
         return geometry().size_bytes;
     }
     // Makes it so long; geometry() says so then. A block device must have that size already.

@@ -197,7 +197,7 @@ std::string Volume::reason() const {
 }
 
 void Volume::look_at_size() {
-    const auto medium = storage_->measure();
+    const auto medium = storage_->last_measured();
     if (resized_ || !shortage_.empty() || !medium || *medium >= geometry_.size_bytes) return;
     shortage_ = storage_->description() +
                 " was made smaller by others: " + std::to_string(*medium) + " of the " +

@@ -35,6 +35,9 @@ class DelayStorage final : public Storage {
     std::expected<std::uint64_t, StorageError> measure() const override {
         return inner_->measure();
     }
+    std::optional<std::uint64_t> last_measured() const noexcept override {
+        return inner_->last_measured();
+    }
     std::expected<void, StorageError> resize(std::uint64_t bytes) override {
         return inner_->resize(bytes);
     }

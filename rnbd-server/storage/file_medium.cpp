@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <cstdlib>
@@ -67,6 +68,20 @@ std::uint64_t device_epoch(dev_t device) {
 bool is_of_tmpfs(int fd) {
     struct statfs status{};
     return ::fstatfs(fd, &status) == 0 && status.f_type == TMPFS_MAGIC;
+}
+
+// Its files are this machine's own: nobody else has to answer for it. Others may, or are not known
+// here.
+bool is_of_this_machine(int fd) {
+    constexpr std::array<std::uint32_t, 9> known{
+        EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC,   BTRFS_SUPER_MAGIC, TMPFS_MAGIC,
+        RAMFS_MAGIC,      MSDOS_SUPER_MAGIC, F2FS_SUPER_MAGIC,
+        0xca451a4e,  // bcachefs
+        0x2fc12fc1,  // ZFS
+    };
+    struct statfs status{};
+    return ::fstatfs(fd, &status) == 0 &&
+           std::ranges::find(known, static_cast<std::uint32_t>(status.f_type)) != known.end();
 }
 
 bool machine_swaps() {
@@ -132,7 +147,13 @@ FileMedium::FileMedium(FileMedium&& other) noexcept
       inode_(other.inode_),
       in_memory_(other.in_memory_),
       can_be_polled_(other.can_be_polled_),
-      geometry_(other.geometry_) {}
+      geometry_(other.geometry_),
+      answers_at_once_(other.answers_at_once_),
+      looker_(std::move(other.looker_)),
+      look_(std::move(other.look_)),
+      unheard_checks_(other.unheard_checks_),
+      verdict_(other.verdict_),
+      seen_bytes_(other.seen_bytes_) {}
 
 FileMedium::~FileMedium() {
     if (witness_ >= 0) ::close(witness_);
@@ -140,6 +161,16 @@ FileMedium::~FileMedium() {
     // The kernel's workers may hold the file for a moment after the last completion.
     ::flock(fd_, LOCK_UN);
     ::close(fd_);
+}
+
+// With the last of them the lock goes.
+std::vector<int> FileMedium::let_go_of_slow() noexcept {
+    std::vector<int> open;
+    if (answers_at_once_) return open;
+    for (int* fd : {&witness_, &fd_}) {
+        if (*fd >= 0) open.push_back(std::exchange(*fd, -1));
+    }
+    return open;
 }
 
 std::unexpected<StorageError> FileMedium::failure(int error, std::string_view what) const {
@@ -255,6 +286,8 @@ FileMedium::Step FileMedium::identify(const StorageOptions&) {
     } else {
         return failure(EINVAL, "neither a regular file nor a block device");
     }
+    answers_at_once_ = is_of_this_machine(fd_);
+    looker_ = Looker::of(status.st_dev);
     // The ring answers EAGAIN where it should wait if this stays set.
     const int flags = ::fcntl(fd_, F_GETFL);
     if (flags < 0 || ::fcntl(fd_, F_SETFL, flags & ~O_NONBLOCK) != 0) {
@@ -416,6 +449,9 @@ std::expected<void, StorageError> FileMedium::may_resize(std::uint64_t bytes,
 
 std::expected<void, StorageError> FileMedium::resize(std::uint64_t bytes, StorageOptions::Use use) {
     if (auto may = may_resize(bytes, use); !may) return may;
+    // What a look finds that has begun before is old.
+    look_.reset();
+    seen_bytes_.reset();
     const auto now = measure();
     if (!now) return std::unexpected(now.error());
     if (*now != bytes && ::ftruncate(fd_, static_cast<off_t>(bytes)) != 0) {
@@ -427,17 +463,46 @@ std::expected<void, StorageError> FileMedium::resize(std::uint64_t bytes, Storag
     return {};
 }
 
-std::error_code FileMedium::check() const noexcept {
-    struct stat status{};
-    if (::stat(path_.c_str(), &status) != 0) {
+std::error_code FileMedium::check() noexcept {
+    // Not the whole way to it need be of that file system, or be known.
+    if (answers_at_once_) {
+        if (const auto seen = Looker::glance(path_)) {
+            look_.reset();
+            unheard_checks_ = 0;
+            found(*seen);
+            return verdict_;
+        }
+    }
+    if (look_ && !look_->over.load(std::memory_order_acquire)) {
+        ++unheard_checks_;
+        return verdict_;
+    }
+    unheard_checks_ = 0;
+    if (look_) found(look_->seen);
+    look_ = looker_->look(path_);
+    return verdict_;
+}
+
+void FileMedium::found(const Looker::Seen& seen) noexcept {
+    seen_bytes_.reset();
+    if (seen.error != 0) {
         // Whatever else keeps the path from being looked at, for a moment maybe, says nothing of
         // what is open.
-        const bool vanished = errno == ENOENT || errno == ENOTDIR;
-        return vanished ? rtrs::from_errno(ENOENT) : std::error_code{};
+        const bool vanished = seen.error == ENOENT || seen.error == ENOTDIR;
+        verdict_ = vanished ? rtrs::from_errno(ENOENT) : std::error_code{};
+        return;
     }
-    const bool same = kind_ == Kind::regular ? status.st_dev == device_ && status.st_ino == inode_
-                                             : S_ISBLK(status.st_mode) && status.st_rdev == device_;
-    return same ? std::error_code{} : rtrs::from_errno(ENOENT);
+    const bool same = kind_ == Kind::regular ? seen.file_system == device_ && seen.inode == inode_
+                                             : S_ISBLK(seen.mode) && seen.device == device_;
+    verdict_ = same ? std::error_code{} : rtrs::from_errno(ENOENT);
+    if (same) seen_bytes_ = seen.bytes;
+}
+
+// A device says it without being looked at by name.
+std::optional<std::uint64_t> FileMedium::last_measured() const noexcept {
+    if (kind_ == Kind::regular) return seen_bytes_;
+    std::uint64_t bytes = 0;
+    return ::ioctl(fd_, BLKGETSIZE64, &bytes) == 0 ? std::optional(bytes) : std::nullopt;
 }
 
 }  // namespace rnbd

@@ -6,11 +6,16 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <expected>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "rnbd-server/storage.h"
+#include "rnbd-server/storage/looker.h"
 
 namespace rnbd {
 
@@ -40,8 +45,18 @@ class FileMedium {
     bool can_be_polled() const noexcept { return can_be_polled_; }
     const std::string& path() const noexcept { return path_; }
     const StorageGeometry& geometry() const noexcept { return geometry_; }
-    // ENOENT: the path no longer leads to what was opened.
-    std::error_code check() const noexcept;
+    // No other machine or process has to be waited for, as for a file on NFS or FUSE.
+    bool answers_at_once() const noexcept { return answers_at_once_; }
+    // ENOENT: the path no longer leads to what was opened. Waits for nobody: where its file system
+    // may have to be waited for this is what was found since the last call, and begins another look
+    // if none is under way.
+    std::error_code check() noexcept;
+    // Of so many calls of check() none has heard of the look that is under way.
+    std::uint32_t unheard_checks() const noexcept { return unheard_checks_; }
+    // As measure(), as far as the last check() knows.
+    std::optional<std::uint64_t> last_measured() const noexcept;
+    // What is to be closed where that may wait, for then the destructor does not do it.
+    std::vector<int> let_go_of_slow() noexcept;
     // As those of Storage.
     std::expected<std::uint64_t, StorageError> measure() const;
     std::expected<void, StorageError> resize(std::uint64_t bytes, StorageOptions::Use use);
@@ -58,6 +73,7 @@ class FileMedium {
     Step identify(const StorageOptions& options);
     void open_witness(const StorageOptions& options);
     Step lock(const StorageOptions& options);
+    void found(const Looker::Seen& seen) noexcept;
     Step measure_regular(const StorageOptions& options);
     Step measure_device(const StorageOptions& options);
     Step try_direct(const StorageOptions& options);
@@ -73,6 +89,13 @@ class FileMedium {
     bool in_memory_ = false;
     bool can_be_polled_ = false;
     StorageGeometry geometry_;
+    // Of check().
+    bool answers_at_once_ = false;  // its file system does
+    std::shared_ptr<Looker> looker_;
+    std::shared_ptr<Looker::Look> look_;  // under way
+    std::uint32_t unheard_checks_ = 0;
+    std::error_code verdict_;
+    std::optional<std::uint64_t> seen_bytes_;
 };
 
 }  // namespace rnbd

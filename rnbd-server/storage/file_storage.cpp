@@ -88,6 +88,7 @@ FileStorage::~FileStorage() {
         if (slots_[i].slot == rtrs::Reactor::FixedFile::none) continue;
         reactor_.member(i).unregister_file(slots_[i].slot);
     }
+    for (const int fd : medium_.let_go_of_slow()) reactor_.close_fd(fd);
 }
 
 rtrs::Reactor::File FileStorage::file(rtrs::Reactor& here) {
@@ -95,12 +96,19 @@ rtrs::Reactor::File FileStorage::file(rtrs::Reactor& here) {
     if (!std::exchange(known.tried, true)) {
         if (const auto slot = here.register_file(medium_.fd())) known.slot = *slot;
     }
-    return {medium_.fd(), known.slot};
+    return {medium_.fd(), known.slot, !medium_.answers_at_once()};
 }
 
 std::string FileStorage::description() const {
     const bool regular = medium_.kind() == FileMedium::Kind::regular;
     return (regular ? "file " : "device ") + medium_.path();
+}
+
+std::string FileStorage::trouble() const {
+    // Less is a busy moment.
+    constexpr std::uint32_t many = 3;
+    if (medium_.unheard_checks() < many) return {};
+    return description() + ": its file system does not answer";
 }
 
 BlockRequest& FileStorage::request_of(Operation& operation) noexcept {

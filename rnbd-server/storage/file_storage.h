@@ -44,6 +44,10 @@ class FileStorage final : public Storage {
     std::expected<std::uint64_t, StorageError> measure() const override {
         return medium_.measure();
     }
+    std::optional<std::uint64_t> last_measured() const noexcept override {
+        return medium_.last_measured();
+    }
+    std::string trouble() const override;
     std::expected<void, StorageError> resize(std::uint64_t bytes) override {
         return medium_.resize(bytes, use_);
     }
