@@ -231,6 +231,9 @@ class Reactor : public Clock {
                    std::uint64_t bytes);
     void poll_readable(Operation& operation, int fd);
     void poll_writable(Operation& operation, int fd);
+    // Files that begin slowly may keep each of the ring's threads that waits for them, of which
+    // there are four per processor, and what else needs one: from now on there may be many.
+    void expect_slow_files();
     // The operation still completes, with -ECANCELED or its own result.
     void cancel(Operation& operation);
     // After all that was prepared for it before. Operations in flight keep the file open: cancel

@@ -73,11 +73,17 @@ bool is_of_tmpfs(int fd) {
 // Its files are this machine's own: nobody else has to answer for it. Others may, or are not known
 // here.
 bool is_of_this_machine(int fd) {
-    constexpr std::array<std::uint32_t, 9> known{
-        EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC,   BTRFS_SUPER_MAGIC, TMPFS_MAGIC,
-        RAMFS_MAGIC,      MSDOS_SUPER_MAGIC, F2FS_SUPER_MAGIC,
-        0xca451a4e,  // bcachefs
-        0x2fc12fc1,  // ZFS
+    constexpr std::array<std::uint32_t, 10> known{
+        EXT4_SUPER_MAGIC,
+        XFS_SUPER_MAGIC,
+        BTRFS_SUPER_MAGIC,
+        TMPFS_MAGIC,
+        RAMFS_MAGIC,
+        MSDOS_SUPER_MAGIC,
+        F2FS_SUPER_MAGIC,
+        OVERLAYFS_SUPER_MAGIC,  // a container's, over such
+        0xca451a4e,             // bcachefs
+        0x2fc12fc1,             // ZFS
     };
     struct statfs status{};
     return ::fstatfs(fd, &status) == 0 &&
@@ -286,7 +292,7 @@ FileMedium::Step FileMedium::identify(const StorageOptions&) {
     } else {
         return failure(EINVAL, "neither a regular file nor a block device");
     }
-    answers_at_once_ = is_of_this_machine(fd_);
+    answers_at_once_ = kind_ == Kind::block_device || is_of_this_machine(fd_);
     looker_ = Looker::of(status.st_dev);
     // The ring answers EAGAIN where it should wait if this stays set.
     const int flags = ::fcntl(fd_, F_GETFL);

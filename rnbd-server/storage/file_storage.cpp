@@ -80,7 +80,10 @@ FileStorage::FileStorage(rtrs::Reactor& reactor, DeferredCompletions& deferred, 
       use_(options.use),
       can_poll_(medium_.can_be_polled()),
       can_discard_call_(medium_.kind() == FileMedium::Kind::block_device),
-      deferred_(deferred) {}
+      deferred_(deferred) {
+    if (medium_.answers_at_once()) return;
+    for (std::uint32_t i = 0; i < reactor.members(); ++i) reactor.member(i).expect_slow_files();
+}
 
 FileStorage::~FileStorage() {
     RTRS_ASSERT(in_flight_ == 0);

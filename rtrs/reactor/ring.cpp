@@ -79,7 +79,6 @@ void Ring::enable() noexcept {
                                   IORING_REGISTER_ENABLE_RINGS, nullptr, 0) == 0);
     enabled_ = true;
     keep_workers_here();
-    let_workers_be_many();
 }
 
 // The kernel's threads that serve what would block run anywhere, even if this thread may not.

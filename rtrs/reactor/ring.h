@@ -57,6 +57,8 @@ class Ring {
         return io_uring_cq_ready(&ring_) > 0 || (IO_URING_READ_ONCE(*ring_.sq.kflags) &
                                                  (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0;
     }
+    // From now on as many threads of the kernel may wait for files as have to.
+    void let_workers_be_many() noexcept;
     // False if this thread is not the ring's, or the ring never ran.
     bool owned_by_this_thread() noexcept;
 
@@ -78,7 +80,6 @@ class Ring {
     io_uring_sqe* next_entry_when_full() noexcept;
     void enable() noexcept;
     void keep_workers_here() noexcept;
-    void let_workers_be_many() noexcept;
     static __kernel_timespec kernel_time(Duration duration) noexcept;
     int enter(const __kernel_timespec* timeout, unsigned flags) noexcept;
 

@@ -183,6 +183,10 @@ void Reactor::write_polled(Operation& operation, int fd, Bytes source, std::uint
                         static_cast<unsigned>(source.size()), offset);
 }
 
+void Reactor::expect_slow_files() {
+    inside_->on_its_thread([inside = inside_.get()] { inside->ring.let_workers_be_many(); });
+}
+
 void Reactor::fsync(Operation& operation, int fd, SyncMode mode) {
     inside_->begin_on_storage(operation, [=](io_uring_sqe* entry) {
         io_uring_prep_fsync(entry, fd, mode == SyncMode::data_only ? IORING_FSYNC_DATASYNC : 0);
