@@ -74,10 +74,10 @@ rtrs::TcpFabricOptions tcp_options(const ServerConfig& config) {
 
 // Without it direct I/O ends by interrupts, as ever.
 void poll_storage(rtrs::Reactor& reactor) {
-    if (const std::error_code error = reactor.prepare_polling()) {
-        logger("rnbd.server").warn("polled_io: io_uring makes no ring for it: {}", in_words(error));
-    } else if (!reactor.polls_storage()) {
+    if (reactor.members() > 1) {
         logger("rnbd.server").warn("polled_io: not with several workers");
+    } else if (const std::error_code error = reactor.prepare_polling()) {
+        logger("rnbd.server").warn("polled_io: io_uring makes no ring for it: {}", in_words(error));
     }
 }
 

@@ -150,7 +150,8 @@ class Reactor : public Clock {
     // as it may at first. Never in a group: the others would wait for the baton that long.
     void set_prompt_storage(bool on) noexcept;
     // Makes the second ring that read_polled() and write_polled() take. Once, before the first
-    // turn. ERRORS: EINVAL (the kernel has none), ENOMEM.
+    // turn; not with fd(), which nothing of that ring makes readable. ERRORS: EINVAL (the kernel
+    // has none), ENOMEM.
     std::error_code prepare_polling();
     // Never in a group: the others would have the baton for moments only.
     bool polls_storage() const noexcept;
@@ -221,7 +222,8 @@ class Reactor : public Clock {
     std::optional<std::int32_t> write_now(int fd, Bytes source, std::uint64_t offset,
                                           int flags) noexcept;
     // The same of a file with direct I/O, which ends when the loop has looked for it, not by an
-    // interrupt: from the first of them until the last has ended the loop does not sleep.
+    // interrupt: from the first of them until the last has ended the loop does not sleep, and its
+    // thread must call nothing that waits for their end.
     // Result -EOPNOTSUPP: the file system cannot. ASSUMES: polls_storage().
     void read_polled(Operation& operation, int fd, MutableBytes target, std::uint64_t offset);
     void write_polled(Operation& operation, int fd, Bytes source, std::uint64_t offset);

@@ -198,9 +198,9 @@ std::expected<FileMedium, StorageError> FileMedium::open(const StorageOptions& o
                                              : medium.measure_device(options);
     }
     if (step && options.io == StorageOptions::Io::direct) step = medium.try_direct(options);
-    if (options.io == StorageOptions::Io::direct) {
-        medium.can_be_polled_ = queue_number(medium.device_, "io_poll") == 1;
-    }
+    medium.can_be_polled_ = medium.kind_ == Kind::block_device &&
+                            options.io == StorageOptions::Io::direct &&
+                            queue_number(medium.device_, "io_poll") == 1;
     if (step) medium.open_witness(options);
     if (!step) return std::unexpected(step.error());
     return medium;

@@ -41,7 +41,8 @@ class FileMedium {
     // A regular file whose blocks are nowhere but in memory, so that to read and to write it waits
     // for no disk. As it was when it was opened: a machine without swap then may have some since.
     bool in_memory() const noexcept { return in_memory_; }
-    // Direct I/O to a device that can be asked whether a request has ended.
+    // Direct I/O to a device that can be asked whether a request has ended. Not to a file: XFS lets
+    // ftruncate(2) wait for it, also to grow, and who waits there cannot ask.
     bool can_be_polled() const noexcept { return can_be_polled_; }
     const std::string& path() const noexcept { return path_; }
     const StorageGeometry& geometry() const noexcept { return geometry_; }

@@ -167,8 +167,10 @@ void FileStorage::transfer(BlockRequest& request) {
     const auto buffer = request.fixed_buffer_of == here.number() ? request.fixed_buffer
                                                                  : rtrs::Reactor::FixedBuffer::none;
     const int flags = request.force_unit_access && !is_rewrite(request) ? RWF_DSYNC : 0;
-    if (moved_at_once(request, flags) || begun_polled(request, left, flags)) return;
-    if (request.operation == BlockOperation::read) {
+    if (moved_at_once(request, flags)) return;
+    if (begun_polled(request, left, flags)) {
+        // It is on its way.
+    } else if (request.operation == BlockOperation::read) {
         here.read(request.work, file(here), request.data.subspan(request.done_bytes, left), at,
                   buffer);
     } else if (request.operation == BlockOperation::write) {
@@ -220,7 +222,7 @@ void FileStorage::on_polled(Operation& operation, const Result& result) {
     if (result.value != -EOPNOTSUPP) return on_transferred(operation, result);
     BlockRequest& request = request_of(operation);
     FileStorage& self = storage_of(request);
-    self.can_poll_ = false;  // the file system cannot, whatever its device can
+    self.can_poll_ = false;  // it cannot, whatever it says of itself
     self.transfer(request);
 }
 

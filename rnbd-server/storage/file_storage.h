@@ -10,7 +10,7 @@
 //                    starts at the second, what must be fast never comes to the third
 //   with FUA         writes are RWF_DSYNC; the others end with an fdatasync
 //
-// Reads and plain writes of a device that can be polled are, if the reactor does that.
+// Reads and plain writes of a block device that can be polled are, if the reactor does that.
 //
 // "->" is taken when the medium cannot do the former; that is remembered.
 //

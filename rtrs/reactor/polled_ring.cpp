@@ -40,6 +40,13 @@ io_uring_sqe* PolledRing::next_entry() noexcept {
 
 void PolledRing::look() noexcept { RTRS_ASSERT(harmless(io_uring_submit_and_get_events(&ring_))); }
 
+unsigned PolledRing::forget_prepared() noexcept {
+    const unsigned forgotten = prepared();
+    ring_.sq.sqe_tail = ring_.sq.sqe_head;
+    in_flight_ -= forgotten;
+    return forgotten;
+}
+
 PolledRing::Ended PolledRing::take() noexcept {
     const io_uring_cqe& entry = ring_.cq.cqes[*ring_.cq.khead & ring_.cq.ring_mask];
     const Ended ended{io_uring_cqe_get_data(&entry), entry.res};

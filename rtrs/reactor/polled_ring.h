@@ -26,6 +26,10 @@ class PolledRing {
     io_uring_sqe* next_entry() noexcept;
     // Gives the kernel what is prepared, and asks the devices once. Waits for nothing.
     void look() noexcept;
+    // Entries that the kernel was not given yet.
+    unsigned prepared() const noexcept { return ring_.sq.sqe_tail - ring_.sq.sqe_head; }
+    // These are not begun any more. How many there were.
+    unsigned forget_prepared() noexcept;
     std::uint32_t in_flight() const noexcept { return in_flight_; }
     bool has_news() noexcept { return io_uring_cq_ready(&ring_) > 0; }
     struct Ended {

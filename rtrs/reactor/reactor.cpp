@@ -360,6 +360,7 @@ void Reactor::Inside::run_turn_end() {
 //
 // Readable at first: what was prepared before waits for a turn, and what has come has told nobody.
 int Reactor::Inside::watch() {
+    RTRS_ASSERT(!polled.is_open());
     if (std::exchange(watched, true)) return notice;
     RTRS_ASSERT(io_uring_register_eventfd(ring.raw(), notice) == 0);
     constexpr std::uint64_t once = 1;
@@ -407,15 +408,18 @@ void Reactor::Inside::announce_deadline() {
 void Reactor::Inside::drain() {
     if (!ring.owned_by_this_thread()) return;
     constexpr Duration again = std::chrono::milliseconds(100);
+    constexpr Duration look_again = std::chrono::milliseconds(1);
+    outstanding -= polled.forget_prepared();
     while (outstanding > 0) {
-        // Those cannot be cancelled; the device ends them.
-        while (polled.in_flight() > 0) {
+        // What was begun there cannot be cancelled; the device ends it.
+        const bool polls = polled.in_flight() > 0;
+        if (polls) {
             polled.look();
             for (; polled.has_news(); polled.take()) --outstanding;
         }
         io_uring_prep_cancel64(prepare_unanswered(), 0,
                                IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL);
-        ring.submit_and_wait(again, Ring::WaitsAs::iowait);
+        ring.submit_and_wait(polls ? look_again : again, Ring::WaitsAs::iowait);
         discard_completions();
     }
 }
@@ -459,6 +463,7 @@ void Reactor::set_prompt_sends(bool on) noexcept { inside_->prompt_sends = on; }
 bool Reactor::prompt_sends() const noexcept { return inside_->prompt_sends; }
 
 std::error_code Reactor::prepare_polling() {
+    RTRS_ASSERT(!inside_->watched);
     return inside_->polled.open(inside_->options.submission_entries);
 }
 
@@ -483,7 +488,9 @@ void Reactor::run() {
         inside_->turn(std::nullopt);
     } while (!inside_->stopping.load(std::memory_order_acquire));
     inside_->stopping.store(false, std::memory_order_relaxed);
-    inside_->ring.submit();  // what the last turn prepared
+    // What the last turn prepared.
+    inside_->ring.submit();
+    if (inside_->polled.prepared() > 0) inside_->polled.look();
 }
 
 void Reactor::run_turn_end() {

@@ -151,7 +151,12 @@ void Reactor::write(Operation& operation, File file, Bytes source, std::uint64_t
 }
 
 void Reactor::submit_early(std::uint32_t entries_min) noexcept {
-    if (!inside_->may_begin_storage() || inside_->ring.prepared() < entries_min) return;
+    if (!inside_->may_begin_storage()) return;
+    if (inside_->polled.prepared() >= entries_min && entries_min > 0) {
+        ++inside_->statistics.early_submits;
+        inside_->polled.look();
+    }
+    if (inside_->ring.prepared() < entries_min) return;
     ++inside_->statistics.early_submits;
     inside_->ring.submit();
 }

@@ -92,7 +92,6 @@ void TcpEndpoint::fail(std::error_code reason) {
     reason_ = reason;
     if (before == State::established) say_goodbye();
     if (dial_) dial_->stop();
-    if (zero_copies_) reset_at_close(false);
     if (fd_ >= 0) ::shutdown(fd_, SHUT_RDWR);
     if (zero_copies_) end_zero_copies();
     reactor_.cancel(send_operation_);
@@ -155,6 +154,7 @@ void TcpEndpoint::close_step() {
     Reactor::cancel_turn_end(turn_task_);
     TcpDomain::remove(*this);
     dial_.reset();
+    if (zero_copies_) reset_at_close(false);  // nothing is held; what is on its way is to arrive
     if (fd_ >= 0) reactor_.close_fd(std::exchange(fd_, -1));
     handler_.on_drained();  // may destroy this
 }
