@@ -1,4 +1,5 @@
 // Work of files that begins inside a turn: submit_early(), read_now() and write_now().
+#include <poll.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -27,6 +28,13 @@ struct Pipe {
         std::string text(64, 0);
         const ssize_t bytes = ::read(out, text.data(), text.size());
         text.resize(bytes > 0 ? static_cast<std::size_t>(bytes) : 0);
+        return text;
+    }
+    // Of the ring's threads, which an older kernel leaves writing to pipes to: in a while.
+    std::string soon(std::size_t bytes) const {
+        std::string text = readable();
+        pollfd news{out, POLLIN, 0};
+        while (text.size() < bytes && ::poll(&news, 1, 60'000) == 1) text += readable();
         return text;
     }
     Descriptor out, in;
@@ -58,7 +66,7 @@ TEST_CASE("reactor: what is prepared is submitted inside a turn when it is a gro
         CHECK(pipe.readable().empty());  // one is no group
         reactor->write(second, {pipe.in}, bytes_of(text), 0, 0);
         reactor->submit_early(2);
-        CHECK(pipe.readable() == "wordswords");
+        CHECK(pipe.soon(10) == "wordswords");
         CHECK(!first.finished());  // no handler runs in here
         reactor->submit_early(1);  // nothing is left
     });
