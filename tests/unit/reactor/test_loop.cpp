@@ -55,9 +55,10 @@ TEST_CASE("reactor: timers expire in order, not early, and can be disarmed") {
     RecordedTimer late(*reactor, order, 2);
     RecordedTimer early(*reactor, order, 1);
     RecordedTimer never(*reactor, order, 3);
-    late.arm_in(8ms);
-    never.arm_in(4ms);
-    early.arm_in(2ms);
+    const Instant now = reactor->now();  // of all three: between them a slow machine may pass 6 ms
+    late.timer.arm(now + 8ms);
+    never.timer.arm(now + 4ms);
+    early.timer.arm(now + 2ms);
     never.timer.disarm();
     run_until(*reactor, [&] { return order.size() == 2; });
     REQUIRE(order == std::vector{1, 2});
