@@ -5,6 +5,7 @@ parse() raises Malformed for what a monitoring system may refuse.
 
 import collections
 import re
+import socket
 
 NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*\Z")
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\"n])*)"')
@@ -125,3 +126,12 @@ def parse(text):
         if family.type == "histogram":
             check_histogram(family)
     return families
+
+
+def scrape(listener):
+    """{name: Family} of a daemon whose metrics are at a Unix socket's path."""
+    with socket.socket(socket.AF_UNIX) as asked:
+        asked.connect(listener)
+        asked.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        answer = b"".join(iter(lambda: asked.recv(65536), b"")).decode()
+    return parse(answer.split("\r\n\r\n", 1)[1])

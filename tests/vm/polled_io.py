@@ -21,11 +21,7 @@ DISK = "/dev/nvme0n1"
 
 
 def polled(listener):
-    with socket.socket(socket.AF_UNIX) as asked:
-        asked.connect(listener)
-        asked.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-        answer = b"".join(iter(lambda: asked.recv(65536), b"")).decode()
-    return openmetrics.parse(answer.split("\r\n\r\n", 1)[1])["rnbd_server_polled_io"].total("_total")
+    return openmetrics.scrape(listener)["rnbd_server_polled_io"].total("_total")
 
 
 def serve(lab, backing, image, name):

@@ -28,14 +28,6 @@ class Elsewhere:
         self.port = port
 
 
-def metrics_of(listener):
-    with socket.socket(socket.AF_UNIX) as asked:
-        asked.connect(listener)
-        asked.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-        answer = b"".join(iter(lambda: asked.recv(65536), b"")).decode()
-    return openmetrics.parse(answer.split("\r\n\r\n", 1)[1])
-
-
 def serve(image, port):
     run("modprobe", "e1000e")
     run("ip", "link", "set", "eth0", "up")
@@ -52,7 +44,7 @@ def serve(image, port):
             step(f"line: {line}")
             wait_until("the client is there", lambda: server.status()["sessions"], SLOW_S)
             wait_until("it has gone", lambda: not server.status()["sessions"], SLOW_S)
-            sends = metrics_of(listener)["rnbd_server_zero_copy_sends"]
+            sends = openmetrics.scrape(listener)["rnbd_server_zero_copy_sends"]
             step(f"begun {sends.value('_total', stage='begun')} copied {sends.value('_total', stage='copied')}")
         server.stop()
 
