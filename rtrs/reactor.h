@@ -198,6 +198,9 @@ class Reactor : public Clock {
     void sendmsg_zero_copy(Operation& operation, int fd, const msghdr* message);
     // Whether a sendmsg() now would be the one that may be called, room in the socket aside.
     bool may_call_send() const noexcept;
+    // Whether in one of the last turns more than one socket had something for recv_provided(): while
+    // one peer waits, there is work for others.
+    bool serves_several_streams() const noexcept;
     enum class FixedBuffer : std::int32_t { none = -1 };  // else the slot of register_buffer
     enum class FixedFile : std::int32_t { none = -1 };    // else the slot of register_file
     // A file of many requests, by its slot if it has one.

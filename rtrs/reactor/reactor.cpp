@@ -27,6 +27,8 @@ constexpr Duration quiet_after = std::chrono::milliseconds(5);
 constexpr Duration rest_after = std::chrono::milliseconds(500);
 // Between two large payloads of one stream there are other turns.
 constexpr Duration large_follows_within = std::chrono::milliseconds(1);
+// Turns that bring the answers of several streams, each of which brings requests in others.
+constexpr std::uint32_t several_heard_turns = 16;
 
 Instant read_clock() noexcept {
     timespec time{};
@@ -305,6 +307,7 @@ void Reactor::Inside::hand_out(const Reaped& reaped) {
     if ((reaped.flags & IORING_CQE_F_BUFFER) != 0) {
         const auto buffer = static_cast<std::uint16_t>(reaped.flags >> IORING_CQE_BUFFER_SHIFT);
         receive_buffers.taken();
+        ++streams_heard;
         if (reaped.value > 0) {
             result.buffer = buffer;
         } else {  // end of stream or an error on the kernel's slow path: nothing to hand over
@@ -333,6 +336,11 @@ void Reactor::Inside::hand_out(const Reaped& reaped) {
 
 void Reactor::Inside::begin_turn() noexcept {
     in_turn = true;
+    if (std::exchange(streams_heard, 0) > 1) {
+        several_heard = several_heard_turns;
+    } else if (several_heard > 0) {
+        --several_heard;
+    }
     // The baton is not given away inside a turn.
     may_call = prompt_sends && group == nullptr;
 }

@@ -127,6 +127,8 @@ struct Reactor::Inside {
     bool in_turn = false;
     bool prompt_sends = true;
     bool prompt_storage = true;
+    std::uint32_t streams_heard = 0;  // sockets that brought bytes since the last turn began
+    std::uint32_t several_heard = 0;  // turns until it is forgotten that they were several
     // Of this turn: whether a send may still be called, and what the one that was has to hand out.
     bool may_call = false;
     std::optional<Reaped> called_now;

@@ -117,6 +117,8 @@ void Reactor::sendmsg_zero_copy(Operation& operation, int fd, const msghdr* mess
 
 bool Reactor::may_call_send() const noexcept { return inside_->may_call_send(); }
 
+bool Reactor::serves_several_streams() const noexcept { return inside_->several_heard > 0; }
+
 void Reactor::read(Operation& operation, File file, MutableBytes target, std::uint64_t offset,
                    FixedBuffer buffer) {
     inside_->begin_on_storage(operation, [=](io_uring_sqe* entry) {

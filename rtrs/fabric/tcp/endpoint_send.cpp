@@ -69,10 +69,12 @@ std::error_code TcpEndpoint::post(std::span<const WorkRequest> chain) {
     return {};
 }
 
-// Once in a turn at the most, as the reactor lets it.
+// Once in a turn at the most, as the reactor lets it. With several busy peers nobody waits for us to
+// find work, but all of them for us to be done with it.
 void TcpEndpoint::send_early() {
     if (state_ != State::established || sending() || receives_in_bulk()) return;
-    if (peer_elsewhere_ && reactor_.may_call_send()) start_send();
+    if (!peer_elsewhere_ || reactor_.serves_several_streams()) return;
+    if (reactor_.may_call_send()) start_send();
 }
 
 std::error_code TcpEndpoint::check(std::span<const WorkRequest> chain) const noexcept {
