@@ -70,14 +70,18 @@ Request& RequestPool::take() {
 
 // --- Starting.
 
-Requests::Requests(rtrs::Reactor& reactor, rtrs::ClientSession& permits, Finished finished,
-                   void* context)
+Requests::Requests(rtrs::Reactor& reactor, rtrs::ClientSession& permits, rtrs::Duration busy_poll,
+                   Finished finished, void* context)
     : reactor_(reactor), permits_(permits), finished_(finished), context_(context) {
     waiter_.count = 1;
     waiter_.permits = {&granted_, 1};
+    reactor_.set_busy_poll(busy_poll, &pieces_under_way_);
 }
 
-Requests::~Requests() { rtrs::Reactor::cancel_turn_end(reporter_); }
+Requests::~Requests() {
+    reactor_.set_busy_poll(rtrs::Duration::zero());
+    rtrs::Reactor::cancel_turn_end(reporter_);
+}
 
 void Requests::set_depth(std::uint32_t queue_depth) {
     if (pieces_) return;
@@ -170,6 +174,7 @@ void Requests::send_piece(Request& request, rtrs::Permit permit) {
         done.owner->piece_done(done, std::move(answered), error);
     };
     ++request.in_flight;
+    ++pieces_under_way_;
     request.volume->remote().submit(std::move(permit), io);
 }
 
@@ -178,6 +183,7 @@ void Requests::send_piece(Request& request, rtrs::Permit permit) {
 void Requests::piece_done(Piece& piece, rtrs::Permit permit, std::error_code error) {
     Request& request = *piece.request;
     --request.in_flight;
+    --pieces_under_way_;
     const std::uint64_t caches_lost = request.volume->remote().losses().caches;
     if (!error && !request.caches_lost) request.caches_lost = caches_lost;
     if (!error && request.stage == Request::Stage::flushing && (request.flags & RNBD_FUA) != 0 &&

@@ -75,8 +75,9 @@ class Requests {
   public:
     // finished: what is to be done with a request that is through; it may start more.
     using Finished = void (*)(void* context, Request& request);
-    Requests(rtrs::Reactor& reactor, rtrs::ClientSession& permits, Finished finished,
-             void* context);
+    // busy_poll: how long the reactor may look for answers before it sleeps.
+    Requests(rtrs::Reactor& reactor, rtrs::ClientSession& permits, rtrs::Duration busy_poll,
+             Finished finished, void* context);
     ~Requests();  // ASSUMES: nothing is under way
     Requests(const Requests&) = delete;
     Requests& operator=(const Requests&) = delete;
@@ -129,7 +130,8 @@ class Requests {
     rtrs::ClientSession& permits_;
     const Finished finished_;
     void* const context_;
-    rtrs::LazyArray<Piece> pieces_;  // an idle session touches none
+    rtrs::LazyArray<Piece> pieces_;       // an idle session touches none
+    std::uint32_t pieces_under_way_ = 0;  // the reactor reads it
     rtrs::IntrusiveList<Request> waiting_;
     rtrs::IntrusiveList<Request> failed_;
     Reporter reporter_{*this};

@@ -68,7 +68,6 @@ int Session::start() {
         return error.set(failed, std::move(why));
     }
     loop_ = std::move(*loop);
-    loop_->reactor().set_busy_poll(settings_.busy_poll);
     loop_->reactor().set_prompt_sends(settings_.prompt_sends);
     if (const int failed = begin()) {
         requests_.reset();
@@ -109,7 +108,7 @@ int Session::begin() {
         rtrs::SessionEnvironment{loop_->reactor(), random_, world_->tracer()}, std::move(options),
         *this);
     requests_ = std::make_unique<Requests>(
-        loop_->reactor(), remote_->rtrs(),
+        loop_->reactor(), remote_->rtrs(), settings_.busy_poll,
         [](void* self, Request& request) { static_cast<Session*>(self)->finished(request); }, this);
     // First of all: what was opened has to be closed, which takes the loop's thread.
     if (const auto failed = loop_->start()) {

@@ -32,7 +32,7 @@ struct Settings {
     rtrs::ClientSessionOptions session;  // its paths are not used
     std::vector<PathSetting> paths;
     bool data_checksum = true;
-    rtrs::Duration busy_poll{};
+    rtrs::Duration busy_poll = std::chrono::microseconds(100);
     bool prompt_sends = true;
     Thread thread = Thread::none;
 

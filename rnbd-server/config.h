@@ -85,7 +85,7 @@ struct ServerConfig {
     // Buffered reads go so many bytes per turn (rnbd-server/read_pacer.h).
     bool read_portions = true;
     // How long the loop may look for news before it sleeps (rtrs/reactor.h): 0 (never) .. 1 ms.
-    rtrs::Duration busy_poll{};
+    rtrs::Duration busy_poll = std::chrono::microseconds(100);
     // Sends may leave by a system call of their own (rtrs/reactor.h).
     bool prompt_sends = true;
     // Requests may go to a disk, or to a file in memory, inside a turn (rtrs/reactor.h).

@@ -140,7 +140,10 @@ class Reactor : public Clock {
     //
     // Not for a millisecond after a recv_all() of 16 KiB or more has begun or ended: beside that a
     // sleep is little, and the peer may need the processor.
-    void set_busy_poll(Duration window);
+    //
+    // awaited: if given, only while it counts something; the reactor's thread reads it, as long as
+    // the reactor runs. For who has many loops, each with a thousandth of the time to lose.
+    void set_busy_poll(Duration window, const std::uint32_t* awaited = nullptr);
     bool polls_busily() const noexcept;
     // Whether sendmsg() may do what SendBy::call says, and who sends may do else so that a peer
     // begins earlier; as it may at first.
@@ -198,8 +201,8 @@ class Reactor : public Clock {
     void sendmsg_zero_copy(Operation& operation, int fd, const msghdr* message);
     // Whether a sendmsg() now would be the one that may be called, room in the socket aside.
     bool may_call_send() const noexcept;
-    // Whether in one of the last turns more than one socket had something for recv_provided(): while
-    // one peer waits, there is work for others.
+    // Whether in one of the last turns more than one socket had something for recv_provided():
+    // while one peer waits, there is work for others.
     bool serves_several_streams() const noexcept;
     enum class FixedBuffer : std::int32_t { none = -1 };  // else the slot of register_buffer
     enum class FixedFile : std::int32_t { none = -1 };    // else the slot of register_file

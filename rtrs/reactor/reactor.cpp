@@ -151,8 +151,7 @@ void Reactor::Inside::turn(std::optional<Duration> max_wait) {
         poll_until_news(wait);
         wait = Duration::zero();
     }
-    if (busy_poll && wait != Duration::zero() && !among_large_payloads() &&
-        found_by_looking(wait)) {
+    if (wait != Duration::zero() && may_look() && found_by_looking(wait)) {
         wait = Duration::zero();
     }
     if (wait != Duration::zero() && !ring.has_news() && announce_sleep()) wait = Duration::zero();
@@ -190,8 +189,9 @@ void Reactor::Inside::wait_quietly(std::optional<Duration> wait) {
     ring.submit_and_wait_aside(wait ? std::optional(at_most - waited) : std::nullopt, notice);
 }
 
-bool Reactor::Inside::among_large_payloads() const noexcept {
-    return now - large_receive_at < large_follows_within;
+bool Reactor::Inside::may_look() const noexcept {
+    if (!busy_poll || (awaited != nullptr && *awaited == 0)) return false;
+    return now - large_receive_at >= large_follows_within;
 }
 
 // Looks instead of sleeping, as long as that is allowed.
@@ -454,7 +454,8 @@ std::expected<std::unique_ptr<Reactor>, std::error_code> Reactor::create() {
     return create(Options{});
 }
 
-void Reactor::set_busy_poll(Duration window) {
+void Reactor::set_busy_poll(Duration window, const std::uint32_t* awaited) {
+    inside_->awaited = awaited;
     inside_->busy_poll.reset();
     if (window > Duration::zero() && inside_->ring.tells_news()) {
         inside_->busy_poll.emplace(window, read_clock());

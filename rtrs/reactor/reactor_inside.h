@@ -36,7 +36,7 @@ struct Reactor::Inside {
 
     std::error_code open();
     void turn(std::optional<Duration> max_wait);
-    bool among_large_payloads() const noexcept;
+    bool may_look() const noexcept;
     bool found_by_looking(std::optional<Duration> wait);
     void submit_prepared();
     bool news_in_ring(Instant until);
@@ -119,6 +119,7 @@ struct Reactor::Inside {
     Instant now;     // of this turn
     Instant woke{};  // when the last turn began to work
     std::optional<BusyPoll> busy_poll;
+    const std::uint32_t* awaited = nullptr;  // for what alone it may look
     IntrusiveList<Lookout> lookouts;
     Statistics statistics;
     std::uint64_t outstanding = 0;

@@ -69,8 +69,8 @@ std::error_code TcpEndpoint::post(std::span<const WorkRequest> chain) {
     return {};
 }
 
-// Once in a turn at the most, as the reactor lets it. With several busy peers nobody waits for us to
-// find work, but all of them for us to be done with it.
+// Once in a turn at the most, as the reactor lets it. With several busy peers nobody waits for us
+// to find work, but all of them for us to be done with it.
 void TcpEndpoint::send_early() {
     if (state_ != State::established || sending() || receives_in_bulk()) return;
     if (!peer_elsewhere_ || reactor_.serves_several_streams()) return;

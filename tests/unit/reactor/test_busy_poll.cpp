@@ -113,6 +113,23 @@ TEST_CASE("reactor: with busy polling everything comes as without") {
     REQUIRE(reactor->statistics().looks_found + reactor->statistics().looks_fruitless == looks);
 }
 
+TEST_CASE("reactor: who awaits nothing does not look") {
+    auto reactor = make_reactor();
+    std::uint32_t awaited = 0;
+    reactor->set_busy_poll(200us, &awaited);
+    const auto looks = [&] {
+        return reactor->statistics().looks_found + reactor->statistics().looks_fruitless;
+    };
+    reactor->run_once(1ms);
+    CHECK(looks() == 0);
+    awaited = 1;
+    reactor->run_once(1ms);
+    CHECK(looks() == (reactor->polls_busily() ? 1 : 0));
+    awaited = 0;
+    reactor->run_once(1ms);
+    CHECK(looks() == (reactor->polls_busily() ? 1 : 0));
+}
+
 TEST_CASE("reactor: among large payloads there is no busy polling") {
     auto reactor = make_reactor();
     reactor->set_busy_poll(200us);
