@@ -1,4 +1,5 @@
-// What the files of Reactor share: reactor.cpp (the loop) and ring_work.cpp (what is asked of it).
+// What the files of Reactor share: reactor.cpp (the loop), waiting.cpp (what it does until
+// something comes) and ring_work.cpp (what is asked of it).
 #pragma once
 
 #include <liburing.h>
@@ -35,7 +36,27 @@ struct Reactor::Inside {
     ~Inside();
 
     std::error_code open();
+    void drain();
+    void discard_completions() noexcept;
+    static Instant read_clock() noexcept;
+
+    // A turn.
     void turn(std::optional<Duration> max_wait);
+    void begin_turn() noexcept;
+    void reap();
+    void reap_polled();
+    void hand_out(const Reaped& reaped);
+    void end_turn();
+    void run_turn_end();
+    io_uring_sqe* prepare(Operation& operation) noexcept;
+    io_uring_sqe* prepare_unanswered() noexcept;
+    io_uring_sqe* prepare_polled(Operation& operation) noexcept;
+
+    // Until something comes.
+    void wait_for_news(std::optional<Duration> max_wait);
+    std::optional<Duration> wait_limit(std::optional<Duration> max_wait) const noexcept;
+    void wait(std::optional<Duration> wait);
+    void wait_quietly(std::optional<Duration> wait);
     bool may_look() const noexcept;
     bool found_by_looking(std::optional<Duration> wait);
     void submit_prepared();
@@ -43,19 +64,11 @@ struct Reactor::Inside {
     bool look_around() noexcept;
     void poll_until_news(std::optional<Duration> wait);
     bool news_beside_polling() noexcept;
-    io_uring_sqe* prepare_polled(Operation& operation) noexcept;
-    void reap_polled();
     bool announce_sleep() noexcept;
-    std::optional<Duration> wait_limit(std::optional<Duration> max_wait) const noexcept;
-    void reap();
-    void hand_out(const Reaped& reaped);
-    void begin_turn() noexcept;
-    void end_turn();
-    void run_turn_end();
-    void wait(std::optional<Duration> wait);
-    void wait_quietly(std::optional<Duration> wait);
-    io_uring_sqe* prepare(Operation& operation) noexcept;
-    io_uring_sqe* prepare_unanswered() noexcept;
+    // For who waits elsewhere, on fd().
+    int watch();
+    void forget_notice() noexcept;
+    void announce_deadline();
 
     // Whether this is the thread of another member of the group: then the ring is out of reach, and
     // its owner waits.
@@ -82,11 +95,6 @@ struct Reactor::Inside {
     void cancel_as_asked(std::uint64_t asked) noexcept;
 
     void listen_to_bell();
-    int watch();
-    void forget_notice() noexcept;
-    void announce_deadline();
-    void drain();
-    void discard_completions() noexcept;
 
     // Operations of the reactor itself.
     struct BellRead : Operation {

@@ -82,6 +82,39 @@ TEST_CASE("reactor: recv_provided respects its limit and tells that more is ther
     REQUIRE(!end.results.back().buffer.has_value());
 }
 
+TEST_CASE("reactor: it knows whether several sockets are busy, and forgets it") {
+    auto reactor = make_reactor();
+    auto [near, far] = unix_pair();
+    auto [near2, far2] = unix_pair();
+    // The kernel is offered one buffer at first, and more when it has found none.
+    const auto hear = [&](std::initializer_list<std::pair<int, int>> pairs) {
+        std::vector<Recorded> receives(pairs.size());
+        std::size_t i = 0;
+        for (const auto& [from, to] : pairs) {
+            REQUIRE(::write(from, "x", 1) == 1);
+            reactor->recv_provided(receives[i++], to, 0, Reactor::FirstTry::at_once);
+        }
+        i = 0;
+        for (const auto& [from, to] : pairs) {
+            Recorded& receive = receives[i++];
+            while (finish(*reactor, receive) == -ENOBUFS) {
+                receive.results.clear();
+                reactor->recv_provided(receive, to, 0, Reactor::FirstTry::at_once);
+            }
+            reactor->return_buffer(*receive.results.back().buffer);
+        }
+    };
+    const int one = near, two = near2, to_one = far, to_two = far2;
+    hear({{to_one, one}});
+    CHECK(!reactor->serves_several_streams());
+    for (int round = 0; round < 3; ++round) hear({{to_one, one}, {to_two, two}});
+    CHECK(reactor->serves_several_streams());
+    hear({{to_one, one}});  // the turn between two that hear both
+    CHECK(reactor->serves_several_streams());
+    for (int round = 0; round < 20; ++round) hear({{to_one, one}});
+    CHECK(!reactor->serves_several_streams());
+}
+
 TEST_CASE("reactor: recv_all and sendmsg carry more than a socket buffer holds") {
     auto reactor = make_reactor();
     auto [near, far] = unix_pair();

@@ -1,0 +1,195 @@
+// Reactor: how a turn waits for news, and what those who wait for it elsewhere are told.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "rtrs/base/assert.h"
+#include "rtrs/reactor/reactor_inside.h"
+#include "rtrs/reactor/relax_processor.h"
+
+namespace rtrs {
+namespace {
+
+// Between two turns there was nothing to do.
+constexpr Duration quiet_after = std::chrono::milliseconds(5);
+// Between two large payloads of one stream there are other turns.
+constexpr Duration large_follows_within = std::chrono::milliseconds(1);
+
+}  // namespace
+
+void Reactor::Inside::wait_for_news(std::optional<Duration> max_wait) {
+    std::optional<Duration> wait = wait_limit(max_wait);
+    if (look_around()) wait = Duration::zero();
+    if (polled.in_flight() > 0) {
+        poll_until_news(wait);
+        wait = Duration::zero();
+    }
+    if (wait != Duration::zero() && may_look() && found_by_looking(wait)) {
+        wait = Duration::zero();
+    }
+    if (wait != Duration::zero() && !ring.has_news() && announce_sleep()) wait = Duration::zero();
+    this->wait(wait);
+}
+
+bool Reactor::Inside::announce_sleep() noexcept {
+    bool news = false;
+    lookouts.for_each([&](Lookout& lookout) { news |= lookout.before_sleep(); });
+    return news;
+}
+
+// The last turn's time is good enough to count from: a timer may be late by one turn, and a
+// reading of the clock per turn is saved.
+std::optional<Duration> Reactor::Inside::wait_limit(
+    std::optional<Duration> max_wait) const noexcept {
+    if (!turn_end.empty()) return Duration::zero();
+    const std::optional<Instant> deadline = timers.next_deadline();
+    if (!deadline) return max_wait;
+    const Duration until = std::max(*deadline - now, Duration::zero());
+    return max_wait ? std::min(*max_wait, until) : until;
+}
+
+// The rest of the group goes on meanwhile. Of this member nothing but the ring's inside is touched.
+void Reactor::Inside::wait(std::optional<Duration> wait) {
+    waits_until = wait ? now + *wait : Instant::max();
+    const OthersTurn others(group);
+    if (storage_operations > 0) {
+        ring.submit_and_wait(wait, Ring::WaitsAs::iowait);
+    } else if (!ring.idles_aside() || watched || wait == Duration::zero()) {
+        ring.submit_and_wait(wait, Ring::WaitsAs::idle);
+    } else {
+        wait_quietly(wait);
+    }
+}
+
+// Under load something comes before the kernel has to be told that this is no waiting for I/O.
+void Reactor::Inside::wait_quietly(std::optional<Duration> wait) {
+    const Instant begin = read_clock();
+    const Duration at_most = wait.value_or(Duration::max());
+    ring.submit_and_wait(std::min(at_most, quiet_after), Ring::WaitsAs::idle);
+    const Duration waited = read_clock() - begin;
+    if (ring.has_news() || waited < quiet_after || waited >= at_most) return;
+    ring.submit_and_wait_aside(wait ? std::optional(at_most - waited) : std::nullopt, notice);
+}
+
+bool Reactor::Inside::may_look() const noexcept {
+    if (!busy_poll || (awaited != nullptr && *awaited == 0)) return false;
+    return now - large_receive_at >= large_follows_within;
+}
+
+// Looks instead of sleeping, as long as that is allowed.
+bool Reactor::Inside::found_by_looking(std::optional<Duration> wait) {
+    waits_until = wait ? now + *wait : Instant::max();
+    const Instant begin = read_clock();
+    Duration window = busy_poll->begin(begin);
+    if (wait) window = std::min(window, *wait);
+    if (window <= Duration::zero()) return false;
+    submit_prepared();
+    if (ring.has_news()) return true;
+    const Instant end = begin + window;
+    // Lookouts belong to who has the baton: with none it is not taken back before the end.
+    const bool alone = lookouts.empty();
+    for (Instant at = begin; at < end; at = read_clock()) {
+        if (news_in_ring(alone ? end : at) || look_around()) {
+            ++statistics.looks_found;
+            busy_poll->found(read_clock());
+            return true;
+        }
+    }
+    ++statistics.looks_fruitless;
+    busy_poll->fruitless(read_clock());
+    return false;
+}
+
+void Reactor::Inside::submit_prepared() {
+    const OthersTurn others(group);
+    if (ring.prepared() > 0) ring.submit();
+}
+
+// Looks for a moment at least. The rest of the group goes on meanwhile.
+bool Reactor::Inside::news_in_ring(Instant until) {
+    constexpr int looks_per_clock = 16;
+    const OthersTurn others(group);
+    if (ring.prepared() > 0) ring.submit();
+    do {
+        for (int i = 0; i < looks_per_clock; ++i) {
+            if (ring.has_news()) return true;
+            relax_processor();
+        }
+    } while (read_clock() < until);
+    return false;
+}
+
+bool Reactor::Inside::look_around() noexcept {
+    bool news = false;
+    lookouts.for_each([&](Lookout& lookout) { news |= lookout.look(); });
+    return news;
+}
+
+// Asks the devices once at least, and until there is something to do.
+void Reactor::Inside::poll_until_news(std::optional<Duration> wait) {
+    const Instant begin = read_clock();
+    waits_until = wait ? now + *wait : Instant::max();
+    if (ring.prepared() > 0) ring.submit();
+    for (;;) {
+        polled.look();
+        if (polled.has_news() || news_beside_polling()) return;
+        if (wait && read_clock() - begin >= *wait) return;
+    }
+}
+
+bool Reactor::Inside::news_beside_polling() noexcept {
+    if (!ring.tells_news()) ring.submit_and_wait(Duration::zero(), Ring::WaitsAs::idle);
+    return ring.has_news() || look_around();
+}
+
+// The ring's own descriptor will not do: nobody is woken through it while completions are deferred
+// until we ask for them. The registered eventfd is signalled then too.
+//
+// Readable at first: what was prepared before waits for a turn, and what has come has told nobody.
+int Reactor::Inside::watch() {
+    RTRS_ASSERT(!polled.is_open());
+    if (std::exchange(watched, true)) return notice;
+    RTRS_ASSERT(io_uring_register_eventfd(ring.raw(), notice) == 0);
+    constexpr std::uint64_t once = 1;
+    RTRS_ASSERT(::write(notice, &once, sizeof once) == sizeof once);
+    return notice;
+}
+
+// A signal that may not be given where it is caused is put off by Linux; from 6.11 on that happens
+// once in the life of a registration, and later ones are lost (seen with 6.12.117). Nobody would be
+// woken any more then: work is only announced if none waits already. So each turn has a
+// registration of its own: at least one signal comes after it.
+void Reactor::Inside::forget_notice() noexcept {
+    RTRS_ASSERT(io_uring_unregister_eventfd(ring.raw()) == 0);
+    RTRS_ASSERT(io_uring_register_eventfd(ring.raw(), notice) == 0);
+    std::uint64_t count = 0;
+    RTRS_ASSERT(::read(notice, &count, sizeof count) == sizeof count || errno == EAGAIN);
+}
+
+// Who waits on fd() cannot see our timers: a timeout in the ring makes it readable in time.
+void Reactor::Inside::announce_deadline() {
+    announce_sleep();  // arms a timer if there is news
+    const std::optional<Instant> deadline = timers.next_deadline();
+    if (deadline && deadline != alarm.at) {
+        const Duration since_epoch = deadline->time_since_epoch();
+        const auto seconds = std::chrono::floor<std::chrono::seconds>(since_epoch);
+        alarm.time = {seconds.count(), (since_epoch - seconds).count()};
+        alarm.at = deadline;
+        if (alarm.in_flight) {
+            // If it goes off meanwhile this fails, and the turn that its completion causes comes
+            // back here.
+            io_uring_prep_timeout_update(prepare_unanswered(), &alarm.time,
+                                         reinterpret_cast<std::uintptr_t>(&alarm),
+                                         IORING_TIMEOUT_ABS);
+        } else {
+            io_uring_prep_timeout(prepare(alarm), &alarm.time, 0, IORING_TIMEOUT_ABS);
+        }
+    }
+    receive_buffers.top_up();
+    ring.submit();
+}
+
+}  // namespace rtrs
