@@ -1,15 +1,19 @@
 // The C functions: arguments are checked, exceptions end here.
 #include <cerrno>
+#include <memory>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include "librnbd/librnbd.h"
 #include "librnbd/session.h"
 
 namespace {
 
+using rnbd::ExtentDescriptor;
 using rnbd::VolumeOperation;
 using rnbd::library::Buffer;
+using rnbd::library::ExtentsQuestion;
 using rnbd::library::Request;
 using rnbd::library::Session;
 using rnbd::library::Volume;
@@ -82,6 +86,16 @@ int submit_buffer(VolumeOperation operation, rnbd_volume* volume, rnbd_buffer* b
         describe(request, operation, range);
         request.buffer = &inside(buffer);
     });
+}
+
+void extents_known(void* context, int error) {
+    const std::unique_ptr<ExtentsQuestion> question(static_cast<ExtentsQuestion*>(context));
+    std::vector<rnbd_extent> told;
+    told.reserve(question->found.size());
+    for (const ExtentDescriptor& one : question->found) {
+        told.push_back({one.length, static_cast<std::uint32_t>(one.flags), 0});
+    }
+    question->known(question->context, error, told.data(), told.size());
 }
 
 }  // namespace
@@ -229,8 +243,14 @@ int rnbd_get_extents(rnbd_volume* volume, uint64_t offset, uint64_t bytes, rnbd_
     if (volume == nullptr) return -EINVAL;
     Volume& inner = inside(volume);
     if (known == nullptr) return inner.error.set(-EINVAL, "known: it is NULL");
-    return guarded(
-        [&] { return inner.session().get_extents(inner, offset, bytes, known, context); });
+    return guarded([&] {
+        auto question = std::make_unique<ExtentsQuestion>(known, context);
+        const int failed = submit(volume, &extents_known, question.get(), [&](Request& request) {
+            describe(request, VolumeOperation::extents, {offset, bytes, 0});
+        });
+        if (failed == 0) static_cast<void>(question.release());
+        return failed;
+    });
 }
 
 // --- Buffers.

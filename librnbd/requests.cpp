@@ -157,6 +157,8 @@ void Requests::send_piece(Request& request, rtrs::Permit permit) {
         piece.at = request.started;
         piece.bytes = piece_bytes(request);
         request.started += piece.bytes;
+        // One answer; what it does not cover the program asks for anew.
+        if (request.operation == VolumeOperation::extents) request.started = request.bytes;
         describe(request, piece, io);
         const rtrs::MutableBytes payload = permit.payload();
         if (zeroes_are_written(request)) {
@@ -190,13 +192,8 @@ void Requests::piece_done(Piece& piece, rtrs::Permit permit, std::error_code err
         request.caches_lost != caches_lost) {
         error = rtrs::from_errno(EIO);
     }
+    if (!error) error = take_answer(request, piece, permit);
     if (error && !request.error) request.error = error;
-    if (!error && request.operation == VolumeOperation::read && request.buffer == nullptr) {
-        visit(request.iov, piece.at, piece.bytes,
-              [&](std::byte* memory, std::size_t at, std::size_t bytes) {
-                  std::memcpy(memory, permit.payload().data() + at, bytes);
-              });
-    }
     if (request.stage == Request::Stage::data && request.in_flight == 0 && !request.error &&
         request.started == request.bytes && needs_flush(request)) {
         request.stage = Request::Stage::flush_due;
@@ -223,6 +220,22 @@ void Requests::piece_done(Piece& piece, rtrs::Permit permit, std::error_code err
     if (request.in_flight > 0) return;
     if (lost_in_part(request, caches_lost)) request.volume->remote().lost_in_part();
     finished_(context_, request);
+}
+
+// What the answer brings beside success.
+std::error_code Requests::take_answer(Request& request, const Piece& piece,
+                                      const rtrs::Permit& permit) {
+    if (request.operation == VolumeOperation::read && request.buffer == nullptr) {
+        visit(request.iov, piece.at, piece.bytes,
+              [&](std::byte* memory, std::size_t at, std::size_t bytes) {
+                  std::memcpy(memory, permit.payload().data() + at, bytes);
+              });
+    }
+    if (request.operation != VolumeOperation::extents) return {};
+    auto extents = RemoteVolume::extents_in(permit);
+    if (!extents) return extents.error();
+    static_cast<ExtentsQuestion*>(request.context)->found = std::move(*extents);
+    return {};
 }
 
 // With RNBD_FUA each part is durable, or the flush behind them has looked.

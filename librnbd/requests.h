@@ -30,6 +30,13 @@ struct Buffer {
     bool in_flight = false;  // guarded by the loop's lock
 };
 
+// The context of a request for extents.
+struct ExtentsQuestion {
+    rnbd_extents_fn known;
+    void* context;
+    std::vector<ExtentDescriptor> found{};
+};
+
 struct Request : rtrs::ListLink {
     enum class Stage : std::uint8_t { data, flush_due, flushing };
 
@@ -120,6 +127,8 @@ class Requests {
     std::uint32_t piece_bytes(const Request& request) const noexcept;
     void describe(Request& request, const Piece& piece, VolumeIo& io) const;
     void piece_done(Piece& piece, rtrs::Permit permit, std::error_code error);
+    static std::error_code take_answer(Request& request, const Piece& piece,
+                                       const rtrs::Permit& permit);
     static bool lost_in_part(const Request& request, std::uint64_t caches_lost) noexcept;
     void permit_granted();
     void serve(rtrs::Permit permit);

@@ -60,8 +60,6 @@ class Session final : public RemoteSessionHandler {
     // Fills a request by fill(request) and starts it, if it is in order.
     template <typename Fill>
     int submit(Volume& volume, Fill fill);
-    int get_extents(Volume& volume, std::uint64_t offset, std::uint64_t bytes,
-                    rnbd_extents_fn known, void* context);
 
     // --- For volumes.
     Loop& loop() noexcept { return *loop_; }

@@ -1,8 +1,6 @@
-// Session: requests between the program and the loop, buffers, extents.
+// Session: requests between the program and the loop, buffers.
 #include <cerrno>
-#include <memory>
 #include <utility>
-#include <vector>
 
 #include "librnbd/session.h"
 
@@ -78,60 +76,6 @@ int Session::put_buffer(Buffer& buffer) {
         }
         --buffers_;
         delete &buffer;
-        return 0;
-    });
-}
-
-// --- Extents.
-
-namespace {
-
-struct ExtentsCall {
-    Volume& volume;
-    rnbd_extents_fn known;
-    void* context;
-
-    void answer(std::error_code error, std::span<const ExtentDescriptor> extents) const {
-        std::vector<rnbd_extent> told;
-        told.reserve(extents.size());
-        for (const ExtentDescriptor& one : extents) {
-            told.push_back({one.length, static_cast<std::uint32_t>(one.flags), 0});
-        }
-        known(context, -rtrs::to_errno(error), told.data(), told.size());
-        volume.session().loop().told();
-        volume.request_ended();
-    }
-};
-
-}  // namespace
-
-int Session::get_extents(Volume& volume, std::uint64_t offset, std::uint64_t bytes,
-                         rnbd_extents_fn known, void* context) {
-    return on_loop([&] {
-        if (!volume.known().ever_open) {
-            return volume.error.set(-ENOTCONN, "the volume was not open yet");
-        }
-        if (!volume.known().geometry.extents) {
-            return volume.error.set(-EOPNOTSUPP, "the server does not tell extents");
-        }
-        if (const int wrong = volume.check_range(offset, bytes)) return wrong;
-        if (volume.closing()) return volume.error.set(-ESHUTDOWN, "the volume is closing");
-        if (!volume.known().open) {
-            // Another writer has written: it never will be.
-            const bool for_ever = volume.known().refused == rtrs::from_errno(ESTALE);
-            return volume.error.set(for_ever ? -ESTALE : -EAGAIN,
-                                    "the volume is not open now: " + volume.known().reason);
-        }
-        auto call = std::make_unique<ExtentsCall>(volume, known, context);
-        ++volume.requests;
-        volume.remote().query_extents(
-            offset, bytes,
-            [](void* asked, std::error_code failed, std::span<const ExtentDescriptor> extents) {
-                const std::unique_ptr<ExtentsCall> mine(static_cast<ExtentsCall*>(asked));
-                if (failed == rtrs::Error::path_lost) failed = rtrs::from_errno(EAGAIN);
-                mine->answer(failed, extents);
-            },
-            call.release());
         return 0;
     });
 }

@@ -12,6 +12,7 @@ constexpr unsigned flags_of(VolumeOperation operation) noexcept {
     switch (operation) {
         case VolumeOperation::read:
         case VolumeOperation::flush:
+        case VolumeOperation::extents:
             return 0;
         case VolumeOperation::write:
         case VolumeOperation::discard:
@@ -50,6 +51,9 @@ int Volume::check_operation(const Request& request) {
                          request.operation == VolumeOperation::write_zeroes;
     if (changes && remote_.options().access == AccessMode::read_only) {
         return error.set(-EROFS, "the volume was opened read-only");
+    }
+    if (request.operation == VolumeOperation::extents && !known_.geometry.extents) {
+        return error.set(-EOPNOTSUPP, "the server does not tell extents");
     }
     if (request.operation == VolumeOperation::discard && known_.geometry.discard_bytes_max == 0) {
         return error.set(-EOPNOTSUPP, "the volume cannot discard");

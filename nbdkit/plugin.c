@@ -403,26 +403,15 @@ static void extents_known(void *context, int error, const struct rnbd_extent *ex
     finished(waiting, error);
 }
 
-/* "Data" is always true enough; no reader is helped by an error while the volume is away. */
 static int plugin_extents(void *handle, uint32_t count, uint64_t offset, uint32_t flags,
                           struct nbdkit_extents *extents) {
     struct waiting waiting = WAITING;
-    int submitted;
     (void)handle;
     (void)flags;
     waiting.extents = extents;
     waiting.offset = offset;
-    submitted = rnbd_get_extents(volume, offset, count, extents_known, &waiting);
-    if (submitted == 0) {
-        pthread_mutex_lock(&waiting.mutex);
-        while (!waiting.finished) pthread_cond_wait(&waiting.done, &waiting.mutex);
-        pthread_mutex_unlock(&waiting.mutex);
-        if (waiting.error == 0) return 0;
-        if (waiting.error != -EAGAIN) return wait_for(&waiting, "extents", 0);
-    } else if (submitted != -EAGAIN) {
-        return wait_for(&waiting, "extents", submitted);
-    }
-    return nbdkit_add_extent(extents, offset, count, 0);
+    return wait_for(&waiting, "extents",
+                    rnbd_get_extents(volume, offset, count, extents_known, &waiting));
 }
 
 static struct nbdkit_plugin plugin = {

@@ -334,19 +334,24 @@ void Device::finish(DeviceRequest& request) {
 }
 
 void Device::start_block_status(DeviceRequest& request) {
-    if (!volume_.geometry().extents || volume_.state() != VolumeState::open)
-        return answer_block_status(request, {});
+    if (!volume_.geometry().extents) return answer_block_status(request, {});
     request.in_flight = 1;
-    volume_.query_extents(
-        request.nbd.offset, request.nbd.length,
-        [](void* context, std::error_code error, std::span<const ExtentDescriptor> extents) {
-            auto& asked = *static_cast<DeviceRequest*>(context);
-            asked.in_flight = 0;
-            // "Data" is always true enough; no reader is helped by an error here.
-            if (error) extents = {};
-            asked.device->answer_block_status(asked, extents);
-        },
-        &request);
+    request.first->offset = request.nbd.offset;
+    VolumeIo io;
+    io.operation = VolumeOperation::extents;
+    io.offset = request.nbd.offset;
+    io.bytes = request.nbd.length;
+    io.context = request.first;
+    io.responded = [](void* context, rtrs::Permit permit, std::error_code error) {
+        auto& done = *static_cast<DevicePiece*>(context);
+        done.permit = std::move(permit);
+        done.request->in_flight = 0;
+        // "Data" is always true enough; no reader is helped by an error here.
+        const auto extents = error ? std::unexpected(error) : RemoteVolume::extents_in(done.permit);
+        done.request->device->answer_block_status(
+            *done.request, extents ? *extents : std::span<const ExtentDescriptor>());
+    };
+    volume_.submit(std::move(request.first->permit), io);
 }
 
 // The reply is built in the permit's memory and sent from there, like the data of a read.

@@ -283,6 +283,7 @@ struct IoMessage {
 // Ours: which parts of a range hold data? In bytes.
 struct ExtentsMessage {
     static constexpr std::size_t wire_bytes = 32;
+    static constexpr std::size_t device_id_offset = IoMessage::device_id_offset;
     std::uint32_t device_id = 0;
     std::uint64_t offset = 0;
     std::uint64_t length = 0;

@@ -38,6 +38,8 @@ const char* to_string(VolumeOperation operation) noexcept {
             return "discard";
         case VolumeOperation::write_zeroes:
             return "write_zeroes";
+        case VolumeOperation::extents:
+            return "extents";
     }
     return "?";
 }
@@ -326,10 +328,9 @@ void RemoteVolume::Inside::close_if_idle() {
     fail_all_held(rtrs::Error::closed);
     // A CLOSE that was sent is always answered, with an error if the link is lost.
     if (close_sent) return;
-    if (in_flight > 0 || !failing.empty() || asking || queries > 0) {
-        // Neither the end of an extents query nor that a request in flight is held now, since its
-        // path has drained, is reported to anybody.
-        if (failing.empty() && (queries > 0 || !session.ready)) {
+    if (in_flight > 0 || !failing.empty() || asking) {
+        // That a request in flight is held now, since its path has drained, is reported to nobody.
+        if (failing.empty() && !session.ready) {
             failure_timer.arm(session.environment.clock.now() + retry_delay_min);
         }
         return;
@@ -387,11 +388,6 @@ std::vector<VolumeRequestStatus> RemoteVolume::requests() const { return inside_
 
 void RemoteVolume::submit(rtrs::Permit permit, const VolumeIo& io) {
     inside_->submit(std::move(permit), io, inside_->acknowledged);
-}
-
-void RemoteVolume::query_extents(std::uint64_t offset, std::uint64_t bytes, ExtentsKnown known,
-                                 void* context) {
-    inside_->query_extents(offset, bytes, known, context);
 }
 
 }  // namespace rnbd

@@ -41,7 +41,7 @@ struct VolumeGeometry {
     std::uint32_t discard_granularity_bytes = 0;
     std::uint64_t write_zeroes_bytes_max = 0;  // per request; 0: the server has none
     bool fast_zero = false;                    // VolumeIo::fast_only is honoured
-    bool extents = false;                      // query_extents() works
+    bool extents = false;                      // what is allocated can be asked for
     bool write_cache = false;
     bool force_unit_access = false;  // else: write, then flush
 };
@@ -52,7 +52,8 @@ struct VolumeLosses {
     std::uint64_t writes = 0;  // how many that no flush had covered
 };
 
-enum class VolumeOperation : std::uint8_t { read, write, flush, discard, write_zeroes };
+// extents: what of the range is allocated; extents_in() has the answer.
+enum class VolumeOperation : std::uint8_t { read, write, flush, discard, write_zeroes, extents };
 
 struct VolumeIo {
     VolumeOperation operation = VolumeOperation::read;
@@ -173,12 +174,10 @@ class RemoteVolume {
     // a read-only volume with EROFS.
     void submit(rtrs::Permit permit, const VolumeIo& io);
 
-    // Allocation of a range; the answer covers at least its first block. extents live for the call.
-    // ASSUMES: state() is open and geometry().extents. ERRORS: Error::path_lost (ask again), EIO.
-    using ExtentsKnown = void (*)(void* context, std::error_code error,
-                                  std::span<const ExtentDescriptor> extents);
-    void query_extents(std::uint64_t offset, std::uint64_t bytes, ExtentsKnown known,
-                       void* context);
+    // The answer of an extents request that succeeded: from its offset on without a gap, at least
+    // one; they may end before its range or after it. ERRORS: Error::protocol.
+    static std::expected<std::vector<ExtentDescriptor>, std::error_code> extents_in(
+        const rtrs::Permit& permit);
 
     struct Inside;
 

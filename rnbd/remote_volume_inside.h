@@ -56,6 +56,8 @@ struct RemoteVolume::Inside {
     void submit(rtrs::Permit permit, const VolumeIo& io, std::uint64_t covers);
     std::error_code check(const VolumeIo& io) const;
     void send(rtrs::Permit permit, const VolumeIo& io, std::uint64_t covers);
+    void prepare_extents(const rtrs::Permit& permit, const VolumeIo& io,
+                         rtrs::ClientRequest& request, rtrs::MutableBytes message) const;
     void answered(rtrs::Permit permit, std::error_code error);
     void submit_again(rtrs::Permit permit, const IoRecord& record);
     // The server does not know the device of that id (any more).
@@ -79,8 +81,6 @@ struct RemoteVolume::Inside {
     void close(Close how);
     void close_if_idle();
     void closed();
-    void query_extents(std::uint64_t offset, std::uint64_t bytes, ExtentsKnown known,
-                       void* context);
     std::vector<VolumeRequestStatus> requests() const;
 
     RemoteVolume& self;
@@ -115,7 +115,6 @@ struct RemoteVolume::Inside {
     // Whether its session at the server may have it open, should that have outlived the link.
     bool maybe_open_at_server = false;
     std::uint32_t in_flight = 0;  // at the session
-    std::uint32_t queries = 0;    // extents
     // Writes whose durability needs a flush are numbered as they are acknowledged.
     std::uint64_t acknowledged = 0;
     std::uint64_t flushed = 0;           // up to here they are durable, or counted as lost

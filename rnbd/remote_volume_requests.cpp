@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -28,6 +29,8 @@ Operation wire_operation(VolumeOperation operation) {
             return Operation::discard;
         case VolumeOperation::write_zeroes:
             return Operation::write_zeroes;
+        case VolumeOperation::extents:
+            break;  // has a message of its own
     }
     return Operation::read;
 }
@@ -44,6 +47,9 @@ IoFlag wire_flags(const VolumeIo& io) {
     }
     return flags;
 }
+
+// More than the server says at once.
+constexpr std::size_t extents_answer_bytes = 4096;
 
 bool moves_data(VolumeOperation operation) {
     return operation == VolumeOperation::read || operation == VolumeOperation::write;
@@ -69,7 +75,8 @@ std::error_code RemoteVolume::Inside::check(const VolumeIo& io) const {
     }
     if ((io.operation == VolumeOperation::discard && geometry.discard_bytes_max == 0) ||
         (io.operation == VolumeOperation::write_zeroes &&
-         (geometry.write_zeroes_bytes_max == 0 || (io.fast_only && !geometry.fast_zero)))) {
+         (geometry.write_zeroes_bytes_max == 0 || (io.fast_only && !geometry.fast_zero))) ||
+        (io.operation == VolumeOperation::extents && !geometry.extents)) {
         return rtrs::from_errno(EOPNOTSUPP);
     }
     if (moves_data(io.operation) && io.bytes > session.session.max_io_bytes()) {
@@ -80,8 +87,10 @@ std::error_code RemoteVolume::Inside::check(const VolumeIo& io) const {
 
 void RemoteVolume::Inside::submit(rtrs::Permit permit, const VolumeIo& io, std::uint64_t covers) {
     RTRS_ASSERT(io.responded != nullptr);
+    const bool reads =
+        io.operation == VolumeOperation::read || io.operation == VolumeOperation::extents;
     const bool reads_count = options.access != AccessMode::migration;
-    knows_content |= writes(io.operation) || (reads_count && io.operation == VolumeOperation::read);
+    knows_content |= writes(io.operation) || (reads_count && reads);
     if (closing || state == VolumeState::closed) {
         return fail_later(std::move(permit), io, rtrs::Error::closed);
     }
@@ -105,24 +114,40 @@ void RemoteVolume::Inside::send(rtrs::Permit permit, const VolumeIo& io, std::ui
     const Operation operation = wire_operation(io.operation);
     const bool flush = io.operation == VolumeOperation::flush;
     std::byte message[IoMessage::wire_bytes];
-    IoMessage{.device_id = device_id,
-              .sector = flush ? IoMessage::sector_none : io.offset / sector_bytes,
-              .operation = operation,
-              .flags = wire_flags(io),
-              .bytes = flush ? 0 : io.bytes}
-        .emit(message);
+    rtrs::ClientRequest request{
+        .direction = sent_as_read(operation) ? rtrs::Direction::read : rtrs::Direction::write,
+        .message = message,
+        .payload_bytes = moves_data(io.operation) ? io.bytes : 0,
+        .responded =
+            [](void* context, rtrs::Permit answered_permit, std::error_code error) {
+                static_cast<Inside*>(context)->answered(std::move(answered_permit), error);
+            },
+        .context = this};
+    if (io.operation == VolumeOperation::extents) {
+        prepare_extents(permit, io, request, message);
+    } else {
+        IoMessage{.device_id = device_id,
+                  .sector = flush ? IoMessage::sector_none : io.offset / sector_bytes,
+                  .operation = operation,
+                  .flags = wire_flags(io),
+                  .bytes = flush ? 0 : io.bytes}
+            .emit(message);
+    }
     session.record(permit.id()) = {this, io, device_id, covers, false, epoch.value_or(0)};
     ++in_flight;
-    session.session.submit(
-        std::move(permit),
-        {.direction = sent_as_read(operation) ? rtrs::Direction::read : rtrs::Direction::write,
-         .message = message,
-         .payload_bytes = moves_data(io.operation) ? io.bytes : 0,
-         .responded =
-             [](void* context, rtrs::Permit answered_permit, std::error_code error) {
-                 static_cast<Inside*>(context)->answered(std::move(answered_permit), error);
-             },
-         .context = this});
+    session.session.submit(std::move(permit), request);
+}
+
+// An answer without data must not pass for what lay there before.
+void RemoteVolume::Inside::prepare_extents(const rtrs::Permit& permit, const VolumeIo& io,
+                                           rtrs::ClientRequest& request,
+                                           rtrs::MutableBytes message) const {
+    static_assert(ExtentsMessage::wire_bytes == IoMessage::wire_bytes);
+    ExtentsMessage{.device_id = device_id, .offset = io.offset, .length = io.bytes}.emit(message);
+    const rtrs::MutableBytes payload = permit.payload();
+    const std::size_t answer_bytes = std::min(payload.size(), extents_answer_bytes);
+    std::memset(payload.data(), 0, answer_bytes);
+    request.payload_bytes = static_cast<std::uint32_t>(answer_bytes);
 }
 
 void RemoteVolume::Inside::answered(rtrs::Permit permit, std::error_code error) {
@@ -211,6 +236,10 @@ void RemoteVolume::Inside::resume_held() {
     for (std::uint32_t i = 0; i + 1 < depth && in_flight > 0; ++i) {
         const rtrs::PermitId id{i};
         if (session.records[i].volume != this || !session.session.held(id)) continue;
+        if (session.records[i].io.operation == VolumeOperation::extents && !geometry.extents) {
+            session.session.fail(id, rtrs::from_errno(EOPNOTSUPP));  // by another server
+            continue;
+        }
         rtrs::store_le32(session.session.message(id).data() + IoMessage::device_id_offset,
                          device_id);
         session.records[i].device_id = device_id;
@@ -314,50 +343,18 @@ void RemoteVolume::Inside::fail_lost_flushes() {
 
 // --- Extents.
 
-namespace {
-
-// What fits into the session's response buffer.
-constexpr std::uint32_t extents_response_bytes = 4096;
-
-struct ExtentsQuery {
-    RemoteVolume::ExtentsKnown known;
-    void* context;
-    RemoteVolume::Inside* volume;
-    std::uint32_t device_id;
-};
-
-void extents_answered(void* context, std::error_code error, rtrs::Bytes response) {
-    const std::unique_ptr<ExtentsQuery> query(static_cast<ExtentsQuery*>(context));
-    RemoteVolume::Inside& volume = *query->volume;
-    --volume.queries;
-    if (error == std::errc::not_connected) {
-        if (!volume.closing && volume.session.ready) volume.device_forgotten(query->device_id);
-        error = rtrs::Error::path_lost;
+std::expected<std::vector<ExtentDescriptor>, std::error_code> RemoteVolume::extents_in(
+    const rtrs::Permit& permit) {
+    const rtrs::MutableBytes payload = permit.payload();
+    const auto view =
+        ExtentsResponseView::parse(payload.first(std::min(payload.size(), extents_answer_bytes)));
+    if (!view || view->count() == 0) {
+        return std::unexpected(rtrs::make_error_code(rtrs::Error::protocol));
     }
     std::vector<ExtentDescriptor> extents;
-    if (!error) {
-        const auto view = ExtentsResponseView::parse(response);
-        if (!view) {
-            error = rtrs::Error::protocol;
-        } else {
-            for (std::size_t i = 0; i < view->count(); ++i) extents.push_back(view->extent(i));
-            if (extents.empty()) error = rtrs::Error::protocol;
-        }
-    }
-    query->known(query->context, error, extents);
-}
-
-}  // namespace
-
-void RemoteVolume::Inside::query_extents(std::uint64_t offset, std::uint64_t bytes,
-                                         ExtentsKnown known, void* context) {
-    RTRS_ASSERT(state == VolumeState::open && geometry.extents);
-    std::byte message[ExtentsMessage::wire_bytes];
-    ExtentsMessage{.device_id = device_id, .offset = offset, .length = bytes}.emit(message);
-    ++queries;
-    session.session.submit_user(rtrs::Direction::read, message, extents_response_bytes,
-                                extents_answered,
-                                new ExtentsQuery{known, context, this, device_id});
+    extents.reserve(view->count());
+    for (std::size_t i = 0; i < view->count(); ++i) extents.push_back(view->extent(i));
+    return extents;
 }
 
 }  // namespace rnbd

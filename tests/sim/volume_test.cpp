@@ -251,30 +251,60 @@ TEST_CASE("a device that the server closed is opened again when only its extents
     v.start_server();
     v.start_client();
     REQUIRE(v.opened());
-    std::vector<std::error_code> answers;
-    const auto ask = [&] {
-        v.user1->volume.query_extents(
-            0, 64 * block,
-            [](void* context, std::error_code error, std::span<const ExtentDescriptor>) {
-                static_cast<std::vector<std::error_code>*>(context)->push_back(error);
-            },
-            &answers);
-    };
+    const auto ask = [&] { REQUIRE(v.user1->issue(VolumeOperation::extents, 0)); };
     ask();
-    CHECK(v.until([&] { return answers.size() == 1; }));
-    CHECK(!answers.at(0));
+    CHECK(v.until([&] { return v.user1->told == 1; }));
     v.server->forget("vol1");
     ask();
     ask();
-    CHECK(v.until([&] { return answers.size() == 3; }));
-    CHECK(answers.at(1) == Error::path_lost);
-    CHECK(answers.at(2) == Error::path_lost);
-    CHECK(v.exports["vol1"].opens == 1);
-    CHECK(v.until([&] { return v.exports["vol1"].opens == 2; }));
+    CHECK(v.until([&] { return v.user1->told == 3; }));
+    CHECK(v.exports["vol1"].opens == 2);
+    v.good_end();
+}
+
+TEST_CASE(
+    "extents are told after a loss of all paths, and refused by a server that does not know them") {
+    Volumes v;
+    v.features = Feature::extents;
+    v.start_server();
+    v.start_client();
     REQUIRE(v.opened());
-    ask();
-    CHECK(v.until([&] { return answers.size() == 4; }));
-    CHECK(!answers.at(3));
+    v.server->extents_answer_delay = 1h;
+    REQUIRE(v.user1->issue(VolumeOperation::extents, 0));
+    v.scene.world.run_for(1ms);
+    v.crash_server(SimHost::CrashSeen::by_reset);
+    REQUIRE(v.until([&] { return v.user1->volume.state() == VolumeState::reopening; }));
+    REQUIRE(v.user1->issue(VolumeOperation::extents, 0));  // waits for the volume
+    v.scene.server_host.restart();
+    SECTION("the same server") {
+        v.start_server();
+        CHECK(v.until([&] { return v.user1->told == 2; }));
+    }
+    SECTION("another one") {
+        v.features = Feature::none;
+        v.start_server();
+        CHECK(v.until([&] { return v.user1->idle(); }));
+        CHECK(v.user1->errors[from_errno(EOPNOTSUPP)] == 2);
+        v.user1->errors.clear();
+    }
+    v.good_end();
+}
+
+TEST_CASE("an answer to extents keeps nobody waiting who opens or closes") {
+    Volumes v;
+    v.features = Feature::extents;
+    v.start_server();
+    v.start_client();
+    REQUIRE(v.opened());
+    v.server->extents_answer_delay = 1h;
+    for (std::uint32_t i = 0; i < 3; ++i) REQUIRE(v.user1->issue(VolumeOperation::extents, i));
+    v.user2->volume.close();
+    CHECK(v.until([&] { return v.user2->closed; }));
+    v.user2 = std::make_unique<User>(v.scene, *v.session, "vol2", 2);
+    CHECK(v.opened());
+    CHECK(v.user1->told == 0);
+    CHECK(v.until([&] { return v.user1->told == 3; }, 2h));
+    v.server->extents_answer_delay = 0s;
     v.good_end();
 }
 

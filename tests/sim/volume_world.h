@@ -95,6 +95,7 @@ class SmallServer final : public ServerHandler {
     Duration delay{0};
     Duration open_answer_delay{0};   // from when it was opened
     Duration write_answer_delay{0};  // from when it was written
+    Duration extents_answer_delay{0};
     bool followed = false;
     Feature features = Feature::none;
     bool closed = false;
@@ -192,7 +193,7 @@ class SmallServer final : public ServerHandler {
                 }
                 ExtentsResponseView::emit_extent(0, {.length = message->length}, op.data());
                 ExtentsResponseView::emit_header(1, op.data());
-                return op.respond({}, ExtentsResponseView::wire_bytes(1));
+                return answer_later(op, ExtentsResponseView::wire_bytes(1), extents_answer_delay);
             }
             default:
                 return op.respond(from_errno(EINVAL));
@@ -285,6 +286,7 @@ struct User final : RemoteVolumeHandler {
         if (!permit) return false;
         const auto id = static_cast<std::uint32_t>(permit->id());
         reading[id] = operation == VolumeOperation::read ? std::optional(at) : std::nullopt;
+        if (operation == VolumeOperation::extents) asking.insert(id);
         if (operation == VolumeOperation::write) {
             const std::uint64_t word = mark << 32 | at;
             std::memcpy(permit->payload().data(), &word, sizeof word);
@@ -303,8 +305,14 @@ struct User final : RemoteVolumeHandler {
     }
     void done(Permit permit, std::error_code error) {
         ++answered;
+        const bool asked = asking.erase(static_cast<std::uint32_t>(permit.id())) > 0;
         if (error) {
             ++errors[error];
+        } else if (asked) {
+            const auto extents = RemoteVolume::extents_in(permit);
+            scene.findings.expect(extents && extents->at(0).length == block,
+                                  "extents that are not what was asked for");
+            ++told;
         } else if (const auto at = reading[static_cast<std::uint32_t>(permit.id())]) {
             std::uint64_t word = 0;
             std::memcpy(&word, permit.payload().data(), sizeof word);
@@ -334,6 +342,8 @@ struct User final : RemoteVolumeHandler {
     Scene& scene;
     std::uint64_t mark;
     std::map<std::uint32_t, std::optional<std::uint32_t>> reading;
+    std::set<std::uint32_t> asking;
+    int told = 0;
     std::uint64_t made = 0, answered = 0, running = 0;
     std::map<std::error_code, std::uint64_t> errors;
     int changes = 0;

@@ -151,6 +151,9 @@ std::error_code perform(const VolumeIo& io, rtrs::MutableBytes payload) {
                                                             geometry.logical_block_bytes));
             std::memset(backing.data() + io.offset, 0, io.bytes);
             break;
+        case VolumeOperation::extents:
+            if (settings().extents.empty()) return rtrs::from_errno(EIO);
+            break;
         case VolumeOperation::flush:
             break;
     }
@@ -246,11 +249,9 @@ void RemoteVolume::submit(rtrs::Permit permit, const VolumeIo& io) {
     }
     fake::pending.push_back({std::move(permit), io});
 }
-void RemoteVolume::query_extents(std::uint64_t, std::uint64_t, ExtentsKnown known, void* context) {
-    fake::settings().reactor->post([known, context] {
-        const auto& extents = fake::settings().extents;
-        known(context, extents.empty() ? rtrs::from_errno(EIO) : std::error_code(), extents);
-    });
+std::expected<std::vector<ExtentDescriptor>, std::error_code> RemoteVolume::extents_in(
+    const rtrs::Permit&) {
+    return fake::settings().extents;
 }
 
 }  // namespace rnbd
