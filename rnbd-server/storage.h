@@ -198,15 +198,24 @@ struct StorageOptions {
     const std::string& place() const noexcept { return kind == Kind::nbd ? uri : path; }
 };
 
-// deferred: outlives it; completes what needs no waiting.
+class FileOpening;
+// What open_storage() has begun and not waited for, from one call to the next. Its end abandons
+// that.
+struct StorageOpening {
+    std::shared_ptr<FileOpening> file{};
+};
+
+// deferred: outlives it; completes what needs no waiting. begun: of this storage alone.
 // Opens and locks it: exclusively for read_write, shared for read_only; the lock ends only when the
 // last I/O of a dead process has ended.
 // ERRORS: ENOENT (absent and no size given), EACCES, EROFS, EWOULDBLOCK (locked by another
 // process), EINVAL (neither file nor block device, size not a multiple of the block, size differs
 // from the block device's), ENOSPC, EINPROGRESS (nbd: its server has not answered yet; to be tried
-// again soon), ENOSYS (nbd: built without libnbd), ...
+// again soon), ETIMEDOUT (the file system has not answered yet; to be tried again with the same
+// `begun`), ENOSYS (nbd: built without libnbd), ...
 std::expected<std::unique_ptr<Storage>, StorageError> open_storage(rtrs::Reactor& reactor,
                                                                    DeferredCompletions& deferred,
-                                                                   const StorageOptions& options);
+                                                                   const StorageOptions& options,
+                                                                   StorageOpening& begun);
 
 }  // namespace rnbd

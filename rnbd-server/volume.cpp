@@ -98,7 +98,7 @@ void Volume::try_open() {
     StorageOptions options = config_.storage;
     // A file that was there once is not made anew: an empty one in its place would pass for it.
     if (generation_ > 0 && options.kind == StorageOptions::Kind::path) options.size_bytes.reset();
-    auto storage = open_storage(reactor_, deferred_, options);
+    auto storage = open_storage(reactor_, deferred_, options, opening_);
     if (!storage) {
         // Each call goes on with what the one before has begun.
         if (storage.error().code == std::errc::operation_in_progress) delay_ = retry_delay_min;
@@ -350,6 +350,10 @@ void Volume::resize(std::optional<std::uint64_t> bytes, Shrink shrink, Resized d
     };
     if (state() == State::waiting) return refuse(ENOENT, "it waits: " + reason_);
     if (resized_) return refuse(EBUSY, "another resize is under way");
+    // All exports would wait with it.
+    if (const std::string trouble = storage_->trouble(); !trouble.empty()) {
+        return refuse(EBUSY, trouble);
+    }
     const auto medium = storage_->measure();
     if (!medium) return done(std::unexpected(medium.error()));
     const std::uint64_t wanted = bytes.value_or(*medium);

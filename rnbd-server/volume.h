@@ -217,6 +217,7 @@ class Volume {
     std::uint32_t writers_open_ = 0;  // of opens_, those that may write
     rtrs::Timer timer_;
     rtrs::Duration delay_;
+    StorageOpening opening_;
     std::unique_ptr<Storage> storage_;
     StorageGeometry geometry_;  // as clients see it: may be smaller than the storage for a moment
     bool gone_ = false;         // storage_ is kept for what is in flight on it

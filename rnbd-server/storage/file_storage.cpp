@@ -16,6 +16,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "rnbd-server/storage/file_opening.h"
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
 
@@ -61,8 +62,9 @@ bool not_supported(int result) noexcept {
 }  // namespace
 
 std::expected<std::unique_ptr<Storage>, StorageError> FileStorage::open(
-    rtrs::Reactor& reactor, DeferredCompletions& deferred, const StorageOptions& options) {
-    std::expected<FileMedium, StorageError> medium = FileMedium::open(options);
+    rtrs::Reactor& reactor, DeferredCompletions& deferred, const StorageOptions& options,
+    StorageOpening& begun) {
+    FileOpening::Opened medium = FileOpening::open(options, begun.file);
     if (!medium) return std::unexpected(medium.error());
     auto zeroes = Mapping::make(zeroes_bytes, Mapping::Access::read_only);
     if (!zeroes) return std::unexpected(StorageError{zeroes.error(), options.path + ": no memory"});
@@ -382,8 +384,20 @@ void FileStorage::on_cleared_up(Operation& operation, const Result& result) {
     self.finish(request, from_errno(failed));
 }
 
+// A device that hangs, or a file system that does not answer, keeps a thread of its own waiting,
+// not the one that all others share.
+void FileStorage::run_elsewhere(std::function<void()> work, std::function<void()> done) {
+    rtrs::Reactor& here = reactor_.here();
+    const bool short_wait =
+        medium_.kind() == FileMedium::Kind::regular && medium_.answers_at_once();
+    if (short_wait) return here.offload(std::move(work), std::move(done));
+    if (!helper_) helper_.emplace([](const std::function<void()>& finished) { finished(); });
+    helper_->run(std::move(work),
+                 [&here, done = std::move(done)]() mutable { here.post(std::move(done)); });
+}
+
 void FileStorage::discard_elsewhere(BlockRequest& request) {
-    reactor_.here().offload(
+    run_elsewhere(
         [&request, fd = medium_.fd()] {
             std::array<std::uint64_t, 2> range{request.offset, request.bytes};
             const int result = ::ioctl(fd, BLKDISCARD, range.data());
@@ -442,14 +456,14 @@ void FileStorage::on_synchronized(Operation& operation, const Result& result) {
 void FileStorage::extents(ExtentsRequest& request) {
     ++in_flight_;
     const auto error = std::make_shared<std::error_code>();
-    reactor_.here().offload([this, &request, error] { *error = find_extents(request); },
-                            [this, &request, error] {
-                                --in_flight_;
-                                request.completed(request, *error);
-                            });
+    run_elsewhere([this, &request, error] { *error = find_extents(request); },
+                  [this, &request, error] {
+                      --in_flight_;
+                      request.completed(request, *error);
+                  });
 }
 
-// On the helper thread: of what others change, nothing is looked at.
+// On a helper thread: of what others change, nothing is looked at.
 std::error_code FileStorage::find_extents(ExtentsRequest& request) const {
     struct stat status{};
     if (::fstat(medium_.fd(), &status) != 0) return from_errno(errno);

@@ -5,7 +5,7 @@
 //
 //   read, write      transfer until all bytes are done (short results are continued)
 //   flush            fdatasync, one at a time; those that come meanwhile share the next
-//   discard          punch a hole -> (device only) BLKDISCARD on the helper thread
+//   discard          punch a hole -> (device only) BLKDISCARD on a helper thread
 //   write_zeroes     punch a hole -> zero the range -> write zeroes; what must stay allocated
 //                    starts at the second, what must be fast never comes to the third
 //   with FUA         writes are RWF_DSYNC; the others end with an fdatasync
@@ -24,17 +24,23 @@
 // request was the last.
 #pragma once
 
+#include <functional>
+#include <optional>
+
 #include "rnbd-server/storage.h"
 #include "rnbd-server/storage/deferred_completions.h"
 #include "rnbd-server/storage/file_medium.h"
 #include "rnbd-server/storage/mapping.h"
+#include "rtrs/base/helper_thread.h"
 
 namespace rnbd {
 
 class FileStorage final : public Storage {
   public:
-    static std::expected<std::unique_ptr<Storage>, StorageError> open(
-        rtrs::Reactor& reactor, DeferredCompletions& deferred, const StorageOptions& options);
+    static std::expected<std::unique_ptr<Storage>, StorageError> open(rtrs::Reactor& reactor,
+                                                                      DeferredCompletions& deferred,
+                                                                      const StorageOptions& options,
+                                                                      StorageOpening& begun);
     ~FileStorage() override;
 
     const StorageGeometry& geometry() const noexcept override { return medium_.geometry(); }
@@ -85,6 +91,7 @@ class FileStorage final : public Storage {
     Technique choose_technique(const BlockRequest& request) const noexcept;
     void allocate(BlockRequest& request, Technique technique);
     void discard_elsewhere(BlockRequest& request);
+    void run_elsewhere(std::function<void()> work, std::function<void()> done);
     void ask_witness(BlockRequest& request, std::error_code error);
     void clear_up(BlockRequest& request, std::int32_t result);
     void forget(Technique technique) noexcept;
@@ -135,6 +142,7 @@ class FileStorage final : public Storage {
     BlockRequest* syncing_ = nullptr;
     BlockRequest* waiting_for_sync_ = nullptr;
     DeferredCompletions& deferred_;
+    std::optional<rtrs::HelperThread> helper_;  // of what may keep it for long
 };
 
 }  // namespace rnbd

@@ -15,6 +15,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "rnbd-server/storage/patience.h"
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
 
@@ -114,24 +115,8 @@ std::unordered_set<const NbdLink*>& attached() {
     return links;
 }
 
-// How long the thread of the reactor may still wait for NBD servers.
-class Patience {
-  public:
-    Clock::duration left() noexcept {
-        const Clock::time_point now = Clock::now();
-        left_ = std::min(open_slice, left_ + (now - seen_) / open_share);
-        seen_ = now;
-        return left_;
-    }
-    void spend(Clock::duration waited) noexcept { left_ -= waited; }
-
-  private:
-    Clock::duration left_ = open_slice;
-    Clock::time_point seen_ = Clock::now();
-};
-
 Patience& patience() {
-    thread_local Patience the_patience;
+    thread_local Patience the_patience(open_slice, open_share);
     return the_patience;
 }
 

@@ -42,7 +42,8 @@ std::expected<std::unique_ptr<Storage>, StorageError> open_nbd(
 
 std::expected<std::unique_ptr<Storage>, StorageError> open_plain(rtrs::Reactor& reactor,
                                                                  DeferredCompletions& deferred,
-                                                                 const StorageOptions& options) {
+                                                                 const StorageOptions& options,
+                                                                 StorageOpening& begun) {
     const std::uint32_t block = options.logical_block_bytes;
     if (block != 512 && block != 4096) {
         return invalid(name_of(options) + ": block_size must be 512 or 4096");
@@ -51,7 +52,7 @@ std::expected<std::unique_ptr<Storage>, StorageError> open_plain(rtrs::Reactor& 
         return invalid(name_of(options) + ": size must be a positive multiple of the block size");
     }
     if (options.kind == StorageOptions::Kind::path)
-        return FileStorage::open(reactor, deferred, options);
+        return FileStorage::open(reactor, deferred, options, begun);
     if (options.kind == StorageOptions::Kind::nbd) return open_nbd(reactor, deferred, options);
     if (!options.size_bytes) return invalid(name_of(options) + ": needs a size");
     if (options.kind == StorageOptions::Kind::memory) return MemoryStorage::open(deferred, options);
@@ -65,8 +66,9 @@ void Storage::extents(ExtentsRequest&) { RTRS_ASSERT(false); }
 
 std::expected<std::unique_ptr<Storage>, StorageError> open_storage(rtrs::Reactor& reactor,
                                                                    DeferredCompletions& deferred,
-                                                                   const StorageOptions& options) {
-    auto storage = open_plain(reactor, deferred, options);
+                                                                   const StorageOptions& options,
+                                                                   StorageOpening& begun) {
+    auto storage = open_plain(reactor, deferred, options, begun);
     if (!storage || !options.delay) return storage;
     return std::make_unique<DelayStorage>(reactor, deferred, std::move(*storage), *options.delay);
 }

@@ -2,52 +2,23 @@
 commands; when it answers again that export goes on, and the server ends in order."""
 from harness import *
 from nbd_clients import *
+from silent_files import *
 
-SIZE = 4 << 20
 BLOCK = 4096
 READS = 64
 
-need("nbdfuse", "nbdkit")
-if not os.path.exists("/dev/fuse"):
-    skip("/dev/fuse is not there")
-
-
-@contextlib.contextmanager
-def stopped(*processes):
-    for process in processes:
-        process.send_signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.send_signal(signal.SIGCONT)
-
-
 with Lab() as lab:
-    def mounted(name):
-        """Of one file, and by which process."""
-        folder = lab.path(name)
-        os.mkdir(folder)
-        process = subprocess.Popen(["nbdfuse", folder, "[", "nbdkit", "--exit-with-parent", "memory", str(SIZE), "]"])
-
-        def end():
-            run("fusermount3", "-u", "-z", folder, ok=False)
-            process.wait(timeout=PATIENCE_S)
-
-        lab.cleanups.append(end)
-        file = os.path.join(folder, "nbd")
-        wait_until("it is mounted or has failed", lambda: process.poll() is not None or os.path.exists(file))
-        if process.poll() is not None:
-            skip("nbdfuse cannot mount here")
-        return file, process
-
-    far, far_process = mounted("far")
-    read_only, read_only_process = mounted("read_only")
+    far, far_process = mounted(lab, "far")
+    read_only, read_only_process = mounted(lab, "read_only")
     server = lab.server([export("far", far), export("gone", read_only, access="ro", read_only=True),
                          export("near", lab.path("near"), SIZE)])
     reasons = lambda: {e["name"]: e["reason"] for e in server.status()["exports"]}
     client = lab.client(server, {"far": {}, "near": {}})
-    h = {name: connected(lab, name) for name in ("far", "near")}
+    h = {}
+    for name in ("far", "near"):
+        h[name] = nbd.NBD()
+        h[name].add_meta_context("base:allocation")
+        h[name].connect_uri(lab.uri(name))
     for handle in h.values():
         handle.pwrite(b"a" * BLOCK, 0)
         handle.flush()
@@ -60,12 +31,17 @@ with Lab() as lab:
         buffers = [nbd.Buffer(BLOCK) for _ in range(READS)]
         cookies = [h["far"].aio_pread(buffer, 0) for buffer in buffers]
         zeroes = [h["far"].aio_zero(BLOCK, (1 << 20) + number * BLOCK) for number in range(READS)]
+        asked = []
+        h["far"].aio_block_status(SIZE, 0, lambda context, offset, entries, error: asked.append(entries) and 0)
         # More than one look's time, and with what the kernel does on threads of its own.
         for number in range(300):
             h["near"].pwrite(number.to_bytes(2, "little") * 2048, number * BLOCK)
             h["near"].flush()
             time.sleep(0.01)
-        check(h["far"].aio_in_flight() == 2 * READS, "the requests of the other wait")
+        told = []
+        h["near"].block_status(SIZE, 0, lambda context, offset, entries, error: told.append(entries) and 0)
+        check(told, "what is allocated of the other is told")
+        check(h["far"].aio_in_flight() == 2 * READS + 1, "the requests of the one wait")
         # An export is removed that waits for nothing but its name.
         server.ctl("exports", "remove", "gone")
         wait_until("it is removed", lambda: "gone" not in reasons())

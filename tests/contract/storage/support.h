@@ -122,9 +122,11 @@ class Bench {
     }
 
     std::error_code open(const StorageOptions& options) {
-        auto opened = open_storage(*reactor, *deferred, options);
-        while (!opened && opened.error().code == std::errc::operation_in_progress) {
-            opened = open_storage(*reactor, *deferred, options);
+        StorageOpening begun;
+        auto opened = open_storage(*reactor, *deferred, options, begun);
+        while (!opened && (opened.error().code == std::errc::operation_in_progress ||
+                           opened.error().code == std::errc::timed_out)) {
+            opened = open_storage(*reactor, *deferred, options, begun);
         }
         if (!opened) {
             INFO(opened.error().text);

@@ -293,9 +293,10 @@ TEST_CASE("nbd storage: a server that says nothing is not waited for") {
         long least = std::numeric_limits<long>::max();
         for (int i = 0; i < 20; ++i) {
             const long before = sleeps_so_far();
-            const auto opened =
-                open_storage(*bench.reactor, *bench.deferred,
-                             {.kind = StorageOptions::Kind::nbd, .path = {}, .uri = uri_of(i)});
+            StorageOpening begun;
+            const auto opened = open_storage(
+                *bench.reactor, *bench.deferred,
+                {.kind = StorageOptions::Kind::nbd, .path = {}, .uri = uri_of(i)}, begun);
             least = std::min(least, sleeps_so_far() - before);
             REQUIRE(!opened);
             REQUIRE(opened.error().code == std::errc::operation_in_progress);
