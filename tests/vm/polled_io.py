@@ -10,12 +10,10 @@ import sys
 if sys.argv[1:2] == ["guest"]:
     from guest import *  # noqa: F403
 else:
-    sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../integration"))
-    from harness import *  # noqa: F403
+    from host import *  # noqa: F403
 
 import openmetrics  # noqa: E402
 
-RUN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "run")
 SIZE = 16 << 20
 DISK = "/dev/nvme0n1"
 
@@ -47,7 +45,7 @@ def serve(lab, backing, image, name):
     return count
 
 
-def guest(image):
+def in_guest(image):
     run("modprobe", "nvme", "poll_queues=2")
     wait_until("the disk is there", lambda: os.path.exists(DISK))
     with open("/sys/block/nvme0n1/queue/io_poll") as told:
@@ -72,14 +70,10 @@ def main():
         image = lab.random_file("image", SIZE)
         disk = lab.path("disk")
         run("truncate", "-s", "64M", disk)
-        done = subprocess.run([RUN, "-c", "2", "-m", "1024", "-t", "600", "-d", disk, "env", f"RNBD_BUILD={BUILD}",
-                               sys.executable, os.path.abspath(__file__), "guest", image])
-        if done.returncode == 77:
-            skip("no guest")
-        check(done.returncode == 0, f"the guest ended with {done.returncode}")
+        guest(lab, ["-c", "2", "-m", "1024", "-t", "600", "-d", disk], this_script(__file__, image))
 
 
 if sys.argv[1:2] == ["guest"]:
-    guest(sys.argv[2])
+    in_guest(sys.argv[2])
 else:
     main()

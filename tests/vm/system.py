@@ -11,10 +11,8 @@ import os
 import re
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../integration"))
-from harness import *  # noqa: E402
+from host import *
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 # rnbd-client-down.service lets I/O fail after 20 s, then rnbd-client has its TimeoutStopSec of 30 s.
 STOP_DEADLINE_S = 20 + 30
 # Everything else that systemd stops, in an emulated machine beside other work. All in all less than
@@ -38,19 +36,8 @@ def system(lab, arguments, client, server=None, on_line=None):
         out.write("exec " + " ".join(words) + "\n")
     # One processor: an emulated kernel that changes its own code (static branches) while another
     # processor runs it has panicked at boot.
-    guest = subprocess.Popen([f"{HERE}/run", "-c", "1", "-m", "1024", "-t", "900", "-s", prepare,
-                              f"{HERE}/system_guest", *arguments], text=True,
-                             stdout=subprocess.PIPE, stderr=open(lab.path("guest.log"), "w+"))
-    for line in guest.stdout:
-        print(f"    {line}", end="", flush=True)
-        if on_line:
-            on_line(line)
-    status = guest.wait()
-    with open(lab.path("guest.log")) as log:
-        said = log.read()
-    if status == 77:
-        skip(said.strip())
-    check(status == 0, f"the guest ended with {status}: {said[-6000:]}")
+    said = guest(lab, ["-c", "1", "-m", "1024", "-t", "900", "-s", prepare], [f"{HERE}/system_guest", *arguments],
+                 on_line)
     return int(re.search(r"vm: down in (\d+) s", said).group(1))
 
 

@@ -11,12 +11,10 @@ import sys
 if sys.argv[1:2] == ["guest"]:
     from guest import *  # noqa: F403
 else:
-    sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../integration"))
-    from harness import *  # noqa: F403
+    from host import *  # noqa: F403
 
 import openmetrics  # noqa: E402
 
-RUN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "run")
 SIZE = 16 << 20
 LINES = ("whole", "lossy")
 
@@ -55,13 +53,9 @@ def main():
     with Lab() as lab:
         image = lab.random_file("image", SIZE)
         port = free_port()
-        guest = subprocess.Popen(
-            [RUN, "-c", "1", "-m", "1024", "-t", "600", "-p", str(port), "env", f"RNBD_BUILD={BUILD}", sys.executable,
-             os.path.abspath(__file__), "guest", image, str(port)], text=True,
-            stdout=subprocess.PIPE, stderr=open(lab.path("guest.log"), "w"))
         counts = []
-        for line in guest.stdout:
-            print(f"    {line}", end="", flush=True)
+
+        def on_line(line):
             if found := re.match(r"line: (\w+)", line):
                 name = found.group(1)
                 client = lab.client(Elsewhere(port), {"data": {}}, name=name)
@@ -72,12 +66,8 @@ def main():
                 client.stop()
             if found := re.match(r"begun (\d+)\.0 copied (\d+)\.0", line):
                 counts.append([int(number) for number in found.groups()])
-        status = guest.wait()
-        with open(lab.path("guest.log")) as log:
-            said = log.read()
-        if status == 77:
-            skip(said.strip())
-        check(status == 0, f"the guest ended with {status}: {said[-6000:]}")
+
+        guest(lab, ["-c", "1", "-m", "1024", "-t", "600", "-p", str(port)], this_script(__file__, image, str(port)), on_line)
         check(len(counts) == len(LINES), f"both lines were counted: {counts}")
         before = 0
         for line, (begun, copied) in zip(LINES, counts):
