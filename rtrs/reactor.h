@@ -249,7 +249,7 @@ class Reactor : public Clock {
     void close_fd(int fd) noexcept;
 
     // Runs work() on a helper thread and then done() in a coming turn: for calls that have no ring
-    // form (BLKDISCARD, BLKZEROOUT, open of a slow device).
+    // form (lseek with SEEK_HOLE).
     void offload(std::function<void()> work, std::function<void()> done);
 
     // Registering is for the reactor's own thread, also in a group; unregistering for any of the

@@ -81,7 +81,8 @@ void Looker::Inside::serve() {
 
 std::shared_ptr<Looker> Looker::of(dev_t file_system) {
     static std::mutex mutex;
-    static std::map<dev_t, std::weak_ptr<Looker>> lookers;
+    // Never destroyed: a file may still be opened, by a thread of its own, when the process ends.
+    static auto& lookers = *new std::map<dev_t, std::weak_ptr<Looker>>;
     const std::scoped_lock lock(mutex);
     std::erase_if(lookers, [](const auto& one) { return one.second.expired(); });
     std::shared_ptr<Looker> looker = lookers[file_system].lock();
