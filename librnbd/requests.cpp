@@ -118,6 +118,7 @@ void Requests::wait(Request& request) {
 std::uint32_t Requests::piece_bytes(const Request& request) const noexcept {
     const VolumeGeometry& geometry = request.volume->remote().geometry();
     std::uint64_t limit = permits_.max_io_bytes();
+    if (request.operation == VolumeOperation::extents) limit = round_bytes_max;
     if (request.operation == VolumeOperation::discard) limit = geometry.discard_bytes_max;
     if (request.operation == VolumeOperation::write_zeroes && !zeroes_are_written(request)) {
         limit = geometry.write_zeroes_bytes_max;

@@ -142,6 +142,10 @@ class Daemon final : public DaemonWork {
 
 std::expected<void, std::string> Daemon::start(ControlServer& control) {
     add_commands(control);
+    if (const auto error = epochs_.begin()) {
+        return std::unexpected(epochs_.path() + ": " + in_words(error) +
+                               "; expected to note there that the exports are in use");
+    }
     for (const auto& listen : config_.listen) {
         if (const auto opened = listeners_.open(listen, InUse::waits); !opened) {
             return std::unexpected(opened.error().text);

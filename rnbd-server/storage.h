@@ -73,6 +73,9 @@ struct StorageGeometry {
     // One life of what keeps acknowledged writes until they are flushed. Another number after the
     // storage was opened again: those may be gone. 0: not known.
     std::uint64_t cache_epoch = 0;
+    // Which medium it is, as far as that can be told: another number for another file or device,
+    // the same for the same one that is opened again. 0: not known.
+    std::uint64_t medium = 0;
 };
 
 struct StorageExtent {

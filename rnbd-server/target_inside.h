@@ -5,6 +5,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "rnbd-server/known_media.h"
 #include "rnbd-server/target.h"
 
 namespace rnbd {
@@ -77,6 +78,7 @@ struct Target::Session {
     std::uint32_t next_device_id = 0;
     // What was said last to an open of this name.
     std::map<std::string, std::string> refusals;
+    KnownMedia media;
     SessionStatistics statistics;
 };
 

@@ -117,7 +117,10 @@ const Target::OpenVolume* Target::opened_before(Session& session, const OpenMess
         take_away(session, id);
         return nullptr;
     }
-    if (open.access != AccessMode::read_only) open.volume->is_writer(*open.open, writer);
+    if (open.access != AccessMode::read_only) {
+        open.volume->is_writer(*open.open, writer);
+        if (writer != 0) session.media.opened({open.name, writer}, open.volume->geometry().medium);
+    }
     if (std::exchange(open.asks_anew, false)) {
         open.volume->is_told(*open.open);
         auto moved = session.opens.extract(before);
@@ -141,6 +144,14 @@ std::expected<const Target::OpenVolume*, Target::Refusal> Target::open_anew(
                                                : "it stands for an export " + printable(wanted) +
                                                      ", and there is none");
     }
+    const KnownMedia::Volume known{message.device_name, writer};
+    const bool ready = volume->state() == Volume::State::ready;
+    if (ready && session.media.is_another(known, volume->geometry().medium)) {
+        // Who only reads and is mapped anew has no other name.
+        if (writer == 0) session.media.forget(known);
+        return refused(from_errno(ESTALE),
+                       "it knows another file or device under this name: map it anew");
+    }
     const auto open = volume->open({.session = session.session.name(),
                                     .host = session.session.peer_host(),
                                     .access = message.access_mode,
@@ -158,6 +169,9 @@ std::expected<const Target::OpenVolume*, Target::Refusal> Target::open_anew(
                          .pins = file,
                          .paces_reads = file && storage.io == StorageOptions::Io::buffered &&
                                         reads_ == Reads::in_portions};
+    if (has(session.features, Feature::writer)) {
+        session.media.opened(known, volume->geometry().medium);
+    }
     logger("rnbd.session")
         .info("{}: opened {} ({})", printable(session.session.name()), volume->name(),
               to_word(message.access_mode));
@@ -183,6 +197,7 @@ void Target::close(Session& session, rtrs::ServerOp& op) {
     // An unknown id is closed already.
     if (found == session.opens.end() || found->second.closing != nullptr) return op.respond({});
     OpenVolume& open = found->second;
+    session.media.forget({open.name, open.open->writer});
     open.volume->says_goodbye(*open.open);
     if (open.open->in_flight > 0) {
         open.closing = &op;

@@ -166,11 +166,16 @@ void WriterBook::start() {
     running_ = true;
     const Ticket version = ++version_;
     const auto error = std::make_shared<std::error_code>();
-    helper_.run(
-        [file = file_, error, version, text = text()] { *error = file->write(version, text); },
-        [file = file_, error, version] {
-            if (file->book != nullptr) file->book->ended(version, *error);
-        });
+    const auto work = [file = file_, error, version, text = text()] {
+        *error = file->write(version, text);
+    };
+    const auto done = [file = file_, error, version] {
+        if (file->book != nullptr) file->book->ended(version, *error);
+    };
+    if (helper_.run(work, done)) return;
+    // Without a thread all wait for it.
+    work();
+    reactor_.post(done);
 }
 
 void WriterBook::ended(Ticket version, std::error_code error) {

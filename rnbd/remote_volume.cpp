@@ -293,8 +293,8 @@ void RemoteVolume::Inside::supersede() {
     open_error = rtrs::from_errno(ESTALE);
     hold_timer.disarm();
     set_state(VolumeState::superseded,
-              "another writer has written to it while this one was away: what was held has failed; "
-              "map it anew to use what is there now");
+              "another writer has written to it while this one was away, or it stands for another "
+              "file or device now: what was held has failed; map it anew to use what is there now");
     fail_all_held(open_error);
 }
 

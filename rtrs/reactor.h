@@ -250,7 +250,8 @@ class Reactor : public Clock {
 
     // Runs work() on a helper thread and then done() in a coming turn: for calls that have no ring
     // form (lseek with SEEK_HOLE).
-    void offload(std::function<void()> work, std::function<void()> done);
+    // False: there is no thread to be had now, and neither runs.
+    [[nodiscard]] bool offload(std::function<void()> work, std::function<void()> done);
 
     // Registering is for the reactor's own thread, also in a group; unregistering for any of the
     // group's.

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <expected>
 #include <sstream>
+#include <utility>
 
 #include "rnbd-server/storage/cache_epoch.h"
 #include "rnbd-server/storage/state_file.h"
@@ -30,10 +31,11 @@ std::error_code EpochBook::load() {
     if (!parse(*text)) {
         // What it said of a loss is not known. An empty one is right for the next server.
         entries_.clear();
-        const std::error_code error = write(Say::in_use);
+        const std::error_code error = write();
         return distrust(error ? error : rtrs::from_errno(EBADMSG));
     }
-    const std::error_code error = write(Say::in_use);
+    // As it is: whether it can be.
+    const std::error_code error = write();
     return error ? distrust(error) : error;
 }
 
@@ -63,6 +65,11 @@ std::error_code EpochBook::distrust(std::error_code error) {
     return error;
 }
 
+std::error_code EpochBook::begin() {
+    begun_ = true;
+    return changed_ ? write() : std::error_code{};
+}
+
 std::uint64_t EpochBook::opened(const std::string& name, std::uint64_t storage_epoch) {
     if (storage_epoch <= epoch_without_cache) return storage_epoch;
     // Of this life alone.
@@ -74,13 +81,17 @@ std::uint64_t EpochBook::opened(const std::string& name, std::uint64_t storage_e
     } else if (!same && !entry.flushed) {
         entry.shown = storage_epoch;
     }
-    entry.flushed = false;
+    const bool was_flushed = std::exchange(entry.flushed, false);
     entry.lost = false;
-    if (same) return entry.shown;
     entry.storage_epoch = storage_epoch;
-    // For the case that this process is killed. If it fails, a loss is told then that was none.
-    if (entry.shown != storage_epoch) static_cast<void>(write(Say::in_use));
-    return entry.shown;
+    const std::uint64_t shown = entry.shown;
+    if (!was_flushed && (same || shown == storage_epoch)) return shown;
+    changed_ = true;
+    const std::error_code error = begun_ ? write() : std::error_code{};
+    if (!error || !was_flushed) return shown;  // for nothing a loss is told then that was none
+    // Else a crash would not be told: the file says that all is flushed.
+    distrust(error);
+    return mix_epoch(storage_epoch, salt_);
 }
 
 void EpochBook::flushed(const std::string& name) {
@@ -92,21 +103,20 @@ std::error_code EpochBook::lost(const std::string& name) {
     const auto entry = entries_.find(name);
     if (entry == entries_.end()) return {};
     entry->second.lost = true;
-    return write(Say::in_use);
+    return write();
 }
 
-std::error_code EpochBook::save() const { return write(Say::as_it_is); }
+std::error_code EpochBook::save() const { return write(); }
 
-std::error_code EpochBook::write(Say say) const {
+std::error_code EpochBook::write() const {
     // Without a file that can be relied on nothing is kept: the next server shows others anyway.
     if (path_.empty() || salt_ != 0) return {};
     std::string text = fmt::format("{}\n", first_line);
     for (const auto& [name, entry] : entries_) {
-        const bool flushed = entry.flushed && say == Say::as_it_is;
         text += fmt::format("{} {:016x} {:016x} {}\n", name, entry.storage_epoch, entry.shown,
-                            entry.lost ? lost_word
-                            : flushed  ? flushed_word
-                                       : in_use_word);
+                            entry.lost      ? lost_word
+                            : entry.flushed ? flushed_word
+                                            : in_use_word);
     }
     return write_state_file(path_, text);
 }

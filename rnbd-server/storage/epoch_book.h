@@ -9,7 +9,8 @@
 //   in use                shows the same              shows the boot's own
 //   lost                  shows one of its own        shows one of its own
 //
-// The file says "in use" of everything before any export is opened.
+// The file says "in use" of an export before anybody can write to it. Of one that this server never
+// opens, since its disk is not there or another thing keeps it from starting, it says what it said.
 //
 // OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -31,6 +32,9 @@ class EpochBook {
     // the file, which stays as it is then; EBADMSG (it is not of its form, and was replaced). Then
     // epochs are shown that nobody has seen before.
     std::error_code load();
+    // Before anybody can write to what was opened so far, which is not in the file yet. ERRORS: of
+    // writing the file.
+    std::error_code begin();
     // The epoch to show for an export whose storage has this one.
     std::uint64_t opened(const std::string& name, std::uint64_t storage_epoch);
     // Nothing was written since the last flush, and nothing will be.
@@ -48,15 +52,15 @@ class EpochBook {
         bool flushed = false;
         bool lost = false;
     };
-    enum class Say : std::uint8_t { in_use, as_it_is };
-
     bool parse(const std::string& text);
-    std::error_code write(Say say) const;
+    std::error_code write() const;
     std::error_code distrust(std::error_code error);
 
     std::string path_;
     std::map<std::string, Entry> entries_;
     std::uint64_t salt_ = 0;  // 0: the file can be relied on
+    bool begun_ = false;
+    bool changed_ = false;  // before it began
 };
 
 }  // namespace rnbd

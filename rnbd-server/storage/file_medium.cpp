@@ -19,6 +19,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <optional>
 
 #include "rnbd-server/storage/cache_epoch.h"
@@ -34,6 +35,7 @@ constexpr std::uint64_t range_bytes_max = 1u << 30;
 constexpr std::uint32_t page_bytes = 4096;
 constexpr std::uint64_t physical_block_bytes_max = 64u << 10;
 constexpr mode_t created_mode = 0600;
+constexpr std::string_view unwanted = "not wanted any more";
 
 // First word of an attribute of a block device's queue; for a partition, of the disk's.
 std::optional<std::string> queue_attribute(dev_t device, std::string_view name) {
@@ -104,6 +106,30 @@ std::uint64_t birth(int fd) {
     constexpr std::uint64_t nanoseconds_per_second = 1'000'000'000;
     return static_cast<std::uint64_t>(status.stx_btime.tv_sec) * nanoseconds_per_second +
            status.stx_btime.tv_nsec;
+}
+
+std::uint64_t hash_of(std::string_view text) { return std::hash<std::string_view>()(text) | 1; }
+
+// Of a regular file. Where the file system does not say when it was made, its own number has to
+// help, which is another after it was mounted anew.
+std::uint64_t file_number(const struct stat& status, std::uint64_t made) {
+    const std::uint64_t number = mix_epoch(status.st_ino | std::uint64_t{1} << 63, made);
+    return made != 0 ? number : mix_epoch(number, status.st_dev);
+}
+
+// What a disk says that it is, and which part of it; one that says nothing is what its path says.
+std::uint64_t device_number(dev_t device, const std::string& path) {
+    for (const char* place : {"device/wwid", "wwid", "../device/wwid", "../wwid", "dm/uuid",
+                              "loop/backing_file", "../loop/backing_file"}) {
+        const std::string base = fmt::format("/sys/dev/block/{}:{}/", major(device), minor(device));
+        std::ifstream file(base + place);
+        std::string name;
+        if (!std::getline(file, name) || name.empty()) continue;
+        std::string part;
+        std::getline(std::ifstream(base + "partition") >> std::ws, part);
+        return hash_of(name + " " + part);
+    }
+    return hash_of(path);
 }
 
 bool is_writable(const StorageOptions& options) {
@@ -188,11 +214,14 @@ std::unexpected<StorageError> FileMedium::read_only_device() const {
     return failure(EROFS, "a read-only device; set read_only: true to export it for reading");
 }
 
-std::expected<FileMedium, StorageError> FileMedium::open(const StorageOptions& options) {
+std::expected<FileMedium, StorageError> FileMedium::open(const StorageOptions& options,
+                                                         const std::stop_token& not_wanted) {
     FileMedium medium(options.path);
-    Step step = medium.open_file(options);
+    Step step = medium.open_file(options, not_wanted);
     if (step) step = medium.identify(options);
     if (step) step = medium.lock(options);
+    if (step) step = medium.still_there();
+    if (step && not_wanted.stop_requested()) step = medium.failure(ECANCELED, unwanted);
     if (step) {
         step = medium.kind_ == Kind::regular ? medium.measure_regular(options)
                                              : medium.measure_device(options);
@@ -206,7 +235,8 @@ std::expected<FileMedium, StorageError> FileMedium::open(const StorageOptions& o
     return medium;
 }
 
-FileMedium::Step FileMedium::open_file(const StorageOptions& options) {
+FileMedium::Step FileMedium::open_file(const StorageOptions& options,
+                                       const std::stop_token& not_wanted) {
     int flags = O_CLOEXEC | O_NONBLOCK;  // not to hang on a FIFO; of no effect on files and disks
     flags |= is_writable(options) ? O_RDWR : O_RDONLY;
     if (options.io == StorageOptions::Io::direct) flags |= O_DIRECT;
@@ -216,7 +246,9 @@ FileMedium::Step FileMedium::open_file(const StorageOptions& options) {
     if (device && is_writable(options)) flags |= O_EXCL;
 
     fd_ = ::open(path_.c_str(), flags);
-    if (fd_ < 0 && errno == ENOENT && options.size_bytes) return create_file(options, flags);
+    if (fd_ < 0 && errno == ENOENT && options.size_bytes) {
+        return create_file(options, flags, not_wanted);
+    }
     if (fd_ >= 0) return {};
     switch (const int error = errno; error) {
         case ENOENT:
@@ -243,7 +275,9 @@ FileMedium::Step FileMedium::open_file(const StorageOptions& options) {
     }
 }
 
-FileMedium::Step FileMedium::create_file(const StorageOptions& options, int flags) {
+FileMedium::Step FileMedium::create_file(const StorageOptions& options, int flags,
+                                         const std::stop_token& not_wanted) {
+    if (not_wanted.stop_requested()) return failure(ECANCELED, unwanted);
     // Written to even if the storage is read only: an empty volume is still a volume.
     const int creating = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, created_mode);
     if (creating < 0) {
@@ -255,17 +289,9 @@ FileMedium::Step FileMedium::create_file(const StorageOptions& options, int flag
         return failure(error,
                        fmt::format("cannot be created: {}", rtrs::from_errno(error).message()));
     }
-    // Durable before anybody writes to it: a flush of a volume does not make its name so.
-    std::error_code made;
-    if (::ftruncate(creating, static_cast<off_t>(*options.size_bytes)) != 0 ||
-        ::fsync(creating) != 0) {
-        made = rtrs::from_errno(errno);
-    }
+    const Step given = give_new_size(creating, *options.size_bytes);
     ::close(creating);
-    if (made) {
-        ::unlink(path_.c_str());
-        return failure(made.value(), fmt::format("cannot be given its size: {}", made.message()));
-    }
+    if (!given) return given;
     // As good as it goes: not every file system has it for folders.
     static_cast<void>(synchronize_folder(path_));
     fd_ = ::open(path_.c_str(), flags);
@@ -276,6 +302,16 @@ FileMedium::Step FileMedium::create_file(const StorageOptions& options, int flag
                        "system that can; use io: buffered)");
     }
     return {};
+}
+
+// Durable before anybody writes to it: a flush of a volume does not make its name so. By its lock
+// the file is known to be nobody else's yet, also where each of these calls took its time.
+FileMedium::Step FileMedium::give_new_size(int creating, std::uint64_t bytes) {
+    if (::flock(creating, LOCK_EX | LOCK_NB) != 0) return lock_failure(errno);
+    if (::ftruncate(creating, static_cast<off_t>(bytes)) == 0 && ::fsync(creating) == 0) return {};
+    const std::error_code error = rtrs::from_errno(errno);
+    ::unlink(path_.c_str());
+    return failure(error.value(), fmt::format("cannot be given its size: {}", error.message()));
 }
 
 FileMedium::Step FileMedium::identify(const StorageOptions&) {
@@ -306,11 +342,26 @@ FileMedium::Step FileMedium::identify(const StorageOptions&) {
 FileMedium::Step FileMedium::lock(const StorageOptions& options) {
     const int kind = is_writable(options) ? LOCK_EX : LOCK_SH;
     if (::flock(fd_, kind | LOCK_NB) == 0) return {};
-    const int error = errno;
+    return lock_failure(errno);
+}
+
+std::unexpected<StorageError> FileMedium::lock_failure(int error) const {
     if (error != EWOULDBLOCK) return failure(error, "cannot be locked");
     return failure(error,
                    "locked: by another program, a second server, or another export of this one "
                    "through a link");
+}
+
+// Who had the lock until now may have removed it.
+FileMedium::Step FileMedium::still_there() {
+    struct stat ours{};
+    struct stat found{};
+    if (::fstat(fd_, &ours) != 0) return failure(errno, "cannot be examined");
+    if (::stat(path_.c_str(), &found) == 0 && found.st_dev == ours.st_dev &&
+        found.st_ino == ours.st_ino) {
+        return {};
+    }
+    return failure(EAGAIN, "another file has come in its place while it was opened");
 }
 
 FileMedium::Step FileMedium::measure_regular(const StorageOptions& options) {
@@ -346,7 +397,8 @@ FileMedium::Step FileMedium::measure_regular(const StorageOptions& options) {
                  .force_unit_access = true,
                  .rotational = queue_number(device_, "rotational") != 0,
                  .extents = true,
-                 .cache_epoch = mix_epoch(mix_epoch(device_epoch(device_), inode_), birth(fd_))};
+                 .cache_epoch = mix_epoch(mix_epoch(device_epoch(device_), inode_), birth(fd_)),
+                 .medium = file_number(status, birth(fd_))};
     return {};
 }
 
@@ -392,7 +444,8 @@ FileMedium::Step FileMedium::measure_device(const StorageOptions& options) {
                  .force_unit_access = true,
                  .rotational = queue_number(device_, "rotational") != 0,
                  .extents = false,
-                 .cache_epoch = written_through ? epoch_without_cache : device_epoch(device_)};
+                 .cache_epoch = written_through ? epoch_without_cache : device_epoch(device_),
+                 .medium = device_number(device_, path_)};
     return {};
 }
 

@@ -10,6 +10,7 @@
 #include <expected>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,9 +24,11 @@ class FileMedium {
   public:
     enum class Kind : std::uint8_t { regular, block_device };
 
-    // Opens options.path, creates it if a size is given and nothing is there, and takes the lock.
-    // ERRORS: as open_storage().
-    static std::expected<FileMedium, StorageError> open(const StorageOptions& options);
+    // Opens options.path, creates it if a size is given and nothing is there, and takes the lock,
+    // without which nothing that is there is changed. not_wanted: from then on nothing is made.
+    // ERRORS: as open_storage(), ECANCELED (it is not wanted any more).
+    static std::expected<FileMedium, StorageError> open(const StorageOptions& options,
+                                                        const std::stop_token& not_wanted = {});
     FileMedium(FileMedium&& other) noexcept;
     FileMedium& operator=(FileMedium&&) = delete;
     ~FileMedium();
@@ -69,11 +72,14 @@ class FileMedium {
 
     // Steps of open(); each answers with the error to report.
     using Step = std::expected<void, StorageError>;
-    Step open_file(const StorageOptions& options);
-    Step create_file(const StorageOptions& options, int flags);
+    Step open_file(const StorageOptions& options, const std::stop_token& not_wanted);
+    Step create_file(const StorageOptions& options, int flags, const std::stop_token& not_wanted);
     Step identify(const StorageOptions& options);
     void open_witness(const StorageOptions& options);
     Step lock(const StorageOptions& options);
+    std::unexpected<StorageError> lock_failure(int error) const;
+    Step still_there();
+    Step give_new_size(int creating, std::uint64_t bytes);
     void found(const Looker::Seen& seen) noexcept;
     Step measure_regular(const StorageOptions& options);
     Step measure_device(const StorageOptions& options);

@@ -3,10 +3,12 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <mutex>
+#include <stop_token>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -17,12 +19,16 @@
 namespace rnbd {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
 
-// Longer than a busy disk takes, so that an export is there when it has been added. While others
-// are late already, all together cost no more than a tenth of the time.
-constexpr Clock::duration open_slice = std::chrono::milliseconds(100);
+// Longer than a busy disk takes, so that an export is there when it has been added.
+constexpr std::chrono::steady_clock::duration open_slice = 100ms;
+// While others are late, those that come to be late cost no more than a tenth of the time; but each
+// may show that its own file system answers.
 constexpr int open_share = 10;
+constexpr std::chrono::steady_clock::duration open_slice_min = 2ms;
+// A disk that is busy, or starts to turn, is no silent file system yet.
+constexpr std::chrono::steady_clock::duration silent_after = 1s;
 
 // Openings that were not waited for to the end, and are wanted still.
 std::atomic<int> late_openings = 0;
@@ -37,13 +43,38 @@ Patience& patience() {
 struct FileOpening::Inside {
     std::mutex mutex;
     std::condition_variable over;
-    std::optional<Opened> opened;  // guarded by mutex
+    std::condition_variable let_go;
+    std::unique_ptr<Opened> opened;  // guarded by mutex, as is what follows
+    bool is_let_go = false;          // it was taken, or is not wanted any more
+    std::stop_source not_wanted;
+
+    void run(const StorageOptions& options);
+    void end();
 };
+
+// Closing may have to wait as opening may: what nobody has taken is closed here, too.
+void FileOpening::Inside::run(const StorageOptions& options) {
+    auto result = std::make_unique<Opened>(FileMedium::open(options, not_wanted.get_token()));
+    std::unique_lock lock(mutex);
+    opened = std::move(result);
+    over.notify_one();
+    let_go.wait(lock, [this] { return is_let_go; });
+    result = std::move(opened);
+    lock.unlock();
+}
+
+void FileOpening::Inside::end() {
+    not_wanted.request_stop();
+    const std::scoped_lock lock(mutex);
+    is_let_go = true;
+    let_go.notify_one();
+}
 
 FileOpening::FileOpening(const StorageOptions& options)
     : options_(options), inside_(std::make_shared<Inside>()) {}
 
 FileOpening::~FileOpening() {
+    inside_->end();
     if (late_) --late_openings;
 }
 
@@ -55,12 +86,7 @@ bool FileOpening::start() {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     bool runs = false;
     try {
-        std::thread thread([inside = inside_, options = options_] {
-            Opened opened = FileMedium::open(options);
-            const std::scoped_lock lock(inside->mutex);
-            inside->opened.emplace(std::move(opened));
-            inside->over.notify_one();
-        });
+        std::thread thread([inside = inside_, options = options_] { inside->run(options); });
         pthread_setname_np(thread.native_handle(), "rnbd-opener");
         thread.detach();
         runs = true;
@@ -71,9 +97,9 @@ bool FileOpening::start() {
     return runs;
 }
 
-std::optional<FileOpening::Opened> FileOpening::wait_for(Clock::duration time) {
+std::unique_ptr<FileOpening::Opened> FileOpening::wait_for(Clock::duration time) {
     std::unique_lock lock(inside_->mutex);
-    inside_->over.wait_for(lock, time, [this] { return inside_->opened.has_value(); });
+    inside_->over.wait_for(lock, time, [this] { return inside_->opened != nullptr; });
     return std::move(inside_->opened);
 }
 
@@ -89,14 +115,16 @@ FileOpening::Opened FileOpening::open(const StorageOptions& options,
             begun.reset();
             return failure(EAGAIN, "no thread to open it by");
         }
-        slice = late_openings > 0 ? patience().left() : open_slice;
+        slice = late_openings > 0 ? std::max(patience().left(), open_slice_min) : open_slice;
     }
     const Clock::time_point asked = Clock::now();
-    std::optional<Opened> opened = begun->wait_for(slice);
-    patience().spend(Clock::now() - asked);
+    const std::unique_ptr<Opened> opened = begun->wait_for(slice);
     if (!opened) {
+        patience().spend(Clock::now() - asked);
         if (!std::exchange(begun->late_, true)) ++late_openings;
-        return failure(ETIMEDOUT, "its file system has not answered yet");
+        return failure(ETIMEDOUT, Clock::now() - begun->since_ < silent_after
+                                      ? "is being opened"
+                                      : "its file system has not answered yet");
     }
     begun.reset();
     return std::move(*opened);

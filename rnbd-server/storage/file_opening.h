@@ -1,14 +1,14 @@
 // The opening of a FileMedium by a thread of its own: the file system may let it wait, since
 // another machine or process has to answer (NFS, FUSE), and no other export is to wait with it.
 //
-// OWNER: who wants the medium. THREAD: one at a time. END: nobody waits for it; what is opened then
-// is closed by the thread, which ends when the file system has answered, or with the process.
+// OWNER: who wants the medium. THREAD: one at a time. END: nobody waits for it; the thread, which
+// knows by then that nothing is to be made any more, closes what it has opened, and ends when the
+// file system has answered, or with the process.
 #pragma once
 
 #include <chrono>
 #include <expected>
 #include <memory>
-#include <optional>
 
 #include "rnbd-server/storage.h"
 #include "rnbd-server/storage/file_medium.h"
@@ -27,12 +27,14 @@ class FileOpening {
     FileOpening& operator=(const FileOpening&) = delete;
 
   private:
+    using Clock = std::chrono::steady_clock;
     struct Inside;
     explicit FileOpening(const StorageOptions& options);
     bool start();
-    std::optional<Opened> wait_for(std::chrono::steady_clock::duration time);
+    std::unique_ptr<Opened> wait_for(Clock::duration time);
 
     const StorageOptions options_;
+    const Clock::time_point since_ = Clock::now();
     bool late_ = false;
     std::shared_ptr<Inside> inside_;  // the thread has a share
 };

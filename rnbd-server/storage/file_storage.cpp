@@ -39,6 +39,9 @@ constexpr std::uint32_t direct_group = 4;
 // loop.
 constexpr std::uint64_t move_now_bytes_max = 16u << 10;
 
+// Of what wants a helper thread when there is none to be had.
+constexpr int no_thread_error = ENOMEM;
+
 // Whether it keeps other writers of the file waiting for as long as it takes to empty a range, or
 // to copy much.
 bool holds_long(const BlockRequest& request) noexcept {
@@ -386,18 +389,18 @@ void FileStorage::on_cleared_up(Operation& operation, const Result& result) {
 
 // A device that hangs, or a file system that does not answer, keeps a thread of its own waiting,
 // not the one that all others share.
-void FileStorage::run_elsewhere(std::function<void()> work, std::function<void()> done) {
+bool FileStorage::run_elsewhere(std::function<void()> work, std::function<void()> done) {
     rtrs::Reactor& here = reactor_.here();
     const bool short_wait =
         medium_.kind() == FileMedium::Kind::regular && medium_.answers_at_once();
     if (short_wait) return here.offload(std::move(work), std::move(done));
     if (!helper_) helper_.emplace([](const std::function<void()>& finished) { finished(); });
-    helper_->run(std::move(work),
-                 [&here, done = std::move(done)]() mutable { here.post(std::move(done)); });
+    return helper_->run(std::move(work),
+                        [&here, done = std::move(done)]() mutable { here.post(std::move(done)); });
 }
 
 void FileStorage::discard_elsewhere(BlockRequest& request) {
-    run_elsewhere(
+    const bool runs = run_elsewhere(
         [&request, fd = medium_.fd()] {
             std::array<std::uint64_t, 2> range{request.offset, request.bytes};
             const int result = ::ioctl(fd, BLKDISCARD, range.data());
@@ -413,6 +416,9 @@ void FileStorage::discard_elsewhere(BlockRequest& request) {
             if (result < 0) return self.finish(request, from_errno(result));
             self.finish_range(request);
         });
+    if (runs) return;
+    reactor_.here().post(
+        [&request] { storage_of(request).finish(request, from_errno(no_thread_error)); });
 }
 
 void FileStorage::finish_range(BlockRequest& request) {
@@ -454,13 +460,14 @@ void FileStorage::on_synchronized(Operation& operation, const Result& result) {
 
 // Not by this thread: it may have to wait for a long fallocate(2) of the same file.
 void FileStorage::extents(ExtentsRequest& request) {
-    ++in_flight_;
     const auto error = std::make_shared<std::error_code>();
-    run_elsewhere([this, &request, error] { *error = find_extents(request); },
-                  [this, &request, error] {
-                      --in_flight_;
-                      request.completed(request, *error);
-                  });
+    const bool runs = run_elsewhere([this, &request, error] { *error = find_extents(request); },
+                                    [this, &request, error] {
+                                        --in_flight_;
+                                        request.completed(request, *error);
+                                    });
+    if (!runs) return request.completed(request, from_errno(no_thread_error));
+    ++in_flight_;
 }
 
 // On a helper thread: of what others change, nothing is looked at.

@@ -91,7 +91,7 @@ class FileStorage final : public Storage {
     Technique choose_technique(const BlockRequest& request) const noexcept;
     void allocate(BlockRequest& request, Technique technique);
     void discard_elsewhere(BlockRequest& request);
-    void run_elsewhere(std::function<void()> work, std::function<void()> done);
+    bool run_elsewhere(std::function<void()> work, std::function<void()> done);
     void ask_witness(BlockRequest& request, std::error_code error);
     void clear_up(BlockRequest& request, std::int32_t result);
     void forget(Technique technique) noexcept;

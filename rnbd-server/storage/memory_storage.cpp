@@ -40,7 +40,8 @@ MemoryStorage::MemoryStorage(DeferredCompletions& deferred, Mapping memory,
                 // The kernel would tell which pages are resident, but not which were swapped out.
                 .extents = false,
                 // Never 0. With the memory goes what was in it.
-                .cache_epoch = rtrs::Random::from_entropy().next() | 1},
+                .cache_epoch = rtrs::Random::from_entropy().next() | 1,
+                .medium = rtrs::Random::from_entropy().next() | 1},
       use_(options.use),
       memory_(std::move(memory)),
       deferred_(deferred) {}

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <functional>
 #include <utility>
 
 #include "rtrs/base/assert.h"
@@ -81,7 +82,8 @@ StorageGeometry describe(nbd_handle* handle, const StorageOptions& options) {
             .force_unit_access = true,
             .rotational = nbd_is_rotational(handle) == 1,
             .extents = false,
-            .cache_epoch = another_epoch()};
+            .cache_epoch = another_epoch(),
+            .medium = std::hash<std::string>()(options.uri) | 1};
 }
 
 }  // namespace

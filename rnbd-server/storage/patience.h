@@ -15,11 +15,13 @@ class Patience {
 
     Patience(Clock::duration slice, int share) noexcept
         : slice_(slice), share_(share), left_(slice) {}
+    // Below zero: more than that was spent. To wait until then is not to wait; to wait for no time
+    // lets the thread sleep.
     Clock::duration left() noexcept {
         const Clock::time_point now = Clock::now();
         left_ = std::min(slice_, left_ + (now - seen_) / share_);
         seen_ = now;
-        return std::max(left_, Clock::duration::zero());
+        return left_;
     }
     void spend(Clock::duration waited) noexcept { left_ -= waited; }
 

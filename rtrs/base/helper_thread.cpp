@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <system_error>
 #include <utility>
 
 namespace rtrs {
@@ -17,24 +18,30 @@ HelperThread::~HelperThread() {
     thread_.join();
 }
 
-void HelperThread::run(std::function<void()> work, std::function<void()> done) {
-    if (!thread_.joinable()) start();
+bool HelperThread::run(std::function<void()> work, std::function<void()> done) {
+    if (!thread_.joinable() && !start()) return false;
     {
         const std::scoped_lock lock(mutex_);
         jobs_.push_back({std::move(work), std::move(done)});
     }
     wake_.notify_one();
+    return true;
 }
 
-void HelperThread::start() {
+bool HelperThread::start() {
     // Signals are for the threads of the program that embeds us.
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread_ = std::thread([this] { serve(); });
+    try {
+        thread_ = std::thread([this] { serve(); });
+        pthread_setname_np(thread_.native_handle(), "rtrs-offload");
+    } catch (const std::system_error&) {
+        // Maybe the next time.
+    }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    pthread_setname_np(thread_.native_handle(), "rtrs-offload");
+    return thread_.joinable();
 }
 
 void HelperThread::serve() {

@@ -21,7 +21,8 @@ class HelperThread {
     HelperThread(const HelperThread&) = delete;
     HelperThread& operator=(const HelperThread&) = delete;
 
-    void run(std::function<void()> work, std::function<void()> done);
+    // False: there is no thread to be had now, as if it had not been called.
+    [[nodiscard]] bool run(std::function<void()> work, std::function<void()> done);
 
   private:
     struct Job {
@@ -29,7 +30,7 @@ class HelperThread {
         std::function<void()> done;
     };
     void serve();
-    void start();
+    bool start();
 
     std::function<void(std::function<void()>)> finished_;
     std::mutex mutex_;

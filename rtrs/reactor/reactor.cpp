@@ -370,8 +370,8 @@ void Reactor::cancel_turn_end(TurnTask& task) noexcept {
     if (task.linked()) IntrusiveList<TurnTask>::remove(task);
 }
 
-void Reactor::offload(std::function<void()> work, std::function<void()> done) {
-    inside_->helper.run(std::move(work), std::move(done));
+bool Reactor::offload(std::function<void()> work, std::function<void()> done) {
+    return inside_->helper.run(std::move(work), std::move(done));
 }
 
 const Reactor::Statistics& Reactor::statistics() const noexcept { return inside_->statistics; }

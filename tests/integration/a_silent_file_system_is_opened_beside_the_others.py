@@ -11,7 +11,11 @@ BLOCK = 4096
 with Lab() as lab:
     files, processes = zip(*(mounted(lab, name) for name in ("far", "late", "given_up")))
     exports = lambda: {e["name"]: e for e in server.status()["exports"]}
-    unanswered = lambda name: exports()[name]["state"] == "waiting" and "not answered" in exports()[name]["reason"]
+
+    def unanswered(name):
+        one = exports()[name]
+        return one["state"] == "waiting" and ("being opened" in one["reason"] or "not answered" in one["reason"])
+
 
     def lives(number):
         handle.pwrite(number.to_bytes(2, "little") * 2048, 0)
@@ -26,7 +30,11 @@ with Lab() as lab:
         lives(1)
         server.ctl("exports", "add", "late", files[1], "--allow", "host-a=rw")
         check(unanswered("late"), "what comes waits, too")
+        # One that answers is there at once all the same.
+        server.ctl("exports", "add", "local", lab.path("local"), "--size", "1MiB", "--allow", "host-a=rw")
+        check(exports()["local"]["state"] == "ready", exports()["local"])
         server.ctl("exports", "add", "given-up", files[2], "--allow", "host-a=rw")
+        wait_until("it is told from a slow disk", lambda: "not answered" in exports()["given-up"]["reason"])
         lives(2)
         server.ctl("exports", "remove", "given-up")
         check("given-up" not in exports(), "what waits can go")
@@ -41,6 +49,19 @@ with Lab() as lab:
         # The end does not wait, either.
         other = lab.server([export("far", files[2])], name="other")
         check(other.stop() == 0, "a server that waits for nothing else ends")
+
+    # What has been opened and is given up then is closed beside the others, too.
+    with stopped(processes[2]):
+        server.ctl("exports", "add", "closed", files[2], "--allow", "host-a=rw")
+        processes[2].send_signal(signal.SIGCONT)
+        deadline = time.monotonic() + 0.9  # before it is looked at again, mostly
+        inside = lambda: sum(files[2] in os.readlink(f"/proc/{server.process.pid}/fd/{fd}")
+                             for fd in os.listdir(f"/proc/{server.process.pid}/fd"))
+        while time.monotonic() < deadline and inside() < 2 and exports()["closed"]["state"] == "waiting":
+            time.sleep(0.005)
+        processes[2].send_signal(signal.SIGSTOP)
+        server.ctl("exports", "remove", "closed", ok=False)
+        lives(6)
 
     wait_until("they are ready", lambda: all(e["state"] == "ready" for e in exports().values()))
     wait_until("the client has it", lambda: all(d["state"] == "open" for d in client.status()["devices"]))

@@ -20,6 +20,7 @@ std::uint64_t life(const std::string& path, std::uint64_t storage_epoch, End end
     REQUIRE(!book.load());
     const std::uint64_t shown = book.opened("vol1", storage_epoch);
     book.opened("vol2", storage_epoch + 1000);
+    REQUIRE(!book.begin());
     if (end == End::killed) return shown;
     if (end == End::flushed) book.flushed("vol1");
     book.flushed("vol2");
@@ -52,10 +53,30 @@ TEST_CASE("epochs: a machine that was restarted in order shows what it showed") 
         CHECK(life(path, 400, End::killed) == 400);
         CHECK(life(path, 400, End::killed) == 400);
     }
-    SECTION("not even when it crashed before anything was written") {
+    SECTION("nor one whose export was opened later") {
         EpochBook book(path);
         REQUIRE(!book.load());
+        REQUIRE(!book.begin());
+        CHECK(book.opened("vol1", 300) == 100);
         CHECK(life(path, 400, End::killed) == 400);
+    }
+    SECTION("unless it had opened nothing") {
+        EpochBook book(path);
+        REQUIRE(!book.load());
+        const bool begins = GENERATE(false, true);
+        if (begins) REQUIRE(!book.begin());
+        CHECK(life(path, 400, End::killed) == 100);
+    }
+    SECTION("a start that cannot be noted is not hidden") {
+        EpochBook book(path);
+        REQUIRE(!book.load());
+        const bool early = GENERATE(false, true);
+        if (early) CHECK(book.opened("vol1", 300) == 100);
+        if (!early) REQUIRE(!book.begin());
+        // Where the new file would be there is a folder.
+        REQUIRE(::mkdir((path + ".new").c_str(), 0700) == 0);
+        if (early) CHECK(book.begin());
+        if (!early) CHECK(book.opened("vol1", 300) != 100);
     }
     SECTION("an end without its last flush is a crash") {
         CHECK(life(path, 300, End::in_order_but_not_flushed) == 100);

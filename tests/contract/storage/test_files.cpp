@@ -9,6 +9,7 @@
 #include <fstream>
 #include <thread>
 
+#include "rnbd-server/storage/file_medium.h"
 #include "tests/contract/storage/support.h"
 
 using namespace rnbd;
@@ -48,6 +49,37 @@ void look_until(Bench& bench, std::error_condition expected) {
 }
 
 }  // namespace
+
+TEST_CASE("file storage: what is not wanted any more is not created") {
+    TemporaryFolder folder;
+    std::stop_source not_wanted;
+    not_wanted.request_stop();
+    const auto absent = FileMedium::open(file_options(folder.file("new")), not_wanted.get_token());
+    REQUIRE(!absent);
+    REQUIRE(absent.error().code == std::errc::operation_canceled);
+    REQUIRE(::access(folder.file("new").c_str(), F_OK) != 0);
+    // One that is there, and empty, is not given a size.
+    std::ofstream(folder.file("empty"));
+    REQUIRE(!FileMedium::open(file_options(folder.file("empty")), not_wanted.get_token()));
+    struct stat status{};
+    REQUIRE(::stat(folder.file("empty").c_str(), &status) == 0);
+    REQUIRE(status.st_size == 0);
+}
+
+TEST_CASE("file storage: another file has another number, the same one keeps it") {
+    TemporaryFolder folder;
+    Bench bench;
+    REQUIRE(!bench.open(file_options(folder.file("one"))));
+    const std::uint64_t one = bench.storage->geometry().medium;
+    bench.close();
+    REQUIRE(one != 0);
+    REQUIRE(!bench.open(file_options(folder.file("other"))));
+    REQUIRE(bench.storage->geometry().medium != one);
+    bench.close();
+    REQUIRE(::rename(folder.file("one").c_str(), folder.file("moved").c_str()) == 0);
+    REQUIRE(!bench.open(file_options(folder.file("moved"))));
+    REQUIRE(bench.storage->geometry().medium == one);
+}
 
 TEST_CASE(
     "file storage: absent without a size is ENOENT; with one it is created, sparse, for us only") {

@@ -103,7 +103,7 @@ TEST_CASE("reactor: offloaded work runs elsewhere, its end here, in order") {
     std::vector<int> ended;
     std::atomic<int> worked = 0;
     for (int i = 0; i < 50; ++i) {
-        reactor->offload(
+        REQUIRE(reactor->offload(
             [&] {
                 if (std::this_thread::get_id() != here) ++worked;
             },
@@ -111,7 +111,7 @@ TEST_CASE("reactor: offloaded work runs elsewhere, its end here, in order") {
                 REQUIRE(std::this_thread::get_id() == here);
                 ended.push_back(i);
                 if (i == 49) reactor->stop();
-            });
+            }));
     }
     reactor->run();
     REQUIRE(worked == 50);
@@ -126,15 +126,15 @@ TEST_CASE("reactor: destroyed while work is offloaded it waits for the running o
     {
         auto reactor = make_reactor();
         std::latch go_on(1);
-        reactor->offload(
+        REQUIRE(reactor->offload(
             [&] {
                 begun.count_down();
                 go_on.wait();
                 first_ended = true;
             },
-            [&] { ++others; });
+            [&] { ++others; }));
         begun.wait();
-        reactor->offload([] {}, [&] { ++others; });
+        REQUIRE(reactor->offload([] {}, [&] { ++others; }));
         go_on.count_down();
     }
     REQUIRE(first_ended);
