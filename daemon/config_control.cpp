@@ -107,8 +107,14 @@ json ConfigControl::document(const char* state, const std::vector<ConfigError>& 
             {"state", state},
             {"confirm_left_s", left},
             {"errors", to_json(errors)},
-            {"warnings", to_json(config_files_passed_over(subject_.config_path()))},
+            {"warnings", to_json(warnings())},
             {"objects", std::move(objects)}};
+}
+
+std::vector<ConfigError> ConfigControl::warnings() const {
+    std::vector<ConfigError> all = config_files_passed_over(subject_.config_path());
+    all.insert(all.end(), subject_.warnings().begin(), subject_.warnings().end());
+    return all;
 }
 
 void ConfigControl::check(ControlReply reply) {
@@ -196,9 +202,7 @@ void ConfigControl::reload_now(std::function<void()> done) {
 
 void ConfigControl::run(ConfigPlan plan,
                         std::function<void(const std::vector<ConfigChange>&)> done) {
-    for (const ConfigError& file : config_files_passed_over(subject_.config_path())) {
-        log_.warn("{}", printable(to_string(file)));
-    }
+    for (const ConfigError& one : warnings()) log_.warn("{}", printable(to_string(one)));
     run_ = std::make_unique<Run>(Run{std::move(plan), 0, std::move(done)});
     next_step();
 }

@@ -33,6 +33,8 @@ class ConfigSubject {
     virtual std::expected<ConfigPlan, std::vector<ConfigError>> plan(Force force) = 0;
     // The main file.
     virtual const std::string& config_path() const noexcept = 0;
+    // What the files that plan() has read last say in vain.
+    virtual const std::vector<ConfigError>& warnings() const noexcept = 0;
 
   protected:
     ~ConfigSubject() = default;
@@ -62,6 +64,7 @@ class ConfigControl {
         rtrs::Instant until{};
     };
 
+    std::vector<ConfigError> warnings() const;
     void check(ControlReply reply);
     void diff(ControlReply reply);
     void apply(const nlohmann::json& arguments, ControlReply reply);

@@ -168,6 +168,10 @@ void ConfigMap::error(std::string_view key, std::string_view text) const {
     value_.document_->add_error(node_at(key), value_.child_key(key), text);
 }
 
+void ConfigMap::warning(std::string_view key, std::string_view text) const {
+    value_.document_->add_warning(node_at(key), value_.child_key(key), text);
+}
+
 const ConfigNode& ConfigMap::node_at(std::string_view key) const {
     const auto found = values_.find(key);
     return found == values_.end() ? *value_.node_ : value_.node_->children[found->second];
@@ -239,6 +243,13 @@ void ConfigDocument::add_error_at(Place place, std::string_view key, std::string
     }
     errors_.emplace_back(place, ConfigError{files_[place.file], place.line, place.column,
                                             on_one_line(key), on_one_line(text)});
+}
+
+void ConfigDocument::add_warning(const ConfigNode& node, std::string_view key,
+                                 std::string_view text) {
+    if (warnings_.size() >= config_errors_max) return;
+    warnings_.push_back(
+        {files_[node.file], node.line + 1, node.column + 1, on_one_line(key), on_one_line(text)});
 }
 
 std::vector<ConfigError> ConfigDocument::errors() const {

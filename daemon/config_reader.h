@@ -221,6 +221,8 @@ class ConfigMap {
     std::optional<ConfigValue> require(std::string_view key, std::string_view expected);
     // Reports an error at a key's value, or at the mapping if the key is absent.
     void error(std::string_view key, std::string_view text) const;
+    // The same of what is no error: it is passed over, and somebody should know.
+    void warning(std::string_view key, std::string_view text) const;
     // "server.yaml:12" of the same.
     std::string place(std::string_view key) const;
 
@@ -258,6 +260,7 @@ class ConfigDocument {
     bool well_formed() const noexcept { return well_formed_; }
     // In order of files and lines. Call it when reading is over.
     std::vector<ConfigError> errors() const;
+    const std::vector<ConfigError>& warnings() const noexcept { return warnings_; }
 
   private:
     friend class ConfigMap;
@@ -268,6 +271,7 @@ class ConfigDocument {
         auto operator<=>(const Place&) const = default;
     };
     void add_error(const ConfigNode& node, std::string_view key, std::string_view text);
+    void add_warning(const ConfigNode& node, std::string_view key, std::string_view text);
     void add_error_at(Place place, std::string_view key, std::string_view text);
     void read_source(const std::string& text, std::size_t& values);
 
@@ -275,6 +279,7 @@ class ConfigDocument {
     std::unique_ptr<ConfigNode> root_;
     std::vector<std::pair<Place, ConfigError>> errors_;
     std::size_t errors_dropped_ = 0;
+    std::vector<ConfigError> warnings_;
     bool well_formed_ = false;
 };
 
@@ -295,7 +300,8 @@ std::expected<std::vector<ConfigSource>, std::vector<ConfigError>> read_config_f
 // Files of its folder that are not read and look as if they should be: "20-more.yml", "A.YAML".
 std::vector<ConfigError> config_files_passed_over(const std::string& path);
 
-// Reads a whole configuration with `read` as the schema of its root mapping.
+// Reads a whole configuration with `read` as the schema of its root mapping. What it warned of is
+// in the configuration's `warnings`, if it has such.
 template <typename Config>
 std::expected<Config, std::vector<ConfigError>> read_config(
     const std::vector<ConfigSource>& sources,
@@ -304,6 +310,7 @@ std::expected<Config, std::vector<ConfigError>> read_config(
     Config config;
     if (document.well_formed()) document.root().map([&](ConfigMap& map) { read(map, config); });
     if (auto errors = document.errors(); !errors.empty()) return std::unexpected(std::move(errors));
+    if constexpr (requires { config.warnings; }) config.warnings = document.warnings();
     return config;
 }
 

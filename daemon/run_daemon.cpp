@@ -262,15 +262,16 @@ int run(const DaemonProgram& program, const DaemonCommandLine& command_line) {
         print_config_errors(settings.error());
         return exit_code::config;
     }
-    const auto passed_over = config_files_passed_over(command_line.config_path);
+    auto warnings = config_files_passed_over(command_line.config_path);
+    std::ranges::move(settings->warnings, std::back_inserter(warnings));
     if (command_line.mode == DaemonCommandLine::Mode::check_config) {
-        print_config_errors(passed_over);
+        print_config_errors(warnings);
         return exit_code::ok;
     }
     set_up_logging(command_line.log_level.value_or(settings->log_level));
     for (const std::string& area : program.log_areas) logger(area);
-    for (const ConfigError& file : passed_over) {
-        logger(program.log).warn("{}", printable(to_string(file)));
+    for (const ConfigError& one : warnings) {
+        logger(program.log).warn("{}", printable(to_string(one)));
     }
     prepare_process();
     const auto cpus = use_cpus(settings->cpus, logger(program.log));

@@ -41,6 +41,8 @@ struct DaemonSettings {
     std::uint32_t workers = 1;
     // Whether files and memory of many requests may be registered with the kernel.
     bool registers_io = true;
+    // What the configuration says in vain.
+    std::vector<ConfigError> warnings{};
 };
 
 // What the frame has for the work.

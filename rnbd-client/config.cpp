@@ -301,7 +301,7 @@ void amend_paths(ConfigMap& map, ClientConfig::Session& session) {
 }
 
 // What another file has said of a session, as rnbdctl --save has it now.
-void read_amendment(const ConfigValue& item, ClientConfig& config, const Seen& seen) {
+void read_amendment(const ConfigValue& item, ClientConfig& config) {
     item.map([&](ConfigMap& map) {
         std::string name;
         ClientConfig::Session unknown;
@@ -312,12 +312,10 @@ void read_amendment(const ConfigValue& item, ClientConfig& config, const Seen& s
             if (found != config.sessions.end()) {
                 session = &*found;
             } else {
-                const std::string nearest = nearest_word(name, seen.sessions);
-                map.error("session",
-                          fmt::format("found \"{}\", expected the name of a session{}", name,
-                                      nearest.empty()
-                                          ? ""
-                                          : fmt::format(", nearest valid value \"{}\"", nearest)));
+                // As what is left of a session that was taken out by hand: no reason not to start.
+                map.warning("session", fmt::format("found \"{}\", which is no session of any file: "
+                                                   "passed over; take it out, too",
+                                                   name));
             }
         }
         map.optional("policy", config_names(rtrs::path_policy_names), session->policy);
@@ -333,8 +331,7 @@ void read_client(ConfigMap& map, ClientConfig& config) {
                       [&](const ConfigValue& item) { read_session(item, config, seen); });
     map.optional_list("devices", {},
                       [&](const ConfigValue& item) { read_device(item, config, seen); });
-    map.optional_list("amend", {},
-                      [&](const ConfigValue& item) { read_amendment(item, config, seen); });
+    map.optional_list("amend", {}, [&](const ConfigValue& item) { read_amendment(item, config); });
     map.optional("control", config_socket_path(), config.control);
     if (seen.addresses.contains("unix:" + config.control))
         map.error("control", fmt::format("found \"{}\" which a device has as its nbd address, "

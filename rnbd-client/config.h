@@ -119,6 +119,8 @@ struct ClientConfig {
 
     std::vector<Session> sessions;
     std::vector<Device> devices;
+    // What the files say in vain.
+    std::vector<ConfigError> warnings;
     // Path of the control socket, at most 107 bytes.
     std::string control = "/run/rnbd/client.ctl";
     LogLevel log_level = LogLevel::info;

@@ -75,7 +75,9 @@ ClientConfiguration::ClientConfiguration(std::string path, ClientConfig started,
 
 std::expected<ConfigPlan, std::vector<ConfigError>> ClientConfiguration::plan(Force force) {
     const auto wanted = ClientConfig::load(path_, PipeEnd::not_awaited);
+    warnings_.clear();
     if (!wanted) return std::unexpected(wanted.error());
+    warnings_ = wanted->warnings;
     return plan_towards(*wanted, force == Force::yes ? How::by_force : How::gently);
 }
 

@@ -26,6 +26,7 @@ class ClientConfiguration final : public ConfigSubject {
 
     std::expected<ConfigPlan, std::vector<ConfigError>> plan(Force force) override;
     const std::string& config_path() const noexcept override { return path_; }
+    const std::vector<ConfigError>& warnings() const noexcept override { return warnings_; }
 
   private:
     enum class How : std::uint8_t { gently, by_force };
@@ -52,6 +53,7 @@ class ClientConfiguration final : public ConfigSubject {
     void finished(ClientConfig wanted, const std::vector<ConfigChange>& changes);
 
     std::string path_;
+    std::vector<ConfigError> warnings_;
     ClientConfig settings_;  // the lists are not kept here
     ClientConfig before_;
     Client& client_;

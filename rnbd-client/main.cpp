@@ -114,7 +114,8 @@ int main(int argc, char** argv) {
                                    .busy_poll = config->busy_poll,
                                    .prompt_sends = config->prompt_sends,
                                    .cpus = config->cpus,
-                                   .workers = config->workers};
+                                   .workers = config->workers,
+                                   .warnings = config->warnings};
          },
          .make =
              [&](const DaemonContext& context) {

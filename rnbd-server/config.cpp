@@ -274,14 +274,11 @@ void read_amendment(const ConfigValue& item, ServerConfig& config) {
         if (!named) return;
         const auto found = std::ranges::find(config.exports, name, &ServerConfig::Export::name);
         if (found == config.exports.end()) {
-            std::vector<std::string> names;
-            for (const auto& one : config.exports) names.push_back(one.name);
-            const std::string nearest = nearest_word(name, names);
-            return map.error(
-                "export",
-                fmt::format(
-                    "found \"{}\", expected the name of an export{}", name,
-                    nearest.empty() ? "" : fmt::format(", nearest valid value \"{}\"", nearest)));
+            // As what is left of an export that was taken out by hand: no reason not to start.
+            return map.warning("export",
+                               fmt::format("found \"{}\", which is no export of any file: "
+                                           "passed over; take it out, too",
+                                           name));
         }
         if (!sized) return;
         StorageOptions& storage = found->storage;

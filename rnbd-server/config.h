@@ -66,6 +66,8 @@ struct ServerConfig {
 
     std::vector<Listen> listen;
     std::vector<Export> exports;
+    // What the files say in vain.
+    std::vector<ConfigError> warnings;
     // Path of the control socket, at most 107 bytes.
     std::string control = "/run/rnbd/server.ctl";
     // Requests per session, 1..32768 (together with max_io_bytes: rtrs/limits.h).

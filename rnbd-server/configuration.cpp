@@ -72,7 +72,9 @@ ServerConfiguration::ServerConfiguration(rtrs::Clock& clock, std::string path, S
 
 std::expected<ConfigPlan, std::vector<ConfigError>> ServerConfiguration::plan(Force force) {
     const auto wanted = ServerConfig::load(path_, PipeEnd::not_awaited);
+    warnings_.clear();
     if (!wanted) return std::unexpected(wanted.error());
+    warnings_ = wanted->warnings;
     return plan_towards(*wanted, force == Force::yes ? How::by_force : How::gently);
 }
 

@@ -28,6 +28,7 @@ class ServerConfiguration final : public ConfigSubject {
 
     std::expected<ConfigPlan, std::vector<ConfigError>> plan(Force force) override;
     const std::string& config_path() const noexcept override { return path_; }
+    const std::vector<ConfigError>& warnings() const noexcept override { return warnings_; }
 
   private:
     class Exports;
@@ -61,6 +62,7 @@ class ServerConfiguration final : public ConfigSubject {
 
     rtrs::Clock& clock_;
     std::string path_;
+    std::vector<ConfigError> warnings_;
     // Settings that hold since the start are those of the start; lists are not kept here.
     ServerConfig settings_;
     ServerConfig before_;

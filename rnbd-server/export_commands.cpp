@@ -90,9 +90,7 @@ void resize(Target& target, const json& given, ControlReply reply) {
     const bool shrink = arguments.flag("shrink");
     if (const auto failure = arguments.failure()) return answer(reply, *failure);
     Volume* const volume = target.find(name);
-    if (volume == nullptr) {
-        return reply.fail(ControlError::not_found, "there is no export " + name);
-    }
+    if (volume == nullptr) return answer(reply, target.why_none(name));
     const auto later = std::make_shared<ControlReply>(std::move(reply));
     volume->resize(size, shrink ? Volume::Shrink::cut : Volume::Shrink::refused,
                    [later, name](std::expected<std::uint64_t, StorageError> size_bytes) {

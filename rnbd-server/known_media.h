@@ -1,6 +1,6 @@
-// Which file or device a session's volumes were opened on. A volume whose export was taken away, and
-// stands for another medium when it is opened again, must not go on: what its user has read, and
-// what it holds, is of the former. It is mapped anew, as another writer.
+// Which file or device a session's volumes were opened on. A volume whose export was taken away,
+// and stands for another medium when it is opened again, must not go on: what its user has read,
+// and what it holds, is of the former. It is mapped anew, as another writer.
 //
 // OWNER: a session of Target. Pure. THREAD: any one.
 #pragma once
@@ -16,8 +16,8 @@ namespace rnbd {
 
 class KnownMedia {
   public:
-    // writer: 0 for who only reads. Those are known by name, which a volume that is mapped anew has,
-    // too: is_another() is asked again then, after forget().
+    // writer: 0 for who only reads. Those are known by name, which a volume that is mapped anew
+    // has, too: is_another() is asked again then, after forget().
     struct Volume {
         const std::string& name;
         Writers::Id writer = 0;

@@ -224,7 +224,8 @@ int main(int argc, char** argv) {
                                    .prompt_sends = config->prompt_sends,
                                    .cpus = config->cpus,
                                    .workers = config->workers,
-                                   .registers_io = config->registered_io};
+                                   .registers_io = config->registered_io,
+                                   .warnings = config->warnings};
          },
          .make =
              [&](const DaemonContext& context) {

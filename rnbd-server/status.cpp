@@ -31,7 +31,9 @@ const char* kind_of(StorageOptions::Kind kind) {
     return "?";
 }
 
-json describe(const Volume& volume, rtrs::Instant now) {
+json describe(const Volume& volume, const ServerState& state) {
+    const rtrs::Instant now = state.reactor.now();
+    const bool leaves = state.target.is_leaving(volume);
     const StorageOptions& storage = volume.config().storage;
     json opens = json::array();
     for (const auto& open : volume.opens()) {
@@ -58,8 +60,8 @@ json describe(const Volume& volume, rtrs::Instant now) {
             {"size_bytes", ready ? volume.geometry().size_bytes : storage.size_bytes.value_or(0)},
             {"block_size", storage.logical_block_bytes},
             {"io", storage.io == StorageOptions::Io::direct ? "direct" : "buffered"},
-            {"state", to_string(volume.state())},
-            {"reason", volume.reason()},
+            {"state", leaves ? "removing" : to_string(volume.state())},
+            {"reason", leaves ? Target::why_leaving : volume.reason()},
             {"age_s", in_seconds(now - volume.since())},
             {"in_flight", volume.in_flight()},
             {"allow", allow},
@@ -127,7 +129,7 @@ json server_status(const ServerState& state) {
                           {"clients", door.clients}});
     }
     json exports = json::array();
-    for (const auto& volume : state.target.volumes()) exports.push_back(describe(*volume, now));
+    for (const auto& volume : state.target.volumes()) exports.push_back(describe(*volume, state));
     json sessions = json::array();
     for (const rtrs::ServerSession* session : sessions_let_in(state)) {
         sessions.push_back(describe(*session, now));
@@ -164,7 +166,7 @@ json server_statistics(const ServerState& state) {
 json server_list(const ServerState& state) {
     json exports = json::array();
     for (const auto& volume : state.target.volumes()) {
-        exports.push_back(describe(*volume, state.reactor.now()));
+        exports.push_back(describe(*volume, state));
     }
     return {{"daemon", "rnbd-server"}, {"exports", exports}};
 }
@@ -173,7 +175,7 @@ json server_exports(const ServerState& state, const std::string& name) {
     json exports = json::array();
     for (const auto& volume : state.target.volumes()) {
         if (name.empty() || volume->name() == name) {
-            exports.push_back(describe(*volume, state.reactor.now()));
+            exports.push_back(describe(*volume, state));
         }
     }
     return {{"daemon", "rnbd-server"}, {"exports", exports}};

@@ -78,7 +78,8 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     void change_coming(ServerConfig::Export config);
     // Takes it from whoever has it open, flushes it and forgets it, then calls done with the last
     // flush's error. From now on nobody can open it. What another process does not answer is given
-    // up after 20 s, and after 20 s of the last flush (Volume::give_up()). ERRORS: not_found, busy
+    // up after 20 s, and after 20 s of the last flush (Volume::give_up()). One that is about to go
+    // already is waited for. ERRORS: not_found, busy
     // (it is open, unless by force), stopping (the last flushes are under way).
     enum class Removal : std::uint8_t { if_unused, by_force };
     using Removed = std::function<void(std::error_code last_flush)>;
@@ -92,6 +93,11 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     void set_allow(Volume& volume, std::vector<ServerConfig::Allow> allow);
     // Null if there is none, or it is about to go.
     Volume* find(const std::string& name) noexcept;
+    // What to say if find() has none: not_found, or busy while it is about to go.
+    ControlFailure why_none(const std::string& name) const;
+    bool is_leaving(const Volume& volume) const noexcept { return leaving_.contains(&volume); }
+    static constexpr const char* why_leaving =
+        "it is removed: what is in flight ends, then its last flush";
 
     // While draining, no session comes in and nothing is opened; sessions that follow the catalog
     // hear of it.

@@ -30,6 +30,13 @@ Volume* Target::find(const std::string& name) noexcept {
     return found->second;
 }
 
+ControlFailure Target::why_none(const std::string& name) const {
+    if (by_name_.contains(name)) {
+        return {ControlError::busy, "export " + name + ": " + why_leaving};
+    }
+    return {ControlError::not_found, "there is no export " + name};
+}
+
 Volume& Target::own(ServerConfig::Export config) {
     volumes_.push_back(
         std::make_unique<Volume>(reactor_, deferred_, std::move(config), epochs_, writers_));
@@ -157,8 +164,12 @@ void Target::remove_coming(const std::string& name, Removed done) {
 std::expected<void, ControlFailure> Target::remove_export(const std::string& name, Removal how,
                                                           Removed done) {
     Volume* const volume = find(name);
-    if (volume == nullptr && !is_coming(name))
-        return failure(ControlError::not_found, "there is no export " + name);
+    if (volume == nullptr && !is_coming(name)) {
+        const auto leaves = by_name_.find(name);
+        if (leaves == by_name_.end()) return std::unexpected(why_none(name));
+        leaving_.at(leaves->second).waiting.push_back(std::move(done));
+        return {};
+    }
     // It is being flushed, and a storage that is busy cannot go.
     if (ending_) return failure(ControlError::stopping, "rnbd-server is stopping");
     if (volume == nullptr) {
@@ -184,7 +195,7 @@ std::expected<void, ControlFailure> Target::remove_export(const std::string& nam
 std::expected<void, ControlFailure> Target::evict(const std::string& name,
                                                   const std::string& session, rtrs::Duration out) {
     Volume* const volume = find(name);
-    if (volume == nullptr) return failure(ControlError::not_found, "there is no export " + name);
+    if (volume == nullptr) return std::unexpected(why_none(name));
     const bool open = std::ranges::any_of(volume->opens(),
                                           [&](const auto& one) { return one->session == session; });
     if (!open) {

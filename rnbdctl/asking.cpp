@@ -110,6 +110,10 @@ CtlExit ask_once(const Wish& wish, std::ostream& out, std::ostream& err) {
             if (wish.saved) exit = save(wish, wish.saved(*answer), out, err);
         } else {
             exit = report_failure(wish, answer.error(), out, err);
+            const bool goes_on = answer.error().code == ControlError::timed_out;
+            if (goes_on && wish.saved_while_it_goes_on) {
+                static_cast<void>(save(wish, *wish.saved_while_it_goes_on, out, err));
+            }
         }
         if (exit != CtlExit::ok) worst = exit;
     }

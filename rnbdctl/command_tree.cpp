@@ -297,7 +297,11 @@ CLI::App* CommandTree::add_path_operation(const char* word, const char* command,
                           {"path", options_.path},
                           {"timeout_s", in_seconds(patience)}};
         if (!options_.priority.empty()) wish.arguments["priority"] = options_.priority;
-        if (options_.save) wish.saved = saved_path(wish.command, options_.priority);
+        if (options_.save) {
+            wish.saved = saved_path(wish.command, options_.priority);
+            wish.saved_while_it_goes_on =
+                wish.saved({{"session", options_.session}, {"path", options_.path}});
+        }
         // The daemon knows why it is not done yet: it answers first.
         wish.timeout = patience + daemon_patience;
         return understood;

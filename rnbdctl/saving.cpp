@@ -202,6 +202,25 @@ void drop_amendment(json& config, const std::string& list, const json& name) {
     if (all->empty()) config.erase(all);
 }
 
+// What was taken out, and the configuration would have all the same; empty: nothing.
+std::string comes_back(const Wish& wish, const SavedPiece& piece) {
+    if (piece.take.empty()) return "";
+    const auto answer = control_call({.socket_path = wish.sockets.front(), .timeout = wish.timeout},
+                                     "config_diff", json::object());
+    if (!answer) return "";
+    for (const json& object : members::elements(*answer, "objects")) {
+        const std::string list = members::word(object, "object") + "s";
+        const auto names = piece.take.find(list);
+        if (names == piece.take.end() || members::word(object, "change") != "added") continue;
+        for (const json& name : *names) {
+            if (name == members::word(object, "name")) {
+                return members::word(object, "object") + " " + members::word(object, "name");
+            }
+        }
+    }
+    return "";
+}
+
 }  // namespace
 
 std::expected<std::string, std::string> with_piece(const std::string& text,
@@ -215,20 +234,27 @@ std::expected<std::string, std::string> with_piece(const std::string& text,
     if (!config.is_object())
         return std::unexpected(
             "it is not as rnbdctl writes it; move what it says into another file");
+    // Whether it was there.
     const auto drop = [&](const std::string& list, const json& name) {
         const auto found = config.find(list);
-        if (found == config.end() || !found->is_array()) return;
+        if (found == config.end() || !found->is_array()) return false;
         const auto dropped = std::erase_if(found->get_ref<json::array_t&>(), [&](const json& one) {
             return one.is_object() && one.value("name", json()) == name;
         });
         if (found->empty()) config.erase(found);
-        if (dropped > 0) drop_amendment(config, list, name);
+        return dropped > 0;
     };
-    for (const auto& [list, names] : piece.take.items())
-        for (const json& name : names) drop(list, name);
+    for (const auto& [list, names] : piece.take.items()) {
+        for (const json& name : names) {
+            drop(list, name);
+            // Also of what another file has: when that goes, too, nothing may be left of it here.
+            drop_amendment(config, list, name);
+        }
+    }
     for (const auto& [list, elements] : piece.put.items()) {
         for (const json& element : elements) {
-            drop(list, element.value("name", json()));
+            const json name = element.value("name", json());
+            if (drop(list, name)) drop_amendment(config, list, name);
             config[list].push_back(element);
         }
     }
@@ -241,6 +267,12 @@ CtlExit save(const Wish& wish, const SavedPiece& piece, std::ostream& out, std::
     if (!kept) {
         err << "rnbdctl: it is done, but not kept: " << terminal_text(kept.error()) << "\n";
         return CtlExit::failed;
+    }
+    if (const auto back = comes_back(wish, piece); !back.empty()) {
+        err << "rnbdctl: " << terminal_text(back)
+            << ": another file of the configuration has it, and it comes back with the next config "
+               "apply or start; take it out there\n";
+        return CtlExit::ok;
     }
     if (wish.output == Output::text) out << "kept in " << terminal_text(*kept) << "\n";
     return CtlExit::ok;

@@ -41,6 +41,8 @@ struct Wish {
     std::string in_use_hint = "rnbdctl status shows what is in use";
     // --save: what of the configuration an answer stands for; null: nothing is kept.
     std::function<SavedPiece(const nlohmann::json& answer)> saved;
+    // The same if the daemon answers that it goes on with what could not be done in time.
+    std::optional<SavedPiece> saved_while_it_goes_on{};
     Course course = Course::once;
     std::string text;
     // watch, top: between two questions; rounds: none is for ever.

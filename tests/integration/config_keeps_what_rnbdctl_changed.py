@@ -91,18 +91,33 @@ def a_size(lab, server, client):
     check(saved(server) == {"amend": [{"export": "vol1", "size": 1 << 20}]}, saved(server))
 
 
-def what_names_nothing(lab, server, client):
-    """The daemon refuses it at once, and says where."""
-    for daemon, element, word in ((client, {"session": "host-x"}, "name of a session"),
-                                  (server, {"export": "vol9", "size": 4096}, "name of an export"),
+def what_is_wrong(lab, server, client):
+    """The daemon refuses it at once, and says where; what is of something that is no more is passed over, aloud."""
+    for daemon, element, word in ((client, {"session": "host-x"}, "no session of any file"),
+                                  (server, {"export": "vol9", "size": 4096}, "no export of any file"),
                                   (server, {"export": "vol1", "size": 1000}, "multiple of the block size"),
                                   (client, {"session": "host-a", "remove_paths": ["x"]}, "remove_paths[0]")):
         with open(os.path.join(folder_of(daemon), "50-hand.yaml"), "w") as out:
             json.dump({"amend": [element]}, out)
         document = config(daemon, "check", ok=False)[0]
-        text = str(document["errors"])
-        check(len(document["errors"]) == 1 and word in text and "50-hand.yaml" in text, document)
+        told = document["warnings" if "of any file" in word else "errors"]
+        check(len(document["errors"] + document["warnings"]) == 1 and word in str(told) and
+              "50-hand.yaml" in str(told), document)
         os.unlink(os.path.join(folder_of(daemon), "50-hand.yaml"))
+
+
+def what_goes_elsewhere(lab, server, client):
+    """Of what another file has nothing stays here when it goes; that it comes back is said. A path is kept that is not
+    up yet."""
+    gone = server.ctl("exports", "remove", "vol1", "--force", "--save")
+    check("comes back" in gone.stderr and "amend" not in saved(server), (gone, saved(server)))
+    server.config_with(lambda config: config["exports"].clear())
+    check(server.stop() == 0, "it ends")
+    server.start()
+    check(server.status()["exports"] == [], "what is gone everywhere is gone")
+    path = f"127.0.0.1:{free_port()}"
+    late = client.ctl("paths", "add", "host-a", path, "--timeout", "0.1", "--save", ok=False)
+    check(late.returncode == 7 and {"tcp": path} in saved(client)["amend"][0]["add_paths"], (late, saved(client)))
 
 
 with Lab() as lab:
@@ -110,4 +125,5 @@ with Lab() as lab:
     client = lab.client(server, {"vol1": {}})
     a_policy_and_paths(lab, server, client)
     a_size(lab, server, client)
-    what_names_nothing(lab, server, client)
+    what_is_wrong(lab, server, client)
+    what_goes_elsewhere(lab, server, client)

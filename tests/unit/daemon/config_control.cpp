@@ -36,9 +36,10 @@ class Subject final : public ConfigSubject {
         return made;
     }
     const std::string& config_path() const noexcept override { return path; }
+    const std::vector<ConfigError>& warnings() const noexcept override { return passed_over; }
 
     std::string path = "/x.yaml";
-    std::vector<ConfigError> errors;
+    std::vector<ConfigError> errors, passed_over;
     ConfigPlan next;
     int plans = 0;
     std::vector<ConfigChange> finished;

@@ -324,9 +324,13 @@ TEST_CASE("client config: what is another of a session") {
     CHECK(complains(amended("    add_paths: [{tcp: 127.0.0.2:1}, {tcp: 127.0.0.2:1}]\n"),
                     "a second time"));
     CHECK(complains(amended("    paths: []\n"), "amend[0].paths"));
-    CHECK(complains(with_session("amend:\n  - session: S\n    add_paths: []\n"),
-                    "amend[0].session: found \"S\", expected the name of a session, nearest valid "
-                    "value \"s\""));
+    const auto passed_over =
+        ClientConfig::parse(with_session("amend:\n  - session: S\n    add_paths: []\n"), "x");
+    REQUIRE(passed_over);
+    REQUIRE(passed_over->warnings.size() == 1);
+    CHECK(passed_over->warnings[0].key == "amend[0].session");
+    CHECK(passed_over->warnings[0].text ==
+          "found \"S\", which is no session of any file: passed over; take it out, too");
     std::string many;
     for (int i = 0; i < 128; ++i) many += fmt::format("      - {{tcp: 127.0.1.{}:1}}\n", i);
     CHECK(complains(amended("    add_paths:\n" + many), "found 129 paths left"));
