@@ -102,6 +102,12 @@ void Volume::try_open() {
     if (!storage) {
         // Each call goes on with what the one before has begun.
         if (storage.error().code == std::errc::operation_in_progress) delay_ = retry_delay_min;
+        const bool absent = storage.error().code == std::errc::no_such_file_or_directory;
+        if (absent && generation_ > 0 && config_.storage.size_bytes) {
+            return wait(config_.storage.path +
+                        ": not there; it is not created again, since an empty file would pass for "
+                        "what was there");
+        }
         wait(storage.error().text);
         return;
     }
@@ -199,10 +205,11 @@ std::string Volume::reason() const {
 void Volume::look_at_size() {
     const auto medium = storage_->last_measured();
     if (resized_ || !shortage_.empty() || !medium || *medium >= geometry_.size_bytes) return;
-    shortage_ = storage_->description() +
-                " was made smaller by others: " + std::to_string(*medium) + " of the " +
-                std::to_string(geometry_.size_bytes) +
-                " bytes that are exported; what lay beyond is lost, and reads there fail";
+    shortage_ =
+        storage_->description() + " was made smaller by others: " + std::to_string(*medium) +
+        " of the " + std::to_string(geometry_.size_bytes) +
+        " bytes that are exported; what lay beyond is lost, and requests there fail until it "
+        "is resized or opened anew";
     logger("rnbd.volume").error("{}: {}", config_.name, shortage_);
 }
 

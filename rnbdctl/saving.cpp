@@ -116,8 +116,11 @@ std::expected<json, std::string> check(const Wish& wish) {
 std::string errors_of(const json& checked) {
     std::string text;
     for (const json& error : members::elements(checked, "errors"))
-        text += fmt::format("{}{}:{}: {}", text.empty() ? "" : "; ", members::word(error, "file"),
-                            members::word(error, "line"), members::word(error, "text"));
+        text += fmt::format(
+            "{}{}{}: {}{}{}", text.empty() ? "" : "; ", members::word(error, "file"),
+            members::word(error, "line") == "0" ? "" : ":" + members::word(error, "line"),
+            members::word(error, "key"), members::word(error, "key").empty() ? "" : ": ",
+            members::word(error, "text"));
     return text;
 }
 

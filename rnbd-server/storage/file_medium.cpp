@@ -185,7 +185,8 @@ FileMedium::FileMedium(FileMedium&& other) noexcept
       look_(std::move(other.look_)),
       unheard_checks_(other.unheard_checks_),
       verdict_(other.verdict_),
-      seen_bytes_(other.seen_bytes_) {}
+      seen_bytes_(other.seen_bytes_),
+      cut_at_(other.cut_at_) {}
 
 FileMedium::~FileMedium() {
     if (witness_ >= 0) ::close(witness_);
@@ -519,6 +520,7 @@ std::expected<void, StorageError> FileMedium::resize(std::uint64_t bytes, Storag
             error, fmt::format("cannot be given its size: {}", rtrs::from_errno(error).message()));
     }
     geometry_.size_bytes = bytes;
+    cut_at_ = not_cut;
     return {};
 }
 
@@ -554,7 +556,11 @@ void FileMedium::found(const Looker::Seen& seen) noexcept {
     const bool same = kind_ == Kind::regular ? seen.file_system == device_ && seen.inode == inode_
                                              : S_ISBLK(seen.mode) && seen.device == device_;
     verdict_ = same ? std::error_code{} : rtrs::from_errno(ENOENT);
-    if (same) seen_bytes_ = seen.bytes;
+    if (!same) return;
+    seen_bytes_ = seen.bytes;
+    if (kind_ == Kind::regular && seen.bytes < geometry_.size_bytes) {
+        cut_at_ = std::min(cut_at_, seen.bytes);
+    }
 }
 
 // A device says it without being looked at by name.

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <expected>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -57,6 +58,9 @@ class FileMedium {
     std::error_code check() noexcept;
     // Of so many calls of check() none has heard of the look that is under way.
     std::uint32_t unheard_checks() const noexcept { return unheard_checks_; }
+    // Others have cut the file here, as check() has found: what lay beyond is lost. Until it is
+    // resized.
+    std::uint64_t cut_at() const noexcept { return cut_at_; }
     // As measure(), as far as the last check() knows.
     std::optional<std::uint64_t> last_measured() const noexcept;
     // What is to be closed where that may wait, for then the destructor does not do it.
@@ -103,6 +107,8 @@ class FileMedium {
     std::uint32_t unheard_checks_ = 0;
     std::error_code verdict_;
     std::optional<std::uint64_t> seen_bytes_;
+    std::uint64_t cut_at_ = not_cut;
+    static constexpr std::uint64_t not_cut = std::numeric_limits<std::uint64_t>::max();
 };
 
 }  // namespace rnbd

@@ -140,6 +140,11 @@ void FileStorage::submit(BlockRequest& request) {
         deferred_.add(request, from_errno(EROFS));
         return;
     }
+    // A write would bring back what was lost as zeroes.
+    if (request.offset + request.bytes > medium_.cut_at()) {
+        deferred_.add(request, from_errno(EIO));
+        return;
+    }
     ++in_flight_;
     if (holds_long(request)) ++long_holders_;
     switch (request.operation) {

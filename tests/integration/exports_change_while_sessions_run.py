@@ -47,6 +47,12 @@ with Lab() as lab:
     cut = "made smaller by others: 4194304 of the 16777216 bytes"
     wait_until("it says so", lambda: cut in exported(server, "vol2")["reason"])
     check(exported(server, "vol2")["state"] == "ready" and cut in server.ctl("exports").stdout, "and serves what is left")
+    # Nothing brings back as zeroes what was lost.
+    for what in ("write -P 7", "read"):
+        beyond = run("qemu-io", "-f", "raw", "-c", f"{what} 15M 64k", f"nbd+unix:///vol2?socket={lab.path('two.sock')}",
+                     ok=False)
+        check("Input/output error" in beyond.stdout + beyond.stderr, beyond)
+    check(os.path.getsize(late) == 4 << 20, "it is as long as it was made")
     run("truncate", "-s", "16M", late)
     time.sleep(1.5)  # it has looked again
     check(cut in exported(server, "vol2")["reason"] and server.log().count(cut) == 1, "it is told once, and not forgotten")
