@@ -1,13 +1,12 @@
 // Which file or device a session's volumes were opened on. A volume whose export was taken away,
 // and stands for another medium when it is opened again, must not go on: what its user has read,
-// and what it holds, is of the former. It is mapped anew, as another writer.
+// and what it holds, is of the former. It is mapped anew, with another number.
 //
 // OWNER: a session of Target. Pure. THREAD: any one.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "rnbd-server/writers.h"
@@ -16,28 +15,19 @@ namespace rnbd {
 
 class KnownMedia {
   public:
-    // writer: 0 for who only reads. Those are known by name, which a volume that is mapped anew
-    // has, too: is_another() is asked again then, after forget().
-    struct Volume {
-        const std::string& name;
-        Writers::Id writer = 0;
-    };
-    // So many are known, the newest.
+    // So many volumes are known, the newest.
     static constexpr std::size_t known_max = 4096;
 
+    // volume: the number that OPEN says, the same for as long as it is mapped; 0: not known.
     // medium: as StorageGeometry has it.
-    bool is_another(const Volume& volume, std::uint64_t medium) const noexcept;
-    void opened(const Volume& volume, std::uint64_t medium);
-    void forget(const Volume& volume) noexcept;
+    bool is_another(Writers::Id volume, std::uint64_t medium) const noexcept;
+    void opened(Writers::Id volume, std::uint64_t medium);
+    void forget(Writers::Id volume) noexcept;
 
   private:
     struct One {
-        std::string name;
-        Writers::Id writer = 0;
+        Writers::Id volume = 0;
         std::uint64_t medium = 0;
-        bool is(const Volume& volume) const noexcept {
-            return writer == volume.writer && (writer != 0 || name == volume.name);
-        }
     };
     std::vector<One> known_;
 };

@@ -16,6 +16,7 @@ struct Target::OpenVolume {
     Volume::Open* open = nullptr;
     std::string name;
     AccessMode access = AccessMode::read_only;
+    Writers::Id asked_by = 0;  // the volume of the client
     // Its storage is a file or block device, whose I/O profits from pinned memory; and one whose
     // reads are paced.
     bool pins = false;

@@ -119,7 +119,10 @@ const Target::OpenVolume* Target::opened_before(Session& session, const OpenMess
     }
     if (open.access != AccessMode::read_only) {
         open.volume->is_writer(*open.open, writer);
-        if (writer != 0) session.media.opened({open.name, writer}, open.volume->geometry().medium);
+        if (writer != 0) {
+            open.asked_by = writer;
+            session.media.opened(writer, open.volume->geometry().medium);
+        }
     }
     if (std::exchange(open.asks_anew, false)) {
         open.volume->is_told(*open.open);
@@ -144,11 +147,10 @@ std::expected<const Target::OpenVolume*, Target::Refusal> Target::open_anew(
                                                : "it stands for an export " + printable(wanted) +
                                                      ", and there is none");
     }
-    const KnownMedia::Volume known{message.device_name, writer};
+    // Of our clients, also of one that only reads.
+    const Writers::Id asks = has(session.features, Feature::writer) ? message.writer : 0;
     const bool ready = volume->state() == Volume::State::ready;
-    if (ready && session.media.is_another(known, volume->geometry().medium)) {
-        // Who only reads and is mapped anew has no other name.
-        if (writer == 0) session.media.forget(known);
+    if (ready && session.media.is_another(asks, volume->geometry().medium)) {
         return refused(from_errno(ESTALE),
                        "it knows another file or device under this name: map it anew");
     }
@@ -166,12 +168,11 @@ std::expected<const Target::OpenVolume*, Target::Refusal> Target::open_anew(
                          .open = *open,
                          .name = message.device_name,
                          .access = message.access_mode,
+                         .asked_by = asks,
                          .pins = file,
                          .paces_reads = file && storage.io == StorageOptions::Io::buffered &&
                                         reads_ == Reads::in_portions};
-    if (has(session.features, Feature::writer)) {
-        session.media.opened(known, volume->geometry().medium);
-    }
+    if (asks != 0) session.media.opened(asks, volume->geometry().medium);
     logger("rnbd.session")
         .info("{}: opened {} ({})", printable(session.session.name()), volume->name(),
               to_word(message.access_mode));
@@ -197,7 +198,7 @@ void Target::close(Session& session, rtrs::ServerOp& op) {
     // An unknown id is closed already.
     if (found == session.opens.end() || found->second.closing != nullptr) return op.respond({});
     OpenVolume& open = found->second;
-    session.media.forget({open.name, open.open->writer});
+    session.media.forget(open.asked_by);
     open.volume->says_goodbye(*open.open);
     if (open.open->in_flight > 0) {
         open.closing = &op;

@@ -20,9 +20,7 @@ constexpr rtrs::Duration retry_delay_min = 50ms;
 constexpr rtrs::Duration retry_delay_max = 2s;
 constexpr std::uint64_t sectors_max = (std::uint64_t{1} << 63) / sector_bytes - 1;
 
-std::uint64_t writer_for(AccessMode access, rtrs::Random& random) {
-    return access == AccessMode::read_only ? 0 : random.next() | 1;
-}
+std::uint64_t number_by_chance(rtrs::Random& random) { return random.next() | 1; }
 
 }  // namespace
 
@@ -81,8 +79,7 @@ RemoteVolume::Inside::Inside(RemoteVolume& its_self, RemoteSession::Inside& its_
                        auto& inside = *static_cast<Inside*>(context);
                        inside.handler.on_volume_closed(inside.self);
                    }),
-      writer(options.writer != 0 ? options.writer
-                                 : writer_for(options.access, session.environment.random)),
+      writer(options.writer != 0 ? options.writer : number_by_chance(session.environment.random)),
       knows_content(options.writer != 0),
       since(session.environment.clock.now()) {
     // How many they were is not known: they count as one.
@@ -227,7 +224,7 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
     if (error == rtrs::from_errno(ESTALE) && has(session.features, Feature::writer)) {
         if (knows_content) return supersede();
         // It has nothing to lose: the answer that it is open was lost, or it was never used.
-        writer = writer_for(options.access, session.environment.random);
+        writer = number_by_chance(session.environment.random);
     }
     rtrs::Duration delay = retry_delay_min;
     for (std::uint32_t i = 0; i < refusals && delay < retry_delay_max; ++i) delay *= 2;
@@ -382,7 +379,9 @@ std::uint64_t RemoteVolume::unflushed_writes() const noexcept {
 }
 void RemoteVolume::lost_in_part() { inside_->lost_in_part(); }
 RemoteSession& RemoteVolume::session() noexcept { return session_; }
-std::uint64_t RemoteVolume::writer() const noexcept { return inside_->writer; }
+std::uint64_t RemoteVolume::writer() const noexcept {
+    return inside_->options.access == AccessMode::read_only ? 0 : inside_->writer;
+}
 std::uint64_t RemoteVolume::epoch() const noexcept { return inside_->epoch.value_or(0); }
 std::vector<VolumeRequestStatus> RemoteVolume::requests() const { return inside_->requests(); }
 

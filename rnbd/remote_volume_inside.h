@@ -92,7 +92,7 @@ struct RemoteVolume::Inside {
     rtrs::Timer failure_timer;
     rtrs::Timer closed_timer;
 
-    // As OPEN says it; 0: it only reads.
+    // As OPEN says it. Of one that only reads it says which volume asks, no more.
     std::uint64_t writer;
     // Its user has read, or written: what it believes of the content, or holds, can be old. Beside
     // another writer (migration) only writing counts: what was read before then is not relied on.

@@ -117,19 +117,25 @@ std::uint64_t file_number(const struct stat& status, std::uint64_t made) {
     return made != 0 ? number : mix_epoch(number, status.st_dev);
 }
 
-// What a disk says that it is, and which part of it; one that says nothing is what its path says.
-std::uint64_t device_number(dev_t device, const std::string& path) {
-    for (const char* place : {"device/wwid", "wwid", "../device/wwid", "../wwid", "dm/uuid",
-                              "loop/backing_file", "../loop/backing_file"}) {
-        const std::string base = fmt::format("/sys/dev/block/{}:{}/", major(device), minor(device));
-        std::ifstream file(base + place);
-        std::string name;
-        if (!std::getline(file, name) || name.empty()) continue;
-        std::string part;
-        std::getline(std::ifstream(base + "partition") >> std::ws, part);
-        return hash_of(name + " " + part);
+// First line of an attribute of a block device.
+std::string device_attribute(dev_t device, std::string_view name) {
+    std::ifstream file(fmt::format("/sys/dev/block/{}:{}/{}", major(device), minor(device), name));
+    std::string text;
+    std::getline(file, text);
+    return text;
+}
+
+// What a disk says that it is, and which part of it. One that says nothing is another after it was
+// attached anew, for all that is known.
+std::uint64_t device_number(dev_t device) {
+    for (const char* place :
+         {"device/wwid", "wwid", "serial", "dm/uuid", "../device/wwid", "../wwid", "../serial"}) {
+        const std::string name = device_attribute(device, place);
+        if (!name.empty()) return hash_of(name + " " + device_attribute(device, "start"));
     }
-    return hash_of(path);
+    return hash_of(fmt::format("{}:{} {}{}", major(device), minor(device),
+                               device_attribute(device, "diskseq"),
+                               device_attribute(device, "../diskseq")));
 }
 
 bool is_writable(const StorageOptions& options) {
@@ -446,7 +452,7 @@ FileMedium::Step FileMedium::measure_device(const StorageOptions& options) {
                  .rotational = queue_number(device_, "rotational") != 0,
                  .extents = false,
                  .cache_epoch = written_through ? epoch_without_cache : device_epoch(device_),
-                 .medium = device_number(device_, path_)};
+                 .medium = device_number(device_)};
     return {};
 }
 

@@ -50,19 +50,6 @@ with Lab() as lab:
         other = lab.server([export("far", files[2])], name="other")
         check(other.stop() == 0, "a server that waits for nothing else ends")
 
-    # What has been opened and is given up then is closed beside the others, too.
-    with stopped(processes[2]):
-        server.ctl("exports", "add", "closed", files[2], "--allow", "host-a=rw")
-        processes[2].send_signal(signal.SIGCONT)
-        deadline = time.monotonic() + 0.9  # before it is looked at again, mostly
-        inside = lambda: sum(files[2] in os.readlink(f"/proc/{server.process.pid}/fd/{fd}")
-                             for fd in os.listdir(f"/proc/{server.process.pid}/fd"))
-        while time.monotonic() < deadline and inside() < 2 and exports()["closed"]["state"] == "waiting":
-            time.sleep(0.005)
-        processes[2].send_signal(signal.SIGSTOP)
-        server.ctl("exports", "remove", "closed", ok=False)
-        lives(6)
-
     wait_until("they are ready", lambda: all(e["state"] == "ready" for e in exports().values()))
     wait_until("the client has it", lambda: all(d["state"] == "open" for d in client.status()["devices"]))
     far = connected(lab, "far")
