@@ -110,11 +110,10 @@ std::uint64_t birth(int fd) {
 
 std::uint64_t hash_of(std::string_view text) { return std::hash<std::string_view>()(text) | 1; }
 
-// Of a regular file. Where the file system does not say when it was made, its own number has to
-// help, which is another after it was mounted anew.
+// Of a regular file. A copy of a whole file system, a snapshot, has the same file on another
+// device.
 std::uint64_t file_number(const struct stat& status, std::uint64_t made) {
-    const std::uint64_t number = mix_epoch(status.st_ino | std::uint64_t{1} << 63, made);
-    return made != 0 ? number : mix_epoch(number, status.st_dev);
+    return mix_epoch(mix_epoch(status.st_ino | std::uint64_t{1} << 63, made), status.st_dev);
 }
 
 // First line of an attribute of a block device.
