@@ -1,13 +1,11 @@
 #include "librnbd/loop.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <chrono>
 #include <utility>
 
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
+#include "rtrs/base/start_thread.h"
 
 namespace rnbd::library {
 
@@ -29,21 +27,11 @@ std::error_code Loop::start() {
         owner_ = std::this_thread::get_id();
         return {};
     }
-    // Signals are for the threads of the program.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::error_code error;
-    try {
-        thread_ = std::thread([this] { run(); });
-        owner_ = thread_.get_id();
-        pthread_setname_np(thread_.native_handle(), "librnbd");
-    } catch (const std::system_error& failed) {
-        error = failed.code();
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return error;
+    auto started = rtrs::start_thread([this] { run(); }, "librnbd");
+    if (!started) return started.error();
+    thread_ = std::move(*started);
+    owner_ = thread_.get_id();
+    return {};
 }
 
 void Loop::run() {

@@ -1,12 +1,9 @@
 #include "rnbd-client/kernel_nbd/kernel_call.h"
 
-#include <pthread.h>
-#include <signal.h>
-
-#include <system_error>
-#include <thread>
+#include <utility>
 
 #include "rtrs/base/assert.h"
+#include "rtrs/base/start_thread.h"
 
 namespace rnbd {
 
@@ -38,20 +35,9 @@ bool KernelCall::start(std::function<Report()> work) {
 }
 
 bool KernelCall::leave(std::function<void()> work) {
-    // Signals are for the daemon's thread.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool runs = true;
-    try {
-        std::thread thread(std::move(work));
-        pthread_setname_np(thread.native_handle(), "rnbd-kernel");
-        thread.detach();
-    } catch (const std::system_error&) {
-        runs = false;  // out of threads
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return runs;
+    auto thread = rtrs::start_thread(std::move(work), "rnbd-kernel");
+    if (thread) thread->detach();
+    return thread.has_value();
 }
 
 }  // namespace rnbd

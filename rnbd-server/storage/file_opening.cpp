@@ -1,20 +1,16 @@
 #include "rnbd-server/storage/file_opening.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <mutex>
 #include <stop_token>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include "rnbd-server/storage/patience.h"
 #include "rtrs/base/error.h"
+#include "rtrs/base/start_thread.h"
 
 namespace rnbd {
 namespace {
@@ -79,22 +75,10 @@ FileOpening::~FileOpening() {
 }
 
 bool FileOpening::start() {
-    // Signals are for the daemon's own thread.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool runs = false;
-    try {
-        std::thread thread([inside = inside_, options = options_] { inside->run(options); });
-        pthread_setname_np(thread.native_handle(), "rnbd-opener");
-        thread.detach();
-        runs = true;
-    } catch (const std::system_error&) {
-        // Maybe the next time.
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return runs;
+    auto thread = rtrs::start_thread(
+        [inside = inside_, options = options_] { inside->run(options); }, "rnbd-opener");
+    if (thread) thread->detach();
+    return thread.has_value();
 }
 
 std::unique_ptr<FileOpening::Opened> FileOpening::wait_for(Clock::duration time) {

@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <linux/openat2.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -14,8 +12,8 @@
 #include <deque>
 #include <map>
 #include <mutex>
-#include <system_error>
-#include <thread>
+
+#include "rtrs/base/start_thread.h"
 
 namespace rnbd {
 namespace {
@@ -44,20 +42,9 @@ struct Looker::Inside : std::enable_shared_from_this<Inside> {
 
 // The thread has a share of its own in what it needs.
 bool Looker::Inside::start() {
-    // Signals are for the daemon's own thread.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    try {
-        std::thread thread([self = shared_from_this()] { self->serve(); });
-        pthread_setname_np(thread.native_handle(), "rnbd-looker");
-        thread.detach();
-        runs = true;
-    } catch (const std::system_error&) {
-        // Maybe the next time.
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    auto thread = rtrs::start_thread([self = shared_from_this()] { self->serve(); }, "rnbd-looker");
+    if (thread) thread->detach();
+    runs = thread.has_value();  // if not, maybe the next time
     return runs;
 }
 

@@ -1,10 +1,8 @@
 #include "rtrs/base/helper_thread.h"
 
-#include <pthread.h>
-#include <signal.h>
-
-#include <system_error>
 #include <utility>
+
+#include "rtrs/base/start_thread.h"
 
 namespace rtrs {
 
@@ -29,19 +27,9 @@ bool HelperThread::run(std::function<void()> work, std::function<void()> done) {
 }
 
 bool HelperThread::start() {
-    // Signals are for the threads of the program that embeds us.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    try {
-        thread_ = std::thread([this] { serve(); });
-        pthread_setname_np(thread_.native_handle(), "rtrs-offload");
-    } catch (const std::system_error&) {
-        // Maybe the next time.
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return thread_.joinable();
+    auto started = start_thread([this] { serve(); }, "rtrs-offload");
+    if (started) thread_ = std::move(*started);
+    return started.has_value();
 }
 
 void HelperThread::serve() {

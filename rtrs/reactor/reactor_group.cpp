@@ -1,14 +1,12 @@
 #include "rtrs/reactor_group.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <cerrno>
 #include <thread>
 #include <vector>
 
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
+#include "rtrs/base/start_thread.h"
 #include "rtrs/reactor/membership.h"
 #include "rtrs/reactor/reactor_inside.h"
 
@@ -100,22 +98,13 @@ ReactorGroup::~ReactorGroup() {
 
 std::error_code ReactorGroup::start() {
     RTRS_ASSERT(inside_->threads.empty());
-    // Signals are for the first member's thread.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::error_code error;
-    try {
-        for (const auto& other : inside_->others) {
-            inside_->threads.emplace_back(
-                [&inside = *inside_, &reactor = *other] { inside.serve(reactor); });
-        }
-    } catch (const std::system_error& failure) {
-        error = failure.code();
+    for (const auto& other : inside_->others) {
+        auto thread =
+            start_thread([&inside = *inside_, &reactor = *other] { inside.serve(reactor); });
+        if (!thread) return thread.error();
+        inside_->threads.push_back(std::move(*thread));
     }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return error;
+    return {};
 }
 
 void ReactorGroup::stop() {
