@@ -19,11 +19,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <optional>
 
 #include "rnbd-server/storage/cache_epoch.h"
 #include "rnbd-server/storage/mapping.h"
+#include "rnbd-server/storage/medium_identity.h"
 #include "rnbd-server/storage/synchronize_folder.h"
 #include "rtrs/base/error.h"
 
@@ -51,19 +51,6 @@ std::optional<std::string> queue_attribute(dev_t device, std::string_view name) 
 std::uint64_t queue_number(dev_t device, std::string_view name) {
     const std::optional<std::string> text = queue_attribute(device, name);
     return text ? std::strtoull(text->c_str(), nullptr, 10) : 0;
-}
-
-// Of what the page cache has of a device. The sequence number tells a disk from the one that was
-// under the same name before: what the cache had of that is gone.
-std::uint64_t device_epoch(dev_t device) {
-    const std::uint64_t epoch = mix_epoch(machine_epoch(), device);
-    for (const char* place : {"", "../"}) {
-        std::ifstream file(
-            fmt::format("/sys/dev/block/{}:{}/{}diskseq", major(device), minor(device), place));
-        std::uint64_t sequence = 0;
-        if (file >> sequence) return mix_epoch(epoch, sequence);
-    }
-    return epoch;
 }
 
 // tmpfs, /dev/shm: what is written stays in memory, or goes to swap if there is some.
@@ -95,46 +82,6 @@ bool is_of_this_machine(int fd) {
 bool machine_swaps() {
     struct sysinfo machine{};
     return ::sysinfo(&machine) != 0 || machine.totalswap > 0;
-}
-
-// When the file was made, which tells it from one that was removed and had the same inode; 0 where
-// the file system does not say.
-std::uint64_t birth(int fd) {
-    struct statx status{};
-    if (::statx(fd, "", AT_EMPTY_PATH, STATX_BTIME, &status) != 0) return 0;
-    if ((status.stx_mask & STATX_BTIME) == 0) return 0;
-    constexpr std::uint64_t nanoseconds_per_second = 1'000'000'000;
-    return static_cast<std::uint64_t>(status.stx_btime.tv_sec) * nanoseconds_per_second +
-           status.stx_btime.tv_nsec;
-}
-
-std::uint64_t hash_of(std::string_view text) { return std::hash<std::string_view>()(text) | 1; }
-
-// Of a regular file. A copy of a whole file system, a snapshot, has the same file on another
-// device.
-std::uint64_t file_number(const struct stat& status, std::uint64_t made) {
-    return mix_epoch(mix_epoch(status.st_ino | std::uint64_t{1} << 63, made), status.st_dev);
-}
-
-// First line of an attribute of a block device.
-std::string device_attribute(dev_t device, std::string_view name) {
-    std::ifstream file(fmt::format("/sys/dev/block/{}:{}/{}", major(device), minor(device), name));
-    std::string text;
-    std::getline(file, text);
-    return text;
-}
-
-// What a disk says that it is, and which part of it. One that says nothing is another after it was
-// attached anew, for all that is known.
-std::uint64_t device_number(dev_t device) {
-    for (const char* place :
-         {"device/wwid", "wwid", "serial", "dm/uuid", "../device/wwid", "../wwid", "../serial"}) {
-        const std::string name = device_attribute(device, place);
-        if (!name.empty()) return hash_of(name + " " + device_attribute(device, "start"));
-    }
-    return hash_of(fmt::format("{}:{} {}{}", major(device), minor(device),
-                               device_attribute(device, "diskseq"),
-                               device_attribute(device, "../diskseq")));
 }
 
 bool is_writable(const StorageOptions& options) {
@@ -403,8 +350,8 @@ FileMedium::Step FileMedium::measure_regular(const StorageOptions& options) {
                  .force_unit_access = true,
                  .rotational = queue_number(device_, "rotational") != 0,
                  .extents = true,
-                 .cache_epoch = mix_epoch(mix_epoch(device_epoch(device_), inode_), birth(fd_)),
-                 .medium = file_number(status, birth(fd_))};
+                 .cache_epoch = file_epoch(fd_, status),
+                 .medium = file_number(fd_, status)};
     return {};
 }
 
