@@ -247,10 +247,7 @@ TEST_CASE("a new size that overtakes the answer to the open is kept") {
 
 TEST_CASE("a device that the server closed is opened again when only its extents are asked for") {
     Volumes v;
-    v.features = Feature::extents;
-    v.start_server();
-    v.start_client();
-    REQUIRE(v.opened());
+    v.begin(Feature::extents);
     const auto ask = [&] { REQUIRE(v.user1->issue(VolumeOperation::extents, 0)); };
     ask();
     CHECK(v.until([&] { return v.user1->told == 1; }));
@@ -265,10 +262,7 @@ TEST_CASE("a device that the server closed is opened again when only its extents
 TEST_CASE(
     "extents are told after a loss of all paths, and refused by a server that does not know them") {
     Volumes v;
-    v.features = Feature::extents;
-    v.start_server();
-    v.start_client();
-    REQUIRE(v.opened());
+    v.begin(Feature::extents);
     v.server->extents_answer_delay = 1h;
     REQUIRE(v.user1->issue(VolumeOperation::extents, 0));
     v.scene.world.run_for(1ms);
@@ -292,10 +286,7 @@ TEST_CASE(
 
 TEST_CASE("an answer to extents keeps nobody waiting who opens or closes") {
     Volumes v;
-    v.features = Feature::extents;
-    v.start_server();
-    v.start_client();
-    REQUIRE(v.opened());
+    v.begin(Feature::extents);
     v.server->extents_answer_delay = 1h;
     for (std::uint32_t i = 0; i < 3; ++i) REQUIRE(v.user1->issue(VolumeOperation::extents, i));
     v.user2->volume.close();

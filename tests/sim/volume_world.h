@@ -412,6 +412,13 @@ struct Volumes : RemoteSessionHandler {
         user1.reset();
         user1 = std::make_unique<User>(scene, *session, "vol1", 1);
     }
+    // A server with these, and both volumes open.
+    void begin(Feature with) {
+        features = with;
+        start_server();
+        start_client();
+        REQUIRE(opened());
+    }
     bool open_at_server(const char* name) { return exports[name].open_now == 1; }
     void good_end() {
         REQUIRE(opened());

@@ -8,10 +8,7 @@ using namespace rnbd;
 
 TEST_CASE("what a writer held fails when another one has written, and all that comes after it") {
     Volumes v;
-    v.features = Feature::writer;
-    v.start_server();
-    v.start_client();
-    REQUIRE(v.opened());
+    v.begin(Feature::writer);
     const std::uint64_t writer = v.exports["vol1"].writer;
     CHECK(writer != 0);
     CHECK(v.exports["vol2"].writer != writer);
@@ -59,10 +56,7 @@ TEST_CASE("what a writer held fails when another one has written, and all that c
 
 TEST_CASE("a writer keeps its number from session to session, but for one that was never open") {
     Volumes v;
-    v.features = Feature::writer;
-    v.start_server();
-    v.start_client();
-    REQUIRE(v.opened());
+    v.begin(Feature::writer);
     const std::uint64_t writer = v.exports["vol1"].writer;
     v.lose_server();
     v.user1->running = 0;
@@ -110,10 +104,7 @@ TEST_CASE("what is in flight by another path when a volume is superseded fails, 
     SceneOptions options = quick_options(7);
     options.addresses = 2;
     Volumes v(options);
-    v.features = Feature::writer;
-    v.start_server();
-    v.start_client();
-    REQUIRE(v.opened());
+    v.begin(Feature::writer);
     v.scene.world.run_for(1s);
     v.scene.world.network().cut("10.0.1.1", "10.0.1.2");
     for (std::uint32_t i = 0; i < 4; ++i) v.user1->issue(VolumeOperation::write, i);
@@ -136,10 +127,7 @@ TEST_CASE("what is in flight by another path when a volume is superseded fails, 
 
 TEST_CASE("a volume that was never used is opened as another writer, one of a former life is not") {
     Volumes v;
-    v.features = Feature::writer;
-    v.start_server();
-    v.start_client();
-    REQUIRE(v.opened());
+    v.begin(Feature::writer);
     const std::uint64_t unused = v.exports["vol1"].writer;
     v.crash_server(SimHost::CrashSeen::by_reset);
     REQUIRE(v.until([&] { return v.user1->volume.state() == VolumeState::reopening; }));
