@@ -135,9 +135,8 @@ void Client::on_mapping_changed(Mapping& mapping) {
     if (config.access == AccessMode::read_only || mapping.stopping()) return;
     // Before it is open its epoch is that of the life before.
     const RemoteVolume& volume = mapping.volume();
-    if (writers_.keep(config.session, config.volume, {volume.writer(), volume.epoch()})) {
-        writers_changed();
-    }
+    const WriterNumbers::Life life{volume.writer(), volume.epoch(), volume.medium()};
+    if (writers_.keep(config.session, config.volume, life)) writers_changed();
 }
 
 // One write for all that start or end in a turn. It is soon enough: nobody holds anything before

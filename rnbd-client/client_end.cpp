@@ -86,9 +86,10 @@ void Client::on_mapping_stopped(Mapping& mapping) {
     const Gone gone{mapping.loss()};
     const RemoteVolume& volume = mapping.volume();
     const std::uint64_t epoch = volume.unflushed_writes() > 0 ? volume.epoch() : 0;
-    const bool news = mapping.may_return() ? writers_.keep(session, mapping.config().volume,
-                                                           {volume.writer(), epoch})
-                                           : writers_.forget(session, mapping.config().volume);
+    const bool news = mapping.may_return()
+                          ? writers_.keep(session, mapping.config().volume,
+                                          {volume.writer(), epoch, volume.medium()})
+                          : writers_.forget(session, mapping.config().volume);
     if (news) writers_changed();
     // Told when it is gone, and its session with it: who hears it may take its place at once.
     const auto waiting = unmapped_.extract(&mapping);

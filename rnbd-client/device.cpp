@@ -47,7 +47,7 @@ nbd::ExportDescription Device::describe() const noexcept {
         if (!volume_.reason().empty()) unavailable_ += ": " + volume_.reason();
         description.unavailable = unavailable_;
         const int refused = rtrs::to_errno(volume_.open_error());
-        if (refused == EACCES || refused == EPERM || refused == ESTALE) {
+        if (refused == EACCES || refused == EPERM || refused == ESTALE || refused == EMEDIUMTYPE) {
             description.unavailable_type = nbd::OptionReply::error_policy;
         }
         return description;

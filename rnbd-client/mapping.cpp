@@ -32,7 +32,8 @@ Mapping::Mapping(rtrs::Reactor& reactor, NbdSockets& sockets, RemoteSession& ses
                                              RemoteVolumeOptions{.name = config_.volume,
                                                                  .access = config_.access,
                                                                  .writer = former.number,
-                                                                 .epoch = former.epoch},
+                                                                 .epoch = former.epoch,
+                                                                 .medium = former.medium},
                                              *this)),
       device_(std::make_unique<Device>(
           *volume_, shares,

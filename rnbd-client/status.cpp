@@ -148,6 +148,7 @@ json describe_device(Mapping& mapping, rtrs::Instant now) {
     for (const auto& kind : counters.by_command) errors += kind.errors;
     json nbd = json::array();
     for (const auto& address : mapping.config().nbd) nbd.push_back(address.to_string());
+    const std::string uuid = to_text(volume.medium().uuid);
     return {{"name", mapping.config().name},
             {"session", mapping.config().session},
             {"volume", mapping.config().volume},
@@ -157,6 +158,7 @@ json describe_device(Mapping& mapping, rtrs::Instant now) {
             {"age_s", in_seconds(now - volume.since())},
             {"size_bytes", volume.geometry().size_bytes},
             {"block_size", volume.geometry().logical_block_bytes},
+            {"uuid", uuid.empty() ? json() : json(uuid)},
             {"nbd", nbd},
             {"connections", mapping.connections()},
             {"kernel", describe_kernel(mapping.kernel(), now)},

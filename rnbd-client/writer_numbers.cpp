@@ -36,8 +36,12 @@ std::error_code WriterNumbers::load() {
         std::string volume;
         words >> std::hex >> life.number >> std::quoted(session) >> std::quoted(volume);
         if (!words || life.number == 0) continue;
-        // Versions before 0.2 wrote none, and do not look behind the names.
+        // Versions before 0.2 wrote none, nor a medium, and do not look behind the names.
         if (!(words >> life.epoch)) life.epoch = 0;
+        std::string uuid;
+        if (words >> uuid >> life.medium.life >> life.medium.number) {
+            life.medium.uuid = parse_uuid(uuid).value_or(Uuid{});
+        }
         numbers_[{session, volume}] = life;
     }
     return {};
@@ -67,7 +71,10 @@ std::error_code WriterNumbers::write() const {
     text << first_line() << '\n';
     for (const auto& [name, life] : numbers_) {
         text << fmt::format("{:016x} ", life.number) << std::quoted(name.first) << ' '
-             << std::quoted(name.second) << fmt::format(" {:016x}\n", life.epoch);
+             << std::quoted(name.second)
+             << fmt::format(" {:016x} {} {:x} {:x}\n", life.epoch,
+                            life.medium.uuid == Uuid{} ? "-" : to_text(life.medium.uuid),
+                            life.medium.life, life.medium.number);
     }
     const std::string temporary = path_ + ".new";
     std::ofstream file(temporary, std::ios::trunc);

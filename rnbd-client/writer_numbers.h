@@ -4,7 +4,7 @@
 // server has to recognise them.
 //
 // With each is the epoch of the server's cache that may have what was acknowledged and not flushed,
-// so that they hear of it if that cache is lost meanwhile.
+// so that they hear of it if that cache is lost meanwhile, and the medium that they know.
 //
 // What is unmapped holds nothing, and its number is forgotten; so it is at an end of the daemon in
 // order, if nobody may have been left with something. So are those of another boot of the machine.
@@ -17,6 +17,8 @@
 #include <string>
 #include <system_error>
 #include <utility>
+
+#include "rnbd/medium_id.h"
 
 namespace rnbd {
 
@@ -31,6 +33,7 @@ class WriterNumbers {
     struct Life {
         std::uint64_t number = 0;  // 0: none
         std::uint64_t epoch = 0;   // as RemoteVolumeOptions::epoch
+        MediumId medium{};         // likewise
         bool operator==(const Life&) const = default;
     };
     Life former(const std::string& session, const std::string& volume) const;

@@ -30,6 +30,7 @@ struct Seen {
     // Each with the place where it was said first.
     std::map<std::string, std::string> listen;
     std::map<std::string, std::string> names;
+    std::map<Uuid, std::string> uuids;
     // Backing path -> its first export.
     struct User {
         std::size_t index = 0;
@@ -200,6 +201,11 @@ void read_storage(ConfigMap& map, StorageOptions& storage) {
     if (map.required("size", config_size(512, export_bytes_max), bytes)) storage.size_bytes = bytes;
 }
 
+ConfigType<Uuid> config_uuid() {
+    return {"a UUID, as \"6ba7b810-9dad-11d1-80b4-00c04fd430c8\"",
+            [](std::string_view text) { return parse_uuid(text); }};
+}
+
 // Where the blocks are: `path` or `storage`, one of them.
 void read_backing(ConfigMap& map, StorageOptions& storage) {
     // Asked for here so that the list of known keys has them in the order of the manual.
@@ -244,6 +250,21 @@ void check_path_once(ConfigMap& map, const ServerConfig& config, Seen& seen) {
                                where, earlier.name, first->second.place));
 }
 
+// Two exports of one name for their media would pass for each other, unless they are the same.
+void read_uuid(ConfigMap& map, ServerConfig& config, Seen& seen) {
+    StorageOptions& storage = config.exports.back().storage;
+    if (!map.optional("uuid", config_uuid(), storage.uuid) || !storage.uuid) return;
+    const auto [first, added] = seen.uuids.emplace(*storage.uuid, map.place("uuid"));
+    const auto same = [&](const ServerConfig::Export& other) {
+        return &other != &config.exports.back() && other.storage.uuid == storage.uuid &&
+               other.storage.place() == storage.place() && !storage.place().empty();
+    };
+    if (added || std::ranges::any_of(config.exports, same)) return;
+    map.error("uuid", fmt::format("found \"{}\" a second time, expected each uuid once, or for one "
+                                  "path (first at {})",
+                                  to_text(*storage.uuid), first->second));
+}
+
 void read_export(const ConfigValue& item, ServerConfig& config, Seen& seen) {
     item.map([&](ConfigMap& map) {
         ServerConfig::Export& found = config.exports.emplace_back();
@@ -260,6 +281,7 @@ void read_export(const ConfigValue& item, ServerConfig& config, Seen& seen) {
         map.optional("read_only", config_bool(), read_only);
         found.storage.use = read_only ? Use::read_only : Use::read_write;
         check_path_once(map, config, seen);
+        read_uuid(map, config, seen);
         map.optional_list("allow", {}, [&](const ConfigValue& rule) { read_allow(rule, found); });
     });
 }

@@ -41,6 +41,7 @@ ConfigKeys export_keys(const ServerConfig::Export& running, const ServerConfig::
     if (now.io != then.io) keys.replace.emplace_back("io");
     if (now.logical_block_bytes != then.logical_block_bytes)
         keys.replace.emplace_back("block_size");
+    if (now.uuid != then.uuid) keys.replace.emplace_back("uuid");
     if (now.use != then.use) keys.replace.emplace_back("read_only");
     const auto& size = before != nullptr ? before->storage.size_bytes : now.size_bytes;
     if (size != then.size_bytes && now.size_bytes != then.size_bytes)

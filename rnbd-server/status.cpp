@@ -53,6 +53,8 @@ json describe(const Volume& volume, const ServerState& state) {
     json away = json::array();
     for (const Writers::One& writer : volume.away()) away.push_back(writer.session);
     const bool ready = volume.state() == Volume::State::ready;
+    const std::string uuid =
+        to_text(ready ? volume.geometry().medium.uuid : storage.uuid.value_or(Uuid{}));
     return {{"name", volume.name()},
             {"kind", kind_of(storage.kind)},
             {"path", storage.place()},
@@ -60,6 +62,7 @@ json describe(const Volume& volume, const ServerState& state) {
             {"size_bytes", ready ? volume.geometry().size_bytes : storage.size_bytes.value_or(0)},
             {"block_size", storage.logical_block_bytes},
             {"io", storage.io == StorageOptions::Io::direct ? "direct" : "buffered"},
+            {"uuid", uuid.empty() ? json() : json(uuid)},
             {"state", leaves ? "removing" : to_string(volume.state())},
             {"reason", leaves ? Target::why_leaving : volume.reason()},
             {"age_s", in_seconds(now - volume.since())},

@@ -16,6 +16,7 @@
 #include <system_error>
 #include <vector>
 
+#include "rnbd/medium_id.h"
 #include "rtrs/base/bytes.h"
 #include "rtrs/base/error.h"
 #include "rtrs/reactor.h"
@@ -73,9 +74,8 @@ struct StorageGeometry {
     // One life of what keeps acknowledged writes until they are flushed. Another number after the
     // storage was opened again: those may be gone. 0: not known.
     std::uint64_t cache_epoch = 0;
-    // Which medium it is, as far as that can be told: another number for another file or device,
-    // the same for the same one that is opened again. 0: not known.
-    std::uint64_t medium = 0;
+    // Which medium it is, as far as that can be told.
+    MediumId medium{};
 };
 
 struct StorageExtent {
@@ -191,6 +191,8 @@ struct StorageOptions {
     Io io = Io::buffered;
     std::uint32_t logical_block_bytes = 512;
     Use use = Use::read_write;
+    // What its medium is called, whatever it is; none: as the storage finds it.
+    std::optional<Uuid> uuid{};
     std::optional<DelayOptions> delay{};  // around it
     // Kind::nbd: how long what the server does not answer waits for another connection to it.
     // Longer than a restart of an NBD server takes; shorter than the patience of who stops ours.

@@ -5,7 +5,6 @@
 #include <string>
 #include <unordered_map>
 
-#include "rnbd-server/known_media.h"
 #include "rnbd-server/target.h"
 
 namespace rnbd {
@@ -16,7 +15,6 @@ struct Target::OpenVolume {
     Volume::Open* open = nullptr;
     std::string name;
     AccessMode access = AccessMode::read_only;
-    Writers::Id asked_by = 0;  // the volume of the client
     // Its storage is a file or block device, whose I/O profits from pinned memory; and one whose
     // reads are paced.
     bool pins = false;
@@ -79,7 +77,6 @@ struct Target::Session {
     std::uint32_t next_device_id = 0;
     // What was said last to an open of this name.
     std::map<std::string, std::string> refusals;
-    KnownMedia media;
     SessionStatistics statistics;
 };
 

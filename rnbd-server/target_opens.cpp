@@ -78,7 +78,8 @@ void Target::session_info(Session& session, rtrs::ServerOp& op) {
 void Target::open(Session& session, rtrs::ServerOp& op) {
     const auto message = OpenMessage::parse(op.message());
     if (!message) return op.respond(from_errno(to_errno(message.error())));
-    if (op.data().size() < OpenResponse::wire_bytes) return op.respond(from_errno(EINVAL));
+    const std::uint32_t bytes = OpenResponse::size(session.features);
+    if (op.data().size() < bytes) return op.respond(from_errno(EINVAL));
     const bool writes = message->access_mode != AccessMode::read_only;
     const Writers::Id writer =
         writes && has(session.features, Feature::writer) ? message->writer : 0;
@@ -95,8 +96,15 @@ void Target::open(Session& session, rtrs::ServerOp& op) {
     OpenResponse response =
         describe(open->volume->geometry(), open->id, op.session().max_io_bytes());
     if (has(session.features, Feature::epoch)) response.epoch = open->volume->cache_epoch();
-    response.emit(op.data());
-    op.respond({}, OpenResponse::wire_bytes);
+    response.medium = open->volume->geometry().medium;
+    response.emit(op.data().first(bytes));
+    op.respond({}, bytes);
+}
+
+bool Target::stands_for_another(const Session& session, const OpenMessage& message,
+                                const Volume& volume) {
+    return has(session.features, Feature::medium) && volume.state() == Volume::State::ready &&
+           message.medium.differs(volume.geometry().medium);
 }
 
 // As the kernel: the same id, fresh geometry. Whatever access is asked for now, says the kernel, so
@@ -111,19 +119,14 @@ const Target::OpenVolume* Target::opened_before(Session& session, const OpenMess
     const bool as_asked =
         open.access == message.access_mode || kernel_door(session.session.door()) != nullptr;
     const bool out = open.open->is_out || (writer != 0 && open.volume->is_out(writer));
-    if (!as_asked || out || open.volume->storage(*open.open) == nullptr) {
+    const bool another = stands_for_another(session, message, *open.volume);
+    if (!as_asked || out || another || open.volume->storage(*open.open) == nullptr) {
         // Of another access, or of a storage that is gone: the new one takes its place. Or it will
         // be refused one.
         take_away(session, id);
         return nullptr;
     }
-    if (open.access != AccessMode::read_only) {
-        open.volume->is_writer(*open.open, writer);
-        if (writer != 0) {
-            open.asked_by = writer;
-            session.media.opened(writer, open.volume->geometry().medium);
-        }
-    }
+    if (open.access != AccessMode::read_only) open.volume->is_writer(*open.open, writer);
     if (std::exchange(open.asks_anew, false)) {
         open.volume->is_told(*open.open);
         auto moved = session.opens.extract(before);
@@ -147,12 +150,10 @@ std::expected<const Target::OpenVolume*, Target::Refusal> Target::open_anew(
                                                : "it stands for an export " + printable(wanted) +
                                                      ", and there is none");
     }
-    // Of our clients, also of one that only reads.
-    const Writers::Id asks = has(session.features, Feature::writer) ? message.writer : 0;
-    const bool ready = volume->state() == Volume::State::ready;
-    if (ready && session.media.is_another(asks, volume->geometry().medium)) {
-        return refused(from_errno(ESTALE),
-                       "it knows another file or device under this name: map it anew");
+    if (stands_for_another(session, message, *volume)) {
+        return refused(from_errno(EMEDIUMTYPE),
+                       "it knows another file or device under this name: bring that back, or map "
+                       "it anew there");
     }
     const auto open = volume->open({.session = session.session.name(),
                                     .host = session.session.peer_host(),
@@ -168,11 +169,9 @@ std::expected<const Target::OpenVolume*, Target::Refusal> Target::open_anew(
                          .open = *open,
                          .name = message.device_name,
                          .access = message.access_mode,
-                         .asked_by = asks,
                          .pins = file,
                          .paces_reads = file && storage.io == StorageOptions::Io::buffered &&
                                         reads_ == Reads::in_portions};
-    if (asks != 0) session.media.opened(asks, volume->geometry().medium);
     logger("rnbd.session")
         .info("{}: opened {} ({})", printable(session.session.name()), volume->name(),
               to_word(message.access_mode));
@@ -198,7 +197,6 @@ void Target::close(Session& session, rtrs::ServerOp& op) {
     // An unknown id is closed already.
     if (found == session.opens.end() || found->second.closing != nullptr) return op.respond({});
     OpenVolume& open = found->second;
-    session.media.forget(open.asked_by);
     open.volume->says_goodbye(*open.open);
     if (open.open->in_flight > 0) {
         open.closing = &op;

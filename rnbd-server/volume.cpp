@@ -114,6 +114,7 @@ void Volume::try_open() {
     storage_ = std::move(*storage);
     storage_->when_writes_are_lost([this] { writes_are_lost(); });
     geometry_ = storage_->geometry();
+    if (options.uuid) geometry_.medium = {.uuid = *options.uuid};
     gone_ = false;
     in_trouble_ = false;
     shortage_.clear();

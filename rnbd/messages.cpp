@@ -21,7 +21,9 @@ constexpr std::uint64_t response_mark = 0x00'50'53'52'64'62'6e'72;
 constexpr std::uint8_t fua_policy = 1;
 constexpr std::uint8_t write_back_policy = 2;
 
-constexpr std::size_t writer_offset = 264;  // of OPEN
+constexpr std::size_t writer_offset = 264;          // of OPEN
+constexpr std::size_t medium_offset = 272;          // of OPEN
+constexpr std::size_t response_medium_offset = 56;  // of OPEN_RSP
 
 std::byte* begin(MutableBytes to, std::size_t bytes, MessageType type) noexcept {
     return begin_message(to, bytes, static_cast<std::uint16_t>(type));
@@ -157,7 +159,8 @@ std::expected<OpenMessage, ParseError> OpenMessage::parse(Bytes data) {
     return OpenMessage{
         .access_mode = AccessMode{mode},
         .device_name = std::string(name),
-        .writer = data.size() < wire_bytes_with_writer ? 0 : load_le64(*p + writer_offset)};
+        .writer = data.size() < wire_bytes_with_writer ? 0 : load_le64(*p + writer_offset),
+        .medium = data.size() < wire_bytes_max ? MediumId{} : MediumId::load(*p + medium_offset)};
 }
 
 void OpenMessage::emit(MutableBytes to) const noexcept {
@@ -165,7 +168,8 @@ void OpenMessage::emit(MutableBytes to) const noexcept {
     std::byte* p = begin(to, size(), MessageType::open);
     store_u8(p + 4, static_cast<std::uint8_t>(access_mode));
     std::memcpy(p + 6, device_name.data(), device_name.size());
-    if (writer != 0) store_le64(p + writer_offset, writer);
+    if (size() > wire_bytes) store_le64(p + writer_offset, writer);
+    if (medium.known()) medium.store(p + medium_offset);
 }
 
 std::expected<OpenResponse, ParseError> OpenResponse::parse(Bytes data) noexcept {
@@ -187,6 +191,9 @@ std::expected<OpenResponse, ParseError> OpenResponse::parse(Bytes data) noexcept
     message.fua = (policy & fua_policy) != 0;
     message.write_back = (policy & write_back_policy) != 0;
     message.epoch = load_le64(p + 48);
+    if (data.size() >= wire_bytes_with_medium) {
+        message.medium = MediumId::load(p + response_medium_offset);
+    }
     if (message.logical_block_bytes == 0) {
         return std::unexpected(ParseError::logical_block_size_zero);
     }
@@ -194,7 +201,9 @@ std::expected<OpenResponse, ParseError> OpenResponse::parse(Bytes data) noexcept
 }
 
 void OpenResponse::emit(MutableBytes to) const noexcept {
-    std::byte* p = begin(to, wire_bytes, MessageType::open_response);
+    const bool whole = to.size() >= wire_bytes_with_medium;
+    std::byte* p =
+        begin(to, whole ? wire_bytes_with_medium : wire_bytes, MessageType::open_response);
     store_le32(p + 4, device_id);
     store_le64(p + 8, sectors);
     store_le32(p + 16, max_hw_sectors);
@@ -209,6 +218,7 @@ void OpenResponse::emit(MutableBytes to) const noexcept {
     const int policy = (fua ? fua_policy : 0) | (write_back ? write_back_policy : 0);
     store_u8(p + 45, static_cast<std::uint8_t>(policy));
     store_le64(p + 48, epoch);
+    if (whole) medium.store(p + response_medium_offset);
 }
 
 std::expected<CloseMessage, ParseError> CloseMessage::parse(Bytes data) noexcept {

@@ -6,15 +6,16 @@
 //
 // Every message starts with:   0  2  type      2  2  padding
 //
-// 0 SESS_INFO, 1 SESS_INFO_RSP, 36 bytes     2 OPEN, 264 bytes, or 272 with a writer
+// 0 SESS_INFO, 1 SESS_INFO_RSP, 36 bytes     2 OPEN, 264 bytes, 272 with a writer, 304 with a
+//                                              medium
 //    4   1  ver        2; answer: the           4    1  access_mode  0 ro, 1 rw, 2 migration
 //                      smaller one              5    1  reserved
 //    5   3  reserved                            6  255  dev_name     NUL terminated
 //    8   4  features   ours                   261    3  reserved
 //   12   8  mark       ours, see below        264    8  writer       ours: Feature::writer
-//   20  16  reserved
+//   20  16  reserved                         272   32  medium       ours: Feature::medium
 //
-// 3 OPEN_RSP, 56 bytes                       4 IO, 32 bytes
+// 3 OPEN_RSP, 56 or 88 bytes                 4 IO, 32 bytes
 //    4   4  device_id                           4  4  device_id
 //    8   8  nsectors                            8  8  sector    all ones for flush: ignored
 //   16   4  max_hw_sectors                     16  4  rw        bits 7..0 operation, 31..8 flags
@@ -30,6 +31,7 @@
 //   45   1  cache_policy  1 FUA, 2 write back
 //   46   2  reserved
 //   48   8  epoch     ours, if Feature::epoch is in force
+//   56 32  medium    ours, if Feature::medium is (rnbd/medium_id.h)
 //
 // Ours, only after both sides announced Feature::extents:
 // 16 EXTENTS, 32 bytes, an RTRS read         17 EXTENTS_RSP, 16 + 16 * count bytes
@@ -45,7 +47,8 @@
 //
 // What a server answers, as errno:
 //   bad or unknown message EINVAL; unknown operation EOPNOTSUPP; unknown device ENOTCONN; session
-//   gone ENODEV; OPEN: no such path ENOENT, access mode taken EPERM, bad name or mode EINVAL.
+//   gone ENODEV; OPEN: no such path ENOENT, access mode taken EPERM, bad name or mode EINVAL;
+//   ours: another writer has written ESTALE, another medium than expected EMEDIUMTYPE.
 //   Storage: not supported EOPNOTSUPP, timeout ETIMEDOUT, no space ENOSPC, transport ENOLINK,
 //   target EREMOTEIO, reservation EBADE, medium ENODATA, protection EILSEQ, resource ENOMEM,
 //   busy EBUSY, again EAGAIN, offline ENODEV, everything else EIO.
@@ -57,6 +60,7 @@
 #include <string>
 #include <string_view>
 
+#include "rnbd/medium_id.h"
 #include "rtrs/base/bytes.h"
 
 namespace rnbd {
@@ -118,6 +122,8 @@ enum class Feature : std::uint32_t {
     epoch = 1u << 2,
     // OPEN says which writer asks, and one in whose place another has written is refused.
     writer = 1u << 3,
+    // OPEN_RSP says which medium the volume stands for, and OPEN which one it stood for.
+    medium = 1u << 4,
 };
 constexpr Feature operator|(Feature a, Feature b) noexcept {
     return static_cast<Feature>(static_cast<std::uint32_t>(a) | static_cast<std::uint32_t>(b));
@@ -128,7 +134,7 @@ constexpr Feature operator&(Feature a, Feature b) noexcept {
 constexpr bool has(Feature set, Feature wanted) noexcept { return (set & wanted) == wanted; }
 // All bits that this version knows.
 inline constexpr Feature features_known =
-    Feature::fast_zero | Feature::extents | Feature::epoch | Feature::writer;
+    Feature::fast_zero | Feature::extents | Feature::epoch | Feature::writer | Feature::medium;
 
 struct SessionInfoMessage {
     static constexpr std::size_t wire_bytes = 36;
@@ -165,14 +171,22 @@ std::expected<void, ParseError> check_device_name(std::string_view name) noexcep
 struct OpenMessage {
     static constexpr std::size_t wire_bytes = 264;
     static constexpr std::size_t wire_bytes_with_writer = 272;
+    static constexpr std::size_t wire_bytes_max = wire_bytes_with_writer + MediumId::wire_bytes;
     AccessMode access_mode = AccessMode::read_write;
     std::string device_name;
     // Ours (Feature::writer): who writes, by a number of chance, the same at each opening for as
     // long as it may hold writes. 0: not said. Without the feature in force it is anything.
     std::uint64_t writer = 0;
+    // Ours (Feature::medium): what its user has read, or holds, is of this one; if the volume
+    // stands for another, it is not opened. Not known: nothing is expected. Without the feature in
+    // force it is anything.
+    MediumId medium{};
 
     // Of the message as it is emitted.
-    std::size_t size() const noexcept { return writer == 0 ? wire_bytes : wire_bytes_with_writer; }
+    std::size_t size() const noexcept {
+        if (medium.known()) return wire_bytes_max;
+        return writer == 0 ? wire_bytes : wire_bytes_with_writer;
+    }
     // Checks length, type, access mode, and the name.
     static std::expected<OpenMessage, ParseError> parse(Bytes data);
     // to: at least size(). ASSUMES: the name is checked.
@@ -181,7 +195,8 @@ struct OpenMessage {
 };
 
 struct OpenResponse {
-    static constexpr std::size_t wire_bytes = 56;
+    static constexpr std::uint32_t wire_bytes = 56;
+    static constexpr std::uint32_t wire_bytes_with_medium = wire_bytes + MediumId::wire_bytes;
     std::uint32_t device_id = 0;
     std::uint64_t sectors = 0;
     std::uint32_t max_hw_sectors = 0;
@@ -198,10 +213,16 @@ struct OpenResponse {
     // Ours (Feature::epoch): one life of the cache that keeps unflushed writes; another number says
     // that they are gone. 0: not known. Without the feature in force it is anything.
     std::uint64_t epoch = 0;
+    // Ours (Feature::medium). Without the feature in force it is anything.
+    MediumId medium{};
 
+    // Of an answer with the features that are in force.
+    static constexpr std::uint32_t size(Feature features) noexcept {
+        return has(features, Feature::medium) ? wire_bytes_with_medium : wire_bytes;
+    }
     // Checks length and that logical_block_bytes is not 0; not the type (kernel clients do not).
     static std::expected<OpenResponse, ParseError> parse(Bytes data) noexcept;
-    // to: at least wire_bytes.
+    // to: at least wire_bytes; the medium is emitted if wire_bytes_with_medium fit.
     void emit(MutableBytes to) const noexcept;
     friend bool operator==(const OpenResponse&, const OpenResponse&) = default;
 };

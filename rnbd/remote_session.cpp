@@ -88,10 +88,10 @@ void RemoteSession::Inside::close_left_open() {
     const OpenMessage open{.access_mode = one.access,
                            .device_name = one.name,
                            .writer = has(features, Feature::writer) ? one.writer : 0};
-    std::byte message[OpenMessage::wire_bytes_with_writer];
+    std::byte message[OpenMessage::wire_bytes_max];
     open.emit(message);
     session.submit_user(
-        rtrs::Direction::read, std::span(message).first(open.size()), OpenResponse::wire_bytes,
+        rtrs::Direction::read, std::span(message).first(open.size()), OpenResponse::size(features),
         [](void* context, std::error_code error, rtrs::Bytes response) {
             static_cast<Inside*>(context)->left_open_answered(error, response);
         },

@@ -20,7 +20,9 @@ constexpr rtrs::Duration retry_delay_min = 50ms;
 constexpr rtrs::Duration retry_delay_max = 2s;
 constexpr std::uint64_t sectors_max = (std::uint64_t{1} << 63) / sector_bytes - 1;
 
-std::uint64_t number_by_chance(rtrs::Random& random) { return random.next() | 1; }
+std::uint64_t writer_for(AccessMode access, rtrs::Random& random) {
+    return access == AccessMode::read_only ? 0 : random.next() | 1;
+}
 
 }  // namespace
 
@@ -79,7 +81,9 @@ RemoteVolume::Inside::Inside(RemoteVolume& its_self, RemoteSession::Inside& its_
                        auto& inside = *static_cast<Inside*>(context);
                        inside.handler.on_volume_closed(inside.self);
                    }),
-      writer(options.writer != 0 ? options.writer : number_by_chance(session.environment.random)),
+      writer(options.writer != 0 ? options.writer
+                                 : writer_for(options.access, session.environment.random)),
+      medium(options.medium),
       knows_content(options.writer != 0),
       since(session.environment.clock.now()) {
     // How many they were is not known: they count as one.
@@ -180,13 +184,16 @@ void RemoteVolume::Inside::send_open() {
     asking = true;
     size_heard.reset();
     maybe_open_at_server = true;
-    const OpenMessage open{.access_mode = options.access,
-                           .device_name = options.name,
-                           .writer = has(session.features, Feature::writer) ? writer : 0};
-    std::byte message[OpenMessage::wire_bytes_with_writer];
+    const OpenMessage open{
+        .access_mode = options.access,
+        .device_name = options.name,
+        .writer = has(session.features, Feature::writer) ? writer : 0,
+        .medium = has(session.features, Feature::medium) && knows_content ? medium : MediumId{}};
+    std::byte message[OpenMessage::wire_bytes_max];
     open.emit(message);
     session.session.submit_user(
-        rtrs::Direction::read, std::span(message).first(open.size()), OpenResponse::wire_bytes,
+        rtrs::Direction::read, std::span(message).first(open.size()),
+        OpenResponse::size(session.features),
         [](void* context, std::error_code error, rtrs::Bytes response) {
             static_cast<Inside*>(context)->open_answered(error, response);
         },
@@ -224,13 +231,17 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
     if (error == rtrs::from_errno(ESTALE) && has(session.features, Feature::writer)) {
         if (knows_content) return supersede();
         // It has nothing to lose: the answer that it is open was lost, or it was never used.
-        writer = number_by_chance(session.environment.random);
+        writer = writer_for(options.access, session.environment.random);
     }
     rtrs::Duration delay = retry_delay_min;
     for (std::uint32_t i = 0; i < refusals && delay < retry_delay_max; ++i) delay *= 2;
     ++refusals;
     open_error = error;
     retry_timer.arm(session.environment.clock.now() + std::min(delay, retry_delay_max));
+    set_state(state == VolumeState::open ? VolumeState::reopening : state, why_refused(error));
+}
+
+std::string RemoteVolume::Inside::why_refused(std::error_code error) const {
     std::string why = "the server refuses to open it: " + error.message();
     if (error == std::errc::permission_denied)
         why += " (its allow list does not have this session, or not with this access)";
@@ -244,7 +255,13 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
                : *intent == ServerIntent::drain ? " (the server is being drained)"
                                                 : " (evicted by the server for a while)";
     }
-    set_state(state == VolumeState::open ? VolumeState::reopening : state, std::move(why));
+    if (error == rtrs::from_errno(EMEDIUMTYPE)) {
+        const std::string uuid = to_text(medium.uuid);
+        why += " (it stands for another file or device there than this volume" +
+               (uuid.empty() ? "" : ", whose uuid is " + uuid) +
+               ": bring that back, or map it anew to use what is there now)";
+    }
+    return why;
 }
 
 std::error_code RemoteVolume::Inside::open_again() {
@@ -279,6 +296,7 @@ void RemoteVolume::Inside::opened(const OpenResponse& response) {
     // If the answer is newer, one more word of the catalog's is on its way.
     if (size_heard && usable_size(*size_heard)) geometry.size_bytes = *size_heard;
     if (has(features, Feature::epoch) && response.epoch != 0) note_epoch(response.epoch);
+    if (has(features, Feature::medium) && response.medium.known()) medium = response.medium;
     hold_timer.disarm();
     hold_time_over = false;
     set_state(VolumeState::open, "");
@@ -290,8 +308,8 @@ void RemoteVolume::Inside::supersede() {
     open_error = rtrs::from_errno(ESTALE);
     hold_timer.disarm();
     set_state(VolumeState::superseded,
-              "another writer has written to it while this one was away, or it stands for another "
-              "file or device now: what was held has failed; map it anew to use what is there now");
+              "another writer has written to it while this one was away: what was held has failed; "
+              "map it anew to use what is there now");
     fail_all_held(open_error);
 }
 
@@ -379,9 +397,8 @@ std::uint64_t RemoteVolume::unflushed_writes() const noexcept {
 }
 void RemoteVolume::lost_in_part() { inside_->lost_in_part(); }
 RemoteSession& RemoteVolume::session() noexcept { return session_; }
-std::uint64_t RemoteVolume::writer() const noexcept {
-    return inside_->options.access == AccessMode::read_only ? 0 : inside_->writer;
-}
+std::uint64_t RemoteVolume::writer() const noexcept { return inside_->writer; }
+const MediumId& RemoteVolume::medium() const noexcept { return inside_->medium; }
 std::uint64_t RemoteVolume::epoch() const noexcept { return inside_->epoch.value_or(0); }
 std::vector<VolumeRequestStatus> RemoteVolume::requests() const { return inside_->requests(); }
 

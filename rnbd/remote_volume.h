@@ -9,7 +9,9 @@
 // device id; I/O in between is held (rtrs/client.h: hold_time, fail_fast_time), never failed by the
 // interruption. It fails when the session gives up.
 // If the server then refuses the open (export waiting, access taken), it is tried again with
-// back-off, for ever; state and reason say so. With one exception: a volume that was open for
+// back-off, for ever; state and reason say so. So it is where the export stands for another file or
+// device than the one whose content the volume's user knows (Feature::medium): what is held waits
+// for that one. With one exception: a volume that was open for
 // writing, and that another writer has written to meanwhile (Feature::writer), stays superseded.
 // What it held is older than what is there, so that fails, and everything after it, with ESTALE.
 //
@@ -121,6 +123,8 @@ struct RemoteVolumeOptions {
     // flush has covered. If the server has another cache by now, a flush fails to say so. 0: there
     // are none.
     std::uint64_t epoch = 0;
+    // Of that life too: the medium() that its user knows. Not known: any is taken.
+    MediumId medium{};
 };
 
 class RemoteVolume {
@@ -156,6 +160,8 @@ class RemoteVolume {
     RemoteSession& session() noexcept;
     // Under which number the server knows who may hold writes (Feature::writer); 0: it only reads.
     std::uint64_t writer() const noexcept;
+    // What the volume stands for at the server, as far as that says it.
+    const MediumId& medium() const noexcept;
     // Of the cache at the server that has what was acknowledged; 0: not known.
     std::uint64_t epoch() const noexcept;
     // Asks the server now instead of at the end of the back-off. open_error() is empty until it has

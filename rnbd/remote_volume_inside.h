@@ -8,6 +8,8 @@
 //   reopening  as opening                      open       resumes held, sends waiting requests
 //   any        OPEN refused with ESTALE,       superseded fails held, waiting and all that comes
 //              and the content is known
+//   any        OPEN refused with               (same)     tries again after a delay, until the one
+//              EMEDIUMTYPE                                is there whose content is known
 //   any        close                           closing    sends CLOSE when nothing is in flight
 //   closing    CLOSE answered, or link lost    closed     leaves an owed CLOSE to the session
 #pragma once
@@ -44,6 +46,7 @@ struct RemoteVolume::Inside {
     void arm_hold();
     void link_lost(std::error_code why);
     void send_open();
+    std::string why_refused(std::error_code error) const;
     void open_answered(std::error_code error, rtrs::Bytes response);
     bool usable(const OpenResponse& response) const;
     void opened(const OpenResponse& response);
@@ -92,8 +95,9 @@ struct RemoteVolume::Inside {
     rtrs::Timer failure_timer;
     rtrs::Timer closed_timer;
 
-    // As OPEN says it. Of one that only reads it says which volume asks, no more.
-    std::uint64_t writer;
+    std::uint64_t writer;  // as OPEN says it; 0: it only reads
+    // What it was opened on; OPEN expects it once the content is known.
+    MediumId medium;
     // Its user has read, or written: what it believes of the content, or holds, can be old. Beside
     // another writer (migration) only writing counts: what was read before then is not relied on.
     bool knows_content;

@@ -26,7 +26,7 @@ struct Options {
     bool remote = false;
     std::string socket, volume, session, name, device, path, priority, policy, exported, size, io;
     std::string attribute, value;
-    std::string block_size, from, server_address, shell, kernel_device;
+    std::string block_size, uuid, from, server_address, shell, kernel_device;
     std::string level, area;
     std::vector<std::string> nbd, paths, allow;
     std::optional<std::uint32_t> rounds;

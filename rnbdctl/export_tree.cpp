@@ -48,6 +48,7 @@ void CommandTree::add_exports() {
                 if (!options_.io.empty()) description["io"] = options_.io;
                 if (!options_.block_size.empty()) description["block_size"] = options_.block_size;
                 if (options_.read_only) description["read_only"] = true;
+                if (!options_.uuid.empty()) description["uuid"] = options_.uuid;
                 description["allow"] = json::array();
                 for (const std::string& text : options_.allow) {
                     const auto rule = rule_of(text);
@@ -70,6 +71,8 @@ void CommandTree::add_exports() {
     option(*added, "--io", options_.io, "IO", "buffered (default) or direct");
     option(*added, "--block-size", options_.block_size, "BLOCK", "512 or 4096");
     added->add_flag("--ro", options_.read_only, "Nobody may write");
+    option(*added, "--uuid", options_.uuid, "UUID",
+           "What clients know its content by (default: made of the file)");
     option(*added, "--allow", options_.allow, "RULE",
            "SESSION[@ADDRESS]=ACCESS: who may open it, ro, rw or migration (repeatable)")
         ->allow_extra_args(false);

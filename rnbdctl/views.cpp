@@ -312,7 +312,12 @@ std::string sessions_view(const json& document) {
 std::string exports_view(const json& document) {
     const Table table = export_table(document);
     std::string text = table.empty() ? "no exports\n" : table.text(0);
-    for (const json& item : elements(document, "exports")) {
+    const auto& exports = elements(document, "exports");
+    if (exports.size() == 1 && member(exports.front(), "uuid").is_string()) {
+        text += fmt::format("{}: uuid {}\n", word(exports.front(), "name"),
+                            word(exports.front(), "uuid"));
+    }
+    for (const json& item : exports) {
         for (const json& out : elements(item, "shut_out")) {
             text += fmt::format("{}: session {} may not open it for {}\n", word(item, "name"),
                                 word(out, "session"), dash(short_age(out, "left_s")));

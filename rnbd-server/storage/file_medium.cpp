@@ -351,7 +351,7 @@ FileMedium::Step FileMedium::measure_regular(const StorageOptions& options) {
                  .rotational = queue_number(device_, "rotational") != 0,
                  .extents = true,
                  .cache_epoch = file_epoch(fd_, status),
-                 .medium = file_number(fd_, status)};
+                 .medium = file_medium_id(fd_, status)};
     return {};
 }
 
@@ -398,7 +398,7 @@ FileMedium::Step FileMedium::measure_device(const StorageOptions& options) {
                  .rotational = queue_number(device_, "rotational") != 0,
                  .extents = false,
                  .cache_epoch = written_through ? epoch_without_cache : device_epoch(device_),
-                 .medium = device_number(device_)};
+                 .medium = device_medium_id(device_)};
     return {};
 }
 

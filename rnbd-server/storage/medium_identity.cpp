@@ -2,8 +2,13 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/magic.h>
+#include <sys/statfs.h>
 #include <sys/sysmacros.h>
+#include <uuid/uuid.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
@@ -11,6 +16,7 @@
 #include <string_view>
 
 #include "rnbd-server/storage/cache_epoch.h"
+#include "rtrs/base/random.h"
 
 namespace rnbd {
 namespace {
@@ -41,7 +47,47 @@ std::string attachment(dev_t device) {
     return own.empty() ? device_attribute(device, "../diskseq") : own;
 }
 
-std::uint64_t number_of(std::string_view text) { return std::hash<std::string_view>()(text) | 1; }
+// Of this process: what is numbered means nothing to another one.
+std::uint64_t process_life() {
+    static const std::uint64_t life = rtrs::Random::from_entropy().next() | 1;
+    return life;
+}
+
+MediumId numbered(std::uint64_t number) { return {.life = process_life(), .number = number | 1}; }
+
+MediumId numbered(std::string_view text) { return numbered(std::hash<std::string_view>()(text)); }
+
+// Names that are made of names (RFC 4122, version 5), within a name space of our own.
+Uuid uuid_of(std::string_view name) {
+    constexpr Uuid name_space{0x3f, 0x52, 0x0d, 0x7e, 0x9c, 0x1b, 0x4e, 0x5a,
+                              0x8d, 0x26, 0x71, 0x0b, 0xc4, 0x93, 0xe8, 0x5f};
+    Uuid uuid;
+    ::uuid_generate_sha1(uuid.data(), name_space.data(), name.data(), name.size());
+    return uuid;
+}
+
+// By which its file system finds it again, on whatever machine and under whatever name: an inode,
+// and how often that was used anew. Empty where that is not so for ever, as on FUSE and overlays,
+// or depends on another machine.
+std::string handle_of(int fd) {
+    struct statfs status{};
+    if (::fstatfs(fd, &status) != 0) return {};
+    constexpr std::uint32_t zfs_magic = 0x2fc12fc1;
+    constexpr std::array lasting{std::uint32_t{EXT4_SUPER_MAGIC},  std::uint32_t{XFS_SUPER_MAGIC},
+                                 std::uint32_t{BTRFS_SUPER_MAGIC}, std::uint32_t{F2FS_SUPER_MAGIC},
+                                 std::uint32_t{TMPFS_MAGIC},       zfs_magic};
+    if (std::ranges::find(lasting, static_cast<std::uint32_t>(status.f_type)) == lasting.end()) {
+        return {};
+    }
+    constexpr std::size_t room = MAX_HANDLE_SZ;
+    alignas(struct ::file_handle) std::array<char, sizeof(struct ::file_handle) + room> memory{};
+    auto* const handle = reinterpret_cast<struct ::file_handle*>(memory.data());
+    handle->handle_bytes = room;
+    int mount = 0;
+    if (::name_to_handle_at(fd, "", handle, &mount, AT_EMPTY_PATH) != 0) return {};
+    return fmt::format("{:x} {:x} ", status.f_type, handle->handle_type) +
+           std::string(reinterpret_cast<const char*>(handle->f_handle), handle->handle_bytes);
+}
 
 }  // namespace
 
@@ -49,9 +95,14 @@ std::uint64_t file_epoch(int fd, const struct stat& status) {
     return mix_epoch(mix_epoch(device_epoch(status.st_dev), status.st_ino), birth(fd));
 }
 
-// A copy of a whole file system, a snapshot, has the same file on another device.
-std::uint64_t file_number(int fd, const struct stat& status) {
-    return mix_epoch(mix_epoch(status.st_ino | std::uint64_t{1} << 63, birth(fd)), status.st_dev);
+// A copy of a whole file system, a snapshot, has the same file on another device, whose number may
+// be another after a boot.
+MediumId file_medium_id(int fd, const struct stat& status) {
+    MediumId id = numbered(
+        mix_epoch(mix_epoch(status.st_ino | std::uint64_t{1} << 63, birth(fd)), status.st_dev));
+    const std::string handle = handle_of(fd);
+    if (!handle.empty()) id.uuid = uuid_of(fmt::format("file {} {}", birth(fd), handle));
+    return id;
 }
 
 // What the cache had of the disk that was attached before is gone.
@@ -64,13 +115,21 @@ std::uint64_t device_epoch(dev_t device) {
 
 // What a disk says that it is, and which part of it. One that says nothing is another after it was
 // attached anew, for all that is known.
-std::uint64_t device_number(dev_t device) {
+MediumId device_medium_id(dev_t device) {
     for (const char* place :
          {"device/wwid", "wwid", "serial", "dm/uuid", "../device/wwid", "../wwid", "../serial"}) {
         const std::string name = device_attribute(device, place);
-        if (!name.empty()) return number_of(name + " " + device_attribute(device, "start"));
+        if (name.empty()) continue;
+        const std::string whole = name + " " + device_attribute(device, "start");
+        MediumId id = numbered(whole);
+        id.uuid = uuid_of("device " + whole);
+        return id;
     }
-    return number_of(fmt::format("{}:{} {}", major(device), minor(device), attachment(device)));
+    return numbered(fmt::format("{}:{} {}", major(device), minor(device), attachment(device)));
 }
+
+MediumId uri_medium_id(std::string_view uri) { return numbered(uri); }
+
+MediumId new_medium_id() { return numbered(rtrs::Random::from_entropy().next()); }
 
 }  // namespace rnbd

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "rnbd-server/storage/medium_identity.h"
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
 #include "rtrs/base/random.h"
@@ -41,7 +42,7 @@ MemoryStorage::MemoryStorage(DeferredCompletions& deferred, Mapping memory,
                 .extents = false,
                 // Never 0. With the memory goes what was in it.
                 .cache_epoch = rtrs::Random::from_entropy().next() | 1,
-                .medium = rtrs::Random::from_entropy().next() | 1},
+                .medium = new_medium_id()},
       use_(options.use),
       memory_(std::move(memory)),
       deferred_(deferred) {}

@@ -8,6 +8,7 @@
 #include <functional>
 #include <utility>
 
+#include "rnbd-server/storage/medium_identity.h"
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
 #include "rtrs/base/random.h"
@@ -83,7 +84,7 @@ StorageGeometry describe(nbd_handle* handle, const StorageOptions& options) {
             .rotational = nbd_is_rotational(handle) == 1,
             .extents = false,
             .cache_epoch = another_epoch(),
-            .medium = std::hash<std::string>()(options.uri) | 1};
+            .medium = uri_medium_id(options.uri)};
 }
 
 }  // namespace

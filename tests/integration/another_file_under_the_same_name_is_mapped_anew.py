@@ -1,89 +1,211 @@
-"""A device whose export stands for another file while the session goes on neither reads nor writes that, until it is
-mapped anew; one that stands for the same file goes on."""
+"""A device whose export stands for another file neither reads nor writes that: what is asked of it waits, until the
+file that it knew is back, or it is mapped anew. So it is while its session goes on, over a lost link, and over a restart
+of the server or of the client; one that stands for the same file goes on at once."""
+import socket
+import threading
+
 from harness import *
 from nbd_clients import *
 
 BLOCK = 4096
 SIZE = 1 << 20
 
+
+
+class Link:
+    """Between the clients and their server; it can be cut."""
+    def __init__(self):
+        self.to = None
+        self.open = True
+        self.pairs = []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            client, _ = self.listener.accept()
+            try:
+                if not self.open:
+                    raise OSError
+                server = socket.create_connection(("127.0.0.1", self.to))
+            except OSError:
+                client.close()
+                continue
+            self.pairs.append((client, server))
+            for one, other in ((client, server), (server, client)):
+                threading.Thread(target=self.copy, args=(one, other), daemon=True).start()
+
+    def copy(self, one, other):
+        try:
+            while data := one.recv(1 << 16):
+                other.sendall(data)
+        except OSError:
+            pass
+        self.end(one, other)
+
+    @staticmethod
+    def end(*sockets):
+        for one in sockets:
+            try:
+                one.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def cut(self):
+        self.open = False
+        for pair in self.pairs:
+            self.end(*pair)
+
+
 with Lab() as lab:
+    link = Link()
+    ACCESS = {"writer": "rw", "reader": "ro"}
+    SESSIONS = {"writer": "host-a", "reader": "host-b"}
+    ALLOW = [{"session": SESSIONS[name], "access": access} for name, access in ACCESS.items()]
+
     def image(name, byte):
         with open(lab.path(name), "wb") as out:
             out.write(byte * SIZE)
         return lab.path(name)
 
-    def first_of(name):
-        with open(lab.path(name), "rb") as file:
-            return file.read(2)
+    def first_of(path):
+        with open(path, "rb") as file:
+            return file.read(BLOCK)
 
-    a, b = image("a", b"a"), image("b", b"b")
-    allow = [{"session": "host-a", "access": "rw"}, {"session": "host-b", "access": "ro"}]
-    server = lab.server([{"name": "vol", "path": a, "allow": allow}])
-    clients = {"writer": lab.client(server, {"vol": {}}, name="writer"),
-               "reader": lab.client(server, {"vol": {"access": "ro"}}, name="reader", session="host-b")}
+    def start_server(path, **more):
+        global server
+        server = lab.server([{"name": "vol", "path": path, "allow": ALLOW, **more}])
+        link.to = server.port
+        link.open = True
+
+    def start_client(name, **more):
+        clients[name] = lab.client(link, {"vol": {"access": ACCESS[name]}}, name=name, session=SESSIONS[name], **more)
+
+    def devices():
+        return {name: client.status()["devices"][0] for name, client in clients.items()}
 
     def states():
-        return {name: client.status()["devices"][0]["state"] for name, client in clients.items()}
+        return {device["state"] for device in devices().values()}
 
     def opened():
+        wait_until("both are open", lambda: states() == {"open"})
         return {name: connected(lab, "vol", name) for name in clients}
 
-    def all_read(handles, byte):
+    def all_read(byte):
         for handle in handles.values():
             check(bytes(handle.pread(BLOCK, 0)) == byte * BLOCK, f"it reads {byte}")
-
-    def all_fail(handles):
-        for handle in handles.values():
-            check(error_of(handle.pread, BLOCK, 0) != 0, "no byte of another file is read")
-        check(error_of(handles["writer"].pwrite, b"x" * BLOCK, 0) != 0, "none is written")
-        check(error_of(handles["writer"].flush) != 0, "and no flush succeeds")
-        check(set(states().values()) == {"superseded"}, "their states say why")
 
     def map_anew():
         for name, client in clients.items():
             client.ctl("unmap", "vol", "--force")
-            access = ["--session", "host-a"] if name == "writer" else ["--session", "host-b", "--ro"]
-            client.ctl("map", "vol", *access, "--nbd", f"unix:{lab.socket(name, 'vol')}")
-        wait_until("both are open", lambda: set(states().values()) == {"open"})
+            access = ["--ro"] if ACCESS[name] == "ro" else []
+            client.ctl("map", "vol", "--session", SESSIONS[name], *access, "--nbd",
+                       f"unix:{lab.socket(name, 'vol')}")
         return opened()
 
-    def add(path):
-        server.ctl("exports", "add", "vol", path, "--allow", "host-a=rw", "--allow", "host-b=ro")
+    def add(path, *more):
+        server.ctl("exports", "add", "vol", path, "--allow", "host-a=rw", "--allow", "host-b=ro", *more)
 
+    def swapped(swap, former, other):
+        """Another file comes in the place of the one that is known. Nothing is done to it; then the former is back."""
+        known, before = first_of(former), first_of(other)
+        swap(other)
+        asked = [handles["writer"].aio_pwrite(nbd.Buffer.from_bytearray(bytearray(b"h" * BLOCK)), BLOCK),
+                 handles["reader"].aio_pread(nbd.Buffer(BLOCK), 0)]
+        refused = lambda: all("another file or device" in device["reason"] for device in devices().values())
+        wait_until("both say why they wait", refused)
+        check(states() == {"reopening"}, "and go on to wait")
+        check(not handles["writer"].aio_command_completed(asked[0]), "what is held is held")
+        check(first_of(other) == before and first_of(former) == known, "neither file was written to")
+        swap(former)
+        for handle, request in zip((handles["writer"], handles["reader"]), asked):
+            while not handle.aio_command_completed(request):
+                handle.poll(-1)
+        wait_until("both are open", lambda: states() == {"open"})
+        with open(former, "rb") as file:
+            file.seek(BLOCK)
+            check(file.read(BLOCK) == b"h" * BLOCK, "what was held has come to where it belongs")
+        all_read(known[:1])
+
+    a, b = image("a", b"a"), image("b", b"b")
+    clients = {}
+    start_server(a)
+    for name in ACCESS:
+        start_client(name)
     handles = opened()
     handles["writer"].flush()
-    all_read(handles, b"a")
+    all_read(b"a")
+    uuid = server.status()["exports"][0]["uuid"]
+    check(len(uuid) == 36 and devices()["reader"]["uuid"] == uuid, "both daemons say which file it is")
 
     # The same file goes and comes.
     server.ctl("exports", "remove", "vol", "--force")
     add(a)
-    all_read(handles, b"a")
+    all_read(b"a")
 
-    # Another one comes.
-    server.ctl("exports", "remove", "vol", "--force")
-    add(b)
-    all_fail(handles)
-    check(first_of("b") == b"bb" and first_of("a") == b"aa", "neither file was written to")
-    handles = map_anew()
-    all_read(handles, b"b")
+    # By commands, while the sessions go on, and while they are cut off.
+    def removed_and_added(path):
+        server.ctl("exports", "remove", "vol", "--force")
+        add(path)
 
-    # Another one is put in its place.
-    os.rename(image("c", b"c"), b)
-    wait_until("the server has noticed", lambda: error_of(handles["reader"].pread, BLOCK, 0) != 0)
-    wait_until("it is opened", lambda: server.status()["exports"][0]["state"] == "ready")
-    for session in ("host-a", "host-b"):
-        server.ctl("exports", "evict", "vol", session, "--for", "0")
-    all_fail(handles)
-    check(first_of("b") == b"cc", "it was not written to")
-    handles = map_anew()
-    all_read(handles, b"c")
-    handles["writer"].pwrite(b"w" * BLOCK, 0)
-    handles["writer"].flush()
-    check(first_of("b") == b"ww", "what is mapped anew is used")
+    def while_cut_off(path):
+        link.cut()
+        wait_until("the sessions are lost", lambda: states() == {"reopening"})
+        removed_and_added(path)
+        link.open = True
 
     # By a configuration that is read anew.
-    server.config_with(lambda config: config["exports"][0].update(path=a))
-    server.ctl("config", "apply", "--force")
-    all_fail(handles)
-    check(first_of("a") == b"aa", "it was not written to")
-    all_read(map_anew(), b"a")
+    def configured(path):
+        server.config_with(lambda config: config["exports"][0].update(path=path))
+        server.ctl("config", "apply", "--force")
+
+    # Over restarts of the server.
+    def restarted(path):
+        server.kill()
+        start_server(path)
+
+    for swap in (removed_and_added, while_cut_off, configured, restarted):
+        swapped(swap, a, b)
+
+    # Over restarts of the client, for the kernel or a program that waits for it holds what is of the former file.
+    clients["writer"].kill()
+    removed_and_added(b)
+    start_client("writer", wait_for_devices=False)
+    refused = lambda: "another file or device" in devices()["writer"]["reason"]
+    wait_until("it knows what it was", refused)
+    check(uuid in devices()["writer"]["reason"], "it says which file it waits for")
+    removed_and_added(a)
+    handles = opened()
+    all_read(b"a")
+    handles["writer"].flush()
+
+    # Another one is put in its place. It is not what the devices know, until they are mapped anew.
+    os.rename(a, lab.path("kept"))
+    os.rename(image("c", b"c"), a)
+    wait_until("the server has noticed", lambda: server.status()["exports"][0]["uuid"] != uuid)
+    wait_until("it is opened", lambda: server.status()["exports"][0]["state"] == "ready")
+    for session in SESSIONS.values():
+        server.ctl("exports", "evict", "vol", session, "--for", "0")
+    reading = handles["reader"].aio_pread(nbd.Buffer(BLOCK), 0)
+    wait_until("it is refused", lambda: "another file or device" in devices()["reader"]["reason"])
+    handles = map_anew()
+    all_read(b"c")
+    handles["writer"].pwrite(b"w" * BLOCK, 0)
+    handles["writer"].flush()
+    check(first_of(a) == b"w" * BLOCK, "what is mapped anew is used")
+
+    # Its content moves into another file, and the administrator says that it is the same.
+    uuid = server.status()["exports"][0]["uuid"]
+    server.kill()
+    moved = lab.path("moved")
+    with open(moved, "wb") as out, open(a, "rb") as image_file:
+        out.write(image_file.read())
+    start_server(moved, uuid=uuid)
+    all_read(b"w")
+    handles["writer"].pwrite(b"m" * BLOCK, 0)
+    handles["writer"].flush()
+    check(first_of(moved) == b"m" * BLOCK, "it goes on there")
+    server.ctl("exports", "remove", "vol", "--force")
+    add(moved, "--uuid", uuid.upper())
+    all_read(b"m")

@@ -30,6 +30,8 @@ struct Export {
     std::uint64_t sectors = 64;
     std::uint64_t writer = 0;     // of the newest OPEN
     std::set<std::uint64_t> out;  // writers that are refused
+    MediumId medium{};
+    MediumId expected{};  // by the newest OPEN
     void lose_cache() {
         words = durable;
         ++epoch;
@@ -206,6 +208,8 @@ class SmallServer final : public ServerHandler {
         Export& one = found->second;
         if (one.refuse != 0) return op.respond(from_errno(one.refuse));
         if (one.out.contains(message->writer)) return op.respond(from_errno(ESTALE));
+        one.expected = message->medium;
+        if (message->medium.differs(one.medium)) return op.respond(from_errno(EMEDIUMTYPE));
         one.writer = message->writer;
         auto& devices = open_[&op.session()];
         std::uint32_t id = next_id_ % 3;
@@ -228,9 +232,10 @@ class SmallServer final : public ServerHandler {
                      .logical_block_bytes = found->second.logical_block_bytes,
                      .fua = found->second.fua,
                      .write_back = true,
-                     .epoch = found->second.epoch}
+                     .epoch = found->second.epoch,
+                     .medium = found->second.medium}
             .emit(op.data());
-        answer_later(op, OpenResponse::wire_bytes, open_answer_delay);
+        answer_later(op, OpenResponse::size(features), open_answer_delay);
     }
     void io(ServerOp& op) {
         ++ios;
@@ -273,10 +278,13 @@ class SmallServer final : public ServerHandler {
 // A volume and its user: writes to each block in turn what says volume and count, reads it back.
 struct User final : RemoteVolumeHandler {
     User(Scene& its_scene, RemoteSession& session, const std::string& name, std::uint64_t its_mark,
-         std::uint64_t writer = 0)
+         std::uint64_t writer = 0, const MediumId& medium = {})
         : scene(its_scene),
           mark(its_mark),
-          volume(session, {name, AccessMode::read_write, writer}, *this) {}
+          volume(
+              session,
+              {.name = name, .access = AccessMode::read_write, .writer = writer, .medium = medium},
+              *this) {}
 
     void on_volume_changed(RemoteVolume&) override { ++changes; }
     void on_volume_closed(RemoteVolume&) override { closed = true; }

@@ -12,7 +12,7 @@ BASE = ["rtrs/base/"]
 # What users of the transport see; the reactor and the fabrics are named where they are allowed.
 PUBLIC = BASE + ["rtrs/client.h", "rtrs/server.h", "rtrs/fabric.h", "rtrs/limits.h",
                  "rtrs/messages.h", "rtrs/path_policy.h", "rtrs/tag/matcher.h", "rtrs/trace.h"]
-BLOCK_PROTOCOL = ["rnbd/catalog.h", "rnbd/figures.h", "rnbd/messages.h", "rnbd/remote_catalog.h",
+BLOCK_PROTOCOL = ["rnbd/catalog.h", "rnbd/figures.h", "rnbd/medium_id.h", "rnbd/messages.h", "rnbd/remote_catalog.h",
                   "rnbd/remote_figures.h", "rnbd/remote_session.h", "rnbd/remote_volume.h"]
 DAEMON = ["daemon/"]
 SOCKETS_AND_RING = ["sys/socket.h", "netinet/", "arpa/", "liburing", "linux/io_uring.h", "sys/epoll.h",
@@ -50,11 +50,11 @@ ROOMS = {
     "rnbd/": {"may": PUBLIC + ["rnbd/"], "never": SOCKETS_AND_RING},
     "daemon/": {"may": BASE + ["rtrs/fabric.h", "rtrs/reactor.h", "rtrs/reactor_group.h", "rtrs/trace.h", "rnbd/messages.h"] + DAEMON},
     "rnbd-server/": {
-        "may": PUBLIC + ["rtrs/rdma_devices.h", "rtrs/reactor.h", "rnbd/catalog.h", "rnbd/figures.h", "rnbd/messages.h",
+        "may": PUBLIC + ["rtrs/rdma_devices.h", "rtrs/reactor.h", "rnbd/catalog.h", "rnbd/figures.h", "rnbd/medium_id.h", "rnbd/messages.h",
                 "rnbd-server/"] + DAEMON,
     },
     "rnbd-server/storage/": {
-        "may": BASE + ["rtrs/reactor.h", "rnbd-server/storage.h", "rnbd-server/storage/"],
+        "may": BASE + ["rtrs/reactor.h", "rnbd/medium_id.h", "rnbd-server/storage.h", "rnbd-server/storage/"],
         "never": ["spdlog/"],
     },
     "rnbd-client/": {
@@ -94,6 +94,7 @@ ONLY_IN = {
     "yaml-cpp/": ["daemon/"],
     "libnbd.h": ["rnbd-server/storage/"],
     "isa-l": ["rtrs/fabric/tcp/"],
+    "uuid/": ["rnbd/", "rnbd-server/storage/"],
     "systemd/": ["daemon/"],
     "netlink/": ["rnbd-client/kernel_nbd/"],
     "fuse": ["rnbd-sysfs/"],

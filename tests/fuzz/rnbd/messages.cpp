@@ -33,7 +33,7 @@ void try_open(Bytes bytes) {
     const auto message = OpenMessage::parse(bytes);
     if (!message) return;
     RTRS_ASSERT(check_device_name(message->device_name));
-    std::array<std::byte, OpenMessage::wire_bytes_with_writer> again;
+    std::array<std::byte, OpenMessage::wire_bytes_max> again;
     message->emit(again);
     RTRS_ASSERT(OpenMessage::parse(std::span(again).first(message->size())) == message);
 }

@@ -24,6 +24,9 @@ struct Folder {
     char path[64] = "/tmp/rnbd-numbers-XXXXXX";
 };
 
+const MediumId medium{
+    .uuid = *parse_uuid("6ba7b810-9dad-11d1-80b4-00c04fd430c8"), .life = 0xf00d, .number = 3};
+
 struct Loaded final : WriterNumbers {
     explicit Loaded(const Folder& folder) : WriterNumbers(folder.file()) { REQUIRE(!load()); }
 };
@@ -35,7 +38,7 @@ TEST_CASE("writer numbers: of a life that was killed, until they are forgotten")
     {
         Loaded numbers(folder);
         CHECK(numbers.former("host-a", "vol1").number == 0);
-        CHECK(numbers.keep("host-a", "vol1", {0xabc, 0xe}));
+        CHECK(numbers.keep("host-a", "vol1", {0xabc, 0xe, medium}));
         CHECK(numbers.keep("host \"b\"\\", "vol1", {5}));
         CHECK(numbers.keep("host-a", "vol2", {7}));
         CHECK(numbers.keep("host-a", "vol2", {8}));
@@ -45,10 +48,12 @@ TEST_CASE("writer numbers: of a life that was killed, until they are forgotten")
     Loaded numbers(folder);
     CHECK(numbers.former("host-a", "vol1").number == 0xabc);
     CHECK(numbers.former("host-a", "vol1").epoch == 0xe);
+    CHECK(numbers.former("host-a", "vol1").medium == medium);
     CHECK(numbers.keep("host-a", "vol1", {0xabc, 0xf}));
     CHECK(numbers.keep("host-a", "vol1", {0xabc, 0xe}));
     CHECK(numbers.former("host \"b\"\\", "vol1").number == 5);
     CHECK(numbers.former("host \"b\"\\", "vol1").epoch == 0);
+    CHECK(!numbers.former("host \"b\"\\", "vol1").medium.known());
     CHECK(numbers.former("host-a", "vol2").number == 8);
     CHECK(numbers.former("host-b", "vol2").number == 0);
     CHECK_FALSE(numbers.keep("host-a", "vol1", {0xabc, 0xe}));

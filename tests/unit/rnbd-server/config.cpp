@@ -312,12 +312,39 @@ TEST_CASE("server config: nobody writes to what is read-only") {
         "expected ro"));
 }
 
+TEST_CASE("server config: what a medium is called") {
+    const std::string uuid = "6BA7B810-9dad-11d1-80b4-00c04fd430c8";
+    const auto config =
+        ServerConfig::parse(with_export("    path: /a\n    uuid: " + uuid + "\n"), "server.yaml");
+    REQUIRE(config);
+    REQUIRE(config->exports.back().storage.uuid);
+    CHECK(to_text(*config->exports.back().storage.uuid) == "6ba7b810-9dad-11d1-80b4-00c04fd430c8");
+    for (const char* wrong :
+         {"vol1", "00000000-0000-0000-0000-000000000000", "6ba7b810-9dad-11d1-80b4-00c04fd430c",
+          "6ba7b8109dad11d180b400c04fd430c8"}) {
+        CHECK(complains(with_export(std::string("    path: /a\n    uuid: ") + wrong + "\n"),
+                        "expected a UUID, as \"6ba7b810-"));
+    }
+    const auto two = [&](const std::string& second) {
+        return "listen: [{tcp: 127.0.0.1:0}]\nexports:\n"
+               "  - {name: a, path: /a, read_only: true, uuid: " +
+               uuid +
+               "}\n"
+               "  - {name: b, path: " +
+               second + ", read_only: true, uuid: " + uuid + "}\n";
+    };
+    CHECK(
+        complains(two("/b"),
+                  "exports[1].uuid: found \"6ba7b810-9dad-11d1-80b4-00c04fd430c8\" a second time"));
+    CHECK(errors_of(two("/a")).empty());
+}
+
 TEST_CASE("server config: each key that is expected is named once") {
     CHECK(
         complains("listen: [{tcp: 127.0.0.1:0}]\n"
                   "exports:\n"
                   "  - {name: a, storage: {kind: path, path: /srv/a, size: 1000}, sixe: 3}\n",
-                  "expected name, path, storage, size, io, block_size, read_only or allow,"));
+                  "expected name, path, storage, size, io, block_size, read_only, uuid or allow,"));
 }
 
 TEST_CASE("server config: depth and size fit the wire together") {

@@ -22,7 +22,7 @@ struct ByHand {
         OpenMessage{.access_mode = AccessMode::read_write, .device_name = name}.emit(message);
         answer.reset();
         world.session->rtrs().submit_user(
-            rtrs::Direction::read, message, OpenResponse::wire_bytes,
+            rtrs::Direction::read, message, OpenResponse::size(features_known),
             [](void* context, std::error_code error, rtrs::Bytes response) {
                 auto& self = *static_cast<ByHand*>(context);
                 self.answer = error.value();

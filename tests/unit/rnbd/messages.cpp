@@ -99,7 +99,7 @@ TEST_CASE("session info: the answer takes the smaller version and common feature
         SessionInfoResponse::to({.version = 200, .features = features_known}, Feature::fast_zero) ==
         SessionInfoResponse{.version = 2, .features = Feature::fast_zero});
     CHECK(SessionInfoResponse::to({.features = static_cast<Feature>(0xfffffffe)}, features_known)
-              .features == (Feature::extents | Feature::epoch | Feature::writer));
+              .features == (Feature::extents | Feature::epoch | Feature::writer | Feature::medium));
     CHECK(has(features_known, Feature::extents));
     CHECK_FALSE(has(Feature::fast_zero, Feature::extents));
 }
@@ -136,6 +136,36 @@ TEST_CASE("open: a writer follows what a kernel sends") {
     CHECK(OpenMessage::parse(bytes) == message);
     CHECK(OpenMessage::parse(test::first(bytes, 271))->writer == 0);
     CHECK(OpenMessage{.device_name = "vol1"}.size() == 264);
+}
+
+TEST_CASE("open: a medium follows the writer, whether there is one or not") {
+    const MediumId medium{.uuid = *parse_uuid("6ba7b810-9dad-11d1-80b4-00c04fd430c8"),
+                          .life = 0x0807'0605'0403'0201,
+                          .number = 0x1817'1615'1413'1211};
+    OpenMessage message{
+        .access_mode = AccessMode::read_write, .device_name = "vol1", .medium = medium};
+    CHECK(message.size() == 304);
+    const auto bytes = emitted(message, 304);
+    CHECK(test::first(bytes, 264) == open_bytes());
+    CHECK(std::vector<std::byte>(bytes.begin() + 264, bytes.end()) ==
+          hex("00*8 6b a7 b8 10 9d ad 11 d1 80 b4 00 c0 4f d4 30 c8 "
+              "01 02 03 04 05 06 07 08 11 12 13 14 15 16 17 18"));
+    CHECK(OpenMessage::parse(bytes) == message);
+    CHECK(!OpenMessage::parse(test::first(bytes, 303))->medium.known());
+    message.writer = 7;
+    CHECK(OpenMessage::parse(emitted(message, 304)) == message);
+
+    OpenResponse response{.logical_block_bytes = 512, .epoch = 9, .medium = medium};
+    CHECK(OpenResponse::size(Feature::none) == 56);
+    CHECK(OpenResponse::size(Feature::medium) == 88);
+    CHECK(OpenResponse::parse(emitted(response, 88)) == response);
+    CHECK(test::first(emitted(response, 88), 72) == [&] {
+        auto expected = emitted(response, 56);
+        for (const auto byte : hex("6b a7 b8 10 9d ad 11 d1 80 b4 00 c0 4f d4 30 c8"))
+            expected.push_back(byte);
+        return expected;
+    }());
+    CHECK(!OpenResponse::parse(test::first(emitted(response, 88), 87))->medium.known());
 }
 
 TEST_CASE("open: reserved bytes and what follows the NUL are ignored") {

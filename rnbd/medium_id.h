@@ -1,0 +1,49 @@
+// Which medium a volume stands for, as its server says it and its client keeps it, so that a file
+// or device that came in the place of another is not taken for it (Feature::medium).
+//
+// On the wire 32 bytes:
+//    0  16  uuid     RFC 4122, in its byte order
+//   16   8  life     of the server's process
+//   24   8  number   of the medium, in that life
+//
+// THREAD: any one.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "rtrs/base/bytes.h"
+
+namespace rnbd {
+
+using Uuid = std::array<std::uint8_t, 16>;
+
+// As 8-4-4-4-12 hexadecimal digits, small ones. Empty: all zeroes, which stand for none.
+std::string to_text(const Uuid& uuid);
+// Of that form, in any case of letters. None for another form, and for all zeroes.
+std::optional<Uuid> parse_uuid(std::string_view text);
+
+struct MediumId {
+    static constexpr std::uint32_t wire_bytes = 32;
+
+    // The same for as long as the medium is there, whichever server has it.
+    Uuid uuid{};
+    // Both not 0: what can be told of it only until the server's process ends.
+    std::uint64_t life = 0;
+    std::uint64_t number = 0;
+
+    bool known() const noexcept { return *this != MediumId{}; }
+    // Whether these are two media for certain.
+    bool differs(const MediumId& other) const noexcept;
+
+    // from, to: wire_bytes.
+    static MediumId load(const std::byte* from) noexcept;
+    void store(std::byte* to) const noexcept;
+    friend bool operator==(const MediumId&, const MediumId&) = default;
+};
+
+}  // namespace rnbd

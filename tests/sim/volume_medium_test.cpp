@@ -1,0 +1,90 @@
+// A volume whose export stands for another file or device when its session comes back.
+#include <catch2/catch.hpp>
+
+#include "tests/sim/volume_world.h"
+
+using namespace simtest;
+using namespace rnbd;
+
+namespace {
+
+const MediumId former{.uuid = *parse_uuid("6ba7b810-9dad-11d1-80b4-00c04fd430c8")};
+const MediumId another{.uuid = *parse_uuid("6ba7b811-9dad-11d1-80b4-00c04fd430c8")};
+
+const std::error_code wrong_medium = rtrs::from_errno(EMEDIUMTYPE);
+
+}  // namespace
+
+TEST_CASE("what is held waits for the medium whose content is known, and goes nowhere else") {
+    Volumes v;
+    v.exports["vol1"].medium = former;
+    v.begin(Feature::medium);
+    CHECK(!v.exports["vol1"].expected.known());
+    CHECK(v.user1->volume.medium() == former);
+    v.lose_server();
+    v.user1->running = 0;
+    v.user1->issue(VolumeOperation::write, 3);
+    const auto content = v.exports["vol1"].words;
+    v.exports["vol1"].medium = another;
+    v.start_server();
+    REQUIRE(v.until([&] { return v.user1->volume.open_error() == wrong_medium; }));
+    v.scene.world.run_for(30s);
+    CHECK(v.user1->volume.state() == VolumeState::reopening);
+    CHECK_THAT(v.user1->volume.reason(), Catch::Contains(to_text(former.uuid)));
+    CHECK(v.exports["vol1"].expected == former);
+    CHECK(v.exports["vol1"].open_now == 0);
+    CHECK(v.exports["vol1"].words == content);
+    CHECK(!v.user1->idle());
+
+    // It is brought back.
+    v.exports["vol1"].medium = former;
+    CHECK(v.until([&] { return v.user1->idle(); }));
+    CHECK(v.user1->volume.state() == VolumeState::open);
+    CHECK(v.user1->errors.empty());
+    v.good_end();
+}
+
+TEST_CASE("what is mapped anew, and what was never used, takes the medium that is there") {
+    Volumes v;
+    v.exports["vol1"].medium = v.exports["vol2"].medium = former;
+    v.begin(Feature::medium | Feature::writer);
+    v.lose_server();
+    v.user1->running = 0;
+    v.exports["vol1"].medium = v.exports["vol2"].medium = another;
+    v.start_server();
+    REQUIRE(v.until([&] { return v.user1->volume.open_error() == wrong_medium; }));
+    REQUIRE(v.until([&] { return v.user2->volume.state() == VolumeState::open; }));
+    CHECK(v.user2->volume.medium() == another);
+    v.user1->volume.close();
+    REQUIRE(v.until([&] { return v.user1->closed; }));
+    v.map_again();
+    REQUIRE(v.opened());
+    CHECK(v.user1->volume.medium() == another);
+    v.good_end();
+}
+
+TEST_CASE("a medium is known over servers that cannot say theirs, and over a life of the user") {
+    Volumes v;
+    v.exports["vol1"].medium = former;
+    v.begin(Feature::medium);
+    v.user1->run(5, 1);
+    REQUIRE(v.until([&] { return v.user1->idle(); }));
+    for (const Feature features : {Feature::none, Feature::medium}) {
+        v.crash_server(SimHost::CrashSeen::by_reset);
+        REQUIRE(v.until([&] { return v.user1->volume.state() == VolumeState::reopening; }));
+        v.exports["vol1"].medium = {};
+        v.features = features;
+        v.start_server();
+        REQUIRE(v.opened());
+        CHECK(v.user1->volume.medium() == former);
+    }
+    v.user1->volume.close();
+    REQUIRE(v.until([&] { return v.user1->closed; }));
+    v.exports["vol1"].medium = another;
+    v.user1.reset();
+    v.user1 = std::make_unique<User>(v.scene, *v.session, "vol1", 1, 77, former);
+    REQUIRE(v.until([&] { return v.user1->volume.open_error() == wrong_medium; }));
+    v.exports["vol1"].medium = former;
+    REQUIRE(v.opened());
+    v.good_end();
+}

@@ -1,0 +1,62 @@
+// Which medium a volume stands for.
+#include "rnbd/medium_id.h"
+
+#include <array>
+#include <catch2/catch.hpp>
+
+using namespace rnbd;
+
+namespace {
+
+const Uuid one = *parse_uuid("6ba7b810-9dad-11d1-80b4-00c04fd430c8");
+const Uuid other = *parse_uuid("6ba7b811-9dad-11d1-80b4-00c04fd430c8");
+
+bool differ(const MediumId& a, const MediumId& b) {
+    CHECK(a.differs(b) == b.differs(a));
+    return a.differs(b);
+}
+
+}  // namespace
+
+TEST_CASE("uuid: as text and back") {
+    CHECK(one[0] == 0x6b);
+    CHECK(one[15] == 0xc8);
+    CHECK(to_text(one) == "6ba7b810-9dad-11d1-80b4-00c04fd430c8");
+    CHECK(parse_uuid("6BA7B810-9DAD-11D1-80B4-00C04FD430C8") == one);
+    CHECK(to_text(Uuid{}).empty());
+    for (const char* wrong :
+         {"", "6ba7b810", "6ba7b810-9dad-11d1-80b4-00c04fd430c",
+          "00000000-0000-0000-0000-000000000000", "6ba7b810-9dad-11d1-80b4-00c04fd430c8 ",
+          "6ba7b810-9dad-11d1-80b4-00c04fd430cg", "{6ba7b810-9dad-11d1-80b4-00c04fd430c8}"}) {
+        CHECK(!parse_uuid(wrong));
+    }
+}
+
+TEST_CASE("medium: two are told apart by what both know") {
+    const MediumId unknown;
+    CHECK(!differ(unknown, unknown));
+    CHECK(!differ(unknown, {.uuid = one, .life = 1, .number = 2}));
+    CHECK(!differ({.uuid = one}, {.uuid = one}));
+    CHECK(differ({.uuid = one}, {.uuid = other}));
+    // Numbers of one life.
+    CHECK(!differ({.life = 1, .number = 2}, {.life = 1, .number = 2}));
+    CHECK(differ({.life = 1, .number = 2}, {.life = 1, .number = 3}));
+    CHECK(!differ({.life = 1, .number = 2}, {.life = 4, .number = 3}));
+    CHECK(!differ({.life = 1, .number = 2}, {.uuid = one}));
+    CHECK(!differ({.number = 2}, {.number = 3}));
+    // A copy of a file system has the same file.
+    CHECK(differ({.uuid = one, .life = 1, .number = 2}, {.uuid = one, .life = 1, .number = 3}));
+}
+
+TEST_CASE("medium: bytes") {
+    const MediumId id{.uuid = one, .life = 0x0807060504030201, .number = 0x1817161514131211};
+    std::array<std::byte, MediumId::wire_bytes> bytes{};
+    id.store(bytes.data());
+    CHECK(bytes[0] == std::byte{0x6b});
+    CHECK(bytes[15] == std::byte{0xc8});
+    CHECK(bytes[16] == std::byte{0x01});
+    CHECK(bytes[31] == std::byte{0x18});
+    CHECK(MediumId::load(bytes.data()) == id);
+    CHECK(id.known());
+    CHECK(!MediumId{}.known());
+}
