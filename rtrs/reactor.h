@@ -152,6 +152,7 @@ class Reactor : public Clock {
     // Whether work of files may begin inside a turn by submit_early(), read_now() and write_now(),
     // as it may at first. Never in a group: the others would wait for the baton that long.
     void set_prompt_storage(bool on) noexcept;
+    bool prompt_storage() const noexcept;
     // Makes the second ring that read_polled() and write_polled() take. Once, before the first
     // turn; not with fd(), which nothing of that ring makes readable. ERRORS: EINVAL (the kernel
     // has none), ENOMEM.

@@ -86,6 +86,7 @@ FileStorage::FileStorage(rtrs::Reactor& reactor, DeferredCompletions& deferred, 
       can_poll_(medium_.can_be_polled()),
       can_discard_call_(medium_.kind() == FileMedium::Kind::block_device),
       deferred_(deferred) {
+    if (io_ == StorageOptions::Io::direct && reactor.prompt_storage()) reserve_.emplace();
     if (medium_.answers_at_once()) return;
     for (std::uint32_t i = 0; i < reactor.members(); ++i) reactor.member(i).expect_slow_files();
 }
@@ -151,6 +152,7 @@ void FileStorage::submit(BlockRequest& request) {
         case BlockOperation::read:
         case BlockOperation::write:
             RTRS_ASSERT(request.data.size() >= request.bytes);
+            if (reserve_ && reserve_->keeps(request)) return;
             return transfer(request);
         case BlockOperation::flush:
             return synchronize(request);
@@ -161,9 +163,17 @@ void FileStorage::submit(BlockRequest& request) {
 }
 
 void FileStorage::finish(BlockRequest& request, std::error_code error) {
+    // First of all: the disk may have nothing to do.
+    if (reserve_) give_to_disk(reserve_->ended(request));
     --in_flight_;
     if (holds_long(request)) --long_holders_;
     request.completed(request, error);
+}
+
+void FileStorage::give_to_disk(BlockRequest* list) {
+    if (list == nullptr) return;
+    while (list != nullptr) transfer(*std::exchange(list, list->next));
+    reactor_.here().submit_early(1);
 }
 
 // One piece of what is left of a read, a write, or a write of zeroes.

@@ -29,6 +29,7 @@
 
 #include "rnbd-server/storage.h"
 #include "rnbd-server/storage/deferred_completions.h"
+#include "rnbd-server/storage/disk_reserve.h"
 #include "rnbd-server/storage/file_medium.h"
 #include "rnbd-server/storage/mapping.h"
 #include "rtrs/base/helper_thread.h"
@@ -85,6 +86,7 @@ class FileStorage final : public Storage {
     // The file as this thread's ring knows it.
     rtrs::Reactor::File file(rtrs::Reactor& here);
     void transfer(BlockRequest& request);
+    void give_to_disk(BlockRequest* list);
     bool moved_at_once(BlockRequest& request, int flags);
     bool begun_polled(BlockRequest& request, std::uint64_t bytes, int flags);
     void empty_range(BlockRequest& request);
@@ -136,6 +138,7 @@ class FileStorage final : public Storage {
     // data with it: no later flush may succeed.
     std::error_code broken_;
     std::function<void()> lost_;
+    std::optional<DiskReserve> reserve_;  // of direct I/O, if that may begin in a turn
     std::uint32_t in_flight_ = 0;
     std::uint32_t long_holders_ = 0;  // of them: what keeps a write of the same file waiting
     // Lists: whose fdatasync is in flight, that of the first; and who came after it had begun.

@@ -310,6 +310,10 @@ bool Reactor::polls_storage() const noexcept {
 
 void Reactor::set_prompt_storage(bool on) noexcept { inside_->prompt_storage = on; }
 
+bool Reactor::prompt_storage() const noexcept {
+    return inside_->prompt_storage && inside_->group == nullptr;
+}
+
 bool Reactor::polls_busily() const noexcept { return inside_->busy_poll.has_value(); }
 
 void Reactor::add_lookout(Lookout& lookout) noexcept { inside_->lookouts.push_back(lookout); }
