@@ -121,9 +121,8 @@ ClientConfig::Path::Fabric Client::fabric_towards(const ClientConfig::Path& path
 
 // What uses it may have outlived this daemon's former life, which ended without an unmap.
 Mapping& Client::add_mapping(Session& session, const ClientConfig::Device& config) {
-    const WriterNumbers::Life former = config.access == AccessMode::read_only
-                                           ? WriterNumbers::Life{}
-                                           : writers_.former(config.session, config.volume);
+    WriterNumbers::Life former = writers_.former(config.session, config.volume);
+    if (config.access == AccessMode::read_only) former = {.medium = former.medium};
     Mapping& made = *mappings_.emplace_back(std::make_unique<Mapping>(
         reactor_, sockets_, session.remote, session.shares, config, free_number(), former, *this));
     on_mapping_changed(made);
@@ -132,11 +131,13 @@ Mapping& Client::add_mapping(Session& session, const ClientConfig::Device& confi
 
 void Client::on_mapping_changed(Mapping& mapping) {
     const ClientConfig::Device& config = mapping.config();
-    if (config.access == AccessMode::read_only || mapping.stopping()) return;
+    if (mapping.stopping()) return;
     // Before it is open its epoch is that of the life before.
     const RemoteVolume& volume = mapping.volume();
     const WriterNumbers::Life life{volume.writer(), volume.epoch(), volume.medium()};
-    if (writers_.keep(config.session, config.volume, life)) writers_changed();
+    if (life != WriterNumbers::Life{} && writers_.keep(config.session, config.volume, life)) {
+        writers_changed();
+    }
 }
 
 // One write for all that start or end in a turn. It is soon enough: nobody holds anything before

@@ -84,12 +84,10 @@ void Client::on_mapping_stopped(Mapping& mapping) {
     logger("rnbd.device").info("{}: gone", mapping.config().name);
     const std::string session = mapping.config().session;
     const Gone gone{mapping.loss()};
-    const RemoteVolume& volume = mapping.volume();
-    const std::uint64_t epoch = volume.unflushed_writes() > 0 ? volume.epoch() : 0;
-    const bool news = mapping.may_return()
-                          ? writers_.keep(session, mapping.config().volume,
-                                          {volume.writer(), epoch, volume.medium()})
-                          : writers_.forget(session, mapping.config().volume);
+    const WriterNumbers::Life left = mapping.leaves();
+    const std::string& name = mapping.config().volume;
+    const bool news = left != WriterNumbers::Life{} ? writers_.keep(session, name, left)
+                                                    : writers_.forget(session, name);
     if (news) writers_changed();
     // Told when it is gone, and its session with it: who hears it may take its place at once.
     const auto waiting = unmapped_.extract(&mapping);

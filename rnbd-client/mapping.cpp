@@ -8,6 +8,7 @@
 #include "daemon/log.h"
 #include "rnbd-client/kernel_nbd/names.h"
 #include "rtrs/base/assert.h"
+#include "rtrs/base/error.h"
 
 namespace rnbd {
 namespace {
@@ -83,6 +84,7 @@ void Mapping::stop(KernelNbd::Use use) {
     if (stopping_) return;
     stopping_ = true;
     with_the_daemon_ = use == KernelNbd::Use::leave;
+    had_clients_ = connections() > 0;
     logger("rnbd.device").info("{}: stopping", config_.name);
     stop_timer_.arm(reactor_.now() + stop_time);
     if (kernel_) return kernel_->stop(use);
@@ -188,9 +190,20 @@ void Mapping::close_volume() {
     // If their cache is lost by then, the next life has to say so.
     const bool unflushed_of_cache = volume_->epoch() != 0 && volume_->unflushed_writes() > 0;
     const bool holds = (kernel_ && kernel_->left()) || aborted_ || held_before ||
-                       unflushed_of_cache || volume_->state() == VolumeState::superseded;
+                       unflushed_of_cache || volume_->state() == VolumeState::superseded ||
+                       volume_->open_error() == rtrs::from_errno(EMEDIUMTYPE);
     may_return_ = with_the_daemon_ && holds;
     volume_->close(may_return_ ? RemoteVolume::Close::may_return : RemoteVolume::Close::for_good);
+}
+
+WriterNumbers::Life Mapping::leaves() const noexcept {
+    if (may_return_) {
+        const bool unflushed = volume_->unflushed_writes() > 0;
+        return {volume_->writer(), unflushed ? volume_->epoch() : 0, volume_->medium()};
+    }
+    // They hold nothing, but may come again, with what they have read.
+    if (with_the_daemon_ && had_clients_) return {.medium = volume_->medium()};
+    return {};
 }
 
 void Mapping::on_volume_closed(RemoteVolume&) {

@@ -68,7 +68,8 @@ class Mapping final : public RemoteVolumeHandler,
     bool overdue() const noexcept { return overdue_; }
     // Once it has stopped with the daemon: who uses it may go on without this daemon, and come back
     // with what it holds.
-    bool may_return() const noexcept { return may_return_; }
+    // What its next life has to know, if it comes; nothing if nobody was left with anything.
+    WriterNumbers::Life leaves() const noexcept;
     // Once it has stopped: what of its data may be lost, the end of a sentence; empty: nothing.
     const std::string& loss() const noexcept { return loss_; }
 
@@ -108,6 +109,7 @@ class Mapping final : public RemoteVolumeHandler,
     bool with_the_daemon_ = false;  // is the reason for that
     bool aborted_ = false;          // NBD clients wait for answers that never come
     bool may_return_ = false;
+    bool had_clients_ = false;  // when the daemon began to end
     bool overdue_ = false;
     bool kernel_cut_ = false;
     bool kernel_gone_ = false;

@@ -35,7 +35,7 @@ std::error_code WriterNumbers::load() {
         std::string session;
         std::string volume;
         words >> std::hex >> life.number >> std::quoted(session) >> std::quoted(volume);
-        if (!words || life.number == 0) continue;
+        if (!words) continue;
         // Versions before 0.2 wrote none, nor a medium, and do not look behind the names.
         if (!(words >> life.epoch)) life.epoch = 0;
         std::string uuid;

@@ -4,7 +4,8 @@
 // server has to recognise them.
 //
 // With each is the epoch of the server's cache that may have what was acknowledged and not flushed,
-// so that they hear of it if that cache is lost meanwhile, and the medium that they know.
+// so that they hear of it if that cache is lost meanwhile, and the medium that they know: that of
+// volumes that are only read, too.
 //
 // What is unmapped holds nothing, and its number is forgotten; so it is at an end of the daemon in
 // order, if nobody may have been left with something. So are those of another boot of the machine.
@@ -31,7 +32,7 @@ class WriterNumbers {
     // empty one. ERRORS: of reading it.
     std::error_code load();
     struct Life {
-        std::uint64_t number = 0;  // 0: none
+        std::uint64_t number = 0;  // 0: none, it only reads
         std::uint64_t epoch = 0;   // as RemoteVolumeOptions::epoch
         MediumId medium{};         // likewise
         bool operator==(const Life&) const = default;

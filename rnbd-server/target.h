@@ -132,9 +132,8 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
         std::string why;
     };
     // Null if this session has it not open as the message asks.
-    // Another file or device than the one that the client knows under this name.
-    static bool stands_for_another(const Session& session, const OpenMessage& message,
-                                   const Volume& volume);
+    // What the client knows the content of.
+    static MediumId expected_by(const Session& session, const OpenMessage& message);
     const OpenVolume* opened_before(Session& session, const OpenMessage& message,
                                     Writers::Id writer);
     std::expected<const OpenVolume*, Refusal> open_anew(Session& session,

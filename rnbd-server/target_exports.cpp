@@ -74,6 +74,15 @@ std::optional<Target::Obstacle> Target::obstacle_to(const ServerConfig::Export& 
     if (namesake != by_name_.end() && !is_going(*namesake->second, "export " + config.name))
         return stays("an export " + config.name + " is there already");
     const std::string& place = config.storage.place();
+    for (const auto& other : volumes_) {
+        const StorageOptions& has = other->config().storage;
+        if (!config.storage.uuid || has.uuid != config.storage.uuid || other->name() == config.name)
+            continue;
+        if (!place.empty() && has.place() == place) continue;
+        const std::string who = "export " + other->name();
+        if (!is_going(*other, who + ", which has this uuid,"))
+            return stays(who + " has the uuid " + to_text(*has.uuid) + " already");
+    }
     if (place.empty()) return goes;
     const auto [first, last] = by_place_.equal_range(place);
     for (auto other = first; other != last; ++other) {

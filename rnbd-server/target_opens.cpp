@@ -55,6 +55,9 @@ std::string why_not_open(const Volume& volume, std::error_code error) {
             return "no allow entry for this session, address and access";
         case EBUSY:
             return "the export was taken from this session for a while";
+        case EMEDIUMTYPE:
+            return "it knows another file or device under this name: bring that back, or unmap and "
+                   "map it there";
         case ESTALE:
             return "it was away while another one wrote, and may hold older writes: map it anew";
         default:
@@ -101,10 +104,8 @@ void Target::open(Session& session, rtrs::ServerOp& op) {
     op.respond({}, bytes);
 }
 
-bool Target::stands_for_another(const Session& session, const OpenMessage& message,
-                                const Volume& volume) {
-    return has(session.features, Feature::medium) && volume.state() == Volume::State::ready &&
-           message.medium.differs(volume.geometry().medium);
+MediumId Target::expected_by(const Session& session, const OpenMessage& message) {
+    return has(session.features, Feature::medium) ? message.medium : MediumId{};
 }
 
 // As the kernel: the same id, fresh geometry. Whatever access is asked for now, says the kernel, so
@@ -119,7 +120,7 @@ const Target::OpenVolume* Target::opened_before(Session& session, const OpenMess
     const bool as_asked =
         open.access == message.access_mode || kernel_door(session.session.door()) != nullptr;
     const bool out = open.open->is_out || (writer != 0 && open.volume->is_out(writer));
-    const bool another = stands_for_another(session, message, *open.volume);
+    const bool another = open.volume->stands_for_another(expected_by(session, message));
     if (!as_asked || out || another || open.volume->storage(*open.open) == nullptr) {
         // Of another access, or of a storage that is gone: the new one takes its place. Or it will
         // be refused one.
@@ -150,16 +151,12 @@ std::expected<const Target::OpenVolume*, Target::Refusal> Target::open_anew(
                                                : "it stands for an export " + printable(wanted) +
                                                      ", and there is none");
     }
-    if (stands_for_another(session, message, *volume)) {
-        return refused(from_errno(EMEDIUMTYPE),
-                       "it knows another file or device under this name: bring that back, or map "
-                       "it anew there");
-    }
     const auto open = volume->open({.session = session.session.name(),
                                     .host = session.session.peer_host(),
                                     .access = message.access_mode,
                                     .writer = writer,
-                                    .holder = &session.session});
+                                    .holder = &session.session,
+                                    .expects = expected_by(session, message)});
     if (!open) return refused(open.error(), why_not_open(*volume, open.error()));
     const std::uint32_t id = session.fresh_device_id();
     const StorageOptions& storage = volume->config().storage;

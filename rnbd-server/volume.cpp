@@ -96,17 +96,21 @@ void Volume::try_open() {
         storage_.reset();
     }
     StorageOptions options = config_.storage;
-    // A file that was there once is not made anew: an empty one in its place would pass for it.
-    if (generation_ > 0 && options.kind == StorageOptions::Kind::path) options.size_bytes.reset();
+    // A file that was there once is not made anew: an empty one in its place would pass for it. So
+    // would one whose name for its content is given.
+    const bool may_be_made = generation_ == 0 && !options.uuid;
+    if (!may_be_made && options.kind == StorageOptions::Kind::path) options.size_bytes.reset();
     auto storage = open_storage(reactor_, deferred_, options, opening_);
     if (!storage) {
         // Each call goes on with what the one before has begun.
         if (storage.error().code == std::errc::operation_in_progress) delay_ = retry_delay_min;
         const bool absent = storage.error().code == std::errc::no_such_file_or_directory;
-        if (absent && generation_ > 0 && config_.storage.size_bytes) {
+        if (absent && !may_be_made && config_.storage.size_bytes) {
             return wait(config_.storage.path +
-                        ": not there; it is not created again, since an empty file would pass for "
-                        "what was there");
+                        (generation_ > 0 ? ": not there; it is not created again, since an empty "
+                                           "file would pass for what was there"
+                                         : ": not there; it is not created, since its uuid says "
+                                           "that it has content"));
         }
         wait(storage.error().text);
         return;
@@ -114,7 +118,7 @@ void Volume::try_open() {
     storage_ = std::move(*storage);
     storage_->when_writes_are_lost([this] { writes_are_lost(); });
     geometry_ = storage_->geometry();
-    if (options.uuid) geometry_.medium = {.uuid = *options.uuid};
+    if (options.uuid) geometry_.medium.uuid = *options.uuid;
     gone_ = false;
     in_trouble_ = false;
     shortage_.clear();
@@ -241,6 +245,7 @@ bool Volume::is_shut_out(const std::string& session) const noexcept {
 std::error_code Volume::may_open(const Opener& opener) const {
     if (!allows(opener.session, opener.host, opener.access)) return rtrs::from_errno(EACCES);
     if (is_shut_out(opener.session)) return rtrs::from_errno(EBUSY);
+    if (stands_for_another(opener.expects)) return rtrs::from_errno(EMEDIUMTYPE);
     if (opener.access == AccessMode::read_only) return {};
     if (config_.storage.use == StorageOptions::Use::read_only) return rtrs::from_errno(EROFS);
     if (opener.writer != 0 && is_out(opener.writer)) return rtrs::from_errno(ESTALE);

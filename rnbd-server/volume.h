@@ -103,7 +103,12 @@ class Volume {
         AccessMode access = AccessMode::read_only;
         Writers::Id writer = 0;  // 0: it is not known, or only reads
         const rtrs::ServerSession* holder = nullptr;
+        MediumId expects{};  // what its user knows the content of
     };
+    // Than that which is expected: another file or device.
+    bool stands_for_another(const MediumId& expected) const noexcept {
+        return state() == State::ready && expected.rules_out(geometry_.medium);
+    }
     std::expected<Open*, std::error_code> open(const Opener& opener);
     bool is_out(Writers::Id writer) const noexcept { return writers_.is_out(writer); }
     // Of a holder whose session goes on: it is another writer now.

@@ -26,10 +26,13 @@ std::optional<Uuid> parse_uuid(std::string_view text) {
     return uuid;
 }
 
-bool MediumId::differs(const MediumId& other) const noexcept {
-    if (uuid != other.uuid && uuid != Uuid{} && other.uuid != Uuid{}) return true;
-    return life != 0 && life == other.life && number != other.number && number != 0 &&
-           other.number != 0;
+bool MediumId::rules_out(const MediumId& found) const noexcept {
+    if (!known() || !found.known()) return false;
+    const bool both_named = uuid != Uuid{} && found.uuid != Uuid{};
+    if (both_named) return uuid != found.uuid;
+    if (life != 0 && life == found.life) return number != found.number;
+    // A number of a life that has ended tells nothing, a name that is missing does.
+    return uuid != Uuid{};
 }
 
 MediumId MediumId::load(const std::byte* from) noexcept {

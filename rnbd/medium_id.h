@@ -37,8 +37,9 @@ struct MediumId {
     std::uint64_t number = 0;
 
     bool known() const noexcept { return *this != MediumId{}; }
-    // Whether these are two media for certain.
-    bool differs(const MediumId& other) const noexcept;
+    // Of the one that is known: whether the other, which is found in its place, is not it. One that
+    // has a uuid is not found as one that has none.
+    bool rules_out(const MediumId& found) const noexcept;
 
     // from, to: wire_bytes.
     static MediumId load(const std::byte* from) noexcept;

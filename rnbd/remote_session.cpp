@@ -13,11 +13,17 @@ RemoteSession::Inside::Inside(rtrs::SessionEnvironment its_environment,
       figures(session) {}
 
 void RemoteSession::Inside::catalog_event(const CatalogEvent& event) {
+    const bool removed = event.kind == CatalogEventKind::removed;
     const bool sized = event.kind == CatalogEventKind::resized ||
                        event.kind == CatalogEventKind::added ||
                        event.kind == CatalogEventKind::ready;
-    for (std::size_t i = 0; sized && !event.entry.waiting && i < volumes.size(); ++i) {
-        if (volumes[i]->options.name == event.entry.name) {
+    const bool concerns = removed || (sized && !event.entry.waiting);
+    for (std::size_t i = 0; concerns && i < volumes.size(); ++i) {
+        if (volumes[i]->options.name != event.entry.name) continue;
+        // It may be another file or device by now, whose size is not this volume's.
+        if (removed || has(features, Feature::medium)) {
+            volumes[i]->look_again();
+        } else {
             volumes[i]->resized(event.entry.size_bytes);
         }
     }

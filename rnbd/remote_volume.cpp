@@ -84,6 +84,7 @@ RemoteVolume::Inside::Inside(RemoteVolume& its_self, RemoteSession::Inside& its_
       writer(options.writer != 0 ? options.writer
                                  : writer_for(options.access, session.environment.random)),
       medium(options.medium),
+      knows_medium(options.medium.known()),
       knows_content(options.writer != 0),
       since(session.environment.clock.now()) {
     // How many they were is not known: they count as one.
@@ -143,10 +144,14 @@ void RemoteVolume::Inside::resized(std::uint64_t size_bytes) {
     if (asking) size_heard = size_bytes;
     if (state != VolumeState::open || size_bytes == geometry.size_bytes) return;
     if (!usable_size(size_bytes)) return;
-    const std::uint64_t before = std::exchange(geometry.size_bytes, size_bytes);
-    session.environment.tracer.trace(
-        rtrs::TraceLevel::info, "rnbd.volume", session.session.options().name + "/" + options.name,
-        "resized from " + std::to_string(before) + " to " + std::to_string(size_bytes) + " bytes");
+    report_resize(std::exchange(geometry.size_bytes, size_bytes));
+}
+
+void RemoteVolume::Inside::report_resize(std::uint64_t bytes_before) {
+    session.environment.tracer.trace(rtrs::TraceLevel::info, "rnbd.volume",
+                                     session.session.options().name + "/" + options.name,
+                                     "resized from " + std::to_string(bytes_before) + " to " +
+                                         std::to_string(geometry.size_bytes) + " bytes");
     handler.on_volume_changed(self);
 }
 
@@ -179,16 +184,26 @@ void RemoteVolume::Inside::link_lost(std::error_code why) {
               "the session has no path: " + why.message());
 }
 
+void RemoteVolume::Inside::look_again() {
+    if (closing || state != VolumeState::open) return;
+    if (asking) {
+        asks_again = true;
+        return;
+    }
+    send_open();
+}
+
 void RemoteVolume::Inside::send_open() {
     if (closing || asking || !session.ready || state == VolumeState::superseded) return;
     asking = true;
+    asks_again = false;
     size_heard.reset();
     maybe_open_at_server = true;
     const OpenMessage open{
         .access_mode = options.access,
         .device_name = options.name,
         .writer = has(session.features, Feature::writer) ? writer : 0,
-        .medium = has(session.features, Feature::medium) && knows_content ? medium : MediumId{}};
+        .medium = has(session.features, Feature::medium) && knows_medium ? medium : MediumId{}};
     std::byte message[OpenMessage::wire_bytes_max];
     open.emit(message);
     session.session.submit_user(
@@ -259,7 +274,7 @@ std::string RemoteVolume::Inside::why_refused(std::error_code error) const {
         const std::string uuid = to_text(medium.uuid);
         why += " (it stands for another file or device there than this volume" +
                (uuid.empty() ? "" : ", whose uuid is " + uuid) +
-               ": bring that back, or map it anew to use what is there now)";
+               ": bring that back, or unmap and map it to use what is there now)";
     }
     return why;
 }
@@ -281,6 +296,7 @@ void RemoteVolume::Inside::opened(const OpenResponse& response) {
     refusals = 0;
     open_error.clear();
     const Feature features = session.features;
+    const std::uint64_t size_before = geometry.size_bytes;
     geometry = {
         .size_bytes = response.sectors * sector_bytes,
         .logical_block_bytes = response.logical_block_bytes,
@@ -299,8 +315,11 @@ void RemoteVolume::Inside::opened(const OpenResponse& response) {
     if (has(features, Feature::medium) && response.medium.known()) medium = response.medium;
     hold_timer.disarm();
     hold_time_over = false;
+    const bool goes_on = state == VolumeState::open;
     set_state(VolumeState::open, "");
+    if (goes_on && geometry.size_bytes != size_before) report_resize(size_before);
     resume_held();
+    if (std::exchange(asks_again, false)) look_again();
 }
 
 // What it holds would be written over what is newer, and its user's idea of the content is old.

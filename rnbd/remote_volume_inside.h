@@ -40,12 +40,15 @@ struct RemoteVolume::Inside {
     // The server says that the export has this size now.
     // What a server says, in its catalog; nonsense is ignored.
     void resized(std::uint64_t size_bytes);
+    void report_resize(std::uint64_t bytes_before);
     bool usable_size(std::uint64_t size_bytes) const;
     void link_ready();
     // How long requests wait counts from the moment that it was not open any more.
     void arm_hold();
     void link_lost(std::error_code why);
     void send_open();
+    // Of one that is open: whether it still is, and what it stands for.
+    void look_again();
     std::string why_refused(std::error_code error) const;
     void open_answered(std::error_code error, rtrs::Bytes response);
     bool usable(const OpenResponse& response) const;
@@ -96,8 +99,10 @@ struct RemoteVolume::Inside {
     rtrs::Timer closed_timer;
 
     std::uint64_t writer;  // as OPEN says it; 0: it only reads
-    // What it was opened on; OPEN expects it once the content is known.
+    // What it was opened on. OPEN expects it once its user has read or written anything, also
+    // beside another writer.
     MediumId medium;
+    bool knows_medium;
     // Its user has read, or written: what it believes of the content, or holds, can be old. Beside
     // another writer (migration) only writing counts: what was read before then is not relied on.
     bool knows_content;
@@ -111,6 +116,7 @@ struct RemoteVolume::Inside {
     std::uint32_t device_id = 0;
     std::uint32_t refusals = 0;  // in a row
     bool asking = false;         // an OPEN is on its way
+    bool asks_again = false;     // and another one after it: there was news meanwhile
     bool hold_time_over = false;
     bool closing = false;
     bool close_sent = false;

@@ -91,6 +91,7 @@ void RemoteVolume::Inside::submit(rtrs::Permit permit, const VolumeIo& io, std::
         io.operation == VolumeOperation::read || io.operation == VolumeOperation::extents;
     const bool reads_count = options.access != AccessMode::migration;
     knows_content |= writes(io.operation) || (reads_count && reads);
+    knows_medium |= writes(io.operation) || reads;
     if (closing || state == VolumeState::closed) {
         return fail_later(std::move(permit), io, rtrs::Error::closed);
     }

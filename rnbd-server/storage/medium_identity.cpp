@@ -47,6 +47,16 @@ std::string attachment(dev_t device) {
     return own.empty() ? device_attribute(device, "../diskseq") : own;
 }
 
+// What a disk says that it is, and which part of it. Empty if it says nothing.
+std::string device_name(dev_t device) {
+    for (const char* place :
+         {"device/wwid", "wwid", "serial", "dm/uuid", "../device/wwid", "../wwid", "../serial"}) {
+        const std::string name = device_attribute(device, place);
+        if (!name.empty()) return name + " " + device_attribute(device, "start");
+    }
+    return {};
+}
+
 // Of this process: what is numbered means nothing to another one.
 std::uint64_t process_life() {
     static const std::uint64_t life = rtrs::Random::from_entropy().next() | 1;
@@ -95,13 +105,18 @@ std::uint64_t file_epoch(int fd, const struct stat& status) {
     return mix_epoch(mix_epoch(device_epoch(status.st_dev), status.st_ino), birth(fd));
 }
 
-// A copy of a whole file system, a snapshot, has the same file on another device, whose number may
-// be another after a boot.
+// A copy of a whole file system, a snapshot, has the same file on another device. Not told by
+// st_dev, which may be another one when it is mounted again, but by the device mapper's name.
 MediumId file_medium_id(int fd, const struct stat& status) {
-    MediumId id = numbered(
-        mix_epoch(mix_epoch(status.st_ino | std::uint64_t{1} << 63, birth(fd)), status.st_dev));
     const std::string handle = handle_of(fd);
-    if (!handle.empty()) id.uuid = uuid_of(fmt::format("file {} {}", birth(fd), handle));
+    if (handle.empty()) {
+        return numbered(
+            fmt::format("file {} {} {}", status.st_ino, birth(fd), std::uint64_t{status.st_dev}));
+    }
+    const std::string file =
+        fmt::format("file {} {} {}", birth(fd), device_attribute(status.st_dev, "dm/uuid"), handle);
+    MediumId id = numbered(file);
+    id.uuid = uuid_of(file);
     return id;
 }
 
@@ -113,22 +128,17 @@ std::uint64_t device_epoch(dev_t device) {
                             : mix_epoch(epoch, std::strtoull(sequence.c_str(), nullptr, 10));
 }
 
-// What a disk says that it is, and which part of it. One that says nothing is another after it was
-// attached anew, for all that is known.
+// One that says nothing of itself is another after it was attached anew, for all that is known.
 MediumId device_medium_id(dev_t device) {
-    for (const char* place :
-         {"device/wwid", "wwid", "serial", "dm/uuid", "../device/wwid", "../wwid", "../serial"}) {
-        const std::string name = device_attribute(device, place);
-        if (name.empty()) continue;
-        const std::string whole = name + " " + device_attribute(device, "start");
-        MediumId id = numbered(whole);
-        id.uuid = uuid_of("device " + whole);
+    if (const std::string name = device_name(device); !name.empty()) {
+        MediumId id = numbered(name);
+        id.uuid = uuid_of("device " + name);
         return id;
     }
     return numbered(fmt::format("{}:{} {}", major(device), minor(device), attachment(device)));
 }
 
-MediumId uri_medium_id(std::string_view uri) { return numbered(uri); }
+MediumId place_medium_id(std::string_view place) { return numbered(place); }
 
 MediumId new_medium_id() { return numbered(rtrs::Random::from_entropy().next()); }
 

@@ -25,8 +25,8 @@ MediumId file_medium_id(int fd, const struct stat& status);
 std::uint64_t device_epoch(dev_t device);
 MediumId device_medium_id(dev_t device);
 
-// Of an NBD server: what is there cannot be asked.
-MediumId uri_medium_id(std::string_view uri);
+// Of what is known by its place alone, as an NBD server: what is there cannot be asked.
+MediumId place_medium_id(std::string_view place);
 // Of one that nobody has known before.
 MediumId new_medium_id();
 

@@ -84,7 +84,7 @@ StorageGeometry describe(nbd_handle* handle, const StorageOptions& options) {
             .rotational = nbd_is_rotational(handle) == 1,
             .extents = false,
             .cache_epoch = another_epoch(),
-            .medium = uri_medium_id(options.uri)};
+            .medium = place_medium_id(options.uri)};
 }
 
 }  // namespace

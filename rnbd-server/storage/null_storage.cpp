@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "rnbd-server/storage/cache_epoch.h"
+#include "rnbd-server/storage/medium_identity.h"
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
 
@@ -20,7 +21,8 @@ NullStorage::NullStorage(DeferredCompletions& deferred, const StorageOptions& op
                 .force_unit_access = true,
                 .rotational = false,
                 .extents = true,
-                .cache_epoch = epoch_without_cache},
+                .cache_epoch = epoch_without_cache,
+                .medium = place_medium_id("null")},
       use_(options.use),
       deferred_(deferred) {}
 

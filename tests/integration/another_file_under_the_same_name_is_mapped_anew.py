@@ -64,9 +64,9 @@ with Lab() as lab:
     SESSIONS = {"writer": "host-a", "reader": "host-b"}
     ALLOW = [{"session": SESSIONS[name], "access": access} for name, access in ACCESS.items()]
 
-    def image(name, byte):
+    def image(name, byte, size=SIZE):
         with open(lab.path(name), "wb") as out:
-            out.write(byte * SIZE)
+            out.write(byte * size)
         return lab.path(name)
 
     def first_of(path):
@@ -84,6 +84,9 @@ with Lab() as lab:
 
     def devices():
         return {name: client.status()["devices"][0] for name, client in clients.items()}
+
+    def waits():
+        return all("another file or device" in device["reason"] for device in devices().values())
 
     def states():
         return {device["state"] for device in devices().values()}
@@ -113,9 +116,9 @@ with Lab() as lab:
         swap(other)
         asked = [handles["writer"].aio_pwrite(nbd.Buffer.from_bytearray(bytearray(b"h" * BLOCK)), BLOCK),
                  handles["reader"].aio_pread(nbd.Buffer(BLOCK), 0)]
-        refused = lambda: all("another file or device" in device["reason"] for device in devices().values())
-        wait_until("both say why they wait", refused)
+        wait_until("both say why they wait", waits)
         check(states() == {"reopening"}, "and go on to wait")
+        check({device["size_bytes"] for device in devices().values()} == {SIZE}, "with the size that they know")
         check(not handles["writer"].aio_command_completed(asked[0]), "what is held is held")
         check(first_of(other) == before and first_of(former) == known, "neither file was written to")
         swap(former)
@@ -128,7 +131,7 @@ with Lab() as lab:
             check(file.read(BLOCK) == b"h" * BLOCK, "what was held has come to where it belongs")
         all_read(known[:1])
 
-    a, b = image("a", b"a"), image("b", b"b")
+    a, b = image("a", b"a"), image("b", b"b", SIZE // 4)
     clients = {}
     start_server(a)
     for name in ACCESS:
@@ -139,9 +142,11 @@ with Lab() as lab:
     uuid = server.status()["exports"][0]["uuid"]
     check(len(uuid) == 36 and devices()["reader"]["uuid"] == uuid, "both daemons say which file it is")
 
-    # The same file goes and comes.
+    # The same file goes and comes; devices that nobody uses at the moment hear of it.
     server.ctl("exports", "remove", "vol", "--force")
+    wait_until("both say that it is gone", lambda: states() == {"reopening"})
     add(a)
+    wait_until("both are open", lambda: states() == {"open"})
     all_read(b"a")
 
     # By commands, while the sessions go on, and while they are cut off.
@@ -168,27 +173,48 @@ with Lab() as lab:
     for swap in (removed_and_added, while_cut_off, configured, restarted):
         swapped(swap, a, b)
 
-    # Over restarts of the client, for the kernel or a program that waits for it holds what is of the former file.
-    clients["writer"].kill()
+    # Over restarts of the client, for who waits for it, or comes back to it, has what is of the former file.
+    ends = {"killed": lambda client: client.kill(), "stopped with NBD clients": lambda client: client.stop()}
+    for how, end in ends.items():
+        for client in clients.values():
+            end(client)
+        removed_and_added(b)
+        for name in ACCESS:
+            start_client(name, wait_for_devices=False)
+        wait_until(f"{how}, they know what it was", waits)
+        check(all(uuid in device["reason"] for device in devices().values()), "they say which file they wait for")
+        removed_and_added(a)
+        handles = opened()
+
+    # Nobody is left who knows anything.
+    del handles
+    wait_until("no NBD client is left", lambda: all(device["connections"] == 0 for device in devices().values()))
+    for client in clients.values():
+        client.stop()
     removed_and_added(b)
-    start_client("writer", wait_for_devices=False)
-    refused = lambda: "another file or device" in devices()["writer"]["reason"]
-    wait_until("it knows what it was", refused)
-    check(uuid in devices()["writer"]["reason"], "it says which file it waits for")
-    removed_and_added(a)
+    for name in ACCESS:
+        start_client(name)
     handles = opened()
+    all_read(b"b")
+    del handles
+    removed_and_added(a)
+    handles = map_anew()
     all_read(b"a")
     handles["writer"].flush()
 
-    # Another one is put in its place. It is not what the devices know, until they are mapped anew.
-    os.rename(a, lab.path("kept"))
-    os.rename(image("c", b"c"), a)
-    wait_until("the server has noticed", lambda: server.status()["exports"][0]["uuid"] != uuid)
-    wait_until("it is opened", lambda: server.status()["exports"][0]["state"] == "ready")
-    for session in SESSIONS.values():
-        server.ctl("exports", "evict", "vol", session, "--for", "0")
-    reading = handles["reader"].aio_pread(nbd.Buffer(BLOCK), 0)
-    wait_until("it is refused", lambda: "another file or device" in devices()["reader"]["reason"])
+    # Another one is put in its place, and the former one back.
+    kept, c = lab.path("kept"), image("c", b"c")
+    os.rename(a, kept)
+    os.rename(c, a)
+    wait_until("both say why they wait", waits)
+    os.rename(a, c)
+    os.rename(kept, a)
+    wait_until("both are open", lambda: states() == {"open"})
+    all_read(b"a")
+
+    # What is there is right: they are mapped anew.
+    os.rename(c, a)
+    wait_until("both say why they wait", waits)
     handles = map_anew()
     all_read(b"c")
     handles["writer"].pwrite(b"w" * BLOCK, 0)

@@ -88,3 +88,58 @@ TEST_CASE("a medium is known over servers that cannot say theirs, and over a lif
     REQUIRE(v.opened());
     v.good_end();
 }
+
+TEST_CASE("an export that has come anew is asked for, and its size is not believed before") {
+    SceneOptions options = quick_options(31);
+    options.client.messages = options.server.messages = MessageOptions{};
+    Volumes v(options);
+    v.exports["vol1"].medium = former;
+    v.begin(Feature::medium);
+    REQUIRE(v.until([&] { return v.server->followed; }));
+    v.server->sessions_survive = true;  // what is open may be opened again
+    v.user1->run(5, 1);
+    REQUIRE(v.until([&] { return v.user1->idle(); }));
+    const std::uint64_t size = v.user1->volume.geometry().size_bytes;
+    // Nothing is asked of the volume meanwhile.
+    v.exports["vol1"].medium = another;
+    v.exports["vol1"].sectors = 32;
+    v.server->forget("vol1");
+    v.server->comes("vol1");
+    REQUIRE(v.until([&] { return v.user1->volume.open_error() == wrong_medium; }));
+    CHECK(v.user1->volume.state() == VolumeState::reopening);
+    CHECK(v.user1->volume.geometry().size_bytes == size);
+    // The former one, larger.
+    v.exports["vol1"].medium = former;
+    v.exports["vol1"].sectors = 128;
+    REQUIRE(v.until([&] { return v.user1->volume.state() == VolumeState::open; }));
+    CHECK(v.user1->volume.geometry().size_bytes == 2 * size);
+    // Of one that stayed open its size is heard, too.
+    const int changes = v.user1->changes;
+    v.exports["vol1"].sectors = 64;
+    v.server->comes("vol1");
+    REQUIRE(v.until([&] { return v.user1->volume.geometry().size_bytes == size; }));
+    CHECK(v.user1->changes == changes + 1);
+    v.good_end();
+}
+
+TEST_CASE("who reads beside another writer knows the medium") {
+    Volumes v;
+    v.exports["vol1"].medium = former;
+    v.begin(Feature::medium | Feature::writer);
+    v.user1->volume.close();
+    REQUIRE(v.until([&] { return v.user1->closed; }));
+    v.user1.reset();
+    v.user1 = std::make_unique<User>(v.scene, *v.session, "vol1", 1, 0, MediumId{},
+                                     AccessMode::migration);
+    REQUIRE(v.opened());
+    v.user1->issue(VolumeOperation::read, 3);
+    REQUIRE(v.until([&] { return v.user1->idle(); }));
+    v.crash_server(SimHost::CrashSeen::by_reset);
+    REQUIRE(v.until([&] { return v.user1->volume.state() == VolumeState::reopening; }));
+    v.exports["vol1"].medium = another;
+    v.start_server();
+    REQUIRE(v.until([&] { return v.user1->volume.open_error() == wrong_medium; }));
+    v.exports["vol1"].medium = former;
+    REQUIRE(v.opened());
+    v.good_end();
+}

@@ -94,6 +94,14 @@ class SmallServer final : public ServerHandler {
                                              .entry = entry(name)});
     }
 
+    // An export of that name was added; who follows the catalog is told.
+    void comes(const std::string& name) {
+        ++generation_;
+        tell(CatalogTag::event,
+             CatalogEvent{
+                 .kind = CatalogEventKind::added, .generation = generation_, .entry = entry(name)});
+    }
+
     Duration delay{0};
     Duration open_answer_delay{0};   // from when it was opened
     Duration write_answer_delay{0};  // from when it was written
@@ -209,7 +217,7 @@ class SmallServer final : public ServerHandler {
         if (one.refuse != 0) return op.respond(from_errno(one.refuse));
         if (one.out.contains(message->writer)) return op.respond(from_errno(ESTALE));
         one.expected = message->medium;
-        if (message->medium.differs(one.medium)) return op.respond(from_errno(EMEDIUMTYPE));
+        if (message->medium.rules_out(one.medium)) return op.respond(from_errno(EMEDIUMTYPE));
         one.writer = message->writer;
         auto& devices = open_[&op.session()];
         std::uint32_t id = next_id_ % 3;
@@ -278,13 +286,12 @@ class SmallServer final : public ServerHandler {
 // A volume and its user: writes to each block in turn what says volume and count, reads it back.
 struct User final : RemoteVolumeHandler {
     User(Scene& its_scene, RemoteSession& session, const std::string& name, std::uint64_t its_mark,
-         std::uint64_t writer = 0, const MediumId& medium = {})
+         std::uint64_t writer = 0, const MediumId& medium = {},
+         AccessMode access = AccessMode::read_write)
         : scene(its_scene),
           mark(its_mark),
-          volume(
-              session,
-              {.name = name, .access = AccessMode::read_write, .writer = writer, .medium = medium},
-              *this) {}
+          volume(session, {.name = name, .access = access, .writer = writer, .medium = medium},
+                 *this) {}
 
     void on_volume_changed(RemoteVolume&) override { ++changes; }
     void on_volume_closed(RemoteVolume&) override { closed = true; }
