@@ -30,9 +30,9 @@ with Lab() as lab:
         lives(1)
         server.ctl("exports", "add", "late", files[1], "--allow", "host-a=rw")
         check(unanswered("late"), "what comes waits, too")
-        # One that answers is there at once all the same.
+        # One that answers is there all the same.
         server.ctl("exports", "add", "local", lab.path("local"), "--size", "1MiB", "--allow", "host-a=rw")
-        check(exports()["local"]["state"] == "ready", exports()["local"])
+        wait_until("it is there", lambda: exports()["local"]["state"] == "ready")
         server.ctl("exports", "add", "given-up", files[2], "--allow", "host-a=rw")
         wait_until("it is told from a slow disk", lambda: "not answered" in exports()["given-up"]["reason"])
         lives(2)

@@ -172,10 +172,13 @@ TEST_CASE("exports: what was open when its file vanished keeps nobody out when i
             REQUIRE(open);
             volume.close(*open);
         }
-        SECTION("the same session") {
-            Writer after(world, "vol");
-            after.write();
-            world.run_until([&] { return after.under_way == 0; });
+        SECTION("the same session, which asks by itself") {
+            world.run_until([&] {
+                return volume.opens().size() == 1 &&
+                       volume.storage(*volume.opens().front()) != nullptr;
+            });
+            before.write();
+            world.run_until([&] { return before.under_way == 0; });
             CHECK(volume.opens().size() == 1);
         }
     }
