@@ -10,14 +10,14 @@ using namespace rnbd;
 
 namespace {
 
-template <typename Message>
+template <typename Message, std::size_t wire_bytes_max = Message::wire_bytes>
 void try_message(Bytes bytes) {
     const auto message = Message::parse(bytes);
     if (!message) {
         RTRS_ASSERT(to_errno(message.error()) > 0);
         return;
     }
-    std::array<std::byte, Message::wire_bytes> again;
+    std::array<std::byte, wire_bytes_max> again;
     message->emit(again);
     RTRS_ASSERT(Message::parse(again) == message);
 }
@@ -52,7 +52,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     static_cast<void>(request_type(bytes));
     try_message<SessionInfoMessage>(bytes);
     try_message<SessionInfoResponse>(bytes);
-    try_message<OpenResponse>(bytes);
+    try_message<OpenResponse, OpenResponse::wire_bytes_with_medium>(bytes);
     try_message<CloseMessage>(bytes);
     try_message<IoMessage>(bytes);
     try_message<ExtentsMessage>(bytes);
