@@ -86,7 +86,8 @@ FileStorage::FileStorage(rtrs::Reactor& reactor, DeferredCompletions& deferred, 
       can_poll_(medium_.can_be_polled()),
       can_discard_call_(medium_.kind() == FileMedium::Kind::block_device),
       deferred_(deferred) {
-    if (io_ == StorageOptions::Io::direct && reactor.prompt_storage()) reserve_.emplace();
+    const bool disk = io_ == StorageOptions::Io::direct && !medium_.in_memory();
+    if (disk && reactor.prompt_storage()) reserve_.emplace();
     if (medium_.answers_at_once()) return;
     for (std::uint32_t i = 0; i < reactor.members(); ++i) reactor.member(i).expect_slow_files();
 }
