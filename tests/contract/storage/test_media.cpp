@@ -6,8 +6,11 @@
 #include <sys/sysinfo.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
+#include <deque>
+#include <vector>
 
 #include "rnbd-server/storage/file_medium.h"
 #include "tests/contract/storage/root.h"
@@ -78,6 +81,47 @@ TEST_CASE("media: small reads and writes of a file in memory are done at once") 
     bench.reactor->set_prompt_storage(false);
     REQUIRE(bench.write(0, pages.bytes().first(4096)) == 0);
     CHECK(done() == before + 1);
+}
+
+TEST_CASE("media: of many direct requests under way none is forgotten") {
+    const bool on_disk = GENERATE(true, false);
+    TemporaryFolder disk;
+    if (!on_disk && ::geteuid() != 0) skip_program("needs root");
+    const std::string path =
+        on_disk ? disk.file("image") : mount_private("tmpfs", "size=4m") + "/image";
+    StorageOptions options{.path = path, .size_bytes = 1u << 20};
+    options.io = StorageOptions::Io::direct;
+    options.logical_block_bytes = 4096;
+    Bench bench;
+    const std::error_code refused = bench.open(options);
+    if (!on_disk && refused) {
+        WARN("NOT CHECKED: direct I/O on tmpfs, which Linux before 6.6 refuses");
+        return;
+    }
+    REQUIRE(!refused);
+    constexpr std::size_t many = 80;
+    Pages pages(many * 4096);
+    for (std::size_t i = 0; i < many * 4096; ++i) {
+        pages.bytes()[i] = static_cast<std::byte>(i / 4096 + i);
+    }
+    const std::vector<std::byte> content(pages.bytes().begin(), pages.bytes().end());
+    for (const auto operation :
+         {BlockOperation::write, BlockOperation::read, BlockOperation::read}) {
+        if (operation == BlockOperation::read) std::ranges::fill(pages.bytes(), std::byte{});
+        std::deque<TestRequest> requests(many);
+        for (std::size_t i = 0; i < many; ++i) {
+            requests[i].operation = operation;
+            requests[i].offset = i * 4096;
+            requests[i].bytes = 4096;
+            requests[i].data = pages.bytes().subspan(i * 4096, 4096);
+            bench.submit_in_a_turn(requests[i]);
+        }
+        for (TestRequest& request : requests) {
+            bench.finish(request);
+            REQUIRE(!request.error);
+        }
+        REQUIRE(std::ranges::equal(pages.bytes(), content));
+    }
 }
 
 TEST_CASE("media: a write with FUA that has no room, while others make some, loses nothing") {
