@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "rtrs/base/bytes.h"
+
 namespace rnbd {
 namespace {
 
@@ -12,17 +14,13 @@ constexpr std::size_t number_offset = 24;
 
 }  // namespace
 
-std::string to_text(const Uuid& uuid) {
-    if (uuid == Uuid{}) return {};
-    char text[UUID_STR_LEN];
-    ::uuid_unparse_lower(uuid.data(), text);
-    return text;
-}
+std::string to_text(const Uuid& uuid) { return uuid == Uuid{} ? std::string() : uuid.text(); }
 
 std::optional<Uuid> parse_uuid(std::string_view text) {
     Uuid uuid;
     const std::string terminated(text);
-    if (::uuid_parse(terminated.c_str(), uuid.data()) != 0 || uuid == Uuid{}) return std::nullopt;
+    auto* const bytes = reinterpret_cast<unsigned char*>(uuid.bytes.data());
+    if (::uuid_parse(terminated.c_str(), bytes) != 0 || uuid == Uuid{}) return std::nullopt;
     return uuid;
 }
 
@@ -37,14 +35,14 @@ bool MediumId::rules_out(const MediumId& found) const noexcept {
 
 MediumId MediumId::load(const std::byte* from) noexcept {
     MediumId id;
-    std::memcpy(id.uuid.data(), from, id.uuid.size());
+    std::memcpy(id.uuid.bytes.data(), from, id.uuid.bytes.size());
     id.life = rtrs::load_le64(from + life_offset);
     id.number = rtrs::load_le64(from + number_offset);
     return id;
 }
 
 void MediumId::store(std::byte* to) const noexcept {
-    std::memcpy(to, uuid.data(), uuid.size());
+    std::memcpy(to, uuid.bytes.data(), uuid.bytes.size());
     rtrs::store_le64(to + life_offset, life);
     rtrs::store_le64(to + number_offset, number);
 }

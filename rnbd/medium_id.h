@@ -9,20 +9,19 @@
 // THREAD: any one.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 
-#include "rtrs/base/bytes.h"
+#include "rtrs/base/uuid.h"
 
 namespace rnbd {
 
-using Uuid = std::array<std::uint8_t, 16>;
+using rtrs::Uuid;
 
-// As 8-4-4-4-12 hexadecimal digits, small ones. Empty: all zeroes, which stand for none.
+// As Uuid::text(), but empty for all zeroes, which stand for none.
 std::string to_text(const Uuid& uuid);
 // Of that form, in any case of letters. None for another form, and for all zeroes.
 std::optional<Uuid> parse_uuid(std::string_view text);

@@ -69,10 +69,11 @@ MediumId numbered(std::string_view text) { return numbered(std::hash<std::string
 
 // Names that are made of names (RFC 4122, version 5), within a name space of our own.
 Uuid uuid_of(std::string_view name) {
-    constexpr Uuid name_space{0x3f, 0x52, 0x0d, 0x7e, 0x9c, 0x1b, 0x4e, 0x5a,
-                              0x8d, 0x26, 0x71, 0x0b, 0xc4, 0x93, 0xe8, 0x5f};
+    constexpr uuid_t name_space{0x3f, 0x52, 0x0d, 0x7e, 0x9c, 0x1b, 0x4e, 0x5a,
+                                0x8d, 0x26, 0x71, 0x0b, 0xc4, 0x93, 0xe8, 0x5f};
     Uuid uuid;
-    ::uuid_generate_sha1(uuid.data(), name_space.data(), name.data(), name.size());
+    ::uuid_generate_sha1(reinterpret_cast<unsigned char*>(uuid.bytes.data()), name_space,
+                         name.data(), name.size());
     return uuid;
 }
 

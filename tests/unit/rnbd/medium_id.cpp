@@ -14,8 +14,8 @@ const Uuid other = *parse_uuid("6ba7b811-9dad-11d1-80b4-00c04fd430c8");
 }  // namespace
 
 TEST_CASE("uuid: as text and back") {
-    CHECK(one[0] == 0x6b);
-    CHECK(one[15] == 0xc8);
+    CHECK(one.bytes[0] == std::byte{0x6b});
+    CHECK(one.bytes[15] == std::byte{0xc8});
     CHECK(to_text(one) == "6ba7b810-9dad-11d1-80b4-00c04fd430c8");
     CHECK(parse_uuid("6BA7B810-9DAD-11D1-80B4-00C04FD430C8") == one);
     CHECK(to_text(Uuid{}).empty());
