@@ -134,6 +134,11 @@ bool RemoteVolume::Inside::usable(const OpenResponse& response) const {
            block <= session.session.max_io_bytes() && response.sectors <= sectors_max;
 }
 
+// The server is told which one is expected, but not of what was read or written since it was asked.
+bool RemoteVolume::Inside::is_another(const MediumId& found) const noexcept {
+    return has(session.features, Feature::medium) && knows_medium && medium.rules_out(found);
+}
+
 bool RemoteVolume::Inside::usable_size(std::uint64_t size_bytes) const {
     const bool whole = size_bytes % geometry.logical_block_bytes == 0;
     return whole && size_bytes / sector_bytes <= sectors_max;
@@ -236,8 +241,9 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
     }
     if (!error) {
         const auto parsed = OpenResponse::parse(response);
-        if (parsed && usable(*parsed)) return opened(*parsed);
-        error = rtrs::Error::protocol;
+        if (parsed && usable(*parsed) && !is_another(parsed->medium)) return opened(*parsed);
+        error = parsed && usable(*parsed) ? rtrs::from_errno(EMEDIUMTYPE)
+                                          : std::error_code(rtrs::Error::protocol);
         if (parsed) {
             device_id = parsed->device_id;
             open_at_server = true;

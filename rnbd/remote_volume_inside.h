@@ -52,6 +52,7 @@ struct RemoteVolume::Inside {
     std::string why_refused(std::error_code error) const;
     void open_answered(std::error_code error, rtrs::Bytes response);
     bool usable(const OpenResponse& response) const;
+    bool is_another(const MediumId& found) const noexcept;
     void opened(const OpenResponse& response);
     void supersede();
     std::error_code open_again();

@@ -143,3 +143,49 @@ TEST_CASE("who reads beside another writer knows the medium") {
     REQUIRE(v.opened());
     v.good_end();
 }
+
+TEST_CASE("what was used while it was being opened is not opened on another medium") {
+    Volumes v;
+    v.exports["vol1"].medium = former;
+    v.begin(Feature::medium);
+    // Never used so far: nothing is expected.
+    v.crash_server(SimHost::CrashSeen::by_reset);
+    REQUIRE(v.until([&] { return v.user1->volume.state() == VolumeState::reopening; }));
+    v.exports["vol1"].medium = another;
+    v.start_server();
+    v.server->open_answer_delay = 1s;
+    v.exports["vol1"].expected = former;
+    REQUIRE(v.until([&] { return v.exports["vol1"].open_now == 1; }));
+    CHECK(!v.exports["vol1"].expected.known());
+    const auto content = v.exports["vol1"].words;
+    v.user1->issue(VolumeOperation::write, 3);
+    v.server->sessions_survive = true;  // it asks again of a session that has it open
+    REQUIRE(v.until([&] { return v.user1->volume.open_error() == wrong_medium; }));
+    v.scene.world.run_for(10s);
+    CHECK(v.user1->volume.state() == VolumeState::reopening);
+    CHECK(v.exports["vol1"].words == content);
+    CHECK(!v.user1->idle());
+    v.exports["vol1"].medium = former;
+    CHECK(v.until([&] { return v.user1->idle(); }));
+    CHECK(v.user1->errors.empty());
+    v.good_end();
+}
+
+TEST_CASE("a server that does not look at what is expected is not believed") {
+    Volumes v;
+    v.exports["vol1"].medium = former;
+    v.begin(Feature::medium);
+    v.lose_server();
+    v.user1->running = 0;
+    const auto content = v.exports["vol1"].words;
+    v.exports["vol1"].medium = another;
+    v.exports["vol1"].checks_medium = false;
+    v.start_server();
+    v.server->sessions_survive = true;
+    REQUIRE(v.until([&] { return v.user1->volume.open_error() == wrong_medium; }));
+    v.scene.world.run_for(5s);
+    CHECK(v.exports["vol1"].words == content);
+    v.exports["vol1"].medium = former;
+    CHECK(v.until([&] { return v.user1->idle(); }));
+    v.good_end();
+}
