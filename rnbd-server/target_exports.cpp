@@ -54,7 +54,6 @@ void Target::disown(Volume& volume) {
     by_place_.erase(
         std::find_if(first, last, [&](const auto& one) { return one.second == &volume; }));
     std::erase_if(volumes_, [&](const auto& one) { return one.get() == &volume; });
-    writers_.leave(name);
 }
 
 std::optional<Target::Obstacle> Target::obstacle_to(const ServerConfig::Export& config) const {

@@ -52,7 +52,6 @@ Volume::Volume(rtrs::Reactor& reactor, DeferredCompletions& deferred, ServerConf
       config_(std::move(config)),
       epochs_(epochs),
       book_(writers),
-      writers_(writers.of(config_.name)),
       timer_(reactor, this,
              [](void* self) {
                  auto& volume = *static_cast<Volume*>(self);
@@ -124,11 +123,7 @@ void Volume::try_open() {
     shortage_.clear();
     sync_failed_ = false;
     ++generation_;
-    cache_epoch_ = storage_->geometry().cache_epoch;
-    // Memory is gone with any end of the process.
-    if (options.kind == StorageOptions::Kind::path || options.kind == StorageOptions::Kind::nbd) {
-        cache_epoch_ = epochs_.opened(config_.name, cache_epoch_);
-    }
+    look_up_medium();
     reason_.clear();
     since_ = reactor_.now();
     delay_ = retry_delay_min;
@@ -147,13 +142,25 @@ void Volume::try_open() {
     grow_as_told();
 }
 
+// What the books know of the medium that was found.
+void Volume::look_up_medium() {
+    medium_name_ = medium_name(geometry_.medium, config_.name);
+    writers_ = book_.of(medium_name_);
+    cache_epoch_ = geometry_.cache_epoch;
+    // Memory is gone with any end of the process.
+    const auto kind = config_.storage.kind;
+    if (kind != StorageOptions::Kind::path && kind != StorageOptions::Kind::nbd) return;
+    in_epochs_ = epochs_.hold(medium_name_);
+    cache_epoch_ = epochs_.opened(medium_name_, cache_epoch_);
+}
+
 // The storage goes on, without what was not flushed. Its holders hear of it as after a crash.
 void Volume::cache_is_another() {
     logger("rnbd.volume")
         .error("{}: acknowledged writes that were not flushed may be lost; flushes fail to say so",
                config_.name);
     geometry_.cache_epoch = storage_->geometry().cache_epoch;
-    cache_epoch_ = epochs_.opened(config_.name, geometry_.cache_epoch);
+    cache_epoch_ = epochs_.opened(medium_name_, geometry_.cache_epoch);
     sync_failed_ = false;
     ++losses_;
     if (events_ != nullptr) events_->on_volume_epoch(*this);
@@ -167,7 +174,7 @@ void Volume::writes_are_lost() {
             "{}: acknowledged writes cannot be written back and are lost; flushes fail until it "
             "is opened anew",
             config_.name);
-    if (const auto error = epochs_.lost(config_.name)) {
+    if (const auto error = epochs_.lost(medium_name_)) {
         logger("rnbd.volume")
             .error("{}: {}; clients will not be told of the loss after a restart of the server",
                    epochs_.path(), error.message());
@@ -257,7 +264,7 @@ std::error_code Volume::may_open(const Opener& opener) const {
     // The two of a migration come back in any order, also the one that was the only one at first.
     const bool second =
         opener.access == AccessMode::migration ||
-        (writers_.knows(opener.writer) && std::ranges::all_of(opens_, [](const auto& open) {
+        (writers_->knows(opener.writer) && std::ranges::all_of(opens_, [](const auto& open) {
              return open->access != AccessMode::read_write;
          }));
     if (writers > 1 || !second) return rtrs::from_errno(EPERM);
@@ -269,6 +276,7 @@ std::expected<Volume::Open*, std::error_code> Volume::open(const Opener& opener)
     if (state() == State::waiting) return std::unexpected(rtrs::from_errno(ENOENT));
     auto open = std::make_unique<Open>(Open{.session = opener.session,
                                             .access = opener.access,
+                                            .writers = writers_,
                                             .holder = opener.holder,
                                             .generation = generation_,
                                             .losses_told = losses_});
@@ -291,9 +299,9 @@ void Volume::close(Open* open) {
 
 void Volume::is_writer(Open& open, Writers::Id writer) {
     if (writer == 0 || writer == open.writer) return;
-    const bool changed = open.writer != 0 && writers_.closes(open.writer);
+    const bool changed = open.writer != 0 && open.writers->closes(open.writer);
     open.writer = writer;
-    const Writers::News news = writers_.opens(writer, open.session, writers_here(nullptr));
+    const Writers::News news = open.writers->opens(writer, open.session, writers_here(nullptr));
     if (news != Writers::News::out) {
         if (changed || news == Writers::News::known) book_.changed();
         return;
@@ -305,7 +313,7 @@ void Volume::is_writer(Open& open, Writers::Id writer) {
 }
 
 void Volume::says_goodbye(Open& open) {
-    if (open.writer != 0 && writers_.closes(open.writer)) book_.changed();
+    if (open.writer != 0 && open.writers->closes(open.writer)) book_.changed();
     open.writer = 0;
 }
 
@@ -329,8 +337,9 @@ std::vector<Writers::Id> Volume::writers_here(const Open* and_this) const {
 }
 
 std::vector<Writers::One> Volume::away() const {
+    if (writers_ == nullptr) return {};
     const std::vector<Writers::Id> here = writers_here(nullptr);
-    std::vector<Writers::One> away = writers_.known();
+    std::vector<Writers::One> away = writers_->known();
     std::erase_if(away,
                   [&](const auto& one) { return std::ranges::find(here, one.id) != here.end(); });
     return away;
@@ -338,7 +347,7 @@ std::vector<Writers::One> Volume::away() const {
 
 // From now on what those hold for it who are away is old.
 bool Volume::may_write_first(Open& open) {
-    const std::vector<Writers::One> away = writers_.writes(writers_here(&open));
+    const std::vector<Writers::One> away = open.writers->writes(writers_here(&open));
     for (const Writers::One& one : away) {
         for (const auto& other : opens_) other->is_out |= other->writer == one.id;
         logger("rnbd.volume")
@@ -462,7 +471,7 @@ void Volume::flush(std::function<void(std::error_code error)> done) {
             if (error) {
                 logger("rnbd.volume").error("{}: last flush: {}", volume.name(), error.message());
             } else if (!volume.sync_failed_) {
-                volume.epochs_.flushed(volume.name());
+                volume.epochs_.flushed(volume.medium_name_);
             }
             volume.flushed_(error);
         });

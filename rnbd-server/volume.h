@@ -56,6 +56,8 @@ class Volume {
         AccessMode access = AccessMode::read_only;
         // 0: not known (rnbd-server/writers.h).
         Writers::Id writer = 0;
+        // Of the medium that it was opened on.
+        std::shared_ptr<Writers> writers{};
         // Null: it is always there.
         const rtrs::ServerSession* holder = nullptr;
         // It has written since anybody else has left, so that all who were away are out.
@@ -110,7 +112,9 @@ class Volume {
         return state() == State::ready && expected.rules_out(geometry_.medium);
     }
     std::expected<Open*, std::error_code> open(const Opener& opener);
-    bool is_out(Writers::Id writer) const noexcept { return writers_.is_out(writer); }
+    bool is_out(Writers::Id writer) const noexcept {
+        return writers_ != nullptr && writers_->is_out(writer);
+    }
     // Of a holder whose session goes on: it is another writer now.
     void is_writer(Open& open, Writers::Id writer);
     // It is closed when what it has in flight has ended, and may be opened anew after that.
@@ -207,6 +211,7 @@ class Volume {
     void look_at_size();
     void writes_are_lost();
     void cache_is_another();
+    void look_up_medium();
     void grow_as_told();
     void finish_resize();
     void end_resize(std::expected<std::uint64_t, StorageError> result);
@@ -217,7 +222,10 @@ class Volume {
     ServerConfig::Export config_;
     EpochBook& epochs_;
     WriterBook& book_;
-    Writers& writers_;                // of the book
+    // Of the newest medium, in the books; null: it was never there.
+    std::string medium_name_;
+    std::shared_ptr<const void> in_epochs_;
+    std::shared_ptr<Writers> writers_;
     WriterBook::Ticket put_out_ = 0;  // of those who are out
     std::uint32_t writers_open_ = 0;  // of opens_, those that may write
     rtrs::Timer timer_;

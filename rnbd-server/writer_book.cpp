@@ -118,33 +118,29 @@ std::error_code WriterBook::load() {
         std::istringstream words(line);
         std::string state;
         Writers::Id id = 0;
-        std::string name;
+        std::string medium;
         std::string session;
-        words >> state >> std::hex >> id >> name >> session;
+        words >> state >> std::hex >> id >> medium >> session;
         const bool whole = words && id != 0 && (state == known_word || state == out_word);
         damaged = damaged || !whole;
         if (!whole) continue;
-        if (state == known_word) exports_[name].restore_known({id, from_word(session)});
-        if (state == out_word) exports_[name].restore_out({id, from_word(session)});
+        Writers& writers = media_.of(medium);
+        if (state == known_word) writers.restore_known({id, from_word(session)});
+        if (state == out_word) writers.restore_out({id, from_word(session)});
     }
     return damaged ? rtrs::from_errno(EBADMSG) : std::error_code{};
 }
 
 std::string WriterBook::text() const {
     std::string text = fmt::format("{}\n", first_line);
-    const auto add = [&](std::string_view state, const std::string& name, const Writers::One& one) {
-        text += fmt::format("{} {:016x} {} {}\n", state, one.id, name, as_word(one.session));
-    };
-    for (const auto& [name, writers] : exports_) {
-        for (const Writers::One& one : writers.known()) add(known_word, name, one);
-        for (const Writers::One& one : writers.out()) add(out_word, name, one);
-    }
+    media_.for_each([&](const std::string& medium, const Writers& writers) {
+        const auto add = [&](std::string_view state, const Writers::One& one) {
+            text += fmt::format("{} {:016x} {} {}\n", state, one.id, medium, as_word(one.session));
+        };
+        for (const Writers::One& one : writers.known()) add(known_word, one);
+        for (const Writers::One& one : writers.out()) add(out_word, one);
+    });
     return text;
-}
-
-void WriterBook::leave(const std::string& name) {
-    const auto found = exports_.find(name);
-    if (found != exports_.end() && found->second.empty()) exports_.erase(found);
 }
 
 void WriterBook::changed() {

@@ -1,5 +1,5 @@
-// The writers of all exports (rnbd-server/writers.h), kept in a file, so that a server which is
-// started again still knows who is out, and who is known.
+// The writers of all media (rnbd-server/writers.h), kept in a file, so that a server which is
+// started again still knows who is out, and who is known. Media are named as medium_name() does.
 //
 // Who is out is in the file before the write that put it there is made: that waits for the book's
 // ticket. Who is known is there within a second of its opening, if the file's disk is as fast: of
@@ -11,12 +11,12 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <system_error>
 #include <utility>
 
+#include "rnbd-server/storage/medium_records.h"
 #include "rnbd-server/writers.h"
 #include "rtrs/base/helper_thread.h"
 #include "rtrs/reactor.h"
@@ -37,10 +37,9 @@ class WriterBook {
     // Before anything else. A file that is absent is an empty one. ERRORS: of reading the file,
     // EBADMSG (it is not of this form; lines that are were taken); it is replaced all the same.
     std::error_code load();
-    // Of the export of this name; stays in place until it is left.
-    Writers& of(const std::string& name) { return exports_[name]; }
-    // There is no export of this name any more. What is known of its writers stays.
-    void leave(const std::string& name);
+    // For as long as it is exported, or one who had it open may say that it closes. What is known
+    // of its writers stays beyond that.
+    std::shared_ptr<Writers> of(const std::string& medium) { return media_.hold(medium); }
     // To be in the file soon; what goes wrong is logged, and tried again.
     void changed();
     // To be in the file at once. What is in the book now is written, or cannot be, when
@@ -61,7 +60,7 @@ class WriterBook {
 
     rtrs::Reactor& reactor_;
     std::string path_;
-    std::map<std::string, Writers> exports_;
+    MediumRecords<Writers> media_;
     rtrs::Timer timer_;
     Ticket version_ = 0;    // of the newest text that was begun to be written
     Ticket done_ = 0;       // likewise, whose writing has ended

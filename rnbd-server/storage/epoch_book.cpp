@@ -45,14 +45,14 @@ bool EpochBook::parse(const std::string& text) {
     if (!std::getline(file, line) || line != first_line) return false;
     while (std::getline(file, line)) {
         std::istringstream words(line);
-        std::string name;
+        std::string medium;
         std::string state;
         Entry entry;
-        words >> name >> std::hex >> entry.storage_epoch >> entry.shown >> state;
+        words >> medium >> std::hex >> entry.storage_epoch >> entry.shown >> state;
         entry.flushed = state == flushed_word;
         entry.lost = state == lost_word;
         if (!words || (!entry.flushed && !entry.lost && state != in_use_word)) return false;
-        entries_[name] = entry;
+        entries_.of(medium) = entry;
     }
     return true;
 }
@@ -70,11 +70,11 @@ std::error_code EpochBook::begin() {
     return changed_ ? write() : std::error_code{};
 }
 
-std::uint64_t EpochBook::opened(const std::string& name, std::uint64_t storage_epoch) {
+std::uint64_t EpochBook::opened(const std::string& medium, std::uint64_t storage_epoch) {
     if (storage_epoch <= epoch_without_cache) return storage_epoch;
     // Of this life alone.
     if (salt_ != 0) storage_epoch = mix_epoch(storage_epoch, salt_);
-    Entry& entry = entries_[name];
+    Entry& entry = entries_.of(medium);
     const bool same = entry.storage_epoch == storage_epoch && !entry.lost;
     if (entry.lost) {
         entry.shown = mix_epoch(storage_epoch, rtrs::Random::from_entropy().next());
@@ -94,15 +94,15 @@ std::uint64_t EpochBook::opened(const std::string& name, std::uint64_t storage_e
     return mix_epoch(storage_epoch, salt_);
 }
 
-void EpochBook::flushed(const std::string& name) {
-    const auto entry = entries_.find(name);
-    if (entry != entries_.end()) entry->second.flushed = true;
+void EpochBook::flushed(const std::string& medium) {
+    Entry* const entry = entries_.find(medium);
+    if (entry != nullptr && !entry->empty()) entry->flushed = true;
 }
 
-std::error_code EpochBook::lost(const std::string& name) {
-    const auto entry = entries_.find(name);
-    if (entry == entries_.end()) return {};
-    entry->second.lost = true;
+std::error_code EpochBook::lost(const std::string& medium) {
+    Entry* const entry = entries_.find(medium);
+    if (entry == nullptr || entry->empty()) return {};
+    entry->lost = true;
     return write();
 }
 
@@ -112,12 +112,13 @@ std::error_code EpochBook::write() const {
     // Without a file that can be relied on nothing is kept: the next server shows others anyway.
     if (path_.empty() || salt_ != 0) return {};
     std::string text = fmt::format("{}\n", first_line);
-    for (const auto& [name, entry] : entries_) {
-        text += fmt::format("{} {:016x} {:016x} {}\n", name, entry.storage_epoch, entry.shown,
+    entries_.for_each([&](const std::string& medium, const Entry& entry) {
+        if (entry.empty()) return;
+        text += fmt::format("{} {:016x} {:016x} {}\n", medium, entry.storage_epoch, entry.shown,
                             entry.lost      ? lost_word
                             : entry.flushed ? flushed_word
                                             : in_use_word);
-    }
+    });
     return write_state_file(path_, text);
 }
 

@@ -11,14 +11,17 @@
 //
 // The file says "in use" of an export before anybody can write to it. Of one that this server never
 // opens, since its disk is not there or another thing keeps it from starting, it says what it said.
+// Media are named as medium_name() does, not by their exports.
 //
 // OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <memory>
 #include <string>
 #include <system_error>
+
+#include "rnbd-server/storage/medium_records.h"
 
 namespace rnbd {
 
@@ -35,13 +38,15 @@ class EpochBook {
     // Before anybody can write to what was opened so far, which is not in the file yet. ERRORS: of
     // writing the file.
     std::error_code begin();
+    // For as long as something is exported: it is not forgotten then.
+    std::shared_ptr<const void> hold(const std::string& medium) { return entries_.hold(medium); }
     // The epoch to show for an export whose storage has this one.
-    std::uint64_t opened(const std::string& name, std::uint64_t storage_epoch);
+    std::uint64_t opened(const std::string& medium, std::uint64_t storage_epoch);
     // Nothing was written since the last flush, and nothing will be.
-    void flushed(const std::string& name);
+    void flushed(const std::string& medium);
     // Writes were lost: whoever opens it after this shows another epoch. ERRORS: of writing the
     // file.
-    std::error_code lost(const std::string& name);
+    std::error_code lost(const std::string& medium);
     // At the end.
     std::error_code save() const;
 
@@ -51,13 +56,15 @@ class EpochBook {
         std::uint64_t shown = 0;
         bool flushed = false;
         bool lost = false;
+
+        bool empty() const noexcept { return storage_epoch == 0; }
     };
     bool parse(const std::string& text);
     std::error_code write() const;
     std::error_code distrust(std::error_code error);
 
     std::string path_;
-    std::map<std::string, Entry> entries_;
+    MediumRecords<Entry> entries_;
     std::uint64_t salt_ = 0;  // 0: the file can be relied on
     bool begun_ = false;
     bool changed_ = false;  // before it began

@@ -138,6 +138,34 @@ with Lab() as lab:
     world.come_back()
     world.goes_on("after another one has read")
 
+    # It is the file that counts, not the name: written to under another name, and another one written to under its own.
+    def export(world, name, path):
+        world.server.ctl("exports", "add", name, path, "--allow", "host-a=rw", "--allow", "host-b=rw", "--size", "1MiB")
+
+    def write_by_another(world, name, path):
+        world.server.ctl("exports", "remove", "vol", "--force")
+        export(world, name, path)
+        client = lab.client(world.server, {name: {}}, name=f"{world.name}-b", session="host-b")
+        h = connected(lab, name, client.name)
+        h.pwrite(NEW, 0)
+        h.flush()
+        h.shutdown()
+        client.stop()
+        world.server.ctl("exports", "remove", name)
+        export(world, "vol", world.image)
+
+    world = World(lab, "renamed")
+    world.leave()
+    write_by_another(world, "other", world.image)
+    world.come_back()
+    world.stays_out("after another one has written to its file under another name")
+
+    world = World(lab, "swapped")
+    world.leave()
+    write_by_another(world, "vol", lab.path("another"))
+    world.come_back()
+    world.goes_on("after another one has written to another file under its name")
+
     # One that was there beside it, for a migration.
     world = World(lab, "migration")
     target = lab.client(world.server, {"vol": {"access": "migration"}}, name="target", session="host-b")

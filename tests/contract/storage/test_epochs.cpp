@@ -132,6 +132,27 @@ TEST_CASE("epochs: once writes were lost the next server shows another one, and 
     }
 }
 
+TEST_CASE("epochs: what is noted of a medium stays when it is not exported any more") {
+    TemporaryFolder folder;
+    const std::string path = folder.file("epochs");
+    {
+        EpochBook book(path);
+        REQUIRE(!book.load());
+        REQUIRE(!book.begin());
+        {
+            const auto exported = book.hold("medium");
+            CHECK(book.opened("medium", 100) == 100);
+            CHECK(!book.lost("medium"));
+        }
+        book.hold("never opened");
+        CHECK(book.opened("other", 100) == 100);
+    }
+    EpochBook book(path);
+    REQUIRE(!book.load());
+    const auto exported = book.hold("medium");
+    CHECK(book.opened("medium", 100) != 100);
+}
+
 TEST_CASE("epochs: storages without a cache, and servers without a file") {
     TemporaryFolder folder;
     EpochBook book(folder.file("epochs"));

@@ -129,7 +129,7 @@ TEST_CASE("exports: a write waits until a former life of its own session is out 
         turns([&] { return volume.may_write(*next); });
         WriterBook server_after_it(*reactor, book.path());
         REQUIRE(!server_after_it.load());
-        CHECK(server_after_it.of("vol").is_out(17));
+        CHECK(server_after_it.of("vol")->is_out(17));
         volume.close(next);
         ::unlink(book.path().c_str());
     }

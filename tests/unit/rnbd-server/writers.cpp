@@ -136,21 +136,21 @@ TEST_CASE("writers: the next server knows them") {
     Books books;
     {
         Loaded book(books);
-        book.of("vol1").opens(0xabc, "host-a", Ids{});
-        book.of("vol1").writes(Ids{});
-        book.of("vol1").opens(0xdef, "host b\n%", Ids{});
-        book.of("vol2").opens(5, "", Ids{});
+        book.of("vol1")->opens(0xabc, "host-a", Ids{});
+        book.of("vol1")->writes(Ids{});
+        book.of("vol1")->opens(0xdef, "host b\n%", Ids{});
+        book.of("vol2")->opens(5, "", Ids{});
         REQUIRE(!book.save());
     }
     Loaded book(books);
-    CHECK(book.of("vol1").is_out(0xabc));
-    CHECK(book.of("vol1").out()[0].session == "host-a");
-    CHECK(ids(book.of("vol1").known()) == Ids{0xdef});
-    CHECK(book.of("vol1").known()[0].session == "host b\n%");
-    CHECK(ids(book.of("vol2").known()) == Ids{5});
-    CHECK(book.of("vol2").known()[0].session.empty());
-    CHECK(book.of("vol2").out().empty());
-    CHECK(book.of("vol3").known().empty());
+    CHECK(book.of("vol1")->is_out(0xabc));
+    CHECK(book.of("vol1")->out()[0].session == "host-a");
+    CHECK(ids(book.of("vol1")->known()) == Ids{0xdef});
+    CHECK(book.of("vol1")->known()[0].session == "host b\n%");
+    CHECK(ids(book.of("vol2")->known()) == Ids{5});
+    CHECK(book.of("vol2")->known()[0].session.empty());
+    CHECK(book.of("vol2")->out().empty());
+    CHECK(book.of("vol3")->known().empty());
 }
 
 TEST_CASE("writers: a book is written aside, what is newer later") {
@@ -158,7 +158,7 @@ TEST_CASE("writers: a book is written aside, what is newer later") {
     Loaded book(books);
     int written = 0;
     book.when_written([&] { ++written; });
-    book.of("vol1").opens(1, "host-a", Ids{});
+    book.of("vol1")->opens(1, "host-a", Ids{});
     SECTION("soon") {
         book.changed();
         CHECK(written == 0);
@@ -168,15 +168,15 @@ TEST_CASE("writers: a book is written aside, what is newer later") {
         const auto first = book.write_now();
         REQUIRE_FALSE(book.is_written(first));
         // While that is written.
-        book.of("vol1").opens(2, "host-b", Ids{});
+        book.of("vol1")->opens(2, "host-b", Ids{});
         const auto second = book.write_now();
         CHECK(second > first);
         run_until(books, [&] { return book.is_written(first); });
         run_until(books, [&] { return book.is_written(second); });
         CHECK(written == 2);
-        CHECK(ids(Loaded(books).of("vol1").known()) == Ids{1, 2});
+        CHECK(ids(Loaded(books).of("vol1")->known()) == Ids{1, 2});
     }
-    CHECK(Loaded(books).of("vol1").known()[0].id == 1);
+    CHECK(Loaded(books).of("vol1")->known()[0].id == 1);
 }
 
 TEST_CASE("writers: a book that cannot be written holds nobody up, and is tried again") {
@@ -184,7 +184,7 @@ TEST_CASE("writers: a book that cannot be written holds nobody up, and is tried 
     const std::string folder = std::string(books.folder.path) + "/none";
     WriterBook book(*books.reactor, folder + "/writers");
     REQUIRE(!book.load());
-    book.of("vol1").opens(1, "host-a", Ids{});
+    book.of("vol1")->opens(1, "host-a", Ids{});
     CHECK(book.save() == std::errc::no_such_file_or_directory);
     const auto ticket = book.write_now();
     run_until(books, [&] { return book.is_written(ticket); });
@@ -199,16 +199,47 @@ TEST_CASE("writers: a book that cannot be written holds nobody up, and is tried 
     CHECK(!none.save());
 }
 
-TEST_CASE("writers: an export that is gone and that nobody may hold writes for is forgotten") {
+TEST_CASE("writers: a medium is held by all who have it exported") {
     Books books;
     Loaded book(books);
-    book.of("vol1").opens(1, "host-a", Ids{});
-    book.leave("vol1");
-    book.leave("vol2");
-    CHECK(ids(book.of("vol1").known()) == Ids{1});
-    book.of("vol1").closes(1);
-    book.leave("vol1");
-    CHECK(book.of("vol1").empty());
+    const auto one = book.of("vol1");
+    const auto other = book.of("vol1");
+    CHECK(one == other);
+    one->opens(1, "host-a", Ids{});
+    CHECK(other->knows(1));
+    CHECK(book.of("vol2")->empty());
+}
+
+TEST_CASE("writers: of media that are not exported the newest are kept") {
+    Books books;
+    constexpr auto left_max = MediumRecords<Writers>::left_max;
+    {
+        Loaded book(books);
+        const auto held = book.of("held");
+        held->opens(1, "host-a", Ids{});
+        for (std::size_t i = 0; i < left_max; ++i) {
+            const auto left = book.of(std::to_string(i));
+            left->opens(2, "host-a", Ids{});
+            book.of("nobody may hold writes for it");
+        }
+        CHECK(book.of("0")->knows(2));  // let go of once more
+        REQUIRE(!book.save());
+    }
+    Loaded book(books);
+    CHECK(book.of("0")->knows(2));
+    book.of("one more")->opens(3, "host-a", Ids{});
+    CHECK(book.of("0")->knows(2));
+    CHECK(book.of("held")->knows(1));
+    CHECK(!book.of("1")->knows(2));
+    CHECK(!book.of("2")->knows(2));
+    CHECK(book.of("3")->knows(2));
+}
+
+TEST_CASE("media are named by their uuid, those without one by their export") {
+    MediumId medium{.life = 1, .number = 2};
+    CHECK(medium_name(medium, "vol1") == "vol1");
+    medium.uuid = parse_uuid("00112233-4455-6677-8899-aabbccddeeff").value();
+    CHECK(medium_name(medium, "vol1") == "/uuid/00112233-4455-6677-8899-aabbccddeeff");
 }
 
 TEST_CASE("writers: lines that are not of the book's form are skipped, and told of") {
@@ -228,9 +259,9 @@ TEST_CASE("writers: lines that are not of the book's form are skipped, and told 
     }
     WriterBook book(*books.reactor, books.folder.file());
     CHECK(book.load() == (damaged ? rtrs::from_errno(EBADMSG) : std::error_code{}));
-    CHECK(book.of("vol1").known().empty());
-    CHECK(book.of("vol1").out().size() <= 2);
-    CHECK(book.of("vol2").known().size() <= Writers::known_max);
+    CHECK(book.of("vol1")->known().empty());
+    CHECK(book.of("vol1")->out().size() <= 2);
+    CHECK(book.of("vol2")->known().size() <= Writers::known_max);
 }
 
 TEST_CASE("writers: a file that is no book is told of") {
@@ -238,5 +269,5 @@ TEST_CASE("writers: a file that is no book is told of") {
     std::ofstream(books.folder.file()) << "rnbd-server writers 2\nknown 1 vol1 =\n";
     WriterBook book(*books.reactor, books.folder.file());
     CHECK(book.load() == rtrs::from_errno(EBADMSG));
-    CHECK(book.of("vol1").empty());
+    CHECK(book.of("vol1")->empty());
 }
