@@ -9,6 +9,22 @@
 namespace rnbd {
 namespace {
 
+constexpr rtrs::Duration retry_interval = std::chrono::seconds(1);
+
+bool is_absent(const Listeners::Failure& failure) {
+    return failure.error == std::errc::address_not_available ||
+           failure.error == std::errc::no_such_device;
+}
+
+const char* clients_of(const ServerConfig::Listen& listen) {
+    return listen.kernel ? "kernel" : listen.fabric == ConfigFabric::rdma ? "extended" : "any";
+}
+
+Listeners::Failure in_words(const ServerConfig::Listen& listen, const Listeners::Failure& failure) {
+    return {failure.error, std::string("cannot listen on ") + to_word(listen.fabric) + " " +
+                               listen.address + ": " + failure.text};
+}
+
 std::string host_of(const std::string& address) {
     std::string host = address.substr(0, address.rfind(':'));
     return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
@@ -16,52 +32,127 @@ std::string host_of(const std::string& address) {
 
 }  // namespace
 
+Listeners::Listeners(const Surroundings& surroundings)
+    : in_(surroundings), retry_timer_(surroundings.reactor, this, [](void* self) {
+          static_cast<Listeners*>(self)->try_again();
+      }) {}
+
+std::expected<void, Listeners::Failure> Listeners::open_all(
+    const std::vector<ServerConfig::Listen>& all) {
+    for (const ServerConfig::Listen& listen : all) {
+        const std::uint32_t door = doors_ever_++;
+        auto failed = open_by(listen, door, InUse::waits);
+        if (failed) continue;
+        if (!is_absent(failed.error())) return std::unexpected(in_words(listen, failed.error()));
+        wait_for(listen, door, failed.error());
+    }
+    const auto waits = [](const Place& place) { return !place.shown.reason.empty(); };
+    if (!places_.empty() && std::ranges::all_of(places_, waits)) {
+        const Place& first = places_.front();
+        return std::unexpected(
+            in_words(first.listen, {rtrs::from_errno(EADDRNOTAVAIL), first.shown.reason}));
+    }
+    for (const Place& place : places_) {
+        if (waits(place)) log_wait(place);
+    }
+    return {};
+}
+
 std::expected<void, Listeners::Failure> Listeners::open(const ServerConfig::Listen& listen,
                                                         InUse in_use,
                                                         std::optional<std::uint32_t> again) {
     const std::uint32_t door = again ? *again : doors_ever_++;
+    auto failed = open_by(listen, door, in_use);
+    if (failed) return {};
+    if (!again || !is_absent(failed.error())) {
+        return std::unexpected(in_words(listen, failed.error()));
+    }
+    wait_for(listen, door, failed.error());
+    log_wait(places_.back());
+    return {};
+}
+
+// Failures of this one are without the place.
+std::expected<void, Listeners::Failure> Listeners::open_by(const ServerConfig::Listen& listen,
+                                                           std::uint32_t door, InUse in_use) {
     // The target has to know the door before anybody comes in by it.
     places_.push_back({listen, door, {}});
     tell_others();
     auto place = try_open(listen, door, in_use);
-    if (!place) {
+    if (place) {
+        places_.back() = std::move(*place);
+    } else {
         places_.pop_back();
-        tell_others();
-        place.error().text = std::string("cannot listen on ") + to_word(listen.fabric) + " " +
-                             listen.address + ": " + place.error().text;
-        return std::unexpected(std::move(place.error()));
     }
-    places_.back() = std::move(*place);
     tell_others();
+    if (!place) return std::unexpected(std::move(place.error()));
     return {};
 }
 
 std::expected<Listeners::Place, Listeners::Failure> Listeners::try_open(
     const ServerConfig::Listen& listen, std::uint32_t door, InUse in_use) {
-    using Clients = rtrs::DoorOptions::Clients;
     rtrs::DoorOptions options{.id = door};
     rtrs::Fabric* fabric = &in_.tcp;
     if (listen.fabric == ConfigFabric::rdma) {
         const auto device = in_.rdma.at(host_of(listen.address));
-        if (!device) return std::unexpected(Failure{{}, device.error().text});
+        if (!device) return std::unexpected(Failure{device.error().code, device.error().text});
         fabric = *device;
         const auto invalidate = invalidation(*fabric);
         if (!invalidate) return std::unexpected(Failure{{}, invalidate.error()});
         options.invalidate = *invalidate;
-        if (!listen.kernel) options.clients = Clients::extended;
+        if (!listen.kernel) options.clients = rtrs::DoorOptions::Clients::extended;
     }
     const auto patience = in_use == InUse::waits ? in_use_patience : rtrs::Duration::zero();
     const auto address =
         while_in_use(patience, [&] { return in_.server.listen(*fabric, listen.address, options); });
     if (!address) return std::unexpected(Failure{address.error(), address.error().message()});
-    const char* const clients = listen.kernel                     ? "kernel"
-                                : options.clients == Clients::any ? "any"
-                                                                  : "extended";
     logger("rnbd.server")
         .info("listening on {} {}{}{}", to_word(listen.fabric), *address,
               fabric->device().empty() ? "" : " of " + fabric->device(),
               listen.kernel ? ", for kernel clients" : "");
-    return Place{listen, door, {to_word(listen.fabric), fabric->device(), *address, clients}};
+    return Place{listen,
+                 door,
+                 {.fabric = to_word(listen.fabric),
+                  .device = fabric->device(),
+                  .address = *address,
+                  .clients = clients_of(listen),
+                  .since = in_.reactor.now()}};
+}
+
+void Listeners::wait_for(const ServerConfig::Listen& listen, std::uint32_t door,
+                         const Failure& why) {
+    const rtrs::Instant now = in_.reactor.now();
+    places_.push_back({listen,
+                       door,
+                       {.fabric = to_word(listen.fabric),
+                        .address = listen.address,
+                        .clients = clients_of(listen),
+                        .reason = why.text,
+                        .since = now,
+                        .next_attempt = now + retry_interval}});
+    retry_timer_.arm(now + retry_interval);
+    tell_others();
+}
+
+void Listeners::log_wait(const Place& place) {
+    logger("rnbd.server")
+        .warn("not listening on {} {} yet: {}; tried again every second", place.shown.fabric,
+              place.shown.address, place.shown.reason);
+}
+
+void Listeners::try_again() {
+    bool waits = false;
+    for (Place& place : places_) {
+        if (place.shown.reason.empty()) continue;
+        if (auto opened = try_open(place.listen, place.door, InUse::fails)) {
+            place = std::move(*opened);
+            continue;
+        }
+        waits = true;
+        place.shown.next_attempt = in_.reactor.now() + retry_interval;
+    }
+    if (waits) retry_timer_.arm(in_.reactor.now() + retry_interval);
+    tell_others();
 }
 
 // Whether a request's key can be taken back on this device, and what is done if not.
@@ -86,9 +177,11 @@ std::expected<rtrs::DoorOptions::Invalidate, std::string> Listeners::invalidatio
 
 void Listeners::close(std::uint32_t door) {
     const auto place = place_of(door);
-    in_.server.stop_listening(place->door);
+    const bool waits = !place->shown.reason.empty();
+    if (!waits) in_.server.stop_listening(place->door);
     logger("rnbd.server")
-        .info("no longer listening on {} {}", place->shown.fabric, place->shown.address);
+        .info("no longer {} {} {}", waits ? "waiting for" : "listening on", place->shown.fabric,
+              place->shown.address);
     places_.erase(place);
     tell_others();
 }

@@ -1,5 +1,11 @@
 // Where sessions come in, while the server runs: places are added, closed and changed.
 //
+//   Listener   On                                                       Goes to
+//   -          is opened                                                listens
+//   -          is opened at the start, or put back, and its address     waits
+//              is not there
+//   waits      is tried again, once a second                            listens
+//
 // OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
@@ -16,6 +22,7 @@
 #include "rnbd-server/target.h"
 #include "rtrs/fabric.h"
 #include "rtrs/rdma_devices.h"
+#include "rtrs/reactor.h"
 #include "rtrs/server.h"
 
 namespace rnbd {
@@ -23,6 +30,7 @@ namespace rnbd {
 class Listeners {
   public:
     struct Surroundings {
+        rtrs::Reactor& reactor;
         rtrs::Server& server;
         Target& target;
         rtrs::Fabric& tcp;
@@ -32,14 +40,18 @@ class Listeners {
         std::vector<ServerState::Listening>& shown;
     };
     // All of it outlives this.
-    explicit Listeners(const Surroundings& surroundings) : in_(surroundings) {}
+    explicit Listeners(const Surroundings& surroundings);
 
     struct Failure {
         std::error_code error;  // none: it is not the address
         std::string text;       // a sentence that names the place
     };
+    // At the start; blocks while another process has an address, for in_use_patience each. A
+    // machine that lacks an address, or the RDMA device of one, serves by its others, as long as
+    // one is left. ERRORS: the first one's that cannot be opened.
+    std::expected<void, Failure> open_all(const std::vector<ServerConfig::Listen>& all);
     // in_use: whether it blocks while another process has the address, for in_use_patience.
-    // again: the door of one that was closed and is open again.
+    // again: the door of one that was closed and is open again; it may wait for its address.
     std::expected<void, Failure> open(const ServerConfig::Listen& listen, InUse in_use,
                                       std::optional<std::uint32_t> again = {});
     // name: of rnbd-server/config_diff.h. It is of now: of several with port 0 others have it when
@@ -50,8 +62,10 @@ class Listeners {
     void close(std::uint32_t door);
     // For clients that come from now on. ASSUMES: it was opened for kernel clients.
     void set_kernel(std::uint32_t door, const KernelListener& kernel);
-    // What was opened, in this order.
+    // What was opened, in this order, and what waits.
     std::vector<ServerConfig::Listen> configured() const;
+    // Before the server closes: what waits is not tried any more.
+    void end() { retry_timer_.disarm(); }
 
   private:
     struct Place {
@@ -62,6 +76,11 @@ class Listeners {
 
     std::expected<Place, Failure> try_open(const ServerConfig::Listen& listen, std::uint32_t door,
                                            InUse in_use);
+    std::expected<void, Failure> open_by(const ServerConfig::Listen& listen, std::uint32_t door,
+                                         InUse in_use);
+    void wait_for(const ServerConfig::Listen& listen, std::uint32_t door, const Failure& why);
+    static void log_wait(const Place& place);
+    void try_again();
     std::expected<rtrs::DoorOptions::Invalidate, std::string> invalidation(rtrs::Fabric& fabric);
     std::vector<Place>::iterator place_of(std::uint32_t door);
     void tell_others();
@@ -69,6 +88,7 @@ class Listeners {
     Surroundings in_;
     std::vector<Place> places_;
     std::uint32_t doors_ever_ = 0;
+    rtrs::Timer retry_timer_;
 };
 
 }  // namespace rnbd

@@ -97,7 +97,8 @@ class Daemon final : public DaemonWork {
           attributes_(server_, target_),
           state_{context.reactor, server_, target_, context.reactor.now(), {}, false},
           statistics_(context.reactor, "rnbd-server", [this] { return server_statistics(state_); }),
-          listeners_({.server = server_,
+          listeners_({.reactor = context.reactor,
+                      .server = server_,
                       .target = target_,
                       .tcp = *tcp_,
                       .rdma = rdma_,
@@ -146,10 +147,8 @@ std::expected<void, std::string> Daemon::start(ControlServer& control) {
         return std::unexpected(epochs_.path() + ": " + in_words(error) +
                                "; expected to note there that the exports are in use");
     }
-    for (const auto& listen : config_.listen) {
-        if (const auto opened = listeners_.open(listen, InUse::waits); !opened) {
-            return std::unexpected(opened.error().text);
-        }
+    if (const auto opened = listeners_.open_all(config_.listen); !opened) {
+        return std::unexpected(opened.error().text);
     }
     return {};
 }
@@ -174,6 +173,7 @@ void Daemon::add_commands(ControlServer& control) {
 void Daemon::stop(std::function<void()> done) {
     stopped_ = std::move(done);
     state_.stopping = true;
+    listeners_.end();
     target_.when_closed([this] {
         wait_at_most(stop_time);
         target_.flush_all([this] { flushed(); });

@@ -256,6 +256,14 @@ void add_server_metrics(MetricsText& text, const ServerState& state) {
     }
     text.sample({"begun"}, begun);
     text.sample({"copied"}, copied);
+    text.family({"rnbd_server_listener_open",
+                 "",
+                 gauge,
+                 {"fabric", "address"},
+                 "1 while it listens, 0 while it waits for its address."});
+    for (const auto& door : state.listening) {
+        text.sample({door.fabric, door.address}, std::uint64_t{door.reason.empty()});
+    }
     const std::vector<SessionView> sessions = sessions_of(state);
     add_sessions(text, sessions);
     add_paths(text, sessions, state.reactor.now());

@@ -126,10 +126,16 @@ json server_status(const ServerState& state) {
     const rtrs::Instant now = state.reactor.now();
     json listen = json::array();
     for (const auto& door : state.listening) {
-        listen.push_back({{"fabric", door.fabric},
-                          {"device", door.device},
-                          {"address", door.address},
-                          {"clients", door.clients}});
+        listen.push_back(
+            {{"fabric", door.fabric},
+             {"device", door.device},
+             {"address", door.address},
+             {"clients", door.clients},
+             {"state", door.reason.empty() ? "listening" : "waiting"},
+             {"reason", door.reason},
+             {"age_s", in_seconds(now - door.since)},
+             {"next_attempt_s",
+              door.next_attempt ? json(in_seconds(*door.next_attempt - now)) : json()}});
     }
     json exports = json::array();
     for (const auto& volume : state.target.volumes()) exports.push_back(describe(*volume, state));

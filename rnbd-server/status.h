@@ -20,6 +20,9 @@ struct ServerState {
         std::string fabric, device;
         std::string address;  // "HOST:PORT" with the real port
         std::string clients;  // "any", "extended" or "kernel"
+        std::string reason;   // why it waits; empty: it listens
+        rtrs::Instant since;
+        std::optional<rtrs::Instant> next_attempt;
     };
     std::vector<Listening> listening;
     bool stopping = false;

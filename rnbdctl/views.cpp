@@ -129,14 +129,22 @@ std::string server_session_view(const json& session) {
 
 std::string server_status_view(const json& document) {
     std::string text = head_line(document);
-    text += "listening on " +
-            joined(elements(document, "listen"),
-                   [](const json& listen) {
-                       const bool kernel = member(listen, "clients") == "kernel";
-                       return fmt::format("{}:{}{}", fabric(listen), word(listen, "address"),
-                                          kernel ? " (kernel clients)" : "");
-                   }) +
-            "\n";
+    json open = json::array();
+    json waiting = json::array();
+    for (const json& listen : elements(document, "listen")) {
+        (member(listen, "state") == "waiting" ? waiting : open).push_back(listen);
+    }
+    const auto place = [](const json& listen) {
+        const bool kernel = member(listen, "clients") == "kernel";
+        return fmt::format("{}:{}{}", fabric(listen), word(listen, "address"),
+                           kernel ? " (kernel clients)" : "");
+    };
+    text += "listening on " + (open.empty() ? "nothing" : joined(open, place)) + "\n";
+    for (const json& listen : waiting) {
+        text += fmt::format("waiting to listen on {}: {} (for {}, next attempt in {})\n",
+                            place(listen), word(listen, "reason"), age(listen, "age_s"),
+                            age(listen, "next_attempt_s"));
+    }
     text += section("Exports", export_table(document), "none");
     Table io = io_table({{"SESSION"}});
     for (const json& session : elements(document, "sessions")) {

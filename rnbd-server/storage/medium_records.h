@@ -1,5 +1,5 @@
-// What a book has of each medium: of all that are exported, and of the newest of those that were. By
-// the medium and not by the export's name: the same file may be exported under another name
+// What a book has of each medium: of all that are exported, and of the newest of those that were.
+// By the medium and not by the export's name: the same file may be exported under another name
 // meanwhile, and another one under its name.
 //
 // THREAD: any one.

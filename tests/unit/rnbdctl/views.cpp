@@ -45,6 +45,20 @@ TEST_CASE("views: the server's list and status") {
     CHECK(has(status, "rnbd-server 0.1.0, pid 7, running for 1m 1s\n"));
     CHECK(has(status, "listening on tcp:127.0.0.1:1235\n"));
     CHECK(has(status, "host-a (rw)"));
+    json absent = server;
+    absent["listen"].push_back({{"fabric", "tcp"},
+                                {"address", "192.0.2.1:1235"},
+                                {"state", "waiting"},
+                                {"reason", "Cannot assign requested address"},
+                                {"age_s", 61},
+                                {"next_attempt_s", 1}});
+    CHECK(
+        has(status_view(absent),
+            "listening on tcp:127.0.0.1:1235\n"
+            "waiting to listen on tcp:192.0.2.1:1235: Cannot assign requested address (for 1m 1s, "
+            "next attempt in 1s)\n"));
+    absent["listen"].erase(0);
+    CHECK(has(status_view(absent), "listening on nothing\nwaiting to listen on tcp:192.0.2.1:"));
     json several = server;
     several["workers"] = {{{"number", 0}}, {{"number", 1}}, {{"number", 2}}};
     CHECK(has(status_view(several), "running for 1m 1s, 3 workers\n"));
