@@ -451,6 +451,7 @@ void Client::Session::on_catalog_event(const CatalogEvent& event) {
         case CatalogEventKind::access:
         case CatalogEventKind::waiting:
         case CatalogEventKind::ready:
+        case CatalogEventKind::taken:
             return log.info("{}: export {}: {}, {} bytes, {}", config.name,
                             printable(event.entry.name), to_string(event.kind),
                             event.entry.size_bytes, event.entry.writable ? "rw" : "ro");

@@ -165,6 +165,9 @@ class Device {
     // The permits go home. ASSUMES: attached and not started, or done.
     void release(DeviceRequest& request) noexcept;
 
+    // Whether it ever had a client.
+    bool was_used() const noexcept { return was_used_; }
+
     // A client from its first to its last request.
     void join(DeviceClient& client) noexcept;
     void leave(DeviceClient& client) noexcept;
@@ -226,6 +229,7 @@ class Device {
     PermitShares::Device share_;
     std::uint64_t started_ = 0;
     rtrs::IntrusiveList<DeviceClient> clients_;
+    bool was_used_ = false;
     std::uint64_t losses_told_ = 0;  // to anybody
     DeviceRequest* abandoned_ = nullptr;
     DeviceRequest* waiting_ = nullptr;  // newest first

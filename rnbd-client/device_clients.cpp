@@ -19,6 +19,7 @@ bool overlap(const nbd::Request& a, const nbd::Request& b) noexcept {
 void Device::join(DeviceClient& client) noexcept {
     client.losses_told = losses_told_;
     clients_.push_back(client);
+    was_used_ = true;
 }
 
 // The volume fails only one flush, whoever sent it and whatever became of the answer.

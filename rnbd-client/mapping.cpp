@@ -42,10 +42,10 @@ Mapping::Mapping(rtrs::Reactor& reactor, NbdSockets& sockets, RemoteSession& ses
                         .description = config_.volume + " of session " + session.name()})),
       stop_timer_(reactor, this,
                   [](void* self) { static_cast<Mapping*>(self)->on_stop_deadline(); }),
-      has_former_life_(former.number != 0) {
+      former_(former) {
     if (!config_.kernel) return;
     // A file system on one that was left is of the writer that mounted it.
-    const bool takes_over = has_former_life_ || config_.access == AccessMode::read_only;
+    const bool takes_over = former_.number != 0 || config_.access == AccessMode::read_only;
     KernelDeviceOptions options{.identifier = backend_identifier(config_.session, config_.volume),
                                 .index = config_.kernel->index,
                                 .connections = config_.kernel_connections,
@@ -186,7 +186,7 @@ void Mapping::close_volume() {
                          unflushed));
     }
     // What it holds for NBD clients that wait, or for a kernel's device, was not said to be over.
-    const bool held_before = has_former_life_ && !was_open_;
+    const bool held_before = former_.number != 0 && !was_open_;
     // If their cache is lost by then, the next life has to say so.
     const bool unflushed_of_cache = volume_->epoch() != 0 && volume_->unflushed_writes() > 0;
     const bool holds = (kernel_ && kernel_->left()) || aborted_ || held_before ||
@@ -201,8 +201,10 @@ WriterNumbers::Life Mapping::leaves() const noexcept {
         const bool unflushed = volume_->unflushed_writes() > 0;
         return {volume_->writer(), unflushed ? volume_->epoch() : 0, volume_->medium()};
     }
-    // They hold nothing, but may come again, with what they have read.
-    if (with_the_daemon_ && had_clients_) return {.medium = volume_->medium()};
+    // They hold nothing, but may come again, with what they have read; in a later life, if they
+    // found nothing to come to in this one.
+    const bool may_come = had_clients_ || (former_.medium.known() && !device_->was_used());
+    if (with_the_daemon_ && may_come) return {.medium = volume_->medium()};
     return {};
 }
 

@@ -66,9 +66,8 @@ class Mapping final : public RemoteVolumeHandler,
     bool stopping() const noexcept { return stopping_; }
     // On its way to on_mapping_stopped, longer than stop_time: all that could be cut off was.
     bool overdue() const noexcept { return overdue_; }
-    // Once it has stopped with the daemon: who uses it may go on without this daemon, and come back
-    // with what it holds.
-    // What its next life has to know, if it comes; nothing if nobody was left with anything.
+    // Once it has stopped: who uses it may go on without this daemon, and come back with what it
+    // holds, or has read. What its next life has to know, if it comes; nothing if nobody can.
     WriterNumbers::Life leaves() const noexcept;
     // Once it has stopped: what of its data may be lost, the end of a sentence; empty: nothing.
     const std::string& loss() const noexcept { return loss_; }
@@ -103,7 +102,7 @@ class Mapping final : public RemoteVolumeHandler,
         rtrs::Permit permit;
         rtrs::Timer timer;  // permits come from the middle of somebody's release
     } last_flush_{*this};
-    bool has_former_life_;
+    WriterNumbers::Life former_;
     bool was_open_ = false;
     bool stopping_ = false;
     bool with_the_daemon_ = false;  // is the reason for that

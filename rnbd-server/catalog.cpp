@@ -167,6 +167,15 @@ void Catalog::tell(CatalogEventKind kind, const Known& known) {
     }
 }
 
+void Catalog::taken(const rtrs::ServerSession& session, const Volume& volume) {
+    const auto found = subscribers_.find(&session);
+    if (found == subscribers_.end() || !found->second->follows) return;
+    const Known known = known_of(volume);
+    CatalogEvent event{.kind = CatalogEventKind::taken, .entry = known.entry};
+    event.entry.writable = writable_by(known.allow, known.read_only, session).value_or(false);
+    send(*found->second, event);
+}
+
 // To each what it means to it.
 void Catalog::tell_access(const Known& before, const Known& now) {
     for (const auto& [session, subscriber] : subscribers_) {

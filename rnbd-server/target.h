@@ -189,6 +189,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     std::vector<Io*> writes_waiting_;                 // for the book of writers
     std::vector<std::unique_ptr<ReadPacer>> pacers_;  // by the reactor's number in its group
     DeferredCompletions deferred_;
+    MediumClaims claims_;
     std::vector<std::unique_ptr<Volume>> volumes_;
     // Of volumes_; those without a place are under "".
     std::unordered_map<std::string, Volume*> by_name_;

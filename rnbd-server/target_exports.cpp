@@ -38,8 +38,11 @@ ControlFailure Target::why_none(const std::string& name) const {
 }
 
 Volume& Target::own(ServerConfig::Export config) {
-    volumes_.push_back(
-        std::make_unique<Volume>(reactor_, deferred_, std::move(config), epochs_, writers_));
+    volumes_.push_back(std::make_unique<Volume>(
+        reactor_,
+        Volume::Shared{
+            .deferred = deferred_, .claims = claims_, .epochs = epochs_, .writers = writers_},
+        std::move(config)));
     Volume& volume = *volumes_.back();
     by_name_.emplace(volume.name(), &volume);
     by_place_.emplace(volume.config().storage.place(), &volume);
@@ -235,6 +238,7 @@ void Target::set_allow(Volume& volume, std::vector<ServerConfig::Allow> allow) {
                 denied.push_back(id);
         }
         for (const std::uint32_t id : denied) take_away(*session, id);
+        if (!denied.empty()) catalog_.taken(session->session, volume);
     }
     catalog_.changed();
 }
@@ -247,6 +251,7 @@ void Target::take_away(Volume& volume, const std::string* only_session) {
         for (const auto& [id, open] : session->opens) {
             if (open.volume == &volume) ids.push_back(id);
         }
+        if (!ids.empty()) catalog_.taken(session->session, volume);
         for (const std::uint32_t id : ids) take_away(*session, id);
     }
 }

@@ -45,13 +45,13 @@ std::string holders_of(const Volume& volume) {
     return text;
 }
 
-Volume::Volume(rtrs::Reactor& reactor, DeferredCompletions& deferred, ServerConfig::Export config,
-               EpochBook& epochs, WriterBook& writers)
+Volume::Volume(rtrs::Reactor& reactor, const Shared& shared, ServerConfig::Export config)
     : reactor_(reactor),
-      deferred_(deferred),
       config_(std::move(config)),
-      epochs_(epochs),
-      book_(writers),
+      deferred_(shared.deferred),
+      claims_(shared.claims),
+      epochs_(shared.epochs),
+      book_(shared.writers),
       timer_(reactor, this,
              [](void* self) {
                  auto& volume = *static_cast<Volume*>(self);
@@ -65,6 +65,10 @@ Volume::Volume(rtrs::Reactor& reactor, DeferredCompletions& deferred, ServerConf
       since_(reactor.now()),
       resize_timer_(reactor, this,
                     [](void* self) { static_cast<Volume*>(self)->finish_resize(); }) {
+    if (config_.storage.uuid && !only_reads()) {
+        // If another one has it: claim_medium() says so.
+        uuid_claim_ = claims_.claim(*config_.storage.uuid, config_.name).value_or(nullptr);
+    }
     try_open();
 }
 
@@ -93,6 +97,7 @@ void Volume::try_open() {
             return;
         }
         storage_.reset();
+        medium_claim_.reset();
     }
     StorageOptions options = config_.storage;
     // A file that was there once is not made anew: an empty one in its place would pass for it. So
@@ -115,9 +120,10 @@ void Volume::try_open() {
         return;
     }
     storage_ = std::move(*storage);
-    storage_->when_writes_are_lost([this] { writes_are_lost(); });
     geometry_ = storage_->geometry();
     if (options.uuid) geometry_.medium.uuid = *options.uuid;
+    if (!claim_medium()) return;
+    storage_->when_writes_are_lost([this] { writes_are_lost(); });
     gone_ = false;
     in_trouble_ = false;
     shortage_.clear();
@@ -142,14 +148,35 @@ void Volume::try_open() {
     grow_as_told();
 }
 
-// What the books know of the medium that was found.
+// What was found is another export's: it is let go of, and waited for.
+bool Volume::claim_medium() {
+    if (only_reads() || geometry_.medium.uuid == Uuid{}) return true;
+    auto claim = claims_.claim(geometry_.medium.uuid, config_.name);
+    if (claim) {
+        medium_claim_ = std::move(*claim);
+        return true;
+    }
+    const std::string what = storage_->description();
+    storage_.reset();
+    wait(what + " has the uuid " + to_text(geometry_.medium.uuid) + ", as export " + claim.error() +
+         " has, and would pass for that; expected a uuid of its own in the configuration, or "
+         "read_only");
+    return false;
+}
+
+// What the books know of the medium that was found. Who only reads writes nothing there.
 void Volume::look_up_medium() {
-    medium_name_ = medium_name(geometry_.medium, config_.name);
-    writers_ = book_.of(medium_name_);
     cache_epoch_ = geometry_.cache_epoch;
+    if (only_reads()) return;
+    medium_name_ = medium_name(geometry_.medium, config_.name);
+    // It was called so before its uuid was given.
+    const bool by_name = storage_->geometry().medium.uuid == Uuid{};
+    if (by_name) book_.take_over(medium_name_, config_.name);
+    writers_ = book_.of(medium_name_);
     // Memory is gone with any end of the process.
     const auto kind = config_.storage.kind;
     if (kind != StorageOptions::Kind::path && kind != StorageOptions::Kind::nbd) return;
+    if (by_name) epochs_.take_over(medium_name_, config_.name);
     in_epochs_ = epochs_.hold(medium_name_);
     cache_epoch_ = epochs_.opened(medium_name_, cache_epoch_);
 }
@@ -160,7 +187,8 @@ void Volume::cache_is_another() {
         .error("{}: acknowledged writes that were not flushed may be lost; flushes fail to say so",
                config_.name);
     geometry_.cache_epoch = storage_->geometry().cache_epoch;
-    cache_epoch_ = epochs_.opened(medium_name_, geometry_.cache_epoch);
+    cache_epoch_ = geometry_.cache_epoch;
+    if (in_epochs_) cache_epoch_ = epochs_.opened(medium_name_, cache_epoch_);
     sync_failed_ = false;
     ++losses_;
     if (events_ != nullptr) events_->on_volume_epoch(*this);
@@ -254,7 +282,7 @@ std::error_code Volume::may_open(const Opener& opener) const {
     if (is_shut_out(opener.session)) return rtrs::from_errno(EBUSY);
     if (stands_for_another(opener.expects)) return rtrs::from_errno(EMEDIUMTYPE);
     if (opener.access == AccessMode::read_only) return {};
-    if (config_.storage.use == StorageOptions::Use::read_only) return rtrs::from_errno(EROFS);
+    if (only_reads()) return rtrs::from_errno(EROFS);
     if (opener.writer != 0 && is_out(opener.writer)) return rtrs::from_errno(ESTALE);
     // Who opened it on a storage that is gone writes no more.
     const auto writers = std::ranges::count_if(opens_, [this](const auto& open) {
@@ -301,7 +329,8 @@ void Volume::is_writer(Open& open, Writers::Id writer) {
     if (writer == 0 || writer == open.writer) return;
     const bool changed = open.writer != 0 && open.writers->closes(open.writer);
     open.writer = writer;
-    const Writers::News news = open.writers->opens(writer, open.session, writers_here(nullptr));
+    const Writers::News news =
+        open.writers->opens({writer, open.session, config_.name}, writers_here(nullptr));
     if (news != Writers::News::out) {
         if (changed || news == Writers::News::known) book_.changed();
         return;
@@ -458,7 +487,7 @@ void Volume::end_resize(std::expected<std::uint64_t, StorageError> result) {
 
 void Volume::flush(std::function<void(std::error_code error)> done) {
     timer_.disarm();
-    if (state() == State::waiting || config_.storage.use == StorageOptions::Use::read_only) {
+    if (state() == State::waiting || only_reads()) {
         reactor_.post([done = std::move(done)] { done({}); });
         return;
     }

@@ -20,6 +20,7 @@
 
 #include "rnbd-server/config.h"
 #include "rnbd-server/export_counters.h"
+#include "rnbd-server/medium_claims.h"
 #include "rnbd-server/storage.h"
 #include "rnbd-server/storage/epoch_book.h"
 #include "rnbd-server/writer_book.h"
@@ -56,7 +57,7 @@ class Volume {
         AccessMode access = AccessMode::read_only;
         // 0: not known (rnbd-server/writers.h).
         Writers::Id writer = 0;
-        // Of the medium that it was opened on.
+        // Of the medium that it was opened on; null: it only reads.
         std::shared_ptr<Writers> writers{};
         // Null: it is always there.
         const rtrs::ServerSession* holder = nullptr;
@@ -76,9 +77,14 @@ class Volume {
         std::uint64_t losses_told = 0;
     };
 
-    // deferred, epochs, writers: outlive it.
-    Volume(rtrs::Reactor& reactor, DeferredCompletions& deferred, ServerConfig::Export config,
-           EpochBook& epochs, WriterBook& writers);
+    // Of all exports. They outlive it.
+    struct Shared {
+        DeferredCompletions& deferred;
+        MediumClaims& claims;
+        EpochBook& epochs;
+        WriterBook& writers;
+    };
+    Volume(rtrs::Reactor& reactor, const Shared& shared, ServerConfig::Export config);
     ~Volume();  // ASSUMES: nobody has it open
     Volume(const Volume&) = delete;
     Volume& operator=(const Volume&) = delete;
@@ -211,18 +217,26 @@ class Volume {
     void look_at_size();
     void writes_are_lost();
     void cache_is_another();
+    bool claim_medium();
     void look_up_medium();
     void grow_as_told();
     void finish_resize();
     void end_resize(std::expected<std::uint64_t, StorageError> result);
     void tell_state();
 
+    bool only_reads() const noexcept {
+        return config_.storage.use == StorageOptions::Use::read_only;
+    }
+
     rtrs::Reactor& reactor_;
-    DeferredCompletions& deferred_;
     ServerConfig::Export config_;
+    DeferredCompletions& deferred_;
+    MediumClaims& claims_;
     EpochBook& epochs_;
     WriterBook& book_;
-    // Of the newest medium, in the books; null: it was never there.
+    MediumClaims::Claim uuid_claim_;    // of the configured one
+    MediumClaims::Claim medium_claim_;  // of what is open
+    // Of the newest medium, in the books; null: it was never there, or is only read.
     std::string medium_name_;
     std::shared_ptr<const void> in_epochs_;
     std::shared_ptr<Writers> writers_;

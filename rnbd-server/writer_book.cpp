@@ -19,7 +19,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::string_view first_line = "rnbd-server writers 1";
+constexpr std::string_view first_line = "rnbd-server writers 2";
 constexpr std::string_view known_word = "known";
 constexpr std::string_view out_word = "out";
 // A machine that starts opens a thousand volumes at once: one write of the file for all of them.
@@ -120,13 +120,15 @@ std::error_code WriterBook::load() {
         Writers::Id id = 0;
         std::string medium;
         std::string session;
-        words >> state >> std::hex >> id >> medium >> session;
+        std::string export_name;
+        words >> state >> std::hex >> id >> medium >> session >> export_name;
         const bool whole = words && id != 0 && (state == known_word || state == out_word);
         damaged = damaged || !whole;
         if (!whole) continue;
         Writers& writers = media_.of(medium);
-        if (state == known_word) writers.restore_known({id, from_word(session)});
-        if (state == out_word) writers.restore_out({id, from_word(session)});
+        Writers::One one{id, from_word(session), export_name};
+        if (state == known_word) writers.restore_known(std::move(one));
+        if (state == out_word) writers.restore_out(std::move(one));
     }
     return damaged ? rtrs::from_errno(EBADMSG) : std::error_code{};
 }
@@ -135,7 +137,8 @@ std::string WriterBook::text() const {
     std::string text = fmt::format("{}\n", first_line);
     media_.for_each([&](const std::string& medium, const Writers& writers) {
         const auto add = [&](std::string_view state, const Writers::One& one) {
-            text += fmt::format("{} {:016x} {} {}\n", state, one.id, medium, as_word(one.session));
+            text += fmt::format("{} {:016x} {} {} {}\n", state, one.id, medium,
+                                as_word(one.session), one.export_name);
         };
         for (const Writers::One& one : writers.known()) add(known_word, one);
         for (const Writers::One& one : writers.out()) add(out_word, one);

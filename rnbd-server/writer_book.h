@@ -40,6 +40,10 @@ class WriterBook {
     // For as long as it is exported, or one who had it open may say that it closes. What is known
     // of its writers stays beyond that.
     std::shared_ptr<Writers> of(const std::string& medium) { return media_.hold(medium); }
+    // It was called otherwise before: MediumRecords::take_over().
+    void take_over(const std::string& medium, const std::string& former) {
+        if (media_.take_over(medium, former)) changed();
+    }
     // To be in the file soon; what goes wrong is logged, and tried again.
     void changed();
     // To be in the file at once. What is in the book now is written, or cannot be, when

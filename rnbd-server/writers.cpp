@@ -18,10 +18,12 @@ bool Writers::knows(Id id) const noexcept {
     return std::ranges::find(known_, id, &One::id) != known_.end();
 }
 
-Writers::News Writers::opens(Id id, const std::string& session, Ids here) {
-    if (knows(id)) return News::none;
+Writers::News Writers::opens(const One& it, Ids here) {
+    if (knows(it.id)) return News::none;
+    // Of another export it may be another device, whose life goes on.
     const auto put_out_by_it = std::erase_if(known_, [&](One& one) {
-        if (one.session != session || contains(here, one.id)) return false;
+        const bool former = one.session == it.session && one.export_name == it.export_name;
+        if (!former || contains(here, one.id)) return false;
         put_out(std::move(one));
         return true;
     });
@@ -30,7 +32,7 @@ Writers::News Writers::opens(Id id, const std::string& session, Ids here) {
             std::ranges::find_if(known_, [&](const One& one) { return !contains(here, one.id); });
         if (oldest != known_.end()) known_.erase(oldest);
     }
-    known_.push_back({id, session});
+    known_.push_back(it);
     return put_out_by_it > 0 ? News::out : News::known;
 }
 

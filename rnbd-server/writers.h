@@ -7,7 +7,8 @@
 //   -         opens for writing                        known
 //   known     says that it closes                      forgotten: it holds nothing
 //   known     another one writes while it is away      out
-//   known     its session opens as another writer      out
+//   known     its session opens as another writer,     out
+//             by the same export
 //   out       opens                                    refused
 //
 // One that nobody has heard of may open: the server has lost its book, or it is another server. A
@@ -30,6 +31,7 @@ class Writers {
     struct One {
         Id id = 0;
         std::string session;
+        std::string export_name;  // by which it came
     };
     using Ids = std::span<const Id>;
     // So many are known: one per session that may write, and those that have it open. Beyond that
@@ -44,8 +46,8 @@ class Writers {
     bool knows(Id id) const noexcept;
     // What has changed by it: nothing; who is known; and somebody is out now.
     enum class News : std::uint8_t { none, known, out };
-    // id: not 0. here: who have it open now.
-    News opens(Id id, const std::string& session, Ids here);
+    // one: its id is not 0. here: who have it open now.
+    News opens(const One& one, Ids here);
     // Whether it was known.
     bool closes(Id id);
     // One of those who are here writes: all others that are known are out. Returns them.

@@ -117,8 +117,9 @@ const char* to_string(ServerIntent intent) noexcept {
 }
 
 const char* to_string(CatalogEventKind kind) noexcept {
-    static constexpr const char* names[] = {"?",       "added", "removed",  "resized",   "access",
-                                            "waiting", "ready", "draining", "accepting", "ending"};
+    static constexpr const char* names[] = {"?",         "added",   "removed", "resized",
+                                            "access",    "waiting", "ready",   "draining",
+                                            "accepting", "ending",  "taken"};
     const auto index = static_cast<std::size_t>(kind);
     return index < std::size(names) ? names[index] : names[0];
 }
@@ -128,7 +129,7 @@ std::expected<CatalogEvent, ParseError> CatalogEvent::parse(Bytes data) {
     if (!p) return std::unexpected(p.error());
     const std::uint16_t kind = load_le16(*p + 2);
     if (kind < static_cast<std::uint16_t>(CatalogEventKind::added) ||
-        kind > static_cast<std::uint16_t>(CatalogEventKind::ending)) {
+        kind > static_cast<std::uint16_t>(CatalogEventKind::taken)) {
         return std::unexpected(ParseError::unknown_type);
     }
     CatalogEvent event{.kind = static_cast<CatalogEventKind>(kind),

@@ -89,11 +89,13 @@ enum class CatalogEventKind : std::uint16_t {
     draining,   // no session comes in, nothing is opened
     accepting,  // not so any more
     ending,     // it is about to end
+    // Of an export again:
+    taken,  // what the session has open of it was closed by the server
 };
 const char* to_string(CatalogEventKind kind) noexcept;
 // Tells of an export, which is in the event's entry.
 constexpr bool has_entry(CatalogEventKind kind) noexcept {
-    return kind < CatalogEventKind::draining;
+    return kind < CatalogEventKind::draining || kind == CatalogEventKind::taken;
 }
 
 struct CatalogEvent {

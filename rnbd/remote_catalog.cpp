@@ -163,6 +163,7 @@ void RemoteCatalog::apply(const CatalogEvent& event) {
         case CatalogEventKind::access:
         case CatalogEventKind::waiting:
         case CatalogEventKind::ready:
+        case CatalogEventKind::taken:
             entries_[event.entry.name] = event.entry;
             break;
         case CatalogEventKind::removed:

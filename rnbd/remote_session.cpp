@@ -13,18 +13,17 @@ RemoteSession::Inside::Inside(rtrs::SessionEnvironment its_environment,
       figures(session) {}
 
 void RemoteSession::Inside::catalog_event(const CatalogEvent& event) {
-    const bool removed = event.kind == CatalogEventKind::removed;
-    const bool sized = event.kind == CatalogEventKind::resized ||
-                       event.kind == CatalogEventKind::added ||
-                       event.kind == CatalogEventKind::ready;
-    const bool concerns = removed || (sized && !event.entry.waiting);
-    for (std::size_t i = 0; concerns && i < volumes.size(); ++i) {
+    const bool sized =
+        (event.kind == CatalogEventKind::resized || event.kind == CatalogEventKind::added ||
+         event.kind == CatalogEventKind::ready) &&
+        !event.entry.waiting;
+    for (std::size_t i = 0; has_entry(event.kind) && i < volumes.size(); ++i) {
         if (volumes[i]->options.name != event.entry.name) continue;
-        // It may be another file or device by now, whose size is not this volume's.
-        if (removed || has(features, Feature::medium)) {
-            volumes[i]->look_again();
-        } else {
+        if (sized && !has(features, Feature::medium)) {
             volumes[i]->resized(event.entry.size_bytes);
+        } else {
+            // It may be another file or device by now, whose size is not this volume's.
+            volumes[i]->look_again();
         }
     }
     handler.on_catalog_event(event);
@@ -93,7 +92,8 @@ void RemoteSession::Inside::close_left_open() {
     // As the one that was left open, so that the server knows who closes.
     const OpenMessage open{.access_mode = one.access,
                            .device_name = one.name,
-                           .writer = has(features, Feature::writer) ? one.writer : 0};
+                           .writer = has(features, Feature::writer) ? one.writer : 0,
+                           .medium = has(features, Feature::medium) ? one.medium : MediumId{}};
     std::byte message[OpenMessage::wire_bytes_max];
     open.emit(message);
     session.submit_user(

@@ -72,6 +72,7 @@ RemoteVolume::Inside::Inside(RemoteVolume& its_self, RemoteSession::Inside& its_
                  [](void* context) {
                      auto& inside = *static_cast<Inside*>(context);
                      inside.hold_time_over = true;
+                     inside.set_state(inside.state, inside.reason);
                      inside.fail_all_held(rtrs::Error::no_path);
                  }),
       failure_timer(session.environment.clock, this,
@@ -110,6 +111,8 @@ void RemoteVolume::Inside::arm_hold() {
 }
 
 void RemoteVolume::Inside::set_state(VolumeState next, std::string why) {
+    const bool waits = next == VolumeState::opening || next == VolumeState::reopening;
+    if (waits && hold_time_over) why += "; its hold_time is over, requests fail";
     const bool changed = next != state || why != reason;
     const bool lost = state == VolumeState::open && next == VolumeState::reopening;
     if (next != state) since = session.environment.clock.now();
@@ -190,12 +193,13 @@ void RemoteVolume::Inside::link_lost(std::error_code why) {
 }
 
 void RemoteVolume::Inside::look_again() {
-    if (closing || state != VolumeState::open) return;
+    if (closing) return;
+    // The answer that is on its way may be of before.
     if (asking) {
         asks_again = true;
         return;
     }
-    send_open();
+    if (state == VolumeState::open) send_open();
 }
 
 void RemoteVolume::Inside::send_open() {
@@ -241,13 +245,14 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
     }
     if (!error) {
         const auto parsed = OpenResponse::parse(response);
-        if (parsed && usable(*parsed) && !is_another(parsed->medium)) return opened(*parsed);
-        error = parsed && usable(*parsed) ? rtrs::from_errno(EMEDIUMTYPE)
-                                          : std::error_code(rtrs::Error::protocol);
+        const bool another = parsed && is_another(parsed->medium);
+        if (parsed && usable(*parsed) && !another) return opened(*parsed);
+        error = another ? rtrs::from_errno(EMEDIUMTYPE) : std::error_code(rtrs::Error::protocol);
         if (parsed) {
             device_id = parsed->device_id;
             open_at_server = true;
         }
+        if (another) give_back();
     }
     if (error == rtrs::from_errno(ESTALE) && has(session.features, Feature::writer)) {
         if (knows_content) return supersede();
@@ -260,6 +265,28 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
     open_error = error;
     retry_timer.arm(session.environment.clock.now() + std::min(delay, retry_delay_max));
     set_state(state == VolumeState::open ? VolumeState::reopening : state, why_refused(error));
+}
+
+// What was opened is not what is meant: others may want it.
+void RemoteVolume::Inside::give_back() {
+    asking = true;
+    std::byte message[CloseMessage::wire_bytes];
+    CloseMessage{.device_id = device_id}.emit(message);
+    session.session.submit_user(
+        rtrs::Direction::write, message, 0,
+        [](void* context, std::error_code error, rtrs::Bytes) {
+            auto& inside = *static_cast<Inside*>(context);
+            inside.asking = false;
+            if (!unanswered(error)) inside.open_at_server = inside.maybe_open_at_server = false;
+            if (inside.closing) return inside.close_if_idle();
+            inside.ask_later();
+        },
+        this);
+}
+
+void RemoteVolume::Inside::ask_later() {
+    if (!session.ready || asking || retry_timer.armed()) return;
+    retry_timer.arm(session.environment.clock.now() + retry_delay_min);
 }
 
 std::string RemoteVolume::Inside::why_refused(std::error_code error) const {
@@ -340,15 +367,13 @@ void RemoteVolume::Inside::supersede() {
 
 void RemoteVolume::Inside::device_forgotten(std::uint32_t id) {
     if (state == VolumeState::superseded) return;
-    if (state == VolumeState::open && id != device_id) return;
-    open_at_server = false;
-    maybe_open_at_server = asking;
-    if (state == VolumeState::open) {
-        set_state(VolumeState::reopening, "the server has closed the device");
+    if (id == device_id) {
+        open_at_server = false;
+        maybe_open_at_server = asking;
+        if (state == VolumeState::open)
+            set_state(VolumeState::reopening, "the server has closed the device");
     }
-    if (!asking && !retry_timer.armed()) {
-        retry_timer.arm(session.environment.clock.now() + retry_delay_min);
-    }
+    if (state != VolumeState::open) ask_later();
 }
 
 // --- Closing.
@@ -392,6 +417,7 @@ void RemoteVolume::Inside::close_if_idle() {
 void RemoteVolume::Inside::closed() {
     if (state == VolumeState::closed) return;
     options.writer = writer;
+    options.medium = knows_medium ? medium : MediumId{};
     if (maybe_open_at_server && how_closed == Close::for_good) session.close_later(options);
     set_state(VolumeState::closed, "");
     closed_timer.arm(session.environment.clock.now());

@@ -53,6 +53,8 @@ struct RemoteVolume::Inside {
     void open_answered(std::error_code error, rtrs::Bytes response);
     bool usable(const OpenResponse& response) const;
     bool is_another(const MediumId& found) const noexcept;
+    void give_back();
+    void ask_later();
     void opened(const OpenResponse& response);
     void supersede();
     std::error_code open_again();

@@ -168,6 +168,9 @@ void RemoteVolume::Inside::answered(rtrs::Permit permit, std::error_code error) 
         error = rtrs::Error::closed;
     } else if (!error) {
         succeeded(done);
+    } else if (error == std::errc::no_such_device) {
+        // Its storage is gone, or was: then it is open there no more.
+        look_again();
     }
     done.io.responded(done.io.context, std::move(permit), error);
     if (closing) close_if_idle();

@@ -40,6 +40,10 @@ class EpochBook {
     std::error_code begin();
     // For as long as something is exported: it is not forgotten then.
     std::shared_ptr<const void> hold(const std::string& medium) { return entries_.hold(medium); }
+    // Before opened(): it was called otherwise before. MediumRecords::take_over().
+    void take_over(const std::string& medium, const std::string& former) {
+        entries_.take_over(medium, former);
+    }
     // The epoch to show for an export whose storage has this one.
     std::uint64_t opened(const std::string& medium, std::uint64_t storage_epoch);
     // Nothing was written since the last flush, and nothing will be.

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <iterator>
 #include <list>
 #include <memory>
 #include <string>
@@ -51,6 +52,18 @@ class MediumRecords {
         const auto found = by_name_.find(medium);
         return found == by_name_.end() ? nullptr : &found->second->record;
     }
+    // What is known of another one, which nobody holds, is this one's, unless that is known itself.
+    // Whether it was so.
+    bool take_over(const std::string& medium, const std::string& from) {
+        const auto former = by_name_.find(from);
+        if (former == by_name_.end() || medium == from) return false;
+        const Place old = former->second;
+        Record& record = of(medium);
+        if (!old->held.expired() || old->record.empty() || !record.empty()) return false;
+        record = std::exchange(old->record, Record{});
+        forget(old);
+        return true;
+    }
     // All are empty. Those that are held stay in place.
     void clear() {
         for (Place place = all_.begin(); place != all_.end();) {
@@ -87,10 +100,11 @@ class MediumRecords {
         --held_;
         if (place->record.empty()) return forget(place);
         all_.splice(all_.end(), all_, place);
-        if (all_.size() - held_ <= left_max) return;
-        Place oldest = all_.begin();
-        while (!oldest->held.expired()) ++oldest;
-        forget(oldest);
+        for (Place oldest = all_.begin(); all_.size() - held_ > left_max;) {
+            const Place next = std::next(oldest);
+            if (oldest->held.expired()) forget(oldest);
+            oldest = next;
+        }
     }
     void forget(Place place) {
         by_name_.erase(place->medium);

@@ -253,6 +253,8 @@ with Lab() as lab:
         world.second(write=end == "stop")
         world.first.start()
         wait_for(world.first, "open")
+    connected(lab, "vol", world.first.name).shutdown()
+    wait_until("its NBD client has come back and gone", lambda: device(world.first)["connections"] == 0)
     world.first.stop()
     check(not os.path.exists(f"{world.first.control}.writers"), "nothing of it is left")
 

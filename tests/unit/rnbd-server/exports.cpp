@@ -104,9 +104,10 @@ TEST_CASE("exports: a write waits until a former life of its own session is out 
         EpochBook epochs("");
         WriterBook book(*reactor, std::string(folder) + "/writers");
         REQUIRE(!book.load());
-        Volume volume(*reactor, deferred,
-                      memory("vol", {{.session = "host-a", .access = AccessMode::read_write}}),
-                      epochs, book);
+        MediumClaims claims;
+        Volume volume(*reactor,
+                      {.deferred = deferred, .claims = claims, .epochs = epochs, .writers = book},
+                      memory("vol", {{.session = "host-a", .access = AccessMode::read_write}}));
         const auto turns = [&](auto done) {
             for (int i = 0; i < 2000 && !done(); ++i) reactor->run_once(5ms);
             REQUIRE(done());
@@ -160,19 +161,29 @@ TEST_CASE("exports: what was open when its file vanished keeps nobody out when i
     {
         World world({file});
         Volume& volume = *world.target.find("vol");
-        Writer before(world, "vol");
-        REQUIRE(::rename(path.c_str(), aside.c_str()) == 0);
-        world.run_until([&] { return volume.state() == Volume::State::waiting; });
-        REQUIRE(::rename(aside.c_str(), path.c_str()) == 0);
-        world.run_until([&] { return volume.state() == Volume::State::ready; });
-        REQUIRE(volume.opens().size() == 1);
+        const auto goes_and_comes = [&] {
+            REQUIRE(::rename(path.c_str(), aside.c_str()) == 0);
+            world.run_until([&] { return volume.state() == Volume::State::waiting; });
+            REQUIRE(::rename(aside.c_str(), path.c_str()) == 0);
+            world.run_until([&] { return volume.state() == Volume::State::ready; });
+        };
         SECTION("another session") {
-            const auto open = volume.open(
-                {.session = "host-b", .host = "127.0.0.1", .access = AccessMode::read_write});
+            const auto open_as = [&](const std::string& session) {
+                return volume.open(
+                    {.session = session, .host = "127.0.0.1", .access = AccessMode::read_write});
+            };
+            world.run_until([&] { return volume.state() == Volume::State::ready; });
+            const auto before = open_as("host-a");
+            REQUIRE(before);
+            goes_and_comes();
+            const auto open = open_as("host-b");
             REQUIRE(open);
             volume.close(*open);
+            volume.close(*before);
         }
         SECTION("the same session, which asks by itself") {
+            Writer before(world, "vol");
+            goes_and_comes();
             world.run_until([&] {
                 return volume.opens().size() == 1 &&
                        volume.storage(*volume.opens().front()) != nullptr;

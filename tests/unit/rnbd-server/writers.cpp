@@ -11,6 +11,7 @@
 #include <fstream>
 #include <string>
 
+#include "rnbd-server/medium_claims.h"
 #include "rnbd-server/writer_book.h"
 #include "rtrs/base/error.h"
 
@@ -60,10 +61,10 @@ void run_until(Books& books, Done done) {
 
 TEST_CASE("writers: one that is away is out when another one writes, and not before") {
     Writers writers;
-    CHECK(writers.opens(1, "host-a", Ids{}) == Writers::News::known);
-    CHECK(writers.opens(1, "host-a", Ids{}) == Writers::News::none);  // is back
+    CHECK(writers.opens({1, "host-a", "vol1"}, Ids{}) == Writers::News::known);
+    CHECK(writers.opens({1, "host-a", "vol1"}, Ids{}) == Writers::News::none);  // is back
     CHECK(writers.writes(Ids{1}).empty());
-    CHECK(writers.opens(2, "host-b", Ids{}) == Writers::News::known);
+    CHECK(writers.opens({2, "host-b", "vol1"}, Ids{}) == Writers::News::known);
     CHECK_FALSE(writers.is_out(1));
     const auto away = writers.writes(Ids{2});
     REQUIRE(away.size() == 1);
@@ -76,9 +77,9 @@ TEST_CASE("writers: one that is away is out when another one writes, and not bef
 
 TEST_CASE("writers: who closes, and who has it open beside the one that writes, is not out") {
     Writers writers;
-    writers.opens(1, "host-a", Ids{});
-    writers.opens(2, "host-b", Ids{});
-    writers.opens(3, "host-c", Ids{});
+    writers.opens({1, "host-a", "vol1"}, Ids{});
+    writers.opens({2, "host-b", "vol1"}, Ids{});
+    writers.opens({3, "host-c", "vol1"}, Ids{});
     CHECK(writers.closes(1));
     CHECK_FALSE(writers.closes(1));
     CHECK(writers.writes(Ids{2, 3}).empty());
@@ -90,27 +91,27 @@ TEST_CASE("writers: who closes, and who has it open beside the one that writes, 
 
 TEST_CASE("writers: a session that opens as another writer leaves its former life out") {
     Writers writers;
-    writers.opens(1, "host-a", Ids{});
-    writers.opens(2, "host-b", Ids{});
-    CHECK(writers.opens(3, "host-b", Ids{}) == Writers::News::out);
+    writers.opens({1, "host-a", "vol1"}, Ids{});
+    writers.opens({2, "host-b", "vol1"}, Ids{});
+    CHECK(writers.opens({3, "host-b", "vol1"}, Ids{}) == Writers::News::out);
     CHECK(writers.is_out(2));
     CHECK(ids(writers.known()) == Ids{1, 3});
     // But for one that is there.
-    writers.opens(4, "host-b", Ids{3});
+    writers.opens({4, "host-b", "vol1"}, Ids{3});
     CHECK(ids(writers.known()) == Ids{1, 3, 4});
 }
 
 TEST_CASE("writers: lives of one session crowd out no other's") {
     Writers writers;
-    writers.opens(1, "host-a", Ids{});
+    writers.opens({1, "host-a", "vol1"}, Ids{});
     SECTION("that is away") {
-        for (Writers::Id id = 2; id < 2000; ++id) writers.opens(id, "host-b", Ids{});
+        for (Writers::Id id = 2; id < 2000; ++id) writers.opens({id, "host-b", "vol1"}, Ids{});
         CHECK_FALSE(writers.is_out(1));
         CHECK(ids(writers.known()) == Ids{1, 1999});
     }
     SECTION("that is out") {
         for (Writers::Id id = 2; id < 2000; ++id) {
-            writers.opens(id, "host-b", Ids{});
+            writers.opens({id, "host-b", "vol1"}, Ids{});
             writers.writes(Ids{id});
         }
         CHECK(writers.is_out(1));
@@ -122,7 +123,7 @@ TEST_CASE("writers: lives of one session crowd out no other's") {
 TEST_CASE("writers: of too many sessions the oldest that is away is forgotten") {
     Writers writers;
     for (Writers::Id id = 1; id <= Writers::known_max + 1; ++id) {
-        writers.opens(id, "host-" + std::to_string(id), Ids{1});
+        writers.opens({id, "host-" + std::to_string(id), "vol1"}, Ids{1});
     }
     CHECK(writers.known().size() == Writers::known_max);
     CHECK(writers.known()[0].id == 1);
@@ -136,10 +137,10 @@ TEST_CASE("writers: the next server knows them") {
     Books books;
     {
         Loaded book(books);
-        book.of("vol1")->opens(0xabc, "host-a", Ids{});
+        book.of("vol1")->opens({0xabc, "host-a", "vol1"}, Ids{});
         book.of("vol1")->writes(Ids{});
-        book.of("vol1")->opens(0xdef, "host b\n%", Ids{});
-        book.of("vol2")->opens(5, "", Ids{});
+        book.of("vol1")->opens({0xdef, "host b\n%", "vol1"}, Ids{});
+        book.of("vol2")->opens({5, "", "vol1"}, Ids{});
         REQUIRE(!book.save());
     }
     Loaded book(books);
@@ -158,7 +159,7 @@ TEST_CASE("writers: a book is written aside, what is newer later") {
     Loaded book(books);
     int written = 0;
     book.when_written([&] { ++written; });
-    book.of("vol1")->opens(1, "host-a", Ids{});
+    book.of("vol1")->opens({1, "host-a", "vol1"}, Ids{});
     SECTION("soon") {
         book.changed();
         CHECK(written == 0);
@@ -168,7 +169,7 @@ TEST_CASE("writers: a book is written aside, what is newer later") {
         const auto first = book.write_now();
         REQUIRE_FALSE(book.is_written(first));
         // While that is written.
-        book.of("vol1")->opens(2, "host-b", Ids{});
+        book.of("vol1")->opens({2, "host-b", "vol1"}, Ids{});
         const auto second = book.write_now();
         CHECK(second > first);
         run_until(books, [&] { return book.is_written(first); });
@@ -184,7 +185,7 @@ TEST_CASE("writers: a book that cannot be written holds nobody up, and is tried 
     const std::string folder = std::string(books.folder.path) + "/none";
     WriterBook book(*books.reactor, folder + "/writers");
     REQUIRE(!book.load());
-    book.of("vol1")->opens(1, "host-a", Ids{});
+    book.of("vol1")->opens({1, "host-a", "vol1"}, Ids{});
     CHECK(book.save() == std::errc::no_such_file_or_directory);
     const auto ticket = book.write_now();
     run_until(books, [&] { return book.is_written(ticket); });
@@ -205,7 +206,7 @@ TEST_CASE("writers: a medium is held by all who have it exported") {
     const auto one = book.of("vol1");
     const auto other = book.of("vol1");
     CHECK(one == other);
-    one->opens(1, "host-a", Ids{});
+    one->opens({1, "host-a", "vol1"}, Ids{});
     CHECK(other->knows(1));
     CHECK(book.of("vol2")->empty());
 }
@@ -216,10 +217,10 @@ TEST_CASE("writers: of media that are not exported the newest are kept") {
     {
         Loaded book(books);
         const auto held = book.of("held");
-        held->opens(1, "host-a", Ids{});
+        held->opens({1, "host-a", "vol1"}, Ids{});
         for (std::size_t i = 0; i < left_max; ++i) {
             const auto left = book.of(std::to_string(i));
-            left->opens(2, "host-a", Ids{});
+            left->opens({2, "host-a", "vol1"}, Ids{});
             book.of("nobody may hold writes for it");
         }
         CHECK(book.of("0")->knows(2));  // let go of once more
@@ -227,12 +228,60 @@ TEST_CASE("writers: of media that are not exported the newest are kept") {
     }
     Loaded book(books);
     CHECK(book.of("0")->knows(2));
-    book.of("one more")->opens(3, "host-a", Ids{});
+    book.of("one more")->opens({3, "host-a", "vol1"}, Ids{});
     CHECK(book.of("0")->knows(2));
     CHECK(book.of("held")->knows(1));
     CHECK(!book.of("1")->knows(2));
     CHECK(!book.of("2")->knows(2));
     CHECK(book.of("3")->knows(2));
+}
+
+TEST_CASE("writers: what is known of a medium is known of it by its new name") {
+    Books books;
+    Loaded book(books);
+    book.of("vol1")->opens({1, "host-a", "vol1"}, Ids{});
+    book.take_over("uuid", "vol1");
+    CHECK(book.of("uuid")->knows(1));
+    CHECK(book.of("vol1")->empty());
+    SECTION("unless that is known itself") {
+        book.of("vol1")->opens({2, "host-a", "vol1"}, Ids{});
+        book.take_over("uuid", "vol1");
+        CHECK(ids(book.of("uuid")->known()) == Ids{1});
+        CHECK(book.of("vol1")->knows(2));
+    }
+    SECTION("or the former one is exported") {
+        const auto exported = book.of("uuid");
+        book.take_over("other", "uuid");
+        CHECK(exported->knows(1));
+        CHECK(book.of("other")->empty());
+    }
+    book.take_over("uuid", "uuid");
+    book.take_over("uuid", "nothing");
+    CHECK(book.of("uuid")->knows(1));
+}
+
+TEST_CASE("writers: of another export it may be another device's life") {
+    Writers writers;
+    writers.opens({1, "host-a", "vol1"}, Ids{});
+    CHECK(writers.opens({2, "host-a", "vol2"}, Ids{}) == Writers::News::known);
+    CHECK(ids(writers.known()) == Ids{1, 2});
+    CHECK(ids(writers.writes(Ids{2})) == Ids{1});
+}
+
+TEST_CASE("media are claimed by one export") {
+    MediumClaims claims;
+    const Uuid uuid = parse_uuid("00112233-4455-6677-8899-aabbccddeeff").value();
+    const Uuid another = parse_uuid("00112233-4455-6677-8899-aabbccddeefe").value();
+    auto first = claims.claim(uuid, "vol1");
+    REQUIRE(first);
+    auto again = claims.claim(uuid, "vol1");
+    REQUIRE(again);
+    CHECK(claims.claim(uuid, "vol2") == std::unexpected(std::string("vol1")));
+    CHECK(claims.claim(another, "vol2"));
+    first->reset();
+    CHECK_FALSE(claims.claim(uuid, "vol2"));
+    again->reset();
+    CHECK(claims.claim(uuid, "vol2"));
 }
 
 TEST_CASE("media are named by their uuid, those without one by their export") {
@@ -248,13 +297,14 @@ TEST_CASE("writers: lines that are not of the book's form are skipped, and told 
     {
         std::ofstream file(books.folder.file());
         SECTION("lines") {
-            file << "rnbd-server writers 1\nknown\nknown zz vol1 =\nknown 0 vol1 =\nwhat 1 vol1 =\n"
-                    "out 7\n\nout 8 vol1\nout 9 vol1 =%\nout a vol1 %%%zz\n";
+            file
+                << "rnbd-server writers 2\nknown\nknown zz vol1 =\nknown 0 vol1 =\nwhat 1 vol1 =\n"
+                   "out 7\n\nout 8 vol1\nout b vol1 =\nout 9 vol1 =% vol1\nout a vol1 %%%zz vol1\n";
             damaged = true;
         }
         SECTION("more than are kept") {
-            file << "rnbd-server writers 1\nout 8 vol1 =\n";
-            for (int i = 1; i < 3000; ++i) file << "known " << i << " vol2 =\n";
+            file << "rnbd-server writers 2\nout 8 vol1 = vol1\n";
+            for (int i = 1; i < 3000; ++i) file << "known " << i << " vol2 = vol2\n";
         }
     }
     WriterBook book(*books.reactor, books.folder.file());
@@ -266,7 +316,7 @@ TEST_CASE("writers: lines that are not of the book's form are skipped, and told 
 
 TEST_CASE("writers: a file that is no book is told of") {
     Books books;
-    std::ofstream(books.folder.file()) << "rnbd-server writers 2\nknown 1 vol1 =\n";
+    std::ofstream(books.folder.file()) << "rnbd-server writers 1\nknown 1 vol1 = vol1\n";
     WriterBook book(*books.reactor, books.folder.file());
     CHECK(book.load() == rtrs::from_errno(EBADMSG));
     CHECK(book.of("vol1")->empty());
