@@ -199,7 +199,8 @@ void RemoteVolume::Inside::look_again() {
         asks_again = true;
         return;
     }
-    if (state == VolumeState::open) send_open();
+    retry_timer.disarm();
+    send_open();
 }
 
 void RemoteVolume::Inside::send_open() {
@@ -261,6 +262,7 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
     }
     rtrs::Duration delay = retry_delay_min;
     for (std::uint32_t i = 0; i < refusals && delay < retry_delay_max; ++i) delay *= 2;
+    if (std::exchange(asks_again, false)) delay = retry_delay_min;
     ++refusals;
     open_error = error;
     retry_timer.arm(session.environment.clock.now() + std::min(delay, retry_delay_max));

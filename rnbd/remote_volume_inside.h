@@ -47,7 +47,7 @@ struct RemoteVolume::Inside {
     void arm_hold();
     void link_lost(std::error_code why);
     void send_open();
-    // Of one that is open: whether it still is, and what it stands for.
+    // Something has become of the export: whether it is open, and what it stands for, asked at once.
     void look_again();
     std::string why_refused(std::error_code error) const;
     void open_answered(std::error_code error, rtrs::Bytes response);

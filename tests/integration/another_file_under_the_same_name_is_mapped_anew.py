@@ -174,7 +174,16 @@ with Lab() as lab:
         swapped(swap, a, b)
 
     # Over restarts of the client, for who waits for it, or comes back to it, has what is of the former file.
-    ends = {"killed": lambda client: client.kill(), "stopped with NBD clients": lambda client: client.stop()}
+    def in_vain(client):
+        """And a life that finds no server, and so no end of what its former one knew."""
+        client.stop()
+        link.cut()
+        client.start()
+        client.stop()
+        link.open = True
+
+    ends = {"killed": lambda client: client.kill(), "stopped with NBD clients": lambda client: client.stop(),
+            "stopped once more before it was open": in_vain}
     for how, end in ends.items():
         for client in clients.values():
             end(client)
@@ -202,8 +211,33 @@ with Lab() as lab:
     all_read(b"a")
     handles["writer"].flush()
 
+    # Another one of its size, while nobody uses it.
+    same = image("same", b"s")
+    configured(same)
+    wait_until("both say why they wait", waits)
+    configured(a)
+    wait_until("both are open", lambda: states() == {"open"})
+
+    # One that is gone for a while is waited for.
+    kept = lab.path("kept")
+    os.rename(a, kept)
+    wait_until("both say that it is gone", lambda: states() == {"reopening"})
+    check(all("waits for its storage" in device["reason"] for device in devices().values()), devices())
+    write = handles["writer"].aio_pwrite(nbd.Buffer.from_bytearray(bytearray(b"k" * BLOCK)), BLOCK)
+    read = handles["reader"].aio_pread(nbd.Buffer(BLOCK), 0)
+    time.sleep(1)
+    check(states() == {"reopening"}, "it goes on to wait")
+    os.rename(kept, a)
+    for handle, request in ((handles["writer"], write), (handles["reader"], read)):
+        while not handle.aio_command_completed(request):
+            handle.poll(-1)
+    with open(a, "rb") as file:
+        file.seek(BLOCK)
+        check(file.read(BLOCK) == b"k" * BLOCK, "what waited is written")
+    handles["writer"].flush()
+
     # Another one is put in its place, and the former one back.
-    kept, c = lab.path("kept"), image("c", b"c")
+    c = image("c", b"c")
     os.rename(a, kept)
     os.rename(c, a)
     wait_until("both say why they wait", waits)

@@ -68,10 +68,10 @@ with Lab() as lab:
     check(not exported(server, "vol2")["opens"], "nobody has it open")
     check(exported(server, "vol2")["shut_out"][0]["session"] == "host-a", "and it may not come back")
     check(server.ctl("exports", "evict", "vol2", "host-a", ok=False).returncode == 4, "it has it not")
+    wait_until("the client is told so, though nobody uses it", lambda: "evicted by the server" in device(client, "vol2")["reason"])
     io = subprocess.Popen(["qemu-io", "-f", "raw", "-c", "write -P 7 0 64k",
                            f"nbd+unix:///vol2?socket={lab.path('two.sock')}"],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    wait_until("the client is told so", lambda: "evicted by the server" in device(client, "vol2")["reason"])
     for words in (["list"], ["status"], ["explain", "vol2"]):
         said = client.ctl(*words).stdout
         check("evicted by the server for a while" in said, f"{words}: {said}")
@@ -105,9 +105,10 @@ with Lab() as lab:
     check(device(client, "vol1")["errors"] == 0, "no error was seen")
     server.ctl("drain", "--evict")
     check(not exported(server, "vol1")["opens"], "drained")
+    wait_until("the client is told so, though nobody uses it",
+               lambda: "the server is being drained" in device(client, "vol1")["reason"])
     io = subprocess.Popen(["qemu-io", "-f", "raw", "-c", "write 0 64k", lab.uri("vol1")],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    wait_until("the client is told so", lambda: "the server is being drained" in device(client, "vol1")["reason"])
     server.ctl("drain", "--off")
     wait_until("the device is back", lambda: device(client, "vol1")["state"] == "open")
     check(io.wait(timeout=PATIENCE_S) == 0, io.stdout.read())

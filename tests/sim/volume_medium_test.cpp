@@ -104,7 +104,7 @@ TEST_CASE("an export that has come anew is asked for, and its size is not believ
     v.exports["vol1"].medium = another;
     v.exports["vol1"].sectors = 32;
     v.server->forget("vol1");
-    v.server->comes("vol1");
+    v.server->says("vol1", CatalogEventKind::added);
     REQUIRE(v.until([&] { return v.user1->volume.open_error() == wrong_medium; }));
     CHECK(v.user1->volume.state() == VolumeState::reopening);
     CHECK(v.user1->volume.geometry().size_bytes == size);
@@ -116,7 +116,7 @@ TEST_CASE("an export that has come anew is asked for, and its size is not believ
     // Of one that stayed open its size is heard, too.
     const int changes = v.user1->changes;
     v.exports["vol1"].sectors = 64;
-    v.server->comes("vol1");
+    v.server->says("vol1", CatalogEventKind::added);
     REQUIRE(v.until([&] { return v.user1->volume.geometry().size_bytes == size; }));
     CHECK(v.user1->changes == changes + 1);
     v.good_end();
@@ -185,6 +185,80 @@ TEST_CASE("a server that does not look at what is expected is not believed") {
     REQUIRE(v.until([&] { return v.user1->volume.open_error() == wrong_medium; }));
     v.scene.world.run_for(5s);
     CHECK(v.exports["vol1"].words == content);
+    v.exports["vol1"].medium = former;
+    CHECK(v.until([&] { return v.user1->idle(); }));
+    v.good_end();
+}
+
+TEST_CASE("what is told while an answer is on its way is not lost") {
+    SceneOptions options = quick_options(41);
+    options.client.messages = options.server.messages = MessageOptions{};
+    Volumes v(options);
+    v.exports["vol1"].medium = former;
+    v.begin(Feature::medium);
+    v.server->open_answer_delay = 1s;
+    v.server->sessions_survive = true;  // it asks again of a session that has it open
+    REQUIRE(v.until([&] { return v.server->followed; }));
+    v.scene.world.run_for(5s);  // it asks for what the first picture has
+    const auto opens = v.exports["vol1"].opens;
+    v.server->forget("vol1");
+    v.user1->issue(VolumeOperation::write, 3);
+    REQUIRE(v.until([&] { return v.exports["vol1"].opens > opens; }));
+    REQUIRE(v.user1->volume.state() == VolumeState::reopening);
+    // The answer has the size of before.
+    v.server->resize("vol1", 128);
+    v.server->open_answer_delay = 0s;
+    CHECK(v.until([&] { return v.user1->volume.geometry().size_bytes == 128 * block; }));
+    CHECK(v.until([&] { return v.user1->idle(); }));
+    v.good_end();
+}
+
+TEST_CASE("a device whose storage is gone at the server is asked for, and what comes then waits") {
+    SceneOptions options = quick_options(43);
+    options.client.messages = options.server.messages = MessageOptions{};
+    Volumes v(options);
+    v.exports["vol1"].medium = former;
+    v.begin(Feature::medium);
+    v.server->sessions_survive = true;
+    REQUIRE(v.until([&] { return v.server->followed && v.user1->idle(); }));
+    v.scene.world.run_for(5s);
+    v.exports["vol1"].gone = true;
+    SECTION("as it is told") {
+        v.server->says("vol1", CatalogEventKind::waiting);
+        CHECK(v.until([&] { return v.user1->volume.state() == VolumeState::reopening; }));
+    }
+    SECTION("as a request hears, which fails") {
+        v.user1->issue(VolumeOperation::write, 3);
+        CHECK(v.until([&] { return v.user1->volume.state() == VolumeState::reopening; }));
+        CHECK(v.user1->errors[rtrs::from_errno(ENODEV)] == 1);
+        v.user1->errors.clear();
+    }
+    v.user1->issue(VolumeOperation::write, 4);
+    v.scene.world.run_for(5s);
+    CHECK(!v.user1->idle());
+    CHECK(v.user1->volume.open_error() == rtrs::from_errno(ENOENT));
+    v.exports["vol1"].gone = false;
+    CHECK(v.until([&] { return v.user1->idle(); }));
+    CHECK(v.user1->errors.empty());
+    v.good_end();
+}
+
+TEST_CASE("what was given back is no longer open there") {
+    Volumes v;
+    v.exports["vol1"].medium = former;
+    v.begin(Feature::medium);
+    v.lose_server();
+    v.user1->running = 0;
+    v.exports["vol1"].medium = another;
+    v.exports["vol1"].checks_medium = false;
+    v.start_server();
+    REQUIRE(v.until([&] { return v.user1->volume.open_error() == wrong_medium; }));
+    CHECK(v.until([&] { return v.exports["vol1"].open_now == 0; }));
+    // It is not asked for more than once in a while.
+    const auto opens = v.exports["vol1"].opens;
+    v.scene.world.run_for(10s);
+    CHECK(v.exports["vol1"].opens > opens);
+    CHECK(v.exports["vol1"].opens < opens + 30);
     v.exports["vol1"].medium = former;
     CHECK(v.until([&] { return v.user1->idle(); }));
     v.good_end();

@@ -33,6 +33,7 @@ struct Export {
     MediumId medium{};
     MediumId expected{};  // by the newest OPEN
     bool checks_medium = true;
+    bool gone = false;  // its storage
     void lose_cache() {
         words = durable;
         ++epoch;
@@ -95,12 +96,11 @@ class SmallServer final : public ServerHandler {
                                              .entry = entry(name)});
     }
 
-    // An export of that name was added; who follows the catalog is told.
-    void comes(const std::string& name) {
+    // Who follows the catalog is told what became of an export.
+    void says(const std::string& name, CatalogEventKind kind) {
         ++generation_;
         tell(CatalogTag::event,
-             CatalogEvent{
-                 .kind = CatalogEventKind::added, .generation = generation_, .entry = entry(name)});
+             CatalogEvent{.kind = kind, .generation = generation_, .entry = entry(name)});
     }
 
     Duration delay{0};
@@ -215,6 +215,7 @@ class SmallServer final : public ServerHandler {
         const auto found = exports_.find(message->device_name);
         if (found == exports_.end()) return op.respond(from_errno(ENOENT));
         Export& one = found->second;
+        if (one.gone) return op.respond(from_errno(ENOENT));
         if (one.refuse != 0) return op.respond(from_errno(one.refuse));
         if (one.out.contains(message->writer)) return op.respond(from_errno(ESTALE));
         one.expected = message->medium;
@@ -255,6 +256,7 @@ class SmallServer final : public ServerHandler {
         const auto device = devices.find(message->device_id);
         if (device == devices.end()) return op.respond(from_errno(ENOTCONN));
         Export& one = exports_[device->second];
+        if (one.gone) return op.respond(from_errno(ENODEV));
         if (message->operation == Operation::flush) {
             one.durable = one.words;
             return op.respond({});
