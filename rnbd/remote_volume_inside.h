@@ -47,7 +47,7 @@ struct RemoteVolume::Inside {
     void arm_hold();
     void link_lost(std::error_code why);
     void send_open();
-    // Something has become of the export: whether it is open, and what it stands for, asked at once.
+    // Something has become of the export: asks at once whether it is open, and what it stands for.
     void look_again();
     std::string why_refused(std::error_code error) const;
     void open_answered(std::error_code error, rtrs::Bytes response);
