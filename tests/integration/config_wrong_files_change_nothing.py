@@ -6,7 +6,8 @@ from multipath_lab import Judge
 def served(server):
     status = server.status()
     return ([(e["name"], e["path"], e["size_bytes"], e["allow"], e["opens"]) for e in status["exports"]],
-            [(s["name"], s["id"]) for s in status["sessions"]], status["listen"])
+            [(s["name"], s["id"]) for s in status["sessions"]],
+            [(one["fabric"], one["address"], one["state"]) for one in status["listen"]])
 
 
 def mapped(client):

@@ -83,7 +83,12 @@ TEST_CASE("catalog event: the bytes, both ways") {
         const CatalogEvent of_server{.kind = kind, .generation = 10};
         CHECK(CatalogEvent::parse(emitted(of_server, 16))->kind == kind);
     }
-    CHECK(CatalogEvent::parse(with(bytes, 2, hex("0a"))).error() == ParseError::unknown_type);
+    const auto taken = CatalogEvent::parse(with(bytes, 2, hex("0a")));
+    REQUIRE(taken);
+    CHECK(taken->kind == CatalogEventKind::taken);
+    CHECK(taken->entry == vol);
+    CHECK(emitted(*taken, bytes.size()) == with(bytes, 2, hex("0a")));
+    CHECK(CatalogEvent::parse(with(bytes, 2, hex("0b"))).error() == ParseError::unknown_type);
     CHECK(CatalogEvent::parse(first(bytes, 15)).error() == ParseError::too_short);
     CHECK(CatalogEvent::parse(first(bytes, 20)).error() == ParseError::too_short);
 }
