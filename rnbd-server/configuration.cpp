@@ -96,7 +96,9 @@ ConfigPlan ServerConfiguration::plan_towards(const ServerConfig& wanted, How how
     ConfigPlan plan{.changes = server_config_diff(was, before_, wanted)};
     const Exports exports(wanted);
     find_conflicts(plan.changes, exports, how);
-    add_listener_steps(plan, wanted);
+    // What waited for its address before may wait again.
+    add_listener_steps(plan, wanted,
+                       how == How::back ? Listeners::Absent::waits : Listeners::Absent::fails);
     add_leaving_steps(plan, how);
     add_changing_steps(plan, exports);
     add_coming_steps(plan, exports);
@@ -164,7 +166,8 @@ std::string ServerConfiguration::conflict_of(const ConfigChange& change,
 
 // --- What is done.
 
-void ServerConfiguration::add_listener_steps(ConfigPlan& plan, const ServerConfig& wanted) {
+void ServerConfiguration::add_listener_steps(ConfigPlan& plan, const ServerConfig& wanted,
+                                             Listeners::Absent absent) {
     // None is given up before those that come are there: of them, one that is not.
     const auto not_opened = std::make_shared<std::string>();
     const auto add = [&](std::size_t index, std::function<std::string()> act) {
@@ -182,15 +185,16 @@ void ServerConfiguration::add_listener_steps(ConfigPlan& plan, const ServerConfi
         if (change.object != "listener" || !change.acts() || change.kind == Kind::removed) continue;
         const ServerConfig::Listen listen = find_listener(wanted, change.name);
         if (comes(change)) {
-            plan.steps.push_back(
-                {i, [this, listen, in_the_way = in_the_way_of(change, listen, plan.changes),
-                     not_opened](const ConfigStep::Done& done) {
-                     open_in_place_of(in_the_way, listen,
-                                      [listen, not_opened, done](std::string failure) {
-                                          if (!failure.empty()) *not_opened = name_of(listen);
-                                          done(std::move(failure));
-                                      });
-                 }});
+            plan.steps.push_back({i, [this, listen, absent, not_opened,
+                                      in_the_way = in_the_way_of(change, listen, plan.changes)](
+                                         const ConfigStep::Done& done) {
+                                      open_in_place_of(
+                                          in_the_way, listen, absent,
+                                          [listen, not_opened, done](std::string failure) {
+                                              if (!failure.empty()) *not_opened = name_of(listen);
+                                              done(std::move(failure));
+                                          });
+                                  }});
         } else {
             add(i, [this, listen, door = listeners_.door_of(change.name).value()] {
                 listeners_.set_kernel(door, *listen.kernel);
@@ -205,6 +209,8 @@ void ServerConfiguration::add_listener_steps(ConfigPlan& plan, const ServerConfi
             // It made room for one that came.
             if (!listeners_.find(door)) return std::string();
             if (!not_opened->empty()) return "it stays, because " + *not_opened + " does not open";
+            if (listeners_.is_last_open(door))
+                return std::string("it stays, because no other one listens yet");
             listeners_.close(door);
             return std::string();
         });
@@ -228,7 +234,7 @@ std::vector<std::uint32_t> ServerConfiguration::in_the_way_of(
 // Those in the way are closed first, and are back if it does not open all the same.
 void ServerConfiguration::open_in_place_of(const std::vector<std::uint32_t>& in_the_way,
                                            const ServerConfig::Listen& listen,
-                                           const ConfigStep::Done& done) {
+                                           Listeners::Absent absent, const ConfigStep::Done& done) {
     std::vector<Closed> closed;
     for (const std::uint32_t door : in_the_way) {
         const auto running = listeners_.find(door);
@@ -236,7 +242,7 @@ void ServerConfiguration::open_in_place_of(const std::vector<std::uint32_t>& in_
         closed.push_back({door, *running});
         listeners_.close(door);
     }
-    open_listener(listen, {}, clock_.now() + in_use_patience,
+    open_listener(listen, absent, {}, clock_.now() + in_use_patience,
                   [this, closed, done](std::string text) {
                       if (text.empty()) return done("");
                       open_again(closed, std::move(text), done);
@@ -249,7 +255,7 @@ void ServerConfiguration::open_again(std::vector<Closed> closed, std::string fai
     if (closed.empty()) return done(std::move(failure));
     const Closed one = std::move(closed.back());
     closed.pop_back();
-    open_listener(one.listen, one.door, clock_.now() + in_use_patience,
+    open_listener(one.listen, Listeners::Absent::waits, one.door, clock_.now() + in_use_patience,
                   [this, closed, failure, done](const std::string& text) {
                       open_again(closed, failure + (text.empty() ? "" : "; " + text), done);
                   });
@@ -257,14 +263,15 @@ void ServerConfiguration::open_again(std::vector<Closed> closed, std::string fai
 
 // A socket of ours that was closed a moment ago may still have the address. again: its door.
 void ServerConfiguration::open_listener(const ServerConfig::Listen& listen,
+                                        Listeners::Absent absent,
                                         std::optional<std::uint32_t> again, rtrs::Instant deadline,
                                         const ConfigStep::Done& done) {
-    const auto opened = listeners_.open(listen, InUse::fails, again);
+    const auto opened = listeners_.open(listen, absent, again);
     if (opened) return done("");
     const bool in_use = opened.error().error == std::errc::address_in_use;
     if (!in_use || clock_.now() >= deadline) return done(opened.error().text);
-    again_ = [this, listen, again, deadline, done] {
-        open_listener(listen, again, deadline, done);
+    again_ = [this, listen, absent, again, deadline, done] {
+        open_listener(listen, absent, again, deadline, done);
     };
     again_timer_.arm(clock_.now() + in_use_interval);
 }
@@ -323,10 +330,17 @@ void ServerConfiguration::change_export(const ConfigChange& change,
                    });
 }
 
+// Those first that are given a uuid: it is not another one's that is found first.
 void ServerConfiguration::add_coming_steps(ConfigPlan& plan, const Exports& wanted) {
+    std::vector<std::size_t> coming;
     for (std::size_t i = 0; i < plan.changes.size(); ++i) {
+        if (plan.changes[i].object == "export" && comes(plan.changes[i])) coming.push_back(i);
+    }
+    std::ranges::stable_partition(coming, [&](std::size_t i) {
+        return wanted.find(plan.changes[i].name)->storage.uuid.has_value();
+    });
+    for (const std::size_t i : coming) {
         const ConfigChange& change = plan.changes[i];
-        if (change.object != "export" || !comes(change)) continue;
         plan.steps.push_back(
             {i, [this, change, config = *wanted.find(change.name)](const ConfigStep::Done& done) {
                  target_.add_export_when_free(config, [this, change, done](const auto& added) {

@@ -40,19 +40,21 @@ class ServerConfiguration final : public ConfigSubject {
     std::string conflict_of(const ConfigChange& change, const ServerConfig::Export* wanted,
                             How how);
     // Of listeners, of exports that go, of those that stay, of those that come.
-    void add_listener_steps(ConfigPlan& plan, const ServerConfig& wanted);
+    void add_listener_steps(ConfigPlan& plan, const ServerConfig& wanted, Listeners::Absent absent);
     std::vector<std::uint32_t> in_the_way_of(const ConfigChange& coming,
                                              const ServerConfig::Listen& listen,
                                              const std::vector<ConfigChange>& changes) const;
     void open_in_place_of(const std::vector<std::uint32_t>& in_the_way,
-                          const ServerConfig::Listen& listen, const ConfigStep::Done& done);
+                          const ServerConfig::Listen& listen, Listeners::Absent absent,
+                          const ConfigStep::Done& done);
     struct Closed {
         std::uint32_t door = 0;
         ServerConfig::Listen listen;
     };
     void open_again(std::vector<Closed> closed, std::string failure, const ConfigStep::Done& done);
-    void open_listener(const ServerConfig::Listen& listen, std::optional<std::uint32_t> again,
-                       rtrs::Instant deadline, const ConfigStep::Done& done);
+    void open_listener(const ServerConfig::Listen& listen, Listeners::Absent absent,
+                       std::optional<std::uint32_t> again, rtrs::Instant deadline,
+                       const ConfigStep::Done& done);
     void add_leaving_steps(ConfigPlan& plan, How how);
     void add_changing_steps(ConfigPlan& plan, const Exports& wanted);
     void add_coming_steps(ConfigPlan& plan, const Exports& wanted);

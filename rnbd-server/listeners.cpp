@@ -13,6 +13,7 @@ constexpr rtrs::Duration retry_interval = std::chrono::seconds(1);
 
 bool is_absent(const Listeners::Failure& failure) {
     return failure.error == std::errc::address_not_available ||
+           failure.error == std::errc::address_family_not_supported ||
            failure.error == std::errc::no_such_device;
 }
 
@@ -59,12 +60,12 @@ std::expected<void, Listeners::Failure> Listeners::open_all(
 }
 
 std::expected<void, Listeners::Failure> Listeners::open(const ServerConfig::Listen& listen,
-                                                        InUse in_use,
+                                                        Absent absent,
                                                         std::optional<std::uint32_t> again) {
     const std::uint32_t door = again ? *again : doors_ever_++;
-    auto failed = open_by(listen, door, in_use);
+    auto failed = open_by(listen, door, InUse::fails);
     if (failed) return {};
-    if (!again || !is_absent(failed.error())) {
+    if (absent == Absent::fails || !is_absent(failed.error())) {
         return std::unexpected(in_words(listen, failed.error()));
     }
     wait_for(listen, door, failed.error());
@@ -144,11 +145,16 @@ void Listeners::try_again() {
     bool waits = false;
     for (Place& place : places_) {
         if (place.shown.reason.empty()) continue;
-        if (auto opened = try_open(place.listen, place.door, InUse::fails)) {
+        auto opened = try_open(place.listen, place.door, InUse::fails);
+        if (opened) {
             place = std::move(*opened);
             continue;
         }
         waits = true;
+        if (opened.error().text != place.shown.reason) {
+            place.shown.reason = opened.error().text;
+            log_wait(place);
+        }
         place.shown.next_attempt = in_.reactor.now() + retry_interval;
     }
     if (waits) retry_timer_.arm(in_.reactor.now() + retry_interval);
@@ -184,6 +190,12 @@ void Listeners::close(std::uint32_t door) {
               place->shown.address);
     places_.erase(place);
     tell_others();
+}
+
+bool Listeners::is_last_open(std::uint32_t door) const {
+    const auto open = [](const Place& place) { return place.shown.reason.empty(); };
+    return std::ranges::count_if(places_, open) == 1 &&
+           std::ranges::find_if(places_, open)->door == door;
 }
 
 void Listeners::set_kernel(std::uint32_t door, const KernelListener& kernel) {

@@ -50,16 +50,19 @@ class Listeners {
     // machine that lacks an address, or the RDMA device of one, serves by its others, as long as
     // one is left. ERRORS: the first one's that cannot be opened.
     std::expected<void, Failure> open_all(const std::vector<ServerConfig::Listen>& all);
-    // in_use: whether it blocks while another process has the address, for in_use_patience.
-    // again: the door of one that was closed and is open again; it may wait for its address.
-    std::expected<void, Failure> open(const ServerConfig::Listen& listen, InUse in_use,
+    // absent: whether it waits for its address, or is refused, if that is not there.
+    // again: the door of one that was closed and is open again.
+    enum class Absent : std::uint8_t { fails, waits };
+    std::expected<void, Failure> open(const ServerConfig::Listen& listen, Absent absent,
                                       std::optional<std::uint32_t> again = {});
     // name: of rnbd-server/config_diff.h. It is of now: of several with port 0 others have it when
     // one of them is closed. A door is one listener's for ever. None: it is not open.
     std::optional<std::uint32_t> door_of(const std::string& name) const;
     std::optional<ServerConfig::Listen> find(std::uint32_t door) const;
-    // ASSUMES: it is open. Paths that came in there stay.
+    // ASSUMES: it is there. Paths that came in there stay.
     void close(std::uint32_t door);
+    // No other one is open.
+    bool is_last_open(std::uint32_t door) const;
     // For clients that come from now on. ASSUMES: it was opened for kernel clients.
     void set_kernel(std::uint32_t door, const KernelListener& kernel);
     // What was opened, in this order, and what waits.

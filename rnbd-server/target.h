@@ -211,6 +211,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     struct Coming {
         ServerConfig::Export config;
         Added added;
+        MediumClaims::Claim claim;  // of the uuid that it is given; may be another's
     };
     std::vector<Coming> coming_;
     Draining draining_ = Draining::off;

@@ -85,6 +85,15 @@ std::optional<Target::Obstacle> Target::obstacle_to(const ServerConfig::Export& 
         if (!is_going(*other, who + ", which has this uuid,"))
             return stays(who + " has the uuid " + to_text(*has.uuid) + " already");
     }
+    // One that is found. As far as it is: else the claims say so when it is.
+    for (const auto& other : volumes_) {
+        const bool found = other->state() == Volume::State::ready && !only_reads(other->config()) &&
+                           other->geometry().medium.uuid == config.storage.uuid;
+        if (!found || only_reads(config) || other->name() == config.name) continue;
+        const std::string who = "export " + other->name();
+        if (!is_going(*other, who + ", which has this uuid,"))
+            return stays(who + " has the uuid " + to_text(*config.storage.uuid) + " already");
+    }
     if (place.empty()) return goes;
     const auto [first, last] = by_place_.equal_range(place);
     for (auto other = first; other != last; ++other) {
@@ -118,7 +127,10 @@ void Target::add_export_when_free(ServerConfig::Export config, Added added) {
         return added(add_export(std::move(config)));
     }
     logger("rnbd.volume").info("{}: added later: {}", config.name, obstacle->failure.message);
-    coming_.push_back({std::move(config), std::move(added)});
+    MediumClaims::Claim claim;
+    if (config.storage.uuid && !only_reads(config))
+        claim = claims_.claim(*config.storage.uuid, config.name).value_or(nullptr);
+    coming_.push_back({std::move(config), std::move(added), std::move(claim)});
 }
 
 std::vector<ServerConfig::Export> Target::coming() const {

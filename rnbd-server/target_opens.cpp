@@ -50,7 +50,8 @@ std::string why_not_open(const Volume& volume, std::error_code error) {
         case ENOENT:
             return "the export waits: " + volume.reason();
         case EPERM:
-            return "another session has it open for writing";
+            return volume.is_awaited() ? "those who had it open for writing are waited for"
+                                       : "another session has it open for writing";
         case EACCES:
             return "no allow entry for this session, address and access";
         case EBUSY:

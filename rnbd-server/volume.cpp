@@ -14,6 +14,7 @@ struct Volume::LastFlush final : BlockRequest {
     LastFlush(Volume& its_volume, Completed handler) : BlockRequest(handler), volume(its_volume) {}
     Volume& volume;
     bool over = false;
+    std::error_code error;  // when it is over
 };
 
 namespace {
@@ -24,6 +25,9 @@ using namespace std::chrono_literals;
 constexpr rtrs::Duration retry_delay_min = 20ms;
 constexpr rtrs::Duration retry_delay_max = 1s;
 constexpr rtrs::Duration check_interval = 1s;
+// Clients ask again at least every two seconds.
+constexpr rtrs::Duration return_time = 3s;
+constexpr rtrs::Duration claim_retry_delay = 5s;
 // How often a resize looks whether what was in flight has ended.
 constexpr rtrs::Duration resize_interval = 2ms;
 
@@ -92,10 +96,15 @@ void Volume::try_open() {
         // The old file's last requests are still under way.
         const bool busy =
             std::ranges::any_of(opens_, [](const auto& open) { return open->in_flight > 0; });
-        if (busy || last_flush_) {
+        if (busy) {
             timer_.arm(reactor_.now() + delay_);
             return;
         }
+        // What was acknowledged may never get there, and nobody else would be told. When it has
+        // ended, this is called again.
+        if (!last_flush_ && !only_reads()) return flush_storage();
+        if (last_flush_ && !last_flush_->over) return;
+        last_flush_.reset();
         storage_.reset();
         medium_claim_.reset();
     }
@@ -109,7 +118,7 @@ void Volume::try_open() {
         // Each call goes on with what the one before has begun.
         if (storage.error().code == std::errc::operation_in_progress) delay_ = retry_delay_min;
         const bool absent = storage.error().code == std::errc::no_such_file_or_directory;
-        if (absent && !may_be_made && config_.storage.size_bytes) {
+        if (absent && !may_be_made && (generation_ > 0 || config_.storage.size_bytes)) {
             return wait(config_.storage.path +
                         (generation_ > 0 ? ": not there; it is not created again, since an empty "
                                            "file would pass for what was there"
@@ -132,6 +141,7 @@ void Volume::try_open() {
     look_up_medium();
     reason_.clear();
     since_ = reactor_.now();
+    return_until_ = since_ + return_time;
     delay_ = retry_delay_min;
     logger("rnbd.volume")
         .info("{}: ready: {}, {} bytes", config_.name, storage_->description(),
@@ -158,6 +168,7 @@ bool Volume::claim_medium() {
     }
     const std::string what = storage_->description();
     storage_.reset();
+    delay_ = claim_retry_delay;
     wait(what + " has the uuid " + to_text(geometry_.medium.uuid) + ", as export " + claim.error() +
          " has, and would pass for that; expected a uuid of its own in the configuration, or "
          "read_only");
@@ -202,6 +213,11 @@ void Volume::writes_are_lost() {
             "{}: acknowledged writes cannot be written back and are lost; flushes fail until it "
             "is opened anew",
             config_.name);
+    note_loss();
+}
+
+// Who opens it from now on sees another epoch.
+void Volume::note_loss() {
     if (const auto error = epochs_.lost(medium_name_)) {
         logger("rnbd.volume")
             .error("{}: {}; clients will not be told of the loss after a restart of the server",
@@ -284,6 +300,7 @@ std::error_code Volume::may_open(const Opener& opener) const {
     if (opener.access == AccessMode::read_only) return {};
     if (only_reads()) return rtrs::from_errno(EROFS);
     if (opener.writer != 0 && is_out(opener.writer)) return rtrs::from_errno(ESTALE);
+    if (is_awaited_by_another(opener)) return rtrs::from_errno(EPERM);
     // Who opened it on a storage that is gone writes no more.
     const auto writers = std::ranges::count_if(opens_, [this](const auto& open) {
         return open->access != AccessMode::read_only && open->generation == generation_;
@@ -297,6 +314,24 @@ std::error_code Volume::may_open(const Opener& opener) const {
          }));
     if (writers > 1 || !second) return rtrs::from_errno(EPERM);
     return {};
+}
+
+// Who had it when its storage, or the server, went is not overtaken by one who has waited for it,
+// and would be put out by that one's first write.
+bool Volume::is_awaited_by_another(const Opener& opener) const {
+    if (writers_ == nullptr || reactor_.now() >= return_until_) return false;
+    if (opener.writer != 0 && writers_->knows(opener.writer)) return false;
+    const std::vector<Writers::One> others = away();
+    return std::ranges::any_of(others, [&](const auto& one) {
+        return one.session != opener.session && one.export_name == config_.name;
+    });
+}
+
+bool Volume::is_awaited() const {
+    const bool written = std::ranges::any_of(opens_, [this](const auto& open) {
+        return open->access != AccessMode::read_only && open->generation == generation_;
+    });
+    return !written && reactor_.now() < return_until_;
 }
 
 std::expected<Volume::Open*, std::error_code> Volume::open(const Opener& opener) {
@@ -485,27 +520,40 @@ void Volume::end_resize(std::expected<std::uint64_t, StorageError> result) {
     done(std::move(result));
 }
 
+// Also of a medium that is gone, as far as it can be.
 void Volume::flush(std::function<void(std::error_code error)> done) {
     timer_.disarm();
-    if (state() == State::waiting || only_reads()) {
-        reactor_.post([done = std::move(done)] { done({}); });
+    const bool flushed = last_flush_ && last_flush_->over;
+    if (!storage_ || only_reads() || flushed) {
+        const std::error_code error = flushed ? last_flush_->error : std::error_code{};
+        reactor_.post([done = std::move(done), error] { done(error); });
         return;
     }
     flushed_ = std::move(done);
+    if (!last_flush_) flush_storage();
+}
+
+void Volume::flush_storage() {
     last_flush_ =
         std::make_unique<LastFlush>(*this, [](BlockRequest& request, std::error_code error) {
             auto& flush = static_cast<LastFlush&>(request);
-            Volume& volume = flush.volume;
             flush.over = true;
-            if (error) {
-                logger("rnbd.volume").error("{}: last flush: {}", volume.name(), error.message());
-            } else if (!volume.sync_failed_) {
-                volume.epochs_.flushed(volume.medium_name_);
-            }
-            volume.flushed_(error);
+            flush.error = error;
+            flush.volume.storage_flushed(error);
         });
     last_flush_->operation = BlockOperation::flush;
     storage_->submit(*last_flush_);
+}
+
+void Volume::storage_flushed(std::error_code error) {
+    if (error) {
+        logger("rnbd.volume").error("{}: last flush: {}", config_.name, error.message());
+        if (gone_) note_loss();
+    } else if (!sync_failed_) {
+        epochs_.flushed(medium_name_);
+    }
+    if (flushed_) return std::exchange(flushed_, nullptr)(error);
+    timer_.arm(reactor_.now());
 }
 
 void Volume::give_up() {

@@ -103,8 +103,8 @@ class Volume {
 
     // ERRORS: ENOENT (waiting), EACCES (the session or its address is not on the list, or not for
     // this access), EROFS (the storage is read-only), EPERM (another holder's access excludes it,
-    // by the kernel's rules: any number of readers, one writer, a second one for migration), ESTALE
-    // (the writer was away while another one wrote).
+    // by the kernel's rules: any number of readers, one writer, a second one for migration; or
+    // is_awaited()), ESTALE (the writer was away while another one wrote).
     struct Opener {
         const std::string& session;
         const std::string& host;  // where it comes from, numeric
@@ -135,6 +135,9 @@ class Volume {
         return (open.wrote && writers_open_ == 1) || may_write_first(open);
     }
     const std::vector<std::unique_ptr<Open>>& opens() const noexcept { return opens_; }
+    // Nobody writes to it, and those who did when it went may be on their way back: others are
+    // refused for some seconds.
+    bool is_awaited() const;
     // Writers that do not have it open now and may come back with what they hold.
     std::vector<Writers::One> away() const;
 
@@ -217,6 +220,10 @@ class Volume {
     void look_at_size();
     void writes_are_lost();
     void cache_is_another();
+    bool is_awaited_by_another(const Opener& opener) const;
+    void flush_storage();
+    void storage_flushed(std::error_code error);
+    void note_loss();
     bool claim_medium();
     void look_up_medium();
     void grow_as_told();
@@ -259,7 +266,8 @@ class Volume {
     std::string shortage_;
     rtrs::Instant since_;
     std::vector<std::unique_ptr<Open>> opens_;
-    std::unique_ptr<LastFlush> last_flush_;
+    rtrs::Instant return_until_{};
+    std::unique_ptr<LastFlush> last_flush_;  // of storage_
     std::function<void(std::error_code)> flushed_;
     VolumeEvents* events_ = nullptr;
     ExportCounters counters_;

@@ -13,13 +13,20 @@ RemoteSession::Inside::Inside(rtrs::SessionEnvironment its_environment,
       figures(session) {}
 
 void RemoteSession::Inside::catalog_event(const CatalogEvent& event) {
+    // Those that were refused because of that.
+    if (event.kind == CatalogEventKind::accepting) {
+        for (std::size_t i = 0; i < volumes.size(); ++i) {
+            if (volumes[i]->state != VolumeState::open) volumes[i]->look_again();
+        }
+    }
     const bool sized =
-        (event.kind == CatalogEventKind::resized || event.kind == CatalogEventKind::added ||
-         event.kind == CatalogEventKind::ready) &&
+        (event.kind == CatalogEventKind::resized || event.kind == CatalogEventKind::added) &&
         !event.entry.waiting;
     for (std::size_t i = 0; has_entry(event.kind) && i < volumes.size(); ++i) {
         if (volumes[i]->options.name != event.entry.name) continue;
-        if (sized && !has(features, Feature::medium)) {
+        if (event.kind == CatalogEventKind::waiting) {
+            volumes[i]->storage_is_gone();
+        } else if (sized && !has(features, Feature::medium)) {
             volumes[i]->resized(event.entry.size_bytes);
         } else {
             // It may be another file or device by now, whose size is not this volume's.

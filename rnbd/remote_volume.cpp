@@ -18,6 +18,8 @@ using namespace std::chrono_literals;
 
 constexpr rtrs::Duration retry_delay_min = 50ms;
 constexpr rtrs::Duration retry_delay_max = 2s;
+constexpr const char* gone_text =
+    "its storage is gone at the server: requests fail until it is back";
 constexpr std::uint64_t sectors_max = (std::uint64_t{1} << 63) / sector_bytes - 1;
 
 std::uint64_t writer_for(AccessMode access, rtrs::Random& random) {
@@ -67,7 +69,7 @@ RemoteVolume::Inside::Inside(RemoteVolume& its_self, RemoteSession::Inside& its_
       options(std::move(its_options)),
       handler(its_handler),
       retry_timer(session.environment.clock, this,
-                  [](void* context) { static_cast<Inside*>(context)->send_open(); }),
+                  [](void* context) { static_cast<Inside*>(context)->try_again(); }),
       hold_timer(session.environment.clock, this,
                  [](void* context) {
                      auto& inside = *static_cast<Inside*>(context);
@@ -121,7 +123,8 @@ void RemoteVolume::Inside::set_state(VolumeState next, std::string why) {
     if (lost) arm_hold();
     if (!changed) return;
     const std::string subject = session.session.options().name + "/" + options.name;
-    const bool trouble = next != VolumeState::open && next != VolumeState::closed;
+    const bool trouble =
+        next != VolumeState::closed && (next != VolumeState::open || !reason.empty());
     session.environment.tracer.trace(
         trouble ? rtrs::TraceLevel::warning : rtrs::TraceLevel::info, "rnbd.volume", subject,
         std::string(to_string(next)) + (reason.empty() ? "" : ": " + reason));
@@ -200,6 +203,23 @@ void RemoteVolume::Inside::look_again() {
         return;
     }
     retry_timer.disarm();
+    send_open();
+}
+
+void RemoteVolume::Inside::storage_is_gone() {
+    if (closing || state != VolumeState::open) return;
+    set_state(VolumeState::open, gone_text);
+}
+
+bool RemoteVolume::Inside::storage_is_known_to_be_gone() const {
+    const auto& entries = session.catalog.entries();
+    const auto entry = entries.find(options.name);
+    return session.catalog.known() && entry != entries.end() && entry->second.waiting;
+}
+
+// One that is open was asked for since a request failed: whether it is open there is not known.
+void RemoteVolume::Inside::try_again() {
+    if (state == VolumeState::open && storage_is_known_to_be_gone()) return;
     send_open();
 }
 
@@ -351,7 +371,7 @@ void RemoteVolume::Inside::opened(const OpenResponse& response) {
     hold_timer.disarm();
     hold_time_over = false;
     const bool goes_on = state == VolumeState::open;
-    set_state(VolumeState::open, "");
+    set_state(VolumeState::open, storage_is_known_to_be_gone() ? gone_text : "");
     if (goes_on && geometry.size_bytes != size_before) report_resize(size_before);
     resume_held();
     if (std::exchange(asks_again, false)) look_again();

@@ -49,6 +49,10 @@ struct RemoteVolume::Inside {
     void send_open();
     // Something has become of the export: asks at once whether it is open, and what it stands for.
     void look_again();
+    // Of one that is open: its requests fail until it is back.
+    void storage_is_gone();
+    bool storage_is_known_to_be_gone() const;
+    void try_again();
     std::string why_refused(std::error_code error) const;
     void open_answered(std::error_code error, rtrs::Bytes response);
     bool usable(const OpenResponse& response) const;

@@ -55,6 +55,8 @@ bool moves_data(VolumeOperation operation) {
     return operation == VolumeOperation::read || operation == VolumeOperation::write;
 }
 
+constexpr rtrs::Duration ask_again_delay = std::chrono::seconds(1);
+
 bool writes(VolumeOperation operation) {
     return operation == VolumeOperation::write || operation == VolumeOperation::discard ||
            operation == VolumeOperation::write_zeroes;
@@ -169,8 +171,9 @@ void RemoteVolume::Inside::answered(rtrs::Permit permit, std::error_code error) 
     } else if (!error) {
         succeeded(done);
     } else if (error == std::errc::no_such_device) {
-        // Its storage is gone, or was: then it is open there no more.
-        look_again();
+        // Its storage is gone, or was: then it is open there no more. Or its disk says so itself.
+        if (state == VolumeState::open && !asking && !retry_timer.armed())
+            retry_timer.arm(session.environment.clock.now() + ask_again_delay);
     }
     done.io.responded(done.io.context, std::move(permit), error);
     if (closing) close_if_idle();

@@ -14,6 +14,13 @@ with Lab() as lab:
                         wait_for_devices=False)
     wait_until("the second writer is refused",
                lambda: "open for writing elsewhere" in state(second, "vol1")["reason"])
+    # That the file is away for a moment is no end of the first one's turn.
+    for _ in range(3):
+        os.rename(lab.path("vol1.img"), lab.path("aside"))
+        wait_until("the first one hears of it", lambda: "storage is gone" in state(first, "vol1")["reason"])
+        os.rename(lab.path("aside"), lab.path("vol1.img"))
+        wait_until("the first one has it again", lambda: state(first, "vol1")["reason"] == "")
+        check(state(first, "vol1")["state"] == "open" and state(second, "vol1")["state"] == "opening", "as before")
     reader = lab.client(server, {"vol1": {"access": "ro"}}, name="reader", session="host-c")
     reader.stop()
     migrating = lab.client(server, {"vol1": {"access": "migration"}}, name="migrating",

@@ -52,6 +52,24 @@ with Lab() as lab:
     server.config_with(lambda config: config["listen"].pop(0))
     server.ctl("config", "apply")
     check(states() == {present: "listening"}, "one that waits can go")
+    # The way back of a change that nobody confirms leads there, too.
+    server.config_with(lambda config: config["listen"].insert(0, {"tcp": absent}))
+    server.kill()
+    server.start()
+    wait_until("the client is back", lambda: client.status()["devices"][0]["state"] == "open")
+    server.config_with(lambda config: config["listen"].pop(0))
+    server.ctl("config", "apply", "--confirm-within", "1")
+    check(states() == {present: "listening"}, listeners())
+    wait_until("it waits again", lambda: states() == {absent: "waiting", present: "listening"})
+    # Who listens nowhere serves nobody.
+    server.config_with(lambda config: config.update(listen=[{"tcp": absent}]))
+    stays = server.ctl("config", "apply", ok=False)
+    check("no other one listens" in stays.stdout + stays.stderr, stays)
+    check(states() == {absent: "waiting", present: "listening"}, listeners())
+    server.config_with(lambda config: config.update(listen=[{"tcp": present}]))
+    server.ctl("config", "apply")
+    check(states() == {present: "listening"}, listeners())
+
     server.config_with(lambda config: config["listen"].insert(0, {"tcp": absent}))
     refused = server.ctl("config", "apply", ok=False)
     check(refused.returncode != 0 and "Cannot assign requested address" in refused.stdout + refused.stderr,

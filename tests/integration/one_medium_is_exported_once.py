@@ -37,7 +37,7 @@ with Lab() as lab:
     for _ in range(2):
         server.start()
         wait_until("the one that has its uuid by the configuration is ready", lambda: export_states()["vol"] == "ready")
-        wait_until("the other one waits", lambda: exports()["left-behind"]["reason"] != "not opened yet")
+        wait_until("the other one waits", lambda: "has the uuid" in exports()["left-behind"]["reason"])
         left = exports()["left-behind"]
         check(left["state"] == "waiting" and f"has the uuid {uuid}, as export vol has" in left["reason"], left)
         check("left-behind" in server.ctl("exports").stdout and "as export vol has" in server.ctl("exports").stdout,

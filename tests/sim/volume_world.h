@@ -163,8 +163,11 @@ class SmallServer final : public ServerHandler {
         tell(CatalogTag::picture, picture);
     }
     CatalogEntry entry(const std::string& name) const {
-        return {
-            .name = name, .size_bytes = exports_.at(name).sectors * block, .block_bytes = block};
+        const Export& one = exports_.at(name);
+        return {.name = name,
+                .size_bytes = one.sectors * block,
+                .block_bytes = block,
+                .waiting = one.gone};
     }
     template <typename Message>
     void tell(CatalogTag what, const Message& message) {

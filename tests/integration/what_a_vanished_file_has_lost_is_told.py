@@ -1,0 +1,84 @@
+"""A file that goes with its file system, and comes back without what was acknowledged and not flushed: the next flush fails."""
+import errno
+
+from harness import *
+from nbd_clients import *
+
+BLOCK = 4096
+AT = 4 << 20
+
+need_root()
+need("losetup", "mkfs.ext4", "mount", "umount")
+with Lab() as lab, small_tmpfs(lab, "small", "24m") as small:
+    # On a disk that has less room than it says.
+    disk = os.path.join(small, "disk")
+    with open(disk, "wb") as file:
+        file.truncate(64 << 20)
+    run("mkfs.ext4", "-q", "-O", "^has_journal", "-E", "lazy_itable_init=1,nodiscard", disk)
+    loop = run("losetup", "-f", "--show", disk, ok=False)
+    if loop.returncode != 0:
+        skip("no loop devices here")
+    loop = loop.stdout.strip()
+    lab.cleanups.append(lambda: run("losetup", "-d", loop, ok=False))
+    folder = lab.path("folder")
+    os.mkdir(folder)
+    lab.cleanups.append(lambda: run("umount", folder, ok=False))
+
+    def mount():
+        run("mount", "-t", "ext4", "-o", "errors=continue", loop, folder)
+
+    mount()
+    image = os.path.join(folder, "image")
+    with open(image, "wb") as file:
+        os.posix_fallocate(file.fileno(), 0, 2 * AT)
+        os.fsync(file.fileno())
+    server = lab.server([export("vol", image)])
+    client = lab.client(server, {"vol": {}})
+
+    def reason():
+        return client.status()["devices"][0]["reason"]
+
+    h = connected(lab, "vol")
+    h.pwrite(b"x" * BLOCK, 0)
+    h.flush()
+
+    def has_it_open():
+        """A path in what is not mounted any more begins there."""
+        links = []
+        for fd in os.listdir(f"/proc/{server.process.pid}/fd"):
+            with contextlib.suppress(OSError):
+                links.append(os.readlink(f"/proc/{server.process.pid}/fd/{fd}"))
+        return any(link.endswith("/image") for link in links)
+
+    def goes_and_comes(meanwhile=lambda: None):
+        run("umount", "-l", folder)
+        wait_until("the device says so", lambda: "storage is gone" in reason())
+        wait_until("it was let go of", lambda: not has_it_open())
+        meanwhile()
+        mount()
+        wait_until("it is back", lambda: reason() == "" and client.status()["devices"][0]["state"] == "open")
+
+    # What could be written is no loss.
+    h.pwrite(b"y" * BLOCK, 0)
+    goes_and_comes()
+    h.flush()
+    check(h.pread(BLOCK, 0) == b"y" * BLOCK, "it is there")
+
+    fill = open(os.path.join(small, "fill"), "wb")
+    with contextlib.suppress(OSError):
+        while True:
+            fill.write(b"f" * 65536)
+            fill.flush()
+    h.pwrite(b"n" * BLOCK * 16, AT)
+
+    def make_room():
+        fill.close()
+        os.unlink(os.path.join(small, "fill"))
+
+    goes_and_comes(make_room)
+    check(error_of(h.flush) == errno.EIO, "the flush says that it was lost")
+    check("cannot be written back and are lost" in server.log(), server.log())
+    h.flush()
+    h.pwrite(b"n" * BLOCK * 16, AT)
+    h.flush()
+    check(h.pread(BLOCK, AT) == b"n" * BLOCK, "it goes on")
