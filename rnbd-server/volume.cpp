@@ -320,7 +320,8 @@ std::error_code Volume::may_open(const Opener& opener) const {
 // and would be put out by that one's first write.
 bool Volume::is_awaited_by_another(const Opener& opener) const {
     if (writers_ == nullptr || reactor_.now() >= return_until_) return false;
-    if (opener.writer != 0 && writers_->knows(opener.writer)) return false;
+    // A kernel's client says no number, and does not ask again.
+    if (opener.writer == 0 || writers_->knows(opener.writer)) return false;
     const std::vector<Writers::One> others = away();
     return std::ranges::any_of(others, [&](const auto& one) {
         return one.session != opener.session && one.export_name == config_.name;
