@@ -101,7 +101,9 @@ void Volume::on_volume_changed(RemoteVolume& volume) {
         const auto lock = session_.loop().lock();
         known_.open = open;
         known_.reason = volume.reason();
-        known_.refused = volume.open_error();
+        // EAGAIN: not yet, and asked again by itself.
+        const std::error_code refused = volume.open_error();
+        known_.refused = refused == rtrs::from_errno(EAGAIN) ? std::error_code{} : refused;
         if (open) {
             known_.ever_open = true;
             known_.geometry = volume.geometry();

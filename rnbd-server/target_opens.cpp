@@ -50,8 +50,9 @@ std::string why_not_open(const Volume& volume, std::error_code error) {
         case ENOENT:
             return "the export waits: " + volume.reason();
         case EPERM:
-            return volume.is_awaited() ? "those who had it open for writing are waited for"
-                                       : "another session has it open for writing";
+            return "another session has it open for writing";
+        case EAGAIN:
+            return "those who had it open for writing are waited for";
         case EACCES:
             return "no allow entry for this session, address and access";
         case EBUSY:

@@ -14,7 +14,6 @@ struct Volume::LastFlush final : BlockRequest {
     LastFlush(Volume& its_volume, Completed handler) : BlockRequest(handler), volume(its_volume) {}
     Volume& volume;
     bool over = false;
-    std::error_code error;  // when it is over
 };
 
 namespace {
@@ -28,6 +27,8 @@ constexpr rtrs::Duration check_interval = 1s;
 // Clients ask again at least every two seconds.
 constexpr rtrs::Duration return_time = 3s;
 constexpr rtrs::Duration claim_retry_delay = 5s;
+// As long as at the server's end: more than a busy disk takes for a flush.
+constexpr rtrs::Duration parting_time = 20s;
 // How often a resize looks whether what was in flight has ended.
 constexpr rtrs::Duration resize_interval = 2ms;
 
@@ -100,13 +101,17 @@ void Volume::try_open() {
             timer_.arm(reactor_.now() + delay_);
             return;
         }
-        // What was acknowledged may never get there, and nobody else would be told. When it has
-        // ended, this is called again.
-        if (!last_flush_ && !only_reads()) return flush_storage();
-        if (last_flush_ && !last_flush_->over) return;
-        last_flush_.reset();
-        storage_.reset();
-        medium_claim_.reset();
+        part();
+    }
+    if (!has_parted()) {
+        // Most are quick, and their reason is that of before.
+        if (reactor_.now() < parting_until_ - parting_time + check_interval)
+            return timer_.arm(reactor_.now() + retry_delay_min);
+        return wait("what was acknowledged is being flushed to the former " + parting_from_);
+    }
+    if (flushed_) return std::exchange(flushed_, nullptr)(parting_error_);
+    if (config_.storage.uuid && !only_reads() && !uuid_claim_) {
+        uuid_claim_ = claims_.claim(*config_.storage.uuid, config_.name).value_or(nullptr);
     }
     StorageOptions options = config_.storage;
     // A file that was there once is not made anew: an empty one in its place would pass for it. So
@@ -300,7 +305,7 @@ std::error_code Volume::may_open(const Opener& opener) const {
     if (opener.access == AccessMode::read_only) return {};
     if (only_reads()) return rtrs::from_errno(EROFS);
     if (opener.writer != 0 && is_out(opener.writer)) return rtrs::from_errno(ESTALE);
-    if (is_awaited_by_another(opener)) return rtrs::from_errno(EPERM);
+    if (is_awaited_by_another(opener)) return rtrs::from_errno(EAGAIN);
     // Who opened it on a storage that is gone writes no more.
     const auto writers = std::ranges::count_if(opens_, [this](const auto& open) {
         return open->access != AccessMode::read_only && open->generation == generation_;
@@ -326,13 +331,6 @@ bool Volume::is_awaited_by_another(const Opener& opener) const {
     return std::ranges::any_of(others, [&](const auto& one) {
         return one.session != opener.session && one.export_name == config_.name;
     });
-}
-
-bool Volume::is_awaited() const {
-    const bool written = std::ranges::any_of(opens_, [this](const auto& open) {
-        return open->access != AccessMode::read_only && open->generation == generation_;
-    });
-    return !written && reactor_.now() < return_until_;
 }
 
 std::expected<Volume::Open*, std::error_code> Volume::open(const Opener& opener) {
@@ -521,43 +519,65 @@ void Volume::end_resize(std::expected<std::uint64_t, StorageError> result) {
     done(std::move(result));
 }
 
-// Also of a medium that is gone, as far as it can be.
 void Volume::flush(std::function<void(std::error_code error)> done) {
     timer_.disarm();
-    const bool flushed = last_flush_ && last_flush_->over;
-    if (!storage_ || only_reads() || flushed) {
-        const std::error_code error = flushed ? last_flush_->error : std::error_code{};
-        reactor_.post([done = std::move(done), error] { done(error); });
+    if (only_reads() || (!storage_ && !parting_)) {
+        reactor_.post([done = std::move(done)] { done({}); });
         return;
     }
     flushed_ = std::move(done);
-    if (!last_flush_) flush_storage();
-}
-
-void Volume::flush_storage() {
+    // One that is gone is let go of first.
+    if (state() == State::waiting) return timer_.arm(reactor_.now());
     last_flush_ =
         std::make_unique<LastFlush>(*this, [](BlockRequest& request, std::error_code error) {
             auto& flush = static_cast<LastFlush&>(request);
+            Volume& volume = flush.volume;
             flush.over = true;
-            flush.error = error;
-            flush.volume.storage_flushed(error);
+            if (error) {
+                logger("rnbd.volume").error("{}: last flush: {}", volume.name(), error.message());
+            } else if (!volume.sync_failed_) {
+                volume.epochs_.flushed(volume.medium_name_);
+            }
+            std::exchange(volume.flushed_, nullptr)(error);
         });
     last_flush_->operation = BlockOperation::flush;
     storage_->submit(*last_flush_);
 }
 
-void Volume::storage_flushed(std::error_code error) {
-    if (error) {
-        logger("rnbd.volume").error("{}: last flush: {}", config_.name, error.message());
-        if (gone_) note_loss();
-    } else if (!sync_failed_) {
-        epochs_.flushed(medium_name_);
+// What was acknowledged may never get to a medium that is gone, and nobody else would be told.
+void Volume::part() {
+    auto flush = only_reads() ? nullptr : storage_->flush_aside();
+    parting_from_ = storage_->description();
+    parting_until_ = reactor_.now() + parting_time;
+    storage_.reset();
+    medium_claim_.reset();
+    if (flush) parting_.emplace(std::move(flush));
+}
+
+// A flush that succeeds is none of an end in order: what is found next may be another file, under
+// the same uuid.
+bool Volume::has_parted() {
+    if (!parting_) return true;
+    const bool over = parting_->is_over();
+    if (!over && reactor_.now() < parting_until_) return false;
+    parting_error_ = over ? parting_->error() : rtrs::from_errno(ETIMEDOUT);
+    parting_.reset();
+    if (parting_error_) {
+        logger("rnbd.volume")
+            .error(
+                "{}: {}: last flush: {}; acknowledged writes may be lost, and the next flush "
+                "says so",
+                config_.name, parting_from_, parting_error_.message());
     }
-    if (flushed_) return std::exchange(flushed_, nullptr)(error);
-    timer_.arm(reactor_.now());
+    if (parting_error_ || sync_failed_) note_loss();
+    return true;
 }
 
 void Volume::give_up() {
+    if (parting_) {
+        parting_until_ = reactor_.now();
+        return timer_.arm(reactor_.now());
+    }
     if (!storage_) return;
     auto& log = logger("rnbd.volume");
     if (const std::string what = storage_->give_up(); !what.empty()) {

@@ -23,6 +23,7 @@
 #include "rnbd-server/medium_claims.h"
 #include "rnbd-server/storage.h"
 #include "rnbd-server/storage/epoch_book.h"
+#include "rnbd-server/storage/parting_flush.h"
 #include "rnbd-server/writer_book.h"
 #include "rnbd/messages.h"
 #include "rtrs/base/clock.h"
@@ -103,8 +104,9 @@ class Volume {
 
     // ERRORS: ENOENT (waiting), EACCES (the session or its address is not on the list, or not for
     // this access), EROFS (the storage is read-only), EPERM (another holder's access excludes it,
-    // by the kernel's rules: any number of readers, one writer, a second one for migration; or
-    // is_awaited()), ESTALE (the writer was away while another one wrote).
+    // by the kernel's rules: any number of readers, one writer, a second one for migration), ESTALE
+    // (the writer was away while another one wrote), EAGAIN (it was not there a moment ago, and
+    // those who had it then come first).
     struct Opener {
         const std::string& session;
         const std::string& host;  // where it comes from, numeric
@@ -135,9 +137,6 @@ class Volume {
         return (open.wrote && writers_open_ == 1) || may_write_first(open);
     }
     const std::vector<std::unique_ptr<Open>>& opens() const noexcept { return opens_; }
-    // Nobody writes to it, and those who did when it went may be on their way back: others are
-    // refused for some seconds.
-    bool is_awaited() const;
     // Writers that do not have it open now and may come back with what they hold.
     std::vector<Writers::One> away() const;
 
@@ -221,8 +220,8 @@ class Volume {
     void writes_are_lost();
     void cache_is_another();
     bool is_awaited_by_another(const Opener& opener) const;
-    void flush_storage();
-    void storage_flushed(std::error_code error);
+    void part();
+    bool has_parted();
     void note_loss();
     bool claim_medium();
     void look_up_medium();
@@ -267,7 +266,12 @@ class Volume {
     rtrs::Instant since_;
     std::vector<std::unique_ptr<Open>> opens_;
     rtrs::Instant return_until_{};
-    std::unique_ptr<LastFlush> last_flush_;  // of storage_
+    std::unique_ptr<LastFlush> last_flush_;
+    // Of a storage that is gone.
+    std::optional<PartingFlush> parting_;
+    std::string parting_from_;
+    rtrs::Instant parting_until_{};
+    std::error_code parting_error_;
     std::function<void(std::error_code)> flushed_;
     VolumeEvents* events_ = nullptr;
     ExportCounters counters_;

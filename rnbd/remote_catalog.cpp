@@ -46,6 +46,7 @@ void RemoteCatalog::link_ready() {
 void RemoteCatalog::reset() {
     waiting_ = false;
     following_ = false;
+    generation_.reset();  // what was known may be old
     auto lost = std::exchange(asked_, {});
     for (auto& [number, answered] : lost) answered(rtrs::Error::path_lost, {});
     link_ready();

@@ -18,6 +18,7 @@ using namespace std::chrono_literals;
 
 constexpr rtrs::Duration retry_delay_min = 50ms;
 constexpr rtrs::Duration retry_delay_max = 2s;
+constexpr rtrs::Duration awaited_retry_delay = 250ms;
 constexpr const char* gone_text =
     "its storage is gone at the server: requests fail until it is back";
 constexpr std::uint64_t sectors_max = (std::uint64_t{1} << 63) / sector_bytes - 1;
@@ -283,6 +284,8 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
     rtrs::Duration delay = retry_delay_min;
     for (std::uint32_t i = 0; i < refusals && delay < retry_delay_max; ++i) delay *= 2;
     if (std::exchange(asks_again, false)) delay = retry_delay_min;
+    // For some seconds.
+    if (error == rtrs::from_errno(EAGAIN)) delay = std::min(delay, awaited_retry_delay);
     ++refusals;
     open_error = error;
     retry_timer.arm(session.environment.clock.now() + std::min(delay, retry_delay_max));
@@ -316,6 +319,8 @@ std::string RemoteVolume::Inside::why_refused(std::error_code error) const {
     if (error == std::errc::permission_denied)
         why += " (its allow list does not have this session, or not with this access)";
     if (error == std::errc::operation_not_permitted) why += " (it is open for writing elsewhere)";
+    if (error == std::errc::resource_unavailable_try_again)
+        why += " (those who had it open for writing are waited for)";
     if (error == std::errc::no_such_file_or_directory)
         why += " (no such export, or it waits for its storage)";
     // Our server's word for these; a kernel's has other reasons for it.

@@ -30,6 +30,7 @@ class DelayStorage final : public Storage {
 
     const StorageGeometry& geometry() const noexcept override { return inner_->geometry(); }
     void submit(BlockRequest& request) override;
+    std::function<std::error_code()> flush_aside() override { return inner_->flush_aside(); }
     void extents(ExtentsRequest& request) override { inner_->extents(request); }
     std::error_code check() noexcept override { return inner_->check(); }
     std::expected<std::uint64_t, StorageError> measure() const override {

@@ -46,6 +46,7 @@ class FileStorage final : public Storage {
 
     const StorageGeometry& geometry() const noexcept override { return medium_.geometry(); }
     void submit(BlockRequest& request) override;
+    std::function<std::error_code()> flush_aside() override;
     void extents(ExtentsRequest& request) override;
     std::error_code check() noexcept override { return medium_.check(); }
     std::expected<std::uint64_t, StorageError> measure() const override {
