@@ -226,6 +226,7 @@ class Volume {
     bool claim_medium();
     void look_up_medium();
     void grow_as_told();
+    StorageError no_longer_there() const;
     void finish_resize();
     void end_resize(std::expected<std::uint64_t, StorageError> result);
     void tell_state();

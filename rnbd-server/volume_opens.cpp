@@ -1,0 +1,155 @@
+// Volume: who may have it open, and writers that may come back.
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/log.h"
+#include "rnbd-server/volume.h"
+#include "rtrs/base/assert.h"
+#include "rtrs/base/error.h"
+
+namespace rnbd {
+
+bool Volume::allows(const std::string& session, const std::string& host,
+                    AccessMode access) const noexcept {
+    return std::ranges::any_of(config_.allow, [&](const ServerConfig::Allow& allow) {
+        return allow.session == session && (!allow.address || allow.address->contains(host)) &&
+               access <= allow.access;
+    });
+}
+
+bool Volume::is_shut_out(const std::string& session) const noexcept {
+    const auto found = shut_out_.find(session);
+    return found != shut_out_.end() && reactor_.now() < found->second;
+}
+
+std::error_code Volume::may_open(const Opener& opener) const {
+    if (!allows(opener.session, opener.host, opener.access)) return rtrs::from_errno(EACCES);
+    if (is_shut_out(opener.session)) return rtrs::from_errno(EBUSY);
+    if (stands_for_another(opener.expects)) return rtrs::from_errno(EMEDIUMTYPE);
+    if (opener.access == AccessMode::read_only) return {};
+    if (only_reads()) return rtrs::from_errno(EROFS);
+    if (opener.writer != 0 && is_out(opener.writer)) return rtrs::from_errno(ESTALE);
+    if (is_awaited_by_another(opener)) return rtrs::from_errno(EAGAIN);
+    // Who opened it on a storage that is gone writes no more.
+    const auto writers = std::ranges::count_if(opens_, [this](const auto& open) {
+        return open->access != AccessMode::read_only && open->generation == generation_;
+    });
+    if (writers == 0) return {};
+    // The two of a migration come back in any order, also the one that was the only one at first.
+    const bool second =
+        opener.access == AccessMode::migration ||
+        (writers_->knows(opener.writer) && std::ranges::all_of(opens_, [](const auto& open) {
+             return open->access != AccessMode::read_write;
+         }));
+    if (writers > 1 || !second) return rtrs::from_errno(EPERM);
+    return {};
+}
+
+// Who had it when its storage, or the server, went is not overtaken by one who has waited for it,
+// and would be put out by that one's first write.
+bool Volume::is_awaited_by_another(const Opener& opener) const {
+    if (writers_ == nullptr || reactor_.now() >= return_until_) return false;
+    // A kernel's client says no number, and does not ask again.
+    if (opener.writer == 0 || writers_->knows(opener.writer)) return false;
+    const std::vector<Writers::One> others = away();
+    return std::ranges::any_of(others, [&](const auto& one) {
+        return one.session != opener.session && one.export_name == config_.name;
+    });
+}
+
+std::expected<Volume::Open*, std::error_code> Volume::open(const Opener& opener) {
+    if (const auto error = may_open(opener)) return std::unexpected(error);
+    if (state() == State::waiting) return std::unexpected(rtrs::from_errno(ENOENT));
+    auto open = std::make_unique<Open>(Open{.session = opener.session,
+                                            .access = opener.access,
+                                            .writers = writers_,
+                                            .holder = opener.holder,
+                                            .generation = generation_,
+                                            .losses_told = losses_});
+    if (opener.access != AccessMode::read_only) {
+        ++writers_open_;
+        is_writer(*open, opener.writer);
+    }
+    return opens_.emplace_back(std::move(open)).get();
+}
+
+void Volume::close(Open* open) {
+    RTRS_ASSERT(open->in_flight == 0);
+    if (open->access != AccessMode::read_only) --writers_open_;
+    std::erase_if(opens_, [&](const auto& one) { return one.get() == open; });
+    // Another writer that has it open (migration) puts out the one that is away now.
+    for (const auto& one : opens_) one->wrote = false;
+}
+
+// --- Writers.
+
+void Volume::is_writer(Open& open, Writers::Id writer) {
+    if (writer == 0 || writer == open.writer) return;
+    const bool changed = open.writer != 0 && open.writers->closes(open.writer);
+    open.writer = writer;
+    const Writers::News news =
+        open.writers->opens({writer, open.session, config_.name}, writers_here(nullptr));
+    if (news != Writers::News::out) {
+        if (changed || news == Writers::News::known) book_.changed();
+        return;
+    }
+    // As of who is put out by a write: the next write waits until that is in the file.
+    put_out_ = book_.write_now();
+    for (const auto& one : opens_) one->wrote = false;
+    open.wrote = false;
+}
+
+void Volume::says_goodbye(Open& open) {
+    if (open.writer != 0 && open.writers->closes(open.writer)) book_.changed();
+    open.writer = 0;
+}
+
+void Volume::ends(Open& open) noexcept {
+    open.ends = true;
+    for (const auto& one : opens_) one->wrote = false;
+}
+
+bool Volume::is_here(const Open& open) const noexcept {
+    return !open.ends && open.generation == generation_ &&
+           (open.holder == nullptr || open.holder->connected());
+}
+
+std::vector<Writers::Id> Volume::writers_here(const Open* and_this) const {
+    std::vector<Writers::Id> here;
+    for (const auto& one : opens_) {
+        if (one->writer != 0 && (one.get() == and_this || is_here(*one)))
+            here.push_back(one->writer);
+    }
+    return here;
+}
+
+std::vector<Writers::One> Volume::away() const {
+    if (writers_ == nullptr) return {};
+    const std::vector<Writers::Id> here = writers_here(nullptr);
+    std::vector<Writers::One> away = writers_->known();
+    std::erase_if(away,
+                  [&](const auto& one) { return std::ranges::find(here, one.id) != here.end(); });
+    return away;
+}
+
+// From now on what those hold for it who are away is old.
+bool Volume::may_write_first(Open& open) {
+    const std::vector<Writers::One> away = open.writers->writes(writers_here(&open));
+    for (const Writers::One& one : away) {
+        for (const auto& other : opens_) other->is_out |= other->writer == one.id;
+        logger("rnbd.volume")
+            .warn(
+                "{}: {} writes, while {} is away and may still hold writes: that one is not let "
+                "in again before it has mapped the volume anew",
+                config_.name, printable(open.session), printable(one.session));
+    }
+    if (!away.empty()) put_out_ = book_.write_now();
+    // What they have at the storage would else end after this one.
+    const bool others_end = std::ranges::any_of(
+        opens_, [](const auto& other) { return other->is_out && other->in_flight > 0; });
+    open.wrote = book_.is_written(put_out_) && !others_end;
+    return open.wrote;
+}
+
+}  // namespace rnbd
