@@ -17,12 +17,13 @@ struct ServerState {
     const Target& target;
     rtrs::Instant started{};
     struct Listening {
-        std::string fabric, device;
-        std::string address;  // "HOST:PORT" with the real port
-        std::string clients;  // "any", "extended" or "kernel"
-        std::string reason;   // why it waits; empty: it listens
-        rtrs::Instant since;
-        std::optional<rtrs::Instant> next_attempt;
+        std::string fabric{};
+        std::string device{};
+        std::string address{};  // "HOST:PORT" with the real port
+        std::string clients{};  // "any", "extended" or "kernel"
+        std::string reason{};   // why it waits; empty: it listens
+        rtrs::Instant since{};
+        std::optional<rtrs::Instant> next_attempt{};
     };
     std::vector<Listening> listening;
     bool stopping = false;
