@@ -133,14 +133,16 @@ FileStorage& FileStorage::storage_of(BlockRequest& request) noexcept {
 
 std::function<std::error_code()> FileStorage::flush_aside() {
     if (use_ == StorageOptions::Use::read_only) return {};
-    // Of the same open file: the system tells it what could not be written back since it was asked.
+    // Of the same open file: the system tells it what could not be written back since it was asked;
+    // what it has told before is known.
     const int fd = ::fcntl(medium_.sync_fd(), F_DUPFD_CLOEXEC, 0);
     if (fd < 0) return [error = rtrs::from_errno(errno)] { return error; };
     const std::shared_ptr<const int> open(new int(fd), [](const int* number) {
         ::close(*number);
         delete number;
     });
-    return [open] { return ::fsync(*open) == 0 ? std::error_code{} : rtrs::from_errno(errno); };
+    return
+        [open, before = broken_] { return ::fsync(*open) == 0 ? before : rtrs::from_errno(errno); };
 }
 
 void FileStorage::submit(BlockRequest& request) {
