@@ -295,18 +295,13 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
 // What was opened is not what is meant: others may want it.
 void RemoteVolume::Inside::give_back() {
     asking = true;
-    std::byte message[CloseMessage::wire_bytes];
-    CloseMessage{.device_id = device_id}.emit(message);
-    session.session.submit_user(
-        rtrs::Direction::write, message, 0,
-        [](void* context, std::error_code error, rtrs::Bytes) {
-            auto& inside = *static_cast<Inside*>(context);
-            inside.asking = false;
-            if (!unanswered(error)) inside.open_at_server = inside.maybe_open_at_server = false;
-            if (inside.closing) return inside.close_if_idle();
-            inside.ask_later();
-        },
-        this);
+    send_close([](void* context, std::error_code error, rtrs::Bytes) {
+        auto& inside = *static_cast<Inside*>(context);
+        inside.asking = false;
+        if (!unanswered(error)) inside.open_at_server = inside.maybe_open_at_server = false;
+        if (inside.closing) return inside.close_if_idle();
+        inside.ask_later();
+    });
 }
 
 void RemoteVolume::Inside::ask_later() {
@@ -429,16 +424,17 @@ void RemoteVolume::Inside::close_if_idle() {
     }
     if (!open_at_server || !session.ready || how_closed == Close::may_return) return closed();
     close_sent = true;
+    send_close([](void* context, std::error_code error, rtrs::Bytes) {
+        auto& inside = *static_cast<Inside*>(context);
+        if (!unanswered(error)) inside.maybe_open_at_server = false;
+        inside.closed();
+    });
+}
+
+void RemoteVolume::Inside::send_close(rtrs::ClientSession::UserResponded responded) {
     std::byte message[CloseMessage::wire_bytes];
     CloseMessage{.device_id = device_id}.emit(message);
-    session.session.submit_user(
-        rtrs::Direction::write, message, 0,
-        [](void* context, std::error_code error, rtrs::Bytes) {
-            auto& inside = *static_cast<Inside*>(context);
-            if (!unanswered(error)) inside.maybe_open_at_server = false;
-            inside.closed();
-        },
-        this);
+    session.session.submit_user(rtrs::Direction::write, message, 0, responded, this);
 }
 
 void RemoteVolume::Inside::closed() {

@@ -59,6 +59,7 @@ struct RemoteVolume::Inside {
     bool is_another(const MediumId& found) const noexcept;
     void give_back();
     void ask_later();
+    void send_close(rtrs::ClientSession::UserResponded responded);
     void opened(const OpenResponse& response);
     void supersede();
     std::error_code open_again();
