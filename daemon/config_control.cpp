@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "daemon/control_arguments.h"
-#include "daemon/log.h"
 #include "rtrs/base/seconds.h"
 
 namespace rnbd {
@@ -38,7 +37,7 @@ struct ConfigControl::Run {
 };
 
 ConfigControl::ConfigControl(rtrs::Clock& clock, ConfigSubject& subject, std::string daemon,
-                             spdlog::logger& log, std::function<void()> changed)
+                             Logger& log, std::function<void()> changed)
     : clock_(clock),
       subject_(subject),
       daemon_(std::move(daemon)),

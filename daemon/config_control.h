@@ -8,8 +8,6 @@
 // OWNER: the daemon's frame. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
-#include <spdlog/logger.h>
-
 #include <expected>
 #include <functional>
 #include <memory>
@@ -20,6 +18,7 @@
 #include "daemon/config_change.h"
 #include "daemon/config_reader.h"
 #include "daemon/control_server.h"
+#include "daemon/log.h"
 #include "rtrs/base/clock.h"
 
 namespace rnbd {
@@ -43,8 +42,8 @@ class ConfigSubject {
 class ConfigControl {
   public:
     // changed: after a change, and after one was taken back. All outlive this.
-    ConfigControl(rtrs::Clock& clock, ConfigSubject& subject, std::string daemon,
-                  spdlog::logger& log, std::function<void()> changed);
+    ConfigControl(rtrs::Clock& clock, ConfigSubject& subject, std::string daemon, Logger& log,
+                  std::function<void()> changed);
     ~ConfigControl();
     ConfigControl(const ConfigControl&) = delete;
     ConfigControl& operator=(const ConfigControl&) = delete;
@@ -85,7 +84,7 @@ class ConfigControl {
     rtrs::Clock& clock_;
     ConfigSubject& subject_;
     std::string daemon_;
-    spdlog::logger& log_;
+    Logger& log_;
     std::function<void()> changed_;
     std::unique_ptr<Run> run_;
     // The newest step of the run; begins: its function has not returned.

@@ -15,6 +15,9 @@
 #include <climits>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 
@@ -42,18 +45,34 @@ LogLevel from_spdlog(spdlog::level::level_enum level) noexcept {
     return level == spdlog::level::warn ? LogLevel::warning : LogLevel::error;
 }
 
-spdlog::level::level_enum to_spdlog(rtrs::TraceLevel level) noexcept {
-    switch (level) {
-        case rtrs::TraceLevel::debug:
+spdlog::level::level_enum to_spdlog(Logger::Weight weight) noexcept {
+    switch (weight) {
+        case Logger::Weight::debug:
             return spdlog::level::debug;
-        case rtrs::TraceLevel::info:
+        case Logger::Weight::info:
             return spdlog::level::info;
-        case rtrs::TraceLevel::warning:
+        case Logger::Weight::warning:
             return spdlog::level::warn;
-        case rtrs::TraceLevel::error:
+        case Logger::Weight::error:
             return spdlog::level::err;
+        case Logger::Weight::critical:
+            return spdlog::level::critical;
     }
     return spdlog::level::info;
+}
+
+Logger::Weight to_weight(rtrs::TraceLevel level) noexcept {
+    switch (level) {
+        case rtrs::TraceLevel::debug:
+            return Logger::Weight::debug;
+        case rtrs::TraceLevel::info:
+            return Logger::Weight::info;
+        case rtrs::TraceLevel::warning:
+            return Logger::Weight::warning;
+        case rtrs::TraceLevel::error:
+            return Logger::Weight::error;
+    }
+    return Logger::Weight::info;
 }
 
 // sd-daemon(3): "<6>" and so on, the priorities of syslog.
@@ -217,17 +236,27 @@ void set_log_level(LogLevel level) {
     spdlog::set_level(to_spdlog(level));
 }
 
-spdlog::logger& logger(std::string_view subsystem) {
+void Logger::write(Weight weight, fmt::string_view text, fmt::format_args values) {
+    if (!writes(weight)) return;
+    fmt::memory_buffer line;
+    fmt::vformat_to(fmt::appender(line), text, values);
+    writer_.log(to_spdlog(weight), spdlog::string_view_t(line.data(), line.size()));
+}
+
+bool Logger::writes(Weight weight) const noexcept { return writer_.should_log(to_spdlog(weight)); }
+
+Logger& logger(std::string_view subsystem) {
     const std::lock_guard lock(registry_mutex());
+    static std::map<std::string, Logger, std::less<>> made;
+    if (const auto known = made.find(subsystem); known != made.end()) return known->second;
     const std::string name(subsystem);
-    if (const auto known = spdlog::get(name)) return *known;
-    const auto made = std::make_shared<spdlog::logger>(name, the_sink());
-    // Also registers it, with the level that was set.
-    spdlog::initialize_logger(made);
-    made->flush_on(spdlog::level::info);
+    const auto writer = std::make_shared<spdlog::logger>(name, the_sink());
+    // Also registers it, with the level that was set, for as long as the process lives.
+    spdlog::initialize_logger(writer);
+    writer->flush_on(spdlog::level::info);
     // initialize_logger() sets the global formatter on the sinks of a logger it is given.
-    made->set_formatter(make_formatter());
-    return *made;
+    writer->set_formatter(make_formatter());
+    return made.emplace(name, *writer).first->second;
 }
 
 std::string printable(std::string_view text) {
@@ -249,13 +278,11 @@ std::string printable(std::string_view text) {
 
 void LogTracer::trace(rtrs::TraceLevel level, std::string_view subsystem, std::string_view subject,
                       std::string_view text) {
-    spdlog::logger& target = logger(subsystem);
-    const auto wanted = to_spdlog(level);
-    if (!target.should_log(wanted)) return;
-    if (subject.empty())
-        target.log(wanted, "{}", printable(text));
-    else
-        target.log(wanted, "{}: {}", printable(subject), printable(text));
+    Logger& target = logger(subsystem);
+    const Logger::Weight weight = to_weight(level);
+    if (!target.writes(weight)) return;
+    const std::string about = subject.empty() ? "" : printable(subject) + ": ";
+    target.write(weight, "{}{}", fmt::make_format_args(about, printable(text)));
 }
 
 }  // namespace rnbd

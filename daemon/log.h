@@ -9,15 +9,19 @@
 // THREAD: any.
 #pragma once
 
-#include <spdlog/logger.h>
+#include <fmt/core.h>
 
-#include <memory>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "daemon/log_level.h"
 #include "rtrs/trace.h"
+
+namespace spdlog {
+class logger;
+}
 
 namespace rnbd {
 
@@ -36,8 +40,45 @@ struct LogArea {
 };
 std::vector<LogArea> log_areas();
 
+// One subsystem's lines: text as fmt takes it, and what is put in. What writes them is known to
+// log.cpp alone, which is what keeps this header quick to compile.
+class Logger {
+  public:
+    enum class Weight : std::uint8_t { debug, info, warning, error, critical };
+
+    explicit Logger(spdlog::logger& writer) noexcept : writer_(writer) {}
+
+    template <typename... Values>
+    void debug(fmt::format_string<Values...> text, Values&&... values) {
+        write(Weight::debug, text, fmt::make_format_args(values...));
+    }
+    template <typename... Values>
+    void info(fmt::format_string<Values...> text, Values&&... values) {
+        write(Weight::info, text, fmt::make_format_args(values...));
+    }
+    template <typename... Values>
+    void warn(fmt::format_string<Values...> text, Values&&... values) {
+        write(Weight::warning, text, fmt::make_format_args(values...));
+    }
+    template <typename... Values>
+    void error(fmt::format_string<Values...> text, Values&&... values) {
+        write(Weight::error, text, fmt::make_format_args(values...));
+    }
+    // Of what ends the daemon.
+    template <typename... Values>
+    void critical(fmt::format_string<Values...> text, Values&&... values) {
+        write(Weight::critical, text, fmt::make_format_args(values...));
+    }
+    void write(Weight weight, fmt::string_view text, fmt::format_args values);
+    // Whether a line of this weight is written at the level that is set.
+    bool writes(Weight weight) const noexcept;
+
+  private:
+    spdlog::logger& writer_;
+};
+
 // The logger of a subsystem ("rnbd.volume"), made at its first use; lives for ever.
-spdlog::logger& logger(std::string_view subsystem);
+Logger& logger(std::string_view subsystem);
 
 // text with control characters written as \xNN, so that a peer's name cannot forge lines.
 std::string printable(std::string_view text);

@@ -53,7 +53,7 @@ class Frame {
     rtrs::Reactor& reactor_;
     const DaemonProgram& program_;
     const DaemonSettings settings_;
-    spdlog::logger& log_;
+    Logger& log_;
     const rtrs::Instant started_;
     Watchdog watchdog_;
     std::unique_ptr<DaemonWork> work_;
@@ -197,7 +197,7 @@ std::string Frame::metrics() {
 }
 
 // Before there is memory that should be near. Returns those that are there: none if none is wished.
-std::optional<CpuList> use_cpus(const CpuList& wanted, spdlog::logger& log) {
+std::optional<CpuList> use_cpus(const CpuList& wanted, Logger& log) {
     if (wanted.none()) return wanted;
     const auto used = run_on_cpus(wanted);
     if (!used) {

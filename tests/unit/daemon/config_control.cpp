@@ -46,9 +46,9 @@ class Subject final : public ConfigSubject {
 };
 
 // Thousands of lines would help nobody.
-spdlog::logger& silent() {
-    spdlog::logger& log = logger("rnbd.test.config");
-    log.set_level(spdlog::level::off);
+Logger& silent() {
+    Logger& log = logger("rnbd.test.config");
+    set_log_level(LogLevel::error, "rnbd.test.config");
     return log;
 }
 
