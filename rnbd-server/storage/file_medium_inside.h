@@ -1,0 +1,25 @@
+// What the files of FileMedium share: file_medium.cpp (its life, and what becomes of it),
+// file_medium_opening.cpp (the steps of its opening) and file_medium_geometry.cpp (what it is).
+#pragma once
+
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+
+#include <cstdint>
+
+#include "rnbd-server/storage.h"
+
+namespace rnbd::file_medium {
+
+constexpr std::uint32_t page_bytes = 4096;
+
+inline bool is_writable(const StorageOptions& options) {
+    return options.use == StorageOptions::Use::read_write;
+}
+
+inline bool is_read_only_device(int fd) {
+    int read_only = 0;
+    return ::ioctl(fd, BLKROGET, &read_only) == 0 && read_only != 0;
+}
+
+}  // namespace rnbd::file_medium

@@ -1,0 +1,270 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/magic.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <utility>
+
+#include "rnbd-server/storage/device_queue.h"
+#include "rnbd-server/storage/file_medium.h"
+#include "rnbd-server/storage/file_medium_inside.h"
+#include "rnbd-server/storage/mapping.h"
+#include "rnbd-server/storage/synchronize_folder.h"
+#include "rtrs/base/error.h"
+
+namespace rnbd {
+
+using file_medium::is_read_only_device;
+using file_medium::is_writable;
+using file_medium::page_bytes;
+
+namespace {
+
+constexpr mode_t created_mode = 0600;
+constexpr std::string_view unwanted = "not wanted any more";
+
+// tmpfs, /dev/shm: what is written stays in memory, or goes to swap if there is some.
+bool is_of_tmpfs(int fd) {
+    struct statfs status{};
+    return ::fstatfs(fd, &status) == 0 && status.f_type == TMPFS_MAGIC;
+}
+
+// Its files are this machine's own: nobody else has to answer for it. Others may, or are not known
+// here.
+bool is_of_this_machine(int fd) {
+    constexpr std::array<std::uint32_t, 10> known{
+        EXT4_SUPER_MAGIC,
+        XFS_SUPER_MAGIC,
+        BTRFS_SUPER_MAGIC,
+        TMPFS_MAGIC,
+        RAMFS_MAGIC,
+        MSDOS_SUPER_MAGIC,
+        F2FS_SUPER_MAGIC,
+        OVERLAYFS_SUPER_MAGIC,  // a container's, over such
+        0xca451a4e,             // bcachefs
+        0x2fc12fc1,             // ZFS
+    };
+    struct statfs status{};
+    return ::fstatfs(fd, &status) == 0 &&
+           std::ranges::find(known, static_cast<std::uint32_t>(status.f_type)) != known.end();
+}
+
+bool machine_swaps() {
+    struct sysinfo machine{};
+    return ::sysinfo(&machine) != 0 || machine.totalswap > 0;
+}
+
+// Empty if it is no symbolic link.
+std::string link_target(const std::string& path) {
+    std::error_code none;
+    return std::filesystem::read_symlink(path, none).string();
+}
+
+std::string dangling(const std::string& target) {
+    return fmt::format(
+        "is a symbolic link to {}, which is not there; create that, or remove the link", target);
+}
+
+// Some kernels and drivers refuse a writable open of a read-only device with EACCES, as if it were
+// for lack of permission; others let it pass and fail each write.
+bool leads_to_read_only_device(const std::string& path) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    const bool read_only = is_read_only_device(fd);
+    ::close(fd);
+    return read_only;
+}
+
+}  // namespace
+
+std::expected<FileMedium, StorageError> FileMedium::open(const StorageOptions& options,
+                                                         const std::stop_token& not_wanted) {
+    FileMedium medium(options.path);
+    Step step = medium.open_file(options, not_wanted);
+    if (step) step = medium.identify(options);
+    if (step) step = medium.lock(options);
+    if (step) step = medium.still_there();
+    if (step && not_wanted.stop_requested()) step = medium.failure(ECANCELED, unwanted);
+    if (step) {
+        step = medium.kind_ == Kind::regular ? medium.measure_regular(options)
+                                             : medium.measure_device(options);
+    }
+    if (step && options.io == StorageOptions::Io::direct) step = medium.try_direct(options);
+    medium.can_be_polled_ = medium.kind_ == Kind::block_device &&
+                            options.io == StorageOptions::Io::direct &&
+                            queue_number(medium.device_, "io_poll") == 1;
+    if (step) medium.open_witness(options);
+    if (!step) return std::unexpected(step.error());
+    return medium;
+}
+
+FileMedium::Step FileMedium::open_file(const StorageOptions& options,
+                                       const std::stop_token& not_wanted) {
+    int flags = O_CLOEXEC | O_NONBLOCK;  // not to hang on a FIFO; of no effect on files and disks
+    flags |= is_writable(options) ? O_RDWR : O_RDONLY;
+    if (options.io == StorageOptions::Io::direct) flags |= O_DIRECT;
+    // Without O_CREAT, O_EXCL claims a block device: no mount, no other claimant.
+    struct stat found{};
+    const bool device = ::stat(path_.c_str(), &found) == 0 && S_ISBLK(found.st_mode);
+    if (device && is_writable(options)) flags |= O_EXCL;
+
+    fd_ = ::open(path_.c_str(), flags);
+    if (fd_ < 0 && errno == ENOENT && options.size_bytes) {
+        return create_file(options, flags, not_wanted);
+    }
+    if (fd_ >= 0) return {};
+    switch (const int error = errno; error) {
+        case ENOENT:
+            if (const std::string target = link_target(path_); !target.empty())
+                return failure(error, dangling(target));
+            return failure(error, "not there; create it, or give a size to have it created");
+        case EROFS:
+            return failure(
+                error, "on a read-only file system; set read_only: true to export it for reading");
+        case EISDIR:
+            return failure(EINVAL, "is a directory; name a regular file or a block device");
+        case EBUSY:
+            return failure(error, "in use (mounted, or claimed by another program); free it first");
+        case EINVAL:
+            return failure(error, "its file system cannot do direct I/O; use io: buffered");
+        case EACCES:
+            if (device && leads_to_read_only_device(path_)) {
+                return read_only_device();
+            }
+            return failure(error, "permission denied; check owner and mode");
+        default:
+            return failure(error,
+                           fmt::format("cannot be opened: {}", rtrs::from_errno(error).message()));
+    }
+}
+
+FileMedium::Step FileMedium::create_file(const StorageOptions& options, int flags,
+                                         const std::stop_token& not_wanted) {
+    if (not_wanted.stop_requested()) return failure(ECANCELED, unwanted);
+    // Written to even if the storage is read only: an empty volume is still a volume.
+    const int creating = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, created_mode);
+    if (creating < 0) {
+        const int error = errno;
+        // Nothing was there a moment ago: the name is taken by a link.
+        if (const std::string target = link_target(path_); error == EEXIST && !target.empty()) {
+            return failure(ENOENT, dangling(target));
+        }
+        return failure(error,
+                       fmt::format("cannot be created: {}", rtrs::from_errno(error).message()));
+    }
+    const Step given = give_new_size(creating, *options.size_bytes);
+    ::close(creating);
+    if (!given) return given;
+    // As good as it goes: not every file system has it for folders.
+    static_cast<void>(synchronize_folder(path_));
+    fd_ = ::open(path_.c_str(), flags);
+    if (fd_ < 0) {
+        const int reopen_error = errno;
+        return failure(reopen_error,
+                       "created, but cannot be opened (io: direct needs a file "
+                       "system that can; use io: buffered)");
+    }
+    return {};
+}
+
+// Durable before anybody writes to it: a flush of a volume does not make its name so. By its lock
+// the file is known to be nobody else's yet, also where each of these calls took its time.
+FileMedium::Step FileMedium::give_new_size(int creating, std::uint64_t bytes) {
+    if (::flock(creating, LOCK_EX | LOCK_NB) != 0) return lock_failure(errno);
+    if (::ftruncate(creating, static_cast<off_t>(bytes)) == 0 && ::fsync(creating) == 0) return {};
+    const std::error_code error = rtrs::from_errno(errno);
+    ::unlink(path_.c_str());
+    return failure(error.value(), fmt::format("cannot be given its size: {}", error.message()));
+}
+
+FileMedium::Step FileMedium::identify(const StorageOptions&) {
+    struct stat status{};
+    if (::fstat(fd_, &status) != 0) return failure(errno, "cannot be examined");
+    if (S_ISREG(status.st_mode)) {
+        kind_ = Kind::regular;
+        device_ = status.st_dev;
+        inode_ = status.st_ino;
+        in_memory_ = is_of_tmpfs(fd_) && !machine_swaps();
+    } else if (S_ISBLK(status.st_mode)) {
+        kind_ = Kind::block_device;
+        device_ = status.st_rdev;
+    } else {
+        return failure(EINVAL, "neither a regular file nor a block device");
+    }
+    answers_at_once_ = kind_ == Kind::block_device || is_of_this_machine(fd_);
+    looker_ = Looker::of(status.st_dev);
+    // The ring answers EAGAIN where it should wait if this stays set.
+    const int flags = ::fcntl(fd_, F_GETFL);
+    if (flags < 0 || ::fcntl(fd_, F_SETFL, flags & ~O_NONBLOCK) != 0) {
+        return failure(errno, "cannot be made blocking");
+    }
+    return {};
+}
+
+// flock(2) belongs to the open file, which operations of a killed process keep until they end.
+FileMedium::Step FileMedium::lock(const StorageOptions& options) {
+    const int kind = is_writable(options) ? LOCK_EX : LOCK_SH;
+    if (::flock(fd_, kind | LOCK_NB) == 0) return {};
+    return lock_failure(errno);
+}
+
+std::unexpected<StorageError> FileMedium::lock_failure(int error) const {
+    if (error != EWOULDBLOCK) return failure(error, "cannot be locked");
+    return failure(error,
+                   "locked: by another program, a second server, or another export of this one "
+                   "through a link");
+}
+
+// Who had the lock until now may have removed it.
+FileMedium::Step FileMedium::still_there() {
+    struct stat ours{};
+    struct stat found{};
+    if (::fstat(fd_, &ours) != 0) return failure(errno, "cannot be examined");
+    if (::stat(path_.c_str(), &found) == 0 && found.st_dev == ours.st_dev &&
+        found.st_ino == ours.st_ino) {
+        return {};
+    }
+    return failure(EAGAIN, "another file has come in its place while it was opened");
+}
+
+// By its path again: of a copy of the descriptor the open file would be the same.
+void FileMedium::open_witness(const StorageOptions& options) {
+    if (!is_writable(options)) return;
+    witness_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat ours{};
+    struct stat found{};
+    const bool same = witness_ >= 0 && ::fstat(fd_, &ours) == 0 && ::fstat(witness_, &found) == 0 &&
+                      found.st_dev == ours.st_dev && found.st_ino == ours.st_ino;
+    if (!same && witness_ >= 0) ::close(std::exchange(witness_, -1));
+}
+
+// O_DIRECT at open promises nothing about block sizes; a read does.
+FileMedium::Step FileMedium::try_direct(const StorageOptions& options) {
+    auto memory = Mapping::make(page_bytes, Mapping::Access::read_write);
+    if (!memory) return failure(memory.error().value(), "no memory");
+    // The second block: the first is aligned to everything.
+    const bool two_blocks = geometry_.size_bytes >= 2ull * options.logical_block_bytes;
+    const off_t offset = two_blocks ? static_cast<off_t>(options.logical_block_bytes) : 0;
+    if (::pread(fd_, memory->bytes().data(), options.logical_block_bytes, offset) >= 0) return {};
+    const int error = errno;
+    if (error != EINVAL) {
+        return failure(error, fmt::format("cannot be read: {}", rtrs::from_errno(error).message()));
+    }
+    return failure(EINVAL, fmt::format("no direct I/O in blocks of {} bytes here; use a larger "
+                                       "block_size, or io: buffered",
+                                       options.logical_block_bytes));
+}
+
+std::unexpected<StorageError> FileMedium::read_only_device() const {
+    return failure(EROFS, "a read-only device; set read_only: true to export it for reading");
+}
+
+}  // namespace rnbd
