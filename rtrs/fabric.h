@@ -37,6 +37,7 @@
 #include <system_error>
 
 #include "rtrs/base/bytes.h"
+#include "rtrs/base/descriptors.h"
 #include "rtrs/base/error.h"
 #include "rtrs/base/instant.h"
 
@@ -264,6 +265,8 @@ class ConnectRequest {
     virtual Bytes private_data() const noexcept = 0;
     virtual std::string local_address() const = 0;
     virtual std::string remote_address() const = 0;
+    // What accepting it leaves of the process's descriptors, if its connections are some.
+    virtual DescriptorsLeft descriptors_left() const noexcept { return DescriptorsLeft::enough; }
     // Consumes the request. on_established or on_disconnected follows. Receives should be posted
     // on the returned endpoint at once.
     // ERRORS: ENOMEM, ECONNRESET (the peer has gone), EMSGSIZE (private data).

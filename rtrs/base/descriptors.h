@@ -3,6 +3,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -23,6 +24,21 @@ inline std::uint64_t descriptors_max() noexcept {
 inline bool is_of_the_last_quarter(int fd) noexcept {
     const std::uint64_t all = descriptors_max();
     return static_cast<std::uint64_t>(fd) >= all - all / 4;
+}
+
+// What is left of them beside fd, a new one.
+enum class DescriptorsLeft : std::uint8_t {
+    enough,
+    few,   // for what is known already: its lost connections come back
+    last,  // for this process itself, and for an operator
+};
+
+inline DescriptorsLeft descriptors_left_beside(int fd) noexcept {
+    const std::uint64_t all = descriptors_max();
+    const std::uint64_t left = all - std::min<std::uint64_t>(all, static_cast<std::uint64_t>(fd));
+    if (left <= std::clamp<std::uint64_t>(all / 16, 8, 64)) return DescriptorsLeft::last;
+    if (left <= std::clamp<std::uint64_t>(all / 8, 16, 128)) return DescriptorsLeft::few;
+    return DescriptorsLeft::enough;
 }
 
 }  // namespace rtrs

@@ -16,6 +16,8 @@ namespace {
 // Sessions that were taken over and must not come back; older ones are forgotten.
 constexpr std::size_t retired_max = 1024;
 
+constexpr Duration words_of_refusal_every = std::chrono::seconds(10);
+
 }  // namespace
 
 // --- Who may come in. Order of checks and errno values: "Connection request" in
@@ -40,6 +42,24 @@ bool Server::Inside::may_come_in(const Door& door, const ConnectRequestMessage& 
     return false;
 }
 
+// Sessions that come do not take what those that are there need, nor they what an operator needs.
+bool Server::Inside::has_room_for(const ConnectRequestMessage& message,
+                                  const ConnectRequest& request) {
+    const DescriptorsLeft left = request.descriptors_left();
+    if (left == DescriptorsLeft::enough) return true;
+    const bool returns =
+        message.purpose == ConnectionPurpose::path && sessions.contains(message.session_uuid);
+    if (returns && left == DescriptorsLeft::few) return true;
+    // They all come again and again.
+    const Instant now = environment.clock.now();
+    if (now < next_word_of_refusal) return false;
+    next_word_of_refusal = now + words_of_refusal_every;
+    environment.tracer.trace(TraceLevel::warning, "rtrs.server", request.remote_address(),
+                             "refused, as others may be: this process has hardly any descriptors "
+                             "left (ulimit -n)");
+    return false;
+}
+
 int Server::Inside::admit(const Door& door, std::unique_ptr<ConnectRequest>& request) {
     if (closing) return ECONNRESET;
     const auto message = ConnectRequestMessage::parse(request->private_data());
@@ -53,6 +73,7 @@ int Server::Inside::admit(const Door& door, std::unique_ptr<ConnectRequest>& req
         return ESTALE;
     }
     if (!may_come_in(door, *message, *request)) return EPROTONOSUPPORT;
+    if (!has_room_for(*message, *request)) return EMFILE;
     if (message->purpose == ConnectionPurpose::messages)
         return admit_messages(door, *message, *request);
     const auto session = find_or_make_session(*message, door, request->remote_address());

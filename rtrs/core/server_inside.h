@@ -44,6 +44,7 @@ struct Server::Inside {
     int admit(const Door& door, std::unique_ptr<ConnectRequest>& request);
     bool may_come_in(const Door& door, const ConnectRequestMessage& message,
                      const ConnectRequest& request) const;
+    bool has_room_for(const ConnectRequestMessage& message, const ConnectRequest& request);
     int admit_messages(const Door& door, const ConnectRequestMessage& message,
                        ConnectRequest& request);
     std::expected<ServerSession*, int> find_or_make_session(const ConnectRequestMessage& message,
@@ -76,6 +77,7 @@ struct Server::Inside {
     std::deque<Uuid> retired;
     std::uint32_t sessions_ever = 0;
     Timer closed_timer;
+    Instant next_word_of_refusal{};  // for lack of descriptors
     bool closing = false;
 };
 

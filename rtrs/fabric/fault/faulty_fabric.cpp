@@ -51,6 +51,9 @@ class FaultyRequest final : public ConnectRequest {
     Bytes private_data() const noexcept override { return inner_->private_data(); }
     std::string local_address() const override { return inner_->local_address(); }
     std::string remote_address() const override { return inner_->remote_address(); }
+    DescriptorsLeft descriptors_left() const noexcept override {
+        return inner_->descriptors_left();
+    }
     std::expected<std::unique_ptr<Endpoint>, std::error_code> accept(
         ProtectionDomain& domain, Bytes private_data, const EndpointOptions& options,
         EndpointHandler& handler) override {

@@ -29,6 +29,9 @@ Bytes TcpConnectRequest::private_data() const noexcept {
 
 std::string TcpConnectRequest::local_address() const { return tcp::local_address(fd_); }
 std::string TcpConnectRequest::remote_address() const { return tcp::remote_address(fd_); }
+DescriptorsLeft TcpConnectRequest::descriptors_left() const noexcept {
+    return descriptors_left_beside(fd_);
+}
 
 std::expected<std::unique_ptr<Endpoint>, std::error_code> TcpConnectRequest::accept(
     ProtectionDomain& domain, Bytes private_data, const EndpointOptions& options,

@@ -18,6 +18,7 @@ class TcpConnectRequest final : public ConnectRequest {
     Bytes private_data() const noexcept override;
     std::string local_address() const override;
     std::string remote_address() const override;
+    DescriptorsLeft descriptors_left() const noexcept override;
     // ERRORS: also EMSGSIZE (private data), EINVAL (depths); then the request is still unanswered.
     std::expected<std::unique_ptr<Endpoint>, std::error_code> accept(
         ProtectionDomain& domain, Bytes private_data, const EndpointOptions& options,
