@@ -2,7 +2,7 @@
 // asked at run time. Only for crc32c.cpp and its test.
 //
 // ISA-L has both instructions too, but between the system calls of a turn it was the slower in
-// every comparison: docs/explanation/performance.md.
+// every comparison: docs/explanation/performance-tried.md.
 #pragma once
 
 #include <cstddef>
