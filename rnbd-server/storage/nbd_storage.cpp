@@ -163,7 +163,7 @@ void NbdStorage::start(BlockRequest& request) {
     if (request.fast_only && !geometry_.fast_zero) {
         return end(request, from_errno(EOPNOTSUPP));
     }
-    if (link_ == nullptr) return hold(request);
+    if (link_ == nullptr || server_leaves_) return hold(request);
     send(request);
     link_->sent();
 }
@@ -270,7 +270,7 @@ void NbdStorage::give_up_waiting_to_flush() {
 void NbdStorage::take_answer(BlockRequest& request, int error) {
     // The library's own word for what ended with its connection; no server can send it.
     if (error == ENOTCONN || !link_->alive()) return lost_under_way(request);
-    if (error == ESHUTDOWN) error = EIO;
+    if (error == ESHUTDOWN) return refused_by_leaving(request);
     if (error != 0) return failed(request, from_errno(error));
     piece_done(request);
 }
@@ -327,6 +327,22 @@ void NbdStorage::stop_counting() noexcept {
     hold_time_over_ = false;
 }
 
+// The server is told to end, answers all that comes with this, and ends when we go. It has not done
+// it, and so the whole request may be sent to its successor, behind whatever else.
+void NbdStorage::refused_by_leaving(BlockRequest& request) {
+    server_leaves_ = true;
+    reason_ = "the NBD server is about to end";
+    count_hold_time();
+    // What it would have shown is not asked again.
+    if (is(Stage::unforced, request) && acknowledged_ > lost_ever_) cache_is_another();
+    request.done_bytes = 0;
+    hold(request);
+}
+
+void NbdStorage::count_hold_time() {
+    if (!hold_timer_.armed() && !hold_time_over_) hold_timer_.arm(reactor_.now() + hold_time_);
+}
+
 void NbdStorage::lost_under_way(BlockRequest& request) {
     const bool again = !changes(request) || request.operation == BlockOperation::flush;
     forget_sent_again(request);
@@ -344,7 +360,7 @@ void NbdStorage::hold(BlockRequest& request) {
 // --- The link.
 
 std::string NbdStorage::trouble() const {
-    if (link_ != nullptr) return "";
+    if (link_ != nullptr && !server_leaves_) return "";
     return uri_ + (broken_ ? ": " : ": connecting again after: ") + reason_;
 }
 
@@ -380,17 +396,26 @@ void NbdStorage::cache_is_another() {
 void NbdStorage::on_link_ready() {
     std::vector<BlockRequest*> now;
     now.swap(unfinished_);
-    for (BlockRequest* request : now) send(*request);
+    for (BlockRequest* request : now) {
+        if (server_leaves_) {
+            refused_by_leaving(*request);
+        } else {
+            send(*request);
+        }
+    }
+    // What it still has it answers, or its end does.
+    if (server_leaves_ && in_flight_ == 0) link_->cut();
 }
 
 void NbdStorage::on_link_lost(const std::string& reason) {
-    reason_ = reason;
+    if (!server_leaves_) reason_ = reason;
     for (BlockRequest* request : std::exchange(unfinished_, {})) lost_under_way(*request);
     give_up_waiting_to_flush();
     std::exchange(link_, nullptr)->detach();
+    const bool left = std::exchange(server_leaves_, false);
     if (given_up_) return;
-    reconnect_timer_.arm(reactor_.now());
-    if (!hold_timer_.armed() && !hold_time_over_) hold_timer_.arm(reactor_.now() + hold_time_);
+    reconnect_timer_.arm(reactor_.now() + (left ? reconnect_delay_min : rtrs::Duration::zero()));
+    count_hold_time();
 }
 
 void NbdStorage::reconnect() {

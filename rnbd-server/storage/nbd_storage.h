@@ -2,8 +2,8 @@
 //
 // A lost connection is made again. What was sent over it and changes data is answered with EIO:
 // nobody knows whether it was done, and it may still be, so it must not be sent again behind newer
-// writes. Reads, flushes, and what was not sent, wait for the new connection, at most hold_time,
-// then EIO.
+// writes. Reads, flushes, what was not sent, and what the server refuses because it is about to end
+// (ESHUTDOWN), wait for the new connection, at most hold_time, then EIO.
 //
 // What was acknowledged and not flushed may be gone with the NBD server. If there is such, the new
 // connection is another life of the cache: another epoch. So is each opening, which clients see
@@ -61,6 +61,8 @@ class NbdStorage final : public Storage, private NbdLinkOwner {
     void piece_done(BlockRequest& request);
     void cache_is_another();
     void lost_under_way(BlockRequest& request);
+    void refused_by_leaving(BlockRequest& request);
+    void count_hold_time();
     void hold(BlockRequest& request);
     void start(BlockRequest& request);
     void end(BlockRequest& request, std::error_code error);
@@ -79,9 +81,10 @@ class NbdStorage final : public Storage, private NbdLinkOwner {
     Mapping zeroes_;
     DeferredCompletions& deferred_;
 
-    NbdLink* link_ = nullptr;  // null: lost
-    std::string reason_;       // why it was lost
-    bool broken_ = false;      // another export is there now
+    NbdLink* link_ = nullptr;     // null: lost
+    std::string reason_;          // why it was lost
+    bool server_leaves_ = false;  // it does nothing any more over this connection
+    bool broken_ = false;         // another export is there now
     bool given_up_ = false;
     rtrs::Timer reconnect_timer_;
     rtrs::Duration reconnect_delay_;

@@ -66,6 +66,16 @@ void NbdServer::kill() {
     process_ = 0;
 }
 
+void NbdServer::tell_to_end() {
+    REQUIRE(process_ != 0);
+    ::kill(process_, SIGTERM);
+}
+
+bool NbdServer::has_ended() {
+    if (process_ != 0 && ::waitpid(process_, nullptr, WNOHANG) == process_) process_ = 0;
+    return process_ == 0;
+}
+
 ServedFile::ServedFile(std::vector<std::string> words) {
     const std::string image = folder.file("image");
     std::ofstream(image).close();

@@ -22,6 +22,9 @@ class NbdServer {
     // Returns when it listens.
     void start();
     void kill();
+    // In order, which takes as long as it takes: until has_ended().
+    void tell_to_end();
+    bool has_ended();
     std::string uri() const { return "nbd+unix:///?socket=" + socket_; }
 
   private:

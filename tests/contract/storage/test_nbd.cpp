@@ -73,6 +73,47 @@ TEST_CASE("nbd storage: what is asked while the server is away waits for it") {
     });
 }
 
+TEST_CASE("nbd storage: what a server refuses because it ends is done by its successor") {
+    with_nbdkit([](ServedFile& served) {
+        Bench bench;
+        REQUIRE(!bench.open(on(*served.server)));
+        Pages pages(3 * 4096);
+        pages.fill(0x5a);
+        REQUIRE(bench.write(0, pages.bytes().first(4096)) == 0);
+        REQUIRE(bench.flush() == 0);
+        served.server->tell_to_end();
+        TestRequest write, read, flush;
+        write.operation = BlockOperation::write;
+        write.offset = 8192;
+        write.bytes = 4096;
+        write.force_unit_access = true;
+        write.data = pages.bytes().first(4096);
+        bench.submit(write);
+        read.operation = BlockOperation::read;
+        read.bytes = 4096;
+        read.data = pages.bytes().subspan(4096, 4096);
+        bench.submit(read);
+        flush.operation = BlockOperation::flush;
+        bench.submit(flush);
+        while (!served.server->has_ended()) {
+            bench.reactor->run_once(std::chrono::milliseconds(10));
+        }
+        CHECK(!write.error);
+        CHECK(!read.error);
+        served.server->start();
+        bench.finish(write);
+        bench.finish(read);
+        bench.finish(flush);
+        REQUIRE(!write.error);
+        REQUIRE(!read.error);
+        REQUIRE(!flush.error);
+        pages.fill(0);
+        REQUIRE(bench.read(0, pages.bytes()) == 0);
+        REQUIRE(pages.all(0x5a, 0, 4096));
+        REQUIRE(pages.all(0x5a, 8192, 4096));
+    });
+}
+
 TEST_CASE("nbd storage: a server that was lost with what was not flushed is another epoch") {
     with_nbdkit([](ServedFile& served) {
         Bench bench;
