@@ -101,12 +101,51 @@ bool Requests::wants_permit(const Request& request) noexcept {
 
 void Requests::start(Request& request) {
     if (request.buffer != nullptr) return send_piece(request, std::move(request.buffer->permit));
+    // With a permit the volume would say it. Those that joined in time go on waiting.
+    if (const std::error_code refused = permits_.refuses_new()) return fail_later(request, refused);
+    const PermitShare& share = request.volume->share;
     while (wants_permit(request)) {
+        if (!share.crowded.empty() || !has_room(share)) return crowd_out(request);
         std::optional<rtrs::Permit> permit;
         if (waiting_.empty()) permit = permits_.try_take();
         if (!permit) return wait(request);
-        send_piece(request, std::move(*permit));
+        take(request, std::move(*permit));
     }
+}
+
+void Requests::take(Request& request, rtrs::Permit permit) {
+    ++held_;
+    ++request.volume->share.held;
+    send_piece(request, std::move(permit));
+}
+
+bool Requests::has_room(const PermitShare& share) const noexcept {
+    if (volumes_ < 2 || share.held == 0) return true;
+    const std::uint32_t others = held_ - share.held;
+    const std::uint32_t all = permits_.permits_max() - buffers_;
+    return others < all && share.held < (all - others) / 2;
+}
+
+void Requests::crowd_out(Request& request) noexcept {
+    PermitShare& share = request.volume->share;
+    share.crowded.push_back(request);
+    if (!share.linked()) crowded_.push_back(share);
+}
+
+// One of each volume that has room again, behind those that wait already.
+void Requests::let_in() {
+    crowded_.for_each([&](PermitShare& share) {
+        if (!share.crowded.empty() && has_room(share)) {
+            waiting_.push_back(share.crowded.pop_front());
+        }
+        if (share.crowded.empty()) rtrs::IntrusiveList<PermitShare>::remove(share);
+    });
+}
+
+void Requests::left(PermitShare& share) noexcept {
+    RTRS_ASSERT(share.held == 0 && share.crowded.empty());
+    if (share.linked()) rtrs::IntrusiveList<PermitShare>::remove(share);
+    --volumes_;
 }
 
 void Requests::wait(Request& request) {
@@ -213,10 +252,8 @@ void Requests::piece_done(Piece& piece, rtrs::Permit permit, std::error_code err
     }
     if (request.buffer != nullptr) {
         request.buffer->permit = std::move(permit);
-    } else if (!waiting_.empty()) {
-        serve(std::move(permit));
     } else {
-        const rtrs::Permit home = std::move(permit);
+        give_back(request, std::move(permit));
     }
     if (request.in_flight > 0) return;
     if (lost_in_part(request, caches_lost)) request.volume->remote().lost_in_part();
@@ -248,10 +285,30 @@ bool Requests::lost_in_part(const Request& request, std::uint64_t caches_lost) n
            request.caches_lost != caches_lost;
 }
 
+void Requests::give_back(Request& request, rtrs::Permit permit) {
+    --held_;
+    --request.volume->share.held;
+    if (!crowded_.empty()) let_in();
+    if (waiting_.empty()) return;  // it goes home
+    serve(std::move(permit));
+    // There was one for one of those that were let in.
+    if (waiting_.empty() || waiter_.linked()) return;
+    if (permits_.take_or_wait(waiter_)) permit_granted();
+}
+
+// Whose volume has its share by now goes back to those that wait there.
 void Requests::serve(rtrs::Permit permit) {
-    Request& first = waiting_.front();
-    send_piece(first, std::move(permit));
-    if (!wants_permit(first)) rtrs::IntrusiveList<Request>::remove(first);
+    while (!waiting_.empty()) {
+        Request& first = waiting_.front();
+        if (has_room(first.volume->share)) {
+            take(first, std::move(permit));
+            if (!wants_permit(first)) rtrs::IntrusiveList<Request>::remove(first);
+            break;
+        }
+        rtrs::IntrusiveList<Request>::remove(first);
+        first.volume->share.crowded.push_front(first);
+        if (!first.volume->share.linked()) crowded_.push_back(first.volume->share);
+    }
     stop_waiting_if_nobody_waits();
 }
 
@@ -277,10 +334,11 @@ void Requests::fail_later(Request& request, std::error_code error) {
     reactor_.at_turn_end(reporter_);
 }
 
-void Requests::fail_waiting(const Volume& volume, std::error_code error) {
+void Requests::fail_waiting(Volume& volume, std::error_code error) {
     waiting_.for_each([&](Request& request) {
         if (request.volume == &volume) fail_later(request, error);
     });
+    volume.share.crowded.for_each([&](Request& request) { fail_later(request, error); });
     stop_waiting_if_nobody_waits();
 }
 

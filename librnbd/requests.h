@@ -3,6 +3,11 @@
 // A piece is sent as soon as it has a permit and keeps none while it waits, so requests cannot wait
 // for each other; those that find no permit free queue, in order.
 //
+// A volume that is not open keeps what it has sent, and the permits with it. So that it does not
+// stop the others of its session, each may hold, beyond one, no more than what stays free with it:
+// of N that hang, each has one part of N + 1, and one is left. One alone may hold all. Requests
+// beyond that queue at their volume, in order. Buffers are the program's, and do not count.
+//
 // OWNER: Session. THREAD: the loop's; RequestPool anywhere, with the loop's lock.
 #pragma once
 
@@ -22,6 +27,14 @@ namespace rnbd::library {
 
 class Volume;
 class Session;
+
+struct Request;
+
+// What a volume has of the permits of its session.
+struct PermitShare : rtrs::ListLink {  // linked: among those with requests that are crowded out
+    std::uint32_t held = 0;
+    rtrs::IntrusiveList<Request> crowded;
+};
 
 struct Buffer {
     Session* session;
@@ -97,7 +110,12 @@ class Requests {
     // It is reported as failed in this turn or the next, never from inside.
     void fail_later(Request& request, std::error_code error);
     // Those of a volume that wait for a permit.
-    void fail_waiting(const Volume& volume, std::error_code error);
+    void fail_waiting(Volume& volume, std::error_code error);
+    // Volumes that are there, with requests or without.
+    void joined() noexcept { ++volumes_; }
+    void left(PermitShare& share) noexcept;
+    // Permits that the program has as buffers.
+    void set_buffers(std::uint32_t count) noexcept { buffers_ = count; }
 
   private:
     // A permit at work; by the permit's id.
@@ -122,6 +140,10 @@ class Requests {
 
     static bool more(const Request& request) noexcept;
     static bool wants_permit(const Request& request) noexcept;
+    void take(Request& request, rtrs::Permit permit);
+    bool has_room(const PermitShare& share) const noexcept;
+    void crowd_out(Request& request) noexcept;
+    void let_in();
     void wait(Request& request);
     void send_piece(Request& request, rtrs::Permit permit);
     std::uint32_t piece_bytes(const Request& request) const noexcept;
@@ -131,6 +153,7 @@ class Requests {
                                        const rtrs::Permit& permit);
     static bool lost_in_part(const Request& request, std::uint64_t caches_lost) noexcept;
     void permit_granted();
+    void give_back(Request& request, rtrs::Permit permit);
     void serve(rtrs::Permit permit);
     void stop_waiting_if_nobody_waits();
     void report_failures();
@@ -141,7 +164,11 @@ class Requests {
     void* const context_;
     rtrs::LazyArray<Piece> pieces_;       // an idle session touches none
     std::uint32_t pieces_under_way_ = 0;  // the reactor reads it
-    rtrs::IntrusiveList<Request> waiting_;
+    std::uint32_t volumes_ = 0;
+    std::uint32_t buffers_ = 0;
+    std::uint32_t held_ = 0;                    // by all of them, without buffers
+    rtrs::IntrusiveList<Request> waiting_;      // for a permit
+    rtrs::IntrusiveList<PermitShare> crowded_;  // whose volumes have their share
     rtrs::IntrusiveList<Request> failed_;
     Reporter reporter_{*this};
     Waiter waiter_{*this};

@@ -39,25 +39,27 @@ Session::~Session() { RTRS_ASSERT(loop_ == nullptr); }
 
 // --- Before the start.
 
+int Session::check_fresh(const std::string& what) {
+    if (state_ == State::fresh) return 0;
+    if (const int failed = check_thread(error)) return failed;
+    return error.set(-EBUSY, what + ": the session was started already");
+}
+
 int Session::set(std::string_view key, std::string_view value) {
-    if (state_ != State::fresh) {
-        return error.set(-EBUSY, std::string(key) + ": the session was started already");
-    }
+    if (const int failed = check_fresh(std::string(key))) return failed;
     const auto applied = settings_.set(key, value);
     return applied ? 0 : error.set(-EINVAL, applied.error());
 }
 
 int Session::on_event(rnbd_event_fn event, void* context) {
-    if (state_ != State::fresh) {
-        return error.set(-EBUSY, "on_event: the session was started already");
-    }
+    if (const int failed = check_fresh("on_event")) return failed;
     event_ = event;
     event_context_ = context;
     return 0;
 }
 
 int Session::start() {
-    if (state_ != State::fresh) return error.set(-EBUSY, "the session was started already");
+    if (const int failed = check_fresh("start")) return failed;
     if (const auto fit = settings_.check(); !fit) return error.set(-EINVAL, fit.error());
     if (const int failed = lock_names()) return failed;
     auto loop = Loop::create(settings_.thread);
@@ -124,14 +126,14 @@ int Session::begin() {
 
 // --- Who may do what.
 
-int Session::check_thread() {
-    if (state_ == State::fresh) return error.set(-ENOTCONN, "the session was not started");
-    if (const char* const why = loop_->refuses_caller()) return error.set(-EPERM, why);
+int Session::check_thread(ErrorText& text) {
+    if (state_ == State::fresh) return text.set(-ENOTCONN, "the session was not started");
+    if (const char* const why = loop_->refuses_caller()) return text.set(-EPERM, why);
     return 0;
 }
 
-int Session::on_loop(const std::function<int()>& work) {
-    if (const int failed = check_thread()) return failed;
+int Session::on_loop(ErrorText& text, const std::function<int()>& work) {
+    if (const int failed = check_thread(text)) return failed;
     int result = 0;
     loop_->call([&] { result = work(); });
     return result;
@@ -140,13 +142,13 @@ int Session::on_loop(const std::function<int()>& work) {
 // --- The loop.
 
 int Session::fd() {
-    if (const int failed = check_thread()) return failed;
+    if (const int failed = check_thread(error)) return failed;
     if (loop_->threaded()) return error.set(-EINVAL, "the session has a thread of its own");
     return loop_->reactor().fd();
 }
 
 int Session::process(int timeout_ms) {
-    if (const int failed = check_thread()) return failed;
+    if (const int failed = check_thread(error)) return failed;
     if (loop_->threaded()) return error.set(-EINVAL, "the session has a thread of its own");
     if (loop_->in_turn()) return error.set(-EDEADLK, "called from inside a callback");
     if (state_ == State::closed) return error.set(-ESHUTDOWN, "the session has closed");
@@ -300,6 +302,7 @@ void Session::drop_closed_volumes() {
         if (found == volumes_.end()) return;
         std::unique_ptr<Volume> gone = std::move(*found);
         volumes_.erase(found);
+        requests_->left(gone->share);
         std::erase_if(events_,
                       [&](const PendingEvent& event) { return event.volume == gone.get(); });
         if (gone->closed_by_program()) {
@@ -337,7 +340,7 @@ void Session::on_session_closed() {
 
 int Session::take_down() {
     if (state_ == State::fresh) return 0;
-    if (const int failed = check_thread()) return failed;
+    if (const int failed = check_thread(error)) return failed;
     if (loop_->in_turn()) return error.set(-EDEADLK, "called from inside a callback");
     const int refused = on_loop([this] {
         if (buffers_ > 0) {
@@ -383,13 +386,14 @@ int Session::open_volume(std::string_view name, unsigned flags, Volume*& volume)
         volumes_.push_back(std::make_unique<Volume>(
             *this, RemoteVolumeOptions{.name = std::string(name), .access = access}));
         volume = volumes_.back().get();
+        requests_->joined();
         volume->note_given_up(given_up_);
         return 0;
     });
 }
 
 int Session::wait_volume(Volume& volume, int timeout_ms) {
-    if (const int failed = check_thread()) return failed;
+    if (const int failed = check_thread(volume.error)) return failed;
     if (loop_->in_turn()) return volume.error.set(-EDEADLK, "called from inside a callback");
     std::optional<Loop::Deadline> deadline;
     if (timeout_ms >= 0) {
@@ -442,7 +446,7 @@ std::string Session::why_not_open(const Volume& volume) {
 }
 
 int Session::get_info(Volume& volume, rnbd_volume_info& info, std::size_t info_bytes) {
-    if (const int failed = check_thread()) return failed;
+    if (const int failed = check_thread(volume.error)) return failed;
     const auto lock = loop_->lock();
     const VolumeKnown& known = volume.known();
     if (!known.ever_open) {
@@ -474,7 +478,10 @@ int Session::get_info(Volume& volume, rnbd_volume_info& info, std::size_t info_b
 }
 
 int Session::close_volume(Volume& volume, rnbd_done_fn done, void* context) {
-    return on_loop([&] {
+    return on_loop(volume.error, [&] {
+        if (state_ != State::running) {
+            return volume.error.set(-ESHUTDOWN, "the session is closing, and its volumes with it");
+        }
         if (volume.closing()) return volume.error.set(-EALREADY, "the volume is closing already");
         volume.close(done, context);
         return 0;

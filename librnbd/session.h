@@ -87,9 +87,13 @@ class Session final : public RemoteSessionHandler {
     void on_session_path_changed(std::string_view label, rtrs::PathChange change,
                                  std::error_code reason) override;
 
-    // Whether the loop may be used from here. Runs work there and returns what it returns.
-    int check_thread();
-    int on_loop(const std::function<int()>& work);
+    // Whether the loop may be used from here; else the text says why not. Runs work there and
+    // returns what it returns.
+    int check_thread(ErrorText& text);
+    int on_loop(ErrorText& text, const std::function<int()>& work);
+    int on_loop(const std::function<int()>& work) { return on_loop(error, work); }
+    // Of what comes too late once it was started.
+    int check_fresh(const std::string& what);
     int begin();
     int cannot_add(const PathSetting& path, std::error_code code, const std::string& why);
     int lock_names();

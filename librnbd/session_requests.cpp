@@ -63,7 +63,7 @@ int Session::get_buffer(Buffer*& buffer) {
         if (!permit) return error.set(-EAGAIN, "all buffers have requests under way");
         const rtrs::MutableBytes memory = permit->payload();
         buffer = new Buffer{this, std::move(*permit), memory, false};
-        ++buffers_;
+        requests_->set_buffers(++buffers_);
         return 0;
     });
 }
@@ -74,7 +74,7 @@ int Session::put_buffer(Buffer& buffer) {
             const auto lock = loop_->lock();
             if (buffer.in_flight) return error.set(-EBUSY, "the buffer has a request under way");
         }
-        --buffers_;
+        requests_->set_buffers(--buffers_);
         delete &buffer;
         return 0;
     });

@@ -57,6 +57,7 @@ class Volume final : public RemoteVolumeHandler {
     void request_ended();
 
     ErrorText error;
+    PermitShare share;
     // Accepted by the loop and not finished; extents and those who wait for it too.
     std::uint32_t requests = 0;
 

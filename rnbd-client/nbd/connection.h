@@ -213,7 +213,9 @@ class NbdConnection final : private DeviceClient {
     void admit();
     void refuse(Slot& slot, const nbd::Refusal& refusal);
     void acquire(Slot& slot);
-    void take_permits(Slot& slot);
+    bool take_permits(const Slot& slot);
+    bool may_wait() const noexcept;
+    void refuse_at_once(Slot& slot);
     void give_back_share(const Slot& slot) noexcept;
     void begin(Slot& slot);
 

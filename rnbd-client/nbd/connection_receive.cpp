@@ -157,10 +157,10 @@ void NbdConnection::resume() {
         case Blocked::permits:
             had_time_to_send_ = reactor_.now() >= blocked_since_ + options_.stall_timeout;
             if (device_->permits_for(receiving_slot_->nbd) == receiving_slot_->pieces) {
-                if (was == Blocked::own_share) {
-                    take_permits(*receiving_slot_);
-                } else {
+                if (was == Blocked::permits || take_permits(*receiving_slot_)) {
                     begin(*receiving_slot_);
+                } else {
+                    block(Blocked::permits);
                 }
                 break;
             }
@@ -274,16 +274,30 @@ void NbdConnection::acquire(Slot& slot) {
     share_claim_.permits = permits;
     share_claim_.of = device_->permits().permits_max();
     if (!device_->shares().take_or_wait(device_->share(), share_claim_)) {
-        return block(Blocked::own_share);
+        if (may_wait()) return block(Blocked::own_share);
+        device_->shares().forget(device_->share(), share_claim_);
+        return refuse_at_once(slot);
     }
-    take_permits(slot);
+    if (take_permits(slot)) return begin(slot);
+    if (may_wait()) return block(Blocked::permits);
+    device_->permits().stop_waiting(waiter_);
+    give_back_share(slot);
+    refuse_at_once(slot);
 }
 
-void NbdConnection::take_permits(Slot& slot) {
+// False: they come later.
+bool NbdConnection::take_permits(const Slot& slot) {
     waiter_.count = slot.pieces;
     waiter_.permits = std::span(granted_).first(slot.pieces);
-    if (!device_->permits().take_or_wait(waiter_)) return block(Blocked::permits);
-    begin(slot);
+    return device_->permits().take_or_wait(waiter_);
+}
+
+// With a permit the volume would say it (fail_fast_time). Those that joined in time go on waiting.
+bool NbdConnection::may_wait() const noexcept { return !device_->permits().refuses_new(); }
+
+void NbdConnection::refuse_at_once(Slot& slot) {
+    receiving_slot_ = nullptr;
+    refuse(slot, {NbdError::io, "no path is up"});
 }
 
 void NbdConnection::give_back_share(const Slot& slot) noexcept {

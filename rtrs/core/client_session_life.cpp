@@ -350,8 +350,9 @@ void ClientSession::Inside::out_of_paths() {
     trace(TraceLevel::error, reason);
     if (!refuse_new) refuse_new = Error::no_path;
     hold_time_over = true;
+    const std::error_code why = dead ? refuse_new : Error::path_lost;
     for (std::uint32_t id = 0; id < request_permits() && held > 0; ++id) {
-        if (requests[id].state == RequestState::held) fail_later(id, Error::path_lost);
+        if (requests[id].state == RequestState::held) fail_later(id, why);
     }
     failure_timer.arm(environment.clock.now());
     handler.on_given_up(refuse_new);

@@ -268,6 +268,8 @@ static void *other_thread(void *context) {
     int wanted = threaded ? 0 : -EPERM;
     EXPECT(wanted, rnbd_readv(inside->volume, &one_block, 1, 0, 0, counted, &inside->count));
     EXPECT(wanted, rnbd_volume_get_info(inside->volume, &info, sizeof info));
+    if (!threaded && strstr(rnbd_volume_error(inside->volume), "thread") == NULL) exit(1);
+    EXPECT(threaded ? -EBUSY : -EPERM, rnbd_session_set(inside->session, "name", "late"));
     EXPECT(threaded ? -EINVAL : -EPERM, rnbd_session_process(inside->session, 0));
     if (!threaded) EXPECT(-EPERM, rnbd_session_free(inside->session));
     return NULL;

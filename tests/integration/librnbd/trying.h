@@ -1,6 +1,7 @@
 /* What programs that try librnbd have in common. */
 #include <errno.h>
 #include <librnbd/librnbd.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +29,7 @@ struct count {
     atomic_int calls;
     atomic_int succeeded;
     atomic_int shut_down;
+    atomic_int refused;
     atomic_int last;
 };
 
@@ -36,6 +38,7 @@ static void counted(void *context, int error) {
     count->last = error;
     if (error == 0) count->succeeded++;
     if (error == -ESHUTDOWN) count->shut_down++;
+    if (error == -ECONNREFUSED) count->refused++;
     count->calls++;
 }
 

@@ -94,6 +94,28 @@ TEST_CASE("connection: requests beyond the permits wait and are all answered") {
     for (int i = 0; i < 50; ++i) CHECK(client.next()->second.error == 0);
 }
 
+TEST_CASE("connection: what finds no permit fails while the session refuses what is new") {
+    Server server(small_depth(4));
+    Client first(server);
+    first.greet();
+    fake::settings().held = true;
+    for (int i = 0; i < 4; ++i) first.ask(Command::read, 0, 512);
+    server.until([] { return fake::waiting() == 3; });
+    for (int i = 0; i < 10; ++i) server.turn();
+    // The fourth has joined in time, and waits on.
+    fake::settings().refuses_new = rtrs::Error::no_path;
+    Client second(server);
+    second.greet();
+    CHECK(second.run(Command::read, 0, 512).error == static_cast<std::uint32_t>(NbdError::io));
+    CHECK(second.run(Command::write, 0, 512, 0, pattern(512, 1)).error ==
+          static_cast<std::uint32_t>(NbdError::io));
+    fake::settings().held = false;
+    fake::settings().refuses_new.clear();
+    fake::complete();
+    for (int i = 0; i < 4; ++i) CHECK(first.next()->second.error == 0);
+    CHECK(second.run(Command::write, 0, 512, 0, pattern(512, 1)).error == 0);
+}
+
 TEST_CASE("connection: a device whose requests hang leaves permits to the session's others") {
     Server server;
     const Device other(server.world->volume(), server.shares, DeviceOptions{"other", ""});

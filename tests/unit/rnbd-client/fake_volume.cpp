@@ -75,6 +75,9 @@ ClientSession::~ClientSession() {
 std::uint32_t ClientSession::queue_depth() const noexcept { return inside_->depth; }
 std::uint32_t ClientSession::max_io_bytes() const noexcept { return inside_->bytes; }
 std::uint32_t ClientSession::permits_max() const noexcept { return inside_->depth - 1; }
+std::error_code ClientSession::refuses_new() const noexcept {
+    return rnbd::fake::settings().refuses_new;
+}
 std::optional<Permit> ClientSession::try_take() {
     if (!inside_->waiters.empty() || inside_->free.empty()) return std::nullopt;
     Permit permit(*this, static_cast<PermitId>(inside_->free.back()));

@@ -37,6 +37,7 @@ struct Settings {
     std::error_code open_error;
     VolumeLosses losses;
     AccessMode access = AccessMode::read_write;
+    std::error_code refuses_new;  // the session does
     // Completions: at the end of the turn, or when complete() is called.
     bool held = false;
     // Data is not moved: what is left is the cost of everything else.

@@ -1,0 +1,107 @@
+/* More requests than the session may have under way, while a volume or the server is away.
+ *
+ *   short_of_permits starve HOST:PORT       the server exports gone and there (rw) for host-a; what
+ *                                           it does is told by lines of standard input
+ *   short_of_permits fail-fast HOST:PORT    exports there
+ *   short_of_permits taken HOST:PORT HOST:PORT   the same server by two addresses; exports gone
+ */
+#include "trying.h"
+
+enum { many = 200, few = 5 };
+
+static rnbd_session *started(const char *name, const char *path) {
+    rnbd_session *session;
+    EXPECT(0, rnbd_session_new(&session));
+    EXPECT(0, rnbd_session_set(session, "name", name));
+    EXPECT(0, rnbd_session_set(session, "fail-fast-time", "300ms"));
+    EXPECT(0, rnbd_session_add_path(session, path));
+    EXPECT(0, rnbd_session_start(session));
+    return session;
+}
+
+static rnbd_volume *opened(rnbd_session *session, const char *name) {
+    rnbd_volume *volume;
+    EXPECT(0, rnbd_volume_open(session, name, 0, &volume));
+    EXPECT(0, rnbd_volume_wait(volume, -1));
+    return volume;
+}
+
+/* Tells the test, and goes on until it says a line. */
+static void say_and_hear(rnbd_session *session, const char *what) {
+    struct pollfd heard = {STDIN_FILENO, POLLIN, 0};
+    char line[80];
+    puts(what);
+    fflush(stdout);
+    while (poll(&heard, 1, 0) == 0) EXPECT(0, rnbd_session_process(session, 20));
+    if (fgets(line, sizeof line, stdin) == NULL) exit(1);
+}
+
+static void submit(rnbd_volume *volume, struct count *count, int requests) {
+    for (int i = 0; i < requests; i++)
+        EXPECT(0, rnbd_writev(volume, &one_block, 1, (uint64_t)i * block, 0, counted, count));
+}
+
+static void starve(const char *path) {
+    static struct count waits, answered;
+    rnbd_session *session = started("host-a", path);
+    rnbd_volume *gone = opened(session, "gone"), *there = opened(session, "there");
+    say_and_hear(session, "open");
+    submit(gone, &waits, many);
+    for (int round = 0; round < 3; round++) {
+        submit(there, &answered, few * many);
+        until(session, &answered, (round + 1) * few * many);
+    }
+    EXPECT(3 * few * many, answered.succeeded);
+    EXPECT(0, waits.calls);
+    say_and_hear(session, "answered");
+    until(session, &waits, many);
+    EXPECT(many, waits.succeeded);
+    EXPECT(0, rnbd_session_free(session));
+}
+
+static void fail_fast(const char *path) {
+    static struct count waits, late;
+    rnbd_session *session = started("host-a", path);
+    rnbd_volume *there = opened(session, "there");
+    say_and_hear(session, "open");
+    submit(there, &waits, many);
+    /* The first of them is tried until what comes late is refused. */
+    while (late.last != -ECONNABORTED) {
+        EXPECT(0, rnbd_session_process(session, 20));
+        if (late.calls == 0 || late.last == 0) submit(there, &late, 1);
+    }
+    EXPECT(0, waits.calls);
+    say_and_hear(session, "refused");
+    until(session, &waits, many);
+    EXPECT(many, waits.succeeded);
+    EXPECT(0, rnbd_session_free(session));
+}
+
+static void taken(const char *path, const char *other) {
+    static struct count refused;
+    rnbd_session *session = started("host-a", path);
+    rnbd_volume *gone = opened(session, "gone");
+    rnbd_session *newer;
+    say_and_hear(session, "open");
+    submit(gone, &refused, many);
+    newer = started("host-a", other);
+    while (refused.calls < many) {
+        EXPECT(0, rnbd_session_process(session, 20));
+        EXPECT(0, rnbd_session_process(newer, 20));
+    }
+    EXPECT(0, refused.succeeded);
+    EXPECT(-ECONNREFUSED, refused.last);
+    EXPECT(many, refused.refused);
+    EXPECT(0, rnbd_session_free(session));
+    EXPECT(0, rnbd_session_free(newer));
+}
+
+int main(int argc, char **argv) {
+    if (argc < 3) return 2;
+    alarm(300);
+    if (strcmp(argv[1], "starve") == 0) starve(argv[2]);
+    if (strcmp(argv[1], "fail-fast") == 0) fail_fast(argv[2]);
+    if (strcmp(argv[1], "taken") == 0 && argc == 4) taken(argv[2], argv[3]);
+    puts("done");
+    return 0;
+}
