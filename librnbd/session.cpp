@@ -87,9 +87,11 @@ int Session::lock_names() {
         const auto taken = names_.take(settings_.session.name, path.destination);
         if (!taken) continue;
         const bool used = taken == std::errc::address_in_use;
-        return error.set(-rtrs::to_errno(taken),
-                         "session " + settings_.session.name + " to " + path.destination + ": " +
-                             (used ? "another program on this machine has it" : taken.message()));
+        return error.set(
+            -rtrs::to_errno(taken),
+            "session " + settings_.session.name + " to " + path.destination + ": " +
+                (used ? "a running session on this machine has it, of this program or another"
+                      : taken.message()));
     }
     return 0;
 }

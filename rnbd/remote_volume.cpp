@@ -329,7 +329,7 @@ std::string RemoteVolume::Inside::why_refused(std::error_code error) const {
         const std::string uuid = to_text(medium.uuid);
         why += " (it stands for another file or device there than this volume" +
                (uuid.empty() ? "" : ", whose uuid is " + uuid) +
-               ": bring that back, or unmap and map it to use what is there now)";
+               ": bring that back, or close and open it (unmap, map) to use what is there now)";
     }
     return why;
 }
@@ -383,7 +383,7 @@ void RemoteVolume::Inside::supersede() {
     hold_timer.disarm();
     set_state(VolumeState::superseded,
               "another writer has written to it while this one was away: what was held has failed; "
-              "map it anew to use what is there now");
+              "close and open it (unmap, map) to use what is there now");
     fail_all_held(open_error);
 }
 

@@ -348,7 +348,7 @@ int main(int argc, char **argv) {
     EXPECT(0, rnbd_session_start(other));
     twin = fresh("host-a", argv[2]);
     EXPECT(-EADDRINUSE, rnbd_session_start(twin));
-    SAYS(rnbd_session_error(twin), "another program on this machine has it");
+    SAYS(rnbd_session_error(twin), "a running session on this machine has it");
     EXPECT(0, rnbd_session_free(twin));
     EXPECT(0, rnbd_volume_open(session, "vol", 0, &volume));
     EXPECT(0, rnbd_volume_wait(volume, -1));
