@@ -19,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 
 namespace rnbd {
@@ -238,9 +239,13 @@ void set_log_level(LogLevel level) {
 
 void Logger::write(Weight weight, fmt::string_view text, fmt::format_args values) {
     if (!writes(weight)) return;
-    fmt::memory_buffer line;
-    fmt::vformat_to(fmt::appender(line), text, values);
-    writer_.log(to_spdlog(weight), spdlog::string_view_t(line.data(), line.size()));
+    try {
+        fmt::memory_buffer line;
+        fmt::vformat_to(fmt::appender(line), text, values);
+        writer_.log(to_spdlog(weight), spdlog::string_view_t(line.data(), line.size()));
+    } catch (const std::bad_alloc&) {
+        // There is no memory for a long line. Who says it has more to do.
+    }
 }
 
 bool Logger::writes(Weight weight) const noexcept { return writer_.should_log(to_spdlog(weight)); }

@@ -101,22 +101,36 @@ bool Requests::wants_permit(const Request& request) noexcept {
 
 void Requests::start(Request& request) {
     if (request.buffer != nullptr) return send_piece(request, std::move(request.buffer->permit));
-    // With a permit the volume would say it. Those that joined in time go on waiting.
-    if (const std::error_code refused = permits_.refuses_new()) return fail_later(request, refused);
-    const PermitShare& share = request.volume->share;
-    while (wants_permit(request)) {
-        if (!share.crowded.empty() || !has_room(share)) return crowd_out(request);
-        std::optional<rtrs::Permit> permit;
-        if (waiting_.empty()) permit = permits_.try_take();
-        if (!permit) return wait(request);
+    if (const std::error_code refused = permits_.refuses_new()) return refuse(request, refused);
+    PermitShare& share = request.volume->share;
+    while (wants_permit(request) && share.waiting.empty() && has_room(share)) {
+        std::optional<rtrs::Permit> permit = permits_.try_take();
+        if (!permit) break;
         take(request, std::move(*permit));
     }
+    if (!wants_permit(request)) return;
+    share.waiting.push_back(request);
+    if (!share.linked()) waiting_.push_back(share);
+    dispatch({});
+}
+
+// As the volume would with a permit. Those that joined in time go on waiting.
+void Requests::refuse(Request& request, std::error_code why) {
+    const RemoteVolume& volume = request.volume->remote();
+    const bool for_ever = volume.state() == VolumeState::superseded;
+    fail_later(request, for_ever ? volume.open_error() : why);
 }
 
 void Requests::take(Request& request, rtrs::Permit permit) {
     ++held_;
     ++request.volume->share.held;
     send_piece(request, std::move(permit));
+}
+
+void Requests::give_back(Request& request, rtrs::Permit permit) {
+    --held_;
+    --request.volume->share.held;
+    dispatch(std::move(permit));
 }
 
 bool Requests::has_room(const PermitShare& share) const noexcept {
@@ -126,32 +140,54 @@ bool Requests::has_room(const PermitShare& share) const noexcept {
     return others < all && share.held < (all - others) / 2;
 }
 
-void Requests::crowd_out(Request& request) noexcept {
-    PermitShare& share = request.volume->share;
-    share.crowded.push_back(request);
-    if (!share.linked()) crowded_.push_back(share);
-}
-
-// One of each volume that has room again, behind those that wait already.
-void Requests::let_in() {
-    crowded_.for_each([&](PermitShare& share) {
-        if (!share.crowded.empty() && has_room(share)) {
-            waiting_.push_back(share.crowded.pop_front());
-        }
-        if (share.crowded.empty()) rtrs::IntrusiveList<PermitShare>::remove(share);
+PermitShare* Requests::next_with_room() noexcept {
+    if (waiting_.empty()) return nullptr;
+    if (has_room(waiting_.front())) return &waiting_.front();
+    PermitShare* found = nullptr;
+    waiting_.for_each([&](PermitShare& share) {
+        if (found == nullptr && has_room(share)) found = &share;
     });
+    return found;
 }
 
-void Requests::left(PermitShare& share) noexcept {
-    RTRS_ASSERT(share.held == 0 && share.crowded.empty());
-    if (share.linked()) rtrs::IntrusiveList<PermitShare>::remove(share);
+// Gives permits to those that may have them, this one first. What nobody may have goes home.
+void Requests::dispatch(std::optional<rtrs::Permit> permit) {
+    while (PermitShare* const share = next_with_room()) {
+        if (!permit) permit = permits_.try_take();
+        if (!permit) {
+            if (waiter_.linked() || !permits_.take_or_wait(waiter_)) return;
+            permit = std::move(granted_);
+        }
+        Request& first = share->waiting.front();
+        take(first, std::move(*permit));
+        permit.reset();
+        // The others' turn.
+        rtrs::IntrusiveList<PermitShare>::remove(*share);
+        waiting_.push_back(*share);
+        if (!wants_permit(first)) no_longer_waits(first);
+    }
+    stop_waiting();
+}
+
+void Requests::no_longer_waits(Request& request) noexcept {
+    PermitShare& share = request.volume->share;
+    rtrs::IntrusiveList<Request>::remove(request);
+    if (share.linked() && share.waiting.empty()) rtrs::IntrusiveList<PermitShare>::remove(share);
+}
+
+void Requests::stop_waiting() noexcept {
+    if (waiter_.linked()) permits_.stop_waiting(waiter_);
+}
+
+void Requests::left(const PermitShare& share) {
+    RTRS_ASSERT(share.held == 0 && share.waiting.empty());
     --volumes_;
+    dispatch({});
 }
 
-void Requests::wait(Request& request) {
-    const bool first = waiting_.empty();
-    waiting_.push_back(request);
-    if (first && permits_.take_or_wait(waiter_)) permit_granted();
+void Requests::set_buffers(std::uint32_t count) {
+    buffers_ = count;
+    dispatch({});
 }
 
 std::uint32_t Requests::piece_bytes(const Request& request) const noexcept {
@@ -240,16 +276,10 @@ void Requests::piece_done(Piece& piece, rtrs::Permit permit, std::error_code err
     }
     if (more(request)) {
         send_piece(request, std::move(permit));
-        if (request.linked() && !wants_permit(request)) {
-            rtrs::IntrusiveList<Request>::remove(request);
-            stop_waiting_if_nobody_waits();
-        }
+        if (request.linked() && !wants_permit(request)) no_longer_waits(request);
         return;
     }
-    if (request.linked()) {
-        rtrs::IntrusiveList<Request>::remove(request);
-        stop_waiting_if_nobody_waits();
-    }
+    if (request.linked()) no_longer_waits(request);
     if (request.buffer != nullptr) {
         request.buffer->permit = std::move(permit);
     } else {
@@ -285,61 +315,19 @@ bool Requests::lost_in_part(const Request& request, std::uint64_t caches_lost) n
            request.caches_lost != caches_lost;
 }
 
-void Requests::give_back(Request& request, rtrs::Permit permit) {
-    --held_;
-    --request.volume->share.held;
-    if (!crowded_.empty()) let_in();
-    if (waiting_.empty()) return;  // it goes home
-    serve(std::move(permit));
-    // There was one for one of those that were let in.
-    if (waiting_.empty() || waiter_.linked()) return;
-    if (permits_.take_or_wait(waiter_)) permit_granted();
-}
-
-// Whose volume has its share by now goes back to those that wait there.
-void Requests::serve(rtrs::Permit permit) {
-    while (!waiting_.empty()) {
-        Request& first = waiting_.front();
-        if (has_room(first.volume->share)) {
-            take(first, std::move(permit));
-            if (!wants_permit(first)) rtrs::IntrusiveList<Request>::remove(first);
-            break;
-        }
-        rtrs::IntrusiveList<Request>::remove(first);
-        first.volume->share.crowded.push_front(first);
-        if (!first.volume->share.linked()) crowded_.push_back(first.volume->share);
-    }
-    stop_waiting_if_nobody_waits();
-}
-
-void Requests::stop_waiting_if_nobody_waits() {
-    if (waiting_.empty() && waiter_.linked()) permits_.stop_waiting(waiter_);
-}
-
-void Requests::permit_granted() {
-    do {
-        rtrs::Permit permit = std::move(granted_);
-        if (waiting_.empty()) return;
-        serve(std::move(permit));
-    } while (!waiting_.empty() && permits_.take_or_wait(waiter_));
-}
-
 // --- Failures.
 
 void Requests::fail_later(Request& request, std::error_code error) {
     if (!request.error) request.error = error;
-    if (request.linked()) rtrs::IntrusiveList<Request>::remove(request);
+    if (request.linked()) no_longer_waits(request);
     if (request.in_flight > 0) return;  // with its last piece
     failed_.push_back(request);
     reactor_.at_turn_end(reporter_);
 }
 
 void Requests::fail_waiting(Volume& volume, std::error_code error) {
-    waiting_.for_each([&](Request& request) {
-        if (request.volume == &volume) fail_later(request, error);
-    });
-    volume.share.crowded.for_each([&](Request& request) { fail_later(request, error); });
-    stop_waiting_if_nobody_waits();
+    volume.share.waiting.for_each([&](Request& request) { fail_later(request, error); });
+    if (waiting_.empty()) stop_waiting();
 }
 
 void Requests::report_failures() {

@@ -1,12 +1,12 @@
 // Requests of a session: cut into pieces of one permit each, and put together again.
 //
 // A piece is sent as soon as it has a permit and keeps none while it waits, so requests cannot wait
-// for each other; those that find no permit free queue, in order.
+// for each other; those that find none queue at their volume, in order, and volumes take turns.
 //
-// A volume that is not open keeps what it has sent, and the permits with it. So that it does not
-// stop the others of its session, each may hold, beyond one, no more than what stays free with it:
-// of N that hang, each has one part of N + 1, and one is left. One alone may hold all. Requests
-// beyond that queue at their volume, in order. Buffers are the program's, and do not count.
+// What a volume has sent keeps its permits for as long as its storage hangs, or it is not open. So
+// that it does not stop the others of its session, a volume has, beyond one, no more of them than
+// what stays free with it: the first that hangs has half, the next half of the rest, and so on. One
+// alone may have all. Buffers are the program's, and do not count.
 //
 // OWNER: Session. THREAD: the loop's; RequestPool anywhere, with the loop's lock.
 #pragma once
@@ -30,10 +30,10 @@ class Session;
 
 struct Request;
 
-// What a volume has of the permits of its session.
-struct PermitShare : rtrs::ListLink {  // linked: among those with requests that are crowded out
+// What a volume has of the permits of its session, and what waits for more. Linked: something does.
+struct PermitShare : rtrs::ListLink {
     std::uint32_t held = 0;
-    rtrs::IntrusiveList<Request> crowded;
+    rtrs::IntrusiveList<Request> waiting;
 };
 
 struct Buffer {
@@ -113,9 +113,9 @@ class Requests {
     void fail_waiting(Volume& volume, std::error_code error);
     // Volumes that are there, with requests or without.
     void joined() noexcept { ++volumes_; }
-    void left(PermitShare& share) noexcept;
+    void left(const PermitShare& share);
     // Permits that the program has as buffers.
-    void set_buffers(std::uint32_t count) noexcept { buffers_ = count; }
+    void set_buffers(std::uint32_t count);
 
   private:
     // A permit at work; by the permit's id.
@@ -133,18 +133,21 @@ class Requests {
     struct Waiter : rtrs::PermitWaiter {
         explicit Waiter(Requests& its_owner) noexcept : PermitWaiter(&served), owner(its_owner) {}
         static void served(rtrs::PermitWaiter& waiter) {
-            static_cast<Waiter&>(waiter).owner.permit_granted();
+            Requests& requests = static_cast<Waiter&>(waiter).owner;
+            requests.dispatch(std::move(requests.granted_));
         }
         Requests& owner;
     };
 
     static bool more(const Request& request) noexcept;
     static bool wants_permit(const Request& request) noexcept;
+    void refuse(Request& request, std::error_code why);
     void take(Request& request, rtrs::Permit permit);
     bool has_room(const PermitShare& share) const noexcept;
-    void crowd_out(Request& request) noexcept;
-    void let_in();
-    void wait(Request& request);
+    PermitShare* next_with_room() noexcept;
+    void dispatch(std::optional<rtrs::Permit> permit);
+    void no_longer_waits(Request& request) noexcept;
+    void stop_waiting() noexcept;
     void send_piece(Request& request, rtrs::Permit permit);
     std::uint32_t piece_bytes(const Request& request) const noexcept;
     void describe(Request& request, const Piece& piece, VolumeIo& io) const;
@@ -152,10 +155,7 @@ class Requests {
     static std::error_code take_answer(Request& request, const Piece& piece,
                                        const rtrs::Permit& permit);
     static bool lost_in_part(const Request& request, std::uint64_t caches_lost) noexcept;
-    void permit_granted();
     void give_back(Request& request, rtrs::Permit permit);
-    void serve(rtrs::Permit permit);
-    void stop_waiting_if_nobody_waits();
     void report_failures();
 
     rtrs::Reactor& reactor_;
@@ -166,9 +166,8 @@ class Requests {
     std::uint32_t pieces_under_way_ = 0;  // the reactor reads it
     std::uint32_t volumes_ = 0;
     std::uint32_t buffers_ = 0;
-    std::uint32_t held_ = 0;                    // by all of them, without buffers
-    rtrs::IntrusiveList<Request> waiting_;      // for a permit
-    rtrs::IntrusiveList<PermitShare> crowded_;  // whose volumes have their share
+    std::uint32_t held_ = 0;  // by all of them, without buffers
+    rtrs::IntrusiveList<PermitShare> waiting_;
     rtrs::IntrusiveList<Request> failed_;
     Reporter reporter_{*this};
     Waiter waiter_{*this};

@@ -2,9 +2,9 @@
 // whose requests hang, or who does not take its answers, does not stop the others.
 //
 // A device alone may hold all. Of several, each may hold, beyond one request, no more than what
-// stays free with it: of N that hang, each has one part of N + 1, and one is left. Of what a device
-// may hold, each of its clients may have, beyond one request, no more than twice what stays free
-// with it; where that is little, one may have all.
+// stays free with it: the first that hangs has half, the next half of the rest, and so on. Of what
+// a device may hold, each of its clients may have, beyond one request, no more than twice what
+// stays free with it; where that is little, one may have all.
 //
 // Claims that find no room at their device go in the order in which they came: who wants much waits
 // until as much is free, and nobody gets ahead of it there. Who only has too much itself delays

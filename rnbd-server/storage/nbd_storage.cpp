@@ -311,7 +311,9 @@ void NbdStorage::piece_done(BlockRequest& request) {
 
 // The server has answered it, or it is not for the server.
 void NbdStorage::end(BlockRequest& request, std::error_code error) {
-    if (forget_sent_again(request) && sent_again_ == 0) stop_counting();
+    const bool last = forget_sent_again(request) && sent_again_ == 0;
+    // Some may be held beside them, by a server that leaves.
+    if (last && held_.empty() && !server_leaves_) stop_counting();
     deferred_.add(request, error);
 }
 
@@ -403,7 +405,12 @@ void NbdStorage::on_link_ready() {
             send(*request);
         }
     }
-    // What it still has it answers, or its end does.
+    // What it still has it answers, or its end does; or else the hold time is over some day.
+    if (server_leaves_ && flushing_ == nullptr) {
+        for (BlockRequest* request : std::exchange(waiting_to_flush_, {})) {
+            refused_by_leaving(*request);
+        }
+    }
     if (server_leaves_ && in_flight_ == 0) link_->cut();
 }
 
@@ -442,6 +449,8 @@ void NbdStorage::fail_held() {
     for (BlockRequest* request : std::exchange(held_, {})) {
         deferred_.add(*request, from_errno(EIO));
     }
+    // It says that it leaves, and does not answer what it still has.
+    if (server_leaves_ && link_ != nullptr) link_->cut();
 }
 
 // Its connection is cut: what is under way ends as it does when the server goes.

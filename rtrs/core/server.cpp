@@ -13,10 +13,19 @@
 namespace rtrs {
 namespace {
 
-// Sessions that were taken over and must not come back; older ones are forgotten.
+// Sessions that were taken over and must not come back, and those that have lost their last path;
+// older ones are forgotten.
 constexpr std::size_t retired_max = 1024;
+constexpr std::size_t lost_max = 1024;
 
 constexpr Duration words_of_refusal_every = std::chrono::seconds(10);
+
+// The newest at the end.
+void remember(std::deque<Uuid>& sessions, const Uuid& id, std::size_t at_most) {
+    if (std::ranges::find(sessions, id) != sessions.end()) return;
+    if (sessions.size() == at_most) sessions.pop_front();
+    sessions.push_back(id);
+}
 
 }  // namespace
 
@@ -47,8 +56,9 @@ bool Server::Inside::has_room_for(const ConnectRequestMessage& message,
                                   const ConnectRequest& request) {
     const DescriptorsLeft left = request.descriptors_left();
     if (left == DescriptorsLeft::enough) return true;
-    const bool returns =
-        message.purpose == ConnectionPurpose::path && sessions.contains(message.session_uuid);
+    const bool returns = message.purpose == ConnectionPurpose::path &&
+                         (sessions.contains(message.session_uuid) ||
+                          std::ranges::find(lost, message.session_uuid) != lost.end());
     if (returns && left == DescriptorsLeft::few) return true;
     // They all come again and again.
     const Instant now = environment.clock.now();
@@ -142,14 +152,13 @@ bool Server::Inside::close_half_open() {
 // --- Sessions go, and the end.
 
 void Server::Inside::forget(ServerSession& session) {
+    if (session.inside_->up) remember(lost, session.id(), lost_max);
     sessions.erase(session.id());
     if (closing && sessions.empty()) closed_timer.arm(environment.clock.now());
 }
 
 void Server::Inside::retire(const ServerSession& session) {
-    if (std::ranges::find(retired, session.id()) != retired.end()) return;
-    if (retired.size() == retired_max) retired.pop_front();
-    retired.push_back(session.id());
+    remember(retired, session.id(), retired_max);
 }
 
 void Server::Inside::close() {

@@ -75,6 +75,7 @@ struct Server::Inside {
     std::vector<std::unique_ptr<Door>> doors;
     std::map<Uuid, std::unique_ptr<ServerSession>> sessions;
     std::deque<Uuid> retired;
+    std::deque<Uuid> lost;  // that may be on their way back
     std::uint32_t sessions_ever = 0;
     Timer closed_timer;
     Instant next_word_of_refusal{};  // for lack of descriptors

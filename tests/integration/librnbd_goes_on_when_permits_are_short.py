@@ -30,7 +30,10 @@ class Program:
 
 with Lab() as lab:
     gone, there = export("gone", lab.path("gone"), SIZE), export("there", lab.path("there"), SIZE)
-    server = lab.server([gone, there], queue_depth=QUEUE_DEPTH)
+    gate = lab.path("gate")
+    slow = {"name": "slow", "allow": [{"session": "host-a", "access": "rw"}],
+            "storage": {"kind": "delay", "of": {"kind": "memory", "size": SIZE}, "gate": gate, "gate_count": 1000}}
+    server = lab.server([gone, there, slow], queue_depth=QUEUE_DEPTH)
     address = f"127.0.0.1:{server.port}"
 
     for taken_away in (["exports", "evict", "gone", "host-a", "--for", "10s"], ["exports", "remove", "gone", "--force"]):
@@ -45,6 +48,20 @@ with Lab() as lab:
             server.ctl("exports", "add", "gone", gone["path"], "--allow", "host-a=rw")
         program.go_on()
         program.ends()
+
+    def under_way():
+        return sum(one["in_flight"] for one in server.status()["sessions"])
+
+    open(gate, "w").close()
+    program = Program(lab, "depth", address)
+    permits = QUEUE_DEPTH - 1
+    for line, wanted in (("part", (permits - 10) // 2), ("more", permits // 2), ("all", permits)):
+        program.says(line)
+        wait_until(f"{wanted} are under way", lambda: under_way() == wanted)
+        if line == "all":
+            os.unlink(gate)
+        program.go_on()
+    program.ends()
 
     program = Program(lab, "fail-fast", address)
     program.says("open")

@@ -114,6 +114,42 @@ TEST_CASE("nbd storage: what a server refuses because it ends is done by its suc
     });
 }
 
+TEST_CASE(
+    "nbd storage: what a server refuses so for ever fails in the end, and nothing else does") {
+    try {
+        ServedFile served({"nbdkit", "-f", "-U", "SOCKET", "--filter=error", "file", "IMAGE",
+                           "error-pwrite=ESHUTDOWN", "error-pwrite-rate=100%"});
+        Bench bench;
+        StorageOptions options = on(*served.server);
+        options.nbd_hold_time = std::chrono::milliseconds(500);
+        REQUIRE(!bench.open(options));
+        Pages pages(4096);
+        TestRequest write;
+        write.operation = BlockOperation::write;
+        write.bytes = 4096;
+        write.data = pages.bytes();
+        bench.submit(write);
+        // Beside reads that are sent again each time.
+        while (!write.finished) {
+            TestRequest reads[4];
+            Pages targets[4]{Pages(4096), Pages(4096), Pages(4096), Pages(4096)};
+            for (int i = 0; i < 4; ++i) {
+                reads[i].operation = BlockOperation::read;
+                reads[i].offset = 4096;
+                reads[i].bytes = 4096;
+                reads[i].data = targets[i].bytes();
+                bench.submit(reads[i]);
+            }
+            for (TestRequest& read : reads) bench.finish(read);
+        }
+        CHECK(write.error == std::errc::io_error);
+        while (bench.read(4096, pages.bytes()) != 0) continue;
+        CHECK(bench.read(4096, pages.bytes()) == 0);
+    } catch (const Unavailable& unavailable) {
+        WARN("SKIPPED: " << unavailable.reason);
+    }
+}
+
 TEST_CASE("nbd storage: a server that was lost with what was not flushed is another epoch") {
     with_nbdkit([](ServedFile& served) {
         Bench bench;

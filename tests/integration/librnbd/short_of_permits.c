@@ -2,6 +2,7 @@
  *
  *   short_of_permits starve HOST:PORT       the server exports gone and there (rw) for host-a; what
  *                                           it does is told by lines of standard input
+ *   short_of_permits depth HOST:PORT        exports slow, whose requests wait, and there
  *   short_of_permits fail-fast HOST:PORT    exports there
  *   short_of_permits taken HOST:PORT HOST:PORT   the same server by two addresses; exports gone
  */
@@ -59,6 +60,26 @@ static void starve(const char *path) {
     EXPECT(0, rnbd_session_free(session));
 }
 
+/* What another volume, or the program's buffers, leave free again is used at once. */
+static void depth(const char *path) {
+    static struct count waits, closed;
+    rnbd_session *session = started("host-a", path);
+    rnbd_volume *slow = opened(session, "slow"), *there = opened(session, "there");
+    rnbd_buffer *buffers[10];
+    for (int i = 0; i < 10; i++) EXPECT(0, rnbd_buffer_get(session, &buffers[i]));
+    submit(slow, &waits, many);
+    say_and_hear(session, "part");
+    for (int i = 0; i < 10; i++) EXPECT(0, rnbd_buffer_put(buffers[i]));
+    say_and_hear(session, "more");
+    EXPECT(0, rnbd_volume_close(there, counted, &closed));
+    until(session, &closed, 1);
+    EXPECT(0, waits.calls);
+    say_and_hear(session, "all");
+    until(session, &waits, many);
+    EXPECT(many, waits.succeeded);
+    EXPECT(0, rnbd_session_free(session));
+}
+
 static void fail_fast(const char *path) {
     static struct count waits, late;
     rnbd_session *session = started("host-a", path);
@@ -100,6 +121,7 @@ int main(int argc, char **argv) {
     if (argc < 3) return 2;
     alarm(300);
     if (strcmp(argv[1], "starve") == 0) starve(argv[2]);
+    if (strcmp(argv[1], "depth") == 0) depth(argv[2]);
     if (strcmp(argv[1], "fail-fast") == 0) fail_fast(argv[2]);
     if (strcmp(argv[1], "taken") == 0 && argc == 4) taken(argv[2], argv[3]);
     puts("done");
