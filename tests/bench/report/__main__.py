@@ -1,17 +1,19 @@
 """Measures NBD servers that are on this machine and ours beside each other, and writes a report.
 
-    RNBD_BUILD=build-release python3 tests/bench/report OUT [--quick] [--scaling] ...
+    RNBD_BUILD=build-release /usr/bin/python3 tests/bench/report OUT [--quick] [--scaling] ...
 
-OUT is a folder that is made: report.md, report.txt, report.json, and plots. Everything listens on
-loopback or Unix sockets; Ctrl-C ends all that was started. --help lists the options.
+OUT is a folder that is made: report.md, report.txt, report.json, and plots, in the place of those of a
+report before. Everything listens on loopback or Unix sockets; Ctrl-C ends all that was started.
+--help lists the options.
 """
 
 import argparse
+import datetime
 import json
 import os
 import re
+import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -20,13 +22,18 @@ import pages
 import plots
 import scaling
 from figures import summarize
-from measure import Job, run_cell
-from processes import CPUS, Failed
-from stands import ALL
+from measure import Job, differs, fio_start_s, run_cell
+from processes import CPUS, Failed, Interrupted, check_interrupted, remember_signals
+from stands import ALL, Ours
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 JOBS = os.path.join(HERE, "../jobs")
+JOB_NAMES = sorted(name.removesuffix(".fio") for name in os.listdir(JOBS) if name.endswith(".fio"))
+STAND_NAMES = [kind.name for kind in ALL]
 CONGESTION = "/proc/sys/net/ipv4/tcp_congestion_control"
+CONGESTIONS = "/proc/sys/net/ipv4/tcp_available_congestion_control"
+CELL_BESIDES_S = 0.5  # what a cell takes beside its load
+POINT_BESIDES_S = 1.5
 # Debian's python3 and tools before other installations of the same names.
 os.environ["PATH"] = "/usr/bin:/usr/sbin:/bin:/sbin:" + os.environ.get("PATH", "")
 
@@ -40,11 +47,12 @@ class Bench:
         self.one_cpu = not options.free
         shown = subprocess.run(["fio", "--enghelp"], capture_output=True, text=True)
         self.fio_has_nbd = "nbd" in shown.stdout.split()
+        self.fio_start_s = 0.0
         self.images = {}
         # Sockets are named in configurations, which take absolute paths.
         self.folder = tempfile.mkdtemp(prefix="rnbd-report-", dir=os.path.abspath(options.storage))
         try:
-            self.memory = tempfile.mkdtemp(prefix="rnbd-report-", dir="/dev/shm")
+            self.memory = tempfile.mkdtemp(prefix=f"rnbd-report-{os.getpid()}-", dir="/dev/shm")
         except BaseException:
             shutil.rmtree(self.folder)
             raise
@@ -53,7 +61,9 @@ class Bench:
         return os.path.join(self.build, name)
 
     def not_built(self, name):
-        return None if os.path.exists(self.built(name)) else f"{name} was not built in RNBD_BUILD"
+        """Why there is none, or None."""
+        said = "RNBD_BUILD" if "RNBD_BUILD" in os.environ else "RNBD_BUILD, which is not set, would say another"
+        return None if os.path.exists(self.built(name)) else f"{name} is not in {self.build} ({said})"
 
     def image(self, storage, name):
         """A file full of noise in the page cache, on disk or in memory."""
@@ -61,6 +71,7 @@ class Bench:
             path = os.path.join(self.folder if storage == "file" else self.memory, name)
             with open(path, "wb") as file:
                 for _ in range(self.size >> 20):
+                    check_interrupted()
                     file.write(os.urandom(1 << 20))
                 file.flush()
                 os.fsync(file.fileno())
@@ -85,11 +96,19 @@ def number_above(kind, least):
     return parse
 
 
-def pattern(text):
-    try:
-        return re.compile(text)
-    except re.error as wrong:
-        raise argparse.ArgumentTypeError(f"found {text}, expected a regular expression: {wrong}")
+def some_of(names, none=False):
+    """Of an option: those that a regular expression is found in; none: or the word none."""
+    def parse(text):
+        try:
+            found = [name for name in names if re.search(text, name)]
+        except re.error as wrong:
+            raise argparse.ArgumentTypeError(f"found {text}, expected a regular expression: {wrong}")
+        if none and text == "none":
+            return []
+        if not found:
+            raise argparse.ArgumentTypeError(f"{text} matches none of {', '.join(names)}")
+        return found
+    return parse
 
 
 def read_options():
@@ -97,14 +116,16 @@ def read_options():
         prog="report", description=__doc__.split("\n\n")[0],
         epilog="Figures of two runs do not compare; ratios inside one do.")
     parser.add_argument("out", metavar="OUT", help="folder of the report, which is made")
-    parser.add_argument("--seconds", type=number_above(float, 0.1), default=2, help="of each cell (default 2)")
-    parser.add_argument("--rounds", type=number_above(int, 1), default=5, help="default 5")
-    parser.add_argument("--quick", action="store_true", help="2 rounds of 0.5 s")
+    parser.add_argument("--seconds", type=number_above(float, 0.1),
+                        help="of each cell (default 2); scaling takes whole ones, 1 or more")
+    parser.add_argument("--rounds", type=number_above(int, 1), help="default 5")
+    parser.add_argument("--quick", action="store_true", help="--rounds=2 --seconds=0.5, if they are not given")
     parser.add_argument("--size", type=number_above(int, 1), default=256, metavar="MIB", help="of each image (default 256)")
-    parser.add_argument("--jobs", type=pattern, default="", metavar="REGEX", help="only these of tests/bench/jobs")
-    parser.add_argument("--stands", type=pattern, default="", metavar="REGEX", help="only these: "
-                        + ", ".join(one.name for one in ALL))
-    parser.add_argument("--baseline", default="nbdkit-tcp", choices=[one.name for one in ALL],
+    parser.add_argument("--jobs", type=some_of(JOB_NAMES, none=True), default="", metavar="REGEX",
+                        help="only these of tests/bench/jobs; none: no job, for --scaling alone")
+    parser.add_argument("--stands", type=some_of(STAND_NAMES), default="", metavar="REGEX", help="only these: "
+                        + ", ".join(STAND_NAMES))
+    parser.add_argument("--baseline", default="nbdkit-tcp", choices=STAND_NAMES,
                         metavar="STAND", help="the stand of the ratios (default nbdkit-tcp)")
     parser.add_argument("--scaling", nargs="?", const=",".join(scaling.KINDS), default="", metavar="KINDS",
                         help="also, or with --jobs=none only: " + ", ".join(scaling.KINDS))
@@ -115,13 +136,17 @@ def read_options():
     parser.add_argument("--congestion", metavar="NAME", help="TCP's congestion control, in a network "
                         "namespace of the run's own (root): some, as bbr, pace loopback")
     options = parser.parse_args()
-    if options.quick:
-        options.seconds, options.rounds = 0.5, 2
-    unknown = set(filter(None, options.scaling.split(","))) - set(scaling.KINDS)
+    options.rounds = options.rounds or (2 if options.quick else 5)
+    options.seconds = options.seconds or (0.5 if options.quick else 2)
+    options.scaling = list(filter(None, options.scaling.split(",")))
+    unknown = set(options.scaling) - set(scaling.KINDS)
     if unknown:
         parser.error(f"--scaling: {', '.join(sorted(unknown))}: expected some of {', '.join(scaling.KINDS)}")
     if not re.fullmatch(r"0*[1-9]\d*(,0*[1-9]\d*)*", options.counts):
         parser.error("--counts: expected numbers above 0 with commas between")
+    options.counts = [int(count) for count in options.counts.split(",")]
+    if not options.jobs and not options.scaling:
+        parser.error("--jobs=none without --scaling is nothing")
     return options
 
 
@@ -142,6 +167,10 @@ def choose_congestion(options):
     try:
         with open(CONGESTION, "w") as file:
             file.write(options.congestion)
+    except FileNotFoundError:
+        with open(CONGESTIONS) as file:
+            sys.exit(f"report: --congestion: this kernel has no {options.congestion}; it has {file.read().strip()}, "
+                     "and what its modules add")
     except PermissionError:  # in a namespace only those that anybody may use; a route may have any
         for network in ("127.0.0.0/8", "127.0.0.1/32"):
             subprocess.run(["ip", "route", "replace", "local", network, "dev", "lo", "table", "local",
@@ -149,27 +178,49 @@ def choose_congestion(options):
 
 
 def tell(text):
-    """Before each step, so that is where an end is noticed whose exception got lost."""
-    if ENDING:
-        raise KeyboardInterrupt
+    check_interrupted()
     print(text, file=sys.stderr, flush=True)
 
 
-def about(options):
+def said(*words):
+    """The first line that a program says, or None without it."""
+    try:
+        shown = subprocess.run(words, capture_output=True, text=True)
+    except OSError:
+        return None
+    return (shown.stdout or shown.stderr).strip().split("\n")[0] if shown.returncode == 0 else None
+
+
+def found_in(path, pattern):
+    try:
+        with open(path) as file:
+            found = re.search(pattern, file.read(), re.MULTILINE)
+    except OSError:
+        return None
+    return found and found[1].strip()
+
+
+def about(options, bench):
     with open(CONGESTION) as file:
         congestion = options.congestion or file.read().strip()
-    fio = subprocess.run(["fio", "--version"], capture_output=True, text=True).stdout.strip()
-    return {"cpus": len(CPUS), "kernel": os.uname().release, "fio": fio, "congestion": congestion,
-            "size_bytes": options.size << 20, "rounds": options.rounds, "seconds": options.seconds,
-            "load_before": os.getloadavg()}
+    versions = {"rnbd-server": said(bench.built("rnbd-server/rnbd-server"), "--version"),
+                "fio": said("fio", "--version"), "nbdkit": said("nbdkit", "--version"),
+                "qemu-nbd": said("qemu-nbd", "--version"),
+                "qemu-storage-daemon": said("qemu-storage-daemon", "--version"),
+                "nbd-server": said("nbd-server", "-V")}
+    return {"command": shlex.join(sys.orig_argv), "date": datetime.datetime.now().astimezone().isoformat(" ", "seconds"),
+            "cpu": found_in("/proc/cpuinfo", r"^model name\s*: (.*)") or os.uname().machine, "cpus": len(CPUS),
+            "kernel": os.uname().release, "versions": {name: line for name, line in versions.items() if line},
+            "build": bench.build, "build_type": found_in(bench.built("CMakeCache.txt"), r"^CMAKE_BUILD_TYPE:\w+=(.+)"),
+            "source": said("git", "-C", HERE, "describe", "--always", "--dirty"),
+            "congestion": congestion, "baseline": options.baseline, "size_bytes": options.size << 20,
+            "rounds": options.rounds, "seconds": options.seconds, "scaling_seconds": scaling.seconds_of(bench),
+            "fio_start_s": bench.fio_start_s, "load_before": os.getloadavg()}
 
 
-def start_stands(bench, options, storages, report):
-    """{storage: [stands that run]}; those that cannot are named."""
-    running = {storage: [] for storage in storages}
-    for kind in ALL:
-        if not options.stands.search(kind.name):
-            continue
+def start_stands(bench, options, storages, running, report):
+    """Fills running, {storage: stands}, which the caller stops; those that cannot run are named."""
+    for kind in (kind for kind in ALL if kind.name in options.stands):
         missing = kind.missing(bench)
         if missing:
             report["missing"][kind.name] = missing
@@ -177,34 +228,49 @@ def start_stands(bench, options, storages, report):
             continue
         report["notes"][kind.name] = kind.note
         for storage in storages:
+            tell(f"starts: {kind.name} ({storage})")
             stand = kind(bench, storage)
+            running.setdefault(storage, []).append(stand)
             try:
-                running[storage].append(stand)
                 stand.start()
+                report["servers"][f"{kind.name} ({storage})"] = stand.as_started()
             except Failed as failed:
                 stand.stop()
                 running[storage].remove(stand)
                 report["missing"][f"{kind.name} ({storage})"] = str(failed)
                 tell(f"not measured: {kind.name}: {failed}")
-    return running
 
 
-def run_rounds(bench, options, jobs, running, report):
+def plan(jobs, running):
+    """[(job, placement, stands)] of a round."""
+    return [(job, placement, [stand for stand in running.get(job.storage, []) if differs(stand, job, placement)])
+            for job in jobs for placement in job.placements]
+
+
+def tell_how_long(options, groups):
+    cells = options.rounds * sum(len(stands) for _, _, stands in groups)
+    points = options.rounds * sum(len(scaling.counts_of(kind, options.counts)) for kind in options.scaling)
+    whole = max(1, round(options.seconds))
+    took = cells * (options.seconds + CELL_BESIDES_S) + points * (2 * whole + POINT_BESIDES_S)
+    parts = [f"{cells} cells of {options.seconds:g} s"] if cells else []
+    parts += [f"{points} points of scaling, each {whole} s with a load and {whole} s without"] if points else []
+    tell(f"{' and '.join(parts) or 'nothing'}: about {took / 60:.1f} minutes")
+
+
+def run_rounds(bench, options, groups, report):
     for number in range(options.rounds):
-        for job in jobs:
-            for placement in job.placements:
-                # Another one is first in each round.
-                stands = running[job.storage]
-                turned = number % max(1, len(stands))
-                for stand in stands[turned:] + stands[:turned]:
-                    tell(f"round {number + 1}: {job.name}, {placement}: {stand.name}")
-                    try:
-                        cell = run_cell(bench, stand, job, placement)
-                    except Failed as failed:
-                        fail(report, f"{stand.name}, {job.name}, {placement}: {failed}")
-                        continue
-                    report["cells"].append({"round": number, "job": job.name, "placement": placement,
-                                            "stand": stand.name} | cell)
+        for job, placement, stands in groups:
+            # Another one is first in each round.
+            turned = number % max(1, len(stands))
+            for place, stand in enumerate(stands[turned:] + stands[:turned]):
+                tell(f"round {number + 1}: {job.name}, {placement}: {stand.name}")
+                try:
+                    cell = run_cell(bench, stand, job, placement)
+                except Failed as failed:
+                    fail(report, f"{stand.name}, {job.name}, {placement}: {failed}")
+                    continue
+                report["cells"].append({"round": number, "place": place, "job": job.name,
+                                        "placement": placement, "stand": stand.name} | cell)
 
 
 def fail(report, text):
@@ -214,85 +280,99 @@ def fail(report, text):
 
 
 def in_order(rows):
-    order = [kind.name for kind in ALL]
-    return sorted(rows, key=lambda row: (row["job"], row["placement"], order.index(row["stand"])))
+    return sorted(rows, key=lambda row: (row["job"], row["placement"], STAND_NAMES.index(row["stand"])))
+
+
+def save(out, name, content):
+    with open(os.path.join(out, name), "w") as file:
+        file.write(content)
+
+
+def remove_former(out):
+    """The files of a report before, which may have had other plots."""
+    names = ["report.json", "report.txt", "report.md", *plots.names(JOB_NAMES, ("one", "split", "free"), scaling.KINDS)]
+    for name in names:
+        if os.path.isfile(os.path.join(out, name)):
+            os.unlink(os.path.join(out, name))
 
 
 def write(out, report):
-    found = {}
-    if plots.MISSING:
-        fail(report, f"no plots: {plots.MISSING}")
-    else:
-        found = plots.draw(out, report, lambda job, placement:
-                           f"{report['titles'][job]} ({placement} placement)")
-    for name, content in (("report.json", json.dumps(report, indent=1) + "\n"),
-                          ("report.md", pages.markdown(report, found)),
-                          ("report.txt", pages.text(report))):
-        with open(os.path.join(out, name), "w") as file:
-            file.write(content)
-    print(pages.text(report), end="")
+    """What cost most first: a full disk leaves that."""
+    print(pages.text(report), end="", flush=True)
+    remove_former(out)
+    save(out, "report.json", json.dumps(report, indent=1) + "\n")
+    save(out, "report.txt", pages.text(report))
+    found = {} if plots.MISSING else plots.draw(out, report, STAND_NAMES)
+    save(out, "report.md", pages.markdown(report, found))
 
 
-def measure(bench, options, report):
-    jobs = [Job(os.path.join(JOBS, name)) for name in sorted(os.listdir(JOBS))
-            if name.endswith(".fio") and options.jobs.search(name.removesuffix(".fio"))]
-    report["titles"] |= {job.name: job.title for job in jobs}
+def measure_jobs(bench, options, jobs, report):
     running = {}
     try:
         if jobs:
-            running = start_stands(bench, options, sorted({job.storage for job in jobs}), report)
-        names = {stand.name for stands in running.values() for stand in stands}
-        report["baseline"] = options.baseline if options.baseline in names else ""
-        run_rounds(bench, options, jobs, running, report)
+            bench.fio_start_s = report["about"]["fio_start_s"] = fio_start_s(bench)
+            start_stands(bench, options, sorted({job.storage for job in jobs}), running, report)
+        groups = plan(jobs, running)
+        tell_how_long(options, groups)
+        if any(stand.name == options.baseline for _, _, stands in groups for stand in stands):
+            report["baseline"] = options.baseline
+        run_rounds(bench, options, groups, report)
     finally:
         for stands in running.values():
             for stand in stands:
                 stand.stop()
     report["rows"] = in_order(summarize(report["cells"], report["baseline"]))
-    kinds = list(filter(None, options.scaling.split(",")))
-    missing = bench.not_built("tests/bench/volume_load") or bench.not_built("rnbd-server/rnbd-server")
-    if kinds and missing:
+
+
+def measure(bench, options, report):
+    jobs = [Job(os.path.join(JOBS, f"{name}.fio")) for name in options.jobs]
+    report["titles"] |= {job.name: job.title for job in jobs}
+    asked = options.scaling or any(issubclass(kind, Ours) for kind in ALL if kind.name in options.stands)
+    missing = bench.not_built("rnbd-server/rnbd-server")
+    if asked and missing:
+        fail(report, f"nothing of rnbd is measured: {missing}")
+    measure_jobs(bench, options, jobs, report)
+    missing = missing or bench.not_built("tests/bench/volume_load")
+    if options.scaling and missing:
         report["missing"]["scaling"] = missing
-    elif kinds:
-        report["titles"] |= {kind: scaling.KINDS[kind][0] for kind in kinds}
-        report["scaling"] = scaling.run(bench, kinds, [int(n) for n in options.counts.split(",")],
-                                        options.rounds, tell, lambda text: fail(report, text))
-
-
-ENDING = []  # the signal that told us to end
-
-
-def interrupted(number, _):
-    # An exception is swallowed where Python happens to run a finalizer.
-    if not ENDING:
-        ENDING.append(number)
-        raise KeyboardInterrupt
+        tell(f"not measured: scaling: {missing}")
+    elif options.scaling:
+        report["titles"] |= {kind: scaling.KINDS[kind][0] for kind in options.scaling}
+        report["scaling"] = scaling.run(bench, options.scaling, options.counts, options.rounds, tell,
+                                        lambda text: fail(report, text))
 
 
 def main():
     options = read_options()
     if not shutil.which("fio"):
         sys.exit("report: fio is not installed")
-    enter_namespace(options)
-    choose_congestion(options)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, interrupted)
-    report = {"about": about(options), "baseline": "", "titles": {}, "notes": {}, "missing": {},
-              "failures": [], "rows": [], "scaling": {}, "cells": []}
+    try:
+        enter_namespace(options)
+        choose_congestion(options)
+    except (OSError, subprocess.CalledProcessError) as wrong:
+        sys.exit(f"report: --congestion {options.congestion}: {wrong}")
+    remember_signals()
     bench = None
     try:
         os.makedirs(options.out, exist_ok=True)
+        with tempfile.TemporaryFile(dir=options.out):
+            pass  # what cannot be written is not measured
         bench = Bench(options)
+        report = {"about": about(options, bench), "baseline": "", "titles": {}, "notes": {}, "missing": {},
+                  "failures": [], "rows": [], "scaling": {}, "servers": {}, "cells": []}
+        if plots.MISSING:
+            report["missing"]["plots"] = plots.MISSING
+            tell(f"no plots: {plots.MISSING}")
         measure(bench, options, report)
         write(options.out, report)
-    except KeyboardInterrupt:
+    except Interrupted:
         sys.exit("report: interrupted; everything that was started has ended")
     except OSError as wrong:  # a full disk, a folder that is none
         sys.exit(f"report: {wrong}")
     finally:
         if bench:
             bench.close()
-    sys.exit(1 if any("no plots" not in text for text in report["failures"]) else 0)
+    sys.exit(1 if report["failures"] else 0)
 
 
 main()

@@ -3,7 +3,7 @@
 import statistics
 
 FIGURES = ("iops", "bytes_per_s", "p50_us", "p99_us", "p999_us", "server_us", "client_us", "fio_us",
-           "cpu_us", "resident_bytes", "others_share")
+           "cpu_us", "rss_bytes", "others_share")
 
 
 def spread(values):

@@ -1,14 +1,16 @@
 """One cell of the report: a stand under a job for a while, and what it cost whom."""
 
+import datetime
 import json
 import os
 import subprocess
 import time
 
-from processes import CPUS, Failed, end, machine_s
+from processes import CPUS, Failed, check_interrupted, end, machine_s
 
 ROLES = ("server", "client")
 PERCENTILES = {"p50_us": "50.000000", "p99_us": "99.000000", "p999_us": "99.900000"}
+FIO = ["fio", "--output-format=json", "--eta=never"]
 
 
 class Job:
@@ -25,44 +27,56 @@ class Job:
         self.storage = said["storage"]
 
 
-def place(stand, placement):
-    """The CPUs of fio; daemons are moved.
+def cpus_of(placement):
+    """{process: its CPUs}.
 
     one: all on the first; split: what is nearest to the storage on the last, the rest on the first.
     """
     everywhere, first, last = set(CPUS), {CPUS[0]}, {CPUS[-1]}
     fio, client, server = {"free": (everywhere, everywhere, everywhere),
                            "one": (first, first, first), "split": (first, first, last)}[placement]
-    stand.daemons.place("client", client)
-    stand.daemons.place("server", server)
-    return fio
+    return {"fio": fio, "client": client, "server": server}
+
+
+def differs(stand, job, placement):
+    """Not if the job has measured the same under another name: on one CPU, or without a server."""
+    def of(one):
+        cpus = cpus_of(one)
+        return cpus if stand.hops else cpus["fio"]
+    before = job.placements[:job.placements.index(placement)]
+    return all(of(other) != of(placement) for other in before)
 
 
 def run_fio(bench, words, cpus):
-    """(fio's report, CPU seconds of the process and all of its jobs)."""
+    """(fio's report, CPU seconds of the process and all of its jobs, threads of io_uring included)."""
     out_path = os.path.join(bench.folder, "fio.out")
     words = ["taskset", "--cpu-list", ",".join(map(str, sorted(cpus))), *words]
     deadline = time.monotonic() + bench.seconds + 120
-    process, ended = None, 0
-    # Without a thread that watches: an interruption may come anywhere.
+    with open(out_path, "wb") as out:
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                                   cwd=bench.folder, start_new_session=True)
     try:
-        with open(out_path, "wb") as out:
-            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                                       cwd=bench.folder, start_new_session=True)
+        ended = 0
         while ended == 0:
+            check_interrupted()
             time.sleep(0.005)
             ended, status, used = os.wait4(process.pid, os.WNOHANG)
             if time.monotonic() > deadline:
                 process.kill()
         process.returncode = os.waitstatus_to_exitcode(status)
     finally:
-        if process:
-            end(process.pid, process)  # which may not be waited for: that was interrupted
+        end(process.pid, process)
     with open(out_path, errors="replace") as out:
         text = out.read()
     if process.returncode != 0 or "{\n" not in text:
         raise Failed(f"fio ends with {process.returncode}: {text.strip().split(chr(10))[0]}")
     return json.loads(text[text.index("{\n"):]), used.ru_utime + used.ru_stime
+
+
+def fio_start_s(bench):
+    """CPU seconds of a fio that does nothing: it reads its options and looks at the clock."""
+    words = [*FIO, "--name=start", "--ioengine=null", "--size=4k"]
+    return min(run_fio(bench, words, CPUS[:1])[1] for _ in range(3))
 
 
 def percentile(jobs, key):
@@ -78,31 +92,34 @@ def percentile(jobs, key):
 
 
 def run_cell(bench, stand, job, placement):
-    words = ["fio", "--output-format=json", "--eta=never", "--time_based",
-             f"--runtime={round(bench.seconds * 1000)}ms", f"--size={bench.size}",
+    words = [*FIO, "--time_based", f"--runtime={round(bench.seconds * 1000)}ms", f"--size={bench.size}",
              "--lat_percentiles=1", "--clat_percentiles=0", "--slat_percentiles=0",
              "--percentile_list=50:99:99.9", *stand.words, job.path]
-    cpus = place(stand, placement)
+    cpus = cpus_of(placement)
+    for role in ROLES:
+        stand.daemons.place(role, cpus[role])
     before = {role: stand.daemons.cpu_s(role) for role in ROLES}
+    started = datetime.datetime.now().astimezone().isoformat()
     machine, began = machine_s(), time.monotonic()
-    report, fio_s = run_fio(bench, words, cpus)
+    report, fio_s = run_fio(bench, words, cpus["fio"])
     wall_s = time.monotonic() - began
     used = {role: stand.daemons.cpu_s(role) - before[role] for role in ROLES}
     foreign_s = machine_s() - machine - fio_s - sum(used.values())
     jobs = report["jobs"]
+    # What jobs count is without io_uring's threads; without the start is a guess, short cells show.
+    counted_s = sum((one["usr_cpu"] + one["sys_cpu"]) / 100 * one["job_runtime"] / 1000 for one in jobs)
+    used["fio"] = max(counted_s, fio_s - bench.fio_start_s)
     if any(one["error"] for one in jobs):
         raise Failed(f"fio reports the error {jobs[0]['error']}")
     requests = sum(one[way]["total_ios"] for one in jobs for way in ("read", "write"))
     if requests == 0:
         raise Failed("fio reports no request")
-    # Of the jobs alone: fio's own start is not theirs.
-    jobs_s = sum((one["usr_cpu"] + one["sys_cpu"]) / 100 * one["job_runtime"] / 1000 for one in jobs)
-    cell = {f"{role}_us": used[role] / requests * 1e6 for role in ROLES}
+    cell = {"started": started, "wall_s": wall_s, "requests": requests, "cpu_s": used}
+    cell |= {f"{name}_us": seconds / requests * 1e6 for name, seconds in used.items()}
     cell |= {name: percentile(jobs, key) for name, key in PERCENTILES.items()}
     cell |= {"iops": sum(one[way]["iops"] for one in jobs for way in ("read", "write")),
              "bytes_per_s": sum(one[way]["bw_bytes"] for one in jobs for way in ("read", "write")),
-             "fio_us": jobs_s / requests * 1e6,
-             "resident_bytes": stand.daemons.resident_bytes(),
+             "cpu_us": sum(used.values()) / requests * 1e6,
+             "rss_bytes": stand.daemons.rss_bytes(),
              "others_share": max(0.0, foreign_s) / wall_s / os.cpu_count()}
-    cell["cpu_us"] = cell["fio_us"] + cell["server_us"] + cell["client_us"]
     return cell

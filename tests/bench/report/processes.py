@@ -1,6 +1,7 @@
 """Daemons of a bench: started, watched, accounted for and ended by their pids."""
 
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -13,6 +14,25 @@ PATIENCE_S = 30
 
 class Failed(Exception):
     """A daemon or a load did not do what it should: a row of the report, not its end."""
+
+
+class Interrupted(Exception):
+    """A signal has told us to end."""
+
+
+SIGNALS = []  # that came
+
+
+def remember_signals():
+    """A handler that raised could do so anywhere: where a process was made and nobody knows it yet."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: SIGNALS.append(number))
+
+
+def check_interrupted():
+    """Called where all that was started is known, in everything that waits; not by what cleans up."""
+    if SIGNALS:
+        raise Interrupted
 
 
 def free_port():
@@ -31,6 +51,15 @@ def stat(pid):
     return int(fields[3]), sum(int(field) for field in fields[11:15]) * TICK_S
 
 
+def rss_bytes(pid):
+    """Resident memory, what is shared with others included."""
+    try:
+        with open(f"/proc/{pid}/status") as file:
+            return sum(int(line.split()[1]) << 10 for line in file if line.startswith("VmRSS:"))
+    except OSError:
+        return 0  # it has ended
+
+
 def machine_s():
     """CPU seconds that anybody has used, without idling and waiting."""
     with open("/proc/stat") as file:
@@ -45,26 +74,30 @@ class Daemons:
     def __init__(self, folder):
         self.folder = folder
         self.started = []  # (role, session, Popen or None)
+        self.commands = []
 
-    def start(self, role, *words, ready, pid_file=None):
-        """ready: ("tcp", port) or ("unix", path). pid_file: of one that goes into the background."""
+    def start(self, role, *words, ready, background=False):
+        """ready: ("tcp", port) or ("unix", path). background: it goes there, which is waited for."""
+        words = [str(word) for word in words]
+        self.commands.append(shlex.join(words))
         log_path = os.path.join(self.folder, f"{role}-{len(self.started)}.log")
         with open(log_path, "wb") as log:
-            process = subprocess.Popen([str(word) for word in words], stdin=subprocess.DEVNULL,
-                                       stdout=log, stderr=log, start_new_session=True)
+            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                       start_new_session=True)
         self.started.append((role, process.pid, process))
         deadline = time.monotonic() + PATIENCE_S
+        if background:
+            while process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.005)
+            session = session_of(words) if process.returncode == 0 else None
+            if session:
+                self.started[-1] = (role, session, None)
         while not answers(*ready):
-            gone = process.poll() is not None and (pid_file is None or process.returncode != 0)
-            if gone or time.monotonic() > deadline:
+            if process.poll() or not self.pids(role) or time.monotonic() > deadline:
                 with open(log_path, errors="replace") as log:
                     raise Failed(f"{words[0]} does not listen: {log.read()[-300:].strip()}")
+            check_interrupted()
             time.sleep(0.02)
-        if pid_file:
-            process.wait(timeout=PATIENCE_S)
-            with open(pid_file) as file:
-                pid = int(file.read())
-            self.started[-1] = (role, pid, None)
 
     def pids(self, role=None):
         return in_sessions({session for its, session, _ in self.started if role in (None, its)})
@@ -72,19 +105,8 @@ class Daemons:
     def cpu_s(self, role=None):
         return sum(known[1] for known in map(stat, self.pids(role)) if known)
 
-    def resident_bytes(self, role=None):
-        total = 0
-        for pid in self.pids(role):
-            try:
-                with open(f"/proc/{pid}/smaps_rollup") as file:
-                    total += sum(int(line.split()[1]) << 10 for line in file
-                                 if line.startswith("Pss:"))
-            except OSError:
-                pass  # it has ended
-        return total
-
-    def threads(self, role=None):
-        return sum(len(os.listdir(f"/proc/{pid}/task")) for pid in self.pids(role))
+    def rss_bytes(self):
+        return sum(map(rss_bytes, self.pids()))
 
     def place(self, role, cpus):
         for pid in self.pids(role):
@@ -108,6 +130,27 @@ def in_sessions(sessions):
         if known and known[0] in sessions:
             found.append(int(name))
     return found
+
+
+def session_of(words):
+    """Who has these words and has left for the background leads a session; None if it has ended."""
+    while True:
+        found = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if said_by(pid) == words]
+        for pid in found:
+            known = stat(pid)
+            if known and known[0] == pid:
+                return pid
+        if not found:
+            return None
+        time.sleep(0.005)  # it has not come to setsid() yet
+
+
+def said_by(pid):
+    try:
+        with open(f"/proc/{pid}/cmdline") as file:
+            return file.read().split("\0")[:-1]
+    except (OSError, UnicodeDecodeError):
+        return None  # it has ended, or is none of ours
 
 
 def signal_to(pids, number):

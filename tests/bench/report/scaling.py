@@ -4,13 +4,15 @@ The load is constant but for what is counted; it reads from storage of kind null
 is the protocol's cost. The load is volume_load, on librnbd.
 """
 
+import contextlib
 import json
 import os
+import select
 import statistics
 import subprocess
 import time
 
-from processes import CPUS, Daemons, Failed, end, free_port, machine_s
+from processes import CPUS, Daemons, Failed, check_interrupted, end, free_port, machine_s, rss_bytes
 
 # What is counted -> (title, options of volume_load at n, the largest n that is allowed).
 KINDS = {
@@ -24,6 +26,8 @@ KINDS = {
                     lambda n: {"connections": n}, 64),
     "depth": ("n reads under way on one session", lambda n: {"depth": n}, 1 << 20),
 }
+# Whose memory is looked at; more depth is memory of the load's own.
+IN_MEMORY = set(KINDS) - {"depth"}
 
 
 class Load:
@@ -33,23 +37,22 @@ class Load:
         words = [bench.built("tests/bench/volume_load")]
         for name, value in options.items():
             words += [f"--{name}", str(value)]
-        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, text=True, start_new_session=True,
+        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
+                                        stderr=subprocess.PIPE, start_new_session=True,
                                         preexec_fn=lambda: os.sched_setaffinity(0, cpus))
 
     def step(self):
+        while not select.select([self.process.stdout], [], [], 0.1)[0]:
+            check_interrupted()
         line = self.process.stdout.readline()
         if not line:
-            raise Failed(f"volume_load: {self.process.stderr.read()[-300:].strip()}")
+            said = self.process.stderr.read().decode(errors="replace")
+            raise Failed(f"volume_load: {said[-300:].strip()}")
         return json.loads(line)
 
     def go_on(self):
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-
-    def resident_bytes(self):
-        with open(f"/proc/{self.process.pid}/smaps_rollup") as file:
-            return sum(int(line.split()[1]) << 10 for line in file if line.startswith("Pss:"))
+        with contextlib.suppress(BrokenPipeError):  # the next step says why
+            self.process.stdin.write(b"\n")
 
     def close(self):
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
@@ -79,18 +82,21 @@ def start_server(bench, options):
     return daemons, port
 
 
+def seconds_of(bench):
+    """How long the load goes on, and then nothing: volume_load takes whole ones."""
+    return max(1, round(bench.seconds))
+
+
 def measure(bench, kind, n):
     options = KINDS[kind][1](n)
     daemons, port = start_server(bench, options)
     load = None
     try:
-        empty = daemons.resident_bytes()
         cpus = {CPUS[0]} if bench.one_cpu else set(CPUS)
         daemons.place("server", cpus)
-        load = Load(bench, options | {"path": f"127.0.0.1:{port}", "seconds": max(1, round(bench.seconds)),
-                                      "quiet-seconds": max(1, round(bench.seconds))}, cpus)
+        load = Load(bench, options | {"path": f"127.0.0.1:{port}", "seconds": seconds_of(bench),
+                                      "quiet-seconds": seconds_of(bench)}, cpus)
         load.step()
-        open_server, open_load = daemons.resident_bytes(), load.resident_bytes()
         cpu, machine, began = daemons.cpu_s(), machine_s(), time.monotonic()
         load.go_on()
         loaded = load.step()
@@ -102,16 +108,14 @@ def measure(bench, kind, n):
             raise Failed("volume_load reports no request")
         point = {"n": n, "iops": requests / loaded["seconds"], "server_us": server_s / requests * 1e6,
                  "load_us": loaded["cpu_s"] / requests * 1e6,
-                 "server_bytes": daemons.resident_bytes(), "load_bytes": load.resident_bytes(),
-                 "server_each": max(0, open_server - empty) / n, "load_each": open_load / n,
                  "others_share": max(0.0, foreign_s) / wall_s / os.cpu_count()}
         cpu = daemons.cpu_s()
         load.go_on()
         quiet = load.step()
         point["server_idle"] = (daemons.cpu_s() - cpu) / quiet["seconds"]
         point["load_idle"] = quiet["cpu_s"] / quiet["seconds"]
-        load.go_on()
-        load.process.wait(timeout=60)
+        if kind in IN_MEMORY:
+            point |= {"server_rss_bytes": daemons.rss_bytes(), "load_rss_bytes": rss_bytes(load.process.pid)}
         return point
     finally:
         if load:
@@ -119,16 +123,36 @@ def measure(bench, kind, n):
         daemons.stop()
 
 
+def counts_of(kind, counts):
+    return sorted({min(count, KINDS[kind][2]) for count in counts})
+
+
+def medians(points):
+    return {name: statistics.median(point[name] for point in points) for name in points[0]}
+
+
+def with_growth(points):
+    """And what each one more than in the first point has added to the memory."""
+    for point in points[1:]:
+        for name in ("server_rss", "load_rss"):
+            if f"{name}_bytes" in point:
+                point[f"{name}_each_bytes"] = ((point[f"{name}_bytes"] - points[0][f"{name}_bytes"])
+                                               / (point["n"] - points[0]["n"]))
+    return points
+
+
 def run(bench, kinds, counts, rounds, tell, fail):
-    """{kind: [medians of each count]}; rounds are interleaved."""
+    """{kind: [medians of each count, which grows]}; rounds are interleaved."""
     found = {}
     for number in range(rounds):
         for kind in kinds:
-            for n in sorted({min(count, KINDS[kind][2]) for count in counts}):
+            for n in counts_of(kind, counts):
                 tell(f"round {number + 1}: scaling, {n} {kind}")
                 try:
-                    found.setdefault(kind, {}).setdefault(n, []).append(measure(bench, kind, n))
+                    point = measure(bench, kind, n)
                 except Failed as failed:
                     fail(f"scaling, {n} {kind}: {failed}")
-    return {kind: [{name: statistics.median(point[name] for point in points) for name in points[0]}
-                   for points in by_count.values() if points] for kind, by_count in found.items()}
+                    continue
+                found.setdefault(kind, {}).setdefault(n, []).append(point)
+    return {kind: with_growth([medians(by_count[n]) for n in sorted(by_count)])
+            for kind, by_count in found.items()}

@@ -20,7 +20,7 @@ class Stand:
         self.folder = os.path.join(bench.folder, f"{self.name}-{storage}")
         os.makedirs(self.folder)
         self.daemons = Daemons(self.folder)
-        self.words = []
+        self.words, self.files = [], {}
 
     @classmethod
     def missing(cls, bench):
@@ -37,9 +37,13 @@ class Stand:
         return os.path.join(self.folder, name)
 
     def write(self, name, content):
+        self.files[name] = content
         with open(self.path(name), "w") as file:
             file.write(content)
         return self.path(name)
+
+    def as_started(self):
+        return {"commands": self.daemons.commands, "files": self.files, "fio": self.words}
 
     def stop(self):
         self.daemons.stop()
@@ -127,7 +131,7 @@ class NbdServer(NbdStand):
                                       f"[vol]\nexportname = {self.image()}\n"
                             "flush = true\ntrim = true\n")
         self.daemons.start("server", "nbd-server", "-C", config, "-p", self.path("pid"),
-                           ready=("tcp", port), pid_file=self.path("pid"))
+                           ready=("tcp", port), background=True)
         self.over_tcp(port, "vol")
 
 
