@@ -119,8 +119,13 @@ def rates(rounds):
 
 
 if __name__ == "__main__":
-    words = sys.argv[1:]
-    count = int(words[-1]) if words and words[-1].isdigit() else 3
-    for name, what in (("stalls", stalls), ("rates", rates)):
-        if not words or name in words or words == [str(count)]:
-            what(count)
+    words, tables, count = sys.argv[1:], {"stalls": stalls, "rates": rates}, 3
+    if words and words[0] in tables:
+        tables = {words[0]: tables[words.pop(0)]}
+    if words and words[0].isdigit() and int(words[0]) > 0:
+        count = int(words.pop(0))
+    if words:
+        print(f"usage: {sys.argv[0]} [stalls|rates] [ROUNDS]", file=sys.stderr)
+        sys.exit(2)
+    for table in tables.values():
+        table(count)

@@ -3,8 +3,9 @@
 Prints, per round, the time from the restarted server's first accepted connection to the first
 answered read, and the longest stall that the NBD client saw.
 
-    RNBD_BUILD=build-release python3 tests/bench/recovery.py [ROUNDS]
+    RNBD_BUILD=build-release /usr/bin/python3 tests/bench/recovery.py [ROUNDS]
 """
+import argparse
 import os
 import socket
 import statistics
@@ -15,10 +16,11 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../integration"))
 from harness import Lab, export, skip  # noqa: E402
 
-try:
-    import nbd
-except ImportError:
-    skip("python3-libnbd is not installed")
+
+def positive(text):
+    if not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"found {text}, expected a number above 0")
+    return int(text)
 
 
 def listening(port):
@@ -30,7 +32,13 @@ def listening(port):
 
 
 def main():
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    parser = argparse.ArgumentParser(description="How long I/O stands still when the server comes back.")
+    parser.add_argument("rounds", nargs="?", metavar="ROUNDS", type=positive, default=20, help="default 20")
+    rounds = parser.parse_args().rounds
+    try:
+        import nbd
+    except ImportError:
+        skip(f"{sys.executable} is without libnbd; /usr/bin/python3 has it from Debian's python3-libnbd")
     after_listening, stalls = [], []
     with Lab() as lab:
         server = lab.server([export("vol1", lab.path("vol1.img"), "64MiB")])

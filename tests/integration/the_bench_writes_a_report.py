@@ -141,8 +141,9 @@ with Lab() as lab:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         interrupted_at("round 1: ", 1, number)
-    for count in range(1, 18, 2):
-        interrupted_at("starts: ", count, signal.SIGTERM if count % 4 == 1 else signal.SIGINT)
+    # The fifth kind of server is nbd-server, which goes into the background.
+    for count in (1, 4, 9, 10, 16):
+        interrupted_at("starts: ", count, signal.SIGTERM if count % 2 else signal.SIGINT)
 
     for number, (word, said) in enumerate((
             ("--rounds=0", "expected a number of 1 or more"), ("--seconds=x", "expected a number of 0.1 or more"),
@@ -157,6 +158,10 @@ with Lab() as lab:
 
     wrong = run(*words("wrong", "--scaling=planets"), ok=False)
     check(wrong.returncode == 2 and "expected some of" in wrong.stderr, wrong.stderr)
+
+    for script, word in (("recovery.py", "abc"), ("failover.py", "stals")):
+        wrong = run("python3", os.path.join(REPORT, "..", script), word, ok=False)
+        check(wrong.returncode == 2 and "usage: " in wrong.stderr and "Traceback" not in wrong.stderr, wrong)
 
     # Found out before it measures.
     with open(lab.path("no-folder"), "w"):
