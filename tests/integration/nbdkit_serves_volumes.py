@@ -107,6 +107,40 @@ h.flush()
     stop(process)
     check(run("sha256sum", backing).stdout == before, "the volume behind it was left alone")
 
+    # Filters that look for something on the volume read parts of blocks: blocksize is next to the plugin.
+    content = lab.random_file("content", 8 << 20)
+    run("nbdkit", "-U", "-", "partitioning", content, "partition-type=gpt", "--run", f"nbdcopy $uri {lab.path('disk')}")
+    with open(lab.path("disk"), "r+b") as disk:
+        check(disk.read(1024)[512:520] == b"EFI PART", "it has a GPT")
+        disk.truncate(SIZE)
+    process, uri = plugin("vol")
+    run("nbdcopy", "--flush", lab.path("disk"), uri)
+    stop(process)
+    process, uri = plugin("vol", "partition=1", filters=["--filter=partition", "--filter=blocksize"])
+    check(int(run("nbdinfo", "--size", uri).stdout) == 8 << 20, "the partition has its size")
+    run("nbdcopy", uri, lab.path("copy"))
+    check(same(content, lab.path("copy")), "and its content")
+    run("nbdsh", "-u", uri, "-c", "h.pwrite(b'part of a block', 12345); h.flush()")
+    check(run("nbdsh", "-u", uri, "-c", "print(h.pread(15, 12345).decode())").stdout == "part of a block\n",
+          "any byte of it can be written")
+    stop(process)
+
+    if shutil.which("qemu-img"):
+        run("qemu-img", "convert", "-f", "raw", "-O", "luks", "--object", "secret,id=key,data=secret",
+            "-o", "key-secret=key,iter-time=10", content, lab.path("luks"))
+        with open(lab.path("luks"), "r+b") as disk:
+            disk.truncate(SIZE)
+        process, uri = plugin("vol")
+        run("nbdcopy", "--flush", lab.path("luks"), uri)
+        stop(process)
+        process, uri = plugin("vol", "passphrase=secret", filters=["--filter=luks", "--filter=blocksize"])
+        run("nbdcopy", uri, lab.path("copy"))
+        with open(content, "rb") as plain, open(lab.path("copy"), "rb") as opened:
+            check(plain.read() == opened.read(8 << 20), "what was encrypted is read")
+        stop(process)
+    else:
+        print("NOT CHECKED: luks, since qemu-img is not installed")
+
     # While the server is gone requests wait.
     process, uri = plugin("vol", "heartbeat-interval=100ms", "heartbeat-timeout=500ms",
                           "rate=200M", "burstiness=0.1", filters=["--filter=rate"])
