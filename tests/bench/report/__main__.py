@@ -62,7 +62,7 @@ class Bench:
 
     def not_built(self, name):
         """Why there is none, or None."""
-        said = "RNBD_BUILD" if "RNBD_BUILD" in os.environ else "RNBD_BUILD, which is not set, would say another"
+        said = "RNBD_BUILD" if "RNBD_BUILD" in os.environ else "RNBD_BUILD is not set"
         return None if os.path.exists(self.built(name)) else f"{name} is not in {self.build} ({said})"
 
     def image(self, storage, name):
@@ -214,7 +214,7 @@ def about(options, bench):
             "build": bench.build, "build_type": found_in(bench.built("CMakeCache.txt"), r"^CMAKE_BUILD_TYPE:\w+=(.+)"),
             "source": said("git", "-C", HERE, "describe", "--always", "--dirty"),
             "congestion": congestion, "baseline": options.baseline, "size_bytes": options.size << 20,
-            "rounds": options.rounds, "seconds": options.seconds, "scaling_seconds": scaling.seconds_of(bench),
+            "rounds": options.rounds, "seconds": options.seconds, "scaling_seconds": scaling.seconds_of(options),
             "fio_start_s": bench.fio_start_s, "load_before": os.getloadavg()}
 
 
@@ -250,11 +250,12 @@ def plan(jobs, running):
 def tell_how_long(options, groups):
     cells = options.rounds * sum(len(stands) for _, _, stands in groups)
     points = options.rounds * sum(len(scaling.counts_of(kind, options.counts)) for kind in options.scaling)
-    whole = max(1, round(options.seconds))
+    whole = scaling.seconds_of(options)
     took = cells * (options.seconds + CELL_BESIDES_S) + points * (2 * whole + POINT_BESIDES_S)
     parts = [f"{cells} cells of {options.seconds:g} s"] if cells else []
     parts += [f"{points} points of scaling, each {whole} s with a load and {whole} s without"] if points else []
-    tell(f"{' and '.join(parts) or 'nothing'}: about {took / 60:.1f} minutes")
+    how_long = f"{took / 60:.0f} minutes" if took >= 120 else f"{took:.0f} s"
+    tell(f"{' and '.join(parts) or 'nothing'}: about {how_long}")
 
 
 def run_rounds(bench, options, groups, report):

@@ -51,7 +51,9 @@ def explain(report):
             else f"There are no ratios: {about['baseline']} was not measured."]
     if report["scaling"]:
         lines += [f"Scaling: medians of {about['rounds']} rounds, each with {about['scaling_seconds']} s of load "
-                  "and as long without. MiB are resident (VmRSS); each: what one more than in the first row adds."]
+                  "and as long without."]
+    if set(report["scaling"]) - {"depth"}:
+        lines += ["MiB are resident (VmRSS); each: what one more than in the first row adds."]
     lines += ["CPU is per request, of each process. others: the machine's share that other programs took meanwhile."]
     lines += [f"{name}: {note}." for name, note in report["notes"].items() if note]
     lines += [f"Not measured: {name}: {why}." for name, why in report["missing"].items()]

@@ -82,9 +82,9 @@ def start_server(bench, options):
     return daemons, port
 
 
-def seconds_of(bench):
+def seconds_of(options):
     """How long the load goes on, and then nothing: volume_load takes whole ones."""
-    return max(1, round(bench.seconds))
+    return max(1, round(options.seconds))
 
 
 def measure(bench, kind, n):
