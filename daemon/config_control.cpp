@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "daemon/control_arguments.h"
+#include "daemon/counted.h"
 #include "rtrs/base/seconds.h"
 
 namespace rnbd {
@@ -274,7 +275,7 @@ void ConfigControl::log_changes(const std::vector<ConfigChange>& changes) const 
         else
             log_.info("configuration: {}", printable(to_string(change)));
     }
-    log_.info("configuration: applied, {} objects unchanged", unchanged);
+    log_.info("configuration: applied, {} unchanged", counted(unchanged, "object"));
 }
 
 void ConfigControl::log_refusal(const std::vector<ConfigError>& errors,

@@ -13,6 +13,7 @@
 #include "daemon/machine.h"
 #include "rnbd-client/attributes.h"
 #include "rnbd-client/attributes_map.h"
+#include "rnbd-client/not_open.h"
 #include "rtrs/base/error.h"
 
 namespace rnbd {
@@ -71,7 +72,7 @@ std::optional<AttributeError> why_not(RemoteVolume& volume, const rtrs::ClientSe
     }
     if (age == SessionAge::older) {
         if (status.link_up) return std::nullopt;
-        return AttributeError{ECONNABORTED, "the session has no path up: " + status.reason};
+        return AttributeError{ECONNABORTED, why_not_open(volume)};
     }
     for (const auto& path : status.paths) {
         const bool failed = path.attempts_failed > 0 || path.state == rtrs::PathState::closed;
@@ -231,9 +232,9 @@ void ClientAttributes::remap_device(AttributeScope scope, std::string_view value
     if (stripped(value) != "1") return done(fail(EINVAL, "expected 1"));
     if ((*found)->stopping()) return done(fail(ENODEV, "it is being unmapped"));
     RemoteVolume& volume = (*found)->volume();
-    if (volume.state() == VolumeState::opening) return done(fail(EBUSY, volume.reason()));
+    if (volume.state() == VolumeState::opening) return done(fail(EBUSY, why_not_open(volume)));
     if (const auto error = volume.open_again()) {
-        return done(fail(rtrs::to_errno(error), volume.reason()));
+        return done(fail(rtrs::to_errno(error), why_not_open(volume)));
     }
     waits_.wait(
         [this, name = (*found)->config().name]() -> std::optional<Written> {
@@ -246,7 +247,7 @@ void ClientAttributes::remap_device(AttributeScope scope, std::string_view value
             if (const auto error = it.open_error()) {
                 return fail(rtrs::to_errno(error), it.reason());
             }
-            if (!it.session().rtrs().link_up()) return fail(ECONNABORTED, it.reason());
+            if (!it.session().rtrs().link_up()) return fail(ECONNABORTED, why_not_open(it));
             return std::nullopt;
         },
         done);

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/counted.h"
 #include "daemon/log.h"
 #include "rnbd-client/client.h"
 #include "rtrs/base/assert.h"
@@ -20,8 +21,8 @@ void Client::unmap(const std::string& device, Unmap how, Unmapped done) {
     Mapping& mapping = **found;
     if (how == Unmap::if_unused && mapping.connections() > 0) {
         return done(std::unexpected(ControlFailure{
-            ControlError::busy, device + " has " + std::to_string(mapping.connections()) +
-                                    " NBD clients; --force disconnects them"}));
+            ControlError::busy, device + " has " + counted(mapping.connections(), "NBD client") +
+                                    "; --force disconnects them"}));
     }
     unmapped_[&mapping].push_back(std::move(done));
     mapping.stop(how == Unmap::if_unused ? KernelNbd::Use::refuse : KernelNbd::Use::ignore);

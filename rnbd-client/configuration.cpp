@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "daemon/counted.h"
 #include "rnbd-client/config_diff.h"
 #include "rtrs/base/assert.h"
 
@@ -128,8 +129,8 @@ void ClientConfiguration::find_conflicts(std::vector<ConfigChange>& changes, How
         const Mapping* const mapping = find_mapping(client_, change.name);
         if (mapping == nullptr) continue;
         if (mapping->connections() > 0) {
-            change.conflict = "it has " + std::to_string(mapping->connections()) +
-                              " NBD clients; --force disconnects them";
+            change.conflict = "it has " + counted(mapping->connections(), "NBD client") +
+                              "; --force disconnects them";
         } else if (const std::string use = kernel_use(*mapping); !use.empty()) {
             change.conflict = use + "; --force detaches it all the same";
         }

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "rnbd-client/not_open.h"
 #include "rtrs/base/assert.h"
 
 namespace rnbd {
@@ -44,7 +45,7 @@ nbd::ExportDescription Device::describe() const noexcept {
     const VolumeState state = volume_.state();
     if (state != VolumeState::open && state != VolumeState::reopening) {
         unavailable_ = "volume " + volume_.options().name + " is not open";
-        if (!volume_.reason().empty()) unavailable_ += ": " + volume_.reason();
+        if (const std::string why = why_not_open(volume_); !why.empty()) unavailable_ += ": " + why;
         description.unavailable = unavailable_;
         const int refused = rtrs::to_errno(volume_.open_error());
         if (refused == EACCES || refused == EPERM || refused == ESTALE || refused == EMEDIUMTYPE) {

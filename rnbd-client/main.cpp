@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "daemon/counted.h"
 #include "daemon/log.h"
 #include "daemon/run_daemon.h"
 #include "daemon/statistics.h"
@@ -36,7 +37,7 @@ class Daemon final : public DaemonWork {
           writers_(config.control + ".writers"),
           client_(context.reactor, random_, tracer_,
                   {.tcp = *tcp_, .tcp_unchecked = *tcp_unchecked_, .rdma = rdma_}, writers_),
-          state_{context.reactor, client_, context.reactor.now(), false},
+          state_{context.reactor, client_, context.reactor.now(), {}},
           statistics_(context.reactor, "rnbd-client", [this] { return client_statistics(state_); }),
           configuration_(context.config_path, config, client_, context.use_log_level) {}
 
@@ -80,13 +81,13 @@ std::expected<void, std::string> Daemon::start(ControlServer& control) {
 }
 
 std::string Daemon::status() const {
-    return "mapping " + std::to_string(client_.mappings().size()) + " devices";
+    return "mapping " + counted(client_.mappings().size(), "device");
 }
 
 // Connections end after what they had asked for is answered; volumes are flushed and closed; then
 // sessions.
 void Daemon::stop(std::function<void()> done) {
-    state_.stopping = true;
+    state_.stopping = state_.reactor.now();
     client_.stop(std::move(done));
 }
 

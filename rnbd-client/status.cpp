@@ -2,12 +2,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "daemon/config_common.h"
 #include "daemon/version.h"
 #include "daemon/workers_status.h"
+#include "rnbd-client/not_open.h"
 #include "rtrs/base/seconds.h"
 
 namespace rnbd {
@@ -37,6 +39,7 @@ json describe(const rtrs::PathStatus& path, rtrs::Instant now) {
             {"reason", path.reason},
             {"age_s", in_seconds(now - path.since)},
             {"next_attempt_s", left(path.next_attempt, now)},
+            {"gives_up_s", left(path.given_up_at, now)},
             {"dead_s", left(path.dead_at, now)},
             {"attempts", path.attempts},
             {"reconnects", path.reconnects},
@@ -121,22 +124,24 @@ json describe_session(Client::Session& session, rtrs::Instant now, const ServerV
     const auto view = views.find(session.config.name);
     const auto intent = session.remote.catalog().intent();
     const char* state = session.closing ? "closing" : status.link_up ? "connected" : "disconnected";
-    return {{"name", session.config.name},
-            {"state", state},
-            {"reason", status.reason.empty() ? reason_of(intent) : status.reason},
-            {"server", intent ? json(to_string(*intent)) : json()},
-            {"remote", view != views.end() ? describe(view->second) : json()},
-            {"age_s", in_seconds(now - status.since)},
-            {"queue_depth", status.queue_depth},
-            {"max_io_bytes", status.max_io_bytes},
-            {"permits_free", status.permits_free},
-            {"in_flight", status.in_flight},
-            {"held", status.held},
-            {"unsettled", status.unsettled},
-            {"hold_left_s", left(status.hold_until, now)},
-            {"protection", rtrs::to_string(status.protection)},
-            {"policy", rtrs::to_string(status.policy)},
-            {"paths", paths}};
+    return {
+        {"name", session.config.name},
+        {"state", state},
+        {"reason", status.reason.empty() ? reason_of(intent) : status.reason},
+        {"server", intent ? json(to_string(*intent)) : json()},
+        {"remote", view != views.end() ? describe(view->second) : json()},
+        {"age_s", in_seconds(now - status.since)},
+        {"queue_depth", status.queue_depth},
+        {"max_io_bytes", status.max_io_bytes},
+        {"permits_free", status.permits_free},
+        {"in_flight", status.in_flight},
+        {"held", status.held},
+        {"unsettled", status.unsettled},
+        {"hold_left_s", left(status.hold_until, now)},
+        // What the server can is not known before it was reached.
+        {"protection", status.queue_depth == 0 ? json() : json(rtrs::to_string(status.protection))},
+        {"policy", rtrs::to_string(status.policy)},
+        {"paths", paths}};
 }
 
 json describe_device(Mapping& mapping, rtrs::Instant now) {
@@ -154,8 +159,9 @@ json describe_device(Mapping& mapping, rtrs::Instant now) {
             {"volume", mapping.config().volume},
             {"access", to_word(mapping.config().access)},
             {"state", mapping.stopping() ? "stopping" : to_string(volume.state())},
-            {"reason", volume.reason()},
+            {"reason", why_not_open(volume)},
             {"age_s", in_seconds(now - volume.since())},
+            {"next_attempt_s", left(volume.next_attempt(), now)},
             {"size_bytes", volume.geometry().size_bytes},
             {"block_size", volume.geometry().logical_block_bytes},
             {"uuid", uuid.empty() ? json() : json(uuid)},
@@ -179,6 +185,7 @@ json client_status(const ClientState& state, const ServerViews& views) {
             {"pid", ::getpid()},
             {"uptime_s", in_seconds(state.reactor.now() - state.started)},
             {"state", state.stopping ? "stopping" : "running"},
+            {"age_s", in_seconds(state.reactor.now() - state.stopping.value_or(state.started))},
             {"workers", describe_workers(state.reactor)},
             {"sessions", sessions_of(state, views)},
             {"devices", devices_of(state)}};

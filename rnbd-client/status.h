@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 #include "rnbd-client/client.h"
@@ -14,7 +15,7 @@ struct ClientState {
     rtrs::Reactor& reactor;
     const Client& client;
     rtrs::Instant started{};
-    bool stopping = false;
+    std::optional<rtrs::Instant> stopping{};  // since when
 };
 
 // views: what the servers say, if they were asked.

@@ -141,7 +141,7 @@ void add_export_commands(ControlServer& control, Target& target, const ServerSta
     // The sessions are being ended: what there is stays as it is until it was flushed.
     const auto refused = [&state](ControlReply& reply) {
         if (state.stopping) reply.fail(ControlError::stopping, "rnbd-server is stopping");
-        return state.stopping;
+        return state.stopping.has_value();
     };
     using Command = void (*)(Target&, const json&, ControlReply);
     for (const auto& [name, command] : {std::pair<const char*, Command>{"export_add", add},

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "daemon/attribute_commands.h"
+#include "daemon/counted.h"
 #include "daemon/log.h"
 #include "daemon/run_daemon.h"
 #include "daemon/statistics.h"
@@ -95,7 +96,7 @@ class Daemon final : public DaemonWork {
                   config.read_portions ? Target::Reads::in_portions : Target::Reads::at_once),
           server_({context.reactor, random_, tracer_}, options_of(config), target_),
           attributes_(server_, target_),
-          state_{context.reactor, server_, target_, context.reactor.now(), {}, false},
+          state_{context.reactor, server_, target_, context.reactor.now(), {}, {}},
           statistics_(context.reactor, "rnbd-server", [this] { return server_statistics(state_); }),
           listeners_({.reactor = context.reactor,
                       .server = server_,
@@ -154,7 +155,7 @@ std::expected<void, std::string> Daemon::start(ControlServer& control) {
 }
 
 std::string Daemon::status() const {
-    return "serving " + std::to_string(target_.volumes().size()) + " exports";
+    return "serving " + counted(target_.volumes().size(), "export");
 }
 
 void Daemon::add_commands(ControlServer& control) {
@@ -172,7 +173,7 @@ void Daemon::add_commands(ControlServer& control) {
 // Operations end and are answered, sessions close, volumes are flushed.
 void Daemon::stop(std::function<void()> done) {
     stopped_ = std::move(done);
-    state_.stopping = true;
+    state_.stopping = state_.reactor.now();
     listeners_.end();
     target_.when_closed([this] {
         wait_at_most(stop_time);

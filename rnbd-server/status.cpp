@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
@@ -16,6 +17,11 @@ namespace {
 using nlohmann::json;
 
 using rtrs::in_seconds;
+
+json left(const std::optional<rtrs::Instant>& until, rtrs::Instant now) {
+    if (!until) return nullptr;
+    return in_seconds(std::max(*until - now, rtrs::Duration::zero()));
+}
 
 const char* kind_of(StorageOptions::Kind kind) {
     switch (kind) {
@@ -60,12 +66,14 @@ json describe(const Volume& volume, const ServerState& state) {
             {"path", storage.place()},
             {"delayed", storage.delay.has_value()},
             {"size_bytes", ready ? volume.geometry().size_bytes : storage.size_bytes.value_or(0)},
+            {"configured_size_bytes", storage.size_bytes ? json(*storage.size_bytes) : json()},
             {"block_size", storage.logical_block_bytes},
             {"io", storage.io == StorageOptions::Io::direct ? "direct" : "buffered"},
             {"uuid", uuid.empty() ? json() : json(uuid)},
             {"state", leaves ? "removing" : to_string(volume.state())},
             {"reason", leaves ? Target::why_leaving : volume.reason()},
             {"age_s", in_seconds(now - volume.since())},
+            {"next_attempt_s", left(leaves ? std::nullopt : volume.next_attempt(), now)},
             {"in_flight", volume.in_flight()},
             {"allow", allow},
             {"shut_out", shut_out},
@@ -126,16 +134,14 @@ json server_status(const ServerState& state) {
     const rtrs::Instant now = state.reactor.now();
     json listen = json::array();
     for (const auto& door : state.listening) {
-        listen.push_back(
-            {{"fabric", door.fabric},
-             {"device", door.device},
-             {"address", door.address},
-             {"clients", door.clients},
-             {"state", door.reason.empty() ? "listening" : "waiting"},
-             {"reason", door.reason},
-             {"age_s", in_seconds(now - door.since)},
-             {"next_attempt_s",
-              door.next_attempt ? json(in_seconds(*door.next_attempt - now)) : json()}});
+        listen.push_back({{"fabric", door.fabric},
+                          {"device", door.device},
+                          {"address", door.address},
+                          {"clients", door.clients},
+                          {"state", door.reason.empty() ? "listening" : "waiting"},
+                          {"reason", door.reason},
+                          {"age_s", in_seconds(now - door.since)},
+                          {"next_attempt_s", left(door.next_attempt, now)}});
     }
     json exports = json::array();
     for (const auto& volume : state.target.volumes()) exports.push_back(describe(*volume, state));
@@ -143,13 +149,16 @@ json server_status(const ServerState& state) {
     for (const rtrs::ServerSession* session : sessions_let_in(state)) {
         sessions.push_back(describe(*session, now));
     }
+    const bool draining = state.target.draining() == Target::Draining::on;
+    const rtrs::Instant since = state.stopping.value_or(state.target.draining_since());
     return {{"daemon", "rnbd-server"},
             {"version", version()},
             {"pid", ::getpid()},
             {"uptime_s", in_seconds(now - state.started)},
-            {"state", state.stopping                                    ? "stopping"
-                      : state.target.draining() == Target::Draining::on ? "draining"
-                                                                        : "running"},
+            {"state", state.stopping ? "stopping"
+                      : draining     ? "draining"
+                                     : "running"},
+            {"age_s", in_seconds(now - since)},
             {"workers", describe_workers(state.reactor)},
             {"listen", listen},
             {"exports", exports},

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,7 @@ struct ServerState {
         std::optional<rtrs::Instant> next_attempt{};
     };
     std::vector<Listening> listening;
-    bool stopping = false;
+    std::optional<rtrs::Instant> stopping{};  // since when
 };
 
 nlohmann::json server_status(const ServerState& state);

@@ -21,7 +21,8 @@ Target::Target(rtrs::Reactor& reactor, const std::vector<ServerConfig::Export>& 
       epochs_(epochs),
       writers_(writers),
       deferred_(reactor),
-      catalog_(reactor, volumes_) {
+      catalog_(reactor, volumes_),
+      draining_since_(reactor.now()) {
     for (std::uint32_t i = 0; i < reactor.members(); ++i) {
         pacers_.push_back(std::make_unique<ReadPacer>(
             reactor.member(i), this, [](void* self, BlockRequest& request) {

@@ -104,6 +104,8 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     enum class Draining : std::uint8_t { off, on };
     void set_draining(Draining draining);
     Draining draining() const noexcept { return draining_; }
+    // Since when it is so.
+    rtrs::Instant draining_since() const noexcept { return draining_since_; }
     // Takes every export from every session.
     void evict_all();
 
@@ -215,6 +217,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     };
     std::vector<Coming> coming_;
     Draining draining_ = Draining::off;
+    rtrs::Instant draining_since_;
     TurnedAway turned_away_;
     std::function<void()> closed_;
     std::size_t flushes_ = 0;

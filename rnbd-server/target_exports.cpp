@@ -232,6 +232,7 @@ std::expected<void, ControlFailure> Target::evict(const std::string& name,
 }
 
 void Target::set_draining(Draining draining) {
+    if (draining_ != draining) draining_since_ = reactor_.now();
     draining_ = draining;
     catalog_.intend(draining == Draining::on ? ServerIntent::drain : ServerIntent::serve);
 }

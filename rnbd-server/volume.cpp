@@ -154,6 +154,19 @@ void Volume::try_open() {
     timer_.arm(reactor_.now() + check_interval);
     tell_state();
     grow_as_told();
+    warn_of_size();
+}
+
+void Volume::warn_of_size() const {
+    if (resized_ || !has_another_size()) return;
+    const bool larger = geometry_.size_bytes > *config_.storage.size_bytes;
+    logger("rnbd.volume")
+        .warn(
+            "{}: {} has {} bytes, and its configured size is {}: what is there keeps its size; "
+            "expected the same in both, or rnbdctl exports resize {} {}{}",
+            config_.name, storage_->description(), geometry_.size_bytes,
+            *config_.storage.size_bytes, config_.name, *config_.storage.size_bytes,
+            larger ? " --shrink (what lies beyond is lost)" : "");
 }
 
 // What was found is another export's: it is let go of, and waited for.

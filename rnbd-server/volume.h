@@ -97,6 +97,11 @@ class Volume {
     // empty if there is nothing to say.
     std::string reason() const;
     rtrs::Instant since() const noexcept { return since_; }
+    // When its storage is looked for again; none unless it waits.
+    std::optional<rtrs::Instant> next_attempt() const noexcept {
+        if (state() != State::waiting || !timer_.armed()) return std::nullopt;
+        return timer_.deadline();
+    }
     // Meaningful while ready.
     const StorageGeometry& geometry() const noexcept { return geometry_; }
     // Of the storage's cache, as clients are told; meaningful while ready.
@@ -180,6 +185,11 @@ class Volume {
     std::uint64_t in_flight() const noexcept;
     // Who may open it from now on; who has it open keeps it.
     void set_allow(std::vector<ServerConfig::Allow> allow) { config_.allow = std::move(allow); }
+    // Ready, and not as large as the configuration says: a file that is there keeps its size.
+    bool has_another_size() const noexcept {
+        const auto& configured = config_.storage.size_bytes;
+        return state() == State::ready && configured && *configured != geometry_.size_bytes;
+    }
     // The size that the configuration gives; what is open stays as large as it is.
     void set_configured_size(std::optional<std::uint64_t> bytes) noexcept {
         config_.storage.size_bytes = bytes;
@@ -217,6 +227,7 @@ class Volume {
     void wait(std::string reason);
     void log_trouble();
     void look_at_size();
+    void warn_of_size() const;
     void writes_are_lost();
     void cache_is_another();
     bool is_awaited_by_another(const Opener& opener) const;

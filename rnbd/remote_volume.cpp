@@ -115,7 +115,7 @@ void RemoteVolume::Inside::arm_hold() {
 
 void RemoteVolume::Inside::set_state(VolumeState next, std::string why) {
     const bool waits = next == VolumeState::opening || next == VolumeState::reopening;
-    if (waits && hold_time_over) why += "; its hold_time is over, requests fail";
+    if (waits && hold_time_over) why += hold_time_is_over;
     const bool changed = next != state || why != reason;
     const bool lost = state == VolumeState::open && next == VolumeState::reopening;
     if (next != state) since = session.environment.clock.now();
@@ -458,6 +458,10 @@ void RemoteVolume::close(Close how) { inside_->close(how); }
 VolumeState RemoteVolume::state() const noexcept { return inside_->state; }
 const std::string& RemoteVolume::reason() const noexcept { return inside_->reason; }
 rtrs::Instant RemoteVolume::since() const noexcept { return inside_->since; }
+std::optional<rtrs::Instant> RemoteVolume::next_attempt() const noexcept {
+    if (inside_->state == VolumeState::open || !inside_->retry_timer.armed()) return std::nullopt;
+    return inside_->retry_timer.deadline();
+}
 std::error_code RemoteVolume::open_again() { return inside_->open_again(); }
 std::error_code RemoteVolume::set_size(std::uint64_t size_bytes) {
     return inside_->set_size(size_bytes);

@@ -24,8 +24,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -100,6 +102,9 @@ enum class VolumeState : std::uint8_t {
 };
 const char* to_string(VolumeState state) noexcept;
 
+// What a reason ends with when nothing waits any longer.
+inline constexpr std::string_view hold_time_is_over = "; its hold_time is over, requests fail";
+
 class RemoteVolume;
 
 class RemoteVolumeHandler {
@@ -147,6 +152,8 @@ class RemoteVolume {
     // (access taken), EROFS, ... ESTALE while superseded.
     std::error_code open_error() const noexcept;
     rtrs::Instant since() const noexcept;
+    // When the server is asked again; none: no time is set.
+    std::optional<rtrs::Instant> next_attempt() const noexcept;
     // Meaningful once it has been open; may change when it is opened again, and its size also while
     // it is open, when a server with a catalog says so.
     const VolumeGeometry& geometry() const noexcept;

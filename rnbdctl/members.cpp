@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "rnbdctl/units.h"
 
@@ -58,6 +59,15 @@ std::string short_age(const json& object, const char* key) {
 std::string latency(const json& object, const char* key) {
     const json& value = member(object, key);
     return value.is_number() ? latency_words(value.get<double>()) : "";
+}
+
+std::string next(const json& path) {
+    for (const auto& [key, what] : {std::pair{"next_attempt_s", "attempt in "},
+                                    {"gives_up_s", "given up in "},
+                                    {"dead_s", "dead in "}}) {
+        if (const std::string in = short_age(path, key); !in.empty()) return what + in;
+    }
+    return "";
 }
 
 // "waiting (no such file)"

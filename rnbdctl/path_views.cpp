@@ -19,7 +19,7 @@ std::vector<Table::Column> path_columns() {
     return {{"PATH"},
             {"STATE"},
             {"AGE", Align::right},
-            {"NEXT", Align::right},
+            {"NEXT"},
             {"PRIORITY"},
             {"IN FLIGHT", Align::right},
             {"SENT", Align::right},
@@ -44,7 +44,7 @@ std::vector<std::string> path_row(const json& path) {
     return {word(path, "label"),
             word(path, "state"),
             age(path, "age_s"),
-            short_age(path, "next_attempt_s"),
+            next(path),
             word(path, "priority"),
             count(path, "in_flight"),
             count(path, "sent"),
@@ -71,6 +71,9 @@ std::size_t paths_connected(const json& session) {
 // --- explain
 
 const char* meaning_of_protection(const json& session) {
+    if (member(session, "protection").is_null()) {
+        return "not known before a path to the server was up";
+    }
     if (member(session, "protection") == "exactly-once") {
         return "a request goes on on another path at once; the server runs each once and refuses "
                "late attempts";
@@ -150,17 +153,27 @@ Table request_table(const json& document) {
     return table;
 }
 
+// "1.25 s": as it was set, where short_age() rounds.
+std::string exactly(const json& settings, const char* key) {
+    const json& value = member(settings, key);
+    return value.is_number() ? setting_words(value.get<double>()) : "";
+}
+
 std::string limit(const json& settings, const char* key, const char* none) {
     const std::string text = short_age(settings, key);
     return text.empty() ? none : text;
 }
 
 std::string settings_line(const json& settings) {
+    const auto or_else = [&](const char* key, const char* none) {
+        const std::string text = exactly(settings, key);
+        return text.empty() ? std::string(none) : text;
+    };
     return fmt::format(
         "  hold_time {}, fail_fast_time {}; a request without answer for {} has its path probed, "
         "which is dead after {} of silence\n",
-        limit(settings, "hold_time_s", "forever"), limit(settings, "fail_fast_time_s", "never"),
-        limit(settings, "request_deadline_s", "-"), limit(settings, "probe_timeout_s", "-"));
+        or_else("hold_time_s", "forever"), or_else("fail_fast_time_s", "never"),
+        or_else("request_deadline_s", "-"), or_else("probe_timeout_s", "-"));
 }
 
 }  // namespace

@@ -39,6 +39,13 @@ std::string short_age_words(double seconds) {
     return age_words(seconds);
 }
 
+std::string setting_words(double seconds) {
+    if (!(seconds > 0)) return "0 s";
+    if (seconds < 1) return fmt::format("{:.6g} ms", seconds * 1000);
+    if (seconds < 60) return fmt::format("{:.6g} s", seconds);
+    return age_words(seconds);
+}
+
 std::string latency_words(double microseconds) {
     if (!(microseconds > 0)) return "-";
     if (microseconds < 1000) return fmt::format("{:.0f} us", microseconds);

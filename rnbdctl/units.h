@@ -16,6 +16,8 @@ std::string size_words(std::uint64_t bytes);
 std::string age_words(double seconds);
 // "420 ms", "1.2 s", then as age_words: of times that are about to be over. Negative counts as 0.
 std::string short_age_words(double seconds);
+// "1.25 s", "500 ms", then as age_words: of times that somebody has set.
+std::string setting_words(double seconds);
 // "950 us", "1.2 ms".
 std::string latency_words(double microseconds);
 // "90s", "1.5min", "200ms": units as in the configurations; without one they are seconds.

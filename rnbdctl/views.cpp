@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "daemon/counted.h"
 #include "rnbdctl/members.h"
 #include "rnbdctl/table.h"
 #include "rnbdctl/units.h"
@@ -47,12 +48,15 @@ std::string section(const char* title, const Table& table, const char* when_empt
     return fmt::format("\n{}:\n{}", title, table.text(2));
 }
 
-// "rnbd-server 0.1.0, pid 17, running for 3h 2m, 4 workers"
+// "rnbd-server 0.1.0, pid 17, running for 3h 2m, draining for 5s, 4 workers"
 std::string head_line(const json& document) {
     std::string line = fmt::format("{} {}", word(document, "daemon"), word(document, "version"));
     if (const auto pid = word(document, "pid"); !pid.empty()) line += ", pid " + pid;
-    if (const auto what = word(document, "state"); !what.empty()) line += ", " + what;
-    if (const auto up = age(document, "uptime_s"); !up.empty()) line += " for " + up;
+    if (const auto up = age(document, "uptime_s"); !up.empty()) line += ", running for " + up;
+    if (const auto what = word(document, "state"); !what.empty() && what != "running") {
+        line += ", " + what;
+        if (const auto since = age(document, "age_s"); !since.empty()) line += " for " + since;
+    }
     if (const auto workers = document.find("workers");
         workers != document.end() && workers->size() > 1) {
         line += fmt::format(", {} workers", workers->size());
@@ -88,6 +92,7 @@ Table export_table(const json& document) {
                  {"IO"},
                  {"BACKING"},
                  {"AGE", Align::right},
+                 {"NEXT"},
                  {"OPENED BY"},
                  {"STATE"}});
     for (const json& item : elements(document, "exports")) {
@@ -99,7 +104,8 @@ Table export_table(const json& document) {
         });
         if (!away.empty()) opens += (opens.empty() ? "" : ", ") + away;
         table.add({word(item, "name"), size(item, "size_bytes"), word(item, "block_size"),
-                   word(item, "io"), backing(item), age(item, "age_s"), opens, state(item)});
+                   word(item, "io"), backing(item), age(item, "age_s"), next(item), opens,
+                   state(item)});
     }
     return table;
 }
@@ -197,12 +203,12 @@ std::string client_session_view(const json& session) {
                  {"AGE", Align::right},
                  {"LATENCY", Align::right},
                  {"ATTEMPTS", Align::right},
-                 {"NEXT", Align::right},
+                 {"NEXT"},
                  {"STATE"}});
     for (const json& path : elements(session, "paths"))
         paths.add({word(path, "destination"), word(path, "source"), fabric(path),
                    word(path, "priority"), age(path, "age_s"), latency(path, "latency_us"),
-                   word(path, "attempts"), short_age(path, "next_attempt_s"), state(path)});
+                   word(path, "attempts"), next(path), state(path)});
     if (!paths.empty()) text += paths.text(2);
     return text;
 }
@@ -216,12 +222,13 @@ Table device_table(const json& document) {
                  {"NBD"},
                  {"CLIENTS", Align::right},
                  {"AGE", Align::right},
+                 {"NEXT"},
                  {"STATE"}});
     for (const json& item : elements(document, "devices"))
         table.add({word(item, "name"),
                    fmt::format("{} at {}", word(item, "volume"), word(item, "session")),
                    word(item, "access"), size(item, "size_bytes"), word(item, "block_size"),
-                   nbd_addresses(item), word(item, "connections"), age(item, "age_s"),
+                   nbd_addresses(item), word(item, "connections"), age(item, "age_s"), next(item),
                    state(item)});
     return table;
 }
@@ -326,6 +333,15 @@ std::string exports_view(const json& document) {
                             word(exports.front(), "uuid"));
     }
     for (const json& item : exports) {
+        const std::string configured = size(item, "configured_size_bytes");
+        const bool another = member(item, "configured_size_bytes") != member(item, "size_bytes");
+        if (!configured.empty() && another && member(item, "state") == "ready") {
+            text += fmt::format(
+                "{0}: its configured size is {1}, but its file was there and keeps its own; "
+                "expected "
+                "the same, or rnbdctl exports resize {0} SIZE\n",
+                word(item, "name"), configured);
+        }
         for (const json& out : elements(item, "shut_out")) {
             text += fmt::format("{}: session {} may not open it for {}\n", word(item, "name"),
                                 word(out, "session"), dash(short_age(out, "left_s")));
@@ -351,9 +367,10 @@ std::string export_evict_view(const json& document) {
 
 std::string drain_view(const json& document) {
     if (member(document, "draining") != true) return "sessions may come in\n";
-    return fmt::format("draining: {} sessions, {} exports open, {} requests in flight\n",
-                       dash(count(document, "sessions")), dash(count(document, "opens")),
-                       dash(count(document, "in_flight")));
+    return fmt::format("draining: {}, {} open, {} in flight\n",
+                       counted(dash(count(document, "sessions")), "session"),
+                       counted(dash(count(document, "opens")), "export"),
+                       counted(dash(count(document, "in_flight")), "request"));
 }
 
 std::string map_view(const json& document) {

@@ -487,6 +487,7 @@ PathStatus ClientPath::status() const {
                       .error = reason_,
                       .since = machine_.since(),
                       .next_attempt = {},
+                      .given_up_at = {},
                       .attempts = machine_.failures(),
                       .reconnects = machine_.connects() > 0 ? machine_.connects() - 1 : 0,
                       .attempts_failed = machine_.failures_total(),
@@ -494,7 +495,8 @@ PathStatus ClientPath::status() const {
                       .dead_at = connected() ? heartbeat_.dead_at() : std::nullopt,
                       .priority = address_.priority};
     if (machine_.held_back()) status.reason = machine_.hold_reason() + "; " + reason_text_;
-    if (machine_.state() == PathState::backoff) status.next_attempt = machine_.deadline();
+    const bool waits = machine_.state() == PathState::backoff;
+    (waits ? status.next_attempt : status.given_up_at) = machine_.deadline();
     return status;
 }
 

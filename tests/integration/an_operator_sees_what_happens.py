@@ -4,7 +4,7 @@ import threading
 from fio import *
 from harness import *
 
-need("fio")
+need("fio", "nbdinfo")
 
 
 class Relay:
@@ -79,9 +79,18 @@ def a_server_that_is_not_there_is_told_once(lab, server):
     text = client.ctl("explain", "vol1").stdout
     check("none is unanswered" in text and "0 of 1 paths connected" in text, text)
     check(client.ctl("explain", "vol9", ok=False).returncode == 4, "no such device")
+    # The device knows what its path knows, and NBD clients are told; of the server nothing is known.
+    why = "the session has no path: cannot connect: Connection refused"
+    check(client.status()["devices"][0]["reason"] == why, client.status()["devices"])
+    said = run("nbdinfo", lab.uri("vol1", "two"), ok=False, env=dict(os.environ, LIBNBD_DEBUG="1"))
+    check(said.returncode != 0 and f"volume vol1 is not open: {why}" in said.stderr, said.stderr)
+    check(client.status()["sessions"][0]["protection"] is None and "Protection -: not known" in text, text)
     # It cannot be reached: not yet, and why.
     result = client.ctl("paths", "reconnect", "host-a", path, "--timeout", "1", ok=False)
     check(result.returncode == 7 and "Connection refused" in result.stderr, result)
+    client.ctl("paths", "disconnect", "host-a", path)
+    check(client.status()["devices"][0]["reason"] ==
+          "the session has no path: disconnected by the operator", client.status()["devices"])
     client.stop()
 
 

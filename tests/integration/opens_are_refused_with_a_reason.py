@@ -25,6 +25,7 @@ with Lab() as lab:
         "absent": {}, "vol1": {}, "readers": {}, "far": {}, "waiting": {},
     }, name="second", session="host-b", wait_for_devices=False)
     refused(second, "absent", "no such export")
+    wait_until("it says when it asks again", lambda: second.status()["devices"][0]["next_attempt_s"] is not None)
     for device in ("vol1", "readers", "far", "waiting"):
         refused(second, device, "allow list")
     check("no export has this name" in server.log(), "the server's log tells why")

@@ -132,15 +132,15 @@ with Lab() as lab:
     server = lab.server([export("vol1", lab.path("vol1.img"), "16MiB")],
                         prefix=managers["server"].prefix)
     heard = managers["server"].hear()
-    check(heard == ["READY=1", "STATUS=serving 1 exports"], f"the server is ready: {heard}")
+    check(heard == ["READY=1", "STATUS=serving 1 export"], f"the server is ready: {heard}")
     client = lab.client(server, {"vol1": {}}, prefix=managers["client"].prefix)
     heard = managers["client"].hear()
-    check(heard == ["READY=1", "STATUS=mapping 1 devices"], f"the client is ready: {heard}")
+    check(heard == ["READY=1", "STATUS=mapping 1 device"], f"the client is ready: {heard}")
     for daemon in (client, server):
         alive(managers[daemon.name])
         stopped_and_continued(daemon, managers[daemon.name])
-    reloaded(client, managers["client"], "mapping 1 devices")
-    reloaded(server, managers["server"], "serving 1 exports")
+    reloaded(client, managers["client"], "mapping 1 device")
+    reloaded(server, managers["server"], "serving 1 export")
     for daemon in (client, server):
         ended(daemon, managers[daemon.name])
     print("both told when they were ready, that they live, that they reload, and that they stop")

@@ -38,6 +38,10 @@ TEST_CASE("units: sizes, ages, latencies, counts") {
     CHECK(short_age_words(0.42) == "420 ms");
     CHECK(short_age_words(1.25) == "1.2 s");
     CHECK(short_age_words(200) == "3m 20s");
+    CHECK(setting_words(1.25) == "1.25 s");
+    CHECK(setting_words(5) == "5 s");
+    CHECK(setting_words(0.5) == "500 ms");
+    CHECK(setting_words(90) == "1m 30s");
     CHECK(short_age_words(-1) == "0 ms");
     CHECK(latency_words(950) == "950 us");
     CHECK(latency_words(1200) == "1.2 ms");

@@ -45,6 +45,11 @@ TEST_CASE("views: the server's list and status") {
     CHECK(has(status, "rnbd-server 0.1.0, pid 7, running for 1m 1s\n"));
     CHECK(has(status, "listening on tcp:127.0.0.1:1235\n"));
     CHECK(has(status, "host-a (rw)"));
+    json drained = server;
+    drained["state"] = "draining";
+    CHECK(has(status_view(drained), "pid 7, running for 1m 1s, draining\n"));
+    drained["age_s"] = 2.4;
+    CHECK(has(status_view(drained), "pid 7, running for 1m 1s, draining for 2s\n"));
     json absent = server;
     absent["listen"].push_back({{"fabric", "tcp"},
                                 {"address", "192.0.2.1:1235"},
@@ -107,11 +112,25 @@ TEST_CASE("views: the client's list and status") {
 
 TEST_CASE("views: paths, one line each; results of operations") {
     CHECK(paths_view(client) ==
-          "SESSION  PATH            STATE    AGE    NEXT  PRIORITY  IN FLIGHT   SENT  DONE  FAILED "
+          "SESSION  PATH            STATE    AGE  NEXT               PRIORITY  IN FLIGHT   SENT  "
+          "DONE  FAILED "
           "OVER  RETRIED  STALE  RECONNECTS     P50     P99     MAX  HEARTBEAT  REASON\n"
-          "host-a   127.0.0.1:1235  backoff   1s  200 ms  prefer            1  1,000   990         "
+          "host-a   127.0.0.1:1235  backoff   1s  attempt in 200 ms  prefer            1  1,000   "
+          "990         "
           "   9        8      1         2/7  128 us  2.0 ms  3.0 ms          -  Connection "
           "refused\n");
+    json unknown = client;
+    unknown["sessions"][0]["protection"] = nullptr;
+    CHECK(has(status_view(unknown), "  protection -, policy min-inflight: "));
+    json busy = client;
+    json& path = busy["sessions"][0]["paths"][0];
+    path["next_attempt_s"] = nullptr;
+    path["gives_up_s"] = 3.14;
+    CHECK(has(paths_view(busy), "given up in 3.1 s"));
+    path["gives_up_s"] = nullptr;
+    path["dead_s"] = 4.2;
+    CHECK(has(paths_view(busy), "dead in 4.2 s"));
+    CHECK(has(status_view(busy), "dead in 4.2 s"));
     CHECK(paths_view(json::object()) == "no paths\n");
     CHECK(
         path_view(json::parse(
@@ -129,11 +148,32 @@ TEST_CASE("views: paths, one line each; results of operations") {
           "t             ever         -\n");
 }
 
+TEST_CASE("views: exports say when their storage is tried again, and that their size is another") {
+    json waiting = server;
+    waiting["exports"][1]["next_attempt_s"] = 0.8;
+    CHECK(has(exports_view(waiting), "2s  attempt in 800 ms  -  "));
+    CHECK_FALSE(has(exports_view(waiting), "configured size"));
+    json other = server;
+    other["exports"][0]["configured_size_bytes"] = 1 << 20;
+    CHECK(has(exports_view(other),
+              "vol1: its configured size is 1 MiB, but its file was there and keeps its own; "
+              "expected the same, or rnbdctl exports resize vol1 SIZE\n"));
+    other["exports"][0]["configured_size_bytes"] = other["exports"][0]["size_bytes"];
+    CHECK_FALSE(has(exports_view(other), "configured size"));
+}
+
+TEST_CASE("views: one is one") {
+    CHECK(drain_view(json::parse(R"({"draining":true,"sessions":1,"opens":2,"in_flight":0})")) ==
+          "draining: 1 session, 2 exports open, 0 requests in flight\n");
+}
+
 TEST_CASE("views: explain says what each request waits for") {
     const auto explained = [](const char* stage, const char* next) {
-        json document{{"device", client["devices"][0]},
-                      {"session", client["sessions"][0]},
-                      {"settings", {{"hold_time_s", nullptr}, {"request_deadline_s", 2}}}};
+        json document{
+            {"device", client["devices"][0]},
+            {"session", client["sessions"][0]},
+            {"settings",
+             {{"hold_time_s", nullptr}, {"request_deadline_s", 2}, {"probe_timeout_s", 1.25}}}};
         document["requests"] = json::array({{{"device", "vol1"},
                                              {"operation", "write"},
                                              {"offset", 4096},
@@ -152,6 +192,7 @@ TEST_CASE("views: explain says what each request waits for") {
     CHECK(has(text, "Session host-a: up for 4s, 0 of 1 paths connected, policy min-inflight\n"));
     CHECK(has(text, "Protection exactly-once: a request goes on on another path at once"));
     CHECK(has(text, "hold_time forever"));
+    CHECK(has(text, "for 2 s has its path probed, which is dead after 1.25 s of silence"));
     CHECK(has(text, "path probed in 1.2 s; path dead in 3.1 s if silent\n"));
     CHECK(has(explained("no_path", R"([{"event":"connect","path":"p","in_s":0.4},
                                        {"event":"fail","path":"","in_s":55}])"),
