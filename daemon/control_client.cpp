@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <pwd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -42,6 +45,59 @@ std::unexpected<ControlCallFailure> fail(Kind kind, std::string message) {
     return std::unexpected(ControlCallFailure{kind, std::move(message)});
 }
 
+// Which daemon it is about is in nothing that the others say.
+std::unexpected<ControlCallFailure> at(const std::string& path, ControlCallFailure failure) {
+    failure.message = path + ": " + failure.message;
+    if (failure.kind == Kind::timed_out) {
+        failure.advice =
+            "it may be busy or stopped, and what was asked may still happen: the daemon's log says "
+            "more, and --timeout waits longer";
+    }
+    return std::unexpected(std::move(failure));
+}
+
+// "rnbd", "" if that cannot be seen.
+std::string owner_of(const std::string& path) {
+    struct stat file{};
+    if (::stat(path.c_str(), &file) != 0) return "";
+    passwd entry{};
+    passwd* found = nullptr;
+    std::array<char, 4096> text{};
+    if (::getpwuid_r(file.st_uid, &entry, text.data(), text.size(), &found) == 0 &&
+        found != nullptr) {
+        return entry.pw_name;
+    }
+    return fmt::format("{}", file.st_uid);
+}
+
+std::unexpected<ControlCallFailure> not_permitted(const std::string& path) {
+    const std::string owner = owner_of(path);
+    ControlCallFailure failure{Kind::unreachable, path + ": permission denied"};
+    failure.advice =
+        owner.empty() ? "only root and the user that the daemon runs as may ask: try it with sudo"
+        : owner == "root" ? "it is root's, and only root may ask: try it with sudo"
+                          : fmt::format(
+                                "it is of user {0}, and only {0} and root may ask: try it "
+                                "with sudo",
+                                owner);
+    return std::unexpected(std::move(failure));
+}
+
+std::unexpected<ControlCallFailure> nobody_listens(const std::string& path) {
+    struct stat file{};
+    if (::stat(path.c_str(), &file) != 0 || S_ISSOCK(file.st_mode))
+        return fail(Kind::unreachable, fmt::format("{}: nobody listens", path));
+    const char* const what = S_ISDIR(file.st_mode)   ? "folder"
+                             : S_ISREG(file.st_mode) ? "file"
+                                                     : "special file";
+    ControlCallFailure failure{
+        Kind::unreachable,
+        fmt::format("{}: found a {}, expected the socket of a daemon", path, what)};
+    failure.advice =
+        "`control` in the daemon's configuration names its socket, as /run/rnbd/server.ctl";
+    return std::unexpected(std::move(failure));
+}
+
 std::expected<Socket, ControlCallFailure> connect_to(const std::string& path, SteadyTime deadline) {
     constexpr std::chrono::milliseconds queue_interval{10};
     sockaddr_un address{};
@@ -60,18 +116,17 @@ std::expected<Socket, ControlCallFailure> connect_to(const std::string& path, St
         if (errno == EINTR) continue;
         if (errno != EAGAIN) break;
         if (std::chrono::steady_clock::now() >= deadline)
-            return fail(Kind::timed_out, "the daemon lets nobody in, and many wait");
+            return at(path, {Kind::timed_out, "the daemon lets nobody in, and many wait"});
         std::this_thread::sleep_for(queue_interval);
     }
     switch (errno) {
         case ENOENT:
             return fail(Kind::absent, fmt::format("{}: no such socket", path));
         case ECONNREFUSED:
-            return fail(Kind::unreachable, fmt::format("{}: nobody listens", path));
+            return nobody_listens(path);
         case EACCES:
         case EPERM:
-            return fail(Kind::unreachable,
-                        fmt::format("{}: permission denied (only the daemon's user may)", path));
+            return not_permitted(path);
         default:
             return fail(Kind::unreachable, fmt::format("{}: {}", path, std::strerror(errno)));
     }
@@ -160,9 +215,9 @@ std::expected<json, ControlCallFailure> control_call(const ControlCallOptions& o
     if (!socket) return std::unexpected(socket.error());
     const std::string request = emit_control_request(command, arguments) + "\n";
     if (auto sent = send_all(*socket, request, deadline); !sent)
-        return std::unexpected(sent.error());
+        return at(options.socket_path, sent.error());
     const auto line = receive_line(*socket, deadline);
-    if (!line) return std::unexpected(line.error());
+    if (!line) return at(options.socket_path, line.error());
     return read_answer(*line);
 }
 

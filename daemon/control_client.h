@@ -30,6 +30,8 @@ struct ControlCallFailure {
     std::optional<ControlError> code{};
     // refused: of attributes, the errno; else 0.
     int error_number = 0;
+    // What the user may do about it, where more is known than the kind says; else empty.
+    std::string advice{};
 };
 
 struct ControlCallOptions {

@@ -32,6 +32,22 @@ std::string default_address(const std::string& socket_folder, std::string device
     return "unix:" + socket_folder + "/" + device + ".sock";
 }
 
+// With the arguments' names, which are not those of the configuration everywhere.
+std::string map_errors_text(std::vector<ConfigError> errors) {
+    static constexpr std::pair<std::string_view, std::string_view> names[] = {
+        {"devices[0].name", "device"},
+        {"devices[0].device", "kernel_device"},
+        {"devices[0].", ""},
+        {"sessions[0].name", "session"},
+        {"sessions[0].", ""}};
+    for (ConfigError& error : errors) {
+        const auto name = std::ranges::find_if(
+            names, [&](const auto& one) { return error.key.starts_with(one.first); });
+        if (name != std::end(names)) error.key.replace(0, name->first.size(), name->second);
+    }
+    return config_errors_text(errors, "");
+}
+
 // The arguments as the configuration that they stand for: the same words, rules and messages.
 std::expected<MapRequest, ControlFailure> parse_map(const json& arguments, const Client& client,
                                                     const std::string& socket_folder) {
@@ -78,7 +94,7 @@ std::expected<MapRequest, ControlFailure> parse_map(const json& arguments, const
     const json config{{"sessions", {session}}, {"devices", {device}}};
     auto parsed =
         ClientConfig::parse(config.dump(-1, ' ', false, json::error_handler_t::replace), "map");
-    if (!parsed) return bad(config_errors_text(parsed.error(), ""));
+    if (!parsed) return bad(map_errors_text(parsed.error()));
     request.device = std::move(parsed->devices.front());
     request.session = std::move(parsed->sessions.front());
     return request;

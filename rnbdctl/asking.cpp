@@ -1,7 +1,11 @@
 #include "rnbdctl/asking.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
 #include <thread>
 
@@ -27,10 +31,58 @@ std::string json_line(const json& document) {
     return document.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
-std::string hint_for(const Wish& wish, CtlExit exit) {
+std::string hint_for(const Wish& wish, const ControlCallFailure& failure) {
+    const CtlExit exit = exit_for(failure);
+    if (!failure.advice.empty()) return failure.advice;
     if (exit == CtlExit::not_found) return wish.absent_hint;
     if (exit == CtlExit::conflict) return wish.in_use_hint;
     return hint_for(exit);
+}
+
+// A command that the daemon behind the socket has not because it is the other daemon's.
+std::optional<ControlCallFailure> asked_the_other(const Wish& wish, const std::string& socket,
+                                                  const ControlCallFailure& failure) {
+    if (failure.code != ControlError::unknown_command || wish.of == Daemon::both)
+        return std::nullopt;
+    const Answer answer =
+        control_call({.socket_path = socket, .timeout = wish.timeout}, "version", json::object());
+    const char* const owner = wish.of == Daemon::server ? "rnbd-server" : "rnbd-client";
+    const std::string there = answer ? members::word(*answer, "daemon") : "";
+    if (there.empty() || there == owner) return std::nullopt;
+    ControlCallFailure other = failure;
+    other.message = fmt::format("{} (at {}) has no {}: that is a command of {}", there, socket,
+                                wish.words, owner);
+    other.advice = fmt::format("leave --socket out, or name the socket of {}", owner);
+    return other;
+}
+
+// "nbd[0]: found ...; access: found ...": what the daemon does not take is called as on the command
+// line.
+ControlCallFailure in_own_words(const Wish& wish, ControlCallFailure failure) {
+    if (failure.code != ControlError::bad_arguments) return failure;
+    std::string& text = failure.message;
+    for (std::size_t begin = 0; begin < text.size();) {
+        const std::size_t key_end = std::min(text.find(": ", begin), text.size());
+        const std::string key = text.substr(begin, key_end - begin);
+        const auto meant = std::ranges::find_if(wish.options, [&](const auto& one) {
+            const std::string& argument = one.first;
+            return key == argument || key.starts_with(argument + "[") ||
+                   key.starts_with(argument + ".");
+        });
+        if (meant != wish.options.end()) text.replace(begin, key.size(), meant->second);
+        const std::size_t next = text.find("; ", begin);
+        begin = next == std::string::npos ? text.size() : next + 2;
+    }
+    return failure;
+}
+
+CtlExit report_failure(const Wish& wish, const ControlCallFailure& failure, std::ostream& out,
+                       std::ostream& err);
+
+CtlExit report_failure(const Wish& wish, const std::string& socket,
+                       const ControlCallFailure& failure, std::ostream& out, std::ostream& err) {
+    const auto other = asked_the_other(wish, socket, failure);
+    return report_failure(wish, other ? *other : in_own_words(wish, failure), out, err);
 }
 
 CtlExit report_failure(const Wish& wish, const ControlCallFailure& failure, std::ostream& out,
@@ -54,7 +106,8 @@ CtlExit report_failure(const Wish& wish, const ControlCallFailure& failure, std:
         return exit;
     }
     err << "rnbdctl: " << terminal_text(failure.message) << "\n";
-    if (const auto hint = hint_for(wish, exit); !hint.empty()) err << "rnbdctl: " << hint << "\n";
+    if (const auto hint = hint_for(wish, failure); !hint.empty())
+        err << "rnbdctl: " << hint << "\n";
     return exit;
 }
 
@@ -109,7 +162,7 @@ CtlExit ask_once(const Wish& wish, std::ostream& out, std::ostream& err) {
             if (wish.judge != nullptr) exit = wish.judge(*answer);
             if (wish.saved) exit = save(wish, wish.saved(*answer), out, err);
         } else {
-            exit = report_failure(wish, answer.error(), out, err);
+            exit = report_failure(wish, (*heard)[i].socket, answer.error(), out, err);
             const bool goes_on = answer.error().code == ControlError::timed_out;
             if (goes_on && wish.saved_while_it_goes_on) {
                 static_cast<void>(save(wish, *wish.saved_while_it_goes_on, out, err));
@@ -128,7 +181,7 @@ CtlExit follow_drain(Wish wish, std::ostream& out, std::ostream& err) {
         const Answer answer =
             control_call({.socket_path = wish.sockets.front(), .timeout = wish.timeout},
                          wish.command, wish.arguments);
-        if (!answer) return report_failure(wish, answer.error(), out, err);
+        if (!answer) return report_failure(wish, wish.sockets.front(), answer.error(), out, err);
         if (members::member(*answer, "done") == true) {
             report_result(wish, *answer, out);
             return CtlExit::ok;

@@ -19,8 +19,7 @@ constexpr std::array<Row, 9> rows{{
     {CtlExit::failed, "the operation failed", "the daemon's log says more"},
     {CtlExit::usage, "wrong command line or arguments", "see rnbdctl --help"},
     {CtlExit::unreachable, "the daemon cannot be reached",
-     "is it running? --socket says where it listens (`control` in its configuration); only the "
-     "user that it runs as may ask"},
+     "is it running? --socket says where it listens (`control` in its configuration)"},
     {CtlExit::not_found, "no such device, session, volume or export", ""},
     {CtlExit::conflict, "the name is taken, or it is in use", ""},
     {CtlExit::denied, "the server refused this session",

@@ -40,31 +40,34 @@ void CommandTree::add_exports() {
                    });
     option(*exports_, "export", options_.exported, "EXPORT", "Only this one");
     exports_->require_subcommand(0, 1);
-    auto* added =
-        add(*exports_, "add", "Export a file or block device from now on", Daemon::server,
-            [this](Wish& wish) -> std::optional<std::string> {
-                json description{{"name", options_.exported}, {"path", options_.path}};
-                if (!options_.size.empty()) description["size"] = options_.size;
-                if (!options_.io.empty()) description["io"] = options_.io;
-                if (!options_.block_size.empty()) description["block_size"] = options_.block_size;
-                if (options_.read_only) description["read_only"] = true;
-                if (!options_.uuid.empty()) description["uuid"] = options_.uuid;
-                description["allow"] = json::array();
-                for (const std::string& text : options_.allow) {
-                    const auto rule = rule_of(text);
-                    if (!rule) return "--allow: expected SESSION[@ADDRESS]=ACCESS, found " + text;
-                    description["allow"].push_back(*rule);
-                }
-                wish.command = "export_add";
-                wish.view = export_view;
-                wish.arguments = {{"export", description}};
-                if (options_.save) {
-                    wish.saved = [description](const json&) {
-                        return SavedPiece{.put = {{"exports", json::array({description})}}};
-                    };
-                }
-                return understood;
-            });
+    auto* added = add(
+        *exports_, "add", "Export a file or block device from now on", Daemon::server,
+        [this](Wish& wish) -> std::optional<std::string> {
+            json description{{"name", options_.exported}, {"path", options_.path}};
+            if (!options_.size.empty()) description["size"] = options_.size;
+            if (!options_.io.empty()) description["io"] = options_.io;
+            if (!options_.block_size.empty()) description["block_size"] = options_.block_size;
+            if (options_.read_only) description["read_only"] = true;
+            if (!options_.uuid.empty()) description["uuid"] = options_.uuid;
+            description["allow"] = json::array();
+            for (const std::string& text : options_.allow) {
+                const auto rule = rule_of(text);
+                if (!rule) return "--allow: expected SESSION[@ADDRESS]=ACCESS, found " + text;
+                description["allow"].push_back(*rule);
+            }
+            wish.command = "export_add";
+            wish.options = {{"name", "NAME"},    {"path", "FILE"},   {"size", "--size"},
+                            {"io", "--io"},      {"uuid", "--uuid"}, {"block_size", "--block-size"},
+                            {"allow", "--allow"}};
+            wish.view = export_view;
+            wish.arguments = {{"export", description}};
+            if (options_.save) {
+                wish.saved = [description](const json&) {
+                    return SavedPiece{.put = {{"exports", json::array({description})}}};
+                };
+            }
+            return understood;
+        });
     option(*added, "export", options_.exported, "NAME", "What clients ask for")->required();
     option(*added, "path", options_.path, "FILE", "A file or a block device, absolute")->required();
     option(*added, "--size", options_.size, "SIZE", "Create an absent file so large, as 10GiB");

@@ -64,6 +64,14 @@ std::optional<std::string> CommandTree::fill_map(Wish& wish) const {
     if (address) wish.arguments["paths"].push_back(path_argument(given.server_address));
     for (const std::string& path : given.paths)
         wish.arguments["paths"].push_back(path_argument(path));
+    if (address) wish.options.emplace_back("paths[0]", "SERVER");
+    wish.options.insert(wish.options.end(),
+                        {{"paths", "--path"},
+                         {"volume", "EXPORT"},
+                         {"session", given.session.empty() ? "SERVER" : "--session"},
+                         {"device", given.name.empty() ? "EXPORT" : "--name"},
+                         {"nbd", "--nbd"},
+                         {"kernel_device", "--device"}});
     if (given.save) wish.saved = saved_map(wish.arguments);
     return understood;
 }

@@ -51,6 +51,13 @@ std::optional<int> parse(CommandTree& tree, Words words, std::ostream& out, std:
     return std::nullopt;
 }
 
+// "paths add"
+std::string words_of(const CLI::App& app) {
+    const CLI::App* const parent = app.get_parent();
+    if (parent == nullptr || parent->get_parent() == nullptr) return app.get_name();
+    return words_of(*parent) + " " + app.get_name();
+}
+
 void find_sockets(Wish& wish, const Options& options, Daemon daemon,
                   const DefaultSockets& sockets) {
     if (!options.socket.empty()) {
@@ -79,7 +86,9 @@ int run_words(int argc, const char* const* argv, std::ostream& out, std::ostream
     Wish wish;
     wish.output = options.as_json ? Output::json : Output::text;
     wish.timeout = options.timeout.value_or(std::chrono::seconds(60));
-    find_sockets(wish, options, tree.asked(), sockets);
+    wish.of = tree.asked();
+    wish.words = words_of(*tree.chosen()->app);
+    find_sockets(wish, options, wish.of, sockets);
     if (const auto wrong = tree.chosen()->fill(wish)) return usage(err, *wrong);
     return static_cast<int>(ask(wish, out, err));
 }

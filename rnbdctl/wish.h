@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rnbdctl/exit_codes.h"
@@ -29,7 +30,12 @@ struct Wish {
         local,  // `text` is the answer, no daemon is asked
     };
 
+    // As it was typed, written out ("paths add"), and whose it is.
+    std::string words;
+    Daemon of = Daemon::both;
     std::string command;
+    // Of these arguments a message of the daemon calls the first, this rnbdctl the second.
+    std::vector<std::pair<std::string, std::string>> options;
     nlohmann::json arguments = nlohmann::json::object();
     View view = nullptr;
     // What an answer means for the exit code; null: success.

@@ -42,9 +42,12 @@ std::string no_command(const std::string& word, const std::vector<std::string>& 
     return text + fmt::format("expected {} (see --help)", fmt::join(words, ", "));
 }
 
-bool more_words(const std::vector<std::string>& words, std::size_t from) {
-    for (std::size_t i = from; i < words.size(); ++i)
+bool more_words(const CLI::App& root, const CLI::App& app, const std::vector<std::string>& words,
+                std::size_t from) {
+    for (std::size_t i = from; i < words.size(); ++i) {
         if (!words[i].starts_with('-')) return true;
+        if (takes_next(root, app, words[i])) ++i;
+    }
     return false;
 }
 
@@ -65,9 +68,9 @@ std::expected<std::vector<std::string>, std::string> write_out(CommandTree& tree
         const auto found = beginning_with(known, word);
         const bool takes_value = at->get_option_no_throw("session") != nullptr ||
                                  at->get_option_no_throw("export") != nullptr;
-        if (takes_value && !found.empty() && found.front() != word && !more_words(words, i + 1))
-            break;
-        if (found.empty() && takes_value) break;
+        // A name may be the last word; with others behind it, it is a command.
+        const bool is_name = takes_value && !more_words(tree.app(), *at, words, i + 1);
+        if (is_name && (found.empty() || found.front() != word)) break;
         if (found.empty()) return std::unexpected(no_command(word, known));
         if (found.size() > 1) {
             return std::unexpected(fmt::format("\"{}\" may be {} (see --help)", terminal_text(word),

@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
@@ -65,16 +66,24 @@ class World {
 
     // As run(), with a client daemon that answers with this line; its request is kept.
     Ran run_answered(const std::string& answer, const std::vector<const char*>& arguments) {
+        return run_answered_each({answer}, arguments);
+    }
+
+    // With one that is asked as often as there are answers.
+    Ran run_answered_each(const std::vector<std::string>& answers,
+                          const std::vector<const char*>& arguments) {
         const int listening = listen_only();
         std::thread daemon([&] {
-            const int fd = ::accept(listening, nullptr, nullptr);
-            std::string line;
-            char c = 0;
-            while (::recv(fd, &c, 1, 0) == 1 && c != '\n') line += c;
-            request = json::parse(line, nullptr, false);
-            const std::string text = answer + "\n";
-            static_cast<void>(::send(fd, text.data(), text.size(), MSG_NOSIGNAL));
-            ::close(fd);
+            for (const std::string& answer : answers) {
+                const int fd = ::accept(listening, nullptr, nullptr);
+                std::string line;
+                char c = 0;
+                while (::recv(fd, &c, 1, 0) == 1 && c != '\n') line += c;
+                request = json::parse(line, nullptr, false);
+                const std::string text = answer + "\n";
+                static_cast<void>(::send(fd, text.data(), text.size(), MSG_NOSIGNAL));
+                ::close(fd);
+            }
         });
         Ran ran = run(arguments);
         daemon.join();
@@ -124,12 +133,24 @@ TEST_CASE("rnbdctl: no daemon is exit 3 with advice") {
     CHECK(as_json["error"]["code"] == "unreachable");
 }
 
+TEST_CASE("rnbdctl: what is no socket is said to be none") {
+    World world;
+    const std::string file = world.sockets.client;
+    std::ofstream(file) << "text";
+    const auto ran = world.run({"--socket", file.c_str(), "list"});
+    CHECK(ran.exit == number(CtlExit::unreachable));
+    CHECK(has(ran.err, (file + ": found a file, expected the socket of a daemon\n").c_str()));
+    CHECK_FALSE(has(ran.err, "is it running"));
+    CHECK(has(world.run({"--socket", "/tmp", "list"}).err, "/tmp: found a folder, expected"));
+}
+
 TEST_CASE("rnbdctl: a daemon that gives no answer is exit 7, with its word in JSON") {
     World world;
     const auto listening = world.listen_only();
     const auto text = world.run({"--client", "--timeout", "1", "list"});
     CHECK(text.exit == number(CtlExit::timed_out));
-    CHECK(text.err.find("does not answer") != std::string::npos);
+    CHECK(has(text.err, (world.sockets.client + ": the daemon does not answer\n").c_str()));
+    CHECK(has(text.err, "--timeout waits longer"));
     const auto silent = world.run({"--client", "--timeout", "1", "--json", "list"});
     CHECK(silent.exit == number(CtlExit::timed_out));
     CHECK(json::parse(silent.out)["error"]["code"] == "timed_out");
@@ -181,6 +202,47 @@ TEST_CASE("rnbdctl: advice is about what was asked for") {
     CHECK(advice("not_found", {"config", "confirm"}) == "rnbdctl: no\n");
     CHECK(advice("busy", {"config", "apply"}) == "rnbdctl: no\n");
     CHECK(advice("not_found", {"log", "info", "a"}) == "rnbdctl: no\n");
+}
+
+TEST_CASE("rnbdctl: what a daemon does not take is called as on the command line") {
+    World world;
+    const auto said = [&](const char* message, const std::vector<const char*>& words) {
+        return world.run_answered(emit_control_failure({ControlError::bad_arguments, message}),
+                                  words);
+    };
+    CHECK(has(said("nbd[0]: found \"unix:rel\"; device: found nothing",
+                   {"map", "v", "from", "s", "--name", "d", "--nbd", "unix:rel"})
+                  .err,
+              "rnbdctl: --nbd: found \"unix:rel\"; --name: found nothing\n"));
+    CHECK(has(said("paths[0].tcp: found \"h:x\"", {"map", "v", "from", "h:x"}).err,
+              "rnbdctl: SERVER: found \"h:x\"\n"));
+    CHECK(has(said("paths[1].tcp: found \"h:x\"", {"map", "v", "from", "h:1", "--path", "h:x"}).err,
+              "rnbdctl: --path: found \"h:x\"\n"));
+    CHECK(has(said("device: expected a name", {"unmap", "d"}).err,
+              "rnbdctl: device: expected a name\n"));
+}
+
+TEST_CASE("rnbdctl: a command of the other daemon is said to be that") {
+    World world;
+    const auto asked = [&](const char* daemon, const std::vector<const char*>& words) {
+        const std::string socket = world.sockets.client;
+        std::vector<const char*> all{"--socket", socket.c_str()};
+        all.insert(all.end(), words.begin(), words.end());
+        const auto ran = world.run_answered_each(
+            {emit_control_failure({ControlError::unknown_command, "commands are: a, b"}),
+             emit_control_result({{"daemon", daemon}, {"version", "1"}})},
+            all);
+        CHECK(ran.exit == number(CtlExit::usage));
+        return ran.err;
+    };
+    CHECK(asked("rnbd-client", {"drain"}) ==
+          "rnbdctl: rnbd-client (at " + world.sockets.client +
+              ") has no drain: that is a command of rnbd-server\n"
+              "rnbdctl: leave --socket out, or name the socket of rnbd-server\n");
+    CHECK(has(asked("rnbd-server", {"paths", "add", "s", "p"}),
+              ") has no paths add: that is a command of rnbd-client\n"));
+    // An older one of the right kind.
+    CHECK(has(asked("rnbd-client", {"explain", "d"}), "rnbdctl: commands are: a, b\n"));
 }
 
 TEST_CASE("rnbdctl: what is wrong with an answer is told apart in JSON") {

@@ -35,6 +35,7 @@ TEST_CASE("rnbdctl: the beginning of one command stands for it") {
     // What may be a session stays one.
     CHECK(written({"paths", "add"}) == Words{"paths", "add"});
     CHECK(written({"paths", "re"}) == Words{"paths", "re"});
+    CHECK(written({"paths", "s", "--timeout", "5"}) == Words{"paths", "s", "--timeout", "5"});
     CHECK(written({"unmap", "sta"}) == Words{"unmap", "sta"});
 }
 
@@ -43,6 +44,10 @@ TEST_CASE("rnbdctl: what is no command, or several, is said with the nearest") {
     CHECK(written({"stats", "resett"}).front().find("did you mean reset?") != std::string::npos);
     CHECK(written({"xyzzyx"}).front().find("expected list, status") != std::string::npos);
     CHECK(written({"st"}).front() == "\"st\" may be status, stats (see --help)");
+    CHECK(written({"paths", "disconnet", "s", "p"}).front() ==
+          "no command \"disconnet\": did you mean disconnect? (see --help)");
+    CHECK(written({"exports", "foo", "bar", "baz"}).front() ==
+          "no command \"foo\": expected add, remove, resize, evict (see --help)");
     CHECK(written({"exports", "re", "v", "w"}).front().find("remove, resize") != std::string::npos);
 }
 
