@@ -91,16 +91,15 @@ std::vector<ConfigError> config_files_passed_over(const std::string& path) {
     return passed_over;
 }
 
-std::expected<std::vector<ConfigSource>, std::vector<ConfigError>> read_config_files(
-    const std::string& path, PipeEnd pipe) {
-    std::vector<ConfigSource> sources;
-    std::vector<ConfigError> errors;
-    const auto add = [&](const std::string& file) {
+ConfigFiles read_config_files(const std::string& path, PipeEnd pipe) {
+    ConfigFiles read;
+    std::vector<ConfigError>& errors = read.errors;
+    const auto add = [&read, pipe](const std::string& file) {
         auto text = read_config_file(file, pipe);
         if (text)
-            sources.push_back({file, std::move(*text)});
+            read.sources.push_back({file, std::move(*text)});
         else
-            errors.push_back(std::move(text.error()));
+            read.errors.push_back(std::move(text.error()));
     };
     add(path);
     const std::string folder = config_folder_of(path);
@@ -115,8 +114,7 @@ std::expected<std::vector<ConfigSource>, std::vector<ConfigError>> read_config_f
         files.clear();
     }
     for (const std::string& file : files) add(file);
-    if (!errors.empty()) return std::unexpected(std::move(errors));
-    return sources;
+    return read;
 }
 
 }  // namespace rnbd

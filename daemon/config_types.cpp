@@ -43,6 +43,7 @@ std::string size_text(std::uint64_t bytes) {
     return std::to_string(bytes);
 }
 
+// In the largest unit that it is a whole number of, as parse_duration() takes it.
 std::string duration_text(rtrs::Duration duration) {
     using namespace std::chrono;
     static constexpr struct {
@@ -53,7 +54,7 @@ std::string duration_text(rtrs::Duration duration) {
     for (const auto& unit : units)
         if (duration >= unit.unit && duration % unit.unit == rtrs::Duration::zero())
             return fmt::format("{}{}", duration / unit.unit, unit.name);
-    return fmt::format("{}ns", duration.count());
+    return "0s";
 }
 
 bool printable(std::string_view text) noexcept {

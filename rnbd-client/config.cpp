@@ -420,9 +420,7 @@ std::expected<ClientConfig, std::vector<ConfigError>> ClientConfig::parse(std::s
 
 std::expected<ClientConfig, std::vector<ConfigError>> ClientConfig::load(const std::string& path,
                                                                          PipeEnd pipe) {
-    const auto sources = read_config_files(path, pipe);
-    if (!sources) return std::unexpected(sources.error());
-    return parse(*sources);
+    return load_config<ClientConfig>(path, pipe);
 }
 
 }  // namespace rnbd

@@ -119,12 +119,13 @@ void read_allow(const ConfigValue& item, ServerConfig::Export& target) {
             map.error("access",
                       fmt::format("found \"{}\" for an export that is read_only, expected ro",
                                   to_word(allow.access)));
-        for (const auto& earlier : target.allow)
-            if (named && earlier.session == allow.session && earlier.address == allow.address)
-                map.error("session",
-                          fmt::format("found \"{}\" a second time, expected one rule per session "
-                                      "and address",
-                                      allow.session));
+        const auto same = [&](const ServerConfig::Allow& earlier) {
+            return earlier.session == allow.session && earlier.address == allow.address;
+        };
+        if (named && std::ranges::any_of(target.allow, same))
+            map.error("session", fmt::format("found \"{}\" a second time, expected one rule per "
+                                             "session and address",
+                                             allow.session));
         target.allow.push_back(std::move(allow));
     });
 }
@@ -180,21 +181,35 @@ void read_storage_path(ConfigMap& map, StorageOptions& storage) {
     map.optional("io", io_words(), storage.io);
 }
 
+// Of a mapping whose kind is wrong or absent: what the keys beside it belong to, so that they are
+// no errors, too.
+std::optional<StorageWord> storage_meant_by(ConfigMap& map, bool with_delay) {
+    if (map.find("path")) return StorageWord::path;
+    if (map.find("uri")) return StorageWord::nbd;
+    if (with_delay && map.find("of")) return StorageWord::delay;
+    if (map.find("size")) return StorageWord::memory;
+    return std::nullopt;
+}
+
 void read_storage(ConfigMap& map, StorageOptions& storage) {
+    const bool with_delay = !storage.delay;
     auto word = StorageWord::memory;
-    if (map.required("kind", storage_words(!storage.delay), word)) {
-        if (word == StorageWord::path) return read_storage_path(map, storage);
-        if (word == StorageWord::nbd) {
-            storage.kind = Kind::nbd;
-            map.required("uri", config_nbd_uri(), storage.uri);
-            return;
-        }
-        if (word == StorageWord::delay) {
-            storage.delay.emplace();
-            if (const auto inner = map.require("of", "a mapping as that of storage"))
-                inner->map([&](ConfigMap& of) { read_storage(of, storage); });
-            return read_delays(map, *storage.delay);
-        }
+    if (!map.required("kind", storage_words(with_delay), word)) {
+        const auto meant = storage_meant_by(map, with_delay);
+        if (!meant) return;
+        word = *meant;
+    }
+    if (word == StorageWord::path) return read_storage_path(map, storage);
+    if (word == StorageWord::nbd) {
+        storage.kind = Kind::nbd;
+        map.required("uri", config_nbd_uri(), storage.uri);
+        return;
+    }
+    if (word == StorageWord::delay) {
+        storage.delay.emplace();
+        if (const auto inner = map.require("of", "a mapping as that of storage"))
+            inner->map([&](ConfigMap& of) { read_storage(of, storage); });
+        return read_delays(map, *storage.delay);
     }
     storage.kind = word == StorageWord::null ? Kind::null : Kind::memory;
     std::uint64_t bytes = 0;
@@ -245,9 +260,12 @@ void check_path_once(ConfigMap& map, const ServerConfig& config, Seen& seen) {
     if (inserted) return;
     const ServerConfig::Export& earlier = config.exports[first->second.index];
     if (earlier.storage.use == Use::read_only && found.storage.use == Use::read_only) return;
-    map.error(key, fmt::format("found \"{}\" which export \"{}\" has already, expected another "
-                               "path, or both read_only (first at {})",
-                               where, earlier.name, first->second.place));
+    // Its name may be what is wrong with it.
+    const std::string who =
+        earlier.name.empty() ? "another export" : fmt::format("export \"{}\"", earlier.name);
+    map.error(key, fmt::format("found \"{}\" which {} has already, expected another path, or both "
+                               "read_only (first at {})",
+                               where, who, first->second.place));
 }
 
 // Two exports of one name for their media would pass for each other, unless they are the same.
@@ -392,9 +410,7 @@ std::expected<ServerConfig, std::vector<ConfigError>> ServerConfig::parse(std::s
 
 std::expected<ServerConfig, std::vector<ConfigError>> ServerConfig::load(const std::string& path,
                                                                          PipeEnd pipe) {
-    const auto sources = read_config_files(path, pipe);
-    if (!sources) return std::unexpected(sources.error());
-    return parse(*sources);
+    return load_config<ServerConfig>(path, pipe);
 }
 
 }  // namespace rnbd

@@ -286,16 +286,16 @@ TEST_CASE("config reader: the folder beside a file") {
         std::ofstream(at + "/" + name) << text;
     };
     write("x.yaml", "0");
-    REQUIRE(read_config_files(at + "/x.yaml", PipeEnd::not_awaited));
+    const auto read = [&] { return read_config_files(at + "/x.yaml", PipeEnd::not_awaited); };
+    REQUIRE(read().errors.empty());
     REQUIRE(::mkdir((at + "/x.d").c_str(), 0700) == 0);
     write("x.d/20.yaml", "2");
     write("x.d/10.yaml", "1");
     write("x.d/.hidden.yaml", "no");
     write("x.d/README", "no");
-    const auto sources = read_config_files(at + "/x.yaml", PipeEnd::not_awaited);
-    REQUIRE(sources);
+    REQUIRE(read().errors.empty());
     std::string order;
-    for (const auto& source : *sources) order += source.text;
+    for (const auto& source : read().sources) order += source.text;
     CHECK(order == "012");
     CHECK(config_files_passed_over(at + "/x.yaml").empty());
     CHECK(config_files_passed_over(at + "/nothing.yaml").empty());
@@ -306,11 +306,12 @@ TEST_CASE("config reader: the folder beside a file") {
     CHECK(to_string(passed_over[0]) ==
           at + "/x.d/30.yml: not read: of this folder, only files whose names end in .yaml are");
     CHECK(passed_over[1].file == at + "/x.d/40.YAML");
-    CHECK(read_config_files(at + "/x.yaml", PipeEnd::not_awaited)->size() == 3);
+    CHECK(read().sources.size() == 3);
     REQUIRE(::mkdir((at + "/x.d/30.yaml").c_str(), 0700) == 0);
-    const auto broken = read_config_files(at + "/x.yaml", PipeEnd::not_awaited);
-    REQUIRE(!broken);
-    CHECK(broken.error().front().file == at + "/x.d/30.yaml");
+    const auto broken = read();
+    REQUIRE(broken.errors.size() == 1);
+    CHECK(broken.errors.front().file == at + "/x.d/30.yaml");
+    CHECK(broken.sources.size() == 3);  // whose errors are told as well
     for (const char* name : {"/x.d/30.yml", "/x.d/40.YAML", "/x.d/50.yaml~", "/x.d/.60.yml",
                              "/x.d/30.yaml", "/x.d/20.yaml", "/x.d/10.yaml", "/x.d/.hidden.yaml",
                              "/x.d/README", "/x.d", "/x.yaml", ""})
