@@ -1,5 +1,6 @@
 #include "daemon/run_daemon.h"
 
+#include <fmt/format.h>
 #include <pthread.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include "daemon/log.h"
 #include "daemon/log_commands.h"
 #include "daemon/metrics_server.h"
+#include "daemon/processes.h"
 #include "daemon/version.h"
 #include "daemon/watchdog.h"
 #include "rtrs/base/seconds.h"
@@ -25,7 +27,9 @@ namespace {
 // The work and what is around it, from the first signal that could come to the last answer.
 class Frame {
   public:
-    Frame(const DaemonContext& context, const DaemonProgram& program, DaemonSettings settings)
+    // control: made before the work, which uses what another daemon of this kind may have.
+    Frame(const DaemonContext& context, const DaemonProgram& program, DaemonSettings settings,
+          std::unique_ptr<ControlServer> control)
         : reactor_(context.reactor),
           program_(program),
           settings_(std::move(settings)),
@@ -33,9 +37,11 @@ class Frame {
           started_(context.reactor.now()),
           watchdog_(context.reactor),
           work_(program.make(context)),
-          config_(reactor_, work_->configuration(), program.description.name, log_, [this] {
-              if (!stopping_) notify_status(work_->status());
-          }) {}
+          config_(reactor_, work_->configuration(), program.description.name, log_,
+                  [this] {
+                      if (!stopping_) notify_status(work_->status());
+                  }),
+          control_(std::move(control)) {}
 
     // The error is a sentence.
     std::expected<void, std::string> start();
@@ -71,12 +77,6 @@ std::expected<void, std::string> Frame::start() {
         return std::unexpected("cannot receive signals: " + signals.error().message());
     }
     signals_ = std::move(*signals);
-    auto control = ControlServer::create(reactor_, {.socket_path = settings_.control});
-    if (!control) {
-        return std::unexpected("control socket " + settings_.control + ": " +
-                               control.error().message());
-    }
-    control_ = std::move(*control);
     control_->add_command(
         "version", [name = program_.description.name](const nlohmann::json&, ControlReply reply) {
             reply.succeed({{"daemon", name}, {"version", version()}});
@@ -123,7 +123,7 @@ void Frame::listen_again() {
 }
 
 void Frame::remove_files() noexcept {
-    if (control_) control_->remove_file();
+    control_->remove_file();
     if (metrics_) metrics_->remove_file();
     work_->remove_files();
 }
@@ -256,13 +256,36 @@ std::expected<std::unique_ptr<rtrs::ReactorGroup>, std::error_code> make_workers
     return group;
 }
 
+// What is in the way of a control socket, and what may be done about it.
+std::string why_no_control(const std::string& program, const std::string& path,
+                           std::error_code error) {
+    if (error == std::errc::file_exists) {
+        return fmt::format(
+            "control socket {}: found something that is no socket, expected nothing "
+            "there, or a socket: remove it, or name another one as `control`",
+            path);
+    }
+    const pid_t other = error == std::errc::address_in_use ? socket_listener(path) : 0;
+    if (other == 0) return fmt::format("control socket {}: {}", path, error.message());
+    const std::string who = process_words(other);
+    return fmt::format("{}{} answers at {}: end that one, or name another socket as `control`",
+                       process_name(other) == program ? "another " : "", who, path);
+}
+
+// Nothing was served yet: there is nothing to finish.
+[[noreturn]] void end_unserved() {
+    std::fflush(nullptr);
+    std::_Exit(exit_code::failed);
+}
+
 int run(const DaemonProgram& program, const DaemonCommandLine& command_line) {
     auto settings = program.load(command_line.config_path);
+    auto warnings = config_files_passed_over(command_line.config_path);
     if (!settings) {
         print_config_errors(settings.error());
+        print_config_errors(warnings);
         return exit_code::config;
     }
-    auto warnings = config_files_passed_over(command_line.config_path);
     std::ranges::move(settings->warnings, std::back_inserter(warnings));
     if (command_line.mode == DaemonCommandLine::Mode::check_config) {
         print_config_errors(warnings);
@@ -287,9 +310,16 @@ int run(const DaemonProgram& program, const DaemonCommandLine& command_line) {
     const auto use_log_level = [&](LogLevel level) {
         if (!command_line.log_level) set_log_level(level);
     };
+    auto control = ControlServer::create(**reactor, {.socket_path = settings->control});
+    if (!control) {
+        logger(program.log)
+            .critical("{}",
+                      why_no_control(program.description.name, settings->control, control.error()));
+        end_unserved();
+    }
     const auto frame =
         std::make_unique<Frame>(DaemonContext{**reactor, command_line.config_path, use_log_level},
-                                program, std::move(*settings));
+                                program, std::move(*settings), std::move(*control));
     auto started = frame->start();
     if (started && *workers) {
         if (const auto error = (*workers)->start()) {
@@ -299,9 +329,7 @@ int run(const DaemonProgram& program, const DaemonCommandLine& command_line) {
     if (!started) {
         logger(program.log).critical("{}", started.error());
         frame->remove_files();
-        // Nothing was served yet: there is nothing to finish.
-        std::fflush(nullptr);
-        std::_Exit(exit_code::failed);
+        end_unserved();
     }
     (*reactor)->run();
     if (*workers) (*workers)->stop();

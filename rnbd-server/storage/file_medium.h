@@ -81,7 +81,7 @@ class FileMedium {
     Step identify(const StorageOptions& options);
     void open_witness(const StorageOptions& options);
     Step lock(const StorageOptions& options);
-    std::unexpected<StorageError> lock_failure(int error) const;
+    std::unexpected<StorageError> lock_failure(int fd, int error) const;
     Step still_there();
     Step give_new_size(int creating, std::uint64_t bytes);
     void found(const Looker::Seen& seen) noexcept;

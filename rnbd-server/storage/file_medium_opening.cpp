@@ -16,6 +16,7 @@
 #include "rnbd-server/storage/device_queue.h"
 #include "rnbd-server/storage/file_medium.h"
 #include "rnbd-server/storage/file_medium_inside.h"
+#include "rnbd-server/storage/lock_holder.h"
 #include "rnbd-server/storage/mapping.h"
 #include "rnbd-server/storage/synchronize_folder.h"
 #include "rtrs/base/error.h"
@@ -178,7 +179,7 @@ FileMedium::Step FileMedium::create_file(const StorageOptions& options, int flag
 // Durable before anybody writes to it: a flush of a volume does not make its name so. By its lock
 // the file is known to be nobody else's yet, also where each of these calls took its time.
 FileMedium::Step FileMedium::give_new_size(int creating, std::uint64_t bytes) {
-    if (::flock(creating, LOCK_EX | LOCK_NB) != 0) return lock_failure(errno);
+    if (::flock(creating, LOCK_EX | LOCK_NB) != 0) return lock_failure(creating, errno);
     if (::ftruncate(creating, static_cast<off_t>(bytes)) == 0 && ::fsync(creating) == 0) return {};
     const std::error_code error = rtrs::from_errno(errno);
     ::unlink(path_.c_str());
@@ -213,11 +214,13 @@ FileMedium::Step FileMedium::identify(const StorageOptions&) {
 FileMedium::Step FileMedium::lock(const StorageOptions& options) {
     const int kind = is_writable(options) ? LOCK_EX : LOCK_SH;
     if (::flock(fd_, kind | LOCK_NB) == 0) return {};
-    return lock_failure(errno);
+    return lock_failure(fd_, errno);
 }
 
-std::unexpected<StorageError> FileMedium::lock_failure(int error) const {
+std::unexpected<StorageError> FileMedium::lock_failure(int fd, int error) const {
     if (error != EWOULDBLOCK) return failure(error, "cannot be locked");
+    if (const std::string holder = lock_holder(fd); !holder.empty())
+        return failure(error, "locked: by " + holder);
     return failure(error,
                    "locked: by another program, a second server, or another export of this one "
                    "through a link");

@@ -2,6 +2,12 @@
 from harness import *
 
 
+def write(lab, name, text):
+    with open(lab.path(name), "w") as out:
+        out.write(text)
+    return lab.path(name)
+
+
 def checked(program, text, lab):
     path = lab.path("config.yaml")
     with open(path, "w") as out:
@@ -42,6 +48,15 @@ with Lab() as lab:
           "20-more.yaml:2" in twice.stderr, "both places: " + twice.stderr)
     check("30-twice.yaml:3:35: exports[0].storage.size" in twice.stderr, twice.stderr)
     os.unlink(os.path.join(folder, "30-twice.yaml"))
+    # One that cannot be read hides the errors of no other, nor what is passed over.
+    os.mkdir(os.path.join(folder, "40-folder.yaml"))
+    with open(os.path.join(folder, "50-c.yml"), "w") as out:
+        out.write("log: debug\n")
+    hidden = checked("rnbd-server", good.replace("1MiB", "lots"), lab)
+    check(hidden.returncode == 3 and "40-folder.yaml: cannot be read" in hidden.stderr and
+          "exports[0].size: " in hidden.stderr and "50-c.yml: not read: " in hidden.stderr, hidden.stderr)
+    os.rmdir(os.path.join(folder, "40-folder.yaml"))
+    os.unlink(os.path.join(folder, "50-c.yml"))
     # A file that is passed over for its name is told, by whoever reads.
     passed = os.path.join(folder, "30-more.yml")
     with open(passed, "w") as out:
@@ -49,6 +64,12 @@ with Lab() as lab:
     warned = checked("rnbd-server", good, lab)
     check(warned.returncode == 0 and f"{passed}: not read: " in warned.stderr, warned.stderr)
     shutil.rmtree(folder)
+    tab = checked("rnbd-server", good.replace("    allow:", "  \tallow:"), lab)
+    check("config.yaml:7:3: found a tab in the indent" in tab.stderr, tab.stderr)
+    one = "control: {control}\nlisten: [{{tcp: 127.0.0.1:0}}]\nexports: [{{name: a, storage: {kind: file, path: /x}}}]\n"
+    one = one.replace("{{", "{").replace("}}", "}").replace("{control}", lab.path("x.ctl"))
+    kind = checked("rnbd-server", one, lab)
+    check(kind.stderr.count("\n") == 1 and "exports[0].storage.kind: " in kind.stderr, kind.stderr)
     for pattern in ("'*'", "host-*"):
         everybody = checked("rnbd-server", good.replace("host-a", pattern), lab)
         check(everybody.returncode == 3 and "config.yaml:8:18: exports[0].allow[0].session: " in everybody.stderr and
@@ -72,7 +93,34 @@ with Lab() as lab:
     server = lab.server([export("vol1", lab.path("vol1.img"), "1MiB")])
     taken = run(os.path.join(BUILD, "rnbd-server", "rnbd-server"), "--config", server.config_path,
                 ok=False)
-    check(taken.returncode != 0 and "server.ctl" in taken.stderr, taken.stderr)
+    check(taken.returncode != 0 and taken.stderr.count("\n") == 1 and
+          f"another rnbd-server (pid {server.process.pid}) answers at {server.control}: end that one" in
+          taken.stderr, taken.stderr)
+    plain = lab.path("plain.ctl")
+    open(plain, "w").close()
+    no_socket = run(os.path.join(BUILD, "rnbd-server", "rnbd-server"), "--config",
+                    write(lab, "plain.yaml", GOOD.format(path=lab.path("x.img"), control=plain)), ok=False)
+    check(no_socket.returncode != 0 and
+          f"control socket {plain}: found something that is no socket" in no_socket.stderr, no_socket.stderr)
+    # Who has the file of an export.
+    second = Daemon(lab, "rnbd-server", "second", dict(
+        listen=[{"tcp": "127.0.0.1:0"}], exports=[export("vol1", lab.path("vol1.img"))]))
+    lab.daemons.append(second)
+    second.start()
+    reason = second.status()["exports"][0]["reason"]
+    check(reason.endswith(f"locked: by rnbd-server (pid {server.process.pid})") or
+          "locked: by another program" in reason, reason)
+    check(second.status()["exports"][0]["next_attempt_s"] is not None, "when it is tried again")
+    second.stop()
+    # A file that was there keeps its size, and that is told.
+    server.stop()
+    server.config_with(lambda config: config["exports"][0].update(size="2MiB"))
+    server.start()
+    found = server.status()["exports"][0]
+    check((found["size_bytes"], found["configured_size_bytes"]) == (1 << 20, 2 << 20), found)
+    check("its configured size is 2097152" in server.log(), server.log())
+    check("vol1: its configured size is 2 MiB" in server.ctl("exports", "vol1").stdout, "in words")
+    server.config_with(lambda config: config["exports"][0].update(size="1MiB"))
     folder = lab.path("server.d")
     os.mkdir(folder)
     with open(os.path.join(folder, "x.yml"), "w") as out:
