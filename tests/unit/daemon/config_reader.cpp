@@ -111,6 +111,11 @@ TEST_CASE("config reader: a key that is there twice is an error") {
 TEST_CASE("config reader: what is not YAML, and what YAML bombs are made of, is refused") {
     CHECK(errors_of("name: 'a\n").starts_with("f.yaml:"));
     CHECK(errors_of("a: [\n").find("found no valid YAML") != std::string::npos);
+    for (const char* text : {"list:\n  - name: a\n\tflag: true\n", "list:\n  - a\n\t- b\n"})
+        CHECK(errors_of(text) ==
+              "f.yaml:3:1: found a tab in the indent of the line, expected spaces: YAML takes no "
+              "tabs there\n");
+    CHECK(errors_of("list:\n  \t- b\n").starts_with("f.yaml:2:3: found a tab in the indent"));
     CHECK(errors_of("name: &x a\n").find("found an anchor") != std::string::npos);
     CHECK(errors_of("name: !!binary aGk=\n").find("found the tag") != std::string::npos);
     CHECK(errors_of("name: a\n---\nname: b\n").find(":2:1: found a second document") !=

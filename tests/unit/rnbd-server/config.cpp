@@ -1,5 +1,6 @@
 #include "rnbd-server/config.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 using namespace rnbd;
@@ -106,6 +107,24 @@ TEST_CASE("server config: defaults of an export") {
     const auto direct =
         ServerConfig::parse(with_export("    path: /a\n    io: direct\n"), "s.yaml");
     CHECK(direct->exports.at(0).storage.logical_block_bytes == 4096);
+}
+
+TEST_CASE("server config: one mistake is one error") {
+    const std::string twice =
+        "    path: /a\n    allow: [{session: h, access: rw}, {session: h, access: ro}]\n";
+    CHECK(errors_of(with_export(twice)) ==
+          "s.yaml:6:49: exports[0].allow[1].session: found \"h\" a second time, expected one rule "
+          "per session and address\n");
+    for (const char* storage : {"{kind: file, path: /a}", "{kind: memroy, size: 1MiB}",
+                                "{kind: ndb, uri: 'nbd://h'}", "{kind: file}"}) {
+        const auto errors = errors_of(with_export("    storage: " + std::string(storage) + "\n"));
+        CHECK(errors.starts_with("s.yaml:5:21: exports[0].storage.kind: found "));
+        CHECK(std::ranges::count(errors, '\n') == 1);
+    }
+    // One whose name is wrong has none.
+    CHECK(complains(
+        "listen: [{tcp: 127.0.0.1:1235}]\nexports: [{name: a..b, path: /a}, {name: b, path: /a}]\n",
+        "found \"/a\" which another export has already"));
 }
 
 TEST_CASE("server config: listen is required") {

@@ -217,7 +217,7 @@ TEST_CASE("client config: policy, deadlines, probes") {
     CHECK_FALSE(never->sessions[0].fail_fast_time);
     CHECK(errors_of(with_session("    fail_fast_time: 0s\n")).empty());
     CHECK(complains(with_session("    fail_fast_time: nevr\n"), "nearest valid value \"never\""));
-    CHECK(complains(with_session("    fail_fast_time: 366d\n"), "from 0ns to 365d, or never"));
+    CHECK(complains(with_session("    fail_fast_time: 366d\n"), "from 0s to 365d, or never"));
     CHECK(complains(with_session("    hold_time: 1s\n    fail_fast_time: 2s\n"),
                     "found more than hold_time"));
 }
