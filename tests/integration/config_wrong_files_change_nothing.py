@@ -95,7 +95,7 @@ with Lab() as lab:
         write_config(client, bad, pieces)
         refused(client, mapped, expected)
     write_config(client, {"sessions": [session], "devices": []})
-    refused(client, mapped, ["vol1", "NBD clients"], status=5)
+    refused(client, mapped, ["vol1", "it has 1 NBD client; "], status=5)
     write_config(client, {"sessions": [session], "devices": [device]})
     check(config(client, "diff")[0]["state"] == "same", "the client is as it was")
 
