@@ -39,7 +39,7 @@ json describe(const rtrs::PathStatus& path, rtrs::Instant now) {
             {"reason", path.reason},
             {"age_s", in_seconds(now - path.since)},
             {"next_attempt_s", left(path.next_attempt, now)},
-            {"gives_up_s", left(path.given_up_at, now)},
+            {"gives_up_s", left(path.fails_at, now)},
             {"dead_s", left(path.dead_at, now)},
             {"attempts", path.attempts},
             {"reconnects", path.reconnects},

@@ -179,12 +179,12 @@ struct PathStatus {
     std::error_code error;  // of the newest failure; kept when it is connected again
     Instant since{};        // of the state
     std::optional<Instant> next_attempt;
-    std::optional<Instant> given_up_at;  // connecting, exchanging: the attempt fails then
-    std::uint32_t attempts = 0;          // failed ones since it was last connected
-    std::uint64_t reconnects = 0;        // successful ones after the first
-    std::uint64_t attempts_failed = 0;   // since it was made
-    Duration latency{};                  // newest heartbeat round trip, 0 before the first
-    std::optional<Instant> dead_at;      // connected: given up then, if nothing is received before
+    std::optional<Instant> fails_at;    // connecting, exchanging: that attempt fails then
+    std::uint32_t attempts = 0;         // failed ones since it was last connected
+    std::uint64_t reconnects = 0;       // successful ones after the first
+    std::uint64_t attempts_failed = 0;  // since it was made
+    Duration latency{};                 // newest heartbeat round trip, 0 before the first
+    std::optional<Instant> dead_at;     // connected: given up then, if nothing is received before
     PathPriority priority = PathPriority::prefer;
     std::uint32_t in_flight = 0;
     PathCounters counters{};

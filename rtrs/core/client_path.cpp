@@ -487,7 +487,7 @@ PathStatus ClientPath::status() const {
                       .error = reason_,
                       .since = machine_.since(),
                       .next_attempt = {},
-                      .given_up_at = {},
+                      .fails_at = {},
                       .attempts = machine_.failures(),
                       .reconnects = machine_.connects() > 0 ? machine_.connects() - 1 : 0,
                       .attempts_failed = machine_.failures_total(),
@@ -496,7 +496,7 @@ PathStatus ClientPath::status() const {
                       .priority = address_.priority};
     if (machine_.held_back()) status.reason = machine_.hold_reason() + "; " + reason_text_;
     const bool waits = machine_.state() == PathState::backoff;
-    (waits ? status.next_attempt : status.given_up_at) = machine_.deadline();
+    (waits ? status.next_attempt : status.fails_at) = machine_.deadline();
     return status;
 }
 
