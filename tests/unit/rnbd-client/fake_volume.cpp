@@ -100,7 +100,6 @@ bool ClientSession::take_or_wait(PermitWaiter& waiter) {
 }
 // Of a link that is up: what a volume says of itself counts.
 ClientSessionStatus ClientSession::status() const { return {.link_up = true}; }
-std::error_code ClientSession::refuses_new() const noexcept { return {}; }
 void ClientSession::stop_waiting(PermitWaiter& waiter) noexcept {
     IntrusiveList<PermitWaiter>::remove(waiter);
 }
