@@ -163,11 +163,14 @@ class Lab:
                 daemon.process.wait()
                 if kind is None:
                     raise AssertionError(f"{daemon.name} did not end on SIGTERM")
-        bad = [d for d in self.daemons
-               if any(word in d.log() for word in ("assertion failed", "Sanitizer", "runtime error"))
-               ] if kind is None else self.daemons
+        def own_errors(daemon):
+            return [line for line in daemon.log().splitlines()
+                    if any(word in line for word in ("assertion failed", "Sanitizer", "runtime error"))]
+
+        bad = [d for d in self.daemons if own_errors(d)] if kind is None else self.daemons
         for daemon in bad:
             print(f"--- {daemon.name}.log\n{daemon.log()[-8000:]}")
+            print("\n".join(own_errors(daemon)))
         for cleanup in reversed(self.cleanups):
             cleanup()
         shutil.rmtree(self.folder, ignore_errors=True)
