@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "librnbd/volume.h"
+#include "rnbd/fair_share.h"
 #include "rtrs/base/assert.h"
 
 namespace rnbd::library {
@@ -137,7 +138,7 @@ bool Requests::has_room(const PermitShare& share) const noexcept {
     if (volumes_ < 2 || share.held == 0) return true;
     const std::uint32_t others = held_ - share.held;
     const std::uint32_t all = permits_.permits_max() - buffers_;
-    return others < all && share.held < (all - others) / 2;
+    return share.held < fair_share(all, others, volumes_);
 }
 
 PermitShare* Requests::next_with_room() noexcept {

@@ -4,9 +4,8 @@
 // for each other; those that find none queue at their volume, in order, and volumes take turns.
 //
 // What a volume has sent keeps its permits for as long as its storage hangs, or it is not open. So
-// that it does not stop the others of its session, a volume has, beyond one, no more of them than
-// what stays free with it: the first that hangs has half, the next half of the rest, and so on. One
-// alone may have all. Buffers are the program's, and do not count.
+// that it does not stop the others of its session, a volume has its fair share of them, and one at
+// least. Buffers are the program's, and do not count.
 //
 // OWNER: Session. THREAD: the loop's; RequestPool anywhere, with the loop's lock.
 #pragma once

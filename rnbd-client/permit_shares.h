@@ -1,10 +1,9 @@
 // What the devices of one session, and their NBD clients, may hold of its permits, so that one
 // whose requests hang, or who does not take its answers, does not stop the others.
 //
-// A device alone may hold all. Of several, each may hold, beyond one request, no more than what
-// stays free with it: the first that hangs has half, the next half of the rest, and so on. Of what
-// a device may hold, each of its clients may have, beyond one request, no more than twice what
-// stays free with it; where that is little, one may have all.
+// A device may hold its fair share, or what one request needs. Of what it may hold, each of its
+// clients may have, beyond one request, no more than twice what stays free with it; where that is
+// little, one may have all.
 //
 // Claims that find no room at their device go in the order in which they came: who wants much waits
 // until as much is free, and nobody gets ahead of it there. Who only has too much itself delays
@@ -15,6 +14,7 @@
 
 #include <cstdint>
 
+#include "rnbd/fair_share.h"
 #include "rtrs/base/assert.h"
 #include "rtrs/base/intrusive_list.h"
 
@@ -88,9 +88,7 @@ class PermitShares {
     static constexpr std::uint32_t divided_from = 32;
 
     std::uint32_t part_of(const Device& device, std::uint32_t of) const noexcept {
-        if (devices_count_ < 2) return of;
-        const std::uint32_t others = all_held_ - device.held;
-        return others < of ? (of - others) / 2 : 0;
+        return fair_share(of, all_held_ - device.held, devices_count_);
     }
     bool device_has_room(const Device& device, const Claim& claim) const noexcept {
         const std::uint64_t held = device.held + std::uint64_t{claim.permits};
