@@ -153,16 +153,19 @@ void Acceptor::admit(int fd) {
         return;
     }
     // Sockets that say nothing keep nobody out: who speaks is done in less time than they take.
-    if (!handshakes_.empty() && handshakes_count_ >= handshakes_max(fd)) handshakes_.front().stop();
+    const std::uint64_t at_most = handshakes_max(fd);
+    while (!handshakes_.empty() && handshakes_count_ >= at_most) handshakes_.front().stop();
     prepare_socket(fd);
     ++handshakes_count_;
     handshakes_.push_back(*new Handshake(*this, fd));
 }
 
-// While descriptors are scarce, half of what is left is for others of this process.
+// While descriptors are scarce, half of what is left is for others of this process; of the last
+// ones all but two.
 std::uint64_t Acceptor::handshakes_max(int fd) const noexcept {
     if (!is_of_the_last_quarter(fd)) return options_.handshakes_max;
-    return std::min<std::uint64_t>(options_.handshakes_max, descriptors_max() / 8);
+    const bool last = descriptors_left_beside(fd) == DescriptorsLeft::last;
+    return std::min<std::uint64_t>(options_.handshakes_max, last ? 2 : descriptors_max() / 8);
 }
 
 void Acceptor::ending(Handshake& handshake) {

@@ -112,28 +112,63 @@ TEST_CASE("tcp listener: beyond handshakes_max the oldest sockets are closed, ne
     CHECK(third.hear_frame());
 }
 
+// 64 descriptors, of which those below `first_free` are taken: raw peers have theirs among these,
+// so that what is left is the listener's.
+class ScarceDescriptors {
+  public:
+    explicit ScarceDescriptors(int first_free) {
+        REQUIRE(getrlimit(RLIMIT_NOFILE, &before_) == 0);
+        while (taken_.empty() || taken_.back() < first_free - 1) taken_.push_back(dup(0));
+        REQUIRE(taken_.back() == first_free - 1);
+        const rlimit tight{64, before_.rlim_max};
+        REQUIRE(setrlimit(RLIMIT_NOFILE, &tight) == 0);
+    }
+    ~ScarceDescriptors() {
+        for (const int fd : taken_) close(fd);
+        setrlimit(RLIMIT_NOFILE, &before_);
+    }
+    ScarceDescriptors(const ScarceDescriptors&) = delete;
+    ScarceDescriptors& operator=(const ScarceDescriptors&) = delete;
+
+    std::unique_ptr<RawPeer> silent_peer(ServerUnderTest& server) {
+        REQUIRE(taken_.size() > 1);
+        close(taken_[taken_.size() - 2]);
+        taken_.erase(taken_.end() - 2);
+        auto peer = std::make_unique<RawPeer>(server);
+        for (int i = 0; i < 3; ++i) server.reactor->run_once(std::chrono::milliseconds(5));
+        return peer;
+    }
+
+  private:
+    rlimit before_{};
+    std::vector<int> taken_;
+};
+
 TEST_CASE("tcp listener: while descriptors are scarce, silent sockets take half of the rest") {
     TcpFabricOptions options;
     options.handshake_timeout = std::chrono::hours(1);
     ServerUnderTest server(options);
-    rlimit before{};
-    REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
-    const rlimit tight{64, before.rlim_max};
-    // The first peer's two descriptors are the last of the three quarters that are for all.
-    std::vector<int> taken;
-    while (taken.empty() || taken.back() < 45) taken.push_back(dup(0));
-    REQUIRE(taken.back() == 45);
-    REQUIRE(setrlimit(RLIMIT_NOFILE, &tight) == 0);
+    // The first peer has the last of those that are for all, the ninth the last but eight.
+    ScarceDescriptors scarce(47);
     std::vector<std::unique_ptr<RawPeer>> silent;
-    for (int i = 0; i < 9; ++i) {
-        silent.push_back(std::make_unique<RawPeer>(server));
-        for (int j = 0; j < 3; ++j) server.reactor->run_once(std::chrono::milliseconds(5));
-    }
+    for (int i = 0; i < 9; ++i) silent.push_back(scarce.silent_peer(server));
     CHECK(silent[0]->at_end());
     REQUIRE(silent[1]->greet());
     CHECK(silent[1]->hear_frame());
-    for (const int fd : taken) close(fd);
-    REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+}
+
+TEST_CASE("tcp listener: of the last descriptors silent sockets take two") {
+    TcpFabricOptions options;
+    options.handshake_timeout = std::chrono::hours(1);
+    ServerUnderTest server(options);
+    ScarceDescriptors scarce(56);
+    std::vector<std::unique_ptr<RawPeer>> silent;
+    for (int i = 0; i < 3; ++i) silent.push_back(scarce.silent_peer(server));
+    CHECK(silent[0]->at_end());
+    REQUIRE(silent[1]->greet());
+    CHECK(silent[1]->hear_frame());
+    REQUIRE(silent[2]->greet());
+    CHECK(silent[2]->hear_frame());
 }
 
 TEST_CASE("tcp listener: out of descriptors it waits, and then goes on") {
