@@ -54,8 +54,13 @@ class Ring {
     // ring does not tell all.
     bool tells_news() const noexcept { return tells_news_; }
     bool has_news() noexcept {
-        return io_uring_cq_ready(&ring_) > 0 || (IO_URING_READ_ONCE(*ring_.sq.kflags) &
-                                                 (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0;
+        return io_uring_cq_ready(&ring_) > 0 ||
+               (IO_URING_READ_ONCE(*ring_.sq.kflags) & more_flags) != 0;
+    }
+    // Whether completions are there, and a system call would bring no more of them now.
+    bool has_all_news() noexcept {
+        return tells_news_ && prepared() == 0 && io_uring_cq_ready(&ring_) > 0 &&
+               (IO_URING_READ_ONCE(*ring_.sq.kflags) & more_flags) == 0;
     }
     // From now on as many threads of the kernel may wait for files as have to.
     void let_workers_be_many() noexcept;
@@ -77,6 +82,9 @@ class Ring {
     };
 
   private:
+    // Completions that a system call would bring.
+    static constexpr unsigned more_flags = IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW;
+
     io_uring_sqe* next_entry_when_full() noexcept;
     void enable() noexcept;
     void keep_workers_here() noexcept;

@@ -31,6 +31,8 @@ void Reactor::Inside::wait_for_news(std::optional<Duration> max_wait) {
         wait = Duration::zero();
     }
     if (wait != Duration::zero() && !ring.has_news() && announce_sleep()) wait = Duration::zero();
+    // In a group the others have their turn while this member waits.
+    if (group == nullptr && ring.has_all_news()) return;
     this->wait(wait);
 }
 
@@ -103,9 +105,10 @@ bool Reactor::Inside::found_by_looking(std::optional<Duration> wait) {
     return false;
 }
 
+// What has come meanwhile is fetched by the same system call.
 void Reactor::Inside::submit_prepared() {
     const OthersTurn others(group);
-    if (ring.prepared() > 0) ring.submit();
+    if (ring.prepared() > 0) ring.submit_and_wait(Duration::zero(), Ring::WaitsAs::idle);
 }
 
 // Looks for a moment at least. The rest of the group goes on meanwhile.
