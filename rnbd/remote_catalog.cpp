@@ -107,7 +107,8 @@ void RemoteCatalog::picture(const rtrs::ReceivedMessage& message) {
         }
     }
     if (number == following_number_) {
-        if (!error) apply(parsed);
+        if (!error) return apply(parsed);
+        if (error == std::errc::not_enough_memory) follow();
         return;
     }
     auto asked = asked_.extract(number);

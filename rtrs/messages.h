@@ -37,7 +37,8 @@ struct MessageOptions {
     std::uint32_t longest_bytes = 16 << 20;
     std::uint32_t receives_max = 64;  // posted at a time; 1 or more
     std::uint32_t sends_max = 1024;   // not yet sent() at a time; 1 or more
-    // How long the peer may be silent about what it was sent, before the path is given up; above 0.
+    // How long the peer may be silent about what it was sent, before the path is given up, and how
+    // long memory that cannot be had or registered is tried for; above 0.
     Duration silence_max = std::chrono::seconds(5);
 };
 
@@ -65,7 +66,8 @@ struct ReceivedMessage {
     // Of the whole message, also if it was too long for the receive.
     std::uint64_t bytes = 0;
     // EMSGSIZE: longer than the receive; the message is gone. Error::path_lost: the other end was
-    // made anew. Error::closed: the session has ended. ENOMEM.
+    // made anew. Error::closed: the session has ended. ENOMEM: no memory for it could be had or
+    // registered; it is gone.
     std::error_code error{};
 };
 
@@ -84,7 +86,8 @@ struct MessageStatus {
 class MessageService {
   public:
     // error: empty, Error::path_lost (the other end was made anew), Error::closed, EMSGSIZE (longer
-    // than the peer takes), ENOMEM (registration).
+    // than the peer takes), ENOMEM (its memory could not be registered; not of what had been
+    // announced over another path already, which waits).
     using Sent = void (*)(void* context, std::error_code error);
     using Received = void (*)(void* context, const ReceivedMessage& message);
 

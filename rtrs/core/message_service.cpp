@@ -204,6 +204,7 @@ void MessageCore::reset() {
     ours_ = {};
     sender_ = nullptr;
     next_ = 0;
+    no_memory_since_.reset();
     finishes_.clear();
     // What still reads is lost already.
     for (Outgoing& outgoing : outgoing_) static_cast<void>(conceal(outgoing));
@@ -375,15 +376,29 @@ void MessageCore::on_match(const TagMatch& match) {
 void MessageCore::start_read(std::uint64_t number, Incoming& incoming) {
     const Offer offer = incoming.offers.back();
     MessageBuffer into(offer.from.bytes);
-    const bool there = into.size() == offer.from.bytes;
-    if (!there ||
-        offer.link->read(
+    std::error_code error = from_errno(ENOMEM);
+    if (into.size() == offer.from.bytes) {
+        error = offer.link->read(
             {.number = number, .peer_life = peer_life_, .into = std::move(into), .region = {}},
-            offer.from)) {
-        pump_timer_.arm(clock_.now() + memory_retry);
+            offer.from);
+    }
+    if (!error) {
+        incoming.no_memory_since.reset();
+        incoming.state = Incoming::State::reading;
         return;
     }
-    incoming.state = Incoming::State::reading;
+    // A queue that is full gets emptier.
+    if (!tried_long_enough(incoming.no_memory_since) || error == std::errc::no_buffer_space) return;
+    incoming.error = from_errno(ENOMEM);
+    incoming.state = Incoming::State::ready;
+    pump_soon();
+}
+
+bool MessageCore::tried_long_enough(std::optional<Instant>& no_memory_since) {
+    const Instant now = clock_.now();
+    pump_timer_.arm(now + memory_retry);
+    if (!no_memory_since) no_memory_since = now;
+    return now - *no_memory_since >= options_.silence_max;
 }
 
 void MessageCore::read_ended(MessageLink&, MessageRead read, bool done) {
@@ -475,37 +490,42 @@ void MessageCore::send_progress(MessageLink& link) {
 
 void MessageCore::send_data(MessageLink& link) {
     while (next_ < outgoing_.size() && link.can_send()) {
-        Outgoing& outgoing = outgoing_[next_];
-        if (outgoing.number == 0) {
-            if (outgoing.content.size() > peer_.longest_bytes) {
-                end_send(outgoing_.begin() + static_cast<std::ptrdiff_t>(next_),
-                         from_errno(EMSGSIZE));
+        const auto first = outgoing_.begin() + static_cast<std::ptrdiff_t>(next_);
+        const bool is_new = first->number == 0;
+        if (is_new) {
+            if (first->content.size() > peer_.longest_bytes) {
+                end_send(first, from_errno(EMSGSIZE));
                 continue;
             }
             if (last_number_ - theirs_.freed >= peer_.window) return;
-            outgoing.number = ++last_number_;
-            outgoing.rendezvous =
-                outgoing.content.size() > std::min(options_.eager_bytes, peer_.eager_bytes);
+            first->rendezvous =
+                first->content.size() > std::min(options_.eager_bytes, peer_.eager_bytes);
         }
-        if (!send_one(link, outgoing)) return;
+        const std::uint64_t number = is_new ? last_number_ + 1 : first->number;
+        if (!send_one(link, *first, number)) {
+            // One that the peer knows of already cannot be left out.
+            if (!tried_long_enough(no_memory_since_) || !is_new) return;
+            no_memory_since_.reset();
+            end_send(first, from_errno(ENOMEM));
+            continue;
+        }
+        no_memory_since_.reset();
+        if (is_new) first->number = ++last_number_;
         ++next_;
     }
 }
 
-bool MessageCore::send_one(MessageLink& link, Outgoing& outgoing) {
+bool MessageCore::send_one(MessageLink& link, const Outgoing& outgoing, std::uint64_t number) {
     const TagHeader header{.operation = outgoing.rendezvous ? TagHeaderOperation::rendezvous
                                                             : TagHeaderOperation::eager,
-                           .user_data = static_cast<std::uint32_t>(outgoing.number),
+                           .user_data = static_cast<std::uint32_t>(number),
                            .tag = outgoing.tag};
     if (!outgoing.rendezvous) {
         link.send(header, {}, outgoing.content.bytes());
         return true;
     }
-    const auto memory = link.expose(outgoing.number, outgoing.content.bytes());
-    if (!memory) {
-        pump_timer_.arm(clock_.now() + memory_retry);
-        return false;
-    }
+    const auto memory = link.expose(number, outgoing.content.bytes());
+    if (!memory) return false;
     std::array<std::byte, RendezvousHeader::wire_bytes> body;
     RendezvousHeader{memory->address, memory->key, memory->bytes}.emit(body);
     link.send(header, body, {});

@@ -83,6 +83,7 @@ class MessageCore final : public MessageService, public TagMatchHandler {
         bool rendezvous = false;
         bool matched = false;
         std::uint64_t bytes = 0;
+        std::optional<Instant> no_memory_since;
         std::error_code error{};
         Posted receiver{};
         std::vector<std::byte> eager;
@@ -120,8 +121,10 @@ class MessageCore final : public MessageService, public TagMatchHandler {
     void send_finishes();
     void send_progress(MessageLink& link);
     void send_data(MessageLink& link);
-    // False: it has to wait.
-    bool send_one(MessageLink& link, Outgoing& outgoing);
+    // False: its memory cannot be registered.
+    bool send_one(MessageLink& link, const Outgoing& outgoing, std::uint64_t number);
+    // Memory could not be had or registered: it is tried again soon. True: that was enough.
+    bool tried_long_enough(std::optional<Instant>& no_memory_since);
     void end_send(std::deque<Outgoing>::iterator outgoing, std::error_code error);
     // The links on which the peer is still reading it: they keep its content, and have to end.
     std::vector<MessageLink*> conceal(Outgoing& outgoing);
@@ -144,7 +147,8 @@ class MessageCore final : public MessageService, public TagMatchHandler {
     std::deque<Outgoing> outgoing_;
     std::size_t next_ = 0;  // of outgoing_, to be sent on sender_
     std::uint64_t last_number_ = 0;
-    TagProgress theirs_{};  // what the peer says of ours
+    std::optional<Instant> no_memory_since_;  // for the next one
+    TagProgress theirs_{};                    // what the peer says of ours
 
     // Receiving.
     std::unique_ptr<OffloadMatcher> matcher_;

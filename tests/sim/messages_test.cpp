@@ -107,6 +107,62 @@ TEST_CASE("messages: too long for the receive, for us, for the peer") {
     street.report();
 }
 
+TEST_CASE("messages: what cannot be registered fails in time, and the next ones go on") {
+    Street street(message_options(5));
+    REQUIRE(street.up());
+    MessageService& client = *street.client->session.messages();
+    MessageService& server = street.server->end->service;
+    std::vector<std::pair<std::uint64_t, std::error_code>> got;
+    std::vector<std::error_code> sent;
+    const auto receive = [](void* list, const ReceivedMessage& message) {
+        static_cast<decltype(got)*>(list)->emplace_back(message.bytes, message.error);
+    };
+    const auto note = [](void* list, std::error_code error) {
+        static_cast<decltype(sent)*>(list)->push_back(error);
+    };
+    constexpr std::uint32_t for_ever = 1'000'000;
+    const auto no_memory = std::make_error_code(std::errc::not_enough_memory);
+    for (int i = 0; i < 4; ++i) REQUIRE(server.receive(any, 1 << 16, receive, &got));
+    const auto send_two = [&] {
+        CHECK(!client.send(1, MessageBuffer(5000), note, &sent));
+        CHECK(!client.send(1, MessageBuffer(100), note, &sent));
+        street.world.run_for(900ms);
+    };
+
+    SECTION("at the sender") {
+        street.client->fabric.refuse_next().registrations = for_ever;
+        send_two();
+        CHECK(sent.empty());
+        street.world.run_for(200ms);
+        REQUIRE(sent.size() == 2);
+        CHECK(sent[0] == no_memory);
+        CHECK(!sent[1]);
+        REQUIRE(got.size() == 1);
+        CHECK(got[0] == std::pair<std::uint64_t, std::error_code>(100, {}));
+    }
+    SECTION("at the receiver") {
+        street.server->fabric.refuse_next().registrations = for_ever;
+        send_two();
+        CHECK(got.empty());
+        street.world.run_for(200ms);
+        REQUIRE(got.size() == 2);
+        CHECK(got[0] == std::pair<std::uint64_t, std::error_code>(5000, no_memory));
+        CHECK(got[1] == std::pair<std::uint64_t, std::error_code>(100, {}));
+        CHECK(sent.size() == 2);
+    }
+    street.client->fabric.refuse_next().registrations = 0;
+    street.server->fabric.refuse_next().registrations = 0;
+    got.clear();
+    sent.clear();
+    send_two();
+    CHECK(got.size() == 2);
+    CHECK(sent == std::vector<std::error_code>(2));
+    CHECK(client.status().sending == 0);
+    CHECK(client.status().registrations == 0);
+    street.close();
+    street.report();
+}
+
 TEST_CASE("messages: a peer without them sees nothing of them") {
     SceneOptions options = message_options(4);
     SECTION("the server") { options.server.messages.reset(); }
