@@ -1,4 +1,5 @@
-// The C functions: arguments are checked, exceptions end here.
+// The C functions: arguments are checked, exceptions end here. Out of memory in the middle of a
+// turn, there is no way back to where it began, and the process ends.
 #include <cerrno>
 #include <memory>
 #include <new>
@@ -33,12 +34,20 @@ int guarded(Call call) noexcept {
     }
 }
 
+const char* words_of(const rnbd::library::ErrorText& error) noexcept {
+    try {
+        return error.get();
+    } catch (const std::bad_alloc&) {
+        return "there is no memory for the text";
+    }
+}
+
 template <typename Fill>
 int submit(rnbd_volume* volume, rnbd_done_fn done, void* context, Fill fill) noexcept {
     if (volume == nullptr) return -EINVAL;
     Volume& inner = inside(volume);
-    if (done == nullptr) return inner.error.set(-EINVAL, "done: it is NULL");
     return guarded([&] {
+        if (done == nullptr) return inner.error.set(-EINVAL, "done: it is NULL");
         return inner.session().submit(inner, [&](Request& request) {
             request.done = done;
             request.context = context;
@@ -63,13 +72,14 @@ void describe(Request& request, VolumeOperation operation, const Range& range) {
 int submit_vector(VolumeOperation operation, rnbd_volume* volume, const iovec* iov, int iov_count,
                   std::uint64_t offset, unsigned flags, rnbd_done_fn done, void* context) noexcept {
     if (volume == nullptr) return -EINVAL;
-    if (iov == nullptr || iov_count < 1) {
-        return inside(volume).error.set(-EINVAL, "iov: expected one entry or more");
-    }
+    const auto wrong = [volume](const char* why) {
+        return guarded([&] { return inside(volume).error.set(-EINVAL, why); });
+    };
+    if (iov == nullptr || iov_count < 1) return wrong("iov: expected one entry or more");
     std::uint64_t bytes = 0;
     for (int i = 0; i < iov_count; ++i) {
         if (__builtin_add_overflow(bytes, iov[i].iov_len, &bytes)) {
-            return inside(volume).error.set(-EINVAL, "iov: it is longer than any memory");
+            return wrong("iov: it is longer than any memory");
         }
     }
     return submit(volume, done, context, [&](Request& request) {
@@ -81,7 +91,9 @@ int submit_vector(VolumeOperation operation, rnbd_volume* volume, const iovec* i
 int submit_buffer(VolumeOperation operation, rnbd_volume* volume, rnbd_buffer* buffer,
                   const Range& range, rnbd_done_fn done, void* context) noexcept {
     if (volume == nullptr) return -EINVAL;
-    if (buffer == nullptr) return inside(volume).error.set(-EINVAL, "buffer: it is NULL");
+    if (buffer == nullptr) {
+        return guarded([&] { return inside(volume).error.set(-EINVAL, "buffer: it is NULL"); });
+    }
     return submit(volume, done, context, [&](Request& request) {
         describe(request, operation, range);
         request.buffer = &inside(buffer);
@@ -121,7 +133,8 @@ int rnbd_session_set(rnbd_session* session, const char* key, const char* value) 
 }
 
 int rnbd_session_on_event(rnbd_session* session, rnbd_event_fn event, void* context) {
-    return session == nullptr ? -EINVAL : inside(session).on_event(event, context);
+    if (session == nullptr) return -EINVAL;
+    return guarded([&] { return inside(session).on_event(event, context); });
 }
 
 int rnbd_session_add_path(rnbd_session* session, const char* path) {
@@ -142,11 +155,13 @@ int rnbd_session_start(rnbd_session* session) {
 }
 
 int rnbd_session_fd(rnbd_session* session) {
-    return session == nullptr ? -EINVAL : inside(session).fd();
+    if (session == nullptr) return -EINVAL;
+    return guarded([&] { return inside(session).fd(); });
 }
 
 int rnbd_session_process(rnbd_session* session, int timeout_ms) {
-    return session == nullptr ? -EINVAL : inside(session).process(timeout_ms);
+    if (session == nullptr) return -EINVAL;
+    return [&]() noexcept { return inside(session).process(timeout_ms); }();
 }
 
 int rnbd_session_close(rnbd_session* session, rnbd_done_fn done, void* context) {
@@ -163,7 +178,7 @@ int rnbd_session_free(rnbd_session* session) {
 }
 
 const char* rnbd_session_error(rnbd_session* session) {
-    return session == nullptr ? "the session is NULL" : inside(session).error.get();
+    return session == nullptr ? "the session is NULL" : words_of(inside(session).error);
 }
 
 // --- Volumes.
@@ -195,7 +210,7 @@ int rnbd_volume_close(rnbd_volume* volume, rnbd_done_fn done, void* context) {
 }
 
 const char* rnbd_volume_error(rnbd_volume* volume) {
-    return volume == nullptr ? "the volume is NULL" : inside(volume).error.get();
+    return volume == nullptr ? "the volume is NULL" : words_of(inside(volume).error);
 }
 
 int rnbd_volume_get_info(rnbd_volume* volume, rnbd_volume_info* info, size_t info_bytes) {

@@ -1,6 +1,7 @@
 #include "librnbd/loop.h"
 
 #include <chrono>
+#include <exception>
 #include <utility>
 
 #include "rtrs/base/assert.h"
@@ -83,14 +84,22 @@ void Loop::call(const std::function<void()>& call) {
     if (here()) return call();
     RTRS_ASSERT(threaded());
     bool done = false;
+    std::exception_ptr thrown;
     reactor_->post([&] {
-        call();
+        try {
+            call();
+        } catch (...) {
+            thrown = std::current_exception();
+        }
         const std::scoped_lock lock(mutex_);
         done = true;
         changed_.notify_all();
     });
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return done; });
+    {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return done; });
+    }
+    if (thrown) std::rethrow_exception(thrown);
 }
 
 bool Loop::wait_until(const std::function<bool()>& done, std::optional<Deadline> deadline) {

@@ -57,7 +57,8 @@ class Loop {
     // if it is told something of that already, the turn does not wait.
     // ASSUMES: not threaded, here(), not in_turn().
     void turn(std::optional<rtrs::Duration> max_wait);
-    // Runs call on the loop's thread and waits for it. ASSUMES: threaded() or here().
+    // Runs call on the loop's thread and waits for it. What it throws is thrown here. ASSUMES:
+    // threaded() or here().
     void call(const std::function<void()>& call);
     // Holds the mutex if there is a thread.
     std::unique_lock<std::mutex> lock() {

@@ -19,6 +19,11 @@ std::uint64_t milliseconds_since_epoch() {
         std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
 }
 
+std::string why_not_taken(std::error_code error) {
+    if (error != std::errc::address_in_use) return error.message();
+    return "a running session on this machine has it, of this program or another";
+}
+
 std::string why_not_added(std::error_code error) {
     if (error == std::errc::file_exists) return "it is there already, or still being removed";
     if (error == std::errc::no_space_on_device) {
@@ -61,7 +66,24 @@ int Session::on_event(rnbd_event_fn event, void* context) {
 int Session::start() {
     if (const int failed = check_fresh("start")) return failed;
     if (const auto fit = settings_.check(); !fit) return error.set(-EINVAL, fit.error());
-    if (const int failed = lock_names()) return failed;
+    int failed = lock_names();
+    if (failed == 0) failed = make_loop();
+    if (failed == 0) failed = begin();
+    if (failed == 0) {
+        state_ = State::running;
+        return 0;
+    }
+    requests_.reset();
+    remote_.reset();
+    world_.reset();
+    loop_.reset();
+    for (const PathSetting& path : settings_.paths) {
+        names_.release(settings_.session.name, path.destination);
+    }
+    return failed;
+}
+
+int Session::make_loop() {
     auto loop = Loop::create(settings_.thread);
     if (!loop) {
         const int failed = -rtrs::to_errno(loop.error());
@@ -71,14 +93,6 @@ int Session::start() {
     }
     loop_ = std::move(*loop);
     loop_->reactor().set_prompt_sends(settings_.prompt_sends);
-    if (const int failed = begin()) {
-        requests_.reset();
-        remote_.reset();
-        world_.reset();
-        loop_.reset();
-        return failed;
-    }
-    state_ = State::running;
     return 0;
 }
 
@@ -86,14 +100,26 @@ int Session::lock_names() {
     for (const PathSetting& path : settings_.paths) {
         const auto taken = names_.take(settings_.session.name, path.destination);
         if (!taken) continue;
-        const bool used = taken == std::errc::address_in_use;
-        return error.set(
-            -rtrs::to_errno(taken),
-            "session " + settings_.session.name + " to " + path.destination + ": " +
-                (used ? "a running session on this machine has it, of this program or another"
-                      : taken.message()));
+        return error.set(-rtrs::to_errno(taken), "session " + settings_.session.name + " to " +
+                                                     path.destination + ": " +
+                                                     why_not_taken(taken));
     }
     return 0;
+}
+
+void Session::release_name(const std::string& destination) {
+    for (const rtrs::PathStatus& path : remote_->rtrs().status().paths) {
+        const auto left = PathSetting::parse(path.label);
+        if (left && left->destination == destination) return;
+    }
+    names_.release(settings_.session.name, destination);
+}
+
+// What it has sent by that path is over: nothing of it lands any more.
+void Session::on_session_path_gone(std::string_view label) {
+    const auto path = PathSetting::parse(label);
+    RTRS_ASSERT(path);  // labels are PathSetting::label()
+    release_name(path->destination);
 }
 
 int Session::begin() {
@@ -181,9 +207,13 @@ int Session::add_path(std::string_view text) {
         if (state_ != State::running) return error.set(-ESHUTDOWN, "the session is closing");
         const auto address = world_->address_of(*path);
         if (!address) return cannot_add(*path, address.error().code, address.error().text);
-        auto failed = names_.take(settings_.session.name, path->destination);
-        if (!failed) failed = remote_->rtrs().add_path(*address);
-        if (failed) return cannot_add(*path, failed, why_not_added(failed));
+        if (const auto taken = names_.take(settings_.session.name, path->destination)) {
+            return cannot_add(*path, taken, why_not_taken(taken));
+        }
+        if (const auto failed = remote_->rtrs().add_path(*address)) {
+            release_name(path->destination);
+            return cannot_add(*path, failed, why_not_added(failed));
+        }
         note_given_up({});
         return 0;
     });

@@ -81,6 +81,9 @@ class Session final : public RemoteSessionHandler {
     };
 
     void on_session_closed() override;
+    void on_session_path_gone(std::string_view label) override;
+    // Unless a path to there is left.
+    void release_name(const std::string& destination);
     void on_session_link_up() override;
     void on_session_link_down(std::error_code reason) override;
     void on_session_given_up(std::error_code reason) override;
@@ -96,6 +99,7 @@ class Session final : public RemoteSessionHandler {
     int check_fresh(const std::string& what);
     int begin();
     int cannot_add(const PathSetting& path, std::error_code code, const std::string& why);
+    int make_loop();
     int lock_names();
     void note_given_up(std::error_code reason);
     void begin_close();
@@ -142,6 +146,9 @@ int Session::submit(Volume& volume, Fill fill) {
     {
         const auto lock = loop_->lock();
         request = &pool_.take();
+        // Back again if it is refused, or there is no memory for what is said of it.
+        const auto back = [this](Request* refused) { pool_.put(*refused); };
+        std::unique_ptr<Request, decltype(back)> unused(request, back);
         request->volume = &volume;
         request->buffer = nullptr;
         request->stage = Request::Stage::data;
@@ -151,12 +158,9 @@ int Session::submit(Volume& volume, Fill fill) {
         request->error.clear();
         request->iov.clear();
         fill(*request);
-        const int failed = volume.check(*request);
-        if (failed == 0 && request->buffer != nullptr) request->buffer->in_flight = true;
-        if (failed != 0) {
-            pool_.put(*request);
-            return failed;
-        }
+        if (const int failed = volume.check(*request)) return failed;
+        static_cast<void>(unused.release());
+        if (request->buffer != nullptr) request->buffer->in_flight = true;
         if (!loop_->here()) return queue(*request);
     }
     start_request(*request);

@@ -5,6 +5,7 @@
 
 #include "daemon/log.h"
 #include "rtrs/base/error.h"
+#include "rtrs/base/seldom.h"
 
 namespace rnbd {
 namespace {
@@ -40,6 +41,7 @@ struct Catalog::Subscriber {
     bool follows = false;
     bool behind = false;  // an event found no room: a new picture is due
     bool down = false;
+    rtrs::Seldom bad_requests;
     std::uint32_t number = 0;
     std::uint64_t generation = 0;
 };
@@ -88,9 +90,11 @@ void Catalog::requested(Subscriber& subscriber, const rtrs::ReceivedMessage& mes
     if (message.error) return;
     const auto request = CatalogRequest::parse(message.content);
     if (!request) {
-        logger("rnbd.session")
-            .warn("{}: bad catalog request: {}", printable(subscriber.session.name()),
-                  text(request.error()));
+        if (const auto times = subscriber.bad_requests.happened(clock_.now())) {
+            logger("rnbd.session")
+                .warn("{}: bad catalog request: {}{}", printable(subscriber.session.name()),
+                      text(request.error()), rtrs::how_often(*times));
+        }
         return;
     }
     look();
@@ -239,15 +243,21 @@ void Catalog::send_picture(Subscriber& subscriber, std::uint32_t number) {
     picture.emit(content.bytes());
     const auto error = subscriber.service.send(
         catalog_tag(CatalogTag::picture, number), std::move(content),
-        [](void* context, std::error_code) {
+        [](void* context, std::error_code failed) {
             auto& told = *static_cast<Subscriber*>(context);
+            if (failed && failed != rtrs::Error::path_lost && failed != rtrs::Error::closed) {
+                told.catalog.picture_failed(told, failed);
+            }
             told.catalog.sent(told);
         },
         &subscriber);
-    if (!error) return;
+    if (error) picture_failed(subscriber, error);
+}
+
+void Catalog::picture_failed(Subscriber& subscriber, std::error_code error) {
     logger("rnbd.session")
-        .warn("{}: its catalog of {} exports cannot be sent: {}",
-              printable(subscriber.session.name()), picture.entries.size(), error.message());
+        .warn("{}: what it may see of {} exports cannot be sent: {}",
+              printable(subscriber.session.name()), volumes_.size(), error.message());
     subscriber.behind = subscriber.follows && error != std::errc::message_size;
 }
 

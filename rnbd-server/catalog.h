@@ -60,6 +60,7 @@ class Catalog {
     void wait_for_request(Subscriber& subscriber);
     void requested(Subscriber& subscriber, const rtrs::ReceivedMessage& message);
     void sent(Subscriber& subscriber);
+    void picture_failed(Subscriber& subscriber, std::error_code error);
     void end_told();
 
     rtrs::Clock& clock_;

@@ -11,9 +11,10 @@ struct FiguresDesk::Asker {
     FiguresDesk& desk;
     rtrs::ServerSession& session;
     rtrs::MessageService& service;
+    rtrs::Seldom bad_questions{};
 };
 
-FiguresDesk::FiguresDesk(Look look) : look_(std::move(look)) {}
+FiguresDesk::FiguresDesk(rtrs::Clock& clock, Look look) : clock_(clock), look_(std::move(look)) {}
 
 FiguresDesk::~FiguresDesk() = default;
 
@@ -43,9 +44,11 @@ void FiguresDesk::asked(Asker& asker, const rtrs::ReceivedMessage& message) {
     wait_for_question(asker);
     if (message.error) return;
     if (const auto request = FiguresRequest::parse(message.content); !request) {
-        logger("rnbd.session")
-            .warn("{}: bad question for its figures: {}", printable(asker.session.name()),
-                  text(request.error()));
+        if (const auto times = asker.bad_questions.happened(clock_.now())) {
+            logger("rnbd.session")
+                .warn("{}: bad question for its figures: {}{}", printable(asker.session.name()),
+                      text(request.error()), rtrs::how_often(*times));
+        }
         return;
     }
     rtrs::MessageBuffer content(SessionFigures::wire_bytes);

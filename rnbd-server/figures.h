@@ -8,6 +8,8 @@
 #include <memory>
 
 #include "rnbd/figures.h"
+#include "rtrs/base/clock.h"
+#include "rtrs/base/seldom.h"
 #include "rtrs/server.h"
 
 namespace rnbd {
@@ -16,7 +18,7 @@ class FiguresDesk {
   public:
     using Look = std::function<SessionFigures(const rtrs::ServerSession&)>;
     // look: at a session that is up.
-    explicit FiguresDesk(Look look);
+    FiguresDesk(rtrs::Clock& clock, Look look);
     ~FiguresDesk();
 
     void session_up(rtrs::ServerSession& session);
@@ -28,6 +30,7 @@ class FiguresDesk {
     static void wait_for_question(Asker& asker);
     void asked(Asker& asker, const rtrs::ReceivedMessage& message);
 
+    rtrs::Clock& clock_;
     Look look_;
     std::map<const rtrs::ServerSession*, std::unique_ptr<Asker>> askers_;
 };

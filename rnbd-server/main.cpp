@@ -42,15 +42,15 @@ rtrs::ServerOptions options_of(const ServerConfig& config) {
 constexpr rtrs::Duration stop_time = std::chrono::seconds(20);
 
 // The system has no fitting words for a file that is not what it should be.
-std::string in_words(std::error_code error) {
-    return error == std::errc::bad_message ? "it was damaged, and is replaced" : error.message();
+std::string in_words(std::error_code error, const char* damaged) {
+    return error == std::errc::bad_message ? damaged : error.message();
 }
 
 EpochBook& opened(EpochBook& epochs) {
     if (const auto error = epochs.load()) {
         logger("rnbd.server")
             .warn("{}: {}; clients take this start for one after a crash", epochs.path(),
-                  in_words(error));
+                  in_words(error, "it was damaged, and is replaced"));
     }
     return epochs;
 }
@@ -58,8 +58,8 @@ EpochBook& opened(EpochBook& epochs) {
 WriterBook& opened(WriterBook& writers) {
     if (const auto error = writers.load()) {
         logger("rnbd.server")
-            .warn("{}: {}; a client that was away while another one wrote is let in again",
-                  writers.path(), in_words(error));
+            .warn("{}: {}; a client that was away while another one wrote may be let in again",
+                  writers.path(), in_words(error, "it was damaged, and its whole lines count"));
     }
     return writers;
 }
@@ -78,7 +78,7 @@ void poll_storage(rtrs::Reactor& reactor) {
     if (reactor.members() > 1) {
         logger("rnbd.server").warn("polled_io: not with several workers");
     } else if (const std::error_code error = reactor.prepare_polling()) {
-        logger("rnbd.server").warn("polled_io: io_uring makes no ring for it: {}", in_words(error));
+        logger("rnbd.server").warn("polled_io: io_uring makes no ring for it: {}", error.message());
     }
 }
 
@@ -145,7 +145,7 @@ class Daemon final : public DaemonWork {
 std::expected<void, std::string> Daemon::start(ControlServer& control) {
     add_commands(control);
     if (const auto error = epochs_.begin()) {
-        return std::unexpected(epochs_.path() + ": " + in_words(error) +
+        return std::unexpected(epochs_.path() + ": " + error.message() +
                                "; expected to note there that the exports are in use");
     }
     if (const auto opened = listeners_.open_all(config_.listen); !opened) {

@@ -9,6 +9,7 @@
 #include "rnbd-server/target_inside.h"
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
+#include "rtrs/base/seldom.h"
 
 namespace rnbd {
 
@@ -70,9 +71,8 @@ std::error_code Target::on_path(const rtrs::Arrival& arrival) {
 void Target::note_turned_away(const std::string& session, const std::string& why) {
     const auto times = turned_away_.next(session, why, reactor_.now());
     if (!times) return;
-    const std::string more =
-        *times > 1 ? fmt::format(" ({} times since this was told)", *times) : "";
-    logger("rnbd.session").warn("{}: turned away: {}{}", printable(session), why, more);
+    logger("rnbd.session")
+        .warn("{}: turned away: {}{}", printable(session), why, rtrs::how_often(*times));
 }
 
 std::error_code Target::on_session_up(rtrs::ServerSession& session) {

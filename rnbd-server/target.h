@@ -133,9 +133,9 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
         std::error_code code;
         std::string why;
     };
-    // Null if this session has it not open as the message asks.
     // What the client knows the content of.
     static MediumId expected_by(const Session& session, const OpenMessage& message);
+    // Null if this session has it not open as the message asks.
     const OpenVolume* opened_before(Session& session, const OpenMessage& message,
                                     Writers::Id writer);
     std::expected<const OpenVolume*, Refusal> open_anew(Session& session,
@@ -145,6 +145,8 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     void close(Session& session, rtrs::ServerOp& op);
     void io(Session& session, rtrs::ServerOp& op);
     void extents(Session& session, rtrs::ServerOp& op);
+    static std::expected<OpenVolume*, std::error_code> find_open(Session& session,
+                                                                 std::uint32_t device_id);
     std::error_code prepare(Session& session, rtrs::ServerOp& op, Io& io);
     rtrs::Reactor::FixedBuffer pinned(rtrs::ServerOp& op, Io& io);
     void unpin(Io& io) noexcept;
@@ -199,7 +201,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     std::map<std::uint32_t, KernelListener> kernel_doors_;
     std::vector<Session*> sessions_;
     Catalog catalog_;
-    FiguresDesk figures_{figures_of};
+    FiguresDesk figures_{reactor_, figures_of};
     // Volumes that are about to go, who waits for that, and for how long others are waited for.
     struct Leaving {
         Leaving(rtrs::Reactor& reactor, Volume& volume)

@@ -35,13 +35,9 @@ struct Target::Question final : ExtentsRequest, InFlight {
 void Target::extents(Session& session, rtrs::ServerOp& op) {
     const auto message = ExtentsMessage::parse(op.message());
     if (!message) return op.respond(from_errno(to_errno(message.error())));
-    const auto found = session.opens.find(message->device_id);
-    if (found == session.opens.end() || found->second.ends()) {
-        return op.respond(from_errno(ENOTCONN));
-    }
-    OpenVolume& open = found->second;
-    Storage* const storage = open.volume->storage(*open.open);
-    if (storage == nullptr) return op.respond(from_errno(ENODEV));
+    const auto found = find_open(session, message->device_id);
+    if (!found) return op.respond(found.error());
+    OpenVolume& open = **found;
     const StorageGeometry& geometry = open.volume->geometry();
     if (message->length == 0 || message->offset > geometry.size_bytes ||
         message->length > geometry.size_bytes - message->offset ||
@@ -62,7 +58,7 @@ void Target::extents(Session& session, rtrs::ServerOp& op) {
     question->op = &op;
     question->open = &open;
     question->begun = open.volume->begin(*open.open);
-    storage->extents(*question.release());
+    open.volume->storage(*open.open)->extents(*question.release());
 }
 
 void Target::extents_found(ExtentsRequest& request, std::error_code error) {

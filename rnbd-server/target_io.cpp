@@ -129,6 +129,19 @@ void Target::writes_wait_no_longer() {
     for (Io* const io : waiting) waited(*io);
 }
 
+// ERRORS: ENOTCONN (it has to be opened first, or again), ENODEV (its storage is gone).
+std::expected<Target::OpenVolume*, std::error_code> Target::find_open(Session& session,
+                                                                      std::uint32_t device_id) {
+    const auto found = session.opens.find(device_id);
+    if (found == session.opens.end()) return std::unexpected(from_errno(ENOTCONN));
+    OpenVolume& open = found->second;
+    if (open.ends() || open.asks_anew || open.open->is_out) {
+        return std::unexpected(from_errno(ENOTCONN));
+    }
+    if (open.volume->storage(*open.open) == nullptr) return std::unexpected(from_errno(ENODEV));
+    return &open;
+}
+
 std::error_code Target::prepare(Session& session, rtrs::ServerOp& op, Io& io) {
     const auto message = IoMessage::parse(op.message());
     if (!message) return from_errno(to_errno(message.error()));
@@ -138,11 +151,9 @@ std::error_code Target::prepare(Session& session, rtrs::ServerOp& op, Io& io) {
     if (op.direction() == rtrs::Direction::write && message->operation == Operation::read) {
         return from_errno(EINVAL);
     }
-    const auto found = session.opens.find(message->device_id);
-    if (found == session.opens.end() || found->second.ends()) return from_errno(ENOTCONN);
-    OpenVolume& open = found->second;
-    if (open.asks_anew || open.open->is_out) return from_errno(ENOTCONN);
-    if (open.volume->storage(*open.open) == nullptr) return from_errno(ENODEV);
+    const auto found = find_open(session, message->device_id);
+    if (!found) return found.error();
+    OpenVolume& open = **found;
     if (writes(message->operation) && open.access == AccessMode::read_only) {
         return from_errno(EROFS);
     }

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "rtrs/base/instant.h"
+#include "rtrs/base/seldom.h"
 
 namespace rnbd {
 
@@ -25,20 +25,11 @@ class TurnedAway {
     std::optional<std::uint64_t> next(const std::string& session, const std::string& why,
                                       rtrs::Instant now) {
         if (known_.size() >= sessions_max) known_.clear();
-        auto [place, is_new] = known_.try_emplace({session, why}, Known{now, 0});
-        Known& known = place->second;
-        ++known.count;
-        if (!is_new && now < known.since + interval) return std::nullopt;
-        known.since = now;
-        return std::exchange(known.count, 0);
+        return known_.try_emplace({session, why}, interval).first->second.happened(now);
     }
 
   private:
-    struct Known {
-        rtrs::Instant since;  // the last line
-        std::uint64_t count;
-    };
-    std::map<std::pair<std::string, std::string>, Known> known_;
+    std::map<std::pair<std::string, std::string>, rtrs::Seldom> known_;
 };
 
 }  // namespace rnbd

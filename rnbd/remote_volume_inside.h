@@ -37,8 +37,7 @@ struct RemoteVolume::Inside {
            RemoteVolumeOptions its_options, RemoteVolumeHandler& its_handler);
     ~Inside();
 
-    // The server says that the export has this size now.
-    // What a server says, in its catalog; nonsense is ignored.
+    // The server says in its catalog that the export has this size now; nonsense is ignored.
     void resized(std::uint64_t size_bytes);
     void report_resize(std::uint64_t bytes_before);
     bool usable_size(std::uint64_t size_bytes) const;

@@ -119,7 +119,7 @@ struct PathAddress {
     std::uint32_t worker = 0;
 };
 
-// Durations are positive; what is out of range is EINVAL of open().
+// Durations are positive if nothing else is said; what is out of range is EINVAL of open().
 struct ClientSessionOptions {
     std::string name;                  // 1..254 bytes, no '/' and no '.'
     std::vector<PathAddress> paths;    // 1..limits::paths_max
@@ -131,11 +131,14 @@ struct ClientSessionOptions {
     Duration reconnect_delay_min = std::chrono::milliseconds(10);  // doubled per failed attempt
     Duration reconnect_delay_max = std::chrono::seconds(1);        // each delay is jittered
     std::optional<std::uint32_t> reconnect_attempts_max;           // none: for ever
-    std::optional<Duration> hold_time;  // how long requests wait for a path; none: for ever
-    // How long without any path new requests are still accepted to wait; none: as hold_time.
+    // How long requests wait for a path; none: for ever, 0: not at all.
+    std::optional<Duration> hold_time;
+    // How long without any path new requests are still accepted to wait, at most hold_time; none:
+    // as hold_time, 0: not at all.
     std::optional<Duration> fail_fast_time;
     // A request that is unanswered for so long has its path probed: it is dead if it stays silent
-    // for probe_timeout. A slow answer alone never ends a path.
+    // for probe_timeout, or for heartbeat_timeout if that is less. A slow answer alone never ends
+    // a path.
     Duration request_deadline = std::chrono::seconds(2);
     Duration probe_timeout = std::chrono::milliseconds(1250);
     PathPolicy policy = PathPolicy::min_inflight;

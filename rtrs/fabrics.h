@@ -1,4 +1,5 @@
-// The only door to fabric implementations. Included by the daemons' main files and by tests.
+// The only door to fabric implementations. Included by the daemons' main files, librnbd's world and
+// tests.
 #pragma once
 
 #include <expected>

@@ -76,12 +76,12 @@ struct ServerOptions {
     // Of a chunk, for messages, at least limits::header_bytes_default; max_io = chunk - header.
     std::uint32_t header_bytes = limits::header_bytes_default;
     bool always_invalidate = true;  // revoke a chunk's key while its request is served
-    Duration heartbeat_interval = std::chrono::seconds(1);
-    Duration heartbeat_timeout = std::chrono::seconds(5);
+    Duration heartbeat_interval = std::chrono::seconds(1);  // positive, as all durations
+    Duration heartbeat_timeout = std::chrono::seconds(5);   // longer than the interval
     Duration half_open_timeout = std::chrono::seconds(10);  // first connection to INFO request
-    std::uint32_t sessions_max = 4096;
-    Protection protection = Protection::exactly_once;  // with clients that can
-    std::optional<MessageOptions> messages{};          // with clients that can; none: not offered
+    std::uint32_t sessions_max = 4096;                      // at least 1
+    Protection protection = Protection::exactly_once;       // with clients that can
+    std::optional<MessageOptions> messages{};  // with clients that can; none: not offered
 };
 
 // Requests of one path since it was accepted; bytes with the user messages.
@@ -207,7 +207,8 @@ class Server {
     // (the server's options, or the address), and as Fabric::listen().
     std::expected<std::string, std::error_code> listen(Fabric& fabric, const std::string& address,
                                                        const DoorOptions& door = {});
-    // Of the door with this id, if it listens. Paths that came by it stay.
+    // Of the door with this id, if it listens. Paths that came by it stay. Not from inside a
+    // handler's call.
     void stop_listening(std::uint32_t door) noexcept;
     // Stops listening, lets operations finish and answers them, then closes all sessions.
     void close();

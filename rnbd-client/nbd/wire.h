@@ -89,7 +89,6 @@ enum class OptionReply : std::uint32_t {
     error_policy = 0x80000002,
     error_invalid = 0x80000003,
     error_unknown = 0x80000006,
-    error_shutdown = 0x80000007,
     error_too_big = 0x80000009,
 };
 

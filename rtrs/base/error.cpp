@@ -9,20 +9,19 @@ namespace {
 struct Row {
     Error error;
     const char* text;
-    bool retryable;
     int as_errno;
 };
 
 constexpr Row table[] = {
-    {Error::path_lost, "path lost before the answer", true, ECONNABORTED},
-    {Error::no_path, "no path to the server", true, ECONNABORTED},
-    {Error::protocol, "peer broke the protocol", false, EPROTO},
-    {Error::rejected, "peer refused the connection", true, ECONNREFUSED},
-    {Error::timed_out, "peer did not answer in time", true, ETIMEDOUT},
-    {Error::closed, "closed", false, ESHUTDOWN},
-    {Error::remote_access, "remote memory access refused", false, EREMOTEIO},
-    {Error::checksum, "checksum mismatch", true, EBADMSG},
-    {Error::closed_by_peer, "closed by the peer", true, ECONNRESET},
+    {Error::path_lost, "path lost before the answer", ECONNABORTED},
+    {Error::no_path, "no path to the server", ECONNABORTED},
+    {Error::protocol, "peer broke the protocol", EPROTO},
+    {Error::rejected, "peer refused the connection", ECONNREFUSED},
+    {Error::timed_out, "peer did not answer in time", ETIMEDOUT},
+    {Error::closed, "closed", ESHUTDOWN},
+    {Error::remote_access, "remote memory access refused", EREMOTEIO},
+    {Error::checksum, "checksum mismatch", EBADMSG},
+    {Error::closed_by_peer, "closed by the peer", ECONNRESET},
 };
 
 const Row* find(int value) noexcept {
@@ -52,12 +51,6 @@ const std::error_category& error_category() noexcept {
 
 std::error_code make_error_code(Error error) noexcept {
     return std::error_code(static_cast<int>(error), error_category());
-}
-
-bool retryable(std::error_code error) noexcept {
-    if (error.category() != error_category()) return false;
-    const Row* row = find(error.value());
-    return row != nullptr && row->retryable;
 }
 
 int to_errno(std::error_code error) noexcept {

@@ -32,9 +32,6 @@ enum class Error {
 const std::error_category& error_category() noexcept;
 std::error_code make_error_code(Error error) noexcept;
 
-// True if the same operation may succeed when it is tried again on another or a new path.
-bool retryable(std::error_code error) noexcept;
-
 // The positive errno that stands for this error on the RTRS wire and towards NBD, 0 for success.
 // Always within 0..511 (9 bits, the limit of the immediate).
 int to_errno(std::error_code error) noexcept;

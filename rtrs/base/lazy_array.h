@@ -49,7 +49,8 @@ template <typename T>
 class LazyArray {
   public:
     LazyArray() noexcept = default;
-    explicit LazyArray(std::size_t count) noexcept : memory_(count * sizeof(T)), count_(count) {}
+    explicit LazyArray(std::size_t count) noexcept
+        : memory_(count * sizeof(T)), count_(memory_ ? count : 0) {}
 
     explicit operator bool() const noexcept { return static_cast<bool>(memory_); }
     std::size_t size() const noexcept { return count_; }

@@ -46,6 +46,9 @@ ClientSession::Inside::Inside(ClientSession& its_self, SessionEnvironment its_en
                   [](void* context) { static_cast<Inside*>(context)->watch(); }) {}
 
 std::error_code ClientSession::Inside::check_options() const {
+    const Duration hold = options.hold_time.value_or(Duration::max());
+    const Duration fail_fast = options.fail_fast_time.value_or(Duration::zero());
+    if (fail_fast < Duration::zero() || hold < fail_fast) return from_errno(EINVAL);
     if (!check_session_name(options.name) || options.paths.empty() ||
         options.paths.size() > limits::paths_max || options.io_connections < 1 ||
         options.io_connections > io_connections_max ||

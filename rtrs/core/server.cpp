@@ -18,13 +18,21 @@ namespace {
 constexpr std::size_t retired_max = 1024;
 constexpr std::size_t lost_max = 1024;
 
-constexpr Duration words_of_refusal_every = std::chrono::seconds(10);
-
 // The newest at the end.
 void remember(std::deque<Uuid>& sessions, const Uuid& id, std::size_t at_most) {
     if (std::ranges::find(sessions, id) != sessions.end()) return;
     if (sessions.size() == at_most) sessions.pop_front();
     sessions.push_back(id);
+}
+
+bool possible(const ServerOptions& options) noexcept {
+    return limits::geometry_possible(options.queue_depth, options.chunk_bytes) &&
+           options.header_bytes >= limits::header_bytes_default &&
+           options.header_bytes < options.chunk_bytes &&
+           options.heartbeat_interval > Duration::zero() &&
+           options.heartbeat_timeout > options.heartbeat_interval &&
+           options.half_open_timeout > Duration::zero() && options.sessions_max > 0 &&
+           (!options.messages || !MessageCore::check(*options.messages));
 }
 
 }  // namespace
@@ -42,13 +50,21 @@ void Server::Inside::connect_request(const Door& door, std::unique_ptr<ConnectRe
 
 // A kernel's client says nothing of extensions.
 bool Server::Inside::may_come_in(const Door& door, const ConnectRequestMessage& message,
-                                 const ConnectRequest& request) const {
+                                 const ConnectRequest& request) {
     if (door.options.clients == DoorOptions::Clients::any) return true;
     if ((message.features & features_known) != 0) return true;
-    environment.tracer.trace(TraceLevel::warning, "rtrs.server", request.remote_address(),
-                             "refused: a client without extensions, such as a kernel's, and " +
-                                 request.local_address() + " does not listen for those");
+    tell_refusal(without_extensions, request.remote_address(),
+                 "refused: a client without extensions, such as a kernel's, and " +
+                     request.local_address() + " does not listen for those");
     return false;
+}
+
+// Whoever is refused comes again and again.
+void Server::Inside::tell_refusal(Seldom& of, const std::string& remote, const std::string& why) {
+    if (const auto times = of.happened(environment.clock.now())) {
+        environment.tracer.trace(TraceLevel::warning, "rtrs.server", remote,
+                                 why + how_often(*times));
+    }
 }
 
 // Sessions that come do not take what those that are there need, nor they what an operator needs.
@@ -60,13 +76,9 @@ bool Server::Inside::has_room_for(const ConnectRequestMessage& message,
                          (sessions.contains(message.session_uuid) ||
                           std::ranges::find(lost, message.session_uuid) != lost.end());
     if (returns && left == DescriptorsLeft::few) return true;
-    // They all come again and again.
-    const Instant now = environment.clock.now();
-    if (now < next_word_of_refusal) return false;
-    next_word_of_refusal = now + words_of_refusal_every;
-    environment.tracer.trace(TraceLevel::warning, "rtrs.server", request.remote_address(),
-                             "refused, as others may be: this process has hardly any descriptors "
-                             "left (ulimit -n)");
+    tell_refusal(
+        without_descriptors, request.remote_address(),
+        "refused, as others may be: this process has hardly any descriptors left (ulimit -n)");
     return false;
 }
 
@@ -74,8 +86,8 @@ int Server::Inside::admit(const Door& door, std::unique_ptr<ConnectRequest>& req
     if (closing) return ECONNRESET;
     const auto message = ConnectRequestMessage::parse(request->private_data());
     if (!message) {
-        environment.tracer.trace(TraceLevel::warning, "rtrs.server", request->remote_address(),
-                                 std::string("bad connect request: ") + text(message.error()));
+        tell_refusal(unparsed, request->remote_address(),
+                     std::string("bad connect request: ") + text(message.error()));
         return ECONNRESET;
     }
     if (std::ranges::find(retired, message->session_uuid) != retired.end()) {
@@ -120,8 +132,7 @@ std::expected<ServerSession*, int> Server::Inside::find_or_make_session(
     // A flood of them is bounded, too: those that were closed are there until they have drained.
     if (sessions.size() >= options.sessions_max &&
         (sessions.size() >= 2 * std::size_t{options.sessions_max} || !close_half_open())) {
-        environment.tracer.trace(TraceLevel::warning, "rtrs.server", remote,
-                                 "refused: as many sessions as allowed are there already");
+        tell_refusal(too_many, remote, "refused: as many sessions as allowed are there already");
         return std::unexpected(ENOMEM);
     }
     auto inside = std::make_unique<ServerSession::Inside>(*this, environment.clock.now());
@@ -186,15 +197,7 @@ Server::~Server() { RTRS_ASSERT(inside_->sessions.empty()); }
 std::expected<std::string, std::error_code> Server::listen(Fabric& fabric,
                                                            const std::string& address,
                                                            const DoorOptions& options_of_door) {
-    const ServerOptions& options = inside_->options;
-    if (options.messages && MessageCore::check(*options.messages)) {
-        return std::unexpected(from_errno(EINVAL));
-    }
-    if (!limits::geometry_possible(options.queue_depth, options.chunk_bytes) ||
-        options.header_bytes < limits::header_bytes_default ||
-        options.header_bytes >= options.chunk_bytes) {
-        return std::unexpected(from_errno(EINVAL));
-    }
+    if (!possible(inside_->options)) return std::unexpected(from_errno(EINVAL));
     auto door = std::make_unique<Inside::Door>(*inside_, fabric, options_of_door);
     auto listener = fabric.listen(address, *door);
     if (!listener) return std::unexpected(listener.error());
@@ -204,10 +207,7 @@ std::expected<std::string, std::error_code> Server::listen(Fabric& fabric,
 }
 
 void Server::stop_listening(std::uint32_t door) noexcept {
-    // Sessions know their door: it stays.
-    for (const auto& one : inside_->doors) {
-        if (one->options.id == door) one->listener.reset();
-    }
+    std::erase_if(inside_->doors, [&](const auto& one) { return one->options.id == door; });
 }
 
 void Server::close() { inside_->close(); }

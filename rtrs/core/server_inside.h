@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "rtrs/base/seldom.h"
 #include "rtrs/core/admission.h"
 #include "rtrs/core/message_service.h"
 #include "rtrs/core/server_path.h"
@@ -43,7 +44,7 @@ struct Server::Inside {
     void connect_request(const Door& door, std::unique_ptr<ConnectRequest> request);
     int admit(const Door& door, std::unique_ptr<ConnectRequest>& request);
     bool may_come_in(const Door& door, const ConnectRequestMessage& message,
-                     const ConnectRequest& request) const;
+                     const ConnectRequest& request);
     bool has_room_for(const ConnectRequestMessage& message, const ConnectRequest& request);
     int admit_messages(const Door& door, const ConnectRequestMessage& message,
                        ConnectRequest& request);
@@ -65,6 +66,7 @@ struct Server::Inside {
         if (options.messages) features |= features_of(Feature::messages);
         return features;
     }
+    void tell_refusal(Seldom& of, const std::string& remote, const std::string& why);
     void forget(ServerSession& session);
     void retire(const ServerSession& session);
     void close();
@@ -78,7 +80,8 @@ struct Server::Inside {
     std::deque<Uuid> lost;  // that may be on their way back
     std::uint32_t sessions_ever = 0;
     Timer closed_timer;
-    Instant next_word_of_refusal{};  // for lack of descriptors
+    // Refusals, by why.
+    Seldom unparsed, without_extensions, without_descriptors, too_many;
     bool closing = false;
 };
 

@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "rtrs/base/seldom.h"
 #include "rtrs/core/chunk_pool.h"
 #include "rtrs/core/heartbeat.h"
 #include "rtrs/core/message_link.h"
@@ -168,6 +169,7 @@ class ServerPath final : public MessageLinkOwner {
 
     SessionEnvironment environment_;
     const ServerOptions& options_;
+    Seldom bad_requests_;
     ServerPathIdentity identity_;
     std::string label_;
     ServerSession& session_;

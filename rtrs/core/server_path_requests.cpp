@@ -154,7 +154,10 @@ void ServerPath::drop_waiting() {
 }
 
 void ServerPath::refuse(OpSlot& slot, const RequestRefusal& refusal) {
-    trace(TraceLevel::warning, std::string("bad request: ") + text(refusal.why));
+    if (const auto times = bad_requests_.happened(environment_.clock.now())) {
+        trace(TraceLevel::warning,
+              std::string("bad request: ") + text(refusal.why) + how_often(*times));
+    }
     slot.request = RequestMessage{};
     if (refusal.invalidate) {
         slot.request.kind = RequestKind::read;

@@ -347,6 +347,66 @@ TEST_CASE("close of a session that was never opened") {
     CHECK(scene.close_client());
 }
 
+TEST_CASE("options out of range are EINVAL of open, and of listen") {
+    Scene scene(quick_options(17));
+    const auto open = [&](auto change) {
+        ClientSessionOptions options = scene.options.client;
+        change(options);
+        ClientLife client(scene.world, scene.client_host, 4, scene.findings, scene.recorder,
+                          options, FaultOptions{});
+        return client.session.open();
+    };
+    CHECK(open([](auto& options) { options.hold_time = -1ns; }) == std::errc::invalid_argument);
+    CHECK(open([](auto& options) { options.fail_fast_time = -1ns; }) ==
+          std::errc::invalid_argument);
+    CHECK(open([](auto& options) {
+              options.hold_time = 1s;
+              options.fail_fast_time = 2s;
+          }) == std::errc::invalid_argument);
+
+    const auto listen = [&](auto change) {
+        ServerOptions options = scene.options.server;
+        change(options);
+        ServerLife life(scene.world, scene.server_host, scene.disk, scene.findings, scene.recorder,
+                        options, FaultOptions{});
+        const auto listening = life.server.listen(life.fabric, "0.0.0.0:1235");
+        return listening ? std::error_code() : listening.error();
+    };
+    CHECK(listen([](auto& options) { options.heartbeat_interval = 0s; }) ==
+          std::errc::invalid_argument);
+    CHECK(listen([](auto& options) { options.heartbeat_timeout = options.heartbeat_interval; }) ==
+          std::errc::invalid_argument);
+    CHECK(listen([](auto& options) { options.half_open_timeout = 0s; }) ==
+          std::errc::invalid_argument);
+    CHECK(listen([](auto& options) { options.sessions_max = 0; }) == std::errc::invalid_argument);
+}
+
+TEST_CASE("a place where a server listens no longer is forgotten, what came by it stays") {
+    Scene scene(quick_options(18));
+    scene.server =
+        std::make_unique<ServerLife>(scene.world, scene.server_host, scene.disk, scene.findings,
+                                     scene.recorder, scene.options.server, FaultOptions{});
+    const auto listens = [&] {
+        return scene.server->server.listen(scene.server->fabric, "0.0.0.0:1235", {.id = 7})
+            .has_value();
+    };
+    REQUIRE(listens());
+    scene.start_client();
+    REQUIRE(scene.ready());
+    scene.client->run(15, 1000);
+    scene.world.run_for(1ms);
+    scene.server->server.stop_listening(7);
+    CHECK(scene.run_until([&] { return scene.client->idle(); }));
+    scene.world.network().reset("10.0.0.1", "10.0.0.2", SimNetwork::Seen::by_both);
+    scene.world.run_for(1s);
+    CHECK(!scene.client->session.link_up());
+    REQUIRE(listens());
+    CHECK(scene.run_until([&] { return scene.client->session.link_up(); }));
+    CHECK(scene.close_client());
+    CHECK(scene.close_server());
+    check(scene);
+}
+
 TEST_CASE("requests fail with no_path after the hold time, and not before") {
     SceneOptions options = quick_options(18);
     options.client.hold_time = 3s;

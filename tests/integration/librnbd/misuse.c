@@ -328,6 +328,37 @@ static void close_volume_in_flight(rnbd_session *session, const char *name) {
     }
 }
 
+#define NOBODY "127.0.0.1:1"
+
+/* A session's name at an address is its own for as long as it has a path to there, and no longer. */
+static void names_are_given_back(const char *server) {
+    rnbd_session *one = fresh("host-c", server), *two = fresh("host-c", NOBODY), *three;
+    int taken = 1, tries;
+    EXPECT(0, rnbd_session_start(two));
+    EXPECT(0, rnbd_session_add_path(one, NOBODY));
+    EXPECT(-EADDRINUSE, rnbd_session_start(one));
+    three = fresh("host-c", server);
+    EXPECT(0, rnbd_session_start(three));
+    EXPECT(-EADDRINUSE, rnbd_session_add_path(three, NOBODY));
+    SAYS(rnbd_session_error(three),
+         "path " NOBODY ": a running session on this machine has it, of this program or another");
+    EXPECT(-EEXIST, rnbd_session_add_path(three, server));
+    EXPECT(-EADDRINUSE, rnbd_session_start(one));
+    EXPECT(0, rnbd_session_free(one));
+    EXPECT(0, rnbd_session_free(two));
+    EXPECT(0, rnbd_session_add_path(three, NOBODY));
+    EXPECT(0, rnbd_session_remove_path(three, NOBODY));
+    for (tries = 0; taken && tries < 500; ++tries) {
+        if (!threaded) EXPECT(0, rnbd_session_process(three, 10));
+        if (threaded) usleep(10000);
+        two = fresh("host-c", NOBODY);
+        taken = rnbd_session_start(two) != 0;
+        EXPECT(0, rnbd_session_free(two));
+    }
+    EXPECT(0, taken);
+    EXPECT(0, rnbd_session_free(three));
+}
+
 int main(int argc, char **argv) {
     rnbd_session *session, *other, *twin;
     rnbd_volume *volume, *read_only;
@@ -341,6 +372,7 @@ int main(int argc, char **argv) {
     wrong_settings();
     rdma_paths();
     nobody_there();
+    names_are_given_back(argv[2]);
 
     session = fresh("host-a", argv[2]);
     other = fresh("host-b", argv[2]);

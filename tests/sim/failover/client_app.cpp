@@ -439,7 +439,10 @@ rtrs::ClientSessionOptions ClientMachine::session_options() {
     if (options.attempts_max != 0) made.reconnect_attempts_max = options.attempts_max;
     if (options.deadline_ms != 0) made.request_deadline = milliseconds(options.deadline_ms);
     if (options.hold_ms != 0) made.hold_time = milliseconds(options.hold_ms);
-    if (options.fail_fast_ms != 0) made.fail_fast_time = milliseconds(options.fail_fast_ms);
+    if (options.fail_fast_ms != 0) {
+        made.fail_fast_time = std::min(Duration(milliseconds(options.fail_fast_ms)),
+                                       made.hold_time.value_or(Duration::max()));
+    }
     for (const std::string& server : servers_) {
         made.paths.push_back({.fabric = &host().fabric(), .source = "", .destination = server});
     }

@@ -27,19 +27,6 @@ TEST_CASE("error: every code has a text of its own and an errno that fits nine b
     REQUIRE(std::string(error_category().name()) == "rtrs");
 }
 
-TEST_CASE("error: what may be tried again is what a path or peer may recover from") {
-    REQUIRE(retryable(Error::path_lost));
-    REQUIRE(retryable(Error::no_path));
-    REQUIRE(retryable(Error::rejected));
-    REQUIRE(retryable(Error::timed_out));
-    REQUIRE(retryable(Error::checksum));
-    REQUIRE(!retryable(Error::protocol));
-    REQUIRE(!retryable(Error::closed));
-    REQUIRE(!retryable(Error::remote_access));
-    REQUIRE(!retryable(from_errno(EIO)));
-    REQUIRE(!retryable({}));
-}
-
 TEST_CASE("error: errno values pass as themselves, others become EIO") {
     REQUIRE(to_errno({}) == 0);
     REQUIRE(!from_errno(0));

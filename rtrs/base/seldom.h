@@ -1,0 +1,39 @@
+// Whether it is time for a line in the log about what others can cause as often as they like: the
+// first time, then once per interval. Pure: told the time, it never asks.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "rtrs/base/instant.h"
+
+namespace rtrs {
+
+class Seldom {
+  public:
+    static constexpr Duration usual_interval = std::chrono::seconds(10);
+
+    explicit Seldom(Duration interval = usual_interval) noexcept : interval_(interval) {}
+
+    // It happened. Returns how often it did since the last line, this time included; none: no line.
+    std::optional<std::uint64_t> happened(Instant now) noexcept {
+        ++count_;
+        if (last_ && now < *last_ + interval_) return std::nullopt;
+        last_ = now;
+        return std::exchange(count_, 0);
+    }
+
+  private:
+    Duration interval_;
+    std::optional<Instant> last_;  // line
+    std::uint64_t count_ = 0;
+};
+
+// What a line ends with that stands for several.
+inline std::string how_often(std::uint64_t count) {
+    return count > 1 ? " (" + std::to_string(count) + " of these since the last such line)" : "";
+}
+
+}  // namespace rtrs
