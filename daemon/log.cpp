@@ -22,6 +22,8 @@
 #include <new>
 #include <string>
 
+#include "daemon/line_budget.h"
+
 namespace rnbd {
 
 namespace {
@@ -136,12 +138,32 @@ std::size_t written_at_once(std::string_view text) {
 class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
   protected:
     void sink_it_(const spdlog::details::log_msg& message) override {
+        if (!is_in_budget(message)) return;
         // A line is whole or is not there: one that was begun is ended first.
         if (!write_rest() || !told_of_lost() || !write(message)) ++lost_;
     }
     void flush_() override {}
 
   private:
+    // Who asks for debug lines wants them all, and the last words of a daemon are few.
+    bool is_in_budget(const spdlog::details::log_msg& message) {
+        if (message.level <= spdlog::level::debug || message.level >= spdlog::level::critical) {
+            return true;
+        }
+        const std::string area(message.logger_name.data(), message.logger_name.size());
+        LineBudget& budget = budgets_[area];
+        if (!budget.spend(rtrs::Instant(std::chrono::steady_clock::now().time_since_epoch()))) {
+            return false;
+        }
+        if (const std::uint64_t left_out = budget.take_left_out()) {
+            const std::string text =
+                fmt::format("{} lines of {} were left out here: it had more than {} a second",
+                            left_out, area, LineBudget::per_second);
+            if (!write(spdlog::details::log_msg("rnbd.log", spdlog::level::warn, text))) ++lost_;
+        }
+        return true;
+    }
+
     bool told_of_lost() {
         if (lost_ == 0) return true;
         const std::string text = fmt::format("{} {} lost here: nobody read the log", lost_,
@@ -184,6 +206,7 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
         return false;
     }
 
+    std::map<std::string, LineBudget> budgets_;
     std::string rest_;  // of a line that was begun
     std::uint64_t lost_ = 0;
     std::chrono::steady_clock::time_point no_patience_until_;

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <csignal>
@@ -11,6 +12,8 @@
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include "daemon/line_budget.h"
 
 using namespace rnbd;
 
@@ -28,8 +31,9 @@ std::string captured(Write write) {
     ::dup2(saved, STDERR_FILENO);
     ::close(saved);
     std::rewind(file);
-    std::string text(4096, '\0');
-    text.resize(std::fread(text.data(), 1, text.size(), file));
+    std::string text;
+    char part[65536];
+    while (const std::size_t got = std::fread(part, 1, sizeof part, file)) text.append(part, got);
     std::fclose(file);
     return text;
 }
@@ -109,6 +113,21 @@ TEST_CASE("log: a stream socket that nobody reads, as the journal's, is not wait
     ::close(ends[0]);
     with_stderr(ends[1], [] { logger("rnbd.late").info("to nobody"); });
     ::close(ends[1]);
+}
+
+TEST_CASE("log: of a subsystem with too many lines some are left out, of others none") {
+    set_up_logging(LogLevel::debug);
+    const auto text = captured([] {
+        for (std::uint64_t i = 0; i < 2 * LineBudget::burst; ++i) logger("rnbd.loud").info("loud");
+        logger("rnbd.loud").debug("asked for");
+        logger("rnbd.quiet").info("quiet");
+    });
+    const auto lines = static_cast<std::uint64_t>(std::ranges::count(text, '\n'));
+    CHECK(lines >= LineBudget::burst + 2);
+    CHECK(lines < 2 * LineBudget::burst);  // with what was earned meanwhile
+    CHECK(text.find("rnbd.loud: asked for") != std::string::npos);
+    CHECK(text.find("rnbd.quiet: quiet") != std::string::npos);
+    set_up_logging(LogLevel::info);
 }
 
 TEST_CASE("log: one line with level and subsystem, below the level nothing") {

@@ -1,0 +1,48 @@
+// How many lines a subsystem may log: what others can cause as often as they like, such as clients
+// that come and go, must not fill the disk that the log is on. A burst is written as it is; when it
+// is used up nothing is, until there is room for a good part of it again. Pure: told the time.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "rtrs/base/instant.h"
+
+namespace rnbd {
+
+class LineBudget {
+  public:
+    static constexpr std::uint64_t burst = 20000;
+    static constexpr std::uint64_t per_second = 50;
+    static constexpr std::uint64_t resume_from = 1000;
+
+    // Whether one more line is written. Others are counted.
+    bool spend(rtrs::Instant now) noexcept {
+        const auto earned = static_cast<std::uint64_t>((now - at_) / line_time);
+        at_ += line_time * static_cast<std::int64_t>(earned);
+        left_ = std::min(burst, left_ + earned);
+        if (left_ == burst) at_ = now;
+        if (left_ == 0) resting_ = true;
+        if (left_ >= resume_from) resting_ = false;
+        if (resting_) {
+            ++left_out_;
+            return false;
+        }
+        --left_;
+        return true;
+    }
+    // How many were left out since this was asked last.
+    std::uint64_t take_left_out() noexcept { return std::exchange(left_out_, 0); }
+
+  private:
+    static constexpr rtrs::Duration line_time =
+        rtrs::Duration(std::chrono::seconds(1)) / per_second;
+
+    std::uint64_t left_ = burst;
+    std::uint64_t left_out_ = 0;
+    bool resting_ = false;
+    rtrs::Instant at_{};  // up to then what was earned is counted
+};
+
+}  // namespace rnbd
