@@ -221,16 +221,19 @@ void PathMachine::note_loss(Instant now) {
     const bool shaky =
         lived_ < settings_.stable_time || losses_in_window_ >= settings_.shaky_losses;
     shaky_in_a_row_ = shaky ? shaky_in_a_row_ + 1 : 0;
+    hasty_in_a_row_ = lived_ < settings_.hasty_time ? hasty_in_a_row_ + 1 : 0;
 }
 
 void PathMachine::forget_losses() noexcept {
     failures_ = 0;
     loss_count_ = 0;
     shaky_in_a_row_ = 0;
+    hasty_in_a_row_ = 0;
 }
 
 Duration PathMachine::backoff_delay() {
-    return jittered(doubled(settings_.delay_min, failures_, settings_.delay_max));
+    const std::uint32_t hasty = hasty_in_a_row_ - std::min(hasty_in_a_row_, settings_.hasty_losses);
+    return jittered(doubled(settings_.delay_min, failures_ + hasty, settings_.delay_max));
 }
 
 Duration PathMachine::shaky_delay() {

@@ -42,6 +42,9 @@
 // path it is dialled as quickly as any, and so it is when the last other one is lost (`needed`): a
 // path that fails often is better than none. A loss that is none of these starts from the shortest
 // delays again.
+//
+// Hasty losses: a server that accepts a path and ends it within hasty_time, several times in a row,
+// carries nothing. Beyond hasty_losses each doubles the delay as a failed attempt does.
 #pragma once
 
 #include <array>
@@ -99,6 +102,9 @@ class PathMachine {
         std::uint32_t shaky_losses = 3;  // 1..losses_kept
         Duration shaky_delay_min = std::chrono::seconds(1);
         Duration shaky_delay_max = std::chrono::seconds(30);
+        // See "Hasty losses" above.
+        Duration hasty_time = std::chrono::milliseconds(100);
+        std::uint32_t hasty_losses = 3;
     };
 
     // Why it is closing or closed.
@@ -163,6 +169,7 @@ class PathMachine {
     Duration lived_{};
     std::uint32_t losses_in_window_ = 0;
     std::uint32_t shaky_in_a_row_ = 0;
+    std::uint32_t hasty_in_a_row_ = 0;
 };
 
 }  // namespace rtrs

@@ -458,6 +458,25 @@ TEST_CASE("shaky: the only usable path is never held back") {
     }
 }
 
+TEST_CASE("hasty: a path that is ended as soon as it is up, again and again, waits longer") {
+    Machine machine;
+    for (int round = 0; round < 3; ++round) {
+        CHECK(machine.lose_after(5ms, Others::none) <= 10ms);
+    }
+    for (const Duration most : {20ms, 40ms, 80ms, 160ms, 320ms, 640ms, 1000ms, 1000ms}) {
+        const Duration wait = machine.lose_after(99ms, Others::none);
+        CHECK(wait >= most / 2);
+        CHECK(wait <= most);
+    }
+    // One that lives for a while is no such thing, nor what comes after it.
+    CHECK(machine.lose_after(100ms, Others::none) <= 10ms);
+    CHECK(machine.lose_after(5ms, Others::none) <= 10ms);
+    // An operator begins anew.
+    for (int round = 0; round < 9; ++round) machine.lose_after(5ms, Others::none);
+    machine.step(Event::reconnect);
+    CHECK(machine.lose_after(5ms, Others::none) <= 10ms);
+}
+
 TEST_CASE("shaky: when the last other path is lost, a wait ends") {
     Machine machine;
     for (int i = 0; i < 6; ++i) machine.lose_after(1s, Others::usable);
