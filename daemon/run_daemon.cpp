@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <thread>
 
 #include "daemon/lifecycle.h"
 #include "daemon/log.h"
@@ -256,6 +257,24 @@ std::expected<std::unique_ptr<rtrs::ReactorGroup>, std::error_code> make_workers
     return group;
 }
 
+// The kernel takes back what a process had locked some moments after it was killed: who comes after
+// it under the same limit waits for that. Not too often: what an attempt had until it failed is given
+// back as slowly.
+template <typename Make>
+auto made_patiently(Logger& log, Make make) {
+    constexpr auto again_after = std::chrono::milliseconds(250);
+    constexpr int attempts = 20;
+    for (int left = attempts;; --left) {
+        auto made = make();
+        if (made || made.error() != std::errc::not_enough_memory || left == 0) return made;
+        if (left == attempts) {
+            log.warn("no locked memory for io_uring yet, trying for {} s",
+                     attempts * again_after / std::chrono::seconds(1));
+        }
+        std::this_thread::sleep_for(again_after);
+    }
+}
+
 // What is in the way of a control socket, and what may be done about it.
 std::string why_no_control(const std::string& program, const std::string& path,
                            std::error_code error) {
@@ -303,9 +322,12 @@ int run(const DaemonProgram& program, const DaemonCommandLine& command_line) {
         logger(program.log).critical("cannot set up io_uring: {}", why_no_ring(error));
         return exit_code::failed;
     };
-    const auto reactor = rtrs::Reactor::create(reactor_options(*settings));
+    Logger& log = logger(program.log);
+    const auto reactor =
+        made_patiently(log, [&] { return rtrs::Reactor::create(reactor_options(*settings)); });
     if (!reactor) return no_ring(reactor.error());
-    const auto workers = make_workers(**reactor, *settings, *cpus);
+    const auto workers =
+        made_patiently(log, [&] { return make_workers(**reactor, *settings, *cpus); });
     if (!workers) return no_ring(workers.error());
     const auto use_log_level = [&](LogLevel level) {
         if (!command_line.log_level) set_log_level(level);

@@ -1,7 +1,9 @@
 """A daemon that gets no io_uring says what forbids it: a seccomp filter as containers have, or the limit of
-locked memory of a user who is not root."""
+locked memory of a user who is not root. For that it waits a while: a process that was killed may just be giving
+its memory back."""
 import ctypes
 import struct
+import subprocess
 
 from harness import *
 
@@ -20,6 +22,36 @@ def without_io_uring():
     no_new_privileges, set_seccomp, filtered = 38, 22, 2
     if libc.prctl(no_new_privileges, 1, 0, 0, 0) or libc.prctl(set_seccomp, filtered, header, 0, 0):
         os._exit(77)
+
+
+def limited(lab, config, program, limit, name):
+    """The command of such a daemon with its own control socket, under this limit."""
+    path = lab.path(f"{program}.{name}.yaml")
+    config = dict(config, control=lab.path(name))
+    if "listen" in config:
+        config["listen"] = [{"tcp": f"127.0.0.1:{free_port()}"}]
+        config["exports"] = [dict(config["exports"][0], path=lab.path(f"{name}.img"))]
+    with open(path, "w") as out:
+        json.dump(config, out)
+    return [*nobody, "prlimit", f"--memlock={limit}:{limit}", os.path.join(BUILD, program, program), "--config", path]
+
+
+def started(lab, config, program, limit, name):
+    """The daemon, once it runs; None if the limit does not let it run at once."""
+    with open(lab.path("log"), "w") as log:
+        daemon = subprocess.Popen(limited(lab, config, program, limit, name), stderr=log)
+    wait_until("it runs, or has too little memory",
+               lambda: os.path.exists(lab.path(name)) or "no locked memory" in said_in(lab))
+    if "no locked memory" not in said_in(lab):
+        return daemon
+    daemon.kill()
+    daemon.wait()
+    return None
+
+
+def said_in(lab):
+    with open(lab.path("log")) as log:
+        return log.read()
 
 
 nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
@@ -49,3 +81,18 @@ with Lab() as lab:
         check("seccomp" in line and "kernel.io_uring_disabled" in line, line)
         line = said([*nobody, "prlimit", "--memlock=4096:4096"])
         check("ulimit -l" in line and "is 4 KiB" in line, line)
+
+        # A limit that is enough for one, and not for two.
+        first, limit = None, 256 << 10
+        while first is None:
+            limit *= 2
+            first = started(lab, config, program, limit, f"{program}.first")
+        with open(lab.path("log"), "w") as log:
+            second = subprocess.Popen(limited(lab, config, program, limit, f"{program}.second"), stderr=log)
+        wait_until("it waits for memory", lambda: "no locked memory for io_uring yet" in said_in(lab))
+        first.kill()
+        first.wait()
+        wait_until("it has started", lambda: os.path.exists(lab.path(f"{program}.second")) or second.poll() is not None)
+        check("cannot set up" not in said_in(lab), said_in(lab))
+        second.terminate()
+        check(second.wait(PATIENCE_S) == 0, "it ended")
