@@ -2,8 +2,6 @@
 
 #include "rtrs/server.h"
 
-#include <algorithm>
-
 #include "rtrs/base/assert.h"
 #include "rtrs/base/host.h"
 #include "rtrs/base/rare.h"
@@ -12,18 +10,6 @@
 
 namespace rtrs {
 namespace {
-
-// Sessions that were taken over and must not come back, and those that have lost their last path;
-// older ones are forgotten.
-constexpr std::size_t retired_max = 1024;
-constexpr std::size_t lost_max = 1024;
-
-// The newest at the end.
-void remember(std::deque<Uuid>& sessions, const Uuid& id, std::size_t at_most) {
-    if (std::ranges::find(sessions, id) != sessions.end()) return;
-    if (sessions.size() == at_most) sessions.pop_front();
-    sessions.push_back(id);
-}
 
 bool possible(const ServerOptions& options) noexcept {
     return limits::geometry_possible(options.queue_depth, options.chunk_bytes) &&
@@ -72,9 +58,9 @@ bool Server::Inside::has_room_for(const ConnectRequestMessage& message,
                                   const ConnectRequest& request) {
     const DescriptorsLeft left = request.descriptors_left();
     if (left == DescriptorsLeft::enough) return true;
-    const bool returns = message.purpose == ConnectionPurpose::path &&
-                         (sessions.contains(message.session_uuid) ||
-                          std::ranges::find(lost, message.session_uuid) != lost.end());
+    const bool returns =
+        message.purpose == ConnectionPurpose::path &&
+        (sessions.contains(message.session_uuid) || lost.contains(message.session_uuid));
     if (returns && left == DescriptorsLeft::few) return true;
     tell_refusal(
         without_descriptors, request.remote_address(),
@@ -90,7 +76,7 @@ int Server::Inside::admit(const Door& door, std::unique_ptr<ConnectRequest>& req
                      std::string("bad connect request: ") + text(message.error()));
         return ECONNRESET;
     }
-    if (std::ranges::find(retired, message->session_uuid) != retired.end()) {
+    if (retired.contains(message->session_uuid)) {
         RTRS_RARE(retired_refused);
         return ESTALE;
     }
@@ -163,14 +149,12 @@ bool Server::Inside::close_half_open() {
 // --- Sessions go, and the end.
 
 void Server::Inside::forget(ServerSession& session) {
-    if (session.inside_->up) remember(lost, session.id(), lost_max);
+    if (session.inside_->up) lost.remember(session.id());
     sessions.erase(session.id());
     if (closing && sessions.empty()) closed_timer.arm(environment.clock.now());
 }
 
-void Server::Inside::retire(const ServerSession& session) {
-    remember(retired, session.id(), retired_max);
-}
+void Server::Inside::retire(const ServerSession& session) { retired.remember(session.id()); }
 
 void Server::Inside::close() {
     if (closing) return;

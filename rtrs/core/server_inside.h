@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <expected>
 #include <map>
 #include <memory>
@@ -14,6 +13,7 @@
 #include "rtrs/base/seldom.h"
 #include "rtrs/core/admission.h"
 #include "rtrs/core/message_service.h"
+#include "rtrs/core/remembered_sessions.h"
 #include "rtrs/core/server_path.h"
 #include "rtrs/server.h"
 #include "rtrs/wire/connect.h"
@@ -76,8 +76,8 @@ struct Server::Inside {
     ServerHandler& handler;
     std::vector<std::unique_ptr<Door>> doors;
     std::map<Uuid, std::unique_ptr<ServerSession>> sessions;
-    std::deque<Uuid> retired;
-    std::deque<Uuid> lost;  // that may be on their way back
+    RememberedSessions retired{1024};  // taken over: they must not come back
+    RememberedSessions lost{1024};     // without a path: they may be on their way back
     std::uint32_t sessions_ever = 0;
     Timer closed_timer;
     // Refusals, by why.
