@@ -79,9 +79,9 @@ struct ServerOptions {
     Duration heartbeat_interval = std::chrono::seconds(1);  // positive, as all durations
     Duration heartbeat_timeout = std::chrono::seconds(5);   // longer than the interval
     Duration half_open_timeout = std::chrono::seconds(10);  // first connection to INFO request
-    std::uint32_t sessions_max = 4096;                      // at least 1
-    Protection protection = Protection::exactly_once;       // with clients that can
-    std::optional<MessageOptions> messages{};  // with clients that can; none: not offered
+    std::uint32_t sessions_max = 4096;  // at least 1; an eighth more for those that return
+    Protection protection = Protection::exactly_once;  // with clients that can
+    std::optional<MessageOptions> messages{};          // with clients that can; none: not offered
 };
 
 // Requests of one path since it was accepted; bytes with the user messages.

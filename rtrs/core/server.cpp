@@ -116,10 +116,13 @@ std::expected<ServerSession*, int> Server::Inside::find_or_make_session(
     }
     if (message.first_connection == FirstConnection::no) return std::unexpected(ENXIO);
     // A flood of them is bounded, too: those that were closed are there until they have drained.
-    if (sessions.size() >= options.sessions_max &&
-        (sessions.size() >= 2 * std::size_t{options.sessions_max} || !close_half_open())) {
+    // Those that return find some places more, which others do not get.
+    const std::size_t for_all = options.sessions_max;
+    const std::size_t allowed =
+        lost.contains(message.session_uuid) ? for_all + for_all / 8 + 1 : for_all;
+    if (sessions.size() >= allowed && (sessions.size() >= 2 * for_all || !close_half_open())) {
         tell_refusal(too_many, remote, "refused: as many sessions as allowed are there already");
-        return std::unexpected(ENOMEM);
+        return std::unexpected(EUSERS);
     }
     auto inside = std::make_unique<ServerSession::Inside>(*this, environment.clock.now());
     if (!inside->admission) return std::unexpected(ENOMEM);

@@ -389,6 +389,40 @@ TEST_CASE("the oldest of those who do not say who they are makes room for others
     town.check_peace(std::move(client));
 }
 
+TEST_CASE("a session that returns finds a place though as many as allowed are there") {
+    SceneOptions options = quick_options(3);
+    options.server.sessions_max = 4;
+    Town town(options);
+    std::vector<std::unique_ptr<RawClient>> strangers;
+    const auto another_comes = [&] {
+        strangers.push_back(town.raw());
+        REQUIRE(strangers.back()->open(1, "bad" + std::to_string(strangers.size()),
+                                       options.server.queue_depth, options.server.chunk_bytes));
+        keep_alive(*strangers.back());
+    };
+    for (int i = 0; i < 3; ++i) another_comes();
+    const auto sessions = [&] { return town.scene.server->server.sessions().size(); };
+    REQUIRE(sessions() == 4);
+    auto late = town.raw();
+    CHECK(!late->connect(1));
+    CHECK(late->connections.at(0)->rejected == EUSERS);
+    // The good client is away for a while, and its place is taken.
+    town.scene.world.network().cut("10.0.0.1", "10.0.0.2");
+    REQUIRE(town.scene.world.run_until([&] { return sessions() == 3; }, 2s));
+    another_comes();
+    REQUIRE(sessions() == 4);
+    town.scene.world.network().heal("10.0.0.1", "10.0.0.2");
+    CHECK(town.scene.run_until([&] { return town.scene.client->session.link_up(); }, 5s));
+    CHECK(sessions() == 5);
+    for (auto& stranger : strangers) stranger->end();
+    CHECK(town.scene.run_until([&] { return sessions() == 1; }, 2s));
+    town.scene.client->pause();
+    CHECK(town.scene.finish());
+    CHECK(town.scene.close_client());
+    CHECK(town.scene.close_server());
+    for (const std::string& line : town.scene.findings.lines) FAIL_CHECK(line);
+}
+
 TEST_CASE("who takes nothing on one connection does not hold the server's end up") {
     SceneOptions options = quick_options(3);
     options.addresses = 2;
