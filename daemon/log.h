@@ -4,8 +4,8 @@
 // To the journal:           <6>rtrs.session: host-a: link up
 // The journal is recognised by JOURNAL_STREAM naming what stderr is.
 // Nothing waits for a reader of a pipe or a socket that stands still: lines that it has no room for
-// are left out, and a line says how many as soon as one fits again. So are those of a subsystem that
-// has too many for too long (daemon/line_budget.h).
+// are left out, and a line says how many as soon as one fits again. So are those of a subsystem
+// that has too many for too long (daemon/line_budget.h).
 //
 // THREAD: any.
 #pragma once

@@ -258,8 +258,8 @@ std::expected<std::unique_ptr<rtrs::ReactorGroup>, std::error_code> make_workers
 }
 
 // The kernel takes back what a process had locked some moments after it was killed: who comes after
-// it under the same limit waits for that. Not too often: what an attempt had until it failed is given
-// back as slowly.
+// it under the same limit waits for that. Not too often: what an attempt had until it failed is
+// given back as slowly.
 template <typename Make>
 auto made_patiently(Logger& log, Make make) {
     constexpr auto again_after = std::chrono::milliseconds(250);

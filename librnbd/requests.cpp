@@ -12,11 +12,6 @@
 namespace rnbd::library {
 namespace {
 
-// Permits of one request that moves no data.
-constexpr std::uint32_t round_pieces_max = 8;
-// What a 32-bit length says in whole blocks.
-constexpr std::uint64_t round_bytes_max = 1u << 31;
-
 bool carries_data(const Request& request) noexcept {
     return request.operation == VolumeOperation::read ||
            request.operation == VolumeOperation::write;
@@ -41,16 +36,7 @@ void visit(const std::vector<iovec>& iov, std::uint64_t from, std::size_t bytes,
 }
 
 bool zeroes_are_written(const Request& request) noexcept {
-    return request.operation == VolumeOperation::write_zeroes &&
-           request.volume->remote().geometry().write_zeroes_bytes_max == 0;
-}
-
-bool needs_flush(const Request& request) noexcept {
-    if ((request.flags & RNBD_FUA) == 0) return false;
-    // Only plain writes carry it to the volume. When one ends the volume may have come back as one
-    // that takes FUA, which is of no use to what was sent before.
-    return request.operation != VolumeOperation::write || request.unforced ||
-           !request.volume->remote().geometry().force_unit_access;
+    return rnbd::zeroes_are_written(request.operation, request.volume->remote().geometry());
 }
 
 }  // namespace
@@ -97,7 +83,7 @@ bool Requests::more(const Request& request) noexcept {
 }
 
 bool Requests::wants_permit(const Request& request) noexcept {
-    return more(request) && (carries_data(request) || request.in_flight < round_pieces_max);
+    return more(request) && (carries_data(request) || request.in_flight < dataless_pieces_max);
 }
 
 void Requests::start(Request& request) {
@@ -192,17 +178,9 @@ void Requests::set_buffers(std::uint32_t count) {
 }
 
 std::uint32_t Requests::piece_bytes(const Request& request) const noexcept {
-    const VolumeGeometry& geometry = request.volume->remote().geometry();
-    std::uint64_t limit = permits_.max_io_bytes();
-    if (request.operation == VolumeOperation::extents) limit = round_bytes_max;
-    if (request.operation == VolumeOperation::discard) limit = geometry.discard_bytes_max;
-    if (request.operation == VolumeOperation::write_zeroes && !zeroes_are_written(request)) {
-        limit = geometry.write_zeroes_bytes_max;
-    }
-    limit = std::min(limit, round_bytes_max);
-    const std::uint32_t block = geometry.logical_block_bytes;
-    limit = std::max(block, static_cast<std::uint32_t>(limit) & ~(block - 1));
-    return static_cast<std::uint32_t>(std::min(limit, request.bytes - request.started));
+    const std::uint64_t most = piece_bytes_max(
+        request.operation, request.volume->remote().geometry(), permits_.max_io_bytes());
+    return static_cast<std::uint32_t>(std::min(most, request.bytes - request.started));
 }
 
 void Requests::describe(Request& request, const Piece& piece, VolumeIo& io) const {
@@ -215,9 +193,7 @@ void Requests::describe(Request& request, const Piece& piece, VolumeIo& io) cons
         io.no_unmap = (request.flags & RNBD_NO_HOLE) != 0;
         io.fast_only = (request.flags & RNBD_FAST_ZERO) != 0;
     } else if (request.operation == VolumeOperation::write) {
-        const bool forced = (request.flags & RNBD_FUA) != 0;
-        io.force_unit_access = forced && !needs_flush(request);
-        request.unforced = request.unforced || (forced && !io.force_unit_access);
+        io.force_unit_access = request.whole.forces_piece(request.volume->remote().geometry());
     }
 }
 
@@ -264,15 +240,15 @@ void Requests::piece_done(Piece& piece, rtrs::Permit permit, std::error_code err
     --request.in_flight;
     --pieces_under_way_;
     const std::uint64_t caches_lost = request.volume->remote().losses().caches;
-    if (!error && !request.caches_lost) request.caches_lost = caches_lost;
-    if (!error && request.stage == Request::Stage::flushing && (request.flags & RNBD_FUA) != 0 &&
-        request.caches_lost != caches_lost) {
-        error = rtrs::from_errno(EIO);
-    }
+    error = request.whole.answered(request.stage == Request::Stage::flushing
+                                       ? RequestInPieces::Answer::flush_behind
+                                       : RequestInPieces::Answer::piece,
+                                   error, caches_lost);
     if (!error) error = take_answer(request, piece, permit);
     if (error && !request.error) request.error = error;
     if (request.stage == Request::Stage::data && request.in_flight == 0 && !request.error &&
-        request.started == request.bytes && needs_flush(request)) {
+        request.started == request.bytes &&
+        request.whole.needs_flush(request.volume->remote().geometry())) {
         request.stage = Request::Stage::flush_due;
     }
     if (more(request)) {
@@ -287,7 +263,9 @@ void Requests::piece_done(Piece& piece, rtrs::Permit permit, std::error_code err
         give_back(request, std::move(permit));
     }
     if (request.in_flight > 0) return;
-    if (lost_in_part(request, caches_lost)) request.volume->remote().lost_in_part();
+    if (!request.error && request.whole.lost_in_part(caches_lost)) {
+        request.volume->remote().lost_in_part();
+    }
     finished_(context_, request);
 }
 
@@ -305,15 +283,6 @@ std::error_code Requests::take_answer(Request& request, const Piece& piece,
     if (!extents) return extents.error();
     static_cast<ExtentsQuestion*>(request.context)->found = std::move(*extents);
     return {};
-}
-
-// With RNBD_FUA each part is durable, or the flush behind them has looked.
-bool Requests::lost_in_part(const Request& request, std::uint64_t caches_lost) noexcept {
-    const bool changes = request.operation == VolumeOperation::write ||
-                         request.operation == VolumeOperation::discard ||
-                         request.operation == VolumeOperation::write_zeroes;
-    return changes && !request.error && (request.flags & RNBD_FUA) == 0 &&
-           request.caches_lost != caches_lost;
 }
 
 // --- Failures.

@@ -18,6 +18,7 @@
 
 #include "librnbd/librnbd.h"
 #include "rnbd/remote_volume.h"
+#include "rnbd/request_in_pieces.h"
 #include "rtrs/base/intrusive_list.h"
 #include "rtrs/base/lazy_array.h"
 #include "rtrs/reactor.h"
@@ -61,11 +62,7 @@ struct Request : rtrs::ListLink {
     std::uint64_t bytes = 0;
     std::uint64_t started = 0;  // of bytes: in pieces that were sent
     std::uint32_t in_flight = 0;
-    bool unforced = false;  // a piece of a write with RNBD_FUA was sent without it
-    // The volume's lost caches when a first piece was acknowledged. If there are more when they all
-    // are done, and the flush behind them if there is one, a piece may be gone, and another flush
-    // may have told that.
-    std::optional<std::uint64_t> caches_lost;
+    RequestInPieces whole;
     std::error_code error;
     rnbd_done_fn done = nullptr;
     void* context = nullptr;
@@ -153,7 +150,6 @@ class Requests {
     void piece_done(Piece& piece, rtrs::Permit permit, std::error_code error);
     static std::error_code take_answer(Request& request, const Piece& piece,
                                        const rtrs::Permit& permit);
-    static bool lost_in_part(const Request& request, std::uint64_t caches_lost) noexcept;
     void give_back(Request& request, rtrs::Permit permit);
     void report_failures();
 

@@ -153,13 +153,12 @@ int Session::submit(Volume& volume, Fill fill) {
         request->buffer = nullptr;
         request->stage = Request::Stage::data;
         request->started = 0;
-        request->unforced = false;
-        request->caches_lost.reset();
         request->error.clear();
         request->iov.clear();
         fill(*request);
         if (const int failed = volume.check(*request)) return failed;
         static_cast<void>(unused.release());
+        request->whole.begin(request->operation, (request->flags & RNBD_FUA) != 0);
         if (request->buffer != nullptr) request->buffer->in_flight = true;
         if (!loop_->here()) return queue(*request);
     }

@@ -23,6 +23,26 @@ bool carries_payload(Command command) noexcept {
     return command == Command::read || command == Command::write;
 }
 
+VolumeOperation operation_of(Command command) noexcept {
+    switch (command) {
+        case Command::write:
+            return VolumeOperation::write;
+        case Command::trim:
+            return VolumeOperation::discard;
+        case Command::write_zeroes:
+            return VolumeOperation::write_zeroes;
+        case Command::flush:
+            return VolumeOperation::flush;
+        case Command::block_status:
+            return VolumeOperation::extents;
+        case Command::read:
+        case Command::cache:
+        case Command::disconnect:
+            break;
+    }
+    return VolumeOperation::read;
+}
+
 }  // namespace
 
 Device::Device(RemoteVolume& volume, PermitShares& shares, DeviceOptions options)
@@ -93,21 +113,9 @@ std::uint32_t Device::maximum_bytes() const noexcept {
            ~(volume_.geometry().logical_block_bytes - 1);
 }
 
-bool Device::zeroes_are_written(const nbd::Request& request) const noexcept {
-    return request.command == Command::write_zeroes &&
-           volume_.geometry().write_zeroes_bytes_max == 0;
-}
-
-// How far one submit of a request without payload goes: whole blocks that a 32-bit length can say.
+// How far one submit of a request without payload goes.
 std::uint32_t Device::round_bytes(const nbd::Request& request) const noexcept {
-    std::uint64_t limit = piece_bytes();
-    if (request.command == Command::trim) limit = volume_.geometry().discard_bytes_max;
-    if (request.command == Command::write_zeroes && !zeroes_are_written(request)) {
-        limit = volume_.geometry().write_zeroes_bytes_max;
-    }
-    const std::uint32_t block = volume_.geometry().logical_block_bytes;
-    limit = std::min<std::uint64_t>(limit, 1u << 31);
-    return std::max(block, static_cast<std::uint32_t>(limit) & ~(block - 1));
+    return piece_bytes_max(operation_of(request.command), volume_.geometry(), piece_bytes());
 }
 
 std::uint32_t Device::permits_for(const nbd::Request& request) const noexcept {
@@ -118,7 +126,7 @@ std::uint32_t Device::permits_for(const nbd::Request& request) const noexcept {
         case Command::trim:
         case Command::write_zeroes:
         case Command::cache:
-            return std::min({divide_up(request.length, round_bytes(request)), round_pieces_max,
+            return std::min({divide_up(request.length, round_bytes(request)), dataless_pieces_max,
                              request_permits_max()});
         case Command::flush:
         case Command::block_status:
@@ -144,8 +152,7 @@ void Device::attach(DeviceRequest& request, std::span<rtrs::Permit> permits) noe
     request.reply_bytes = 0;
     request.flushing = false;
     request.tells_losses = 0;
-    request.acknowledged = false;
-    request.unforced = false;
+    request.whole.begin(operation_of(request.nbd.command), request.nbd.flags & flag::fua);
     request.started = false;
     request.abandoned = false;
     const std::uint32_t most = piece_bytes();
@@ -209,10 +216,8 @@ void Device::start_payload(DeviceRequest& request) {
     const bool write = request.nbd.command == Command::write;
     VolumeIo io;
     io.operation = write ? VolumeOperation::write : VolumeOperation::read;
-    io.force_unit_access =
-        write && (request.nbd.flags & flag::fua) && volume_.geometry().force_unit_access;
     // Noted now: when it ends, the volume may have come back as one that takes FUA.
-    request.unforced = !io.force_unit_access;
+    io.force_unit_access = request.whole.forces_piece(volume_.geometry());
     // Counted first: nothing may look complete before all of it is on its way.
     request.in_flight = request.pieces;
     for (DevicePiece* piece = request.first; piece != nullptr; piece = piece->next) {
@@ -223,7 +228,9 @@ void Device::start_payload(DeviceRequest& request) {
 }
 
 void Device::start_rounds(DeviceRequest& request) {
-    const bool fast = volume_.geometry().fast_zero && !zeroes_are_written(request.nbd);
+    const VolumeOperation operation = operation_of(request.nbd.command);
+    const bool fast =
+        volume_.geometry().fast_zero && !zeroes_are_written(operation, volume_.geometry());
     if ((request.nbd.flags & flag::fast_zero) && !fast) {
         request.error = rtrs::from_errno(EOPNOTSUPP);
         return finish(request);
@@ -252,7 +259,7 @@ void Device::submit_round(DeviceRequest& request, DevicePiece& piece) {
             break;
         case Command::write_zeroes:
             io.operation = VolumeOperation::write_zeroes;
-            if (zeroes_are_written(request.nbd)) {
+            if (zeroes_are_written(io.operation, volume_.geometry())) {
                 // In every round: the volume may have come back as one that needs it.
                 io.operation = VolumeOperation::write;
                 std::memset(piece.permit.payload().data(), 0, io.bytes);
@@ -287,20 +294,12 @@ void Device::submit(DevicePiece& piece, VolumeIo io) {
     volume_.submit(std::move(piece.permit), io);
 }
 
-bool Device::wants_flush_after(const DeviceRequest& request) const noexcept {
-    const Command command = request.nbd.command;
-    if (!nbd::changes_data(command) || (request.nbd.flags & flag::fua) == 0) return false;
-    // Only plain writes carry FUA to the volume.
-    return command != Command::write || request.unforced || !volume_.geometry().force_unit_access;
-}
-
 void Device::piece_done(DevicePiece& piece, std::error_code error) {
     DeviceRequest& request = *piece.request;
     const std::uint64_t caches_lost = volume_.losses().caches;
-    if (!error && !std::exchange(request.acknowledged, true)) request.caches_lost = caches_lost;
-    if (!error && request.flushing && request.caches_lost != caches_lost) {
-        error = rtrs::from_errno(EIO);
-    }
+    error = request.whole.answered(
+        request.flushing ? RequestInPieces::Answer::flush_behind : RequestInPieces::Answer::piece,
+        error, caches_lost);
     if (error && !request.error) {
         request.error = error;
         request.error_offset = piece.offset;
@@ -310,15 +309,10 @@ void Device::piece_done(DevicePiece& piece, std::error_code error) {
         return submit_round(request, piece);
     }
     if (--request.in_flight > 0) return;
-    if (!request.error && !request.flushing && wants_flush_after(request)) {
+    if (!request.error && !request.flushing && request.whole.needs_flush(volume_.geometry())) {
         return submit_flush(request);
     }
-    // With FUA each part is durable, or the flush behind them has looked.
-    const bool forced = (request.nbd.flags & flag::fua) != 0;
-    if (!request.error && nbd::changes_data(request.nbd.command) && !forced &&
-        request.caches_lost != caches_lost) {
-        volume_.lost_in_part();
-    }
+    if (!request.error && request.whole.lost_in_part(caches_lost)) volume_.lost_in_part();
     if (!request.error && request.nbd.command == Command::read) {
         request.reply_bytes = request.nbd.length;
     }

@@ -33,6 +33,7 @@
 #include "rnbd-client/nbd/transmission.h"
 #include "rnbd-client/permit_shares.h"
 #include "rnbd/remote_volume.h"
+#include "rnbd/request_in_pieces.h"
 #include "rtrs/base/instant.h"
 #include "rtrs/base/intrusive_list.h"
 
@@ -64,12 +65,8 @@ struct DeviceRequest {
     std::error_code error;      // of the first piece that failed
     std::uint64_t error_offset;
     std::uint32_t reply_bytes;  // what payload the reply carries, at the front of the pieces
+    RequestInPieces whole;
     bool flushing;
-    bool acknowledged;  // a piece was
-    // The volume's lost caches then. If there are more when all pieces are done, and the flush
-    // behind them if there is one, a piece may be gone, and another flush may have told that.
-    std::uint64_t caches_lost;
-    bool unforced;        // a piece of a WRITE was sent without FUA
     bool started;         // and not done
     bool abandoned;       // started, and its client has gone
     std::uint64_t order;  // of starts
@@ -195,13 +192,11 @@ class Device {
     static std::size_t gather(const DeviceRequest& request, std::span<iovec> to) noexcept;
 
   private:
-    static constexpr std::uint32_t pieces_max = 1000;     // entries of one sendmsg, with a header
-    static constexpr std::uint32_t round_pieces_max = 8;  // permits of requests without payload
+    static constexpr std::uint32_t pieces_max = 1000;  // entries of one sendmsg, with a header
     static constexpr std::uint32_t payload_bytes_max = 32u << 20;
 
     std::uint32_t piece_bytes() const noexcept;
     std::uint32_t maximum_bytes() const noexcept;
-    bool zeroes_are_written(const nbd::Request& request) const noexcept;
     std::uint32_t round_bytes(const nbd::Request& request) const noexcept;
     bool may_start(const DeviceRequest& request) const noexcept;
     void run(DeviceRequest& request);
@@ -217,7 +212,6 @@ class Device {
     void start_block_status(DeviceRequest& request);
     void answer_block_status(DeviceRequest& request, std::span<const ExtentDescriptor> extents);
     void piece_done(DevicePiece& piece, std::error_code error);
-    bool wants_flush_after(const DeviceRequest& request) const noexcept;
 
     RemoteVolume& volume_;
     PermitShares& shares_;

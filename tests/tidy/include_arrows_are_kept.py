@@ -13,7 +13,8 @@ BASE = ["rtrs/base/"]
 PUBLIC = BASE + ["rtrs/client.h", "rtrs/server.h", "rtrs/fabric.h", "rtrs/limits.h",
                  "rtrs/messages.h", "rtrs/path_policy.h", "rtrs/tag/matcher.h", "rtrs/trace.h"]
 BLOCK_PROTOCOL = ["rnbd/catalog.h", "rnbd/fair_share.h", "rnbd/figures.h", "rnbd/medium_id.h", "rnbd/messages.h",
-                  "rnbd/remote_catalog.h", "rnbd/remote_figures.h", "rnbd/remote_session.h", "rnbd/remote_volume.h"]
+                  "rnbd/remote_catalog.h", "rnbd/remote_figures.h", "rnbd/remote_session.h", "rnbd/remote_volume.h",
+                  "rnbd/request_in_pieces.h"]
 DAEMON = ["daemon/"]
 SOCKETS_AND_RING = ["sys/socket.h", "netinet/", "arpa/", "liburing", "linux/io_uring.h", "sys/epoll.h",
                     "poll.h", "netdb.h", "spdlog/"]
