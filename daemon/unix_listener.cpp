@@ -70,10 +70,15 @@ std::expected<int, std::error_code> listen_on_unix(const std::string& path, mode
     const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return std::unexpected(last_error());
     // Before bind, where the umask may only take away; afterwards what it took.
-    if (::fchmod(fd, mode) == 0 && ::bind(fd, generic(*address), sizeof *address) == 0 &&
-        ::chmod(address->sun_path, mode) == 0 && ::listen(fd, backlog) == 0)
+    std::error_code error;
+    if (::fchmod(fd, mode) != 0 || ::bind(fd, generic(*address), sizeof *address) != 0) {
+        error = last_error();
+    } else if (::chmod(address->sun_path, mode) != 0 || ::listen(fd, backlog) != 0) {
+        error = last_error();
+        ::unlink(address->sun_path);
+    } else {
         return fd;
-    const auto error = last_error();
+    }
     ::close(fd);
     return std::unexpected(error);
 }

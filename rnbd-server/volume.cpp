@@ -123,7 +123,11 @@ void Volume::try_open() {
                                          : ": not there; it is not created, since its uuid says "
                                            "that it has content"));
         }
-        wait(storage.error().text);
+        if (storage.error().code == std::errc::connection_already_in_progress) {
+            wait_untold(storage.error().text);
+        } else {
+            wait(storage.error().text);
+        }
         return;
     }
     storage_ = std::move(*storage);
@@ -237,11 +241,13 @@ void Volume::note_loss() {
 }
 
 void Volume::wait(std::string reason) {
+    if (reason != reason_) logger("rnbd.volume").warn("{}: waiting: {}", config_.name, reason);
+    wait_untold(std::move(reason));
+}
+
+void Volume::wait_untold(std::string reason) {
     const bool changed = reason != reason_;
-    if (changed) {
-        logger("rnbd.volume").warn("{}: waiting: {}", config_.name, reason);
-        since_ = reactor_.now();
-    }
+    if (changed) since_ = reactor_.now();
     reason_ = std::move(reason);
     timer_.arm(reactor_.now() + delay_);
     delay_ = std::min(2 * delay_, retry_delay_max);

@@ -225,6 +225,7 @@ class Volume {
     void try_open();
     void check();
     void wait(std::string reason);
+    void wait_untold(std::string reason);  // which is no news for the log
     void log_trouble();
     void look_at_size();
     void warn_of_size() const;

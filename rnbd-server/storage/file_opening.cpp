@@ -106,9 +106,9 @@ FileOpening::Opened FileOpening::open(const StorageOptions& options,
     if (!opened) {
         patience().spend(Clock::now() - asked);
         if (!std::exchange(begun->late_, true)) ++late_openings;
-        return failure(ETIMEDOUT, Clock::now() - begun->since_ < silent_after
-                                      ? "is being opened"
-                                      : "its file system has not answered yet");
+        return Clock::now() - begun->since_ < silent_after
+                   ? failure(EALREADY, "is being opened")
+                   : failure(ETIMEDOUT, "its file system has not answered yet");
     }
     begun.reset();
     return std::move(*opened);
