@@ -219,8 +219,8 @@ struct StorageOpening {
 // ERRORS: ENOENT (absent and no size given), EACCES, EROFS, EWOULDBLOCK (locked by another
 // process), EINVAL (neither file nor block device, size not a multiple of the block, size differs
 // from the block device's), ENOSPC, EINPROGRESS (nbd: its server has not answered yet; to be tried
-// again soon), ETIMEDOUT (the file system has not answered yet; to be tried again with the same
-// `begun`), ENOSYS (nbd: built without libnbd), ...
+// again soon), EALREADY (a file is being opened) and ETIMEDOUT (its file system has not answered
+// yet), both to be tried again with the same `begun`, ENOSYS (nbd: built without libnbd), ...
 std::expected<std::unique_ptr<Storage>, StorageError> open_storage(rtrs::Reactor& reactor,
                                                                    DeferredCompletions& deferred,
                                                                    const StorageOptions& options,

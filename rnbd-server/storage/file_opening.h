@@ -18,8 +18,9 @@ namespace rnbd {
 class FileOpening {
   public:
     using Opened = std::expected<FileMedium, StorageError>;
-    // FileMedium::open(), which has mostly ended when this returns. If not: ETIMEDOUT, and the next
-    // call with the same `begun` goes on, unless its options are others.
+    // FileMedium::open(), which has mostly ended when this returns. If not: EALREADY, after a
+    // while ETIMEDOUT, and the next call with the same `begun` goes on, unless its options are
+    // others.
     // ERRORS: that, those of FileMedium::open(), EAGAIN (no thread).
     static Opened open(const StorageOptions& options, std::shared_ptr<FileOpening>& begun);
     ~FileOpening();
