@@ -405,13 +405,8 @@ void NbdStorage::on_link_ready() {
             send(*request);
         }
     }
-    // What it still has it answers, or its end does; or else the hold time is over some day.
-    if (server_leaves_ && flushing_ == nullptr) {
-        for (BlockRequest* request : std::exchange(waiting_to_flush_, {})) {
-            refused_by_leaving(*request);
-        }
-    }
-    if (server_leaves_ && in_flight_ == 0) link_->cut();
+    // What it still has it answers until the hold time is over, or its end does.
+    if (server_leaves_ && (in_flight_ == 0 || hold_time_over_)) link_->cut();
 }
 
 void NbdStorage::on_link_lost(const std::string& reason) {

@@ -32,6 +32,46 @@ void wait_until_lost(Bench& bench) {
     }
 }
 
+// One that never ends fails the test.
+void finish_in_time(Bench& bench, const TestRequest& request) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!request.finished && std::chrono::steady_clock::now() < deadline) {
+        bench.reactor->run_once(std::chrono::milliseconds(10));
+    }
+    REQUIRE(request.finished);
+}
+
+// It refuses writes as one that is about to end, flushes slowly, and answers no read until it is
+// told to.
+struct LeavingServer {
+    TemporaryFolder folder;
+    ServedFile served{{"nbdkit", "-f", "-U", "SOCKET", "eval", "thread_model=echo parallel",
+                       "get_size=echo 1M", "can_write=exit 0", "can_flush=exit 0",
+                       "pread=while [ -d " + folder.file("") + " -a ! -e " + gate() +
+                           " ]; do sleep 0.05; done; head -c $3 /dev/zero",
+                       "pwrite=cat >/dev/null; echo ESHUTDOWN >&2; exit 1", "flush=sleep 0.1"}};
+
+    std::string gate() const { return folder.file("gate"); }
+    void answer_reads() const { std::ofstream(gate()).put('1'); }
+    StorageOptions options() const {
+        StorageOptions options = on(*served.server);
+        options.nbd_hold_time = std::chrono::milliseconds(300);
+        return options;
+    }
+    static void submit_read(Bench& bench, TestRequest& read, const Pages& target) {
+        read.operation = BlockOperation::read;
+        read.bytes = 4096;
+        read.data = target.bytes();
+        bench.submit(read);
+    }
+    static void submit_write(Bench& bench, TestRequest& write, const Pages& source) {
+        write.operation = BlockOperation::write;
+        write.bytes = 4096;
+        write.data = source.bytes();
+        bench.submit(write);
+    }
+};
+
 template <typename Body>
 void with_nbdkit(Body body) {
     try {
@@ -117,8 +157,10 @@ TEST_CASE("nbd storage: what a server refuses because it ends is done by its suc
 TEST_CASE(
     "nbd storage: what a server refuses so for ever fails in the end, and nothing else does") {
     try {
-        ServedFile served({"nbdkit", "-f", "-U", "SOCKET", "--filter=error", "file", "IMAGE",
-                           "error-pwrite=ESHUTDOWN", "error-pwrite-rate=100%"});
+        // Each time the refusal comes first, and the reads that are sent again are done behind it.
+        ServedFile served({"nbdkit", "-f", "-U", "SOCKET", "--filter=error", "--filter=delay",
+                           "file", "IMAGE", "error-pwrite=ESHUTDOWN", "error-pwrite-rate=100%",
+                           "rdelay=50ms"});
         Bench bench;
         StorageOptions options = on(*served.server);
         options.nbd_hold_time = std::chrono::milliseconds(500);
@@ -129,8 +171,7 @@ TEST_CASE(
         write.bytes = 4096;
         write.data = pages.bytes();
         bench.submit(write);
-        // Beside reads that are sent again each time.
-        while (!write.finished) {
+        for (int round = 0; round < 300 && !write.finished; ++round) {
             TestRequest reads[4];
             Pages targets[4]{Pages(4096), Pages(4096), Pages(4096), Pages(4096)};
             for (int i = 0; i < 4; ++i) {
@@ -142,9 +183,69 @@ TEST_CASE(
             }
             for (TestRequest& read : reads) bench.finish(read);
         }
+        REQUIRE(write.finished);
         CHECK(write.error == std::errc::io_error);
         while (bench.read(4096, pages.bytes()) != 0) continue;
         CHECK(bench.read(4096, pages.bytes()) == 0);
+    } catch (const Unavailable& unavailable) {
+        WARN("SKIPPED: " << unavailable.reason);
+    }
+}
+
+TEST_CASE("nbd storage: what a server that leaves does not answer fails in the end, too") {
+    try {
+        LeavingServer leaving;
+        Bench bench;
+        REQUIRE(!bench.open(leaving.options()));
+        Pages pages(4096);
+        TestRequest read, write;
+        std::array<TestRequest, 3> flushes;
+        leaving.submit_read(bench, read, pages);
+        for (TestRequest& flush : flushes) {
+            flush.operation = BlockOperation::flush;
+            bench.submit(flush);
+        }
+        leaving.submit_write(bench, write, pages);
+        finish_in_time(bench, write);
+        CHECK(write.error == std::errc::io_error);
+        finish_in_time(bench, read);
+        CHECK(read.error == std::errc::io_error);
+        for (TestRequest& flush : flushes) finish_in_time(bench, flush);
+        leaving.answer_reads();
+        while (bench.read(0, pages.bytes()) != 0) continue;
+        CHECK(bench.read(0, pages.bytes()) == 0);
+    } catch (const Unavailable& unavailable) {
+        WARN("SKIPPED: " << unavailable.reason);
+    }
+}
+
+TEST_CASE("nbd storage: so does what was sent again to it before, and has had its time") {
+    try {
+        LeavingServer leaving;
+        Bench bench;
+        REQUIRE(!bench.open(leaving.options()));
+        Pages pages(4096);
+        TestRequest read, write;
+        leaving.submit_read(bench, read, pages);
+        leaving.served.server->kill();
+        wait_until_lost(bench);
+        leaving.served.server->start();
+        while (!bench.storage->trouble().empty()) {
+            bench.reactor->run_once(std::chrono::milliseconds(10));
+        }
+        const auto over = std::chrono::steady_clock::now() + 2 * leaving.options().nbd_hold_time;
+        while (std::chrono::steady_clock::now() < over) {
+            bench.reactor->run_once(std::chrono::milliseconds(10));
+        }
+        REQUIRE(!read.finished);
+        leaving.submit_write(bench, write, pages);
+        finish_in_time(bench, write);
+        CHECK(write.error == std::errc::io_error);
+        finish_in_time(bench, read);
+        CHECK(read.error == std::errc::io_error);
+        leaving.answer_reads();
+        while (bench.read(0, pages.bytes()) != 0) continue;
+        CHECK(bench.read(0, pages.bytes()) == 0);
     } catch (const Unavailable& unavailable) {
         WARN("SKIPPED: " << unavailable.reason);
     }
