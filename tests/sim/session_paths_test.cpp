@@ -132,6 +132,8 @@ TEST_CASE("a session that is taken over fails what a path had that it did not kn
     }
     scene.world.run_for(10s);
     CHECK(scene.client->idle());
+    CHECK(scene.client->failed > 0);
+    CHECK(scene.client->errors[Error::rejected] == scene.client->failed);
     CHECK(scene.close_client());
     CHECK(scene.close_server());
     check(scene);
