@@ -1,26 +1,12 @@
 #include "daemon/processes.h"
 
-#include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cstring>
-#include <fstream>
 
 namespace rnbd {
-
-std::string process_name(pid_t pid) {
-    std::ifstream file(fmt::format("/proc/{}/comm", pid));
-    std::string name;
-    std::getline(file, name);
-    return name;
-}
-
-std::string process_words(pid_t pid) {
-    const std::string name = process_name(pid);
-    return name.empty() ? fmt::format("pid {}", pid) : fmt::format("{} (pid {})", name, pid);
-}
 
 pid_t socket_listener(const std::string& path) {
     sockaddr_un address{};

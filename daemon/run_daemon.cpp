@@ -19,6 +19,7 @@
 #include "daemon/processes.h"
 #include "daemon/version.h"
 #include "daemon/watchdog.h"
+#include "rtrs/base/process_words.h"
 #include "rtrs/base/seconds.h"
 #include "rtrs/reactor_group.h"
 
@@ -286,9 +287,9 @@ std::string why_no_control(const std::string& program, const std::string& path,
     }
     const pid_t other = error == std::errc::address_in_use ? socket_listener(path) : 0;
     if (other == 0) return fmt::format("control socket {}: {}", path, error.message());
-    const std::string who = process_words(other);
+    const std::string who = rtrs::process_words(other);
     return fmt::format("{}{} answers at {}: end that one, or name another socket as `control`",
-                       process_name(other) == program ? "another " : "", who, path);
+                       rtrs::process_name(other) == program ? "another " : "", who, path);
 }
 
 // Nothing was served yet: there is nothing to finish.

@@ -1,14 +1,16 @@
 #include "rnbd-server/storage/lock_holder.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
+
+#include "rtrs/base/process_words.h"
 
 namespace rnbd {
 namespace {
@@ -18,31 +20,54 @@ std::string name_among_locks(const struct stat& file) {
     return fmt::format("{:02x}:{:02x}:{}", major(file.st_dev), minor(file.st_dev), file.st_ino);
 }
 
-std::string words_of(pid_t pid) {
+// 1: FLOCK  ADVISORY  WRITE 4711 08:01:12345 0 EOF; of who waits there is "->" before FLOCK.
+std::optional<pid_t> owner_of_lock(const std::string& line, const std::string& file) {
+    std::istringstream words(line);
+    std::string number, kind, advisory, mode, name;
+    pid_t pid = 0;
+    if (!(words >> number >> kind >> advisory >> mode >> pid >> name)) return std::nullopt;
+    return kind == "FLOCK" && name == file ? std::optional(pid) : std::nullopt;
+}
+
+enum class Has : std::uint8_t { yes, no, unknown };
+
+// Who took a lock may have handed the file on and ended, and its number be another one's. What a
+// process has open is told with the locks on it, in a line of /proc/PID/fdinfo/FD: "lock:" and that.
+Has has_locked(pid_t pid, const std::string& file) {
+    constexpr std::string_view prefix = "lock:";
+    std::error_code error;
+    std::filesystem::directory_iterator open(fmt::format("/proc/{}/fdinfo", pid), error);
+    if (error) return error == std::errc::permission_denied ? Has::unknown : Has::no;
+    for (; open != std::filesystem::directory_iterator(); open.increment(error)) {
+        std::ifstream about(open->path());
+        for (std::string line; std::getline(about, line);) {
+            if (line.starts_with(prefix) && owner_of_lock(line.substr(prefix.size()), file))
+                return Has::yes;
+        }
+        if (error) break;
+    }
+    return Has::no;
+}
+
+std::string words_of(pid_t pid, Has has) {
+    if (has == Has::no) return "";
+    if (has == Has::unknown) return "another program, maybe " + rtrs::process_words(pid);
     if (pid == ::getpid()) return "another export of this server, through a link";
-    // Also of another user's.
-    const bool is_there = ::kill(pid, 0) == 0 || errno == EPERM;
-    if (!is_there) return "";
-    std::ifstream file(fmt::format("/proc/{}/comm", pid));
-    std::string name;
-    std::getline(file, name);
-    return name.empty() ? fmt::format("pid {}", pid) : fmt::format("{} (pid {})", name, pid);
+    return rtrs::process_words(pid);
 }
 
 }  // namespace
 
-// 1: FLOCK  ADVISORY  WRITE 4711 08:01:12345 0 EOF; of who waits there is "->" before FLOCK.
 std::string lock_holder(int fd) {
     struct stat file{};
     if (::fstat(fd, &file) != 0) return "";
     const std::string wanted = name_among_locks(file);
     std::ifstream locks("/proc/locks");
     for (std::string line; std::getline(locks, line);) {
-        std::istringstream words(line);
-        std::string number, kind, advisory, mode, name;
-        pid_t pid = 0;
-        if (!(words >> number >> kind >> advisory >> mode >> pid >> name)) continue;
-        if (kind == "FLOCK" && name == wanted && pid > 0) return words_of(pid);
+        const auto pid = owner_of_lock(line, wanted);
+        if (!pid || *pid <= 0) continue;
+        const std::string words = words_of(*pid, has_locked(*pid, wanted));
+        if (!words.empty()) return words;
     }
     return "";
 }

@@ -10,6 +10,8 @@
 #include <thread>
 
 #include "rnbd-server/storage/file_medium.h"
+#include "rnbd-server/storage/lock_holder.h"
+#include "rtrs/base/process_words.h"
 #include "tests/contract/storage/support.h"
 
 using namespace rnbd;
@@ -180,6 +182,51 @@ TEST_CASE("file storage: one writer or many readers, in this process and in othe
     REQUIRE(second.open(options) == std::errc::operation_would_block);
     first.close();
     REQUIRE(!second.open(options));
+}
+
+// A number that was given again looks the same: it is of somebody who has not the file.
+TEST_CASE("files: who has one locked is named as long as it has it open") {
+    const TemporaryFolder folder;
+    const std::string path = folder.file("locked");
+    std::ofstream(path).close();
+    const int ours = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    REQUIRE(ours >= 0);
+    CHECK(lock_holder(ours).empty());
+    int to_child[2], to_us[2];
+    REQUIRE(::pipe(to_child) == 0);
+    REQUIRE(::pipe(to_us) == 0);
+    const auto tell = [](const int(&line)[2]) { return ::write(line[1], "x", 1) == 1; };
+    const auto hear = [](const int(&line)[2]) {
+        char word;
+        return ::read(line[0], &word, 1) == 1;
+    };
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const int fd = ::open(path.c_str(), O_RDWR);
+        const bool locked = ::flock(fd, LOCK_EX | LOCK_NB) == 0 && tell(to_us) && hear(to_child);
+        const pid_t heir = locked ? ::fork() : -1;
+        if (heir == 0) ::_exit(hear(to_child) ? 0 : 1);
+        ::close(fd);
+        int status = 0;
+        ::_exit(heir > 0 && tell(to_us) && ::waitpid(heir, &status, 0) == heir ? status : 1);
+    }
+    REQUIRE(hear(to_us));
+    // Not every kernel and file system tells it.
+    const std::string name = lock_holder(ours);
+    if (name.empty()) WARN("SKIPPED: /proc/locks does not say who has a file locked");
+    CHECK((name.empty() || name == rtrs::process_words(child)));
+    REQUIRE(tell(to_child));
+    REQUIRE(hear(to_us));
+    CHECK(::flock(ours, LOCK_EX | LOCK_NB) != 0);
+    CHECK(lock_holder(ours).empty());
+    REQUIRE(tell(to_child));
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    REQUIRE(::flock(ours, LOCK_EX | LOCK_NB) == 0);
+    const std::string self = lock_holder(ours);
+    CHECK((self.empty() || self == "another export of this server, through a link"));
+    for (const int fd : {ours, to_child[0], to_child[1], to_us[0], to_us[1]}) ::close(fd);
 }
 
 TEST_CASE("file storage: the lock is free as soon as the storage is gone, whatever it did last") {
