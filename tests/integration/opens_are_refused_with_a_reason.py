@@ -1,4 +1,7 @@
-"""A wrong name, a session that is not allowed, a second writer, an export that waits: refused, named, and tried again."""
+"""A wrong name, a session that is not allowed, a second writer, an export that waits: refused, named, and tried again.
+
+Who says nothing at all is not waited for for ever, and how long still is told.
+"""
 from harness import *
 
 need("nbdinfo")
@@ -25,7 +28,7 @@ with Lab() as lab:
         "absent": {}, "vol1": {}, "readers": {}, "far": {}, "waiting": {},
     }, name="second", session="host-b", wait_for_devices=False)
     refused(second, "absent", "no such export")
-    wait_until("it says when it asks again", lambda: second.status()["devices"][0]["next_attempt_s"] is not None)
+    wait_until("it says when it asks again", lambda: (second.status()["devices"][0]["next_attempt_s"] or 0) > 0)
     for device in ("vol1", "readers", "far", "waiting"):
         refused(second, device, "allow list")
     check("no export has this name" in server.log(), "the server's log tells why")
@@ -41,6 +44,7 @@ with Lab() as lab:
     other.stop()
 
     # The same session from elsewhere, and access modes.
+    check(first.status()["devices"][0]["next_attempt_s"] is None, "an open one is not asked for")
     check(first.stop() == 0, "clean end")
     third = lab.client(server, {"far": {}, "readers": {}, "waiting": {}, "vol1": {}}, name="third",
                        wait_for_devices=False)
@@ -51,3 +55,18 @@ with Lab() as lab:
         late.truncate(1 << 20)
     wait_until("the file that came late is served", lambda: reason(third, "waiting") == "")
     check(reason(third, "vol1") == "", "the rest is open")
+
+    # Somebody who takes connections, and says nothing.
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        fourth = Daemon(lab, "rnbd-client", "fourth", {"devices": [], "sessions": [{
+            "name": "host-d", "connect_timeout": "60s", "paths": [{"tcp": "127.0.0.1:%d" % silent.getsockname()[1]}]}]})
+        lab.daemons.append(fourth)
+        fourth.start()
+
+        def path():
+            return fourth.status()["sessions"][0]["paths"][0]
+
+        wait_until("it says when it gives up", lambda: 0 < (path()["gives_up_s"] or 0) <= 60)
+        check(path()["next_attempt_s"] is None, "this attempt is the one")
+        check("given up in " in fourth.ctl("paths").stdout, "in words")
+        fourth.stop()
