@@ -173,7 +173,9 @@ class Reactor : public Clock {
     // Ring work. Every call prepares; the turn submits. ASSUMES: operation not in flight; buffers,
     // msghdr, address and path stay in place until it completes; descriptors are in blocking mode
     // (the ring answers EAGAIN for others instead of waiting).
-    void accept_multishot(Operation& operation, int fd);
+    // One connection. Who wants more asks again from its completion: others' work goes between, and
+    // what comes faster than it is served waits in the socket's queue.
+    void accept(Operation& operation, int fd);
     void connect(Operation& operation, int fd, const sockaddr* address, socklen_t bytes);
     // Into a shared buffer that the kernel picks when data is there; max_bytes 0: a whole buffer.
     // The handler gives the buffer back with return_buffer(). Result -ENOBUFS: all are taken; try

@@ -129,8 +129,7 @@ NbdListener::NbdListener(NbdConnection::Environment environment, const NbdExport
       accept_again_(environment_.reactor, this,
                     [](void* context) {
                         auto& listener = *static_cast<NbdListener*>(context);
-                        listener.environment_.reactor.accept_multishot(listener.accept_,
-                                                                       listener.fd_);
+                        listener.environment_.reactor.accept(listener.accept_, listener.fd_);
                     }),
       turn_end_(*this,
                 [](rtrs::TurnTask& task) { static_cast<TurnEnd&>(task).listener.end_if_idle(); }) {}
@@ -155,7 +154,7 @@ std::expected<void, NbdListener::Failure> NbdListener::open() {
         return listening;
     }
     open_ = true;
-    environment_.reactor.accept_multishot(accept_, fd_);
+    environment_.reactor.accept(accept_, fd_);
     environment_.tracer.trace(TraceLevel::info, subsystem, options_.address.text(), "listening");
     return {};
 }
@@ -305,7 +304,6 @@ void NbdListener::on_accepted(const rtrs::Operation::Result& result) {
             "accept: " + rtrs::from_errno(result.value).message() + ", trying again";
         environment_.tracer.trace(TraceLevel::warning, subsystem, options_.address.text(), text);
     }
-    if (result.more) return;
     if (closing_) return environment_.reactor.at_turn_end(turn_end_);
     accept_again_.arm(environment_.reactor.now() +
                       (result.value >= 0 ? rtrs::Duration::zero() : accept_pause));

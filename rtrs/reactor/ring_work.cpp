@@ -58,9 +58,9 @@ bool Reactor::Inside::called(Operation& operation, int fd, const msghdr* message
     return true;
 }
 
-void Reactor::accept_multishot(Operation& operation, int fd) {
+void Reactor::accept(Operation& operation, int fd) {
     inside_->begin(operation, [=](io_uring_sqe* entry) {
-        io_uring_prep_multishot_accept(entry, fd, nullptr, nullptr, SOCK_CLOEXEC);
+        io_uring_prep_accept(entry, fd, nullptr, nullptr, SOCK_CLOEXEC);
     });
 }
 

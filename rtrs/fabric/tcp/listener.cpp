@@ -115,7 +115,7 @@ Acceptor::~Acceptor() {
     if (fd_ >= 0) ::close(fd_);
 }
 
-void Acceptor::start() { reactor_.accept_multishot(accept_, fd_); }
+void Acceptor::start() { reactor_.accept(accept_, fd_); }
 
 void Acceptor::stop() {
     stopped_ = true;
@@ -135,14 +135,14 @@ void Acceptor::linger(const std::shared_ptr<Acceptor>& acceptor) {
 
 void Acceptor::on_accepted(const Operation::Result& result) {
     if (result.value >= 0) admit(result.value);
-    if (stopped_ || result.more) return;
+    if (stopped_) return;
     switch (-result.value) {
         case EMFILE:
         case ENFILE:
         case ENOBUFS:
         case ENOMEM:
             return retry_.arm(reactor_.now() + accept_retry);
-        default:  // an end without an error, or an error of one connection
+        default:  // no error, or one of a single connection
             return start();
     }
 }

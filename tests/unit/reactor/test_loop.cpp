@@ -259,7 +259,7 @@ TEST_CASE("reactor: destroyed with operations in flight it cancels them without 
         auto reactor = make_reactor();
         reactor->recv_all(received, near, target);
         reactor->poll_readable(polled, near);
-        reactor->accept_multishot(accepting, listener.fd);
+        reactor->accept(accepting, listener.fd);
         reactor->run_once(0ns);
     }
     REQUIRE(received.results.empty());

@@ -93,6 +93,23 @@ TEST_CASE("listener: clients over the cap are turned away until there is room") 
     four.greet();
 }
 
+TEST_CASE("listener: of many newcomers at once a turn serves one, and others go between") {
+    Server server;
+    Client old(server);
+    old.greet();
+    std::vector<std::unique_ptr<Client>> crowd;
+    for (int i = 0; i < 100; ++i) crowd.push_back(std::make_unique<Client>(server));
+    const std::uint64_t before = server.listener->accepted();
+    CHECK(old.run(Command::flush, 0, 0).error == 0);
+    CHECK(server.listener->accepted() - before < 50);
+    while (server.listener->accepted() < before + 100) {
+        const std::uint64_t so_far = server.listener->accepted();
+        server.turn();
+        REQUIRE(server.listener->accepted() <= so_far + 1);
+    }
+    for (const auto& client : crowd) client->greet();
+}
+
 TEST_CASE("listener: having no descriptor left is told once, and clients are served later") {
     Server server;
     Client client(server);

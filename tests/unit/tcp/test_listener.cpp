@@ -189,6 +189,26 @@ TEST_CASE("tcp listener: out of descriptors it waits, and then goes on") {
     CHECK(raw.hear_frame());
 }
 
+TEST_CASE("tcp listener: who comes and goes at once holds few descriptors of many") {
+    constexpr int crowd = 100;
+    ServerUnderTest server;
+    const int first_free = dup(0);
+    close(first_free);
+    // Accepted in one turn they would have a descriptor each.
+    for (int i = 0; i < crowd; ++i) RawPeer gone(server);
+    int highest = first_free;
+    for (int turn = 0; turn < 4 * crowd; ++turn) {
+        server.reactor->run_once(std::chrono::milliseconds(0));
+        const int next = dup(0);
+        close(next);
+        highest = std::max(highest, next);
+    }
+    CHECK(highest < first_free + crowd / 4);
+    RawPeer late(server);
+    REQUIRE(late.greet());
+    CHECK(late.hear_frame());
+}
+
 TEST_CASE("tcp listener: destroyed during handshakes, it frees its port and calls nobody") {
     ServerUnderTest server;
     const std::string address = server.listener->address();
