@@ -68,17 +68,9 @@ NbdConnection::~NbdConnection() {
     Reactor::cancel_turn_end(turn_end_);
 }
 
-bool NbdConnection::prepare() {
+void NbdConnection::start() {
     started_ = true;
     since_ = reactor_.now();
-    slots_ = rtrs::LazyArray<Slot>(options_.requests_max);
-    if (slots_ && prepare_sending()) return true;
-    abort("out of address space");
-    return false;
-}
-
-void NbdConnection::start() {
-    if (!prepare()) return;
     handshake_ = std::make_unique<nbd::Handshake>(exports_);
     nbd::Handshake::greet(handshake_replies_);
     block(Blocked::handshake_reply);
@@ -86,7 +78,8 @@ void NbdConnection::start() {
 }
 
 void NbdConnection::start_chosen(std::size_t export_index) {
-    if (!prepare()) return;
+    started_ = true;
+    since_ = reactor_.now();
     client_kind = Kind::kernel;
     const nbd::ExportDescription description = exports_.describe(export_index);
     begin_transmission({.export_index = export_index,
@@ -103,11 +96,19 @@ void NbdConnection::greet_when_settled() {
     }
     receive_deadline_ = reactor_.now() + options_.handshake_timeout;
     watch(*receive_deadline_);
-    entries_[0] = {handshake_replies_.data(), handshake_replies_.size()};
-    send(1, handshake_replies_.size());
+    send_handshake_replies();
+}
+
+// Not before: whoever only connects must cost little.
+bool NbdConnection::prepare() {
+    slots_ = rtrs::LazyArray<Slot>(options_.requests_max);
+    if (slots_ && prepare_sending()) return true;
+    abort("out of address space");
+    return false;
 }
 
 void NbdConnection::begin_transmission(const nbd::Negotiated& chosen) {
+    if (!prepare()) return;
     device_ = &exports_.device(chosen.export_index);
     const nbd::ExportDescription description = device_->describe();
     session_.size_bytes = chosen.size_bytes;

@@ -39,6 +39,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -186,8 +187,8 @@ class NbdConnection final : private DeviceClient {
     void add_stalls(std::vector<DeviceStall>& to) const override;
 
     // Its life.
-    bool prepare();
     void greet_when_settled();
+    bool prepare();
     void begin_transmission(const nbd::Negotiated& chosen);
 
     // Receiving.
@@ -221,11 +222,12 @@ class NbdConnection final : private DeviceClient {
 
     // From requests to bytes.
     bool prepare_sending();
+    void send_handshake_replies();
     void on_done(Slot& slot);
     void answer(Slot& slot);
     void flush();
     std::size_t emit_header(const Slot& slot, rtrs::MutableBytes to) const noexcept;
-    void send(std::size_t entries, std::size_t bytes);
+    void send(std::span<iovec> entries, std::size_t bytes);
     void set_send_deadlines();
     void on_sent(std::int32_t result);
     void skip_sent(std::size_t bytes) noexcept;
@@ -300,10 +302,9 @@ class NbdConnection final : private DeviceClient {
     SlotQueue batch_;
     rtrs::LazyMemory headers_;
     rtrs::LazyArray<iovec> entries_;
-    std::size_t entries_used_ = 0;
-    std::size_t entries_sent_ = 0;
     std::size_t send_left_ = 0;
     std::vector<std::byte> handshake_replies_;
+    iovec handshake_entry_{};
     msghdr message_{};
 
     std::optional<rtrs::Instant> receive_deadline_;

@@ -188,8 +188,7 @@ std::size_t NbdConnection::take_handshake(Bytes input) {
     }
     if (!handshake_replies_.empty()) {
         block(Blocked::handshake_reply);
-        entries_[0] = {handshake_replies_.data(), handshake_replies_.size()};
-        send(1, handshake_replies_.size());
+        send_handshake_replies();
     }
     if (state == nbd::Handshake::State::transmission) {
         begin_transmission(handshake_->negotiated());

@@ -143,7 +143,7 @@ std::size_t NbdConnection::emit_header(const Slot& slot, rtrs::MutableBytes to) 
 
 // One sendmsg for the answers at hand: headers that follow each other share an entry.
 void NbdConnection::flush() {
-    if (sending_ || phase_ == Phase::broken) return;
+    if (sending_ || phase_ == Phase::broken || ready_.first == nullptr) return;
     std::byte* header = headers_.data();
     const std::byte* const headers_end = header + headers_bytes;
     std::size_t used = 0, bytes = 0;
@@ -167,16 +167,19 @@ void NbdConnection::flush() {
         bytes += header_bytes + slot.reply_bytes;
         batch_.push(*ready_.pop());
     }
-    if (used > 0) send(used, bytes);
+    if (used > 0) send({&entries_[0], used}, bytes);
 }
 
-void NbdConnection::send(std::size_t entries, std::size_t bytes) {
+void NbdConnection::send_handshake_replies() {
+    handshake_entry_ = {handshake_replies_.data(), handshake_replies_.size()};
+    send({&handshake_entry_, 1}, handshake_replies_.size());
+}
+
+void NbdConnection::send(std::span<iovec> entries, std::size_t bytes) {
     sending_ = true;
-    entries_used_ = entries;
-    entries_sent_ = 0;
     send_left_ = bytes;
-    message_.msg_iov = &entries_[0];
-    message_.msg_iovlen = entries;
+    message_.msg_iov = entries.data();
+    message_.msg_iovlen = entries.size();
     set_send_deadlines();
     reactor_.sendmsg(
         send_, socket_.fd, &message_,
@@ -213,12 +216,14 @@ void NbdConnection::on_sent(std::int32_t result) {
 
 void NbdConnection::skip_sent(std::size_t bytes) noexcept {
     send_left_ -= bytes;
-    while (bytes >= entries_[entries_sent_].iov_len) bytes -= entries_[entries_sent_++].iov_len;
-    iovec& cut = entries_[entries_sent_];
+    while (bytes >= message_.msg_iov->iov_len) {
+        bytes -= message_.msg_iov->iov_len;
+        ++message_.msg_iov;
+        --message_.msg_iovlen;
+    }
+    iovec& cut = *message_.msg_iov;
     cut.iov_base = static_cast<std::byte*>(cut.iov_base) + bytes;
     cut.iov_len -= bytes;
-    message_.msg_iov = &cut;
-    message_.msg_iovlen = entries_used_ - entries_sent_;
 }
 
 // Into the socket. Of a client that has hung up nobody knows what it has read.

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <fstream>
 
 #include "tests/unit/rnbd-client/nbd_world.h"
 
@@ -108,6 +109,23 @@ TEST_CASE("listener: of many newcomers at once a turn serves one, and others go 
         REQUIRE(server.listener->accepted() <= so_far + 1);
     }
     for (const auto& client : crowd) client->greet();
+}
+
+TEST_CASE("listener: the memory of requests is there for who has chosen a device") {
+    constexpr std::size_t crowd = 50;
+    const auto mapped = [] {
+        std::size_t pages = 0;
+        std::ifstream("/proc/self/statm") >> pages;
+        return pages * 4096;
+    };
+    Server server;
+    Client(server).greet();
+    std::vector<std::unique_ptr<Client>> clients;
+    for (std::size_t i = 0; i < crowd; ++i) clients.push_back(std::make_unique<Client>(server));
+    const std::size_t before = mapped();
+    server.until([&] { return server.listener->accepted() == crowd + 1; });
+    for (const auto& client : clients) CHECK(client->pull(greeting_bytes).size() == greeting_bytes);
+    CHECK(mapped() < before + (1u << 20));
 }
 
 TEST_CASE("listener: having no descriptor left is told once, and clients are served later") {
