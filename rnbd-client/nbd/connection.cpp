@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "rtrs/base/assert.h"
+#include "rtrs/base/seldom.h"
 
 namespace rnbd {
 namespace {
@@ -238,8 +239,14 @@ void NbdConnection::finish() {
 
 void NbdConnection::abort(std::string_view why) {
     if (phase_ == Phase::broken || ended_) return;
-    const bool expected = phase_ == Phase::finishing;
-    set_phase(Phase::broken, why, expected ? TraceLevel::debug : TraceLevel::warning);
+    if (phase_ == Phase::handshake) {
+        const auto times = owner_.handshake_failed();
+        set_phase(Phase::broken, std::string(why) + rtrs::how_often(times.value_or(1)),
+                  times ? TraceLevel::warning : TraceLevel::debug);
+    } else {
+        const bool expected = phase_ == Phase::finishing;
+        set_phase(Phase::broken, why, expected ? TraceLevel::debug : TraceLevel::warning);
+    }
     // Wakes what waits on the socket; the answers that nobody gets are dropped.
     ::shutdown(socket_.fd, SHUT_RDWR);
     if (sending_) reactor_.cancel(send_);

@@ -102,6 +102,8 @@ class NbdConnection final : private DeviceClient {
       public:
         // Nothing is in flight any more; the connection may be destroyed from inside this call.
         virtual void on_connection_closed(NbdConnection& connection) = 0;
+        // A handshake went wrong. Whether, and for how many of them, that is a line in the log.
+        virtual std::optional<std::uint64_t> handshake_failed() noexcept { return 1; }
 
       protected:
         ~Owner() = default;
@@ -199,6 +201,7 @@ class NbdConnection final : private DeviceClient {
     void on_provided(const rtrs::Operation::Result& result);
     void on_direct(std::int32_t result);
     void on_stream_end(std::int32_t result);
+    void closed_in_handshake();
     std::size_t consume(nbd::Bytes input);
     void resume();
     void block(Blocked on) noexcept;

@@ -107,10 +107,9 @@ void NbdConnection::on_direct(std::int32_t result) {
 }
 
 void NbdConnection::on_stream_end(std::int32_t result) {
+    const bool gone = result == 0 || result == -ECONNRESET;
+    if (phase_ == Phase::handshake && gone) return closed_in_handshake();
     if (result < 0) return abort("receive: " + rtrs::from_errno(result).message());
-    if (phase_ == Phase::handshake) {
-        return set_phase(Phase::finishing, "closed during the handshake", TraceLevel::debug);
-    }
     if (!between_requests()) return abort("closed in the middle of a request");
     set_phase(Phase::finishing, "closed by the client", TraceLevel::info);
 }
@@ -136,6 +135,11 @@ std::size_t NbdConnection::consume(Bytes input) {
         }
     }
     return used;
+}
+
+// No news: who probes a port, or looks whether somebody listens, does so.
+void NbdConnection::closed_in_handshake() {
+    set_phase(Phase::finishing, "closed during the handshake", TraceLevel::debug);
 }
 
 // What the stream waited for is there.

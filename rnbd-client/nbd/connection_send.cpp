@@ -1,5 +1,6 @@
 // Requests that are done, to bytes of the socket: the answers of a turn in one sendmsg.
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "rnbd-client/nbd/connection.h"
@@ -206,7 +207,10 @@ void NbdConnection::on_sent(std::int32_t result) {
     }
     if (!failed && sent == send_left_) batch_delivered();
     batch_sent();
-    if (failed && phase_ != Phase::broken) {
+    const bool gone = result == -EPIPE || result == -ECONNRESET;
+    if (failed && gone && phase_ == Phase::handshake) {
+        closed_in_handshake();
+    } else if (failed && phase_ != Phase::broken) {
         // A client may leave without waiting for answers; that is no news.
         abort("send: " + rtrs::from_errno(result).message());
     }

@@ -368,6 +368,11 @@ void NbdListener::on_connection_closed(NbdConnection& connection) {
     handler_.on_connection_gone(*this);
 }
 
+// Whoever can connect can cause it as often as they like.
+std::optional<std::uint64_t> NbdListener::handshake_failed() noexcept {
+    return failed_handshakes_.happened(environment_.reactor.now());
+}
+
 void NbdListener::end_if_idle() {
     if (!closing_ || !open_ || accept_.in_flight) return;
     // Connections may be left for long. Who comes now must not wait for one to be accepted.

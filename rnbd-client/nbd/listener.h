@@ -11,11 +11,13 @@
 #include <cstdint>
 #include <expected>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "rnbd-client/nbd/connection.h"
+#include "rtrs/base/seldom.h"
 
 namespace rnbd {
 
@@ -115,6 +117,7 @@ class NbdListener final : private NbdConnection::Owner {
     void refuse(int fd, std::string_view reason);
     std::string name_of(int fd) const;
     void on_connection_closed(NbdConnection& connection) override;
+    std::optional<std::uint64_t> handshake_failed() noexcept override;
     void end_if_idle();
 
     NbdConnection::Environment environment_;
@@ -130,6 +133,7 @@ class NbdListener final : private NbdConnection::Owner {
     bool closing_ = false;
     bool full_ = false;
     bool cannot_accept_ = false;  // as the log was told
+    rtrs::Seldom failed_handshakes_;
     std::uint64_t accepted_ = 0;
     std::uint64_t refused_ = 0;
     std::vector<std::unique_ptr<NbdConnection>> connections_;

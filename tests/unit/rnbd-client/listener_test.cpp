@@ -128,6 +128,25 @@ TEST_CASE("listener: the memory of requests is there for who has chosen a device
     CHECK(mapped() < before + (1u << 20));
 }
 
+TEST_CASE("listener: who knocks and leaves is no news, many that talk nonsense are one line") {
+    Server server;
+    const auto warnings = [&] {
+        return std::ranges::count(server.notes.levels, rtrs::TraceLevel::warning);
+    };
+    for (int i = 0; i < 5; ++i) Client(server).hang_up();
+    server.until([&] { return server.listener->accepted() == 5; });
+    server.until_empty();
+    CHECK(warnings() == 0);
+    for (int i = 0; i < 5; ++i) {
+        Client bad(server);
+        bad.push(ByteString().u32(0xffffffff));
+        bad.pull(greeting_bytes);
+        CHECK(bad.wait_for_end());
+    }
+    server.until_empty();
+    CHECK(warnings() == 1);
+}
+
 TEST_CASE("listener: having no descriptor left is told once, and clients are served later") {
     Server server;
     Client client(server);

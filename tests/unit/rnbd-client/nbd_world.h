@@ -40,9 +40,11 @@ inline std::string new_directory() {
 
 struct Notes final : rtrs::Tracer {
     std::vector<std::string> lines;
-    void trace(rtrs::TraceLevel, std::string_view, std::string_view,
+    std::vector<rtrs::TraceLevel> levels;
+    void trace(rtrs::TraceLevel level, std::string_view, std::string_view,
                std::string_view text) override {
         lines.emplace_back(text);
+        levels.push_back(level);
     }
     bool has(std::string_view text) const {
         return std::ranges::any_of(
