@@ -13,6 +13,18 @@ def device(client, name):
     return next(d for d in client.status()["devices"] if d["name"] == name)
 
 
+def looks(server, lab, times):
+    """The server looks at each file once a second, and at this one, too: what it sees there is in the log."""
+    clock = lab.path("clock.img")
+    server.ctl("exports", "add", "clock", clock, "--size", "2MiB", "--allow", "host-a=ro")
+    for _ in range(times):
+        os.truncate(clock, 1 << 20)
+        wait_until("it has looked", lambda: "made smaller by others" in exported(server, "clock")["reason"])
+        os.truncate(clock, 2 << 20)
+        server.ctl("exports", "resize", "clock")
+    server.ctl("exports", "remove", "clock")
+
+
 with Lab() as lab:
     server = lab.server([export("vol1", lab.path("vol1.img"), "64MiB")])
     client = lab.client(server, {"vol1": {}})
@@ -54,7 +66,7 @@ with Lab() as lab:
         check("Input/output error" in beyond.stdout + beyond.stderr, beyond)
     check(os.path.getsize(late) == 4 << 20, "it is as long as it was made")
     run("truncate", "-s", "16M", late)
-    time.sleep(1.5)  # it has looked again
+    looks(server, lab, 3)
     check(cut in exported(server, "vol2")["reason"] and server.log().count(cut) == 1, "it is told once, and not forgotten")
     server.ctl("exports", "resize", "vol2")
     check(exported(server, "vol2")["reason"] == "" and exported(server, "vol2")["size_bytes"] == 16 << 20, "its size is taken")
