@@ -10,14 +10,13 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
-#include <system_error>
-#include <thread>
 #include <unordered_set>
 #include <utility>
 
 #include "rnbd-server/storage/patience.h"
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
+#include "rtrs/base/start_thread.h"
 
 namespace rnbd {
 namespace {
@@ -51,12 +50,12 @@ class Connecting {
         nbd_handle* const handle = nbd_create();
         if (handle == nullptr) return std::unexpected(failure(uri, ENOMEM, last_error()));
         auto made = std::make_shared<Connecting>(handle);
-        try {
-            // With nobody left who waits for it, the handle goes when the call has ended.
-            std::thread([made, uri] { made->connect(uri); }).detach();
-        } catch (const std::system_error& error) {
-            return std::unexpected(failure(uri, EAGAIN, error.what()));
+        auto thread = rtrs::start_thread([made, uri] { made->connect(uri); }, "rnbd-nbd-dial");
+        if (!thread) {
+            return std::unexpected(failure(uri, thread.error().value(), thread.error().message()));
         }
+        // With nobody left who waits for it, the handle goes when the call has ended.
+        thread->detach();
         return made;
     }
     explicit Connecting(nbd_handle* handle) noexcept : handle_(handle) {}
