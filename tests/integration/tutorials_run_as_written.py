@@ -33,7 +33,7 @@ def commands_of(page, first):
         if section == MOUNTS and not HERE:
             continue
         if language == "yaml":
-            name, = re.findall(r"Write `([^`]+)`", before)
+            name, = re.findall(r"[Ww]rite `([^`]+)`", before)
             script.append(f"cat >{name} <<'END OF FILE'\n{body}END OF FILE\n")
             continue
         check(language == "", f"{page}: a block of {language}")
