@@ -40,17 +40,19 @@ enum rnbd_event_kind {
     RNBD_EVENT_LINK_DOWN = 2, /* the last path was lost: requests wait; error, text */
     RNBD_EVENT_PATH_UP = 3,   /* path */
     RNBD_EVENT_PATH_DOWN = 4, /* path, error, text */
-    RNBD_EVENT_OPEN = 5,      /* volume, size_bytes: it is open (again) */
+    RNBD_EVENT_OPEN = 5,      /* volume, size_bytes: it is open (again); text, if its storage at the
+                               * server has gone: its requests fail, or wait, there */
     RNBD_EVENT_NOT_OPEN = 6,  /* volume, error if the server refused it, text: it is tried again,
                                * but for -ESTALE: another writer has written while this session
                                * was away, and requests of the volume fail until it is closed */
     RNBD_EVENT_RESIZED = 7    /* volume, size_bytes: it is open, with another size than before */
 };
 
-/* Lives for the callback. What the kind does not name is 0 or NULL. */
+/* Lives for the callback. What the kind does not name is 0 or NULL, but for the text of a volume
+ * that is open, which is there whenever there is something to say. */
 struct rnbd_event {
-    int kind; /* enum rnbd_event_kind; a program passes over those that it does not know */
-    int error;
+    int kind;  /* enum rnbd_event_kind; a program passes over those that it does not know */
+    int error; /* a negative errno, or 0 */
     rnbd_volume *volume;
     const char *path;
     const char *text;
@@ -79,7 +81,9 @@ int rnbd_session_fd(rnbd_session *session);
 int rnbd_session_process(rnbd_session *session, int timeout_ms);
 /* done (may be NULL): when all is finished. The handles stay until the session is freed. */
 int rnbd_session_close(rnbd_session *session, rnbd_done_fn done, void *context);
-/* Closes it, waits for the end, and frees it with its volumes. */
+/* Closes it, waits for the end, and frees it with its volumes. If it fails, all of it lives on:
+ * -EBUSY (buffers were not put back), -EDEADLK (in a callback), -EPERM (another thread, or a child
+ * of fork). NULL: 0. */
 int rnbd_session_free(rnbd_session *session);
 /* Lives until the same thread asks again, as that of a volume. */
 const char *rnbd_session_error(rnbd_session *session);
@@ -155,11 +159,13 @@ struct rnbd_extent {
     uint32_t reserved;
 };
 
-/* The extents follow each other from the offset on and live for the callback. */
+/* The extents follow each other from the offset on and live for the callback. They may end before
+ * the range does, then the program asks again from there, or after it. */
 typedef void (*rnbd_extents_fn)(void *context, int error, const struct rnbd_extent *extents,
                                 size_t count);
 
-/* Which parts of the range are allocated; with RNBD_HAS_EXTENTS. */
+/* Which parts of the range are allocated; with RNBD_HAS_EXTENTS. Of a longer range the first 2 GiB
+ * are asked. */
 int rnbd_get_extents(rnbd_volume *volume, uint64_t offset, uint64_t bytes, rnbd_extents_fn known,
                      void *context);
 
@@ -171,6 +177,8 @@ int rnbd_buffer_get(rnbd_session *session, rnbd_buffer **buffer);
 void *rnbd_buffer_data(rnbd_buffer *buffer);
 /* max_io_bytes. */
 size_t rnbd_buffer_size(rnbd_buffer *buffer);
+/* If it fails, the program has it still: -EBUSY (it has a request under way), -EPERM, as free.
+ * NULL: 0. */
 int rnbd_buffer_put(rnbd_buffer *buffer);
 /* The first `bytes` of the buffer. It is the program's again when done is called. */
 int rnbd_read_buffer(rnbd_volume *volume, rnbd_buffer *buffer, size_t bytes, uint64_t offset,
