@@ -16,6 +16,9 @@ namespace {
 // How long the connections and the last flush may take before they are cut off.
 constexpr rtrs::Duration stop_time = std::chrono::seconds(10);
 
+// What clients that do not ask for the maximum send: those that copy whole devices.
+constexpr std::uint32_t common_request_bytes = 256u << 10;
+
 // How long the kernel may take afterwards to let go.
 constexpr rtrs::Duration cut_time = std::chrono::seconds(6);
 
@@ -74,9 +77,23 @@ std::expected<void, std::string> Mapping::start(InUse in_use) {
 }
 
 void Mapping::on_volume_changed(RemoteVolume&) {
-    was_open_ |= volume_->state() == VolumeState::open;
+    if (volume_->state() == VolumeState::open && !std::exchange(was_open_, true)) {
+        warn_of_short_requests();
+    }
     owner_.on_mapping_changed(*this);
     if (kernel_) kernel_->update();
+}
+
+// Clients are told, but many do not ask.
+void Mapping::warn_of_short_requests() const {
+    const std::uint32_t most = device_->describe().block_sizes.maximum_bytes;
+    if (config_.nbd.empty() || most >= common_request_bytes) return;
+    const rtrs::ClientSession& permits = volume_->session().rtrs();
+    logger("rnbd.device")
+        .warn(
+            "{}: requests of more than {} bytes are refused, and some NBD clients send them: "
+            "the server has max_io_size {}, and queue_depth {} of which one is kept",
+            config_.name, most, permits.max_io_bytes(), permits.queue_depth());
 }
 
 void Mapping::stop(KernelNbd::Use use) {

@@ -78,6 +78,7 @@ class Mapping final : public RemoteVolumeHandler,
     void on_detached(Device& device) override;
     void on_kernel_detached(KernelDevice& device) override;
     void on_kernel_used(KernelDevice& device) override;
+    void warn_of_short_requests() const;
     void on_stop_deadline();
     void flush_then_close();
     void flush();

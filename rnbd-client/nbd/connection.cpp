@@ -177,6 +177,16 @@ void NbdConnection::leave_device() noexcept {
     device_->leave(*this);
 }
 
+// The client may know only that its request was wrong, if that.
+void NbdConnection::tell_of_the_maximum() {
+    if (std::exchange(told_of_the_maximum_, true)) return;
+    tracer_.trace(TraceLevel::warning, subsystem, socket_.name,
+                  "refused a request of " + std::to_string(request_.length) +
+                      " bytes: its maximum block size is " +
+                      std::to_string(session_.payload_bytes_max) +
+                      ", by the server's queue_depth and max_io_size, and never more than 32 MiB");
+}
+
 bool NbdConnection::leaving() noexcept {
     pollfd state{.fd = socket_.fd, .events = POLLRDHUP, .revents = 0};
     return ::poll(&state, 1, 0) > 0;

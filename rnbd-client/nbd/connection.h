@@ -215,6 +215,7 @@ class NbdConnection final : private DeviceClient {
     rtrs::MutableBytes payload_target() const noexcept;
     void payload_arrived(std::size_t bytes);
     void admit();
+    void tell_of_the_maximum();
     void refuse(Slot& slot, const nbd::Refusal& refusal);
     void acquire(Slot& slot);
     bool take_permits(const Slot& slot);
@@ -276,6 +277,7 @@ class NbdConnection final : private DeviceClient {
     bool small_next_ = false;  // large WRITEs come: receive their headers alone
     bool saw_large_ = false;
     bool resume_wanted_ = false;
+    bool told_of_the_maximum_ = false;
     std::unique_ptr<nbd::Handshake> handshake_;
     std::vector<std::byte> stash_;  // unparsed input while blocked
     std::size_t stash_used_ = 0;

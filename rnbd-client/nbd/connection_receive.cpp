@@ -245,7 +245,10 @@ void NbdConnection::admit() {
                slot->nbd.length);
     session_.size_bytes = device_->size_bytes();
     const nbd::Refusal refusal = nbd::check(request_, session_);
-    if (refusal.error != NbdError::none) return refuse(*slot, refusal);
+    if (refusal.error != NbdError::none) {
+        if (nbd::too_long(request_, session_)) tell_of_the_maximum();
+        return refuse(*slot, refusal);
+    }
     if (request_.length == 0 && request_.command != Command::flush) return answer(*slot);
     acquire(*slot);
 }

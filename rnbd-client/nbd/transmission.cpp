@@ -54,8 +54,8 @@ std::uint16_t offered_flags(const Session& session) noexcept {
     return flags;
 }
 
-Refusal check_range(const Request& request, const Session& session, const Rule& rule) noexcept {
-    if (rule.limited_by_payload && request.length > session.payload_bytes_max) {
+Refusal check_range(const Request& request, const Session& session) noexcept {
+    if (too_long(request, session)) {
         return {request.flags & command_flag::df ? NbdError::overflow : NbdError::inval,
                 "request is larger than the maximum block size"};
     }
@@ -86,6 +86,11 @@ bool changes_data(Command command) noexcept {
     return rule && rule->changes_data;
 }
 
+bool too_long(const Request& request, const Session& session) noexcept {
+    const auto rule = rule_of(request.command);
+    return rule && rule->limited_by_payload && request.length > session.payload_bytes_max;
+}
+
 Refusal check(const Request& request, const Session& session) noexcept {
     if (request.command == Command::disconnect) return {};
     const auto rule = rule_of(request.command);
@@ -110,7 +115,7 @@ Refusal check(const Request& request, const Session& session) noexcept {
         // The answer has at least one extent, and no extent is empty.
         if (request.length == 0) return {NbdError::inval, "block status of nothing"};
     }
-    return check_range(request, session, *rule);
+    return check_range(request, session);
 }
 
 NbdError to_nbd_error(std::error_code error, const Request& request) noexcept {

@@ -38,6 +38,9 @@ struct Refusal {
 // nospc (WRITE or WRITE_ZEROES beyond the end), perm (changes on a read-only export).
 Refusal check(const Request& request, const Session& session) noexcept;
 
+// Whether it is one of those that payload_bytes_max limits, and is longer.
+bool too_long(const Request& request, const Session& session) noexcept;
+
 // Whether it is refused on a read-only export. False for unknown commands.
 bool changes_data(Command command) noexcept;
 

@@ -496,6 +496,22 @@ TEST_CASE("connection: a refused WRITE is read to its end before it is answered"
     CHECK(server.notes.has("absurd length"));
 }
 
+TEST_CASE("connection: that requests are too long for the session is told once") {
+    Server server(small_depth(2, 4096));
+    for (int clients = 1; clients <= 2; ++clients) {
+        Client client(server);
+        client.greet();
+        CHECK(client.run(Command::read, 0, 512).error == 0);
+        CHECK(client.run(Command::read, 64u << 20, 512).error == number(NbdError::inval));
+        CHECK(std::ranges::count(server.notes.levels, rtrs::TraceLevel::warning) == clients - 1);
+        CHECK(client.run(Command::read, 0, 256u << 10).error == number(NbdError::inval));
+        CHECK(client.run(Command::write, 0, 16384, 0, ByteString().zeroes(16384)).error ==
+              number(NbdError::inval));
+        CHECK(std::ranges::count(server.notes.levels, rtrs::TraceLevel::warning) == clients);
+    }
+    CHECK(server.notes.has("request of 262144 bytes: its maximum block size is 4096"));
+}
+
 TEST_CASE("connection: garbage closes it, and only it") {
     Server server;
     Client good(server), bad(server), mute(server);
