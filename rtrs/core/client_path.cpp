@@ -33,6 +33,13 @@ std::string duration_text(Duration duration) {
 
 }  // namespace
 
+std::string offer_text(std::uint32_t queue_depth, std::uint32_t io_bytes,
+                       std::uint32_t header_bytes) {
+    return "it offers a queue depth of " + std::to_string(queue_depth) + " with " +
+           std::to_string(io_bytes) + " bytes of data and " + std::to_string(header_bytes) +
+           " of headers per request";
+}
+
 std::string label_of(const PathAddress& address) {
     if (!address.label.empty()) return address.label;
     return address.source.empty() ? address.destination
@@ -79,7 +86,8 @@ void ClientPath::handle(PathMachine::Event event) {
     if (event == PathMachine::Event::deadline && machine_.deadline() &&
         machine_.state() != PathState::backoff &&
         environment_.clock.now() >= *machine_.deadline()) {
-        note_failure(Error::timed_out, "cannot connect: no answer within the connect timeout");
+        note_failure(Error::timed_out, "cannot connect: no answer within the connect timeout",
+                     TraceLevel::info);
     }
     const PathState before = machine_.state();
     const auto actions = machine_.step(event, environment_.clock.now(),
@@ -139,21 +147,26 @@ void ClientPath::fail(std::error_code reason, std::string_view what) {
     if (state == PathState::connected || state == PathState::connecting ||
         state == PathState::exchanging) {
         const bool orderly = state == PathState::connected && reason == Error::closed_by_peer;
+        // An orderly end is no alarm; what it means to the session is the session's line.
+        const bool alarming = state == PathState::connected && !orderly;
         note_failure(reason,
-                     orderly ? reason.message() : std::string(what) + ": " + reason.message());
+                     orderly ? reason.message() : std::string(what) + ": " + reason.message(),
+                     alarming ? TraceLevel::warning : TraceLevel::info);
     }
     handle(PathMachine::Event::failed);
 }
 
-void ClientPath::note_failure(std::error_code reason, std::string text) {
+// The error's own words are of what the server has done.
+void ClientPath::cannot_use(const Unusable& server) {
+    note_failure(server.error, "cannot use the server: " + server.why, TraceLevel::warning);
+    handle(PathMachine::Event::failed);
+}
+
+void ClientPath::note_failure(std::error_code reason, std::string text, TraceLevel level) {
     reason_ = reason;
     // A server that is down is one line, not one per attempt.
     reason_is_news_ = connected() || text != reason_text_;
-    if (reason_is_news_) {
-        // An orderly end is no alarm; what it means to the session is the session's line.
-        const bool alarming = connected() && reason != Error::closed_by_peer;
-        trace(alarming ? TraceLevel::warning : TraceLevel::info, text);
-    }
+    if (reason_is_news_) trace(level, text);
     reason_text_ = std::move(text);
 }
 
@@ -241,7 +254,7 @@ void ClientPath::established(Connection& connection, Bytes private_data) {
     if (connection.id == 0) {
         local_host_ = host_of(connection.endpoint->local_address());
         features_ = response->features & features_wanted();
-        if (const auto error = accept_first(*response)) return fail(error, "cannot use the server");
+        if (const auto usable = accept_first(*response); !usable) return cannot_use(usable.error());
     }
     if (const auto error = prepare_receives(connection)) return fail(error, "receive buffers");
     if (connection.id + 1 < connection_count_) {
@@ -251,20 +264,29 @@ void ClientPath::established(Connection& connection, Bytes private_data) {
     }
 }
 
-std::error_code ClientPath::accept_first(const ConnectResponseMessage& response) {
+std::expected<void, Unusable> ClientPath::accept_first(const ConnectResponseMessage& response) {
+    const auto out_of_memory = [] {
+        const std::error_code error = from_errno(ENOMEM);
+        return std::unexpected(Unusable{error, error.message()});
+    };
     const auto geometry = response.geometry();
-    if (!geometry) return Error::protocol;
-    if (const auto error = owner_.accept_geometry(*this, *geometry)) return error;
+    if (!geometry) {
+        return std::unexpected(Unusable{
+            Error::protocol,
+            offer_text(response.queue_depth, response.io_bytes_max, response.header_bytes_max) +
+                ": " + text(geometry.error())});
+    }
+    if (auto usable = owner_.accept_geometry(*this, *geometry); !usable) return usable;
     geometry_ = *geometry;
     key_renewal_ = response.key_renewal;
     codec_ = ImmediateCodec(geometry_.queue_depth);
     if (chunks_.size() != geometry_.queue_depth) {
         chunks_ = LazyArray<BufferDescriptor>(geometry_.queue_depth);
-        if (!chunks_) return from_errno(ENOMEM);
+        if (!chunks_) return out_of_memory();
     }
     // What a lost connection left there is over.
     sending_ = LazyArray<Sending>(geometry_.queue_depth);
-    if (!sending_) return from_errno(ENOMEM);
+    if (!sending_) return out_of_memory();
     return {};
 }
 
@@ -341,8 +363,8 @@ void ClientPath::info_response(Connection& connection, const Completion& complet
         return fail(Error::rejected, "another path was up first: joining its session");
     }
     // Once more: what the others can is known only now.
-    if (const auto error = owner_.accept_geometry(*this, geometry_)) {
-        return fail(error, "cannot use the server");
+    if (const auto usable = owner_.accept_geometry(*this, geometry_); !usable) {
+        return cannot_use(usable.error());
     }
     const auto view =
         InfoResponseView::parse(Bytes(connection.control_memory.bytes()).first(completion.bytes));

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <expected>
 #include <memory>
 #include <string>
 #include <vector>
@@ -46,6 +47,15 @@ struct PathRequest {
 
 // How operators name the path.
 std::string label_of(const PathAddress& address);
+// "it offers a queue depth of 512 with ..."
+std::string offer_text(std::uint32_t queue_depth, std::uint32_t io_bytes,
+                       std::uint32_t header_bytes);
+
+// Why a server cannot be used.
+struct Unusable {
+    std::error_code error;
+    std::string why;  // for people: "its queue depth has shrunk to 8, this session needs 16"
+};
 
 class ClientPath;
 
@@ -54,7 +64,8 @@ class ClientPathOwner {
   public:
     // The first connection was accepted, and again before the path is up: may these chunks be used?
     // Allocates on first use.
-    virtual std::error_code accept_geometry(ClientPath& path, const ChunkGeometry& geometry) = 0;
+    virtual std::expected<void, Unusable> accept_geometry(ClientPath& path,
+                                                          const ChunkGeometry& geometry) = 0;
     virtual bool any_path_connected() const noexcept = 0;
     virtual void path_up(ClientPath& path) = 0;
     virtual void path_down(ClientPath& path, std::error_code reason) = 0;
@@ -151,7 +162,9 @@ class ClientPath final : public MessageLinkOwner {
     void apply(PathMachine::Actions actions);
     void dial(std::uint16_t connection);
     void established(Connection& connection, Bytes private_data);
-    std::error_code accept_first(const ConnectResponseMessage& response);
+    std::expected<void, Unusable> accept_first(const ConnectResponseMessage& response);
+    // As fail(), for what this side has found.
+    void cannot_use(const Unusable& server);
     std::error_code prepare_receives(Connection& connection);
     std::error_code prepare_control(Connection& connection);
     static void control_used(Connection& connection) noexcept;
@@ -173,7 +186,7 @@ class ClientPath final : public MessageLinkOwner {
     void post_heartbeat(std::uint32_t immediate);
     void beat();
     void trace(TraceLevel level, std::string_view text);
-    void note_failure(std::error_code reason, std::string text);
+    void note_failure(std::error_code reason, std::string text, TraceLevel level);
     void trace_backoff();
     void trace_closed();
 

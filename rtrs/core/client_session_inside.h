@@ -96,7 +96,8 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
            ClientSessionOptions its_options, ClientSessionHandler& its_handler);
 
     // ClientPathOwner
-    std::error_code accept_geometry(ClientPath& path, const ChunkGeometry& geometry) override;
+    std::expected<void, Unusable> accept_geometry(ClientPath& path,
+                                                  const ChunkGeometry& geometry) override;
     bool any_path_connected() const noexcept override { return paths_up > 0; }
     void path_up(ClientPath& path) override;
     void path_down(ClientPath& path, std::error_code reason) override;
@@ -125,7 +126,7 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     std::error_code open();
     void arm_waiting();
     void open_other_paths();
-    std::error_code allocate(const ChunkGeometry& geometry);
+    std::expected<void, Unusable> allocate(const ChunkGeometry& geometry);
     void announce_link_if_ready();
     void close();
     void finish_close_if_done();

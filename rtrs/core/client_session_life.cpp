@@ -12,6 +12,9 @@ namespace rtrs {
 namespace {
 
 constexpr std::uint32_t io_connections_max = 64;
+// Of a chunk, beside the data.
+constexpr std::uint32_t header_bytes_min =
+    ClientSession::user_message_bytes_max + request_message_bytes_max;
 
 }  // namespace
 
@@ -96,36 +99,45 @@ std::error_code ClientSession::Inside::register_buffers(FabricMemory& memory) {
     return {};
 }
 
-std::error_code ClientSession::Inside::accept_geometry(ClientPath& path,
-                                                       const ChunkGeometry& offered) {
+std::expected<void, Unusable> ClientSession::Inside::accept_geometry(ClientPath& path,
+                                                                     const ChunkGeometry& offered) {
+    const auto refused = [](std::string why) {
+        return std::unexpected(Unusable{Error::rejected, std::move(why)});
+    };
     const Protection offers = path.sequenced() ? Protection::exactly_once : Protection::fenced;
     if (paths_up > 0 && offers != protection) {
-        trace(TraceLevel::error, "a path's server differs from the others' in what it can");
-        return Error::rejected;
+        return refused("it differs from that of the other paths in what it can");
     }
-    if (geometry.queue_depth == 0) {
-        if (const auto error = allocate(offered)) return error;
-    } else if (offered.queue_depth < geometry.queue_depth) {
+    if (geometry.queue_depth == 0) return allocate(offered);
+    if (offered.queue_depth < geometry.queue_depth) {
         // Requests in flight may have any of the old permits.
-        trace(TraceLevel::error, "the server's queue depth has shrunk; this session needs " +
-                                     std::to_string(geometry.queue_depth));
-        return Error::rejected;
-    } else if (offered.io_bytes_max < geometry.io_bytes_max ||
-               offered.header_bytes_max < user_message_bytes_max + request_message_bytes_max) {
-        trace(TraceLevel::error, "the server's chunks have shrunk; this session needs " +
-                                     std::to_string(geometry.io_bytes_max) + " bytes of data");
-        return Error::rejected;
+        return refused("its queue depth has shrunk to " + std::to_string(offered.queue_depth) +
+                       ", this session needs " + std::to_string(geometry.queue_depth));
+    }
+    if (offered.io_bytes_max < geometry.io_bytes_max) {
+        return refused("its requests have shrunk to " + std::to_string(offered.io_bytes_max) +
+                       " bytes of data, this session needs " +
+                       std::to_string(geometry.io_bytes_max));
+    }
+    if (offered.header_bytes_max < header_bytes_min) {
+        return refused("its headers have shrunk to " + std::to_string(offered.header_bytes_max) +
+                       " bytes, this session needs " + std::to_string(header_bytes_min));
     }
     return {};
 }
 
-std::error_code ClientSession::Inside::allocate(const ChunkGeometry& offered) {
+std::expected<void, Unusable> ClientSession::Inside::allocate(const ChunkGeometry& offered) {
+    const auto failed = [](std::error_code error) {
+        return std::unexpected(Unusable{error, error.message()});
+    };
     // One permit is kept for user messages, so that a volume can be opened again while all others
     // belong to requests that wait for it.
-    if (offered.queue_depth < 2 ||
-        offered.header_bytes_max < user_message_bytes_max + request_message_bytes_max) {
-        trace(TraceLevel::error, "the server offers a queue depth below 2 or too short headers");
-        return Error::protocol;
+    if (offered.queue_depth < 2 || offered.header_bytes_max < header_bytes_min) {
+        return std::unexpected(Unusable{
+            Error::protocol,
+            offer_text(offered.queue_depth, offered.io_bytes_max, offered.header_bytes_max) +
+                "; a session needs a depth of 2 and " + std::to_string(header_bytes_min) +
+                " bytes of headers"});
     }
     // An earlier attempt may have got stuck half way: no region outlives its memory.
     for (const auto& memory : memories) {
@@ -136,9 +148,9 @@ std::error_code ClientSession::Inside::allocate(const ChunkGeometry& offered) {
     payload_memory = LazyMemory(payload_stride * (offered.queue_depth - 1));
     header_memory = LazyMemory(round_to_page(header_stride * offered.queue_depth));
     requests = LazyArray<Request>(offered.queue_depth);
-    if (!payload_memory || !header_memory || !requests) return from_errno(ENOMEM);
+    if (!payload_memory || !header_memory || !requests) return failed(from_errno(ENOMEM));
     for (const auto& memory : memories) {
-        if (const auto error = register_buffers(*memory)) return error;
+        if (const auto error = register_buffers(*memory)) return failed(error);
     }
     geometry = offered;
     pool.fill(request_permits());

@@ -94,6 +94,19 @@ def a_server_that_is_not_there_is_told_once(lab, server):
     client.stop()
 
 
+def a_server_that_has_shrunk_is_told_once(lab):
+    server = lab.server([export("disk", lab.path("disk.img"), "1MiB")], name="third", queue_depth=64)
+    client = lab.client(server, {"disk": {}}, name="six")
+    server.kill()
+    server.config_with(lambda config: config.update(queue_depth=32))
+    server.start()
+    path = lambda: client.status()["sessions"][0]["paths"][0]
+    why = "cannot use the server: its queue depth has shrunk to 32, this session needs 64"
+    wait_until("it is not used", lambda: path()["reason"] == why and path()["attempts"] > 5)
+    check(client.log().count(why) == 1, client.log())
+    client.stop()
+
+
 def explain(client):
     return json.loads(client.ctl("--json", "explain", "vol1").stdout)["result"]
 
@@ -130,4 +143,5 @@ with Lab() as lab:
     server = lab.server([export("vol1", lab.path("vol1.img"), "64MiB")], host="0.0.0.0")
     a_lost_path_is_three_lines(lab, server)
     a_server_that_is_not_there_is_told_once(lab, server)
+    a_server_that_has_shrunk_is_told_once(lab)
     requests_say_what_they_wait_for(lab, server)

@@ -1,4 +1,5 @@
 // Servers that break the rules: each costs its own path, and a good one is served all the same.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>
 
@@ -98,6 +99,30 @@ TEST_CASE("answers to a connect that are not") {
     SECTION("rejected with garbage") { trap.bad->reject = bytes_of(56, 0xff); }
     trap.run();
     CHECK(trap.dropped.attempts > 2);
+    trap.good_end();
+}
+
+TEST_CASE("what a server offers that cannot be is named with its numbers, once") {
+    Trap trap;
+    std::string why = "cannot use the server: it offers a queue depth of ";
+    SECTION("impossible chunks") {
+        trap.bad->response.queue_depth = 65535;
+        why +=
+            "65535 with 4096 bytes of data and 4096 of headers per request: max_io_size, "
+            "max_hdr_size and queue_depth do not make possible chunks";
+    }
+    SECTION("too few for a session") {
+        trap.bad->response.queue_depth = 1;
+        why +=
+            "1 with 4096 bytes of data and 4096 of headers per request; a session needs a "
+            "depth of 2 and 544 bytes of headers";
+    }
+    trap.run();
+    CHECK(trap.dropped.reason == why);
+    CHECK(trap.dropped.error == Error::protocol);
+    CHECK(std::ranges::count_if(trap.scene.recorder.lines(), [&](const std::string& line) {
+              return line.find(why) != std::string::npos;
+          }) == 1);
     trap.good_end();
 }
 

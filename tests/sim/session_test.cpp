@@ -1,5 +1,6 @@
 // ClientSession against Server, in peace and in every kind of trouble; with several paths:
 // session_paths_test.cpp.
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "rtrs/limits.h"
@@ -257,7 +258,13 @@ TEST_CASE("a client of another geometry is refused after a restart, and accepted
     scene.start_server();
     scene.world.run_for(3s);
     CHECK(!scene.client->open);
-    CHECK(scene.recorder.said("the server's queue depth has shrunk"));
+    const std::string why =
+        "cannot use the server: its queue depth has shrunk to 8, this session needs 16";
+    CHECK(scene.client->session.status().paths.at(0).reason == why);
+    CHECK(scene.client->session.status().paths.at(0).attempts > 2);
+    CHECK(std::ranges::count_if(scene.recorder.lines(), [&](const std::string& line) {
+              return line.find(why) != std::string::npos;
+          }) == 1);
     CHECK(scene.close_server());
     scene.options.server.queue_depth = GENERATE(16u, 32u);  // more than before does no harm
     scene.options.server.chunk_bytes = 16384;               // likewise
