@@ -124,24 +124,23 @@ json describe_session(Client::Session& session, rtrs::Instant now, const ServerV
     const auto view = views.find(session.config.name);
     const auto intent = session.remote.catalog().intent();
     const char* state = session.closing ? "closing" : status.link_up ? "connected" : "disconnected";
-    return {
-        {"name", session.config.name},
-        {"state", state},
-        {"reason", status.reason.empty() ? reason_of(intent) : status.reason},
-        {"server", intent ? json(to_string(*intent)) : json()},
-        {"remote", view != views.end() ? describe(view->second) : json()},
-        {"age_s", in_seconds(now - status.since)},
-        {"queue_depth", status.queue_depth},
-        {"max_io_bytes", status.max_io_bytes},
-        {"permits_free", status.permits_free},
-        {"in_flight", status.in_flight},
-        {"held", status.held},
-        {"unsettled", status.unsettled},
-        {"hold_left_s", left(status.hold_until, now)},
-        // What the server can is not known before it was reached.
-        {"protection", status.queue_depth == 0 ? json() : json(rtrs::to_string(status.protection))},
-        {"policy", rtrs::to_string(status.policy)},
-        {"paths", paths}};
+    return {{"name", session.config.name},
+            {"state", state},
+            {"reason", status.reason.empty() ? reason_of(intent) : status.reason},
+            {"server", intent ? json(to_string(*intent)) : json()},
+            {"remote", view != views.end() ? describe(view->second) : json()},
+            {"age_s", in_seconds(now - status.since)},
+            {"queue_depth", status.queue_depth},
+            {"max_io_bytes", status.max_io_bytes},
+            {"permits_free", status.permits_free},
+            {"in_flight", status.in_flight},
+            {"held", status.held},
+            {"unsettled", status.unsettled},
+            {"hold_left_s", left(status.hold_until, now)},
+            // What the server can is not known before it was reached.
+            {"protection", status.protection ? json(rtrs::to_string(*status.protection)) : json()},
+            {"policy", rtrs::to_string(status.policy)},
+            {"paths", paths}};
 }
 
 json describe_device(Mapping& mapping, rtrs::Instant now) {

@@ -227,8 +227,8 @@ struct ClientSessionStatus {
     std::uint32_t permits_free = 0;
     std::uint32_t in_flight = 0;
     std::uint32_t held = 0;
-    std::uint32_t unsettled = 0;  // permits that wait until older attempts are over
-    Protection protection = Protection::fenced;
+    std::uint32_t unsettled = 0;           // permits that wait until older attempts are over
+    std::optional<Protection> protection;  // none: no path was up yet
     PathPolicy policy = PathPolicy::min_inflight;
     std::optional<Instant> hold_until;  // then requests fail
     std::vector<PathStatus> paths;

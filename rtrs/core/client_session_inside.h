@@ -22,6 +22,7 @@
 #pragma once
 
 #include <list>
+#include <optional>
 
 #include "rtrs/base/latency_histogram.h"
 #include "rtrs/base/lazy_array.h"
@@ -193,8 +194,9 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     ClientSessionHandler& handler;
     Uuid uuid;
 
-    ChunkGeometry geometry{};                    // all 0 until the first path was accepted
-    Protection protection = Protection::fenced;  // as the server of the newest path can
+    ChunkGeometry geometry{};  // all 0 until the first path was accepted
+    // As the server of the newest path can; none before the first is up.
+    std::optional<Protection> protection;
     std::size_t payload_stride = 0;
     LazyMemory payload_memory;
     LazyMemory header_memory;

@@ -123,7 +123,23 @@ TEST_CASE("what a server offers that cannot be is named with its numbers, once")
     CHECK(std::ranges::count_if(trap.scene.recorder.lines(), [&](const std::string& line) {
               return line.find(why) != std::string::npos;
           }) == 1);
+    CHECK_FALSE(trap.scene.client->session.status().protection);
+    CHECK(trap.scene.client->session.status().queue_depth == 0);
     trap.good_end();
+}
+
+TEST_CASE("a server whose path never comes up is not known") {
+    Trap trap;
+    trap.info = [](RawConnection&) {};
+    trap.scene.start_client();
+    const auto status = [&] { return trap.scene.client->session.status(); };
+    REQUIRE(
+        trap.scene.run_until([&] { return status().paths.at(0).state == PathState::exchanging; }));
+    CHECK(trap.scene.client->session.queue_depth() == depth);
+    CHECK_FALSE(status().protection);
+    CHECK(status().queue_depth == 0);
+    CHECK(status().permits_free == 0);
+    CHECK(trap.scene.close_client());
 }
 
 // One that knows no sequences must not be taken for one that does: what its lost path left would be
