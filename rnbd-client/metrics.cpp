@@ -38,7 +38,8 @@ constexpr std::array session_numbers{
     SessionNumber{
         "rnbd_client_session_in_flight", "Requests that are not answered yet.",
         [](const rtrs::ClientSessionStatus& it) -> std::uint64_t { return it.in_flight; }},
-    SessionNumber{"rnbd_client_session_held", "Requests that wait for a path.",
+    SessionNumber{"rnbd_client_session_held",
+                  "Requests that wait for a path, or for their volume to be open.",
                   [](const rtrs::ClientSessionStatus& it) -> std::uint64_t { return it.held; }},
     SessionNumber{
         "rnbd_client_session_unsettled", "Permits that wait until older attempts are over.",
@@ -226,7 +227,8 @@ void add_devices(MetricsText& text, const Client& client) {
 void add_client_metrics(MetricsText& text, const ClientState& state) {
     Sessions sessions;
     for (const auto& [name, session] : state.client.sessions()) {
-        sessions.emplace(name, session->remote.rtrs().status());
+        auto& status = sessions.emplace(name, session->remote.rtrs().status()).first->second;
+        status.held += session->remote.waiting();
     }
     add_sessions(text, sessions);
     add_paths(text, sessions);

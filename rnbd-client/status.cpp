@@ -134,7 +134,7 @@ json describe_session(Client::Session& session, rtrs::Instant now, const ServerV
             {"max_io_bytes", status.max_io_bytes},
             {"permits_free", status.permits_free},
             {"in_flight", status.in_flight},
-            {"held", status.held},
+            {"held", status.held + session.remote.waiting()},
             {"unsettled", status.unsettled},
             {"hold_left_s", left(status.hold_until, now)},
             // What the server can is not known before it was reached.

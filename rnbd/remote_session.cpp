@@ -165,6 +165,11 @@ void RemoteSession::set_waiting(std::optional<rtrs::Duration> hold_time,
 
 RemoteCatalog& RemoteSession::catalog() noexcept { return inside_->catalog; }
 RemoteFigures& RemoteSession::figures() noexcept { return inside_->figures; }
+std::uint32_t RemoteSession::waiting() const noexcept {
+    std::size_t all = 0;
+    for (const RemoteVolume::Inside* const volume : inside_->volumes) all += volume->waiting.size();
+    return static_cast<std::uint32_t>(all);
+}
 const std::string& RemoteSession::name() const noexcept { return inside_->session.options().name; }
 
 }  // namespace rnbd

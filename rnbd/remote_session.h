@@ -5,6 +5,7 @@
 // "the session's" in the headers of this folder.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -54,6 +55,8 @@ class RemoteSession {
     void set_waiting(std::optional<rtrs::Duration> hold_time,
                      std::optional<rtrs::Duration> fail_fast_time);
     const std::string& name() const noexcept;
+    // Requests that wait for their volume to be open: the session has not seen them.
+    std::uint32_t waiting() const noexcept;
     // Of the server, if its session options want messages.
     RemoteCatalog& catalog() noexcept;
     RemoteFigures& figures() noexcept;

@@ -83,6 +83,7 @@ def what_waits_fails_in_time(lab, server, client):
     held = h.aio_pwrite(buffer(b"B"), BLOCK)
     # For ever, as is the default; longer than the limit that comes.
     still_held(h, held, 2 * LIMIT_S)
+    check(client.status()["sessions"][0]["held"] == 1, client.status()["sessions"])
     check(session(client) == {"name": "host-a", "hold_time_s": None, "hold_left_s": None}, "for ever")
     told = time.monotonic()
     check(0 < session(client, LIMIT_S)["hold_left_s"] <= LIMIT_S, "its time is given anew")
