@@ -80,6 +80,12 @@ const char* reason_of(std::optional<ServerIntent> intent) {
     return "";
 }
 
+// Whatever it was that its geometry says before that is known.
+bool was_open(const RemoteVolume& volume) {
+    if (volume.state() == VolumeState::closed) return volume.geometry().size_bytes > 0;
+    return volume.state() != VolumeState::opening;
+}
+
 json describe(const ServerView& view) {
     if (!view.reason.empty()) return {{"reason", view.reason}};
     const SessionFigures& figures = view.figures;
@@ -162,7 +168,7 @@ json describe_device(Mapping& mapping, rtrs::Instant now) {
             {"age_s", in_seconds(now - volume.since())},
             {"next_attempt_s", left(volume.next_attempt(), now)},
             {"size_bytes", volume.geometry().size_bytes},
-            {"block_size", volume.geometry().logical_block_bytes},
+            {"block_size", was_open(volume) ? volume.geometry().logical_block_bytes : 0},
             {"uuid", uuid.empty() ? json() : json(uuid)},
             {"nbd", nbd},
             {"connections", mapping.connections()},

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "rnbdctl/units.h"
 
@@ -62,12 +61,21 @@ std::string latency(const json& object, const char* key) {
 }
 
 std::string next(const json& path) {
-    for (const auto& [key, what] : {std::pair{"next_attempt_s", "attempt in "},
-                                    {"gives_up_s", "given up in "},
-                                    {"dead_s", "dead in "}}) {
-        if (const std::string in = short_age(path, key); !in.empty()) return what + in;
-    }
-    return "";
+    if (const std::string in = short_age(path, "next_attempt_s"); !in.empty())
+        return "attempt in " + in;
+    if (const std::string in = short_age(path, "gives_up_s"); !in.empty())
+        return "given up in " + in;
+    const std::string in = short_age(path, "dead_s");
+    return in.empty() ? "" : fmt::format("dead in {} if silent", in);
+}
+
+std::string volume_size(const json& item) {
+    const bool unknown = member(item, "size_bytes") == 0 && member(item, "block_size") == 0;
+    return unknown ? "" : size(item, "size_bytes");
+}
+
+std::string block_size(const json& item) {
+    return member(item, "block_size") == 0 ? "" : word(item, "block_size");
 }
 
 // "waiting (no such file)"

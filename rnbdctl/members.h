@@ -23,8 +23,11 @@ std::string age(const json& object, const char* key);
 std::string short_age(const json& object, const char* key);
 std::string latency(const json& object, const char* key);
 // What happens to a path next, if nothing else happens before: "attempt in 200 ms", "given up in
-// 3.1 s" (what is being tried), "dead in 4.2 s" (if it stays silent).
+// 3.1 s" (what is being tried), "dead in 4.2 s if silent".
 std::string next(const json& path);
+// Of a device or an export; nothing for one that was never open.
+std::string volume_size(const json& item);
+std::string block_size(const json& item);
 // "waiting (no such file)"
 std::string state(const json& object);
 std::string joined(const json& array, const std::function<std::string(const json&)>& text);

@@ -103,9 +103,8 @@ Table export_table(const json& document) {
             return fmt::format("{} (away)", session.is_string() ? dash(session) : "-");
         });
         if (!away.empty()) opens += (opens.empty() ? "" : ", ") + away;
-        table.add({word(item, "name"), size(item, "size_bytes"), word(item, "block_size"),
-                   word(item, "io"), backing(item), age(item, "age_s"), next(item), opens,
-                   state(item)});
+        table.add({word(item, "name"), volume_size(item), block_size(item), word(item, "io"),
+                   backing(item), age(item, "age_s"), next(item), opens, state(item)});
     }
     return table;
 }
@@ -227,9 +226,8 @@ Table device_table(const json& document) {
     for (const json& item : elements(document, "devices"))
         table.add({word(item, "name"),
                    fmt::format("{} at {}", word(item, "volume"), word(item, "session")),
-                   word(item, "access"), size(item, "size_bytes"), word(item, "block_size"),
-                   nbd_addresses(item), word(item, "connections"), age(item, "age_s"), next(item),
-                   state(item)});
+                   word(item, "access"), volume_size(item), block_size(item), nbd_addresses(item),
+                   word(item, "connections"), age(item, "age_s"), next(item), state(item)});
     return table;
 }
 
@@ -282,13 +280,13 @@ std::string list_view(const json& document) {
     if (is_server(document)) {
         Table table({{"EXPORT"}, {"SIZE", Align::right}, {"OPENS", Align::right}, {"STATE"}});
         for (const json& item : elements(document, "exports"))
-            table.add({word(item, "name"), size(item, "size_bytes"),
+            table.add({word(item, "name"), volume_size(item),
                        std::to_string(elements(item, "opens").size()), state(item)});
         return table.empty() ? "no exports\n" : table.text(0);
     }
     Table table({{"DEVICE"}, {"SIZE", Align::right}, {"ACCESS"}, {"VOLUME"}, {"NBD"}, {"STATE"}});
     for (const json& item : elements(document, "devices"))
-        table.add({word(item, "name"), size(item, "size_bytes"), word(item, "access"),
+        table.add({word(item, "name"), volume_size(item), word(item, "access"),
                    fmt::format("{} at {}", word(item, "volume"), word(item, "session")),
                    nbd_addresses(item), state(item)});
     return table.empty() ? "no devices\n" : table.text(0);
@@ -393,8 +391,8 @@ std::string discover_view(const json& document) {
                  {"USERS", Table::Align::right},
                  {"STATE"}});
     for (const json& item : elements(document, "exports")) {
-        table.add({word(item, "name"), size(item, "size_bytes"), word(item, "block_size"),
-                   word(item, "access"), word(item, "in_use"), word(item, "state")});
+        table.add({word(item, "name"), volume_size(item), block_size(item), word(item, "access"),
+                   word(item, "in_use"), word(item, "state")});
     }
     if (table.empty()) return "no exports for this session\n";
     return table.text(0);

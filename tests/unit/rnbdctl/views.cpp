@@ -96,6 +96,10 @@ TEST_CASE("views: the client's list and status") {
               "  protection exactly-once, policy min-inflight: 9 requests failed over, "
               "8 retried, 1 refused as late\n"));
     CHECK_FALSE(has(status, "lost"));
+    json never = client;
+    never["devices"][0]["size_bytes"] = never["devices"][0]["block_size"] = 0;
+    CHECK(has(list_view(never), "vol1       -  rw "));
+    CHECK(has(status_view(never), "  rw         -      -  unix:/a"));
     json lossy = client;
     lossy["devices"][0]["lost_caches"] = 1;
     lossy["devices"][0]["lost_writes"] = 1200;
@@ -129,8 +133,8 @@ TEST_CASE("views: paths, one line each; results of operations") {
     CHECK(has(paths_view(busy), "given up in 3.1 s"));
     path["gives_up_s"] = nullptr;
     path["dead_s"] = 4.2;
-    CHECK(has(paths_view(busy), "dead in 4.2 s"));
-    CHECK(has(status_view(busy), "dead in 4.2 s"));
+    CHECK(has(paths_view(busy), "dead in 4.2 s if silent"));
+    CHECK(has(status_view(busy), "dead in 4.2 s if silent"));
     CHECK(paths_view(json::object()) == "no paths\n");
     CHECK(
         path_view(json::parse(
