@@ -153,14 +153,14 @@ Table request_table(const json& document) {
     return table;
 }
 
-// "1.25 s": as it was set, where short_age() rounds.
+// "1.25 s", "1m 30.5s": as it was set, where short_age() rounds.
 std::string exactly(const json& settings, const char* key) {
     const json& value = member(settings, key);
     return value.is_number() ? setting_words(value.get<double>()) : "";
 }
 
 std::string limit(const json& settings, const char* key, const char* none) {
-    const std::string text = short_age(settings, key);
+    const std::string text = exactly(settings, key);
     return text.empty() ? none : text;
 }
 
@@ -204,7 +204,7 @@ std::string policy_view(const json& document) {
 }
 
 std::string hold_view(const json& document) {
-    const std::string limited = short_age(document, "limit_s");
+    const std::string limited = exactly(document, "limit_s");
     std::string text = limited.empty() ? "as configured\n"
                                        : fmt::format(
                                              "at most {}, until rnbd-client ends or "

@@ -40,10 +40,24 @@ std::string short_age_words(double seconds) {
 }
 
 std::string setting_words(double seconds) {
+    // Beyond ten thousand years nobody sets anything.
     if (!(seconds > 0)) return "0 s";
-    if (seconds < 1) return fmt::format("{:.6g} ms", seconds * 1000);
-    if (seconds < 60) return fmt::format("{:.6g} s", seconds);
-    return age_words(seconds);
+    if (seconds < 1) return fmt::format("{:.9g} ms", seconds * 1000);
+    if (seconds < 60) return fmt::format("{:.9g} s", seconds);
+    const auto whole = static_cast<std::uint64_t>(std::min(seconds, 3e11));
+    const std::uint64_t minutes = whole / 60;
+    std::string text;
+    const auto add = [&](std::uint64_t count, const char* unit) {
+        if (count > 0) text += fmt::format("{}{}{}", text.empty() ? "" : " ", count, unit);
+    };
+    add(minutes / 1440, "d");
+    add(minutes / 60 % 24, "h");
+    add(minutes % 60, "m");
+    // Nanoseconds beside minutes are noise.
+    const double rest = seconds < 3e11 ? seconds - static_cast<double>(minutes * 60) : 0;
+    if (const double rounded = std::round(rest * 1e6) / 1e6; rounded > 0)
+        text += fmt::format(" {:.8g}s", rounded);
+    return text;
 }
 
 std::string latency_words(double microseconds) {

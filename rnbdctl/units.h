@@ -16,7 +16,7 @@ std::string size_words(std::uint64_t bytes);
 std::string age_words(double seconds);
 // "420 ms", "1.2 s", then as age_words: of times that are about to be over. Negative counts as 0.
 std::string short_age_words(double seconds);
-// "1.25 s", "500 ms", then as age_words: of times that somebody has set.
+// "1.25 s", "500 ms", "1h 59s", "1m 30.5s": all of a time that somebody has set.
 std::string setting_words(double seconds);
 // "950 us", "1.2 ms".
 std::string latency_words(double microseconds);

@@ -42,6 +42,14 @@ TEST_CASE("units: sizes, ages, latencies, counts") {
     CHECK(setting_words(5) == "5 s");
     CHECK(setting_words(0.5) == "500 ms");
     CHECK(setting_words(90) == "1m 30s");
+    CHECK(setting_words(90.5) == "1m 30.5s");
+    CHECK(setting_words(59.999999) == "59.999999 s");
+    CHECK(setting_words(3659) == "1h 59s");
+    CHECK(setting_words(3600) == "1h");
+    CHECK(setting_words(86400 + 60.25) == "1d 1m 0.25s");
+    CHECK(setting_words(86400 * 365.0 + 0.000125) == "365d 0.000125s");
+    CHECK(setting_words(1e300) == "3472222d 5h 20m");
+    CHECK(setting_words(std::numeric_limits<double>::quiet_NaN()) == "0 s");
     CHECK(short_age_words(-1) == "0 ms");
     CHECK(latency_words(950) == "950 us");
     CHECK(latency_words(1200) == "1.2 ms");

@@ -144,11 +144,11 @@ TEST_CASE("views: paths, one line each; results of operations") {
           "s: round-robin\n");
     CHECK(hold_view(json::parse(R"({"limit_s":null,"sessions":[]})")) == "as configured\n");
     CHECK(hold_view(json::parse(
-              R"({"limit_s":20.0,"sessions":[{"name":"s","hold_time_s":20.0,"hold_left_s":3.5},
+              R"({"limit_s":1.25,"sessions":[{"name":"s","hold_time_s":1.25,"hold_left_s":0.5},
                                              {"name":"t","hold_time_s":null}]})")) ==
-          "at most 20.0 s, until rnbd-client ends or rnbdctl hold --off\n"
+          "at most 1.25 s, until rnbd-client ends or rnbdctl hold --off\n"
           "SESSION  HOLDS FOR  FAILS IN\n"
-          "s           20.0 s     3.5 s\n"
+          "s           1.25 s    500 ms\n"
           "t             ever         -\n");
 }
 
