@@ -3,17 +3,25 @@
 #include <algorithm>
 #include <string_view>
 
-#include "rtrs/base/error.h"
-
 namespace rnbd {
+namespace {
 
-std::string why_no_path(const rtrs::ClientSessionStatus& session, std::error_code refuses_new) {
-    const bool taken_over = refuses_new == rtrs::Error::rejected;
-    if (taken_over) return session.reason;
-    const auto has_reason = [](const rtrs::PathStatus& path) { return !path.reason.empty(); };
+using rtrs::PathState;
+using rtrs::PathStatus;
+using rtrs::Refusing;
+
+bool is_up(const PathStatus& path) { return path.state == PathState::connected; }
+
+// And stays so until somebody says otherwise.
+bool is_closed(const PathStatus& path) {
+    return path.state == PathState::closing || path.state == PathState::closed;
+}
+
+std::string reason_of_paths(const rtrs::ClientSessionStatus& session) {
+    const auto has_reason = [](const PathStatus& path) { return !path.reason.empty(); };
     const auto first = std::ranges::find_if(session.paths, has_reason);
     if (first == session.paths.end()) return session.reason;
-    const bool same = std::ranges::all_of(session.paths, [&](const rtrs::PathStatus& path) {
+    const bool same = std::ranges::all_of(session.paths, [&](const PathStatus& path) {
         return path.reason == first->reason || path.reason.empty();
     });
     if (same) return first->reason;
@@ -25,25 +33,48 @@ std::string why_no_path(const rtrs::ClientSessionStatus& session, std::error_cod
     return text;
 }
 
+std::string why_no_path(const rtrs::ClientSessionStatus& session) {
+    if (!std::ranges::all_of(session.paths, is_closed)) return reason_of_paths(session);
+    if (session.refusing == Refusing::after_all_attempts) return session.reason;
+    return reason_of_paths(session) + "; no path will be dialled";
+}
+
+std::string_view what_fails(Refusing refusing) {
+    switch (refusing) {
+        case Refusing::nothing:
+            return "";
+        case Refusing::after_fail_fast_time:
+            return "; its fail_fast_time is over, new requests fail";
+        case Refusing::after_hold_time:
+            return hold_time_is_over;
+        case Refusing::after_all_attempts:
+            return "; requests fail";
+    }
+    return "";
+}
+
+}  // namespace
+
+std::string why_not_connected(const rtrs::ClientSessionStatus& session) {
+    const bool says_itself = std::ranges::any_of(session.paths, is_up) && !session.reason.empty();
+    std::string text = says_itself ? session.reason : why_no_path(session);
+    return text.append(what_fails(session.refusing));
+}
+
 std::string why_not_open(RemoteVolume& volume) {
     const bool waits =
         volume.state() == VolumeState::opening || volume.state() == VolumeState::reopening;
     if (!waits || volume.open_error()) return volume.reason();
-    const rtrs::ClientSession& rtrs = volume.session().rtrs();
-    const rtrs::ClientSessionStatus session = rtrs.status();
-    const bool path_up = std::ranges::any_of(session.paths, [](const rtrs::PathStatus& path) {
-        return path.state == rtrs::PathState::connected;
-    });
-    std::string text;
+    const rtrs::ClientSessionStatus session = volume.session().rtrs().status();
+    const bool all_fails = volume.reason().ends_with(hold_time_is_over);
     if (session.link_up) {
-        text = "the server has not said yet whether it may be opened";
-    } else if (path_up && !session.reason.empty()) {
-        text = session.reason;
-    } else {
-        text = "the session has no path: " + why_no_path(session, rtrs.refuses_new());
+        return std::string("the server has not said yet whether it may be opened")
+            .append(all_fails ? hold_time_is_over : "");
     }
-    if (volume.reason().ends_with(hold_time_is_over)) text += hold_time_is_over;
-    return text;
+    std::string text = why_not_connected(session);
+    if (all_fails && session.refusing < Refusing::after_hold_time) text += hold_time_is_over;
+    if (std::ranges::any_of(session.paths, is_up)) return text;
+    return "the session has no path: " + text;
 }
 
 }  // namespace rnbd

@@ -68,7 +68,7 @@ json describe_kernel(const KernelDevice* kernel, rtrs::Instant now) {
 }
 
 // Of a session that is well.
-const char* reason_of(std::optional<ServerIntent> intent) {
+const char* what_is_meant(std::optional<ServerIntent> intent) {
     switch (intent.value_or(ServerIntent::serve)) {
         case ServerIntent::serve:
             return "";
@@ -78,6 +78,11 @@ const char* reason_of(std::optional<ServerIntent> intent) {
             return "the server is about to end";
     }
     return "";
+}
+
+std::string reason_of(Client::Session& session, const rtrs::ClientSessionStatus& status) {
+    if (!status.link_up && !session.closing) return why_not_connected(status);
+    return status.reason.empty() ? what_is_meant(session.remote.catalog().intent()) : status.reason;
 }
 
 // Whatever it was that its geometry says before that is known.
@@ -132,7 +137,7 @@ json describe_session(Client::Session& session, rtrs::Instant now, const ServerV
     const char* state = session.closing ? "closing" : status.link_up ? "connected" : "disconnected";
     return {{"name", session.config.name},
             {"state", state},
-            {"reason", status.reason.empty() ? reason_of(intent) : status.reason},
+            {"reason", reason_of(session, status)},
             {"server", intent ? json(to_string(*intent)) : json()},
             {"remote", view != views.end() ? describe(view->second) : json()},
             {"age_s", in_seconds(now - status.since)},

@@ -218,6 +218,14 @@ struct RequestStatus {
 };
 const char* to_string(RequestStatus::Stage stage) noexcept;
 
+// What a session without a path lets nobody wait for any more, and since when.
+enum class Refusing : std::uint8_t {
+    nothing,
+    after_fail_fast_time,  // new requests
+    after_hold_time,       // all
+    after_all_attempts,    // all: no path comes back by itself (on_given_up())
+};
+
 struct ClientSessionStatus {
     bool link_up = false;
     Instant since{};
@@ -231,6 +239,7 @@ struct ClientSessionStatus {
     std::optional<Protection> protection;  // none: no path was up yet
     PathPolicy policy = PathPolicy::min_inflight;
     std::optional<Instant> hold_until;  // then requests fail
+    Refusing refusing = Refusing::nothing;
     std::vector<PathStatus> paths;
 };
 

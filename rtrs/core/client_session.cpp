@@ -167,6 +167,7 @@ ClientSessionStatus ClientSession::status() const {
                                .protection = in.protection,
                                .policy = in.selector.policy(),
                                .hold_until = {},
+                               .refusing = in.refusing,
                                .paths = {}};
     if (in.hold_timer.armed()) status.hold_until = in.since + *in.options.hold_time;
     for (std::size_t i = 0; i < in.paths.size(); ++i) {

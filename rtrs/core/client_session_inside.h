@@ -133,6 +133,7 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     void finish_close_if_done();
     void give_up_if_out_of_paths();
     void out_of_paths();
+    void refuse(Error error, Refusing how);
     void erase_removed_paths();
     std::error_code add_path(const PathAddress& address);
     std::error_code operate(std::string_view label, PathOperation operation);
@@ -226,7 +227,8 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     std::vector<std::uint32_t> failures;
     // New requests fail at once, with this.
     std::error_code refuse_new;
-    bool hold_time_over = false;  // held ones too
+    bool hold_time_over = false;            // held ones too
+    Refusing refusing = Refusing::nothing;  // likewise, for the status
 
     std::list<UserRequest> users;
     std::uint16_t user_path = no_path;  // where users.front() was posted

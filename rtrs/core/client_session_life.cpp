@@ -31,7 +31,7 @@ ClientSession::Inside::Inside(ClientSession& its_self, SessionEnvironment its_en
                      auto& inside = *static_cast<Inside*>(context);
                      inside.trace(TraceLevel::error, "hold time is over: failing requests");
                      inside.hold_time_over = true;
-                     inside.refuse_new = Error::no_path;
+                     inside.refuse(Error::no_path, Refusing::after_hold_time);
                      inside.fail_held(Error::no_path);
                  }),
       fail_fast_timer(environment.clock, this,
@@ -39,7 +39,7 @@ ClientSession::Inside::Inside(ClientSession& its_self, SessionEnvironment its_en
                           auto& inside = *static_cast<Inside*>(context);
                           inside.trace(TraceLevel::error,
                                        "fail-fast time is over: new requests fail at once");
-                          inside.refuse_new = Error::no_path;
+                          inside.refuse(Error::no_path, Refusing::after_fail_fast_time);
                       }),
       failure_timer(environment.clock, this,
                     [](void* context) { static_cast<Inside*>(context)->report_failures(); }),
@@ -283,6 +283,7 @@ void ClientSession::Inside::announce_link_if_ready() {
     hold_timer.disarm();
     fail_fast_timer.disarm();
     refuse_new.clear();
+    refusing = Refusing::nothing;
     hold_time_over = false;
     if (unsettled > 0) {
         pool.withdraw([this](std::uint32_t id) {
@@ -309,7 +310,7 @@ void ClientSession::Inside::path_down(ClientPath& path, std::error_code why) {
     if (paths_up > 0 || !link_up) return;
     link_up = false;
     since = environment.clock.now();
-    reason = "no path is up: " + why.message();
+    if (!dead) reason = "no path is up: " + why.message();
     if (closing) {
         trace(TraceLevel::info, "link down");
     } else {
@@ -360,10 +361,16 @@ void ClientSession::Inside::give_up_if_out_of_paths() {
     if (all_given_up) out_of_paths();
 }
 
+// What is said already stays if it is more.
+void ClientSession::Inside::refuse(Error error, Refusing how) {
+    if (!dead || error == Error::rejected) refuse_new = error;
+    refusing = std::max(refusing, how);
+}
+
 void ClientSession::Inside::out_of_paths() {
     if (!dead) reason = "every path has used up its reconnect attempts";
     trace(TraceLevel::error, reason);
-    if (!refuse_new) refuse_new = Error::no_path;
+    if (!dead) refuse(Error::no_path, Refusing::after_all_attempts);
     hold_time_over = true;
     const std::error_code why = dead ? refuse_new : Error::path_lost;
     for (std::uint32_t id = 0; id < request_permits() && held > 0; ++id) {
@@ -379,7 +386,7 @@ void ClientSession::Inside::taken_over() {
     dead = true;
     reason = "taken over by a newer session of the same name";
     trace(TraceLevel::error, reason);
-    refuse_new = Error::rejected;
+    refuse(Error::rejected, Refusing::after_all_attempts);
     failure_timer.arm(environment.clock.now());
 }
 

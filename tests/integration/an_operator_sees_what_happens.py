@@ -81,7 +81,10 @@ def a_server_that_is_not_there_is_told_once(lab, server):
     check(client.ctl("explain", "vol9", ok=False).returncode == 4, "no such device")
     # The device knows what its path knows, and NBD clients are told; of the server nothing is known.
     why = "the session has no path: cannot connect: Connection refused"
-    check(client.status()["devices"][0]["reason"] == why, client.status()["devices"])
+    device, session = client.status()["devices"][0], client.status()["sessions"][0]
+    check(device["reason"] == why, device)
+    check(session["reason"] == "cannot connect: Connection refused", session)
+    check(device["size_bytes"] == 0 and device["block_size"] == 0, device)
     said = run("nbdinfo", lab.uri("vol1", "two"), ok=False, env=dict(os.environ, LIBNBD_DEBUG="1"))
     check(said.returncode != 0 and f"volume vol1 is not open: {why}" in said.stderr, said.stderr)
     check(client.status()["sessions"][0]["protection"] is None and "Protection -: not known" in text, text)
@@ -89,8 +92,30 @@ def a_server_that_is_not_there_is_told_once(lab, server):
     result = client.ctl("paths", "reconnect", "host-a", path, "--timeout", "1", ok=False)
     check(result.returncode == 7 and "Connection refused" in result.stderr, result)
     client.ctl("paths", "disconnect", "host-a", path)
-    check(client.status()["devices"][0]["reason"] ==
-          "the session has no path: disconnected by the operator", client.status()["devices"])
+    why = "disconnected by the operator; no path will be dialled"
+    check(client.status()["devices"][0]["reason"] == f"the session has no path: {why}",
+          client.status()["devices"])
+    check(client.status()["sessions"][0]["reason"] == why, client.status()["sessions"])
+    client.stop()
+
+
+def that_requests_fail_is_told(lab):
+    server = lab.server([export("disk", lab.path("disk.img"), "1MiB")], name="second")
+    said = lambda client: (client.status()["devices"][0]["reason"],
+                           client.status()["sessions"][0]["reason"])
+    client = lab.client(server, {"disk": {}}, name="four", session_options={
+        "hold_time": "1h", "fail_fast_time": "500ms"})
+    server.kill()
+    why = "cannot connect: Connection refused; its fail_fast_time is over, new requests fail"
+    wait_until("new ones fail", lambda: said(client) == ("the session has no path: " + why, why))
+    check(f"reopening (the session has no path: {why})" in client.ctl("list").stdout, "shown")
+    client.stop()
+    server.start()
+    client = lab.client(server, {"disk": {}}, name="five", session_options={
+        "max_reconnect_attempts": 2})
+    server.kill()
+    why = "every path has used up its reconnect attempts; requests fail"
+    wait_until("all fail", lambda: said(client) == ("the session has no path: " + why, why))
     client.stop()
 
 
@@ -104,6 +129,7 @@ def a_server_that_has_shrunk_is_told_once(lab):
     why = "cannot use the server: its queue depth has shrunk to 32, this session needs 64"
     wait_until("it is not used", lambda: path()["reason"] == why and path()["attempts"] > 5)
     check(client.log().count(why) == 1, client.log())
+    check(client.status()["sessions"][0]["reason"] == why, client.status()["sessions"])
     client.stop()
 
 
@@ -143,5 +169,6 @@ with Lab() as lab:
     server = lab.server([export("vol1", lab.path("vol1.img"), "64MiB")], host="0.0.0.0")
     a_lost_path_is_three_lines(lab, server)
     a_server_that_is_not_there_is_told_once(lab, server)
+    that_requests_fail_is_told(lab)
     a_server_that_has_shrunk_is_told_once(lab)
     requests_say_what_they_wait_for(lab, server)

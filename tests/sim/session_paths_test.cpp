@@ -57,6 +57,8 @@ TEST_CASE("reconnect attempts are counted out") {
     CHECK(path.state == PathState::closed);
     CHECK(path.attempts == *options.client.reconnect_attempts_max);
     CHECK(scene.recorder.said("used up its reconnect attempts"));
+    CHECK(scene.client->session.status().refusing == Refusing::after_all_attempts);
+    CHECK(scene.client->session.status().reason == "every path has used up its reconnect attempts");
     CHECK(scene.client->issue());
     scene.world.run_for(1ms);
     CHECK(scene.client->errors[Error::no_path] == 1);
@@ -134,6 +136,9 @@ TEST_CASE("a session that is taken over fails what a path had that it did not kn
     CHECK(scene.client->idle());
     CHECK(scene.client->failed > 0);
     CHECK(scene.client->errors[Error::rejected] == scene.client->failed);
+    CHECK(status().refusing == Refusing::after_all_attempts);
+    CHECK(status().reason == "taken over by a newer session of the same name");
+    CHECK(scene.client->session.refuses_new() == Error::rejected);
     CHECK(scene.close_client());
     CHECK(scene.close_server());
     check(scene);

@@ -438,6 +438,7 @@ TEST_CASE("requests fail with no_path after the hold time, and not before") {
     CHECK(scene.client->failed == 15);
     CHECK(scene.client->errors[Error::no_path] == 15);
 
+    CHECK(scene.client->session.status().refusing == Refusing::after_hold_time);
     // From then on at once, until a path is up again.
     scene.client->issue();
     CHECK(scene.client->failed == 15);  // not inside submit()

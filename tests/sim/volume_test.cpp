@@ -151,6 +151,7 @@ TEST_CASE("after the fail-fast time a volume refuses new requests, and older one
     v.user1->run(0, 3);
     v.scene.world.run_for(20ms);
     CHECK(v.user1->answered == answered);
+    CHECK(v.session->rtrs().status().refusing == Refusing::after_fail_fast_time);
     CHECK(v.session->waiting() + v.session->rtrs().status().held == v.user1->made - answered);
     CHECK(v.session->waiting() > 0);
     v.user1->some();
@@ -163,6 +164,7 @@ TEST_CASE("after the fail-fast time a volume refuses new requests, and older one
     v.start_server();
     REQUIRE(v.opened());
     CHECK(v.until([&] { return v.user1->idle(); }));
+    CHECK(v.session->rtrs().status().refusing == Refusing::nothing);
     CHECK(v.session->waiting() == 0);
     CHECK(v.user1->errors.size() == 1);
     v.user1->errors.clear();
