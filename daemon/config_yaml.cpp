@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "daemon/config_reader.h"
+#include "daemon/config_tabs.h"
 
 namespace rnbd {
 namespace {
@@ -173,30 +174,6 @@ std::optional<ConfigYamlError> wrong_byte(std::string_view text) {
     return std::nullopt;
 }
 
-// Spaces, and a tab among them.
-bool is_indented_with_tab(std::string_view line) {
-    const auto tab = line.find_first_not_of(' ');
-    return tab != std::string_view::npos && line[tab] == '\t' &&
-           line.find_first_not_of(" \t\r") != std::string_view::npos;
-}
-
-// Where the parser stumbled, or in the line before: what a tab there leads to is said in many ways.
-std::optional<ConfigYamlError> tab_near(std::string_view text, std::size_t line) {
-    std::size_t begin = 0;
-    for (std::size_t i = 0; i <= line; ++i) {
-        const std::size_t end = std::min(text.find('\n', begin), text.size());
-        const std::string_view here = text.substr(begin, end - begin);
-        if (i + 1 >= line && is_indented_with_tab(here)) {
-            return ConfigYamlError{i + 1, here.find('\t') + 1,
-                                   "found a tab in the indent of the line, expected spaces: YAML "
-                                   "takes no tabs there"};
-        }
-        if (end == text.size()) break;
-        begin = end + 1;
-    }
-    return std::nullopt;
-}
-
 ConfigNode* value_of(ConfigNode& map, const ConfigNode& key) {
     if (key.kind != ConfigNode::Kind::scalar) return nullptr;
     for (std::size_t i = 0; i + 1 < map.children.size(); i += 2) {
@@ -265,7 +242,13 @@ std::expected<ConfigNode, ConfigYamlError> parse_config_yaml(const std::string& 
         return failed_at(refused.mark, refused.text);
     } catch (const YAML::Exception& exception) {
         const auto line = static_cast<std::size_t>(std::max(exception.mark.line, 0));
-        if (auto tab = tab_near(text, line)) return std::unexpected(std::move(*tab));
+        if (const auto tab = config_tab_near(text, line)) {
+            return std::unexpected(ConfigYamlError{
+                tab->line, tab->column,
+                "found a tab in the indent of the line, expected spaces: YAML takes no tabs there "
+                "(the parser says: " +
+                    exception.msg + ")"});
+        }
         return failed_at(exception.mark, "found no valid YAML: " + exception.msg);
     } catch (const std::exception& exception) {
         return failed(std::string("found no valid YAML: ") + exception.what());
