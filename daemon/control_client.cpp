@@ -144,6 +144,15 @@ bool wait_for(int fd, short events, SteadyTime deadline) {
     }
 }
 
+// It was there: whom it has no room for it closes the connection to.
+std::unexpected<ControlCallFailure> ended_early(std::string message) {
+    ControlCallFailure failure{Kind::unreachable, std::move(message)};
+    failure.advice =
+        "it ended just now, or has as many control connections as it takes: try it again, and end "
+        "what holds them open";
+    return std::unexpected(std::move(failure));
+}
+
 std::expected<void, ControlCallFailure> send_all(const Socket& socket, std::string_view bytes,
                                                  SteadyTime deadline) {
     while (!bytes.empty()) {
@@ -154,7 +163,9 @@ std::expected<void, ControlCallFailure> send_all(const Socket& socket, std::stri
             if (!wait_for(socket.fd(), POLLOUT, deadline))
                 return fail(Kind::timed_out, "the daemon does not take the request");
         } else if (errno != EINTR) {
-            return fail(Kind::unreachable, fmt::format("send: {}", std::strerror(errno)));
+            return ended_early(errno == EPIPE || errno == ECONNRESET
+                                   ? "the daemon closed the connection before it was asked"
+                                   : fmt::format("send: {}", std::strerror(errno)));
         }
     }
     return {};
@@ -172,12 +183,14 @@ std::expected<std::string, ControlCallFailure> receive_line(const Socket& socket
             if (line.size() > control_answer_bytes_max)
                 return fail(Kind::nonsense, "the answer is too long");
         } else if (bytes == 0) {
-            return fail(Kind::unreachable, "the daemon went away before it answered");
+            return ended_early("the daemon went away before it answered");
         } else if (errno == EAGAIN) {
             if (!wait_for(socket.fd(), POLLIN, deadline))
                 return fail(Kind::timed_out, "the daemon does not answer");
         } else if (errno != EINTR) {
-            return fail(Kind::unreachable, fmt::format("recv: {}", std::strerror(errno)));
+            return ended_early(errno == ECONNRESET
+                                   ? "the daemon closed the connection before it answered"
+                                   : fmt::format("recv: {}", std::strerror(errno)));
         }
     }
 }
@@ -190,7 +203,11 @@ std::expected<json, ControlCallFailure> read_answer(const std::string& line) {
         return fail(Kind::nonsense,
                     "the daemon speaks another version of the control protocol; "
                     "use the rnbdctl that came with it");
-    if (answer.value("ok", json()) == true) return answer.value("result", json::object());
+    if (answer.value("ok", json()) == true) {
+        json result = answer.value("result", json());
+        if (!result.is_object()) return fail(Kind::nonsense, "the answer has no proper result");
+        return result;
+    }
     const json error = answer.value("error", json::object());
     if (!error.is_object()) return fail(Kind::nonsense, "the answer has no proper error");
     const auto word = error.value("code", json());

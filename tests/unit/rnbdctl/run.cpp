@@ -1,5 +1,6 @@
 #include "rnbdctl/run.h"
 
+#include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -157,6 +158,25 @@ TEST_CASE("rnbdctl: a daemon that gives no answer is exit 7, with its word in JS
     ::close(listening);
 }
 
+TEST_CASE("rnbdctl: a daemon that has no room for one more connection is said to be there") {
+    World world;
+    const auto listening = world.listen_only();
+    std::thread daemon([&] {
+        const int fd = ::accept(listening, nullptr, nullptr);
+        // What it was sent and has not read makes it a reset.
+        char c = 0;
+        while (::recv(fd, &c, 1, MSG_PEEK) != 1) continue;
+        ::close(fd);
+    });
+    const auto ran = world.run({"--client", "list"});
+    daemon.join();
+    CHECK(ran.exit == number(CtlExit::unreachable));
+    CHECK(has(ran.err, ": the daemon closed the connection before it answered\n"));
+    CHECK(has(ran.err, "as many control connections as it takes"));
+    CHECK_FALSE(has(ran.err, "is it running?"));
+    ::close(listening);
+}
+
 TEST_CASE("rnbdctl: an empty word stands for nothing, not for what no word stands for") {
     World world;
     const auto refused = [&](const std::vector<const char*>& words) {
@@ -261,6 +281,14 @@ TEST_CASE("rnbdctl: an answer that cannot be written is no success") {
     const char* const words[] = {"rnbdctl", "--help"};
     std::ostream full(nullptr);
     std::ostringstream err;
+    for (const char* const wrong : {"", R"(,"result":5)", R"(,"result":null)", R"(,"result":[])"}) {
+        const auto answer =
+            fmt::format(R"({{"schema":"rnbd-control","version":1,"ok":true{}}})", wrong);
+        const auto ran = world.run_answered(answer, {"--client", "status"});
+        CHECK(ran.exit == number(CtlExit::nonsense));
+        CHECK(ran.out.empty());
+        CHECK(has(ran.err, "the answer has no proper result"));
+    }
     CHECK(run_rnbdctl(2, words, full, err, {}) == number(CtlExit::failed));
     CHECK(err.str().find("cannot be written") != std::string::npos);
     // What went wrong before is still the worse.
