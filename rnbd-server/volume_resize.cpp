@@ -48,7 +48,7 @@ void Volume::resize(std::optional<std::uint64_t> bytes, Shrink shrink, Resized d
     if (wanted < *medium && shrink == Shrink::refused) {
         return refuse(EINVAL, "it has " + std::to_string(*medium) +
                                   " bytes, and what lies beyond " + std::to_string(wanted) +
-                                  " would be lost");
+                                  " would be lost; rnbdctl exports resize --shrink does that");
     }
     // Before anything is refused beyond an end that is not to come.
     if (const auto may = storage_->may_resize(wanted); !may) {

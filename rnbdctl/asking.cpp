@@ -8,6 +8,7 @@
 #include <optional>
 #include <ostream>
 #include <thread>
+#include <vector>
 
 #include "daemon/control_client.h"
 #include "daemon/version.h"
@@ -57,10 +58,11 @@ std::optional<ControlCallFailure> asked_the_other(const Wish& wish, const std::s
 }
 
 // "nbd[0]: found ...; access: found ...": what the daemon does not take is called as on the command
-// line.
+// line. One word may stand for several arguments: what is wrong with it is said once.
 ControlCallFailure in_own_words(const Wish& wish, ControlCallFailure failure) {
     if (failure.code != ControlError::bad_arguments) return failure;
     std::string& text = failure.message;
+    std::vector<std::string> said;
     for (std::size_t begin = 0; begin < text.size();) {
         const std::size_t key_end = std::min(text.find(": ", begin), text.size());
         const std::string key = text.substr(begin, key_end - begin);
@@ -70,8 +72,16 @@ ControlCallFailure in_own_words(const Wish& wish, ControlCallFailure failure) {
                    key.starts_with(argument + ".");
         });
         if (meant != wish.options.end()) text.replace(begin, key.size(), meant->second);
-        const std::size_t next = text.find("; ", begin);
-        begin = next == std::string::npos ? text.size() : next + 2;
+        const std::size_t end = std::min(text.find("; ", begin), text.size());
+        const std::string piece = text.substr(begin, end - begin);
+        if (std::ranges::find(said, piece) == said.end()) {
+            said.push_back(piece);
+            begin = std::min(end + 2, text.size());
+        } else if (end == text.size()) {
+            text.erase(begin - 2);
+        } else {
+            text.erase(begin, end + 2 - begin);
+        }
     }
     return failure;
 }

@@ -297,6 +297,8 @@ CLI::App* CommandTree::add_path_operation(const char* word, const char* command,
                           {"path", options_.path},
                           {"timeout_s", in_seconds(patience)}};
         if (!options_.priority.empty()) wish.arguments["priority"] = options_.priority;
+        // What is in the way is the session itself, or what it does just now: no use of anything.
+        wish.in_use_hint.clear();
         if (options_.save) {
             wish.saved = saved_path(wish.command, options_.priority);
             wish.saved_while_it_goes_on =

@@ -221,6 +221,9 @@ TEST_CASE("rnbdctl: advice is about what was asked for") {
           "rnbdctl: no\nrnbdctl: rnbdctl tree shows what there is\n");
     CHECK(advice("not_found", {"config", "confirm"}) == "rnbdctl: no\n");
     CHECK(advice("busy", {"config", "apply"}) == "rnbdctl: no\n");
+    CHECK(advice("busy", {"paths", "remove", "s", "p"}) == "rnbdctl: no\n");
+    CHECK(advice("busy", {"unmap", "d"}) ==
+          "rnbdctl: no\nrnbdctl: rnbdctl status shows what is in use\n");
     CHECK(advice("not_found", {"log", "info", "a"}) == "rnbdctl: no\n");
 }
 
@@ -236,6 +239,11 @@ TEST_CASE("rnbdctl: what a daemon does not take is called as on the command line
               "rnbdctl: --nbd: found \"unix:rel\"; --name: found nothing\n"));
     CHECK(has(said("paths[0].tcp: found \"h:x\"", {"map", "v", "from", "h:x"}).err,
               "rnbdctl: SERVER: found \"h:x\"\n"));
+    const std::string three =
+        said("volume: found \"..\"; device: found \"..\"; access: no; volume: found \"..\"",
+             {"map", "..", "from", "s"})
+            .err;
+    CHECK(has(three, "rnbdctl: EXPORT: found \"..\"; access: no\n"));
     CHECK(has(said("paths[1].tcp: found \"h:x\"", {"map", "v", "from", "h:1", "--path", "h:x"}).err,
               "rnbdctl: --path: found \"h:x\"\n"));
     CHECK(has(said("device: expected a name", {"unmap", "d"}).err,
@@ -273,14 +281,6 @@ TEST_CASE("rnbdctl: what is wrong with an answer is told apart in JSON") {
     };
     CHECK(code_of("hello") == "nonsense");
     CHECK(code_of(R"({"schema":"rnbd-control","version":2})") == "nonsense");
-    CHECK(code_of(R"({"schema":"rnbd-control","version":1,"ok":false,"error":{"code":"new"}})") ==
-          "failed");
-}
-
-TEST_CASE("rnbdctl: an answer that cannot be written is no success") {
-    const char* const words[] = {"rnbdctl", "--help"};
-    std::ostream full(nullptr);
-    std::ostringstream err;
     for (const char* const wrong : {"", R"(,"result":5)", R"(,"result":null)", R"(,"result":[])"}) {
         const auto answer =
             fmt::format(R"({{"schema":"rnbd-control","version":1,"ok":true{}}})", wrong);
@@ -289,6 +289,14 @@ TEST_CASE("rnbdctl: an answer that cannot be written is no success") {
         CHECK(ran.out.empty());
         CHECK(has(ran.err, "the answer has no proper result"));
     }
+    CHECK(code_of(R"({"schema":"rnbd-control","version":1,"ok":false,"error":{"code":"new"}})") ==
+          "failed");
+}
+
+TEST_CASE("rnbdctl: an answer that cannot be written is no success") {
+    const char* const words[] = {"rnbdctl", "--help"};
+    std::ostream full(nullptr);
+    std::ostringstream err;
     CHECK(run_rnbdctl(2, words, full, err, {}) == number(CtlExit::failed));
     CHECK(err.str().find("cannot be written") != std::string::npos);
     // What went wrong before is still the worse.
