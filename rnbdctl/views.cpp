@@ -322,6 +322,24 @@ std::string sessions_view(const json& document) {
     return text;
 }
 
+// Of a file that was there and keeps its size.
+std::string other_size(const json& item) {
+    const json& configured = member(item, "configured_size_bytes");
+    const json& has = member(item, "size_bytes");
+    if (!unsigned_number(configured) || !unsigned_number(has)) return "";
+    const std::string text =
+        fmt::format("{}: its configured size is {}, but its file was there and keeps its own",
+                    word(item, "name"), size_words(configured.get<std::uint64_t>()));
+    if (has.get<std::uint64_t>() < configured.get<std::uint64_t>()) {
+        return text + fmt::format("; rnbdctl exports resize {} {} makes it so large\n",
+                                  word(item, "name"), configured.get<std::uint64_t>());
+    }
+    return text + fmt::format(
+                      ", which is larger: expected {} in the configuration (to cut the "
+                      "file would lose what lies beyond)\n",
+                      has.get<std::uint64_t>());
+}
+
 std::string exports_view(const json& document) {
     const Table table = export_table(document);
     std::string text = table.empty() ? "no exports\n" : table.text(0);
@@ -334,11 +352,7 @@ std::string exports_view(const json& document) {
         const std::string configured = size(item, "configured_size_bytes");
         const bool another = member(item, "configured_size_bytes") != member(item, "size_bytes");
         if (!configured.empty() && another && member(item, "state") == "ready") {
-            text += fmt::format(
-                "{0}: its configured size is {1}, but its file was there and keeps its own; "
-                "expected "
-                "the same, or rnbdctl exports resize {0} SIZE\n",
-                word(item, "name"), configured);
+            text += other_size(item);
         }
         for (const json& out : elements(item, "shut_out")) {
             text += fmt::format("{}: session {} may not open it for {}\n", word(item, "name"),

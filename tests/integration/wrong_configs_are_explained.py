@@ -122,7 +122,7 @@ with Lab() as lab:
     found = server.status()["exports"][0]
     check((found["size_bytes"], found["configured_size_bytes"]) == (1 << 20, 2 << 20), found)
     check("its configured size is 2097152" in server.log(), server.log())
-    check("vol1: its configured size is 2 MiB" in server.ctl("exports", "vol1").stdout, "in words")
+    check("rnbdctl exports resize vol1 2097152 makes it so large" in server.ctl("exports", "vol1").stdout, "in words")
     server.config_with(lambda config: config["exports"][0].update(size="1MiB"))
     folder = lab.path("server.d")
     os.mkdir(folder)

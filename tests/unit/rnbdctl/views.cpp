@@ -159,9 +159,15 @@ TEST_CASE("views: exports say when their storage is tried again, and that their 
     CHECK_FALSE(has(exports_view(waiting), "configured size"));
     json other = server;
     other["exports"][0]["configured_size_bytes"] = 1 << 20;
+    CHECK(
+        has(exports_view(other),
+            "vol1: its configured size is 1 MiB, but its file was there and keeps its own, which "
+            "is larger: expected 1073741824 in the configuration (to cut the file would lose what "
+            "lies beyond)\n"));
+    other["exports"][0]["configured_size_bytes"] = 1ull << 31;
     CHECK(has(exports_view(other),
-              "vol1: its configured size is 1 MiB, but its file was there and keeps its own; "
-              "expected the same, or rnbdctl exports resize vol1 SIZE\n"));
+              "vol1: its configured size is 2 GiB, but its file was there and keeps its own; "
+              "rnbdctl exports resize vol1 2147483648 makes it so large\n"));
     other["exports"][0]["configured_size_bytes"] = other["exports"][0]["size_bytes"];
     CHECK_FALSE(has(exports_view(other), "configured size"));
 }
