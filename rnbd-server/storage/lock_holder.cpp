@@ -32,7 +32,7 @@ std::optional<pid_t> owner_of_lock(const std::string& line, const std::string& f
 enum class Has : std::uint8_t { yes, no, unknown };
 
 // Who took a lock may have handed the file on and ended, and its number be another one's. What a
-// process has open is told with the locks on it, in a line of /proc/PID/fdinfo/FD: "lock:" and that.
+// process has open is told with its locks, in lines of /proc/PID/fdinfo/FD: "lock:" and the same.
 Has has_locked(pid_t pid, const std::string& file) {
     constexpr std::string_view prefix = "lock:";
     std::error_code error;
