@@ -5,6 +5,11 @@
 // clients may have, beyond one request, no more than twice what stays free with it; where that is
 // little, one may have all.
 //
+// Newcomers, who have taken no answer yet, hold no more than half of it together, or what one
+// request of theirs needs: however many connect and stand still, those that are served find room.
+// Each of them leaves a part of that half to others, by the same rule.
+// Where little is to be divided, that is not.
+//
 // Claims that find no room at their device go in the order in which they came: who wants much waits
 // until as much is free, and nobody gets ahead of it there. Who only has too much itself delays
 // nobody else.
@@ -13,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "rnbd/fair_share.h"
 #include "rtrs/base/assert.h"
@@ -25,6 +31,7 @@ class PermitShares {
     // What a client of a device holds.
     struct Client {
         std::uint32_t held = 0;
+        bool was_served = false;  // see served()
     };
 
     // A request that wants permits. granted: they count as held from now on. Called from the middle
@@ -41,7 +48,9 @@ class PermitShares {
 
     struct Device : rtrs::ListLink {
         std::uint32_t held = 0;
-        bool full = false;  // there is a claim that waits for others to give back
+        std::uint32_t held_by_newcomers = 0;
+        bool full = false;               // there is a claim that waits for others to give back
+        bool full_of_newcomers = false;  // one of a newcomer, for other newcomers to give back
         rtrs::IntrusiveList<Claim> claims;
     };
 
@@ -58,12 +67,7 @@ class PermitShares {
 
     // True: the permits count as held. False: they do when granted() is called.
     bool take_or_wait(Device& device, Claim& claim) noexcept {
-        const bool room = !device.full && client_has_room(device, claim);
-        if (room && device_has_room(device, claim)) {
-            take(device, claim);
-            return true;
-        }
-        device.full = device.full || room;
+        if (take_if_there_is_room(device, claim)) return true;
         device.claims.push_back(claim);
         ++waiting_;
         return false;
@@ -80,7 +84,18 @@ class PermitShares {
         all_held_ -= permits;
         device.held -= permits;
         client.held -= permits;
+        if (!client.was_served) device.held_by_newcomers -= permits;
         if (waiting_ > 0) devices_.for_each([this](Device& one) { grant(one); });
+    }
+    // The client has taken an answer, and is no newcomer any more.
+    void served(Device& device, Client& client) noexcept {
+        if (std::exchange(client.was_served, true)) return;
+        device.held_by_newcomers -= client.held;
+        if (waiting_ > 0) grant(device);
+    }
+    // Whether somebody waits for what such a client of the device holds.
+    static bool others_wait_for(const Device& device, const Client& client) noexcept {
+        return device.full || (device.full_of_newcomers && !client.was_served);
     }
 
   private:
@@ -97,24 +112,40 @@ class PermitShares {
     bool client_has_room(const Device& device, const Claim& claim) const noexcept {
         const std::uint64_t part = part_of(device, claim.of);
         if (claim.client.held == 0 || part < divided_from) return true;
+        const bool newcomer = !claim.client.was_served;
+        const std::uint32_t sharers_hold = newcomer ? device.held_by_newcomers : device.held;
         const std::uint64_t held = claim.client.held + std::uint64_t{claim.permits};
-        const std::uint64_t by_all = device.held + std::uint64_t{claim.permits};
-        return held + 2 * by_all <= 2 * part;
+        const std::uint64_t by_all = sharers_hold + std::uint64_t{claim.permits};
+        return held + 2 * by_all <= 2 * (newcomer ? part / 2 : part);
     }
-    void take(Device& device, const Claim& claim) noexcept {
+    bool newcomers_have_room(const Device& device, const Claim& claim) const noexcept {
+        const std::uint32_t part = part_of(device, claim.of);
+        if (device.held_by_newcomers == 0 || part < divided_from) return true;
+        return device.held_by_newcomers + std::uint64_t{claim.permits} <= part / 2;
+    }
+    // False: it waits, and those behind it do that want what it waits for.
+    bool take_if_there_is_room(Device& device, const Claim& claim) noexcept {
+        if (device.full || !client_has_room(device, claim)) return false;
+        if (!claim.client.was_served) {
+            device.full_of_newcomers =
+                device.full_of_newcomers || !newcomers_have_room(device, claim);
+            if (device.full_of_newcomers) return false;
+        }
+        device.full = !device_has_room(device, claim);
+        if (device.full) return false;
         all_held_ += claim.permits;
         device.held += claim.permits;
         claim.client.held += claim.permits;
+        if (!claim.client.was_served) device.held_by_newcomers += claim.permits;
+        return true;
     }
     void grant(Device& device) noexcept {
         device.full = false;
+        device.full_of_newcomers = false;
         device.claims.for_each([&](Claim& claim) {
-            if (device.full || !client_has_room(device, claim)) return;
-            device.full = !device_has_room(device, claim);
-            if (device.full) return;
+            if (!take_if_there_is_room(device, claim)) return;
             rtrs::IntrusiveList<Claim>::remove(claim);
             --waiting_;
-            take(device, claim);
             claim.granted(claim);
         });
     }

@@ -280,7 +280,8 @@ void NbdConnection::watch(rtrs::Instant deadline) {
 
 bool NbdConnection::permits_are_short() const {
     // Nor does anybody get one while somebody waits.
-    return device_->share().full || !device_->permits().try_take();
+    return PermitShares::others_wait_for(device_->share(), share_) ||
+           !device_->permits().try_take();
 }
 
 // The kernel's driver has no other reason to stand still than what its own machine lacks.

@@ -233,7 +233,9 @@ void NbdConnection::skip_sent(std::size_t bytes) noexcept {
 // Into the socket. Of a client that has hung up nobody knows what it has read.
 void NbdConnection::batch_delivered() {
     for (Slot* slot = batch_.first; slot != nullptr; slot = slot->next) {
-        if (!slot->attached || slot->tells_losses == 0) continue;
+        if (!slot->attached) continue;
+        device_->shares().served(device_->share(), share_);
+        if (slot->tells_losses == 0) continue;
         if (phase_ == Phase::transmission && !leaving()) device_->told(*this, slot->tells_losses);
     }
 }

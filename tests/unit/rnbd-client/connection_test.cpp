@@ -460,6 +460,21 @@ TEST_CASE("connection: who keeps others waiting must show some life") {
     CHECK(fake::permits_free() >= server.permits / 3);
 }
 
+TEST_CASE("connection: newcomers that stand still keep nobody who was served waiting") {
+    Server server;
+    Client other(server);
+    other.greet();
+    CHECK(other.run(Command::read, 0, 512).error == 0);
+    std::vector<std::unique_ptr<Client>> still;
+    for (std::uint32_t i = 0; i < 2 * server.permits; ++i) {
+        still.push_back(std::make_unique<Client>(server));
+        still.back()->greet().ask(Command::write, 0, 131072, 0, pattern(100, 1));
+    }
+    for (int i = 0; i < 20; ++i) CHECK(other.run(Command::read, 0, 512).error == 0);
+    CHECK(server.listener->connections().size() == 1 + still.size());
+    CHECK_FALSE(server.notes.has("others wait"));
+}
+
 TEST_CASE("connection: who sends slowly does not stand still") {
     Server server({}, {.stall_timeout = 50ms});
     const std::uint32_t all = server.permits * 131072;

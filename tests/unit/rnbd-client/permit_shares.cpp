@@ -42,7 +42,7 @@ struct Client {
 
     PermitShares& shares;
     PermitShares::Device& device;
-    PermitShares::Client share;
+    PermitShares::Client share{.was_served = true};
     Claim claim;
     bool granted = false;
 };
@@ -127,6 +127,56 @@ TEST_CASE(
     large.give_back(40);
     CHECK(late.granted);
     CHECK_FALSE(device.share.full);
+}
+
+TEST_CASE("permit shares: however many newcomers there are, who was served finds room") {
+    PermitShares shares;
+    Device device(shares);
+    std::vector<std::unique_ptr<Client>> newcomers;
+    for (int i = 0; i < 60; ++i) {
+        newcomers.push_back(std::make_unique<Client>(shares, device.share));
+        newcomers.back()->share.was_served = false;
+        CHECK(newcomers.back()->take(2) == (i < 25));  // half of all
+    }
+    CHECK_FALSE(device.share.full);
+    Client served(shares, device.share);
+    CHECK(served.take(10));
+    CHECK_FALSE(PermitShares::others_wait_for(device.share, served.share));
+    CHECK(PermitShares::others_wait_for(device.share, newcomers[0]->share));
+    // In their order, when one of them has taken its answer.
+    shares.served(device.share, newcomers[7]->share);
+    CHECK(newcomers[25]->granted);
+    CHECK_FALSE(newcomers[26]->granted);
+    newcomers[3]->give_back(2);
+    CHECK(newcomers[26]->granted);
+    CHECK_FALSE(newcomers[27]->granted);
+}
+
+TEST_CASE("permit shares: a newcomer leaves a part of what newcomers have to another one") {
+    PermitShares shares;
+    Device device(shares);
+    Client one(shares, device.share), two(shares, device.share);
+    for (Client* const client : {&one, &two}) client->share.was_served = false;
+    one.take_while_there_is_room();
+    CHECK(one.share.held == 33);  // of 50
+    CHECK(two.take(17));
+}
+
+TEST_CASE("permit shares: a newcomer's request may need more than half, and is not overtaken") {
+    PermitShares shares;
+    Device device(shares);
+    Client small(shares, device.share), large(shares, device.share), late(shares, device.share);
+    for (Client* const client : {&small, &large, &late}) client->share.was_served = false;
+    CHECK(small.take(1));
+    CHECK_FALSE(large.take(80));
+    CHECK_FALSE(late.take(1));
+    small.give_back(1);
+    CHECK(large.granted);
+    CHECK_FALSE(late.granted);
+    Client served(shares, device.share);
+    CHECK(served.take(20));
+    large.give_back(80);
+    CHECK(late.granted);
 }
 
 TEST_CASE("permit shares: a claim that is dropped makes way for those behind it") {
