@@ -258,6 +258,8 @@ void NbdListener::listen_again() {
     if (const auto made = open_unix(); !made) {
         if (fd_ >= 0) ::close(fd_);
         fd_ = old;
+        // Bound, and then not listened on: it would pass for ours.
+        if (path_is_there()) ::unlink(options_.address.path.c_str());
         return environment_.tracer.trace(TraceLevel::error, subsystem, options_.address.text(),
                                          "its file is gone: " + made.error().text);
     }
