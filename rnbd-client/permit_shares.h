@@ -5,9 +5,9 @@
 // clients may have, beyond one request, no more than twice what stays free with it; where that is
 // little, one may have all.
 //
-// Newcomers, who have taken no answer yet, hold no more than half of it together, or what one
-// request of theirs needs: however many connect and stand still, those that are served find room.
-// Each of them leaves a part of that half to others, by the same rule.
+// While a client is there that was served, newcomers, who have taken no answer yet, hold no more
+// than half of it together, or what one request of theirs needs: however many connect and stand
+// still, the others find room. Each of them leaves a part of that half to others, by the same rule.
 // Where little is to be divided, that is not.
 //
 // Claims that find no room at their device go in the order in which they came: who wants much waits
@@ -32,6 +32,7 @@ class PermitShares {
     struct Client {
         std::uint32_t held = 0;
         bool was_served = false;  // see served()
+        bool has_left = false;
     };
 
     // A request that wants permits. granted: they count as held from now on. Called from the middle
@@ -49,8 +50,9 @@ class PermitShares {
     struct Device : rtrs::ListLink {
         std::uint32_t held = 0;
         std::uint32_t held_by_newcomers = 0;
-        bool full = false;               // there is a claim that waits for others to give back
-        bool full_of_newcomers = false;  // one of a newcomer, for other newcomers to give back
+        std::uint32_t served_clients = 0;  // that have not left
+        bool full = false;                 // there is a claim that waits for others to give back
+        bool full_of_newcomers = false;    // one of a newcomer, for other newcomers to give back
         rtrs::IntrusiveList<Claim> claims;
     };
 
@@ -89,8 +91,16 @@ class PermitShares {
     }
     // The client has taken an answer, and is no newcomer any more.
     void served(Device& device, Client& client) noexcept {
-        if (std::exchange(client.was_served, true)) return;
+        if (client.has_left || std::exchange(client.was_served, true)) return;
+        ++device.served_clients;
         device.held_by_newcomers -= client.held;
+        if (waiting_ > 0) grant(device);
+    }
+    // The client asks for nothing more. What it holds it gives back when that is done. Once.
+    void left(Device& device, Client& client) noexcept {
+        client.has_left = true;
+        if (!client.was_served) return;
+        --device.served_clients;
         if (waiting_ > 0) grant(device);
     }
     // Whether somebody waits for what such a client of the device holds.
@@ -112,11 +122,14 @@ class PermitShares {
     bool client_has_room(const Device& device, const Claim& claim) const noexcept {
         const std::uint64_t part = part_of(device, claim.of);
         if (claim.client.held == 0 || part < divided_from) return true;
-        const bool newcomer = !claim.client.was_served;
+        const bool newcomer = is_limited(device, claim.client);
         const std::uint32_t sharers_hold = newcomer ? device.held_by_newcomers : device.held;
         const std::uint64_t held = claim.client.held + std::uint64_t{claim.permits};
         const std::uint64_t by_all = sharers_hold + std::uint64_t{claim.permits};
         return held + 2 * by_all <= 2 * (newcomer ? part / 2 : part);
+    }
+    static bool is_limited(const Device& device, const Client& client) noexcept {
+        return !client.was_served && device.served_clients > 0;
     }
     bool newcomers_have_room(const Device& device, const Claim& claim) const noexcept {
         const std::uint32_t part = part_of(device, claim.of);
@@ -126,7 +139,7 @@ class PermitShares {
     // False: it waits, and those behind it do that want what it waits for.
     bool take_if_there_is_room(Device& device, const Claim& claim) noexcept {
         if (device.full || !client_has_room(device, claim)) return false;
-        if (!claim.client.was_served) {
+        if (is_limited(device, claim.client)) {
             device.full_of_newcomers =
                 device.full_of_newcomers || !newcomers_have_room(device, claim);
             if (device.full_of_newcomers) return false;

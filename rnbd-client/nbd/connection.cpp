@@ -174,6 +174,7 @@ void NbdConnection::leave_device() noexcept {
                       "leaves " + std::to_string(left) +
                           " changes in progress behind: what overlaps them waits");
     }
+    device_->shares().left(device_->share(), share_);
     device_->leave(*this);
 }
 

@@ -39,6 +39,10 @@ struct Client {
         shares.forget(device, claim);
     }
     void give_back(std::uint32_t permits) { shares.give_back(device, share, permits); }
+    void is_served() {
+        share.was_served = false;
+        shares.served(device, share);
+    }
 
     PermitShares& shares;
     PermitShares::Device& device;
@@ -129,9 +133,28 @@ TEST_CASE(
     CHECK_FALSE(device.share.full);
 }
 
+TEST_CASE("permit shares: newcomers alone are clients as others") {
+    PermitShares shares;
+    Device device(shares);
+    Client one(shares, device.share), two(shares, device.share), late(shares, device.share);
+    for (Client* const client : {&one, &two, &late}) client->share.was_served = false;
+    CHECK(one.take(40));
+    CHECK(two.take(30));
+    // Nor any longer, when nobody is left who was served.
+    {
+        Client served(shares, device.share);
+        served.is_served();
+        CHECK_FALSE(late.take(10));
+        shares.left(device.share, served.share);
+    }
+    CHECK(late.granted);
+}
+
 TEST_CASE("permit shares: however many newcomers there are, who was served finds room") {
     PermitShares shares;
     Device device(shares);
+    Client served(shares, device.share);
+    served.is_served();
     std::vector<std::unique_ptr<Client>> newcomers;
     for (int i = 0; i < 60; ++i) {
         newcomers.push_back(std::make_unique<Client>(shares, device.share));
@@ -139,7 +162,6 @@ TEST_CASE("permit shares: however many newcomers there are, who was served finds
         CHECK(newcomers.back()->take(2) == (i < 25));  // half of all
     }
     CHECK_FALSE(device.share.full);
-    Client served(shares, device.share);
     CHECK(served.take(10));
     CHECK_FALSE(PermitShares::others_wait_for(device.share, served.share));
     CHECK(PermitShares::others_wait_for(device.share, newcomers[0]->share));
@@ -155,7 +177,8 @@ TEST_CASE("permit shares: however many newcomers there are, who was served finds
 TEST_CASE("permit shares: a newcomer leaves a part of what newcomers have to another one") {
     PermitShares shares;
     Device device(shares);
-    Client one(shares, device.share), two(shares, device.share);
+    Client one(shares, device.share), two(shares, device.share), served(shares, device.share);
+    served.is_served();
     for (Client* const client : {&one, &two}) client->share.was_served = false;
     one.take_while_there_is_room();
     CHECK(one.share.held == 33);  // of 50
@@ -166,6 +189,8 @@ TEST_CASE("permit shares: a newcomer's request may need more than half, and is n
     PermitShares shares;
     Device device(shares);
     Client small(shares, device.share), large(shares, device.share), late(shares, device.share);
+    Client served(shares, device.share);
+    served.is_served();
     for (Client* const client : {&small, &large, &late}) client->share.was_served = false;
     CHECK(small.take(1));
     CHECK_FALSE(large.take(80));
@@ -173,7 +198,6 @@ TEST_CASE("permit shares: a newcomer's request may need more than half, and is n
     small.give_back(1);
     CHECK(large.granted);
     CHECK_FALSE(late.granted);
-    Client served(shares, device.share);
     CHECK(served.take(20));
     large.give_back(80);
     CHECK(late.granted);
