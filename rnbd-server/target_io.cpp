@@ -148,7 +148,9 @@ std::error_code Target::prepare(Session& session, rtrs::ServerOp& op, Io& io) {
     if (const auto checked = message->check_data(op.data().size()); !checked) {
         return from_errno(to_errno(checked.error()));
     }
-    if (op.direction() == rtrs::Direction::write && message->operation == Operation::read) {
+    // The data's way has to be the operation's: a write that comes as an RTRS read brings none.
+    if (carries_data(message->operation) &&
+        (op.direction() == rtrs::Direction::read) != sent_as_read(message->operation)) {
         return from_errno(EINVAL);
     }
     const auto found = find_open(session, message->device_id);
