@@ -15,10 +15,15 @@ struct Target::OpenVolume {
     Volume::Open* open = nullptr;
     std::string name;
     AccessMode access = AccessMode::read_only;
-    // Its storage is a file or block device, whose I/O profits from pinned memory; and one whose
-    // reads are paced.
+    // Its storage is a file or block device, whose I/O profits from pinned memory, writes at most
+    // with so many bytes; and one whose reads are paced.
     bool pins = false;
+    std::uint64_t pinned_write_bytes_max = 0;
     bool paces_reads = false;
+    bool profits_from_pinning(Operation operation, std::uint64_t bytes) const noexcept {
+        if (!pins || !carries_data(operation)) return false;
+        return operation == Operation::read || bytes <= pinned_write_bytes_max;
+    }
     // CLOSE waits for what is in flight.
     rtrs::ServerOp* closing = nullptr;
     // Taken away from the session: closed when what is in flight has ended.

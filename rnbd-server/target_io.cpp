@@ -183,7 +183,7 @@ std::error_code Target::prepare(Session& session, rtrs::ServerOp& op, Io& io) {
     io.data = op.data();
     io.paced = open.paces_reads && message->operation == Operation::read;
     io.fixed_buffer_of = reactor_.here().number();
-    io.fixed_buffer = open.pins && carries_data(message->operation)
+    io.fixed_buffer = open.profits_from_pinning(message->operation, io.bytes)
                           ? pinned(op, io)
                           : rtrs::Reactor::FixedBuffer::none;
     return {};

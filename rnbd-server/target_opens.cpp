@@ -16,6 +16,9 @@ using rtrs::from_errno;
 
 // Discard and write zeroes carry their length in the 32 bits of bi_size.
 constexpr std::uint64_t range_bytes_max = std::numeric_limits<std::uint32_t>::max();
+// Larger writes to the page cache are copied faster by the process's addresses than page by page
+// of pinned memory (128 KiB to ext4: 0.86 of the server's CPU; to tmpfs, and of reads, the same).
+constexpr std::uint64_t pinned_buffered_write_bytes_max = 32u << 10;
 // Names of refused opens that are remembered per session.
 constexpr std::size_t refusals_max = 64;
 
@@ -163,14 +166,16 @@ std::expected<const Target::OpenVolume*, Target::Refusal> Target::open_anew(
     const std::uint32_t id = session.fresh_device_id();
     const StorageOptions& storage = volume->config().storage;
     const bool file = storage.kind == StorageOptions::Kind::path;
+    const bool buffered = storage.io == StorageOptions::Io::buffered;
     session.opens[id] = {.id = id,
                          .volume = volume,
                          .open = *open,
                          .name = message.device_name,
                          .access = message.access_mode,
                          .pins = file,
-                         .paces_reads = file && storage.io == StorageOptions::Io::buffered &&
-                                        reads_ == Reads::in_portions};
+                         .pinned_write_bytes_max = buffered ? pinned_buffered_write_bytes_max
+                                                            : session.session.chunk_bytes(),
+                         .paces_reads = file && buffered && reads_ == Reads::in_portions};
     logger("rnbd.session")
         .info("{}: opened {} ({})", printable(session.session.name()), volume->name(),
               to_word(message.access_mode));
