@@ -6,18 +6,12 @@
 #include <cstring>
 #include <utility>
 
-#include "daemon/machine_identity.h"
+#include "rnbd/identity/session_identity.h"
 #include "rtrs/base/assert.h"
 #include "rtrs/limits.h"
 
 namespace rnbd::library {
 namespace {
-
-std::uint64_t milliseconds_since_epoch() {
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    return static_cast<std::uint64_t>(
-        std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
-}
 
 std::string why_not_taken(std::error_code error) {
     if (error != std::errc::address_in_use) return error.message();
@@ -133,7 +127,7 @@ int Session::begin() {
         options.paths.push_back(std::move(*address));
     }
     options.identity = machine_identity();
-    options.life = milliseconds_since_epoch();
+    options.life = session_life();
     remote_ = std::make_unique<RemoteSession>(
         rtrs::SessionEnvironment{loop_->reactor(), random_, world_->tracer()}, std::move(options),
         *this);

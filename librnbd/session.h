@@ -18,7 +18,7 @@
 #include "librnbd/settings.h"
 #include "librnbd/volume.h"
 #include "librnbd/world.h"
-#include "rnbd-client/session_lock.h"
+#include "rnbd/identity/session_lock.h"
 #include "rnbd/remote_volume.h"
 #include "rtrs/base/random.h"
 

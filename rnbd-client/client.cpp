@@ -5,17 +5,11 @@
 #include <set>
 
 #include "daemon/log.h"
-#include "daemon/machine_identity.h"
+#include "rnbd/identity/session_identity.h"
 #include "rtrs/base/assert.h"
 
 namespace rnbd {
 namespace {
-
-std::uint64_t milliseconds_since_epoch() {
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    return static_cast<std::uint64_t>(
-        std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
-}
 
 // In any order; what they are preferred by is another matter.
 bool same_paths(const std::vector<ClientConfig::Path>& some,
@@ -70,7 +64,7 @@ std::expected<Client::Session*, std::string> Client::add_session(
                                        .probe_timeout = config.probe_timeout,
                                        .policy = config.policy,
                                        .identity = machine_identity(),
-                                       .life = milliseconds_since_epoch(),
+                                       .life = session_life(),
                                        .messages = rtrs::MessageOptions{}};
     for (const auto& path : config.paths) {
         auto address = address_of(config, path);
@@ -385,7 +379,7 @@ std::expected<void, ControlFailure> Client::discover(const std::string& server,
     }
     rtrs::ClientSessionOptions options{.name = session_name,
                                        .identity = machine_identity(),
-                                       .life = milliseconds_since_epoch(),
+                                       .life = session_life(),
                                        .messages = rtrs::MessageOptions{}};
     auto address = address_of({.name = session_name}, *path);
     if (!address) return failure(ControlError::failed, path->to_string() + ": " + address.error());

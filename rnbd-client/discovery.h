@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "rnbd-client/session_lock.h"
+#include "rnbd/identity/session_lock.h"
 #include "rnbd/remote_volume.h"
 #include "rtrs/base/clock.h"
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "rtrs/base/error.h"
+#include "rtrs/base/fnv1a.h"
 
 namespace rnbd {
 namespace {
@@ -18,11 +19,7 @@ namespace {
 // Identifiers are longer than a file's name may be. Two that have the same one keep each other out,
 // which is safe.
 std::string file_name(const std::string& identifier) {
-    std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
-    for (const char c : identifier) {
-        hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-    }
-    return fmt::format("{:016x}.lock", hash);
+    return fmt::format("{:016x}.lock", rtrs::fnv1a(identifier));
 }
 
 std::unexpected<std::string> failure(const std::string& path, int error) {

@@ -5,9 +5,9 @@
 // namespace, would take the first one's for one that was left behind, and cut or resize it.
 //
 // It is a lock on a file (flock(2)), so it ends with the process however that ends; not a name of a
-// socket as in session_lock.h, since the kernel's devices are the same in all network namespaces.
-// Containers with a /run of their own do not see each other. The files stay: removing one that
-// somebody has open would make it two locks.
+// socket as in rnbd/identity/session_lock.h, since the kernel's devices are the same in all network
+// namespaces. Containers with a /run of their own do not see each other. The files stay: removing
+// one that somebody has open would make it two locks.
 #pragma once
 
 #include <expected>

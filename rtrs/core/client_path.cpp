@@ -8,6 +8,7 @@
 #include "rtrs/base/host.h"
 #include "rtrs/base/pages.h"
 #include "rtrs/core/client_path_inside.h"
+#include "rtrs/core/duration_text.h"
 #include "rtrs/core/message_service.h"
 #include "rtrs/limits.h"
 #include "rtrs/wire/info.h"
@@ -21,14 +22,6 @@ constexpr std::uint32_t send_queue_reserve = 64;
 // A server may offer more chunks than a queue has entries.
 std::uint32_t io_receives(std::uint32_t queue_depth) {
     return std::min(limits::client_io_receives_per_permit * queue_depth, Endpoint::queue_depth_max);
-}
-
-// "12 ms", "1.4 s"
-std::string duration_text(Duration duration) {
-    using namespace std::chrono;
-    const auto tenths = duration / milliseconds(100);
-    if (tenths < 10) return std::to_string(duration / milliseconds(1)) + " ms";
-    return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
 }
 
 }  // namespace

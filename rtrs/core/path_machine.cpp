@@ -4,6 +4,7 @@
 
 #include "rtrs/base/assert.h"
 #include "rtrs/base/rare.h"
+#include "rtrs/core/duration_text.h"
 
 namespace rtrs {
 
@@ -30,12 +31,6 @@ const char* to_string(PathState state) noexcept {
 }
 
 namespace {
-
-std::string duration_text(Duration duration) {
-    using namespace std::chrono;
-    if (duration >= seconds(1)) return std::to_string(duration / seconds(1)) + " s";
-    return std::to_string(duration / milliseconds(1)) + " ms";
-}
 
 Duration doubled(Duration delay, std::uint32_t times, Duration most) {
     for (std::uint32_t i = 0; i < times && delay < most; ++i) delay *= 2;

@@ -12,7 +12,8 @@ BASE = ["rtrs/base/"]
 # What users of the transport see; the reactor and the fabrics are named where they are allowed.
 PUBLIC = BASE + ["rtrs/client.h", "rtrs/server.h", "rtrs/fabric.h", "rtrs/limits.h",
                  "rtrs/messages.h", "rtrs/path_policy.h", "rtrs/tag/matcher.h", "rtrs/trace.h"]
-BLOCK_PROTOCOL = ["rnbd/catalog.h", "rnbd/fair_share.h", "rnbd/figures.h", "rnbd/medium_id.h", "rnbd/messages.h",
+BLOCK_PROTOCOL = ["rnbd/catalog.h", "rnbd/fair_share.h", "rnbd/figures.h", "rnbd/identity/", "rnbd/medium_id.h",
+                  "rnbd/messages.h",
                   "rnbd/remote_catalog.h", "rnbd/remote_figures.h", "rnbd/remote_session.h", "rnbd/remote_volume.h",
                   "rnbd/request_in_pieces.h"]
 DAEMON = ["daemon/"]
@@ -27,14 +28,16 @@ ROOMS = {
     "rtrs/tag/": {"may": BASE + ["rtrs/tag/"], "never": SOCKETS_AND_RING},
     "rtrs/core/": {"may": PUBLIC + ["rtrs/core/", "rtrs/tag/", "rtrs/wire/"], "never": SOCKETS_AND_RING},
     "rtrs/reactor/": {"may": BASE + ["rtrs/reactor.h", "rtrs/reactor_group.h", "rtrs/reactor/"], "never": ["spdlog/"]},
+    # What fabrics share: addresses of IP and port.
+    "rtrs/fabric/": {"may": BASE + ["rtrs/fabric/address.h"], "never": ["spdlog/"]},
     "rtrs/fabric/tcp/": {
-        "may": BASE + ["rtrs/fabric.h", "rtrs/fabrics.h", "rtrs/reactor.h", "rtrs/fabric/tcp/"],
+        "may": BASE + ["rtrs/fabric.h", "rtrs/fabrics.h", "rtrs/reactor.h", "rtrs/fabric/address.h", "rtrs/fabric/tcp/"],
         "never": ["spdlog/"],
     },
-    # The TCP fabric's addresses are the same: IP and port. A device that matches tags reads their header.
+    # A device that matches tags reads their header.
     "rtrs/fabric/verbs/": {
         "may": BASE + ["rtrs/fabric.h", "rtrs/fabrics.h", "rtrs/reactor.h", "rtrs/trace.h",
-                       "rtrs/fabric/verbs/", "rtrs/fabric/tcp/address.h", "rtrs/tag/device.h",
+                       "rtrs/fabric/verbs/", "rtrs/fabric/address.h", "rtrs/tag/device.h",
                        "rtrs/wire/tag.h"],
         "never": ["spdlog/"],
     },
@@ -49,6 +52,8 @@ ROOMS = {
         "never": SOCKETS_AND_RING,
     },
     "rnbd/": {"may": PUBLIC + ["rnbd/"], "never": SOCKETS_AND_RING},
+    # Sockets are the machine's locks; nothing is sent.
+    "rnbd/identity/": {"may": BASE + ["rnbd/identity/"]},
     "daemon/": {"may": BASE + ["rtrs/fabric.h", "rtrs/reactor.h", "rtrs/reactor_group.h", "rtrs/trace.h", "rnbd/messages.h"] + DAEMON},
     "rnbd-server/": {
         "may": PUBLIC + ["rtrs/rdma_devices.h", "rtrs/reactor.h", "rnbd/catalog.h", "rnbd/figures.h", "rnbd/medium_id.h", "rnbd/messages.h",
@@ -73,8 +78,7 @@ ROOMS = {
     },
     "librnbd/": {
         "may": PUBLIC + ["rtrs/rdma_devices.h", "rtrs/reactor.h", "librnbd/",
-                         "daemon/config_reader.h", "daemon/machine_identity.h",
-                         "rnbd-client/session_lock.h"] + BLOCK_PROTOCOL,
+                         "daemon/config_reader.h"] + BLOCK_PROTOCOL,
         "never": SOCKETS_AND_RING + ["yaml-cpp/"],
     },
     # In C, as anybody would write them.

@@ -27,8 +27,8 @@ Bytes TcpConnectRequest::private_data() const noexcept {
     return Bytes(private_data_).first(private_bytes_);
 }
 
-std::string TcpConnectRequest::local_address() const { return tcp::local_address(fd_); }
-std::string TcpConnectRequest::remote_address() const { return tcp::remote_address(fd_); }
+std::string TcpConnectRequest::local_address() const { return rtrs::local_address(fd_); }
+std::string TcpConnectRequest::remote_address() const { return rtrs::remote_address(fd_); }
 DescriptorsLeft TcpConnectRequest::descriptors_left() const noexcept {
     return descriptors_left_beside(fd_);
 }

@@ -5,7 +5,7 @@
 #include <array>
 
 #include "rtrs/base/clock.h"
-#include "rtrs/fabric/tcp/address.h"
+#include "rtrs/fabric/address.h"
 #include "rtrs/fabric/tcp/endpoint.h"
 #include "rtrs/fabric/tcp/frame.h"
 #include "rtrs/fabric/tcp/member_operation.h"

@@ -78,11 +78,11 @@ void TcpEndpoint::disconnect() {
 }
 
 std::string TcpEndpoint::local_address() const {
-    return state_ == State::connecting || fd_ < 0 ? std::string() : tcp::local_address(fd_);
+    return state_ == State::connecting || fd_ < 0 ? std::string() : rtrs::local_address(fd_);
 }
 
 std::string TcpEndpoint::remote_address() const {
-    return state_ == State::connecting || fd_ < 0 ? std::string() : tcp::remote_address(fd_);
+    return state_ == State::connecting || fd_ < 0 ? std::string() : rtrs::remote_address(fd_);
 }
 
 // The one way into closing. Everything that the owner learns of it comes at the end of a turn.

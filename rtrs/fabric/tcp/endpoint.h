@@ -25,7 +25,7 @@
 
 #include "rtrs/base/intrusive_list.h"
 #include "rtrs/fabric.h"
-#include "rtrs/fabric/tcp/address.h"
+#include "rtrs/fabric/address.h"
 #include "rtrs/fabric/tcp/crc32c.h"
 #include "rtrs/fabric/tcp/domain.h"
 #include "rtrs/fabric/tcp/frame.h"

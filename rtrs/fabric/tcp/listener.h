@@ -8,7 +8,7 @@
 
 #include "rtrs/base/clock.h"
 #include "rtrs/base/intrusive_list.h"
-#include "rtrs/fabric/tcp/address.h"
+#include "rtrs/fabric/address.h"
 #include "rtrs/fabric/tcp/frame.h"
 #include "rtrs/fabric/tcp/member_operation.h"
 #include "rtrs/fabrics.h"

@@ -39,7 +39,7 @@ std::uint32_t receives_allowed(const DeviceLimits& limits, std::uint32_t wanted)
     return std::max(1u, std::min({wanted, limits.work_requests_max, limits.completions_max / 2}));
 }
 
-std::string text_of(const sockaddr* address) { return tcp::to_text(tcp::copy_of(*address)); }
+std::string text_of(const sockaddr* address) { return to_text(copy_of(*address)); }
 
 std::error_code error_of(const CmEvent& event) noexcept {
     if (event.status < 0) return from_errno(event.status);
@@ -89,8 +89,7 @@ VerbsEndpoint::~VerbsEndpoint() { RTRS_ASSERT(state_ == State::drained || state_
 
 // --- The dialling side.
 
-void VerbsEndpoint::dial(const tcp::Address* source, const tcp::Address& destination,
-                         Bytes private_data) {
+void VerbsEndpoint::dial(const Address* source, const Address& destination, Bytes private_data) {
     RTRS_ASSERT(private_data.size() <= private_data_request_max);
     std::ranges::copy(private_data, private_data_.begin());
     private_bytes_ = private_data.size();
@@ -99,12 +98,12 @@ void VerbsEndpoint::dial(const tcp::Address* source, const tcp::Address& destina
     resolve(source, destination);
 }
 
-void VerbsEndpoint::resolve(const tcp::Address* source, const tcp::Address& destination) {
+void VerbsEndpoint::resolve(const Address* source, const Address& destination) {
     const auto id = engine_->create_id(*this);
     if (!id) return fail(id.error());
     id_ = *id;
-    tcp::Address from = source != nullptr ? *source : tcp::Address{};
-    tcp::Address to = destination;
+    Address from = source != nullptr ? *source : Address{};
+    Address to = destination;
     if (rdma_resolve_addr(id_, source != nullptr ? from.get() : nullptr, to.get(),
                           resolve_timeout_ms) != 0) {
         fail(from_errno(errno));

@@ -33,7 +33,7 @@
 
 #include "rtrs/base/intrusive_list.h"
 #include "rtrs/fabric.h"
-#include "rtrs/fabric/tcp/address.h"
+#include "rtrs/fabric/address.h"
 #include "rtrs/fabric/verbs/domain.h"
 #include "rtrs/fabric/verbs/engine.h"
 #include "rtrs/fabric/verbs/receive_ring.h"
@@ -55,7 +55,7 @@ class VerbsEndpoint final : public Endpoint, public CmOwner, public ListLink {
     ~VerbsEndpoint() override;
 
     // Begins to connect. Once, and instead of adopt(). source: null for any. The data is copied.
-    void dial(const tcp::Address* source, const tcp::Address& destination, Bytes private_data);
+    void dial(const Address* source, const Address& destination, Bytes private_data);
     // Takes a connect request's id, also if it fails; it is accepted at the end of the turn.
     // ERRORS: ECONNRESET (the peer has gone), ENOMEM, ENODEV.
     std::error_code adopt(rdma_cm_id* id, const CmEvent& request, Bytes private_data);
@@ -102,7 +102,7 @@ class VerbsEndpoint final : public Endpoint, public CmOwner, public ListLink {
     explicit VerbsEndpoint(const Setup& setup);
 
     // Life cycle.
-    void resolve(const tcp::Address* source, const tcp::Address& destination);
+    void resolve(const Address* source, const Address& destination);
     void address_resolved();
     void connect_now();
     void accept_now();

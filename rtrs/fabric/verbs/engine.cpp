@@ -11,7 +11,7 @@
 #include <mutex>
 #include <utility>
 
-#include "rtrs/fabric/tcp/address.h"
+#include "rtrs/fabric/address.h"
 #include "rtrs/fabric/verbs/domain.h"
 #include "rtrs/fabric/verbs/endpoint.h"
 #include "rtrs/fabric/verbs/listener.h"
@@ -186,7 +186,7 @@ std::error_code Engine::choose_device(const std::string& local_host) {
 }
 
 std::error_code Engine::bind_anchor() {
-    auto address = tcp::parse_host(local_host_);
+    auto address = parse_host(local_host_);
     if (!address) return address.error();
     auto id = create_id(anchor_owner_);
     if (!id) return id.error();

@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t reject_bytes_max = 148;
 constexpr int backlog = 1024;
 
-std::string text_of(const sockaddr* address) { return tcp::to_text(tcp::copy_of(*address)); }
+std::string text_of(const sockaddr* address) { return to_text(copy_of(*address)); }
 
 }  // namespace
 
@@ -57,7 +57,7 @@ void VerbsConnectRequest::reject(Bytes private_data) {
 }
 
 std::expected<std::unique_ptr<VerbsListener>, std::error_code> VerbsListener::create(
-    std::shared_ptr<Engine> engine, const tcp::Address& address, ListenerHandler& handler) {
+    std::shared_ptr<Engine> engine, const Address& address, ListenerHandler& handler) {
     if (const auto error = engine->usable()) return std::unexpected(error);
     std::unique_ptr<VerbsListener> listener(new VerbsListener(std::move(engine), handler));
     if (const auto error = listener->listen(address)) return std::unexpected(error);
@@ -73,7 +73,7 @@ void VerbsListener::end() noexcept {
     if (id_ != nullptr) rdma_destroy_id(std::exchange(id_, nullptr));
 }
 
-std::error_code VerbsListener::listen(tcp::Address address) {
+std::error_code VerbsListener::listen(Address address) {
     const auto id = engine_->create_id(*this);
     if (!id) return id.error();
     id_ = *id;
@@ -83,8 +83,8 @@ std::error_code VerbsListener::listen(tcp::Address address) {
     // The wildcard address has no device: each request is looked at when it comes.
     if (id_->verbs != nullptr && !engine_->is_on_device(*id_)) return from_errno(ENODEV);
     if (rdma_listen(id_, backlog) != 0) return from_errno(errno);
-    bound_ = tcp::copy_of(*rdma_get_local_addr(id_));
-    address_ = tcp::to_text(bound_);
+    bound_ = copy_of(*rdma_get_local_addr(id_));
+    address_ = to_text(bound_);
     return {};
 }
 

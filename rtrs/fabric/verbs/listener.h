@@ -11,7 +11,7 @@
 #include <system_error>
 
 #include "rtrs/fabric.h"
-#include "rtrs/fabric/tcp/address.h"
+#include "rtrs/fabric/address.h"
 #include "rtrs/fabric/verbs/engine.h"
 
 namespace rtrs::verbs {
@@ -47,7 +47,7 @@ class VerbsListener final : public Listener, public CmOwner, public ListLink {
   public:
     // ERRORS: EADDRINUSE, EACCES, EADDRNOTAVAIL, ENODEV (an address of another device), ENOMEM.
     static std::expected<std::unique_ptr<VerbsListener>, std::error_code> create(
-        std::shared_ptr<Engine> engine, const tcp::Address& address, ListenerHandler& handler);
+        std::shared_ptr<Engine> engine, const Address& address, ListenerHandler& handler);
     ~VerbsListener() override;
     std::string address() const override { return address_; }
     void on_cm_event(const CmEvent& event) override;
@@ -61,13 +61,13 @@ class VerbsListener final : public Listener, public CmOwner, public ListLink {
         : engine_(std::move(engine)), handler_(handler) {
         engine_->add(*this);
     }
-    std::error_code listen(tcp::Address address);
+    std::error_code listen(Address address);
     void end() noexcept;
 
     std::shared_ptr<Engine> engine_;
     ListenerHandler& handler_;
     rdma_cm_id* id_ = nullptr;
-    tcp::Address bound_;
+    Address bound_;
     std::string address_;
     std::error_code told_error_;  // why it does not listen again, said once
 };

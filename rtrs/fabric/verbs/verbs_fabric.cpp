@@ -1,6 +1,6 @@
 #include <cerrno>
 
-#include "rtrs/fabric/tcp/address.h"
+#include "rtrs/fabric/address.h"
 #include "rtrs/fabric/verbs/domain.h"
 #include "rtrs/fabric/verbs/endpoint.h"
 #include "rtrs/fabric/verbs/engine.h"
@@ -29,7 +29,7 @@ class VerbsFabric final : public Fabric {
 
     std::expected<std::unique_ptr<Listener>, std::error_code> listen(
         const std::string& address, ListenerHandler& handler) override {
-        const auto parsed = tcp::parse_address(address);
+        const auto parsed = parse_address(address);
         if (!parsed) return std::unexpected(parsed.error());
         return verbs::VerbsListener::create(engine_, *parsed, handler);
     }
@@ -45,7 +45,7 @@ class VerbsFabric final : public Fabric {
 std::expected<std::unique_ptr<Endpoint>, std::error_code> VerbsFabric::connect(
     ProtectionDomain& domain, const std::string& source, const std::string& destination,
     Bytes private_data, const EndpointOptions& options, EndpointHandler& handler) {
-    const auto route = tcp::parse_route(source, destination);
+    const auto route = parse_route(source, destination);
     if (!route) return std::unexpected(route.error());
     if (private_data.size() > private_data_request_max) {
         return std::unexpected(from_errno(EMSGSIZE));

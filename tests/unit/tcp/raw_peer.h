@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "rtrs/base/random.h"
-#include "rtrs/fabric/tcp/address.h"
+#include "rtrs/fabric/address.h"
 #include "rtrs/fabric/tcp/crc32c.h"
 #include "rtrs/fabric/tcp/frame.h"
 #include "rtrs/fabrics.h"

@@ -1,8 +1,8 @@
 #include <catch2/catch.hpp>
 
-#include "rtrs/fabric/tcp/address.h"
+#include "rtrs/fabric/address.h"
 
-using namespace rtrs::tcp;
+using namespace rtrs;
 
 TEST_CASE("address: numeric hosts with a port, there and back") {
     for (const char* text : {"127.0.0.1:0", "10.0.0.1:1235", "[::1]:65535", "[fe80::1%lo]:1"}) {

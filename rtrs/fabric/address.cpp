@@ -1,4 +1,4 @@
-#include "rtrs/fabric/tcp/address.h"
+#include "rtrs/fabric/address.h"
 
 #include <arpa/inet.h>
 #include <net/if.h>
@@ -9,7 +9,7 @@
 
 #include "rtrs/base/error.h"
 
-namespace rtrs::tcp {
+namespace rtrs {
 namespace {
 
 const std::unexpected<std::error_code> invalid{from_errno(EINVAL)};
@@ -128,4 +128,4 @@ std::string to_text(const Address& address) {
 std::string local_address(int fd) { return name_of(fd, ::getsockname); }
 std::string remote_address(int fd) { return name_of(fd, ::getpeername); }
 
-}  // namespace rtrs::tcp
+}  // namespace rtrs

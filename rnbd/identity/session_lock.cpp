@@ -1,4 +1,4 @@
-#include "rnbd-client/session_lock.h"
+#include "rnbd/identity/session_lock.h"
 
 #include <pthread.h>
 #include <sys/socket.h>
@@ -9,25 +9,20 @@
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <mutex>
 #include <set>
 #include <thread>
 
 #include "rtrs/base/error.h"
+#include "rtrs/base/fnv1a.h"
 
 namespace rnbd {
 namespace {
 
 // Names are longer than a socket's name may be.
 std::string socket_name(const std::string& session, const std::string& destination) {
-    const std::string both = session + "\n" + destination;
-    std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
-    for (const char c : both) {
-        hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-    }
-    return "rnbd-client session " + std::to_string(hash);
+    return "rnbd-client session " + std::to_string(rtrs::fnv1a(session + "\n" + destination));
 }
 
 using Clock = std::chrono::steady_clock;

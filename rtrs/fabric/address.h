@@ -9,7 +9,7 @@
 #include <string_view>
 #include <system_error>
 
-namespace rtrs::tcp {
+namespace rtrs {
 
 struct Address {
     sockaddr_storage storage{};
@@ -40,4 +40,4 @@ std::string to_text(const Address& address);
 std::string local_address(int fd);
 std::string remote_address(int fd);
 
-}  // namespace rtrs::tcp
+}  // namespace rtrs
