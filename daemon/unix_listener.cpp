@@ -16,8 +16,6 @@ namespace rnbd {
 
 namespace {
 
-constexpr int backlog = 64;
-
 std::error_code last_error() noexcept { return rtrs::from_errno(errno); }
 
 std::expected<sockaddr_un, std::error_code> socket_address(const std::string& path) {
@@ -60,7 +58,8 @@ void make_directory_of(const std::string& path) {
 
 }  // namespace
 
-std::expected<int, std::error_code> listen_on_unix(const std::string& path, mode_t mode) {
+std::expected<int, std::error_code> listen_on_unix(const std::string& path, mode_t mode,
+                                                   int backlog) {
     const auto address = socket_address(path);
     if (!address) return std::unexpected(address.error());
     make_directory_of(path);

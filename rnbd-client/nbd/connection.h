@@ -45,6 +45,7 @@
 #include <vector>
 
 #include "rnbd-client/device.h"
+#include "rnbd-client/nbd/address.h"
 #include "rnbd-client/nbd/handshake.h"
 #include "rnbd-client/nbd/transmission.h"
 #include "rtrs/base/clock.h"
@@ -93,8 +94,6 @@ struct NbdConnectionOptions {
     rtrs::Duration stall_timeout = std::chrono::seconds(10);
     std::uint32_t requests_max = 1024;  // outstanding, 1..65536
 };
-
-enum class NbdTransport : std::uint8_t { unix_socket, tcp };
 
 class NbdConnection final : private DeviceClient {
   public:

@@ -5,16 +5,12 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
-#include "daemon/socket_file_lock.h"
 #include "rtrs/base/assert.h"
 #include "rtrs/base/descriptors.h"
 
@@ -27,24 +23,6 @@ constexpr std::string_view subsystem = "rnbd.nbd";
 // Out of descriptors or memory: time for some to come back.
 constexpr rtrs::Duration accept_pause = std::chrono::milliseconds(100);
 constexpr int backlog = SOMAXCONN;  // a client that does not wait is turned away by a full queue
-
-sockaddr_un unix_address(const std::string& path) noexcept {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    std::memcpy(address.sun_path, path.data(), path.size());
-    return address;
-}
-
-// Whether a process still listens at the path.
-bool answers(const std::string& path) noexcept {
-    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) return true;
-    const sockaddr_un address = unix_address(path);
-    const int result = ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);
-    const bool dead = result != 0 && errno == ECONNREFUSED;
-    ::close(fd);
-    return !dead;
-}
 
 struct AddressList {
     addrinfo* first = nullptr;
@@ -72,49 +50,6 @@ void set(int fd, int level, int name) noexcept {
 }
 
 }  // namespace
-
-std::expected<NbdAddress, std::string> NbdAddress::parse(std::string_view text) {
-    const auto bad = [&](std::string_view expected) {
-        return std::unexpected(fmt::format("\"{}\": expected {}", text, expected));
-    };
-    NbdAddress address;
-    if (text.starts_with("unix:")) {
-        address.path = text.substr(5);
-        if (address.path.empty()) return bad("a path after unix:");
-        if (address.path.size() >= sizeof(sockaddr_un::sun_path)) {
-            return bad(
-                fmt::format("a path of at most {} bytes", sizeof(sockaddr_un::sun_path) - 1));
-        }
-        if (address.path.find('\0') != std::string::npos) return bad("a path without NUL");
-        return address;
-    }
-    if (!text.starts_with("tcp:")) return bad("unix:PATH or tcp:HOST:PORT");
-    const std::string_view rest = text.substr(4);
-    const std::size_t colon = rest.rfind(':');
-    if (colon == std::string_view::npos || colon == 0) return bad("tcp:HOST:PORT");
-    std::string_view host = rest.substr(0, colon);
-    const std::string_view port = rest.substr(colon + 1);
-    if (host.front() == '[' && host.back() == ']') {
-        host = host.substr(1, host.size() - 2);
-    } else if (host.find(':') != std::string_view::npos) {
-        return bad("an IPv6 address in brackets");
-    }
-    const bool digits = !port.empty() && port.size() <= 5 &&
-                        std::ranges::all_of(port, [](char c) { return c >= '0' && c <= '9'; });
-    if (host.empty() || !digits || std::stoi(std::string(port)) > 65535) {
-        return bad("tcp:HOST:PORT with a port of 0..65535");
-    }
-    address.transport = NbdTransport::tcp;
-    address.host = host;
-    address.port = port;
-    return address;
-}
-
-std::string NbdAddress::text() const {
-    if (transport == NbdTransport::unix_socket) return "unix:" + path;
-    const bool brackets = host.find(':') != std::string::npos;
-    return fmt::format("tcp:{}{}{}:{}", brackets ? "[" : "", host, brackets ? "]" : "", port);
-}
 
 NbdListener::NbdListener(NbdConnection::Environment environment, const NbdExports& exports,
                          NbdListenerOptions options, Handler& handler)
@@ -149,7 +84,6 @@ std::expected<void, NbdListener::Failure> NbdListener::open() {
     const auto listening =
         options_.address.transport == NbdTransport::unix_socket ? open_unix() : open_tcp();
     if (!listening) {
-        remove_file();
         if (fd_ >= 0) ::close(std::exchange(fd_, -1));
         return listening;
     }
@@ -159,58 +93,20 @@ std::expected<void, NbdListener::Failure> NbdListener::open() {
     return {};
 }
 
-std::expected<void, NbdListener::Failure> NbdListener::listen() {
-    if (::listen(fd_, backlog) != 0) return std::unexpected(failure(errno, "listen"));
-    return {};
-}
-
-std::expected<void, NbdListener::Failure> NbdListener::clear_stale_path() {
-    const std::string& path = options_.address.path;
-    struct stat status{};
-    if (::lstat(path.c_str(), &status) != 0) {
-        if (errno == ENOENT) return {};
-        return std::unexpected(failure(errno, "looking at the path"));
-    }
-    if (!S_ISSOCK(status.st_mode)) {
-        return std::unexpected(failure(ENOTSOCK, "the path exists and is no socket"));
-    }
-    if (answers(path)) {
-        return std::unexpected(failure(EADDRINUSE, "another process serves on this socket"));
-    }
-    if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
-        return std::unexpected(failure(errno, "removing the socket of a dead process"));
-    }
-    return {};
-}
-
 std::expected<void, NbdListener::Failure> NbdListener::open_unix() {
-    const std::string& path = options_.address.path;
-    if (path.size() >= sizeof(sockaddr_un::sun_path)) {
-        return std::unexpected(failure(ENAMETOOLONG, "socket path"));
+    const auto listening = listen_on_unix(options_.address.path, options_.mode, backlog);
+    if (!listening) {
+        const int error = rtrs::to_errno(listening.error());
+        if (error == EEXIST) {
+            return std::unexpected(failure(ENOTSOCK, "the path exists and is no socket"));
+        }
+        return std::unexpected(failure(error, error == EADDRINUSE
+                                                  ? "another process serves on this socket"
+                                                  : "making the socket"));
     }
-    const auto lock = SocketFileLock::take(path);
-    if (!lock) {
-        return std::unexpected(failure(rtrs::to_errno(lock.error()), "making the socket"));
-    }
-    if (const auto cleared = clear_stale_path(); !cleared) return cleared;
-    fd_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd_ < 0) return std::unexpected(failure(errno, "socket"));
-    // Before bind: at no time may more than these open it. Afterwards: the umask took some away.
-    (void)::fchmod(fd_, options_.mode);
-    const sockaddr_un address = unix_address(path);
-    if (::bind(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-        return std::unexpected(failure(errno, "bind"));
-    }
-    struct stat status{};
-    if (::lstat(path.c_str(), &status) == 0) {
-        path_device_ = status.st_dev;
-        path_inode_ = status.st_ino;
-        path_ours_ = true;
-    }
-    if (::chmod(path.c_str(), options_.mode) != 0) {
-        return std::unexpected(failure(errno, "setting the mode"));
-    }
-    return listen();
+    fd_ = *listening;
+    file_.emplace(options_.address.path);
+    return {};
 }
 
 std::expected<void, NbdListener::Failure> NbdListener::open_tcp() {
@@ -236,30 +132,19 @@ std::expected<void, NbdListener::Failure> NbdListener::open_tcp() {
                           ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
                           : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
     }
-    return listen();
-}
-
-// Somebody else may have put another one there since.
-bool NbdListener::path_is_there() const noexcept {
-    struct stat status{};
-    return ::lstat(options_.address.path.c_str(), &status) == 0 && status.st_dev == path_device_ &&
-           status.st_ino == path_inode_;
+    if (::listen(fd_, backlog) != 0) return std::unexpected(failure(errno, "listen"));
+    return {};
 }
 
 void NbdListener::remove_file() noexcept {
-    if (std::exchange(path_ours_, false) && path_is_there()) {
-        ::unlink(options_.address.path.c_str());
-    }
+    if (file_) file_->remove();
+    file_.reset();
 }
 
 void NbdListener::listen_again() {
-    if (!open_ || closing_ || !path_ours_ || path_is_there()) return;
-    const int old = std::exchange(fd_, -1);
+    if (!open_ || closing_ || !file_ || file_->is_there()) return;
+    const int old = fd_;
     if (const auto made = open_unix(); !made) {
-        if (fd_ >= 0) ::close(fd_);
-        fd_ = old;
-        // Bound, and then not listened on: it would pass for ours.
-        if (path_is_there()) ::unlink(options_.address.path.c_str());
         return environment_.tracer.trace(TraceLevel::error, subsystem, options_.address.text(),
                                          "its file is gone: " + made.error().text);
     }

@@ -16,22 +16,12 @@
 #include <string_view>
 #include <vector>
 
+#include "daemon/unix_listener.h"
+#include "rnbd-client/nbd/address.h"
 #include "rnbd-client/nbd/connection.h"
 #include "rtrs/base/seldom.h"
 
 namespace rnbd {
-
-struct NbdAddress {
-    NbdTransport transport = NbdTransport::unix_socket;
-    std::string path;  // unix
-    std::string host;  // tcp: a name or a numeric address, without brackets
-    std::string port;  // tcp
-
-    // "unix:PATH", "tcp:HOST:PORT" or "tcp:[IPV6]:PORT".
-    // ERRORS: what is wrong and what was expected, in one line.
-    static std::expected<NbdAddress, std::string> parse(std::string_view text);
-    std::string text() const;
-};
 
 struct NbdListenerOptions {
     NbdAddress address;
@@ -108,10 +98,7 @@ class NbdListener final : private NbdConnection::Owner {
 
     std::expected<void, Failure> open_unix();
     std::expected<void, Failure> open_tcp();
-    std::expected<void, Failure> listen();
-    std::expected<void, Failure> clear_stale_path();
     Failure failure(int error, std::string_view what) const;
-    bool path_is_there() const noexcept;
     void on_accepted(const rtrs::Operation::Result& result);
     void add(int fd);
     void refuse(int fd, std::string_view reason);
@@ -126,9 +113,7 @@ class NbdListener final : private NbdConnection::Owner {
     Handler& handler_;
     int fd_ = -1;
     std::uint16_t port_ = 0;
-    dev_t path_device_ = 0;  // the socket's file, to remove no other
-    ino_t path_inode_ = 0;
-    bool path_ours_ = false;
+    std::optional<UnixSocketFile> file_;  // while it is there to be removed
     bool open_ = false;
     bool closing_ = false;
     bool full_ = false;

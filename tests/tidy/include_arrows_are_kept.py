@@ -67,7 +67,7 @@ ROOMS = {
         "may": PUBLIC + ["rtrs/rdma_devices.h", "rtrs/reactor.h", "rnbd-client/"] + BLOCK_PROTOCOL + DAEMON,
     },
     "rnbd-client/nbd/": {
-        "may": BASE + ["rtrs/reactor.h", "rtrs/trace.h", "daemon/socket_file_lock.h", "rnbd-client/device.h",
+        "may": BASE + ["rtrs/reactor.h", "rtrs/trace.h", "daemon/unix_listener.h", "rnbd-client/device.h",
                 "rnbd-client/nbd/"],
         "never": ["spdlog/"],
     },
