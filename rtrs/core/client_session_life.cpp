@@ -271,8 +271,9 @@ void ClientSession::Inside::path_up(ClientPath& path) {
 // Not while a lost path drains: its requests would not be held yet, and the owner could not change
 // their messages, which name what the server may have forgotten. Nor before the user messages that
 // were lost with it are reported. Nor while something that was reported as failed may still land.
+// Nor once it is taken over: its paths are about to be closed.
 void ClientSession::Inside::announce_link_if_ready() {
-    if (link_up || paths_up == 0 || in_flight > 0 || !users.empty() || closing) return;
+    if (link_up || paths_up == 0 || in_flight > 0 || !users.empty() || closing || dead) return;
     if (exactly_once() && unsettled > 0) {
         reason = "the server has not finished with requests that were given up";
         return;
@@ -371,6 +372,7 @@ void ClientSession::Inside::out_of_paths() {
     if (!dead) reason = "every path has used up its reconnect attempts";
     trace(TraceLevel::error, reason);
     if (!dead) refuse(Error::no_path, Refusing::after_all_attempts);
+    RTRS_ASSERT(refuse_new);
     hold_time_over = true;
     const std::error_code why = dead ? refuse_new : Error::path_lost;
     for (std::uint32_t id = 0; id < request_permits() && held > 0; ++id) {

@@ -210,6 +210,7 @@ void ClientSession::Inside::fail(std::uint32_t permit, std::error_code error) {
 void ClientSession::Inside::fail_later(std::uint32_t permit, std::error_code error) {
     Request& request = requests[permit];
     RTRS_ASSERT(request.state == RequestState::held);
+    RTRS_ASSERT(error);  // nothing that failed is told to be done
     request.state = RequestState::failing;
     request.error = error.value();
     request.error_category = &error.category();

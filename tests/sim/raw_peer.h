@@ -205,6 +205,9 @@ class RawServer final : public ListenerHandler {
     void on_connect_request(std::unique_ptr<ConnectRequest> request) override {
         const auto message = ConnectRequestMessage::parse(request->private_data());
         if (!message || connections.size() >= 200) return;
+        if (!keeps_at.empty() && request->local_address().starts_with(keeps_at)) {
+            return kept.push_back(std::move(request));
+        }
         if (reject) return request->reject(*reject);
         std::byte reply[ConnectResponseMessage::wire_bytes];
         response.emit(reply);
@@ -257,6 +260,9 @@ class RawServer final : public ListenerHandler {
     ConnectResponseMessage response;
     std::vector<std::byte> connect_reply;  // instead of response
     std::optional<std::vector<std::byte>> reject{};
+    // What comes to this address of the server the test answers itself.
+    std::string keeps_at;
+    std::vector<std::unique_ptr<ConnectRequest>> kept;
     std::function<void(RawConnection&, const Completion&)> received;
     std::vector<std::unique_ptr<RawConnection>> connections;
 

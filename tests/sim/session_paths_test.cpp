@@ -144,6 +144,69 @@ TEST_CASE("a session that is taken over fails what a path had that it did not kn
     check(scene);
 }
 
+// The news of the takeover and of the path that is up come together, in this order.
+TEST_CASE("a session that is taken over has no link again, though a path comes up") {
+    SceneOptions options = quick_options(GENERATE(range(40, 48)));
+    options.addresses = 2;
+    options.sim.delay_min = options.sim.delay_max = 20us;
+    Scene scene(options);
+    RawServer server(scene.world, scene.server_host);
+    constexpr std::uint32_t depth = 16, chunk = 8192;
+    server.response =
+        ConnectResponseMessage::accept({.queue_depth = depth,
+                                        .chunk_bytes = chunk,
+                                        .io_bytes_max = 4096,
+                                        .header_bytes_max = 4096},
+                                       KeyRenewal::no, features_of(Feature::failover));
+    RawConnection* asks = nullptr;
+    bool tells = true;
+    server.received = [&](RawConnection& connection, const Completion& completion) {
+        if (completion.opcode != CompletionOpcode::receive) return;
+        if (tells) return server.send(connection, server.info(depth, chunk), std::nullopt);
+        asks = &connection;
+    };
+    scene.start_client();
+    ClientSession& session = scene.client->session;
+    const auto state = [&](std::size_t path) { return session.status().paths.at(path).state; };
+    REQUIRE(scene.run_until([&] { return state(1) == PathState::connected; }));
+    tells = false;
+    server.keeps_at = scene.address(0).substr(0, scene.address(0).rfind(':'));
+    for (const auto& one : server.connections) one->endpoint->disconnect();
+    REQUIRE(scene.run_until([&] {
+        return asks != nullptr && !server.kept.empty() && state(1) == PathState::exchanging;
+    }));
+    std::byte stale[ConnectResponseMessage::wire_bytes];
+    ConnectResponseMessage::reject(ESTALE).emit(stale);
+    for (const auto& request : server.kept) request->reject(stale);
+    server.send(*asks, server.info(depth, chunk), std::nullopt);
+    REQUIRE(scene.run_until([&] { return scene.recorder.said("taken over by a newer"); }));
+    std::vector<std::error_code> answers;
+    const std::byte message[32]{};
+    for (int i = 0; i < 10; ++i) {
+        auto permit = session.try_take();
+        if (permit) {
+            session.submit(
+                std::move(*permit),
+                {.direction = Direction::write,
+                 .message = message,
+                 .payload_bytes = 512,
+                 .responded =
+                     [](void* context, Permit, std::error_code error) {
+                         static_cast<std::vector<std::error_code>*>(context)->push_back(error);
+                     },
+                 .context = &answers});
+        }
+        scene.world.run_for(5us);
+    }
+    scene.world.run_for(10s);
+    for (const std::error_code answer : answers) CHECK(answer == Error::rejected);
+    CHECK(session.status().held == 0);
+    CHECK(session.refuses_new() == Error::rejected);
+    CHECK(session.status().refusing == Refusing::after_all_attempts);
+    CHECK(scene.client->links_up == 1);
+    CHECK(scene.close_client());
+}
+
 TEST_CASE("two paths: both are used, and each may be lost") {
     SceneOptions options = quick_options(25);
     options.addresses = 2;
