@@ -142,9 +142,11 @@ void MessageCore::link_lost(MessageLink& link) {
     std::erase_if(finishes_, [&](const Finish& finish) { return finish.link == &link; });
     for (auto& [number, incoming] : incoming_) {
         std::erase_if(incoming.offers, [&](const Offer& offer) { return offer.link == &link; });
+        incoming.no_memory_since.reset();  // another link may be of another device
     }
     if (sender_ == &link) {
         sender_ = nullptr;
+        no_memory_since_.reset();
         silence_timer_.disarm();
     }
     pump_soon();
@@ -387,8 +389,13 @@ void MessageCore::start_read(std::uint64_t number, Incoming& incoming) {
         incoming.state = Incoming::State::reading;
         return;
     }
-    // A queue that is full gets emptier.
-    if (!tried_long_enough(incoming.no_memory_since) || error == std::errc::no_buffer_space) return;
+    if (error != std::errc::not_enough_memory) {
+        // A queue that is full gets emptier, and of a link that is gone another one takes over.
+        incoming.no_memory_since.reset();
+        pump_timer_.arm(clock_.now() + memory_retry);
+        return;
+    }
+    if (!tried_long_enough(incoming.no_memory_since)) return;
     incoming.error = from_errno(ENOMEM);
     incoming.state = Incoming::State::ready;
     pump_soon();

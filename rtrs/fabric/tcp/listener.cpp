@@ -122,9 +122,9 @@ void Acceptor::stop() {
     retry_.disarm();
     reactor_.cancel(accept_);
     handshakes_.for_each([](Handshake& handshake) { handshake.stop(); });
-    // Frees the port at once, whatever the ring still holds of it.
+    // Frees the port at once. The number lives as long as the ring may use it, so that an accept
+    // that was only prepared finds no other socket under it.
     ::shutdown(fd_, SHUT_RDWR);
-    ::close(std::exchange(fd_, -1));
     linger(shared_from_this());
 }
 
