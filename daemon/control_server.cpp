@@ -143,6 +143,8 @@ class ControlServer::Inside::Connection final : public StreamConnection {
         }
     }
 
+    bool is_idle() const override { return !handling_ && !sending(); }
+
     void on_sent() override {
         unlimit_time();
         if (end_after_answer_) return end();

@@ -52,7 +52,8 @@ class ControlReply {
 
 struct ControlServerOptions {
     std::string socket_path;
-    // Connections at one time; further ones are closed at once. 1..1000.
+    // Connections at one time; one more takes the place of the oldest without a request under way,
+    // and is closed if there is none. 1..1000.
     std::uint32_t connections_max = 64;
     // How long a connection may be silent between requests, or leave its answer unread.
     rtrs::Duration idle_time = std::chrono::seconds(60);

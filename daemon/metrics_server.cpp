@@ -139,6 +139,7 @@ class MetricsServer::Inside::Connection final : public StreamConnection {
         send(std::move(text));
     }
 
+    bool is_idle() const override { return !sending(); }
     void on_sent() override { end(); }
 
     const Inside& inside_;

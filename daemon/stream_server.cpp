@@ -128,13 +128,28 @@ void StreamServer::accept_all() {
         if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
         if (fd < 0 && errno != EAGAIN) return accept_again_.arm(reactor_.now() + accept_pause);
         if (fd < 0) return wait_for_connections();
-        if (connections_.size() >= connections_max_) {
+        if (connections_.size() >= connections_max_ && !make_room()) {
             ::close(fd);
             continue;
         }
         const StreamConnection::Id id{++connections_ever_};
         connections_.emplace(id, make_({*this, id, fd})).first->second->begin();
     }
+}
+
+// Those that have ended go in a later turn. ASSUMES: as many as there may be, or more.
+bool StreamServer::make_room() {
+    std::size_t open = 0;
+    StreamConnection* oldest_idle = nullptr;
+    for (const auto& [id, connection] : connections_) {  // in the order in which they came
+        if (connection->ended()) continue;
+        ++open;
+        if (oldest_idle == nullptr && connection->is_idle()) oldest_idle = connection.get();
+    }
+    if (open < connections_max_) return true;
+    if (oldest_idle == nullptr) return false;
+    oldest_idle->end();
+    return true;
 }
 
 void StreamServer::forget(StreamConnection::Id id) {

@@ -51,6 +51,8 @@ class StreamConnection {
     virtual void on_readable() = 0;
     // The whole text is on its way.
     virtual void on_sent() = 0;
+    // It waits for its client to ask for something, so that another client may have its place.
+    virtual bool is_idle() const = 0;
 
     int fd() const noexcept { return fd_; }
     // on_readable() comes once. Nothing if that is waited for already.
@@ -65,6 +67,7 @@ class StreamConnection {
     void unlimit_time() noexcept { timer_.disarm(); }
 
   private:
+    friend class StreamServer;
     template <void (StreamConnection::*method)(std::int32_t)>
     struct Ready : rtrs::Operation {
         explicit Ready(StreamConnection& owner) noexcept
@@ -99,8 +102,8 @@ class StreamServer {
     using Make =
         std::function<std::unique_ptr<StreamConnection>(const StreamConnection::Accepted&)>;
 
-    // listen_fd: listens and does not block; the server's. connections_max: at one time; further
-    // ones are closed at once.
+    // listen_fd: listens and does not block; the server's. connections_max: at one time; one more
+    // takes the place of the oldest that is idle, and is closed if none is.
     StreamServer(rtrs::Reactor& reactor, int listen_fd, std::size_t connections_max, Make make);
     ~StreamServer();  // ASSUMES: closed() was posted
     StreamServer(const StreamServer&) = delete;
@@ -123,6 +126,7 @@ class StreamServer {
 
     void wait_for_connections();
     void accept_all();
+    bool make_room();
     void forget(StreamConnection::Id id);
     void close_when_empty();
 

@@ -1,5 +1,6 @@
 #include "rnbd-client/nbd/listener.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -105,6 +106,8 @@ std::expected<void, NbdListener::Failure> NbdListener::open_unix() {
                                                   : "making the socket"));
     }
     fd_ = *listening;
+    // The ring waits; of a socket that does not block some kernels' rings only ask.
+    (void)::fcntl(fd_, F_SETFL, ::fcntl(fd_, F_GETFL) & ~O_NONBLOCK);
     file_.emplace(options_.address.path);
     return {};
 }

@@ -21,7 +21,7 @@ two of a microsecond, up to 67 s. Counters begin at 0 with the daemon, those of 
 of the daemon's loop: what began and ended in one took 0. Names of peers are in printable ASCII; other bytes are written as `\\xNN`.
 
 A connection is answered once and closed. A request has at most 8192 bytes and 64 fields and comes within 10 s; the answer is taken within 30 s. 16
-connections may be open at a time.
+connections may be open at a time; one more takes the place of the oldest that has not asked yet.
 
 This page is made by `tests/integration/metrics_are_documented.py --write` from what the daemons serve.
 """

@@ -232,16 +232,24 @@ TEST_CASE("control server: requests that come while one is under way wait for th
     ::close(fd);
 }
 
-TEST_CASE("control server: connections beyond the bound are closed") {
+TEST_CASE("control server: beyond the bound the oldest idle connection goes, else the new one") {
     World world({.socket_path = {}, .connections_max = 2});
     world.start();
     const int one = world.connect();
+    send_text(one, "{\"command\":\"keep\"}\n");
+    world.kept_count_.wait(0);
     const int two = world.connect();
     send_text(two, "{\"command\":\"echo\"}\n");
     CHECK_FALSE(read_line(two).empty());
     const int three = world.connect();
-    CHECK(read_to_end(three).empty());
-    for (const int fd : {one, two, three}) ::close(fd);
+    CHECK(read_to_end(two).empty());
+    send_text(three, "{\"command\":\"keep\"}\n");
+    world.kept_count_.wait(1);
+    const int four = world.connect();
+    CHECK(read_to_end(four).empty());
+    world.answer_kept();
+    CHECK_FALSE(read_line(three).empty());
+    for (const int fd : {one, two, three, four}) ::close(fd);
 }
 
 TEST_CASE(
