@@ -186,7 +186,7 @@ class Device {
     // The answer of a request with tells_losses has reached its client.
     void told(DeviceClient& client, std::uint64_t losses) noexcept;
     // Whether something was lost that no client was told of.
-    bool has_untold_losses() const noexcept { return losses_told_ < volume_.losses().caches; }
+    bool has_untold_losses() const noexcept { return losses_told_ < volume_.losses().news; }
 
     // Payload of the reply. Returns the entries written. ASSUMES: done; to has request.pieces.
     static std::size_t gather(const DeviceRequest& request, std::span<iovec> to) noexcept;

@@ -24,7 +24,7 @@ void Device::join(DeviceClient& client) noexcept {
 
 // The volume fails only one flush, whoever sent it and whatever became of the answer.
 void Device::tell_losses(DeviceRequest& request) const noexcept {
-    const std::uint64_t losses = volume_.losses().caches;
+    const std::uint64_t losses = volume_.losses().news;
     if (losses == request.client->losses_told) return;
     if (!request.error) request.error = rtrs::from_errno(EIO);
     if (request.error == std::errc::io_error) request.tells_losses = losses;

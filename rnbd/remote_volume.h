@@ -54,6 +54,9 @@ struct VolumeGeometry {
 struct VolumeLosses {
     std::uint64_t caches = 0;  // how often it came back without its cache while that was needed
     std::uint64_t writes = 0;  // how many that no flush had covered
+    // Grows with each lost cache, and with each change that was lost in part: who has heard of
+    // fewer has something to hear.
+    std::uint64_t news = 0;
 };
 
 // extents: what of the range is allocated; extents_in() has the answer.

@@ -303,8 +303,8 @@ void RemoteVolume::Inside::note_epoch(std::uint64_t now) {
 // loss meanwhile did not hear it of this write.
 void RemoteVolume::Inside::lost_in_part() {
     if (rtrs::planted(rtrs::PlantedBug::flush_forgotten)) return;
-    ++losses.caches;
     ++losses.writes;
+    ++losses.news;
     session.environment.tracer.trace(
         rtrs::TraceLevel::error, "rnbd.volume", session.session.options().name + "/" + options.name,
         "a part of a write was acknowledged by a cache that the server has lost since; a flush "
@@ -317,6 +317,7 @@ void RemoteVolume::Inside::cache_lost() {
     const bool of_former_life = options.epoch != 0 && flushed == 0;
     ++losses.caches;
     losses.writes += writes_lost;
+    ++losses.news;
     session.environment.tracer.trace(
         rtrs::TraceLevel::error, "rnbd.volume", session.session.options().name + "/" + options.name,
         "the server came back without its cache: up to " + std::to_string(writes_lost) +

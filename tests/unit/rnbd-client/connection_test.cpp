@@ -324,7 +324,7 @@ TEST_CASE("connection: each client is told of a loss once, whoever flushed first
     first.greet();
     second.greet();
     CHECK(first.run(Command::flush, 0, 0).error == 0);
-    fake::settings().losses.caches = 1;
+    fake::settings().losses = {.caches = 1, .writes = 1, .news = 1};
     CHECK(first.run(Command::flush, 0, 0).error == number(NbdError::io));
     CHECK(first.run(Command::flush, 0, 0).error == 0);
     CHECK_FALSE(server.device->has_untold_losses());
@@ -336,7 +336,7 @@ TEST_CASE("connection: each client is told of a loss once, whoever flushed first
     CHECK(second.run(Command::flush, 0, 0).error == number(NbdError::io));
     CHECK(second.run(Command::flush, 0, 0).error == 0);
     // The flush behind a FUA write of a volume that has no FUA: it answers for that write alone.
-    fake::settings().losses.caches = 2;
+    fake::settings().losses = {.caches = 2, .writes = 2, .news = 2};
     fake::settings().geometry.force_unit_access = false;
     const auto data = pattern(512, 2);
     CHECK(late.run(Command::write, 0, 512, command_flag::fua, data).error == 0);
@@ -353,7 +353,7 @@ TEST_CASE("connection: a loss that was told to a client that had gone is told to
     gone.ask(Command::flush, 0, 0);
     server.until([] { return fake::waiting() == 1; });
     // The volume fails one flush, and takes that for having told it.
-    fake::settings().losses.caches = 1;
+    fake::settings().losses = {.caches = 1, .writes = 1, .news = 1};
     fake::settings().fails = [](const VolumeIo&) { return rtrs::from_errno(EIO); };
     SECTION("seen as gone") {
         gone.hang_up();

@@ -244,7 +244,7 @@ std::error_code RemoteVolume::open_error() const noexcept { return fake::setting
 const VolumeGeometry& RemoteVolume::geometry() const noexcept { return fake::settings().geometry; }
 const RemoteVolumeOptions& RemoteVolume::options() const noexcept { return inside_->options; }
 const VolumeLosses& RemoteVolume::losses() const noexcept { return fake::settings().losses; }
-void RemoteVolume::lost_in_part() { ++fake::settings().losses.caches; }
+void RemoteVolume::lost_in_part() { ++fake::settings().losses.news; }
 RemoteSession& RemoteVolume::session() noexcept { return session_; }
 void RemoteVolume::submit(rtrs::Permit permit, const VolumeIo& io) {
     if (fake::settings().held) {
