@@ -8,7 +8,8 @@
 // While a client is there that was served, newcomers, who have taken no answer yet, hold no more
 // than half of it together, or what one request of theirs needs: however many connect and stand
 // still, the others find room. Each of them leaves a part of that half to others, by the same rule.
-// Where little is to be divided, that is not.
+// Where little is to be divided, that is not. A newcomer's request that needs more than half takes
+// room from who was served: when one has had it, who was served is before the next such one.
 //
 // Claims that find no room at their device go in the order in which they came: who wants much waits
 // until as much is free, and nobody gets ahead of it there. Who only has too much itself delays
@@ -53,6 +54,8 @@ class PermitShares {
         std::uint32_t served_clients = 0;  // that have not left
         bool full = false;                 // there is a claim that waits for others to give back
         bool full_of_newcomers = false;    // one of a newcomer, for other newcomers to give back
+        bool half_was_exceeded = false;    // by a newcomer, after who was served last
+        bool was_passed_over = false;      // a newcomer that would do so again
         rtrs::IntrusiveList<Claim> claims;
     };
 
@@ -136,9 +139,23 @@ class PermitShares {
         if (device.held_by_newcomers == 0 || part < divided_from) return true;
         return device.held_by_newcomers + std::uint64_t{claim.permits} <= part / 2;
     }
+    bool exceeds_half(const Device& device, const Claim& claim) const noexcept {
+        return is_limited(device, claim.client) && claim.permits > part_of(device, claim.of) / 2;
+    }
+    static bool served_client_waits(Device& device) noexcept {
+        bool found = false;
+        device.claims.for_each([&](Claim& one) { found = found || one.client.was_served; });
+        return found;
+    }
     // False: it waits, and those behind it do that want what it waits for.
     bool take_if_there_is_room(Device& device, const Claim& claim) noexcept {
         if (device.full || !client_has_room(device, claim)) return false;
+        const bool large = exceeds_half(device, claim);
+        // Else those who stand still, are cut off and come again would have one turn after another.
+        if (large && device.half_was_exceeded && served_client_waits(device)) {
+            device.was_passed_over = true;
+            return false;
+        }
         if (is_limited(device, claim.client)) {
             device.full_of_newcomers =
                 device.full_of_newcomers || !newcomers_have_room(device, claim);
@@ -146,6 +163,7 @@ class PermitShares {
         }
         device.full = !device_has_room(device, claim);
         if (device.full) return false;
+        if (large || claim.client.was_served) device.half_was_exceeded = large;
         all_held_ += claim.permits;
         device.held += claim.permits;
         claim.client.held += claim.permits;
@@ -153,14 +171,17 @@ class PermitShares {
         return true;
     }
     void grant(Device& device) noexcept {
-        device.full = false;
-        device.full_of_newcomers = false;
-        device.claims.for_each([&](Claim& claim) {
-            if (!take_if_there_is_room(device, claim)) return;
-            rtrs::IntrusiveList<Claim>::remove(claim);
-            --waiting_;
-            claim.granted(claim);
-        });
+        do {
+            device.full = false;
+            device.full_of_newcomers = false;
+            device.was_passed_over = false;
+            device.claims.for_each([&](Claim& claim) {
+                if (!take_if_there_is_room(device, claim)) return;
+                rtrs::IntrusiveList<Claim>::remove(claim);
+                --waiting_;
+                claim.granted(claim);
+            });
+        } while (device.was_passed_over && !served_client_waits(device));
     }
 
     std::uint32_t devices_count_ = 0;

@@ -203,6 +203,39 @@ TEST_CASE("permit shares: a newcomer's request may need more than half, and is n
     CHECK(late.granted);
 }
 
+TEST_CASE("permit shares: of newcomers that need more than half one is before who was served") {
+    PermitShares shares;
+    Device device(shares);
+    Client served(shares, device.share), other(shares, device.share);
+    served.is_served();
+    other.is_served();
+    std::vector<std::unique_ptr<Client>> large;
+    for (int i = 0; i < 4; ++i) {
+        large.push_back(std::make_unique<Client>(shares, device.share));
+        large.back()->share.was_served = false;
+        CHECK(large.back()->take(90) == (i == 0));
+    }
+    CHECK_FALSE(served.take(20));
+    CHECK_FALSE(other.take(5));
+    large[0]->give_back(90);
+    CHECK(served.granted);
+    CHECK(other.granted);
+    CHECK_FALSE(large[1]->granted);
+    CHECK_FALSE(served.take(20));  // the second one is not overtaken
+    served.give_back(20);
+    CHECK(large[1]->granted);
+    other.give_back(5);
+    CHECK_FALSE(large[2]->granted);
+    CHECK_FALSE(served.granted);
+    large[1]->give_back(90);
+    CHECK(served.granted);
+    CHECK_FALSE(large[2]->granted);
+    served.give_back(20);
+    CHECK(large[2]->granted);
+    large[2]->give_back(90);
+    CHECK(large[3]->granted);
+}
+
 TEST_CASE("permit shares: a claim that is dropped makes way for those behind it") {
     PermitShares shares;
     Device device(shares), other(shares);
