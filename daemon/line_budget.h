@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <utility>
 
 #include "rtrs/base/instant.h"
 
@@ -32,8 +31,9 @@ class LineBudget {
         --left_;
         return true;
     }
-    // How many were left out since this was asked last.
-    std::uint64_t take_left_out() noexcept { return std::exchange(left_out_, 0); }
+    // How many were left out since this was told last.
+    std::uint64_t left_out() const noexcept { return left_out_; }
+    void told() noexcept { left_out_ = 0; }
 
   private:
     static constexpr rtrs::Duration line_time =

@@ -138,30 +138,36 @@ std::size_t written_at_once(std::string_view text) {
 class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
   protected:
     void sink_it_(const spdlog::details::log_msg& message) override {
-        if (!is_in_budget(message)) return;
+        LineBudget* const budget = budget_of(message);
+        if (budget != nullptr &&
+            !budget->spend(rtrs::Instant(std::chrono::steady_clock::now().time_since_epoch()))) {
+            return;
+        }
         // A line is whole or is not there: one that was begun is ended first.
-        if (!write_rest() || !told_of_lost() || !write(message)) ++lost_;
+        if (!write_rest() || !told_of_lost() || !told_of_left_out(budget, message.logger_name) ||
+            !write(message)) {
+            ++lost_;
+        }
     }
     void flush_() override {}
 
   private:
-    // Who asks for debug lines wants them all, and the last words of a daemon are few.
-    bool is_in_budget(const spdlog::details::log_msg& message) {
+    // Null: none. Who asks for debug lines wants them all, and the last words of a daemon are few.
+    LineBudget* budget_of(const spdlog::details::log_msg& message) {
         if (message.level <= spdlog::level::debug || message.level >= spdlog::level::critical) {
-            return true;
+            return nullptr;
         }
-        const std::string area(message.logger_name.data(), message.logger_name.size());
-        LineBudget& budget = budgets_[area];
-        if (!budget.spend(rtrs::Instant(std::chrono::steady_clock::now().time_since_epoch()))) {
-            return false;
-        }
-        if (const std::uint64_t left_out = budget.take_left_out()) {
-            const std::string text =
-                fmt::format("{} lines of {} were left out here: it had more than {} a second",
-                            left_out, area, LineBudget::per_second);
-            if (!write(spdlog::details::log_msg("rnbd.log", spdlog::level::warn, text))) ++lost_;
-        }
-        return true;
+        return &budgets_[std::string(message.logger_name.data(), message.logger_name.size())];
+    }
+
+    bool told_of_left_out(LineBudget* budget, spdlog::string_view_t area) {
+        if (budget == nullptr || budget->left_out() == 0) return true;
+        const std::string text = fmt::format(
+            "{} lines of {} were left out here: it had more than {} a second", budget->left_out(),
+            std::string_view(area.data(), area.size()), LineBudget::per_second);
+        if (!write(spdlog::details::log_msg("rnbd.log", spdlog::level::warn, text))) return false;
+        budget->told();
+        return rest_.empty();
     }
 
     bool told_of_lost() {

@@ -126,10 +126,12 @@ int rnbd_session_new(rnbd_session** session) {
 
 int rnbd_session_set(rnbd_session* session, const char* key, const char* value) {
     if (session == nullptr) return -EINVAL;
-    if (key == nullptr || value == nullptr) {
-        return inside(session).error.set(-EINVAL, "a key or a value is NULL");
-    }
-    return guarded([&] { return inside(session).set(key, value); });
+    return guarded([&] {
+        if (key == nullptr || value == nullptr) {
+            return inside(session).error.set(-EINVAL, "a key or a value is NULL");
+        }
+        return inside(session).set(key, value);
+    });
 }
 
 int rnbd_session_on_event(rnbd_session* session, rnbd_event_fn event, void* context) {
@@ -139,14 +141,18 @@ int rnbd_session_on_event(rnbd_session* session, rnbd_event_fn event, void* cont
 
 int rnbd_session_add_path(rnbd_session* session, const char* path) {
     if (session == nullptr) return -EINVAL;
-    if (path == nullptr) return inside(session).error.set(-EINVAL, "path: it is NULL");
-    return guarded([&] { return inside(session).add_path(path); });
+    return guarded([&] {
+        if (path == nullptr) return inside(session).error.set(-EINVAL, "path: it is NULL");
+        return inside(session).add_path(path);
+    });
 }
 
 int rnbd_session_remove_path(rnbd_session* session, const char* path) {
     if (session == nullptr) return -EINVAL;
-    if (path == nullptr) return inside(session).error.set(-EINVAL, "path: it is NULL");
-    return guarded([&] { return inside(session).remove_path(path); });
+    return guarded([&] {
+        if (path == nullptr) return inside(session).error.set(-EINVAL, "path: it is NULL");
+        return inside(session).remove_path(path);
+    });
 }
 
 int rnbd_session_start(rnbd_session* session) {
@@ -186,10 +192,10 @@ const char* rnbd_session_error(rnbd_session* session) {
 int rnbd_volume_open(rnbd_session* session, const char* name, unsigned flags,
                      rnbd_volume** volume) {
     if (session == nullptr) return -EINVAL;
-    if (name == nullptr || volume == nullptr) {
-        return inside(session).error.set(-EINVAL, "name or volume: it is NULL");
-    }
     return guarded([&] {
+        if (name == nullptr || volume == nullptr) {
+            return inside(session).error.set(-EINVAL, "name or volume: it is NULL");
+        }
         Volume* opened = nullptr;
         const int failed = inside(session).open_volume(name, flags, opened);
         if (failed == 0) *volume = reinterpret_cast<rnbd_volume*>(opened);
@@ -216,8 +222,10 @@ const char* rnbd_volume_error(rnbd_volume* volume) {
 int rnbd_volume_get_info(rnbd_volume* volume, rnbd_volume_info* info, size_t info_bytes) {
     if (volume == nullptr) return -EINVAL;
     Volume& inner = inside(volume);
-    if (info == nullptr) return inner.error.set(-EINVAL, "info: it is NULL");
-    return guarded([&] { return inner.session().get_info(inner, *info, info_bytes); });
+    return guarded([&] {
+        if (info == nullptr) return inner.error.set(-EINVAL, "info: it is NULL");
+        return inner.session().get_info(inner, *info, info_bytes);
+    });
 }
 
 // --- Requests.
@@ -257,8 +265,8 @@ int rnbd_get_extents(rnbd_volume* volume, uint64_t offset, uint64_t bytes, rnbd_
                      void* context) {
     if (volume == nullptr) return -EINVAL;
     Volume& inner = inside(volume);
-    if (known == nullptr) return inner.error.set(-EINVAL, "known: it is NULL");
     return guarded([&] {
+        if (known == nullptr) return inner.error.set(-EINVAL, "known: it is NULL");
         auto question = std::make_unique<ExtentsQuestion>(known, context);
         const int failed = submit(volume, &extents_known, question.get(), [&](Request& request) {
             describe(request, VolumeOperation::extents, {offset, bytes, 0});
@@ -272,8 +280,8 @@ int rnbd_get_extents(rnbd_volume* volume, uint64_t offset, uint64_t bytes, rnbd_
 
 int rnbd_buffer_get(rnbd_session* session, rnbd_buffer** buffer) {
     if (session == nullptr) return -EINVAL;
-    if (buffer == nullptr) return inside(session).error.set(-EINVAL, "buffer: it is NULL");
     return guarded([&] {
+        if (buffer == nullptr) return inside(session).error.set(-EINVAL, "buffer: it is NULL");
         Buffer* got = nullptr;
         const int failed = inside(session).get_buffer(got);
         if (failed == 0) *buffer = reinterpret_cast<rnbd_buffer*>(got);

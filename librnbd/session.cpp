@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "rnbd/identity/session_identity.h"
@@ -60,9 +61,14 @@ int Session::on_event(rnbd_event_fn event, void* context) {
 int Session::start() {
     if (const int failed = check_fresh("start")) return failed;
     if (const auto fit = settings_.check(); !fit) return error.set(-EINVAL, fit.error());
-    int failed = lock_names();
-    if (failed == 0) failed = make_loop();
-    if (failed == 0) failed = begin();
+    int failed = 0;
+    try {
+        failed = lock_names();
+        if (failed == 0) failed = make_loop();
+        if (failed == 0) failed = begin();
+    } catch (const std::bad_alloc&) {
+        failed = -ENOMEM;
+    }
     if (failed == 0) {
         state_ = State::running;
         return 0;

@@ -109,8 +109,8 @@ class Session final : public RemoteSessionHandler {
     int wait_until_settled(Volume& volume, std::optional<Loop::Deadline> deadline);
     std::string why_not_open(const Volume& volume);
 
-    int queue(Request& request);
-    void start_request(Request& request);
+    void queue(Request& request);
+    void start_request(Request& request) noexcept;
     void finished(Request& request);
 
     Settings settings_;
@@ -157,10 +157,12 @@ int Session::submit(Volume& volume, Fill fill) {
         request->iov.clear();
         fill(*request);
         if (const int failed = volume.check(*request)) return failed;
-        static_cast<void>(unused.release());
         request->whole.begin(request->operation, (request->flags & RNBD_FUA) != 0);
+        const bool here = loop_->here();
+        if (!here) queue(*request);
+        static_cast<void>(unused.release());
         if (request->buffer != nullptr) request->buffer->in_flight = true;
-        if (!loop_->here()) return queue(*request);
+        if (!here) return 0;
     }
     start_request(*request);
     return 0;

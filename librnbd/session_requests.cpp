@@ -8,12 +8,11 @@ namespace rnbd::library {
 
 // --- Requests.
 
-// From another thread, with the lock held.
-int Session::queue(Request& request) {
-    const bool first = inbox_.empty();
+// From another thread, with the lock held, which the loop waits for. If there is no memory to tell
+// the loop, the request is not taken.
+void Session::queue(Request& request) {
+    if (inbox_.empty()) loop_->reactor().post([this] { take_in(); });
     inbox_.push_back(request);
-    if (first) loop_->reactor().post([this] { take_in(); });
-    return 0;
 }
 
 void Session::take_in() {
@@ -25,7 +24,8 @@ void Session::take_in() {
     while (!now.empty()) start_request(now.pop_front());
 }
 
-void Session::start_request(Request& request) {
+// What was begun cannot be taken back: without memory the process ends, as in the loop.
+void Session::start_request(Request& request) noexcept {
     ++request.volume->requests;
     if (request.volume->closing()) return requests_->fail_later(request, rtrs::Error::closed);
     if (request.operation == VolumeOperation::flush) request.stage = Request::Stage::flush_due;

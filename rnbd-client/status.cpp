@@ -87,8 +87,9 @@ std::string reason_of(Client::Session& session, const rtrs::ClientSessionStatus&
 
 // Whatever it was that its geometry says before that is known.
 bool was_open(const RemoteVolume& volume) {
-    if (volume.state() == VolumeState::closed) return volume.geometry().size_bytes > 0;
-    return volume.state() != VolumeState::opening;
+    const bool is_open =
+        volume.state() == VolumeState::open || volume.state() == VolumeState::reopening;
+    return is_open || volume.geometry().size_bytes > 0;
 }
 
 json describe(const ServerView& view) {

@@ -273,7 +273,11 @@ void ClientSession::Inside::path_up(ClientPath& path) {
 // were lost with it are reported. Nor while something that was reported as failed may still land.
 // Nor once it is taken over: its paths are about to be closed.
 void ClientSession::Inside::announce_link_if_ready() {
-    if (link_up || paths_up == 0 || in_flight > 0 || !users.empty() || closing || dead) return;
+    if (link_up || paths_up == 0 || closing || dead) return;
+    if (in_flight > 0 || !users.empty()) {
+        reason = "what a lost path had under way is not ended yet";
+        return;
+    }
     if (exactly_once() && unsettled > 0) {
         reason = "the server has not finished with requests that were given up";
         return;

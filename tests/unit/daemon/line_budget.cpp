@@ -17,14 +17,15 @@ TEST_CASE("line budget: a burst is written, and then so many a second on the who
     LineBudget budget;
     const rtrs::Instant begin = rtrs::Instant() + 1h;
     CHECK(written(budget, begin, 2 * LineBudget::burst) == LineBudget::burst);
-    CHECK(budget.take_left_out() == LineBudget::burst);
-    CHECK(budget.take_left_out() == 0);
+    CHECK(budget.left_out() == LineBudget::burst);
+    budget.told();
+    CHECK(budget.left_out() == 0);
     // A flood that goes on for an hour.
     std::uint64_t count = 0;
     for (int i = 1; i <= 3600; ++i) count += written(budget, begin + i * 1s, 5000);
     CHECK(count > 3500 * LineBudget::per_second);
     CHECK(count <= 3600 * LineBudget::per_second);
-    CHECK(budget.take_left_out() == 3600 * 5000 - count);
+    CHECK(budget.left_out() == 3600 * 5000 - count);
 }
 
 TEST_CASE("line budget: what rests begins again with many lines, not with single ones") {
