@@ -123,6 +123,9 @@ class MessageCore final : public MessageService, public TagMatchHandler {
     void send_data(MessageLink& link);
     // False: its memory cannot be registered.
     bool send_one(MessageLink& link, const Outgoing& outgoing, std::uint64_t number);
+    // The number whose low bits came, nearest to the newest one.
+    static std::uint64_t whole_number(std::uint32_t low, std::uint64_t newest) noexcept;
+    void try_again_soon();
     // Memory could not be had or registered: it is tried again soon. True: that was enough.
     bool tried_long_enough(std::optional<Instant>& no_memory_since);
     void end_send(std::deque<Outgoing>::iterator outgoing, std::error_code error);
