@@ -189,8 +189,9 @@ ControlServer::~ControlServer() = default;
 
 std::expected<std::unique_ptr<ControlServer>, std::error_code> ControlServer::create(
     rtrs::Reactor& reactor, ControlServerOptions options) {
-    const auto fd = while_in_use(options.in_use_patience,
-                                 [&] { return listen_on_unix(options.socket_path, socket_mode); });
+    const auto fd = while_in_use(options.in_use_patience, [&] {
+        return listen_on_unix_in_folder(options.socket_path, socket_mode);
+    });
     if (!fd) return std::unexpected(fd.error());
     auto inside = std::make_unique<Inside>(reactor, std::move(options), *fd);
     return std::unique_ptr<ControlServer>(new ControlServer(std::move(inside)));
@@ -202,7 +203,7 @@ void ControlServer::add_command(std::string name, Handler handler) {
 
 std::expected<bool, std::error_code> ControlServer::listen_again() {
     if (inside_->socket_file.is_there()) return false;
-    const auto fd = listen_on_unix(inside_->options.socket_path, socket_mode);
+    const auto fd = listen_on_unix_in_folder(inside_->options.socket_path, socket_mode);
     if (!fd) return std::unexpected(fd.error());
     inside_->socket_file = UnixSocketFile(inside_->options.socket_path);
     inside_->streams.listen_on(*fd);

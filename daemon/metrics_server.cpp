@@ -169,7 +169,8 @@ std::expected<std::unique_ptr<MetricsServer>, std::error_code> MetricsServer::cr
     rtrs::Reactor& reactor, MetricsServerOptions options, Text text) {
     const auto fd = while_in_use(options.patience, [&] {
         return options.listen.starts_with(unix_prefix)
-                   ? listen_on_unix(options.listen.substr(unix_prefix.size()), socket_mode)
+                   ? listen_on_unix_in_folder(options.listen.substr(unix_prefix.size()),
+                                              socket_mode)
                    : listen_on_tcp(options.listen);
     });
     if (!fd) return std::unexpected(fd.error());
@@ -183,7 +184,7 @@ std::expected<bool, std::error_code> MetricsServer::listen_again() {
     const std::string_view listen = inside_->options.listen;
     if (!listen.starts_with(unix_prefix) || inside_->socket_file.is_there()) return false;
     const std::string path(listen.substr(unix_prefix.size()));
-    const auto fd = listen_on_unix(path, socket_mode);
+    const auto fd = listen_on_unix_in_folder(path, socket_mode);
     if (!fd) return std::unexpected(fd.error());
     inside_->socket_file = UnixSocketFile(path);
     inside_->streams.listen_on(*fd);

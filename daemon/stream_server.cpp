@@ -139,6 +139,7 @@ void StreamServer::accept_all() {
 
 // Those that have ended go in a later turn. ASSUMES: as many as there may be, or more.
 bool StreamServer::make_room() {
+    if (connections_.size() >= 2 * connections_max_) return false;
     std::size_t open = 0;
     StreamConnection* oldest_idle = nullptr;
     for (const auto& [id, connection] : connections_) {  // in the order in which they came

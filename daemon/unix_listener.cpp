@@ -62,7 +62,6 @@ std::expected<int, std::error_code> listen_on_unix(const std::string& path, mode
                                                    int backlog) {
     const auto address = socket_address(path);
     if (!address) return std::unexpected(address.error());
-    make_directory_of(path);
     const auto lock = SocketFileLock::take(path);
     if (!lock) return std::unexpected(lock.error());
     if (const auto error = remove_stale_socket(*address)) return std::unexpected(error);
@@ -80,6 +79,11 @@ std::expected<int, std::error_code> listen_on_unix(const std::string& path, mode
     }
     ::close(fd);
     return std::unexpected(error);
+}
+
+std::expected<int, std::error_code> listen_on_unix_in_folder(const std::string& path, mode_t mode) {
+    make_directory_of(path);
+    return listen_on_unix(path, mode);
 }
 
 UnixSocketFile::UnixSocketFile(std::string path) : path_(std::move(path)) {

@@ -73,13 +73,12 @@ int Session::start() {
         state_ = State::running;
         return 0;
     }
+    if (loop_) loop_->stop();
     requests_.reset();
     remote_.reset();
     world_.reset();
     loop_.reset();
-    for (const PathSetting& path : settings_.paths) {
-        names_.release(settings_.session.name, path.destination);
-    }
+    names_.release_all();
     return failed;
 }
 
@@ -144,8 +143,8 @@ int Session::begin() {
     if (const auto failed = loop_->start()) {
         return error.set(-rtrs::to_errno(failed), "a thread: " + failed.message());
     }
-    if (const auto failed = remote_->open()) {
-        loop_->stop();
+    // What has begun cannot be taken back: without memory the process ends.
+    if (const auto failed = [this]() noexcept { return remote_->open(); }()) {
         return error.set(-rtrs::to_errno(failed), "the session: " + failed.message());
     }
     loop_->go();

@@ -142,9 +142,12 @@ class PermitShares {
     bool exceeds_half(const Device& device, const Claim& claim) const noexcept {
         return is_limited(device, claim.client) && claim.permits > part_of(device, claim.of) / 2;
     }
-    static bool served_client_waits(Device& device) noexcept {
+    // For others to give back. Who only has too much itself does not count.
+    bool served_client_waits(Device& device) const noexcept {
         bool found = false;
-        device.claims.for_each([&](Claim& one) { found = found || one.client.was_served; });
+        device.claims.for_each([&](Claim& one) {
+            found = found || (one.client.was_served && client_has_room(device, one));
+        });
         return found;
     }
     // False: it waits, and those behind it do that want what it waits for.

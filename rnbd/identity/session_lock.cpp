@@ -101,8 +101,16 @@ void SessionLock::release(const std::string& session, const std::string& destina
     sockets_.erase(found);
 }
 
+void SessionLock::release_all() noexcept {
+    const std::scoped_lock held(All::here().mutex);
+    give_up();
+}
+
 std::error_code SessionLock::try_to_take(const std::string& name) {
     if (sockets_.contains(name)) return {};
+    // Before the name is taken: what throws afterwards would keep it.
+    decltype(sockets_) one;
+    one.emplace(name, -1);
     const int socket = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (socket < 0) return rtrs::from_errno(errno);
     sockaddr_un address{};
@@ -115,7 +123,8 @@ std::error_code SessionLock::try_to_take(const std::string& name) {
         ::close(socket);
         return rtrs::from_errno(error);
     }
-    sockets_.emplace(name, socket);
+    one.begin()->second = socket;
+    sockets_.merge(one);
     return {};
 }
 

@@ -28,6 +28,7 @@ class SessionLock {
     std::error_code take(const std::string& session, const std::string& destination);
     // From now on another client may take it.
     void release(const std::string& session, const std::string& destination) noexcept;
+    void release_all() noexcept;  // allocates nothing
 
   private:
     struct All;  // of the process

@@ -312,10 +312,11 @@ void ClientSession::Inside::path_down(ClientPath& path, std::error_code why) {
     }
     handler.on_path_changed(path.address_label(), PathChange::down, why);
     if (planted(PlantedBug::quarantine_off)) hand_back(index);
-    if (paths_up > 0 || !link_up) return;
+    if (paths_up > 0) return;
+    if (!dead) reason = "no path is up: " + why.message();
+    if (!link_up) return;
     link_up = false;
     since = environment.clock.now();
-    if (!dead) reason = "no path is up: " + why.message();
     if (closing) {
         trace(TraceLevel::info, "link down");
     } else {

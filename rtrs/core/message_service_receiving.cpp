@@ -101,8 +101,10 @@ void MessageCore::start_read(std::uint64_t number, Incoming& incoming) {
         incoming.state = Incoming::State::reading;
         return;
     }
-    if (error != std::errc::not_enough_memory) {
-        // A queue that is full gets emptier, and of a link that is gone another one takes over.
+    // A queue that is full gets emptier, and of a link that is gone another one takes over.
+    const bool passes = error == std::errc::no_buffer_space || error == std::errc::not_connected ||
+                        error == std::errc::no_such_device;
+    if (passes) {
         incoming.no_memory_since.reset();
         try_again_soon();
         return;

@@ -236,6 +236,23 @@ TEST_CASE("permit shares: of newcomers that need more than half one is before wh
     CHECK(large[3]->granted);
 }
 
+TEST_CASE("permit shares: who was served and only has too much itself delays no newcomer") {
+    PermitShares shares;
+    Device device(shares);
+    Client served(shares, device.share);
+    served.is_served();
+    CHECK(served.take(40));
+    CHECK_FALSE(served.take(30));
+    {
+        Client large(shares, device.share);
+        large.share.was_served = false;
+        CHECK(large.take(55));
+    }
+    Client next(shares, device.share);
+    next.share.was_served = false;
+    CHECK(next.take(55));
+}
+
 TEST_CASE("permit shares: a claim that is dropped makes way for those behind it") {
     PermitShares shares;
     Device device(shares), other(shares);
