@@ -14,8 +14,8 @@ constexpr std::size_t entries_max = 1u << 16;
 
 }  // namespace
 
-RemoteCatalog::RemoteCatalog(rtrs::ClientSession& session, Heard heard)
-    : session_(session), heard_(std::move(heard)) {}
+RemoteCatalog::RemoteCatalog(rtrs::ClientSession& session, Heard heard, Unreadable unreadable)
+    : session_(session), heard_(std::move(heard)), unreadable_(std::move(unreadable)) {}
 
 void RemoteCatalog::ask(Answered answered) {
     unasked_.push_back(std::move(answered));
@@ -104,6 +104,7 @@ void RemoteCatalog::picture(const rtrs::ReceivedMessage& message) {
             parsed = std::move(*picture);
         } else {
             error = rtrs::Error::protocol;
+            if (number == following_number_) unreadable_(text(picture.error()));
         }
     }
     if (number == following_number_) {

@@ -28,8 +28,11 @@ class RemoteCatalog {
     using Answered =
         std::function<void(std::error_code error, const std::vector<CatalogEntry>& entries)>;
 
+    // Why the server's picture cannot be read: until the next server there is no catalog.
+    using Unreadable = std::function<void(const char* why)>;
+
     // heard: every change, also those that a new picture shows.
-    RemoteCatalog(rtrs::ClientSession& session, Heard heard);
+    RemoteCatalog(rtrs::ClientSession& session, Heard heard, Unreadable unreadable);
 
     // Asks the server now, or as soon as it is connected. answered: once, possibly from inside.
     // ERRORS: EOPNOTSUPP (the server has no messages), Error::path_lost, Error::closed, EMSGSIZE,
@@ -64,6 +67,7 @@ class RemoteCatalog {
 
     rtrs::ClientSession& session_;
     Heard heard_;
+    Unreadable unreadable_;
     Slot pictures_{this, CatalogTag::picture};
     Slot events_{this, CatalogTag::event};
     bool waiting_ = false;  // receives are posted

@@ -9,7 +9,13 @@ RemoteSession::Inside::Inside(rtrs::SessionEnvironment its_environment,
     : environment(its_environment),
       handler(its_handler),
       session(its_environment, std::move(options), *this),
-      catalog(session, [this](const CatalogEvent& event) { catalog_event(event); }),
+      catalog(
+          session, [this](const CatalogEvent& event) { catalog_event(event); },
+          [this](const char* why) {
+              environment.tracer.trace(rtrs::TraceLevel::warning, "rnbd.session",
+                                       session.options().name,
+                                       std::string("the server's catalog cannot be read: ") + why);
+          }),
       figures(session) {}
 
 void RemoteSession::Inside::catalog_event(const CatalogEvent& event) {

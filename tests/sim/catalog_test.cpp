@@ -55,6 +55,12 @@ struct TellingServer final : ServerHandler {
             followed = true;
             number = asked_number;
         }
+        if (garbles) {
+            MessageBuffer content(7);
+            static_cast<void>(service->send(rnbd::catalog_tag(CatalogTag::picture, asked_number),
+                                            std::move(content), nullptr, nullptr));
+            return;
+        }
         send(CatalogTag::picture, asked_number,
              CatalogPicture{.generation = generation, .draining = draining, .entries = entries});
     }
@@ -78,6 +84,7 @@ struct TellingServer final : ServerHandler {
     std::vector<CatalogEntry> entries;
     std::uint64_t generation = 0;
     bool draining = false;
+    bool garbles = false;
     std::uint32_t number = 0;
     unsigned follows = 0;
     bool closed = false;
@@ -93,10 +100,13 @@ struct ListeningClient final : ClientSessionHandler {
                   return options;
               }(),
               *this),
-          catalog(session, [this](const CatalogEvent& event) {
-              heard += std::string(" ") + to_string(event.kind) + ":" + event.entry.name;
-              mirror(event);
-          }) {}
+          catalog(
+              session,
+              [this](const CatalogEvent& event) {
+                  heard += std::string(" ") + to_string(event.kind) + ":" + event.entry.name;
+                  mirror(event);
+              },
+              [this](const char* why) { heard += std::string(" unreadable:") + why; }) {}
     void on_link_up() override { catalog.link_ready(); }
     void on_link_down(std::error_code) override {}
     void on_messages_reset() override { catalog.reset(); }
@@ -400,6 +410,21 @@ TEST_CASE("catalog: a question is answered once") {
     town.world.run_for(2s);
     CHECK(town.client->closed);
     CHECK(answers == 3);
+}
+
+TEST_CASE("catalog: a picture that cannot be read is told once, another server is asked again") {
+    Town town;
+    town.server->garbles = true;
+    CHECK(town.heard() == " unreadable:message is shorter than its type needs");
+    CHECK_FALSE(town.client->catalog.known());
+    CHECK(town.heard().empty());
+    town.server_host->crash(SimHost::CrashSeen::by_reset);
+    bury(town.server.release());
+    town.world.run_for(100ms);
+    town.server_host->restart();
+    town.start_server();
+    town.server->entries = {entry("a", 1)};
+    CHECK(town.heard() == " added:a");
 }
 
 TEST_CASE("catalog: a server without messages has none") {
