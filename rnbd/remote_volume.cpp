@@ -316,8 +316,13 @@ std::string RemoteVolume::Inside::why_refused(std::error_code error) const {
     if (error == std::errc::operation_not_permitted) why += " (it is open for writing elsewhere)";
     if (error == std::errc::resource_unavailable_try_again)
         why += " (those who had it open for writing are waited for)";
-    if (error == std::errc::no_such_file_or_directory)
-        why += " (no such export, or it waits for its storage)";
+    if (error == std::errc::no_such_file_or_directory) {
+        const auto& catalog = session.catalog;
+        why += storage_is_known_to_be_gone() ? " (the export waits for its storage)"
+               : catalog.known() && !catalog.entries().contains(options.name)
+                   ? " (no such export)"
+                   : " (no such export, or it waits for its storage)";
+    }
     // Our server's word for these; a kernel's has other reasons for it.
     if (error == std::errc::device_or_resource_busy && session.features != Feature::none) {
         const auto intent = session.catalog.intent();

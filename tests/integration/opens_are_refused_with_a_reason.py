@@ -27,7 +27,7 @@ with Lab() as lab:
     second = lab.client(server, {
         "absent": {}, "vol1": {}, "readers": {}, "far": {}, "waiting": {},
     }, name="second", session="host-b", wait_for_devices=False)
-    refused(second, "absent", "no such export")
+    refused(second, "absent", "(no such export)")
     wait_until("it says when it asks again", lambda: (second.status()["devices"][0]["next_attempt_s"] or 0) > 0)
     for device in ("vol1", "readers", "far", "waiting"):
         refused(second, device, "allow list")
@@ -50,7 +50,7 @@ with Lab() as lab:
                        wait_for_devices=False)
     refused(third, "far", "allow list")
     refused(third, "readers", "allow list")
-    refused(third, "waiting", "waits for its storage")
+    refused(third, "waiting", "(the export waits for its storage)")
     with open(lab.path("late.img"), "wb") as late:
         late.truncate(1 << 20)
     wait_until("the file that came late is served", lambda: reason(third, "waiting") == "")
