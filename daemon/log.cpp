@@ -273,7 +273,7 @@ void Logger::write(Weight weight, fmt::string_view text, fmt::format_args values
         fmt::vformat_to(fmt::appender(line), text, values);
         writer_.log(to_spdlog(weight), spdlog::string_view_t(line.data(), line.size()));
     } catch (const std::bad_alloc&) {
-        // There is no memory for a long line. Who says it has more to do.
+        return;  // There is no memory for a long line. Who says it has more to do.
     }
 }
 

@@ -134,9 +134,9 @@ class MetricsServer::Inside::Connection final : public StreamConnection {
         await_readable();
     }
 
-    void answer(std::string text) {
+    void answer(std::string whole) {
         limit_time(inside_.options.answer_time);
-        send(std::move(text));
+        send(std::move(whole));
     }
 
     bool is_idle() const override { return !sending(); }
