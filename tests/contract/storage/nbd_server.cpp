@@ -87,4 +87,22 @@ ServedFile::ServedFile(std::vector<std::string> words) {
     server->start();
 }
 
+StorageOptions on(const NbdServer& server) {
+    return {.kind = StorageOptions::Kind::nbd, .path = {}, .uri = server.uri()};
+}
+
+void wait_until_lost(Bench& bench) {
+    while (bench.storage->trouble().empty()) {
+        bench.reactor->run_once(std::chrono::milliseconds(10));
+    }
+}
+
+void finish_in_time(Bench& bench, const TestRequest& request) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!request.finished && std::chrono::steady_clock::now() < deadline) {
+        bench.reactor->run_once(std::chrono::milliseconds(10));
+    }
+    REQUIRE(request.finished);
+}
+
 }  // namespace rnbd::testing

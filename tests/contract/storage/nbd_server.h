@@ -41,4 +41,24 @@ struct ServedFile {
     explicit ServedFile(std::vector<std::string> words);
 };
 
+inline const std::vector<std::string> nbdkit_file = {"nbdkit", "-f",   "-U",
+                                                     "SOCKET", "file", "IMAGE"};
+
+StorageOptions on(const NbdServer& server);
+// Until the storage has noticed.
+void wait_until_lost(Bench& bench);
+// One that never ends fails the test.
+void finish_in_time(Bench& bench, const TestRequest& request);
+
+// body: takes a ServedFile. Skipped aloud where there is no nbdkit.
+template <typename Body>
+void with_nbdkit(Body body) {
+    try {
+        ServedFile served(nbdkit_file);
+        body(served);
+    } catch (const Unavailable& unavailable) {
+        WARN("SKIPPED: " << unavailable.reason);
+    }
+}
+
 }  // namespace rnbd::testing
