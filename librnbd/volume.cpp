@@ -114,6 +114,8 @@ void Volume::on_volume_changed(RemoteVolume& volume) {
     session_.loop().changed();
     if (!open) return tell(RNBD_EVENT_NOT_OPEN);
     const std::uint64_t before = std::exchange(size_told_, volume.geometry().size_bytes);
+    // The program goes by what it was told.
+    volume.limit_blocks(volume.geometry().logical_block_bytes);
     if (!was_open) tell(RNBD_EVENT_OPEN);
     if (was_ever_open && before != size_told_) tell(RNBD_EVENT_RESIZED);
 }

@@ -63,7 +63,9 @@ nbd::ExportDescription Device::describe() const noexcept {
     nbd::ExportDescription description;
     description.text = options_.description;
     const VolumeState state = volume_.state();
-    if (state != VolumeState::open && state != VolumeState::reopening) {
+    // What has come back is not what was open: it is nothing to begin with, either.
+    const bool refused_as_it_is = volume_.open_error() == rtrs::from_errno(EMEDIUMTYPE);
+    if ((state != VolumeState::open && state != VolumeState::reopening) || refused_as_it_is) {
         unavailable_ = "volume " + volume_.options().name + " is not open";
         if (const std::string why = why_not_open(volume_); !why.empty()) unavailable_ += ": " + why;
         description.unavailable = unavailable_;
@@ -89,9 +91,11 @@ nbd::ExportDescription Device::describe() const noexcept {
     }
     description.transmission_flags = flags;
     description.block_sizes.minimum_bytes = geometry.logical_block_bytes;
-    description.block_sizes.preferred_bytes = std::bit_ceil(
-        std::max({4096u, geometry.physical_block_bytes, geometry.logical_block_bytes}));
     description.block_sizes.maximum_bytes = maximum_bytes();
+    // Not above the maximum, as the protocol has it.
+    description.block_sizes.preferred_bytes =
+        std::min(std::bit_ceil(std::max(4096u, geometry.physical_block_bytes)),
+                 std::bit_floor(maximum_bytes()));
     return description;
 }
 

@@ -114,6 +114,7 @@ class DeviceClient : public rtrs::ListLink {
     virtual void add_stalls(std::vector<DeviceStall>& to) const = 0;
 
     Kind client_kind;
+    std::uint32_t block_bytes = 512;  // as it was told them
     std::uint64_t losses_told = 0;
 
   protected:
@@ -165,9 +166,13 @@ class Device {
     // Whether it ever had a client.
     bool was_used() const noexcept { return was_used_; }
 
-    // A client from its first to its last request.
-    void join(DeviceClient& client) noexcept;
-    void leave(DeviceClient& client) noexcept;
+    // A client from its first to its last request. Meanwhile the volume is not used with larger
+    // blocks than it was told.
+    void join(DeviceClient& client);
+    void leave(DeviceClient& client);
+    // The blocks of the kernel's device, from before it is attached until it is gone, whatever
+    // becomes of its connections. 0: there is none.
+    void set_kernel_blocks(std::uint32_t bytes);
     // Whether one that joined before is leaving. Then on_other_left() tells when to ask again.
     bool others_are_leaving(const DeviceClient& client) noexcept;
     void end_leaving(const DeviceClient& client);
@@ -202,6 +207,7 @@ class Device {
     void run(DeviceRequest& request);
     void finish(DeviceRequest& request);
     void tell_losses(DeviceRequest& request) const noexcept;
+    void limit_blocks();
     void forget_abandoned(DeviceRequest& request) noexcept;
     void start_waiting();
     void start_payload(DeviceRequest& request);
@@ -223,6 +229,7 @@ class Device {
     PermitShares::Device share_;
     std::uint64_t started_ = 0;
     rtrs::IntrusiveList<DeviceClient> clients_;
+    std::uint32_t kernel_block_bytes_ = 0;  // 0: the kernel has none of it
     bool was_used_ = false;
     std::uint64_t losses_told_ = 0;  // to anybody
     DeviceRequest* abandoned_ = nullptr;

@@ -14,12 +14,30 @@ bool overlap(const nbd::Request& a, const nbd::Request& b) noexcept {
 
 }  // namespace
 
+// --- Blocks.
+
+// Nobody has to look again at what he was told: what is written in smaller blocks than the volume
+// has now would fail, for the kernel after it was acknowledged.
+void Device::limit_blocks() {
+    std::uint32_t least = kernel_block_bytes_;
+    clients_.for_each([&](const DeviceClient& client) {
+        least = least == 0 ? client.block_bytes : std::min(least, client.block_bytes);
+    });
+    volume_.limit_blocks(least);
+}
+
+void Device::set_kernel_blocks(std::uint32_t bytes) {
+    kernel_block_bytes_ = bytes;
+    limit_blocks();
+}
+
 // --- Losses.
 
-void Device::join(DeviceClient& client) noexcept {
+void Device::join(DeviceClient& client) {
     client.losses_told = losses_told_;
     clients_.push_back(client);
     was_used_ = true;
+    limit_blocks();
 }
 
 // The volume fails only one flush, whoever sent it and whatever became of the answer.
@@ -52,9 +70,10 @@ bool Device::may_start(const DeviceRequest& request) const noexcept {
     return true;
 }
 
-void Device::leave(DeviceClient& client) noexcept {
+void Device::leave(DeviceClient& client) {
     if (!client.linked()) return;
     rtrs::IntrusiveList<DeviceClient>::remove(client);
+    limit_blocks();
     clients_.for_each([](DeviceClient& other) { other.on_other_left(); });
 }
 

@@ -18,36 +18,8 @@ void DeviceCounters::count(const nbd::Request& request, nbd::NbdError error,
     kind.durations.add(took);
     if (error == nbd::NbdError::none) {
         kind.bytes += request.length;
-        return;
-    }
-    ++kind.errors;
-    switch (error) {
-        case nbd::NbdError::none:
-            break;
-        case nbd::NbdError::perm:
-            ++errors_perm;
-            break;
-        case nbd::NbdError::io:
-            ++errors_io;
-            break;
-        case nbd::NbdError::nomem:
-            ++errors_nomem;
-            break;
-        case nbd::NbdError::inval:
-            ++errors_inval;
-            break;
-        case nbd::NbdError::nospc:
-            ++errors_nospc;
-            break;
-        case nbd::NbdError::overflow:
-            ++errors_overflow;
-            break;
-        case nbd::NbdError::notsup:
-            ++errors_notsup;
-            break;
-        case nbd::NbdError::shutdown:
-            ++errors_shutdown;
-            break;
+    } else {
+        ++kind.errors;
     }
 }
 

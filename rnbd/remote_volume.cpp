@@ -146,6 +146,16 @@ bool RemoteVolume::Inside::is_another(const MediumId& found) const noexcept {
     return has(session.features, Feature::medium) && knows_medium && medium.rules_out(found);
 }
 
+bool RemoteVolume::Inside::blocks_fit(std::uint32_t bytes) const noexcept {
+    return blocks_limit == 0 || bytes <= blocks_limit;
+}
+
+void RemoteVolume::Inside::limit_blocks(std::uint32_t bytes) {
+    blocks_limit = bytes;
+    // Those who could not keep to them have gone.
+    if (blocks_refused != 0 && blocks_fit(blocks_refused)) (void)open_again();
+}
+
 bool RemoteVolume::Inside::usable_size(std::uint64_t size_bytes) const {
     const bool whole = size_bytes % geometry.logical_block_bytes == 0;
     return whole && size_bytes / sector_bytes <= sectors_max;
@@ -248,6 +258,7 @@ void RemoteVolume::Inside::send_open() {
 
 void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes response) {
     asking = false;
+    blocks_refused = 0;
     // ENODEV may be of one that is open there, whose storage is gone.
     const bool refused = error && !unanswered(error) && error != std::errc::no_such_device;
     if (refused) maybe_open_at_server = false;
@@ -268,13 +279,17 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
     if (!error) {
         const auto parsed = OpenResponse::parse(response);
         const bool another = parsed && is_another(parsed->medium);
-        if (parsed && usable(*parsed) && !another) return opened(*parsed);
-        error = another ? rtrs::from_errno(EMEDIUMTYPE) : std::error_code(rtrs::Error::protocol);
+        const bool sound = parsed && usable(*parsed);
+        const bool too_large = sound && !another && !blocks_fit(parsed->logical_block_bytes);
+        if (sound && !another && !too_large) return opened(*parsed);
+        if (too_large) blocks_refused = parsed->logical_block_bytes;
+        error = another || too_large ? rtrs::from_errno(EMEDIUMTYPE)
+                                     : std::error_code(rtrs::Error::protocol);
         if (parsed) {
             device_id = parsed->device_id;
             open_at_server = true;
         }
-        if (another) give_back();
+        if (another || too_large) give_back();
     }
     if (error == rtrs::from_errno(ESTALE) && has(session.features, Feature::writer)) {
         if (knows_content) return supersede();
@@ -329,6 +344,12 @@ std::string RemoteVolume::Inside::why_refused(std::error_code error) const {
         why += !intent ? " (evicted by the server for a while, or it is being drained)"
                : *intent == ServerIntent::drain ? " (the server is being drained)"
                                                 : " (evicted by the server for a while)";
+    }
+    if (blocks_refused != 0) {
+        return "it has blocks of " + std::to_string(blocks_refused) +
+               " bytes at the server now, and who uses it was told of " +
+               std::to_string(blocks_limit) +
+               ": set block_size back there, or end those who use it (unmap, map)";
     }
     if (error == rtrs::from_errno(EMEDIUMTYPE)) {
         const std::string uuid = to_text(medium.uuid);
@@ -467,6 +488,7 @@ std::optional<rtrs::Instant> RemoteVolume::next_attempt() const noexcept {
     if (inside_->state == VolumeState::open || !inside_->retry_timer.armed()) return std::nullopt;
     return inside_->retry_timer.deadline();
 }
+void RemoteVolume::limit_blocks(std::uint32_t bytes) { inside_->limit_blocks(bytes); }
 std::error_code RemoteVolume::open_again() { return inside_->open_again(); }
 std::error_code RemoteVolume::set_size(std::uint64_t size_bytes) {
     return inside_->set_size(size_bytes);

@@ -10,6 +10,8 @@
 //              and the content is known
 //   any        OPEN refused with               (same)     tries again after a delay, until the one
 //              EMEDIUMTYPE                                is there whose content is known
+//   any        OPEN answered with larger       reopening  gives it back; the same, until blocks fit
+//              blocks than users were told
 //   any        close                           closing    sends CLOSE when nothing is in flight
 //   closing    CLOSE answered, or link lost    closed     leaves an owed CLOSE to the session
 #pragma once
@@ -56,6 +58,8 @@ struct RemoteVolume::Inside {
     void open_answered(std::error_code error, rtrs::Bytes response);
     bool usable(const OpenResponse& response) const;
     bool is_another(const MediumId& found) const noexcept;
+    bool blocks_fit(std::uint32_t bytes) const noexcept;
+    void limit_blocks(std::uint32_t bytes);
     void give_back();
     void ask_later();
     void send_close(rtrs::ClientSession::UserResponded responded);
@@ -118,6 +122,8 @@ struct RemoteVolume::Inside {
     std::error_code open_error;
     rtrs::Instant since;
     VolumeGeometry geometry{};
+    std::uint32_t blocks_limit = 0;    // 0: none
+    std::uint32_t blocks_refused = 0;  // those that it has come back with, if they are too large
     // By the catalog, while an OPEN was on its way. Its answer may be older.
     std::optional<std::uint64_t> size_heard;
     std::uint32_t device_id = 0;

@@ -180,6 +180,7 @@ void KernelDevice::attach() {
     // The reason of an attempt before stays until this one has ended.
     set_state(State::attaching, reason_);
     kernel_size_bytes_ = attempt->wanted().size_bytes;
+    device_.set_kernel_blocks(attempt->wanted().block_bytes);
     const bool runs = run([this, attempt]() -> KernelCall::Report {
         attempt->connect();
         return [this, attempt] { connected(*attempt); };
@@ -241,6 +242,7 @@ void KernelDevice::serve(const std::vector<int>& sockets) {
 
 void KernelDevice::failed(std::string reason) {
     index_.reset();
+    device_.set_kernel_blocks(0);
     set_state(State::failed, std::move(reason));
     if (stopping_) {
         let_go_ = true;
@@ -356,6 +358,7 @@ void KernelDevice::end_if_done() {
     retry_.disarm();
     set_state(State::detached, {});
     index_.reset();
+    device_.set_kernel_blocks(0);
     handler_.on_kernel_detached(*this);
 }
 

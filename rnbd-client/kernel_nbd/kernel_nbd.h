@@ -40,8 +40,9 @@ class KernelNbd {
     // Gives the kernel its ends of the sockets (connected, stream); the block device is there then,
     // and its first requests may be in them. Nothing here waits for the answers. A device that an
     // earlier process left behind under the same identifier is taken over if it lost no request,
-    // and binding.takes_over; otherwise its I/O fails, and it is attached anew. The caller closes
-    // its copies of the sockets. Returns the device's index.
+    // and binding.takes_over; otherwise its I/O fails, and it is attached anew. One that is used
+    // with smaller blocks than the binding's, or for writing where that only reads, stays as it is,
+    // and is an error. The caller closes its copies of the sockets. Returns the device's index.
     // ERRORS: one line for people.
     virtual std::expected<std::uint32_t, std::string> attach(const KernelBinding& binding,
                                                              std::span<const int> sockets) = 0;

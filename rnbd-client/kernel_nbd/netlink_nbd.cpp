@@ -16,6 +16,7 @@
 #include "rnbd-client/kernel_nbd/identifier_lock.h"
 #include "rnbd-client/kernel_nbd/kernel_nbd.h"
 #include "rnbd-client/kernel_nbd/use.h"
+#include "rnbd-client/nbd/wire.h"
 
 namespace rnbd {
 namespace {
@@ -67,6 +68,30 @@ bool has_lost_requests(std::uint32_t index) {
     std::uint64_t reads = 0, writes = 0;
     in >> reads >> writes;
     return reads + writes > 0;
+}
+
+// Mounted, or opened exclusively in another way.
+bool is_used(std::uint32_t index) {
+    const int fd = ::open(fmt::format("/dev/nbd{}", index).c_str(), O_RDONLY | O_CLOEXEC | O_EXCL);
+    if (fd < 0) return errno == EBUSY;
+    ::close(fd);
+    return false;
+}
+
+// What the kernel was told when the device was attached, and its users with it, stays. Empty: the
+// binding can keep to it.
+std::string misfit(std::uint32_t index, const KernelBinding& binding) {
+    std::uint32_t block_bytes = 0;
+    if (std::ifstream(sysfs(index, "queue/logical_block_size")) >> block_bytes &&
+        block_bytes < binding.block_bytes) {
+        return fmt::format("with blocks of {} bytes, and the volume has blocks of {} now",
+                           block_bytes, binding.block_bytes);
+    }
+    const bool read_only = (binding.flags & nbd::transmission_flag::read_only) != 0;
+    if (read_only && read_line(sysfs(index, "ro")) == "0") {
+        return "for writing, and the volume is only read now";
+    }
+    return {};
 }
 
 std::optional<std::uint32_t> find_bound(const std::string& identifier) {
@@ -191,8 +216,11 @@ class NetlinkNbd final : public KernelNbd {
         }
         // Nobody else serves it.
         if (const auto left = find_bound(binding.identifier)) {
-            if (binding.takes_over && !has_lost_requests(*left))
-                return take_over(*conversation, binding, *left, sockets);
+            if (binding.takes_over && !has_lost_requests(*left)) {
+                const std::string why_not = misfit(*left, binding);
+                if (why_not.empty()) return take_over(*conversation, binding, *left, sockets);
+                if (is_used(*left)) return std::unexpected(left_in_use(*left, why_not));
+            }
             if (const auto done = cut(*left); !done) return std::unexpected(done.error());
         }
         std::uint32_t index = binding.index.value_or(0);
@@ -318,6 +346,12 @@ class NetlinkNbd final : public KernelNbd {
         const auto done = reconfigure(conversation, index, whole ? std::move(message) : nullptr);
         if (!done) return std::unexpected(done.error());
         return index;
+    }
+
+    static std::string left_in_use(std::uint32_t index, const std::string& how) {
+        return fmt::format(
+            "an earlier rnbd-client left /dev/nbd{} in use {}: change that back, or end its users",
+            index, how);
     }
 
     static void announce(std::uint32_t index) {

@@ -278,3 +278,44 @@ TEST_CASE("what was given back is no longer open there") {
     CHECK(v.until([&] { return v.user1->idle(); }));
     v.good_end();
 }
+
+TEST_CASE("who was told of small blocks is served with no larger ones") {
+    const Feature features = GENERATE(Feature::none, Feature::medium);
+    Volumes v;
+    v.begin(features);
+    v.user1->volume.limit_blocks(block);
+    v.lose_server();
+    v.user1->running = 0;
+    v.user1->issue(VolumeOperation::write, 3);
+    const auto content = v.exports["vol1"].words;
+    v.exports["vol1"].logical_block_bytes = 8 * block;
+    v.start_server();
+    REQUIRE(v.until([&] { return v.user1->volume.open_error() == wrong_medium; }));
+    v.scene.world.run_for(30s);
+    CHECK(v.user1->volume.state() == VolumeState::reopening);
+    CHECK_THAT(v.user1->volume.reason(), Catch::Contains("blocks of 4096 bytes at the server"));
+    CHECK(v.user1->volume.geometry().logical_block_bytes == block);
+    CHECK(v.exports["vol1"].open_now == 0);
+    CHECK(v.exports["vol1"].words == content);
+    CHECK(!v.user1->idle());
+
+    SECTION("until the server has them again") {
+        v.exports["vol1"].logical_block_bytes = block;
+        CHECK(v.until([&] { return v.user1->idle(); }));
+        CHECK(v.user1->errors.empty());
+    }
+    SECTION("or who was told of them has gone") {
+        v.user1->volume.limit_blocks(0);
+        CHECK(v.until([&] { return v.user1->volume.state() == VolumeState::open; }, 1s));
+        CHECK(v.user1->volume.geometry().logical_block_bytes == 8 * block);
+        REQUIRE(v.until([&] { return v.user1->idle(); }));
+        // What was held was of the small ones.
+        CHECK(v.user1->errors.contains(rtrs::from_errno(EINVAL)));
+        v.user1->errors.clear();
+        v.exports["vol1"].logical_block_bytes = block;
+        v.crash_server(SimHost::CrashSeen::by_reset);
+        v.start_server();
+        REQUIRE(v.until([&] { return v.user1->volume.geometry().logical_block_bytes == block; }));
+    }
+    v.good_end();
+}

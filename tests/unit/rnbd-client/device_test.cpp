@@ -23,8 +23,32 @@ TEST_CASE("device: the first error wins and is answered once, with its place") {
     CHECK(reply.type == Chunk::error_offset);
     CHECK(reply.error_offset == 8192);
     CHECK(structured.run(Command::read, 12288, 4096).type == Chunk::error);
-    CHECK(server.device->counters().errors_nospc == 2);
-    CHECK(server.device->counters().errors_io == 1);
+    CHECK(server.device->counters().of(Command::read).errors == 2);
+    CHECK(server.device->counters().of(Command::write).errors == 1);
+}
+
+TEST_CASE("device: the smallest blocks that a client was told of limit the volume's") {
+    struct Told final : DeviceClient {
+        explicit Told(std::uint32_t bytes) : DeviceClient(Kind::nbd) { block_bytes = bytes; }
+        bool leaving() noexcept override { return false; }
+        void on_other_left() override {}
+        void end_leaving() override {}
+        void add_stalls(std::vector<DeviceStall>&) const override {}
+    };
+    Server server(small_depth(64));
+    const auto limit = [] { return fake::settings().blocks_limit; };
+    Told large(4096), small(512);
+    server.device->join(large);
+    CHECK(limit() == 4096);
+    server.device->join(small);
+    CHECK(limit() == 512);
+    server.device->set_kernel_blocks(1024);
+    server.device->leave(small);
+    CHECK(limit() == 1024);
+    server.device->set_kernel_blocks(0);
+    CHECK(limit() == 4096);
+    server.device->leave(large);
+    CHECK(limit() == 0);
 }
 
 TEST_CASE("device: FUA is the volume's, or a flush after the write") {

@@ -36,6 +36,7 @@ struct Settings {
     std::string reason;
     std::error_code open_error;
     VolumeLosses losses;
+    std::uint32_t blocks_limit = 0;  // as the device has set it
     AccessMode access = AccessMode::read_write;
     std::error_code refuses_new;  // the session does
     // Completions: at the end of the turn, or when complete() is called.

@@ -304,6 +304,16 @@ TEST_CASE("kernel device: the kernel is told of another size") {
     fixture.until([&] { return fixture.kernel->size() == 128u << 20; });
 }
 
+TEST_CASE("kernel device: its blocks hold until the kernel has it no more") {
+    Fixture fixture;
+    fixture.kernel_device->update();
+    fixture.until(State::attached);
+    CHECK(fake::settings().blocks_limit == 512);
+    fixture.kernel_device->stop(Use::ignore);
+    fixture.until([&] { return fixture.detached > 0; });
+    CHECK(fake::settings().blocks_limit == 0);
+}
+
 TEST_CASE("kernel device: one that is used stays, unless that is ignored") {
     Fixture fixture;
     fixture.kernel_device->update();
