@@ -121,6 +121,7 @@ void NbdConnection::begin_transmission(const nbd::Negotiated& chosen) {
     granted_.resize(device_->request_permits_max());
     receive_deadline_.reset();
     expect_ = Expect::request;
+    block_bytes = session_.block_bytes_min;
     device_->join(*this);
     set_phase(Phase::transmission,
               session_.structured_replies ? "connected, structured replies" : "connected",
@@ -305,10 +306,14 @@ void NbdConnection::on_deadline() {
     }
     if (keeps_others_waiting(now)) {
         const bool payload = payload_stalls_ && *payload_stalls_ <= now;
-        // What has come of a large piece is known when its receive ends.
+        // What has come of a large piece, or gone of answers, is known when the kernel ends it.
         if (payload && receiving_ == Receiving::direct && !looked_at_) {
             looked_at_ = true;
             return reactor_.cancel(receive_);
+        }
+        if (!payload && !send_looked_at_) {
+            send_looked_at_ = true;
+            return reactor_.cancel(send_);
         }
         return abort(payload ? "a request does not arrive, and others wait for its permits"
                              : "answers are not taken, and others wait for their permits");

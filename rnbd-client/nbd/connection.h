@@ -137,9 +137,7 @@ class NbdConnection final : private DeviceClient {
     const std::string& name() const noexcept { return socket_.name; }
     // None before the client has chosen.
     const Device* device() const noexcept { return device_; }
-    const DeviceCounters& counters() const noexcept { return counters_; }
     std::uint32_t requests_in_flight() const noexcept { return outstanding_; }
-    rtrs::Instant since() const noexcept { return since_; }
 
   private:
     enum class Phase : std::uint8_t { handshake, transmission, finishing, broken };
@@ -263,7 +261,6 @@ class NbdConnection final : private DeviceClient {
     bool came_late_ = true;  // others may have been there before, and leave
     Device* device_ = nullptr;
     nbd::Session session_{};
-    DeviceCounters counters_{};
 
     // Receiving.
     Work receive_;
@@ -314,10 +311,13 @@ class NbdConnection final : private DeviceClient {
     std::optional<rtrs::Instant> receive_deadline_;
     std::optional<rtrs::Instant> send_deadline_;
     // Who has stood still for stall_timeout is looked at again after this part of it.
+    // As often it is looked whether a send goes on: what its socket takes at once is no life.
+    static constexpr int answer_looks = 2;
     static constexpr int stall_looks = 5;
     // Of a client that stands still.
     std::optional<rtrs::Instant> payload_stalls_;
     std::optional<rtrs::Instant> answers_stall_;
+    bool send_looked_at_ = false;  // send_ was cancelled, as looked_at_
     // The client had the time that it was made to wait to put more into its socket.
     bool had_time_to_send_ = false;
     rtrs::Timer watchdog_;

@@ -114,7 +114,6 @@ void NbdConnection::on_done(Slot& slot) {
 void NbdConnection::answer(Slot& slot) {
     const rtrs::Duration took = reactor_.now() - slot.received;
     RTRS_PROBE(request_answered, &slot, static_cast<unsigned>(slot.refusal));
-    counters_.count(slot.nbd, slot.refusal, took);
     device_->counters().count(slot.nbd, slot.refusal, took);
     if (phase_ == Phase::broken) {
         recycle(slot);
@@ -187,24 +186,25 @@ void NbdConnection::send(std::span<iovec> entries, std::size_t bytes) {
         bytes <= called_bytes_max ? rtrs::Reactor::SendBy::call : rtrs::Reactor::SendBy::ring);
 }
 
+// send_deadline_ is the whole batch's.
 void NbdConnection::set_send_deadlines() {
-    send_deadline_ = reactor_.now() + options_.send_timeout;
-    answers_stall_ = reactor_.now() + options_.stall_timeout;
+    if (!send_deadline_) send_deadline_ = reactor_.now() + options_.send_timeout;
+    answers_stall_ = reactor_.now() + options_.stall_timeout / answer_looks;
     watch(std::min(*send_deadline_, *answers_stall_));
 }
 
 void NbdConnection::on_sent(std::int32_t result) {
-    sending_ = false;
-    send_deadline_.reset();
-    answers_stall_.reset();
+    const bool looked_at = std::exchange(send_looked_at_, false);
     const bool failed = result <= 0;
     const auto sent = static_cast<std::size_t>(std::max(result, 0));
     if (!failed && sent < send_left_ && phase_ != Phase::broken) {
         skip_sent(sent);
-        sending_ = true;
         set_send_deadlines();
         return reactor_.sendmsg(send_, socket_.fd, &message_);
     }
+    sending_ = false;
+    send_deadline_.reset();
+    answers_stall_.reset();
     if (!failed && sent == send_left_) batch_delivered();
     batch_sent();
     const bool gone = result == -EPIPE || result == -ECONNRESET;
@@ -212,7 +212,9 @@ void NbdConnection::on_sent(std::int32_t result) {
         closed_in_handshake();
     } else if (failed && phase_ != Phase::broken) {
         // A client may leave without waiting for answers; that is no news.
-        abort("send: " + rtrs::from_errno(result).message());
+        const bool still = looked_at && result == -ECANCELED;
+        abort(still ? "answers are not taken, and others wait for their permits"
+                    : "send: " + rtrs::from_errno(result).message());
     }
     if (blocked_ == Blocked::handshake_reply) resume_wanted_ = true;
     at_turn_end();

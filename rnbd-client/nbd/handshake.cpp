@@ -144,7 +144,9 @@ void Handshake::take_client_flags() {
 void Handshake::take_option_header(std::vector<std::byte>& replies) {
     const OptionHeader header = parse_option_header(unit_);
     if (header.magic != option_magic) return fail("wrong option magic");
-    if (++options_seen_ > limits_.options_max) return fail("too many options");
+    const std::size_t options_max =
+        limits_.options_max + exports_.count() * limits_.options_per_export;
+    if (++options_seen_ > options_max) return fail("too many options");
     option_ = header.option;
     option_bytes_ = header.data_bytes;
     const bool is_export_name = header.option == static_cast<std::uint32_t>(Option::export_name);
@@ -153,6 +155,10 @@ void Handshake::take_option_header(std::vector<std::byte>& replies) {
     if (header.data_bytes > limits_.option_bytes_max) {
         if (header.data_bytes > limits_.skipped_bytes_max) return fail("absurd option length");
         if (is_export_name) return fail("export name is too long");
+        // A SET replaces what was selected before, also when it is too long.
+        if (option_ == static_cast<std::uint32_t>(Option::set_meta_context)) {
+            context_export_.reset();
+        }
         skip_bytes_ = header.data_bytes;
         state_ = State::skipping;
         return;

@@ -81,7 +81,9 @@ class Handshake {
     struct Limits {
         std::uint32_t option_bytes_max = 16u << 10;  // larger: ERR_TOO_BIG
         std::uint32_t skipped_bytes_max = 1u << 20;  // larger: the connection ends
+        // And some for each export: who asks for all that are listed does no harm.
         std::uint32_t options_max = 256;
+        std::uint32_t options_per_export = 8;
         // step() stops taking input when this much waits to be sent.
         std::size_t reply_bytes_soft_max = 64u << 10;
     };

@@ -120,7 +120,6 @@ TEST_CASE("connection: a slow handshake is dropped, an idle client is not") {
 }
 
 // As programs do that are stopped, by a debugger or a terminal.
-
 TEST_CASE("connection: who stands still is dropped only when permits run short") {
     Server server({}, {.payload_timeout = 30ms, .send_timeout = 30ms});
     const std::uint32_t all = server.permits * 131072;
@@ -225,5 +224,25 @@ TEST_CASE("connection: who sends slowly does not stand still") {
     CHECK(server.listener->connections().size() == 2);
     // And now it does.
     server.until([&] { return server.notes.has("a request does not arrive, and others wait"); });
+    CHECK(other.pull(16 + 512).size() == 16 + 512);
+}
+
+TEST_CASE("connection: who takes answers slowly does not stand still") {
+    Server server({}, {.stall_timeout = 100ms});
+    const std::uint32_t all = server.permits * 131072;
+    Client slow(server);
+    slow.greet().ask(Command::read, 0, all);
+    Client other(server);
+    other.greet().ask(Command::read, 0, 512);  // waits for one of its permits
+    // For three times as long as who stands still may.
+    for (int i = 0; i < 60; ++i) {
+        slow.drop(65536);
+        const rtrs::Instant next = server.reactor->now() + 5ms;
+        while (server.reactor->now() < next) server.turn(1ms);
+    }
+    CHECK(!server.notes.has("answers are not taken"));
+    CHECK(server.listener->connections().size() == 2);
+    // And now it does.
+    server.until([&] { return server.notes.has("answers are not taken, and others wait"); });
     CHECK(other.pull(16 + 512).size() == 16 + 512);
 }

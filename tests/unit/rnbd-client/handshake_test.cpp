@@ -211,13 +211,16 @@ TEST_CASE("handshake: a meta context holds only for its export and until the nex
                                                .option(Option::set_meta_context, select("vol1", 0))
                                                .option(Option::go, name_field("vol1").u16(0)));
     CHECK_FALSE(replaced.negotiated.allocation_context);
-    const auto failed = talk(one_disk(), flags()
-                                             .option(Option::structured_reply)
-                                             .option(Option::set_meta_context, select("vol1", 1))
-                                             .option(Option::set_meta_context, select("nope", 1))
-                                             .option(Option::go, name_field("vol1").u16(0)));
-    CHECK(failed.state == Handshake::State::transmission);
-    CHECK_FALSE(failed.negotiated.allocation_context);
+    for (const ByteString& failing : {select("nope", 1), ByteString().zeroes(20000)}) {
+        const auto failed =
+            talk(one_disk(), flags()
+                                 .option(Option::structured_reply)
+                                 .option(Option::set_meta_context, select("vol1", 1))
+                                 .option(Option::set_meta_context, failing)
+                                 .option(Option::go, name_field("vol1").u16(0)));
+        CHECK(failed.state == Handshake::State::transmission);
+        CHECK_FALSE(failed.negotiated.allocation_context);
+    }
 }
 
 TEST_CASE("handshake: a meta context outlives an export beside its own") {
@@ -334,7 +337,18 @@ TEST_CASE("handshake: what cannot be answered ends the connection") {
     ByteString flood = flags();
     for (int i = 0; i < 300; ++i) flood.option(Option::structured_reply);
     CHECK(talk(exports, flood).failure == "too many options");
-    CHECK(talk(exports, flood).replies.size() == 256 * option_reply_header_bytes);
+    CHECK(talk(exports, flood).replies.size() == (256 + 8) * option_reply_header_bytes);
+}
+
+TEST_CASE("handshake: all exports of a long list can be asked for") {
+    FixedExports exports = one_disk();
+    exports.entries.resize(500, exports.entries[0]);
+    ByteString asking = flags().option(Option::structured_reply).option(Option::list);
+    for (int i = 0; i < 500; ++i) {
+        asking.option(Option::set_meta_context, name_field("vol1").u32(0));
+        asking.option(Option::info, name_field("vol1").u16(0));
+    }
+    CHECK(talk(exports, asking.option(Option::abort)).state == Handshake::State::aborted);
 }
 
 TEST_CASE("handshake: an oversize option is skipped and answered TOO_BIG") {

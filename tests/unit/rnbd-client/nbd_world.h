@@ -167,6 +167,11 @@ class Client {
         if (buffer_.size() < bytes) throw std::runtime_error("closed");
         buffer_.erase(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(bytes));
     }
+    // Of what waits in the socket so many bytes at the most, for nobody; no turn of the server.
+    void drop(std::size_t bytes) {
+        std::vector<std::byte> space(bytes);
+        (void)::recv(fd_, space.data(), space.size(), MSG_DONTWAIT);
+    }
     bool wait_for_end() {
         while (!ended_) read_some();
         return buffer_.empty();
