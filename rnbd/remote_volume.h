@@ -182,9 +182,9 @@ class RemoteVolume {
     // What the server says next counts again. ERRORS: ENOENT (it is not open), EINVAL (no whole
     // number of logical blocks, or more than 63 bits).
     std::error_code set_size(std::uint64_t size_bytes);
-    // The largest logical block that its users can keep to, since they were told of such; 0: any, as
-    // at first. If it comes back with larger ones it is not taken (open_error() EMEDIUMTYPE), but
-    // held as while the server is away, until it has such blocks again or this is called anew.
+    // The largest logical block that its users can keep to, since they were told of such; 0: any,
+    // as at first. If it comes back with larger ones it is not taken (open_error() EMEDIUMTYPE),
+    // but held as while the server is away, until it has such blocks again or this is called anew.
     void limit_blocks(std::uint32_t bytes);
     // Every unanswered request; for people, not for programs that are in a hurry.
     std::vector<VolumeRequestStatus> requests() const;

@@ -1,5 +1,5 @@
-// ClientSession and Server from open and listen to close: options, ends at any moment, who is turned
-// away.
+// ClientSession and Server from open and listen to close: options, ends at any moment, who is
+// turned away.
 #include <catch2/catch.hpp>
 
 #include "tests/sim/session_end.h"
