@@ -1,5 +1,6 @@
 // The C functions: arguments are checked, exceptions end here. Out of memory in the middle of a
-// turn, there is no way back to where it began, and the process ends.
+// turn, or while a path, volume or session comes or goes, there is no way back to where it began,
+// and the process ends.
 #include <cerrno>
 #include <memory>
 #include <new>

@@ -11,6 +11,7 @@
 namespace rnbd::library {
 
 std::atomic<std::uint32_t> Loop::forks = 0;
+constinit thread_local std::uint64_t Loop::thread_number = 0;
 
 std::expected<std::unique_ptr<Loop>, std::error_code> Loop::create(Thread thread) {
     static const int counts_forks = ::pthread_atfork(nullptr, nullptr, [] { ++forks; });
@@ -25,19 +26,30 @@ std::expected<std::unique_ptr<Loop>, std::error_code> Loop::create(Thread thread
 
 std::error_code Loop::start() {
     if (!threaded()) {
-        owner_ = std::this_thread::get_id();
+        owner_ = number_thread();
         return {};
     }
     auto started = rtrs::start_thread([this] { run(); }, "librnbd");
     if (!started) return started.error();
     thread_ = std::move(*started);
-    owner_ = thread_.get_id();
+    {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [this] { return owner_ != 0; });
+    }
     return {};
+}
+
+std::uint64_t Loop::number_thread() noexcept {
+    static constinit std::atomic<std::uint64_t> last = 0;
+    if (thread_number == 0) thread_number = ++last;
+    return thread_number;
 }
 
 void Loop::run() {
     {
         std::unique_lock lock(mutex_);
+        owner_ = number_thread();
+        changed_.notify_all();
         changed_.wait(lock, [this] { return gate_ != Gate::shut; });
         if (gate_ == Gate::given_up) return;
     }

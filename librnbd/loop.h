@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <expected>
 #include <functional>
 #include <memory>
@@ -49,7 +50,7 @@ class Loop {
         return threaded() || here() ? nullptr : "the session belongs to another thread";
     }
     // Whether the caller is on the thread that runs the loop.
-    bool here() const noexcept { return std::this_thread::get_id() == owner_; }
+    bool here() const noexcept { return thread_number == owner_; }
     // Whether the caller is inside a callback.
     bool in_turn() const noexcept { return here() && (threaded() || in_turn_); }
 
@@ -85,12 +86,15 @@ class Loop {
     void set_gate(Gate gate);
 
     static std::atomic<std::uint32_t> forks;  // that led to this process
+    // Of a thread that owns a loop, or has; 0: none yet. The system's own ids are used again.
+    static constinit thread_local std::uint64_t thread_number;
+    static std::uint64_t number_thread() noexcept;
 
     std::unique_ptr<rtrs::Reactor> reactor_;
     const Thread mode_;
     const std::uint32_t forks_ = forks.load(std::memory_order_relaxed);
     std::thread thread_;
-    std::thread::id owner_;
+    std::uint64_t owner_ = 0;  // the number of the loop's thread
     bool in_turn_ = false;
     bool told_ = false;       // the program, in this turn; without a thread
     Gate gate_ = Gate::shut;  // of the own thread; guarded by the mutex

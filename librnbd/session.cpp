@@ -202,7 +202,7 @@ int Session::add_path(std::string_view text) {
         settings_.paths.push_back(std::move(*path));
         return 0;
     }
-    return on_loop([&] {
+    return on_loop([&]() noexcept {
         if (state_ != State::running) return error.set(-ESHUTDOWN, "the session is closing");
         const auto address = world_->address_of(*path);
         if (!address) return cannot_add(*path, address.error().code, address.error().text);
@@ -347,7 +347,7 @@ void Session::drop_closed_volumes() {
 // --- The end.
 
 int Session::close(rnbd_done_fn done, void* context) {
-    return on_loop([=, this] {
+    return on_loop([=, this]() noexcept {
         if (state_ != State::running) return error.set(-EALREADY, "the session is closing already");
         close_done_ = done;
         close_context_ = context;
@@ -373,7 +373,7 @@ int Session::take_down() {
     if (state_ == State::fresh) return 0;
     if (const int failed = check_thread(error)) return failed;
     if (loop_->in_turn()) return error.set(-EDEADLK, "called from inside a callback");
-    const int refused = on_loop([this] {
+    const int refused = on_loop([this]() noexcept {
         if (buffers_ > 0) {
             return error.set(-EBUSY, std::to_string(buffers_) + " buffers were not put back");
         }
@@ -406,7 +406,7 @@ int Session::open_volume(std::string_view name, unsigned flags, Volume*& volume)
     if (flags > RNBD_MIGRATION) {
         return error.set(-EINVAL, "flags: expected 0, RNBD_READ_ONLY or RNBD_MIGRATION");
     }
-    return on_loop([&] {
+    return on_loop([&]() noexcept {
         if (state_ != State::running) return error.set(-ESHUTDOWN, "the session is closing");
         const auto same = [&](const std::unique_ptr<Volume>& one) {
             return one->remote().options().name == name;
@@ -509,7 +509,7 @@ int Session::get_info(Volume& volume, rnbd_volume_info& info, std::size_t info_b
 }
 
 int Session::close_volume(Volume& volume, rnbd_done_fn done, void* context) {
-    return on_loop(volume.error, [&] {
+    return on_loop(volume.error, [&]() noexcept {
         if (state_ != State::running) {
             return volume.error.set(-ESHUTDOWN, "the session is closing, and its volumes with it");
         }

@@ -24,8 +24,9 @@ static const char *volume_name;
 static unsigned wait_ms = wait_ms_default;
 static bool read_only;
 
-/* Made by the first parameter; one for all clients of nbdkit. */
-static rnbd_session *session;
+/* Made by the first parameter; one for all clients of nbdkit. With the same settings and paths the
+ * trial is made before nbdkit goes to the background. */
+static rnbd_session *session, *trial;
 static rnbd_volume *volume;
 
 /* --- Waiting for one request. */
@@ -90,6 +91,7 @@ static int wait_for(struct waiting *waiting, const char *what, int submitted) {
 
 static const char *paths[paths_max];
 static unsigned path_count;
+static bool has_rdma_path;
 
 static int config_path(const char *value) {
     if (path_count == paths_max) {
@@ -97,11 +99,12 @@ static int config_path(const char *value) {
         return -1;
     }
     paths[path_count++] = value;
+    has_rdma_path = has_rdma_path || strstr(value, "rdma:") != NULL;
     return 0;
 }
 
 static int new_session(void) {
-    if (session == NULL && rnbd_session_new(&session) < 0) {
+    if (session == NULL && (rnbd_session_new(&session) < 0 || rnbd_session_new(&trial) < 0)) {
         nbdkit_error("librnbd: out of memory");
         return -1;
     }
@@ -110,7 +113,7 @@ static int new_session(void) {
 
 static int set(const char *key, const char *value) {
     if (new_session() < 0) return -1;
-    if (rnbd_session_set(session, key, value) == 0) return 0;
+    if (rnbd_session_set(session, key, value) == 0) return rnbd_session_set(trial, key, value);
     nbdkit_error("%s", rnbd_session_error(session));
     return -1;
 }
@@ -161,7 +164,8 @@ static int plugin_config_complete(void) {
         return -1;
     }
     for (i = 0; i < path_count; i++) {
-        if (rnbd_session_add_path(session, paths[i]) < 0) {
+        if (rnbd_session_add_path(session, paths[i]) < 0 ||
+            rnbd_session_add_path(trial, paths[i]) < 0) {
             nbdkit_error("%s", rnbd_session_error(session));
             return -1;
         }
@@ -224,6 +228,31 @@ static void *watch_for_the_end(void *context) {
 
 /* --- Life. Threads start after nbdkit has forked. */
 
+static unsigned open_flags(void) { return read_only ? RNBD_READ_ONLY : 0; }
+
+/* What fails after nbdkit has gone to the background is told to nobody, and leaves a program of
+ * --run waiting for ever: so the volume is opened once before. Not with RDMA, which a process that
+ * had some cannot have again once it has forked. */
+static int plugin_get_ready(void) {
+    rnbd_volume *tried = NULL;
+    int error = 0;
+    if (!has_rdma_path) {
+        error = rnbd_session_start(trial);
+        if (error == 0) error = rnbd_volume_open(trial, volume_name, open_flags(), &tried);
+        if (error < 0) nbdkit_error("session %s: %s", session_name, rnbd_session_error(trial));
+        if (error == 0) {
+            error = rnbd_volume_wait(tried, (int)wait_ms);
+            if (error < 0) {
+                nbdkit_error("volume %s: %s (%s)", volume_name, rnbd_volume_error(tried),
+                             strerror(-error));
+            }
+        }
+    }
+    rnbd_session_free(trial);
+    trial = NULL;
+    return error < 0 ? -1 : 0;
+}
+
 /* 0, or a negative errno; -EINTR: nbdkit is to end. */
 static int wait_until_open(void) {
     unsigned left_ms = wait_ms;
@@ -240,7 +269,7 @@ static int plugin_after_fork(void) {
     int error;
     if (rnbd_session_set(session, "thread", "on") < 0 ||
         rnbd_session_on_event(session, happened, NULL) < 0 || rnbd_session_start(session) < 0 ||
-        rnbd_volume_open(session, volume_name, read_only ? RNBD_READ_ONLY : 0, &volume) < 0) {
+        rnbd_volume_open(session, volume_name, open_flags(), &volume) < 0) {
         nbdkit_error("session %s: %s", session_name, rnbd_session_error(session));
         return -1;
     }
@@ -263,6 +292,7 @@ static void plugin_unload(void) {
         pthread_join(watch.thread, NULL);
     }
     if (session != NULL) rnbd_session_free(session);
+    if (trial != NULL) rnbd_session_free(trial);
 }
 
 static void plugin_dump(void) { printf("rnbd_librnbd_version=%s\n", rnbd_version()); }
@@ -425,6 +455,7 @@ static struct nbdkit_plugin plugin = {
     .config_complete = plugin_config_complete,
     .config_help = plugin_config_help,
     .magic_config_key = "volume",
+    .get_ready = plugin_get_ready,
     .after_fork = plugin_after_fork,
     .open = plugin_open,
     .get_size = plugin_get_size,

@@ -53,8 +53,17 @@ static void fail(const char *what, int error, const char *text) {
     exit(1);
 }
 
-static void check(int error, const char *what, const char *text) {
-    if (error < 0) fail(what, error, text);
+static void check(int error, const char *what) {
+    if (error < 0) fail(what, error, "");
+}
+
+/* The text is asked for after the call. */
+static void check_session(int error, const char *what, rnbd_session *session) {
+    if (error < 0) fail(what, error, rnbd_session_error(session));
+}
+
+static void check_volume(int error, const char *what, rnbd_volume *volume) {
+    if (error < 0) fail(what, error, rnbd_volume_error(volume));
 }
 
 static double now_s(void) {
@@ -81,7 +90,7 @@ static void *zeroed(size_t count, size_t bytes) {
 static void set(rnbd_session *session, const char *key, long value) {
     char text[24];
     snprintf(text, sizeof text, "%ld", value);
-    check(rnbd_session_set(session, key, text), key, rnbd_session_error(session));
+    check_session(rnbd_session_set(session, key, text), key, session);
 }
 
 static void begin_session(struct load *load, long number) {
@@ -90,12 +99,11 @@ static void begin_session(struct load *load, long number) {
     char name[32];
     session->load = load;
     snprintf(name, sizeof name, "load-%ld", number);
-    check(rnbd_session_new(&session->rnbd), "session", "");
-    check(rnbd_session_set(session->rnbd, "name", name), name, rnbd_session_error(session->rnbd));
+    check(rnbd_session_new(&session->rnbd), "session");
+    check_session(rnbd_session_set(session->rnbd, "name", name), name, session->rnbd);
     set(session->rnbd, "connections", load->connections);
-    check(rnbd_session_add_path(session->rnbd, load->path), "path",
-          rnbd_session_error(session->rnbd));
-    check(rnbd_session_start(session->rnbd), name, rnbd_session_error(session->rnbd));
+    check_session(rnbd_session_add_path(session->rnbd, load->path), "path", session->rnbd);
+    check_session(rnbd_session_start(session->rnbd), name, session->rnbd);
     session->volumes = zeroed((size_t)load->volumes, sizeof *session->volumes);
     if (epoll_ctl(load->poll, EPOLL_CTL_ADD, rnbd_session_fd(session->rnbd), &event) < 0) {
         fail("epoll", -errno, "");
@@ -107,12 +115,11 @@ static void open_volumes(struct load *load, struct session *session) {
     long i;
     for (i = 0; i < load->volumes; i++) {
         snprintf(name, sizeof name, "volume-%ld", i);
-        check(rnbd_volume_open(session->rnbd, name, RNBD_READ_ONLY, &session->volumes[i]), name,
-              rnbd_session_error(session->rnbd));
+        check_session(rnbd_volume_open(session->rnbd, name, RNBD_READ_ONLY, &session->volumes[i]),
+                      name, session->rnbd);
     }
     for (i = 0; i < load->volumes; i++) {
-        check(rnbd_volume_wait(session->volumes[i], 60000), "open",
-              rnbd_volume_error(session->volumes[i]));
+        check_volume(rnbd_volume_wait(session->volumes[i], 60000), "open", session->volumes[i]);
     }
 }
 
@@ -126,12 +133,12 @@ static void turn(struct load *load, int timeout_ms) {
         struct session *session = &load->of[number];
         if (!session->unsent) continue;
         session->unsent = false;
-        check(rnbd_session_process(session->rnbd, 0), "process", "");
+        check(rnbd_session_process(session->rnbd, 0), "process");
     }
     count = epoll_wait(load->poll, ready, 64, timeout_ms);
     for (i = 0; i < count; i++) {
         struct session *session = ready[i].data.ptr;
-        check(rnbd_session_process(session->rnbd, 0), "process", "");
+        check(rnbd_session_process(session->rnbd, 0), "process");
     }
 }
 
@@ -141,6 +148,7 @@ static void answered(void *context, int error);
 
 static void ask(struct load *load, struct request *request) {
     struct session *session = request->session;
+    rnbd_volume *volume = session->volumes[request->volume];
     struct iovec iov = {request->memory, (size_t)load->block};
     uint64_t block;
     /* xorshift64 */
@@ -148,9 +156,8 @@ static void ask(struct load *load, struct request *request) {
     load->random ^= load->random >> 7;
     load->random ^= load->random << 17;
     block = load->random % load->blocks;
-    check(rnbd_readv(session->volumes[request->volume], &iov, 1, block * (uint64_t)load->block, 0,
-                     answered, request),
-          "read", rnbd_volume_error(session->volumes[request->volume]));
+    check_volume(rnbd_readv(volume, &iov, 1, block * (uint64_t)load->block, 0, answered, request),
+                 "read", volume);
     request->volume = (request->volume + (unsigned)load->depth) % (unsigned)load->volumes;
     session->unsent = true;
     load->under_way++;
@@ -159,7 +166,7 @@ static void ask(struct load *load, struct request *request) {
 static void answered(void *context, int error) {
     struct request *request = context;
     struct load *load = request->session->load;
-    check(error, "read", "");
+    check(error, "read");
     load->done++;
     load->under_way--;
     if (!load->over) ask(load, request);
@@ -246,7 +253,7 @@ int main(int count, char **words) {
         begin_session(&load, i);
         open_volumes(&load, &load.of[i]);
     }
-    check(rnbd_volume_get_info(load.of[0].volumes[0], &info, sizeof info), "info", "");
+    check(rnbd_volume_get_info(load.of[0].volumes[0], &info, sizeof info), "info");
     load.blocks = info.size_bytes / (uint64_t)load.block;
     if (load.blocks == 0) fail("volume-0", -EINVAL, "it is smaller than a block");
     step(&load, "open", began, cpu);

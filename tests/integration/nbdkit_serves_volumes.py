@@ -46,6 +46,10 @@ with Lab() as lab:
         run("nbdinfo", "--size", uri)  # it listens before the volume is open
         return process, uri
 
+    def in_the_background(*words):
+        return run("timeout", "60", "nbdkit", "-U", lab.path("background.sock"), PLUGIN, *words,
+                   "session=host-a", ok=False)
+
     def stop(process):
         process.terminate()
         check(process.wait(timeout=60) == 0, "nbdkit ends well")
@@ -62,6 +66,14 @@ with Lab() as lab:
         said = read.communicate(timeout=60)[1]
         check(read.returncode != 0, f"what waited fails: {said}")
         check(process.wait(timeout=60) == 0, "nbdkit ends well")
+
+    # Who starts it hears of what cannot be opened, also before it goes to the background.
+    for words, why in (("nosuch", f"path=127.0.0.1:{server.port}"), "no such export"), \
+                      (("vol", "path=127.0.0.1:1", "wait=1"), "refused"), \
+                      (("vol", "path=127.0.0.1:1", "wait=1", "--run", "nbdinfo $uri"), "refused"):
+        refused = in_the_background(*words)
+        check(refused.returncode == 1 and why in refused.stderr, f"{words}: {refused}")
+        check(not os.path.exists(lab.path("background.sock")), "nothing of it stays")
 
     process, uri = plugin("vol")
     about = json.loads(run("nbdinfo", "--json", uri).stdout)["exports"][0]
@@ -187,14 +199,14 @@ for request in (lambda: h.pread(512, 0), lambda: h.pwrite(bytes(512), 0), lambda
     ends_although_a_read_waits(process, uri)
     # And when there was none yet: a start that waits ends. (Other tests have other addresses without a server.)
     process = subprocess.Popen(["nbdkit", "-f", "-U", lab.path("none.sock"), PLUGIN, "vol", "session=host-a", "wait=86400",
-                                "path=127.0.0.4:1"], stderr=subprocess.PIPE, text=True)
+                                "path=127.0.0.4:1"])
     lab.cleanups.append(process.kill)
-    wait_until("it tries to connect", lambda: "librnbd" in {
-        open(f"/proc/{process.pid}/task/{thread}/comm").read().strip()
-        for thread in os.listdir(f"/proc/{process.pid}/task")})
+    def has_a_session():
+        links = [f"/proc/{process.pid}/fd/{number}" for number in os.listdir(f"/proc/{process.pid}/fd")]
+        return any("io_uring" in os.readlink(link) for link in links if os.path.islink(link))
+    wait_until("it tries to connect", has_a_session)
     process.terminate()
-    said = process.communicate(timeout=60)[1]
-    check(process.returncode != 0 and "Connection refused" in said, f"it says why it did not begin: {said}")
+    check(process.wait(timeout=60) != 0, "it ends")
 
     process, uri = plugin("ro", "readonly=true")
     check(json.loads(run("nbdinfo", "--json", uri).stdout)["exports"][0]["is_read_only"], "it is read-only")

@@ -25,7 +25,7 @@ SIGNALS = []  # that came
 
 def remember_signals():
     """A handler that raised could do so anywhere: where a process was made and nobody knows it yet."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: SIGNALS.append(number))
 
 

@@ -18,7 +18,7 @@ from processes import CPUS, Daemons, Failed, check_interrupted, end, free_port, 
 KINDS = {
     "volumes": ("n volumes of one session, 32 reads under way over all of them",
                 lambda n: {"volumes": n}, 1 << 20),
-    "sessions": ("n sessions, 32 reads under way over all of them",
+    "sessions": ("n sessions, one read under way on each, 32 on all at the least",
                  lambda n: {"sessions": n, "depth": max(32, n)}, 1 << 20),
     "idle-sessions": ("n sessions, 32 reads under way on the first, the others idle",
                       lambda n: {"sessions": n, "busy": 1}, 1 << 20),

@@ -214,8 +214,8 @@ static void buffers(rnbd_session *session, rnbd_volume *volume, rnbd_session *ot
     EXPECT(0, rnbd_buffer_get(other, &foreign));
     EXPECT(-EINVAL, rnbd_read_buffer(volume, foreign, block, 0, 0, counted, &count));
     EXPECT(0, rnbd_buffer_put(foreign));
-    EXPECT(-EINVAL, rnbd_read_buffer(volume, buffer, rnbd_buffer_size(buffer) + 512, 0, 0, counted,
-                                     &count));
+    EXPECT(-EINVAL,
+           rnbd_read_buffer(volume, buffer, rnbd_buffer_size(buffer) + 512, 0, 0, counted, &count));
     EXPECT(-EINVAL, rnbd_read_buffer(volume, NULL, block, 0, 0, counted, &count));
     memset(rnbd_buffer_data(buffer), 'b', block);
     EXPECT(0, rnbd_write_buffer(volume, buffer, block, 8 * block, RNBD_FUA, counted, &count));
@@ -359,6 +359,30 @@ static void names_are_given_back(const char *server) {
     EXPECT(0, rnbd_session_free(three));
 }
 
+/* The system gives an id again at once; whoever has it is another thread all the same. */
+
+static rnbd_session *left_behind;
+
+static void *starts_one(void *context) {
+    left_behind = fresh("host-c", "127.0.0.1:1");
+    EXPECT(0, rnbd_session_start(left_behind));
+    return context;
+}
+
+static void *finds_one(void *context) {
+    EXPECT(-EPERM, rnbd_session_process(left_behind, 0));
+    EXPECT(-EPERM, rnbd_session_free(left_behind));
+    return context;
+}
+
+static void after_its_thread_has_ended(void) {
+    pthread_t id;
+    EXPECT(0, pthread_create(&id, NULL, starts_one, NULL));
+    pthread_join(id, NULL);
+    EXPECT(0, pthread_create(&id, NULL, finds_one, NULL));
+    pthread_join(id, NULL);
+}
+
 int main(int argc, char **argv) {
     rnbd_session *session, *other, *twin;
     rnbd_volume *volume, *read_only;
@@ -410,6 +434,7 @@ int main(int argc, char **argv) {
     EXPECT(submitted + 1, count.calls);
     if (!threaded) EXPECT(-ESHUTDOWN, rnbd_session_process(other, 0));
     EXPECT(0, rnbd_session_free(other));
+    if (!threaded) after_its_thread_has_ended();
     printf("%d requests, %d of them shut down\n", submitted, count.shut_down);
     return 0;
 }
