@@ -167,6 +167,32 @@ with Lab() as lab:
     run("sh", "-c", "echo 3 > /proc/sys/vm/drop_caches")
     check(digest(where + "/kept") == kept, "what was written before")
     verify_by_fio(where)
+
+    def restart_with_blocks_of(count):
+        server.stop()
+        server.config_with(lambda config: config["exports"][0].update(block_size=count))
+        server.start()
+
+    step("the server comes back with larger blocks: the device waits, and loses nothing")
+    run("sync")
+    restart_with_blocks_of(4096)
+    wait_until("it waits", lambda: "blocks of 4096 bytes at the server" in client.status()["devices"][0]["reason"])
+    writer = subprocess.Popen(["sh", "-c", f"cp {lab.path('kept')} {where}/late && sync -f {where}/late"])
+    wait_until("a write waits", lambda: ask(client, "explain", device="vol1")["requests"])
+    restart_with_blocks_of(512)
+    check(writer.wait(timeout=PATIENCE_S) == 0, "what waited is written")
+    check(digest(where + "/late") == kept, "all of it")
+
+    step("nor does a client that is started then take over what is mounted")
+    wait_until("nothing is under way", lambda: requests_under_way(base) == 0)
+    client.kill()
+    restart_with_blocks_of(4096)
+    client.start()
+    wait_until("it says why", lambda: "in use with blocks of 512 bytes" in kernel(client)["reason"])
+    restart_with_blocks_of(512)
+    check(attached(client) == device, "the same device, once it fits")
+    run("sh", "-c", "echo 3 > /proc/sys/vm/drop_caches")
+    check(digest(where + "/late") == kept, "what was written before")
     run("umount", where)
     run("e2fsck", "-fn", device)
 
