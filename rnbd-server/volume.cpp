@@ -204,7 +204,19 @@ void Volume::look_up_medium() {
     if (kind != StorageOptions::Kind::path && kind != StorageOptions::Kind::nbd) return;
     if (by_name) epochs_.take_over(medium_name_, config_.name);
     in_epochs_ = epochs_.hold(medium_name_);
-    cache_epoch_ = epochs_.opened(medium_name_, cache_epoch_);
+    note_opening();
+}
+
+// Who opens it now sees the epoch that the book has of it.
+void Volume::note_opening() {
+    cache_epoch_ = epochs_.opened(medium_name_, geometry_.cache_epoch);
+    if (const auto error = epochs_.not_noted()) {
+        logger("rnbd.volume")
+            .error(
+                "{}: {}: {}; expected to note there that {} is in use: its clients may be told "
+                "of a loss that was none",
+                config_.name, epochs_.path(), error.message(), storage_->description());
+    }
 }
 
 // The storage goes on, without what was not flushed. Its holders hear of it as after a crash.
@@ -214,7 +226,7 @@ void Volume::cache_is_another() {
                config_.name);
     geometry_.cache_epoch = storage_->geometry().cache_epoch;
     cache_epoch_ = geometry_.cache_epoch;
-    if (in_epochs_) cache_epoch_ = epochs_.opened(medium_name_, cache_epoch_);
+    if (in_epochs_) note_opening();
     sync_failed_ = false;
     ++losses_;
     if (events_ != nullptr) events_->on_volume_epoch(*this);

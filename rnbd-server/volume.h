@@ -234,6 +234,7 @@ class Volume {
     bool is_awaited_by_another(const Opener& opener) const;
     void part();
     bool has_parted();
+    void note_opening();
     void note_loss();
     bool claim_medium();
     void look_up_medium();

@@ -20,6 +20,8 @@ constexpr std::string_view flushed_word = "flushed";
 constexpr std::string_view lost_word = "lost";
 constexpr std::string_view in_use_word = "in-use";
 
+std::uint64_t new_salt() { return rtrs::Random::from_entropy().next() | 1; }
+
 }  // namespace
 
 std::error_code EpochBook::load() {
@@ -61,7 +63,7 @@ bool EpochBook::parse(const std::string& text) {
 // of being lost stays there.
 std::error_code EpochBook::distrust(std::error_code error) {
     entries_.clear();
-    salt_ = rtrs::Random::from_entropy().next() | 1;
+    salt_ = new_salt();
     return error;
 }
 
@@ -71,10 +73,13 @@ std::error_code EpochBook::begin() {
 }
 
 std::uint64_t EpochBook::opened(const std::string& medium, std::uint64_t storage_epoch) {
+    not_noted_.clear();
     if (storage_epoch <= epoch_without_cache) return storage_epoch;
-    // Of this life alone.
-    if (salt_ != 0) storage_epoch = mix_epoch(storage_epoch, salt_);
     Entry& entry = entries_.of(medium);
+    // Of this life alone.
+    for (const std::uint64_t salt : {salt_, entry.salt}) {
+        if (salt != 0) storage_epoch = mix_epoch(storage_epoch, salt);
+    }
     const bool same = entry.storage_epoch == storage_epoch && !entry.lost;
     if (entry.lost) {
         entry.shown = mix_epoch(storage_epoch, rtrs::Random::from_entropy().next());
@@ -84,14 +89,17 @@ std::uint64_t EpochBook::opened(const std::string& medium, std::uint64_t storage
     const bool was_flushed = std::exchange(entry.flushed, false);
     entry.lost = false;
     entry.storage_epoch = storage_epoch;
-    const std::uint64_t shown = entry.shown;
-    if (!was_flushed && (same || shown == storage_epoch)) return shown;
+    if (!was_flushed && (same || entry.shown == storage_epoch)) return entry.shown;
     changed_ = true;
-    const std::error_code error = begun_ ? write() : std::error_code{};
-    if (!error || !was_flushed) return shown;  // for nothing a loss is told then that was none
-    // Else a crash would not be told: the file says that all is flushed.
-    distrust(error);
-    return mix_epoch(storage_epoch, salt_);
+    if (begun_) not_noted_ = write();
+    if (not_noted_ && was_flushed) {
+        // The file may say so of it for long: the next server shows what was shown then, and this
+        // one something else, or a crash would not be told. Without a need, that tells at most of
+        // a loss that was none.
+        entry.salt = new_salt();
+        entry.storage_epoch = entry.shown = mix_epoch(storage_epoch, entry.salt);
+    }
+    return entry.shown;
 }
 
 void EpochBook::flushed(const std::string& medium) {

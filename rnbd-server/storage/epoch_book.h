@@ -44,8 +44,11 @@ class EpochBook {
     void take_over(const std::string& medium, const std::string& former) {
         entries_.take_over(medium, former);
     }
-    // The epoch to show for an export whose storage has this one.
+    // The epoch to show for an export whose storage has this one. Where the file keeps saying that
+    // it was flushed, since it cannot be written now, that is one that nobody has seen before.
     std::uint64_t opened(const std::string& medium, std::uint64_t storage_epoch);
+    // Why the file does not say what the last opened() has done; empty: it does, or need not.
+    std::error_code not_noted() const noexcept { return not_noted_; }
     // Nothing was written since the last flush, and nothing will be.
     void flushed(const std::string& medium);
     // Writes were lost: whoever opens it after this shows another epoch. ERRORS: of writing the
@@ -58,6 +61,7 @@ class EpochBook {
     struct Entry {
         std::uint64_t storage_epoch = 0;
         std::uint64_t shown = 0;
+        std::uint64_t salt = 0;  // of what is shown in this life; 0: none
         bool flushed = false;
         bool lost = false;
 
@@ -69,7 +73,8 @@ class EpochBook {
 
     std::string path_;
     MediumRecords<Entry> entries_;
-    std::uint64_t salt_ = 0;  // 0: the file can be relied on
+    std::uint64_t salt_ = 0;  // of all; 0: the file can be relied on
+    std::error_code not_noted_;
     bool begun_ = false;
     bool changed_ = false;  // before it began
 };

@@ -76,7 +76,15 @@ TEST_CASE("epochs: a machine that was restarted in order shows what it showed") 
         // Where the new file would be there is a folder.
         REQUIRE(::mkdir((path + ".new").c_str(), 0700) == 0);
         if (early) CHECK(book.begin());
-        if (!early) CHECK(book.opened("vol1", 300) != 100);
+        if (early) return;
+        const std::uint64_t shown = book.opened("vol1", 300);
+        CHECK(book.not_noted());
+        CHECK(shown != 100);
+        CHECK(shown != 300);
+        // One life long.
+        CHECK(book.opened("vol1", 300) == shown);
+        CHECK(book.opened("vol1", 301) != 301);
+        CHECK(book.opened("vol1", 300) == shown);
     }
     SECTION("an end without its last flush is a crash") {
         CHECK(life(path, 300, End::in_order_but_not_flushed) == 100);
@@ -130,6 +138,36 @@ TEST_CASE("epochs: once writes were lost the next server shows another one, and 
         CHECK(!book.lost("vol1"));
         CHECK(book.opened("vol1", 100) != shown);
     }
+}
+
+TEST_CASE("epochs: one opening that cannot be noted is no reason to forget the others") {
+    TemporaryFolder folder;
+    const std::string path = folder.file("epochs");
+    CHECK(life(path, 100, End::flushed) == 100);
+    std::uint64_t second_shown = 0;
+    const bool can_be_noted = GENERATE(false, true);
+    {
+        EpochBook book(path);
+        REQUIRE(!book.load());
+        CHECK(book.opened("vol1", 100) == 100);
+        REQUIRE(!book.begin());
+        CHECK(!book.not_noted());
+        // Where the new file would be there is a folder, for a moment.
+        REQUIRE(::mkdir((path + ".new").c_str(), 0700) == 0);
+        second_shown = book.opened("vol2", 1100);
+        CHECK(book.not_noted());
+        CHECK(second_shown != 1100);
+        if (!can_be_noted) CHECK(book.lost("vol1"));
+        REQUIRE(::rmdir((path + ".new").c_str()) == 0);
+        if (can_be_noted) CHECK(!book.lost("vol1"));
+        // In order, but for what was lost.
+        book.flushed("vol2");
+        CHECK(!book.save());
+    }
+    EpochBook next(path);
+    REQUIRE(!next.load());
+    CHECK(next.opened("vol1", 100) != 100);
+    CHECK(next.opened("vol2", 1100) == second_shown);
 }
 
 TEST_CASE("epochs: what is noted of a medium stays when it is not exported any more") {
