@@ -15,8 +15,12 @@ namespace rnbd {
 using file_storage::no_thread_error;
 using rtrs::from_errno;
 
-// Not by this thread: it may have to wait for a long fallocate(2) of the same file.
 void FileStorage::extents(ExtentsRequest& request) {
+    // Where others have cut it there is no hole, however long it is by now: reads fail.
+    if (request.offset + request.bytes > medium_.cut_at()) {
+        return request.completed(request, from_errno(EIO));
+    }
+    // Not by this thread: it may have to wait for a long fallocate(2) of the same file.
     const auto error = std::make_shared<std::error_code>();
     const bool runs = run_elsewhere([this, &request, error] { *error = find_extents(request); },
                                     [this, &request, error] {

@@ -432,6 +432,23 @@ TEST_CASE("file: another file in its place has another epoch") {
     CHECK(bench.storage->geometry().cache_epoch != epoch);
 }
 
+// Who copies by extents would take it for zeroes.
+TEST_CASE("file storage: what others have cut off is no hole, also when the file has grown again") {
+    TemporaryFolder folder;
+    Bench bench;
+    const StorageOptions options = file_options(folder.file("file"));
+    REQUIRE(!bench.open(options));
+    for (const std::uint64_t bytes : {size / 2, size}) {
+        std::filesystem::resize_file(options.path, bytes);
+        while (bench.storage->last_measured() != bytes) look_until(bench, {});
+        CHECK(bench.extents(size / 2, 4096, 10).error() == rtrs::from_errno(EIO));
+        CHECK(bench.extents(0, size, 10).error() == rtrs::from_errno(EIO));
+        CHECK(bench.extents(0, size / 2, 10));
+    }
+    REQUIRE(bench.storage->resize(size));
+    CHECK(bench.extents(0, size, 10));
+}
+
 // What is data when its beginning is looked for may be a hole when its end is.
 TEST_CASE("file storage: extents are never empty, whatever is punched meanwhile") {
     TemporaryFolder folder;
