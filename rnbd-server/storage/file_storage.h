@@ -8,7 +8,8 @@
 //   discard          punch a hole -> (device only) BLKDISCARD on a helper thread
 //   write_zeroes     punch a hole -> zero the range -> write zeroes; what must stay allocated
 //                    starts at the second, what must be fast never comes to the third
-//   with FUA         writes are RWF_DSYNC; the others end with an fdatasync
+//   with FUA         writes are RWF_DSYNC; the others end with an fdatasync, as do writes to a file
+//                    of another machine or process
 //
 // Reads and plain writes of a block device that can be polled are, if the reactor does that.
 //
@@ -111,6 +112,7 @@ class FileStorage final : public Storage {
 
     static BlockRequest& request_of(Operation& operation) noexcept;
     static bool is_rewrite(const BlockRequest& request) noexcept;
+    bool writes_through(const BlockRequest& request) const noexcept;
     static FileStorage& storage_of(BlockRequest& request) noexcept;
     static void on_transferred(Operation& operation, const Result& result);
     static void on_polled(Operation& operation, const Result& result);

@@ -27,11 +27,10 @@ bool is_no_room(std::error_code error) noexcept {
 // maybe what others wrote before, of which nobody else will hear then. Written again without FUA it
 // shows which: if any of it can be written, writing back it was, whatever becomes of the rest.
 void FileStorage::transfer_failed(BlockRequest& request, std::error_code error) {
-    const bool forced = request.force_unit_access && request.operation != BlockOperation::read;
     if (request.stage == static_cast<std::uint32_t>(Technique::rewrite_moved)) {
         return finish(request, cache_broken(from_errno(EIO)));
     }
-    if (!uses_page_cache() || !forced || is_rewrite(request)) return finish(request, error);
+    if (!uses_page_cache() || !writes_through(request)) return finish(request, error);
     if (is_no_room(error) && medium_.witness() >= 0) return ask_witness(request, error);
     request.stage = static_cast<std::uint32_t>(Technique::rewrite);
     transfer(request);
@@ -56,6 +55,13 @@ void FileStorage::on_witness(Operation& operation, const Result& result) {
 bool FileStorage::is_rewrite(const BlockRequest& request) noexcept {
     return request.stage == static_cast<std::uint32_t>(Technique::rewrite) ||
            request.stage == static_cast<std::uint32_t>(Technique::rewrite_moved);
+}
+
+// Whether it is durable by its own writes. FUSE with direct I/O tells the file's process of them as
+// of any others: there, and wherever another one has to answer, an fdatasync follows.
+bool FileStorage::writes_through(const BlockRequest& request) const noexcept {
+    return request.force_unit_access && request.operation != BlockOperation::read &&
+           medium_.answers_at_once() && !is_rewrite(request);
 }
 
 bool FileStorage::uses_page_cache() const noexcept {

@@ -35,7 +35,7 @@ void FileStorage::transfer(BlockRequest& request) {
     rtrs::Reactor& here = reactor_.here();
     const auto buffer = request.fixed_buffer_of == here.number() ? request.fixed_buffer
                                                                  : rtrs::Reactor::FixedBuffer::none;
-    const int flags = request.force_unit_access && !is_rewrite(request) ? RWF_DSYNC : 0;
+    const int flags = writes_through(request) ? RWF_DSYNC : 0;
     if (moved_at_once(request, flags)) return;
     if (begun_polled(request, left, flags)) {
         // It is on its way.
@@ -106,8 +106,10 @@ void FileStorage::on_transferred(Operation& operation, const Result& result) {
         request.stage = static_cast<std::uint32_t>(Technique::rewrite_moved);
     }
     if (request.done_bytes == request.bytes) {
-        return self.finish(request,
-                           rewrite ? self.cache_broken(from_errno(EIO)) : std::error_code{});
+        if (rewrite) return self.finish(request, self.cache_broken(from_errno(EIO)));
+        const bool read = request.operation == BlockOperation::read;
+        if (read || self.writes_through(request)) return self.finish(request, {});
+        return self.finish_range(request);
     }
     // Nothing moved, or an end within a block that direct I/O cannot go on from: the medium has
     // become shorter than its volume.
