@@ -118,7 +118,6 @@ class FileStorage final : public Storage {
     static void on_polled(Operation& operation, const Result& result);
     static void on_allocated(Operation& operation, const Result& result);
     static void on_synchronized(Operation& operation, const Result& result);
-    static void on_witness(Operation& operation, const Result& result);
     static void on_cleared_up(Operation& operation, const Result& result);
 
     // Its slot in one ring, registered by the first request there.

@@ -36,20 +36,12 @@ void FileStorage::transfer_failed(BlockRequest& request, std::error_code error) 
     transfer(request);
 }
 
-// Where there is no room, a second write says nothing: others may have made some by then.
+// Where there is no room, a second write says nothing: others may have made some by then. In its
+// turn among flushes: one beside it could succeed over what only this one is told.
 void FileStorage::ask_witness(BlockRequest& request, std::error_code error) {
     request.stage = static_cast<std::uint32_t>(Technique::ask_witness);
     request.done_bytes = static_cast<std::uint64_t>(error.value());
-    request.work.completed = &on_witness;
-    reactor_.here().fsync(request.work, medium_.witness(), rtrs::Reactor::SyncMode::data_only);
-}
-
-void FileStorage::on_witness(Operation& operation, const Result& result) {
-    BlockRequest& request = request_of(operation);
-    FileStorage& self = storage_of(request);
-    const std::error_code error = from_errno(static_cast<int>(request.done_bytes));
-    if (interrupted(result.value)) return self.ask_witness(request, error);
-    self.finish(request, result.value < 0 ? self.cache_broken(from_errno(EIO)) : error);
+    synchronize(request);
 }
 
 bool FileStorage::is_rewrite(const BlockRequest& request) noexcept {
@@ -91,8 +83,9 @@ void FileStorage::sync_those_that_wait() {
 void FileStorage::on_synchronized(Operation& operation, const Result& result) {
     FileStorage& self = storage_of(request_of(operation));
     const bool again = interrupted(result.value);
+    const bool failed = result.value < 0 && !again;
     const std::error_code error =
-        result.value < 0 && !again ? self.cache_broken(from_errno(result.value)) : self.broken_;
+        failed ? self.cache_broken(from_errno(result.value)) : self.broken_;
     BlockRequest* done = std::exchange(self.syncing_, nullptr);
     if (again) {
         BlockRequest** last = &self.waiting_for_sync_;
@@ -103,7 +96,10 @@ void FileStorage::on_synchronized(Operation& operation, const Result& result) {
     // The last may be the storage's end.
     while (done != nullptr) {
         BlockRequest& request = *std::exchange(done, done->next);
-        self.finish(request, error);
+        const bool asked = request.stage == static_cast<std::uint32_t>(Technique::ask_witness);
+        // What it had failed with, if that was all.
+        const int its_own = failed ? EIO : static_cast<int>(request.done_bytes);
+        self.finish(request, asked ? from_errno(its_own) : error);
     }
 }
 
