@@ -16,6 +16,8 @@ using rtrs::from_errno;
 
 // Discard and write zeroes carry their length in the 32 bits of bi_size.
 constexpr std::uint64_t range_bytes_max = std::numeric_limits<std::uint32_t>::max();
+// The largest power of two for which OPEN's answer has room.
+constexpr std::uint32_t physical_block_bytes_max = 32u << 10;
 // Larger writes to the page cache are copied faster by the process's addresses than page by page
 // of pinned memory (128 KiB to ext4: 0.86 of the server's CPU; to tmpfs, and of reads, the same).
 constexpr std::uint64_t pinned_buffered_write_bytes_max = 32u << 10;
@@ -40,7 +42,8 @@ OpenResponse describe(const StorageGeometry& geometry, std::uint32_t device_id,
             .max_discard_sectors = whole(geometry.discard_bytes_max),
             .discard_granularity_bytes = geometry.discard_granularity_bytes,
             .discard_alignment_bytes = 0,
-            .physical_block_bytes = static_cast<std::uint16_t>(geometry.physical_block_bytes),
+            .physical_block_bytes = static_cast<std::uint16_t>(
+                std::min(geometry.physical_block_bytes, physical_block_bytes_max)),
             .logical_block_bytes = static_cast<std::uint16_t>(geometry.logical_block_bytes),
             .max_segments = 128,  // what a kernel client uses anyway
             .secure_discard = 0,
