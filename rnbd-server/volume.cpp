@@ -288,10 +288,14 @@ std::string Volume::reason() const {
 }
 
 void Volume::look_at_size() {
-    const auto medium = storage_->last_measured();
-    if (resized_ || !shortage_.empty() || !medium || *medium >= geometry_.size_bytes) return;
+    if (resized_) return;
+    if (const auto medium = storage_->last_measured()) note_shortage(*medium);
+}
+
+void Volume::note_shortage(std::uint64_t medium_bytes) {
+    if (!shortage_.empty() || medium_bytes >= geometry_.size_bytes) return;
     shortage_ =
-        storage_->description() + " was made smaller by others: " + std::to_string(*medium) +
+        storage_->description() + " was made smaller by others: " + std::to_string(medium_bytes) +
         " of the " + std::to_string(geometry_.size_bytes) +
         " bytes that are exported; what lay beyond is lost, and requests there fail until it "
         "is resized or opened anew";

@@ -210,7 +210,8 @@ class Volume {
     // has, and what lies beyond is lost. A smaller size is in force at once, and the medium is cut
     // when what was in flight by then has ended. done: once, possibly from inside.
     // ERRORS: ENOENT (waiting), EBUSY (a resize is under way), EINVAL (no multiple of the block,
-    // too large, or smaller and !cut), those of Storage::resize().
+    // too large, smaller and !cut, or any while what others have cut it to was not taken yet),
+    // those of Storage::resize().
     enum class Shrink : std::uint8_t { refused, cut };
     using Resized = std::function<void(std::expected<std::uint64_t, StorageError>)>;
     void resize(std::optional<std::uint64_t> bytes, Shrink shrink, Resized done);
@@ -228,6 +229,7 @@ class Volume {
     void wait_untold(std::string reason);  // which is no news for the log
     void log_trouble();
     void look_at_size();
+    void note_shortage(std::uint64_t medium_bytes);
     void warn_of_size() const;
     void writes_are_lost();
     void cache_is_another();

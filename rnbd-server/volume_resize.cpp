@@ -34,6 +34,13 @@ void Volume::resize(std::optional<std::uint64_t> bytes, Shrink shrink, Resized d
     }
     const auto medium = storage_->measure();
     if (!medium) return done(std::unexpected(medium.error()));
+    // What was lost would else be zeroes, without a word.
+    note_shortage(*medium);
+    if (bytes && !shortage_.empty()) {
+        return refuse(EINVAL, shortage_ + "; rnbdctl exports resize " + config_.name +
+                                  " without a size takes what is there, and then it may be given "
+                                  "another one");
+    }
     const std::uint64_t wanted = bytes.value_or(*medium);
     const std::uint64_t block = geometry_.logical_block_bytes;
     if (wanted == 0 || wanted % block != 0) {

@@ -68,6 +68,8 @@ with Lab() as lab:
     run("truncate", "-s", "16M", late)
     looks(server, lab, 3)
     check(cut in exported(server, "vol2")["reason"] and server.log().count(cut) == 1, "it is told once, and not forgotten")
+    refused = server.ctl("exports", "resize", "vol2", "32MiB", ok=False)
+    check(refused.returncode == 2 and cut in refused.stderr and "without a size" in refused.stderr, refused.stderr)
     server.ctl("exports", "resize", "vol2")
     check(exported(server, "vol2")["reason"] == "" and exported(server, "vol2")["size_bytes"] == 16 << 20, "its size is taken")
     odd = server.ctl("exports", "resize", "vol2", "1000", ok=False)

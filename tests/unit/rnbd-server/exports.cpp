@@ -217,6 +217,40 @@ TEST_CASE("exports: none is made larger than a configuration may say") {
     CHECK(volume.geometry().size_bytes == 1ull << 62);
 }
 
+TEST_CASE("exports: what others have cut off does not come back as zeroes by a given size") {
+    char folder[] = "/tmp/rnbd-exports-XXXXXX";
+    REQUIRE(::mkdtemp(folder) != nullptr);
+    const std::string path = std::string(folder) + "/image";
+    auto file = memory("vol", {});
+    file.storage.kind = StorageOptions::Kind::path;
+    file.storage.path = path;
+    {
+        World world({file});
+        Volume& volume = *world.target.find("vol");
+        world.run_until([&] { return volume.state() == Volume::State::ready; });
+        const auto resized = [&](std::optional<std::uint64_t> bytes, Volume::Shrink shrink) {
+            std::expected<std::uint64_t, StorageError> result;
+            volume.resize(bytes, shrink, [&](const auto& its) { result = its; });
+            return result;
+        };
+        // At once: nobody has looked at it yet.
+        REQUIRE(::truncate(path.c_str(), 512 << 10) == 0);
+        for (const std::uint64_t bytes : {2u << 20, 1u << 20, 768u << 10}) {
+            const auto refused = resized(bytes, Volume::Shrink::cut);
+            REQUIRE(!refused);
+            CHECK(refused.error().text.find("made smaller by others: 524288 of the 1048576") !=
+                  std::string::npos);
+            CHECK(volume.geometry().size_bytes == 1 << 20);
+        }
+        CHECK(volume.reason().find("made smaller by others") != std::string::npos);
+        CHECK(resized(std::nullopt, Volume::Shrink::refused) == 512 << 10);
+        CHECK(volume.reason().empty());
+        CHECK(resized(2 << 20, Volume::Shrink::refused) == 2 << 20);
+    }
+    ::unlink(path.c_str());
+    ::rmdir(folder);
+}
+
 TEST_CASE("exports: one NBD server's export is not another one's, too") {
     World world({nbd("one", "nbd+unix:///?socket=/nowhere", StorageOptions::Use::read_write),
                  nbd("ro", "nbd+unix:///ro?socket=/nowhere", StorageOptions::Use::read_only)});
