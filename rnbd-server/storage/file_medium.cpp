@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "rnbd-server/storage/file_medium_inside.h"
 #include "rtrs/base/error.h"
 
 namespace rnbd {
@@ -22,6 +23,7 @@ FileMedium::FileMedium(FileMedium&& other) noexcept
       kind_(other.kind_),
       device_(other.device_),
       inode_(other.inode_),
+      attachment_(other.attachment_),
       in_memory_(other.in_memory_),
       can_be_polled_(other.can_be_polled_),
       geometry_(other.geometry_),
@@ -131,14 +133,20 @@ void FileMedium::found(const Looker::Seen& seen) noexcept {
         verdict_ = vanished ? rtrs::from_errno(ENOENT) : std::error_code{};
         return;
     }
-    const bool same = kind_ == Kind::regular ? seen.file_system == device_ && seen.inode == inode_
-                                             : S_ISBLK(seen.mode) && seen.device == device_;
+    const bool same = is_what_was_opened(seen);
     verdict_ = same ? std::error_code{} : rtrs::from_errno(ENOENT);
     if (!same) return;
     seen_bytes_ = seen.bytes;
     if (kind_ == Kind::regular && seen.bytes < geometry_.size_bytes) {
         cut_at_ = std::min(cut_at_, seen.bytes);
     }
+}
+
+bool FileMedium::is_what_was_opened(const Looker::Seen& seen) const noexcept {
+    if (kind_ == Kind::regular) return seen.file_system == device_ && seen.inode == inode_;
+    // An open device stays the same when it is given another disk.
+    return S_ISBLK(seen.mode) && seen.device == device_ &&
+           (!attachment_ || file_medium::attachment_number(fd_) == attachment_);
 }
 
 // A device says it without being looked at by name.

@@ -52,9 +52,9 @@ class FileMedium {
     const StorageGeometry& geometry() const noexcept { return geometry_; }
     // No other machine or process has to be waited for, as for a file on NFS or FUSE.
     bool answers_at_once() const noexcept { return answers_at_once_; }
-    // ENOENT: the path no longer leads to what was opened. Waits for nobody: where its file system
-    // may have to be waited for this is what was found since the last call, and begins another look
-    // if none is under way.
+    // ENOENT: the path no longer leads to what was opened, or the device has been given another
+    // disk. Waits for nobody: where its file system may have to be waited for this is what was
+    // found since the last call, and begins another look if none is under way.
     std::error_code check() noexcept;
     // Of so many calls of check() none has heard of the look that is under way.
     std::uint32_t unheard_checks() const noexcept { return unheard_checks_; }
@@ -85,6 +85,7 @@ class FileMedium {
     Step still_there();
     Step give_new_size(int creating, std::uint64_t bytes);
     void found(const Looker::Seen& seen) noexcept;
+    bool is_what_was_opened(const Looker::Seen& seen) const noexcept;
     Step measure_regular(const StorageOptions& options);
     Step measure_device(const StorageOptions& options);
     Step try_direct(const StorageOptions& options);
@@ -95,8 +96,9 @@ class FileMedium {
     int fd_ = -1;
     int witness_ = -1;
     Kind kind_ = Kind::regular;
-    dev_t device_ = 0;  // of the file, or the block device itself
-    ino_t inode_ = 0;   // regular only
+    dev_t device_ = 0;                         // of the file, or the block device itself
+    ino_t inode_ = 0;                          // regular only
+    std::optional<std::uint64_t> attachment_;  // of a block device; none: not known
     bool in_memory_ = false;
     bool can_be_polled_ = false;
     StorageGeometry geometry_;

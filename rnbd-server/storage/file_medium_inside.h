@@ -6,6 +6,7 @@
 #include <sys/ioctl.h>
 
 #include <cstdint>
+#include <optional>
 
 #include "rnbd-server/storage.h"
 
@@ -20,6 +21,13 @@ inline bool is_writable(const StorageOptions& options) {
 inline bool is_read_only_device(int fd) {
     int read_only = 0;
     return ::ioctl(fd, BLKROGET, &read_only) == 0 && read_only != 0;
+}
+
+// Of what is attached to a block device: another number whenever that is another. None: the system
+// does not say.
+inline std::optional<std::uint64_t> attachment_number(int fd) {
+    std::uint64_t number = 0;
+    return ::ioctl(fd, BLKGETDISKSEQ, &number) == 0 ? std::optional(number) : std::nullopt;
 }
 
 }  // namespace rnbd::file_medium

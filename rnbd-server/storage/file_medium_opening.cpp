@@ -23,6 +23,7 @@
 
 namespace rnbd {
 
+using file_medium::attachment_number;
 using file_medium::is_read_only_device;
 using file_medium::is_writable;
 using file_medium::page_bytes;
@@ -197,6 +198,7 @@ FileMedium::Step FileMedium::identify(const StorageOptions&) {
     } else if (S_ISBLK(status.st_mode)) {
         kind_ = Kind::block_device;
         device_ = status.st_rdev;
+        attachment_ = attachment_number(fd_);
     } else {
         return failure(EINVAL, "neither a regular file nor a block device");
     }

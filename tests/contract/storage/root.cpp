@@ -51,6 +51,14 @@ const std::string& private_root() {
     return root;
 }
 
+int unnamed_file(std::uint64_t bytes) {
+    std::string name = private_root() + "/loop-XXXXXX";
+    const int file = ::mkostemp(name.data(), O_CLOEXEC);
+    need(file >= 0 && ::ftruncate(file, static_cast<off_t>(bytes)) == 0, "no backing file");
+    ::unlink(name.c_str());
+    return file;
+}
+
 }  // namespace
 
 std::string mount_private(const std::string& type, const std::string& options) {
@@ -71,11 +79,8 @@ std::string mount_ext(const std::string& type, const LoopDevice& device) {
     return folder;
 }
 
-LoopDevice::LoopDevice(std::uint64_t bytes, std::uint32_t block_bytes) {
-    std::string name = private_root() + "/loop-XXXXXX";
-    const int file = ::mkostemp(name.data(), O_CLOEXEC);
-    need(file >= 0 && ::ftruncate(file, static_cast<off_t>(bytes)) == 0, "no backing file");
-    ::unlink(name.c_str());
+LoopDevice::LoopDevice(std::uint64_t bytes, std::uint32_t block_bytes, Rights rights) {
+    const int file = unnamed_file(bytes);
     const int control = ::open("/dev/loop-control", O_RDWR | O_CLOEXEC);
     need(control >= 0, "no loop devices");
     for (int attempt = 0; attempt < 20; ++attempt) {  // others take free ones too
@@ -88,6 +93,7 @@ LoopDevice::LoopDevice(std::uint64_t bytes, std::uint32_t block_bytes) {
         config.fd = static_cast<__u32>(file);
         config.block_size = block_bytes;
         config.info.lo_flags = LO_FLAGS_AUTOCLEAR;  // however this program ends
+        if (rights == Rights::read_only) config.info.lo_flags |= LO_FLAGS_READ_ONLY;
         const bool configured = ::ioctl(device, LOOP_CONFIGURE, &config) == 0;
         const int error = errno;
         if (configured) {
@@ -108,6 +114,13 @@ LoopDevice::~LoopDevice() {
     ::ioctl(holder_, BLKROSET, &off);  // it would stay so for the device's next user
     ::close(holder_);
     if (filler_ >= 0) ::close(filler_);
+}
+
+bool LoopDevice::change_disk(std::uint64_t bytes) {
+    const int file = unnamed_file(bytes);
+    const bool changed = ::ioctl(holder_, LOOP_CHANGE_FD, file) == 0;
+    ::close(file);
+    return changed;
 }
 
 void LoopDevice::take_its_room() {

@@ -20,12 +20,15 @@ std::string mount_ext(const std::string& type, const LoopDevice& device);
 
 class LoopDevice {
   public:
+    enum class Rights : std::uint8_t { all, read_only };
     // Over an unnamed file of that size.
-    LoopDevice(std::uint64_t bytes, std::uint32_t block_bytes);
+    LoopDevice(std::uint64_t bytes, std::uint32_t block_bytes, Rights rights = Rights::all);
     ~LoopDevice();
     LoopDevice(const LoopDevice&) = delete;
     LoopDevice& operator=(const LoopDevice&) = delete;
     const std::string& path() const { return path_; }
+    // Another file of that size, under those who have it open. ASSUMES: it is read only.
+    bool change_disk(std::uint64_t bytes);
     // From now on writing to blocks that were never written fails.
     void take_its_room();
     void give_its_room_back();

@@ -294,6 +294,22 @@ TEST_CASE("media: a device that was set read only is EROFS for writers") {
     REQUIRE(!bench.open(options));
 }
 
+TEST_CASE("media: a device that was given another disk is not what was opened") {
+    if (::geteuid() != 0) skip_program("needs root");
+    LoopDevice device(1u << 20, 512, LoopDevice::Rights::read_only);
+    const StorageOptions options{.path = device.path(), .use = StorageOptions::Use::read_only};
+    Bench bench;
+    REQUIRE(!bench.open(options));
+    const MediumId first = bench.storage->geometry().medium;
+    CHECK(!bench.storage->check());
+    REQUIRE(device.change_disk(1u << 20));
+    CHECK(bench.storage->check() == std::errc::no_such_file_or_directory);
+    bench.close();
+    REQUIRE(!bench.open(options));
+    CHECK(!bench.storage->check());
+    CHECK(first.rules_out(bench.storage->geometry().medium));
+}
+
 TEST_CASE("media: once something could not be written back, no flush succeeds any more") {
     if (::geteuid() != 0) skip_program("needs root");
     const auto told_by = GENERATE(Flag::none, Flag::fua);
