@@ -160,10 +160,13 @@ void NbdStorage::start(BlockRequest& request) {
     if (flush && (!can_flush_ || use_ == StorageOptions::Use::read_only)) {
         return end(request, {});
     }
-    if (request.fast_only && !geometry_.fast_zero) {
+    if (link_ == nullptr || server_leaves_) return hold(request);
+    // Of this connection, whatever clients were told.
+    const bool trims = request.operation == BlockOperation::discard;
+    if ((request.fast_only && !geometry_.fast_zero) ||
+        (trims && geometry_.discard_bytes_max == 0)) {
         return end(request, from_errno(EOPNOTSUPP));
     }
-    if (link_ == nullptr || server_leaves_) return hold(request);
     send(request);
     link_->sent();
 }
@@ -378,6 +381,8 @@ void NbdStorage::connected(std::unique_ptr<NbdLink> link) {
     can_zero_ = nbd_can_zero(handle) == 1;
     can_flush_ = nbd_can_flush(handle) == 1;
     can_fua_ = nbd_can_fua(handle) == 1;
+    geometry_.fast_zero = nbd_can_fast_zero(handle) == 1;
+    geometry_.discard_bytes_max = nbd_can_trim(handle) == 1 ? range_bytes_max : 0;
     reconnect_delay_ = reconnect_delay_min;
     link_ = &NbdLink::attach(std::move(link), reactor_, *this);
     if (flushed_ < acknowledged_) cache_is_another();

@@ -200,6 +200,60 @@ TEST_CASE("nbd storage: another size after a reconnection ends it") {
     });
 }
 
+namespace {
+
+// A server that has flushes, trims and zeroes that are fast while files of these names are there,
+// whenever somebody connects.
+std::vector<std::string> able_while_there(const std::string& flush, const std::string& more) {
+    const auto while_there = [](const std::string& file) {
+        return "=test -e " + file + " || exit 3";
+    };
+    return {"nbdkit",
+            "-f",
+            "-U",
+            "SOCKET",
+            "eval",
+            "get_size=echo " + std::to_string(case_size_bytes),
+            "can_write=exit 0",
+            "pread=head -c $3 /dev/zero",
+            "pwrite=cat >/dev/null",
+            "can_flush" + while_there(flush),
+            "flush=exit 0",
+            "can_trim" + while_there(more),
+            "trim=exit 0",
+            "can_zero=exit 0",
+            "can_fast_zero" + while_there(more),
+            "zero=exit 0"};
+}
+
+void connect_again(Bench& bench, NbdServer& server) {
+    server.kill();
+    wait_until_lost(bench);
+    server.start();
+}
+
+}  // namespace
+
+TEST_CASE("nbd storage: what the server cannot do after a reconnection is not supported") {
+    TemporaryFolder folder;
+    const std::string flush = folder.file("flush"), more = folder.file("more");
+    for (const std::string& file : {flush, more}) std::ofstream{file};
+    try {
+        ServedFile served(able_while_there(flush, more));
+        Bench bench;
+        REQUIRE(!bench.open(on(*served.server)));
+        for (const int expected : {0, EOPNOTSUPP, 0}) {
+            CHECK(bench.discard(0, 65536) == expected);
+            CHECK(bench.write_zeroes(0, 65536, Flag::fast) == expected);
+            CHECK(bench.write_zeroes(0, 65536) == 0);
+            if (!std::filesystem::remove(more)) std::ofstream{more};
+            connect_again(bench, *served.server);
+        }
+    } catch (const Unavailable& unavailable) {
+        WARN("SKIPPED: " << unavailable.reason);
+    }
+}
+
 TEST_CASE("nbd storage: a read that ends its server each time fails in the end") {
     try {
         ServedFile served(
