@@ -437,10 +437,12 @@ void NbdStorage::reconnect() {
     const bool same =
         nbd_get_size((*link)->handle()) == static_cast<std::int64_t>(geometry_.size_bytes) &&
         (use_ == StorageOptions::Use::read_only || nbd_is_read_only((*link)->handle()) == 0) &&
+        // Those who were told that nothing needs a flush would not flush.
+        (geometry_.volatile_cache || nbd_can_flush((*link)->handle()) != 1) &&
         misfit((*link)->handle(), geometry_.logical_block_bytes).empty();
     if (same) return connected(std::move(*link));
     broken_ = true;
-    reason_ = "its size, its blocks or its rights have changed";
+    reason_ = "its size, its blocks or its rights have changed, or it has a cache now";
     fail_held();
 }
 

@@ -254,6 +254,27 @@ TEST_CASE("nbd storage: what the server cannot do after a reconnection is not su
     }
 }
 
+TEST_CASE("nbd storage: a server that has a cache after a reconnection is another one") {
+    TemporaryFolder folder;
+    const std::string flush = folder.file("flush"), more = folder.file("more");
+    try {
+        ServedFile served(able_while_there(flush, more));
+        Bench bench;
+        REQUIRE(!bench.open(on(*served.server)));
+        CHECK(!bench.storage->geometry().volatile_cache);
+        connect_again(bench, *served.server);
+        Pages pages(4096);
+        REQUIRE(bench.read(0, pages.bytes()) == 0);
+        std::ofstream{flush};
+        connect_again(bench, *served.server);
+        // It goes away, and is opened anew.
+        REQUIRE(bench.read(0, pages.bytes()) == EIO);
+        CHECK(bench.storage->check() == std::errc::no_such_device);
+    } catch (const Unavailable& unavailable) {
+        WARN("SKIPPED: " << unavailable.reason);
+    }
+}
+
 TEST_CASE("nbd storage: a read that ends its server each time fails in the end") {
     try {
         ServedFile served(
