@@ -57,7 +57,7 @@ class VerbsEndpoint final : public Endpoint, public CmOwner, public ListLink {
     // Begins to connect. Once, and instead of adopt(). source: null for any. The data is copied.
     void dial(const Address* source, const Address& destination, Bytes private_data);
     // Takes a connect request's id, also if it fails; it is accepted at the end of the turn.
-    // ERRORS: ECONNRESET (the peer has gone), ENOMEM, ENODEV.
+    // ERRORS: ECONNRESET (the peer has gone), ENODEV, ENOMEM and EINVAL (queues beyond the device).
     std::error_code adopt(rdma_cm_id* id, const CmEvent& request, Bytes private_data);
 
     std::error_code post(std::span<const WorkRequest> chain) override;
@@ -111,7 +111,11 @@ class VerbsEndpoint final : public Endpoint, public CmOwner, public ListLink {
     void rejected(const CmEvent& event);
     rdma_conn_param connection_parameters() const noexcept;
     std::error_code make_queue_pair();
+    // ERRORS: the device's; ECONNRESET (an accepted one's peer has gone).
+    std::error_code create_deepest_queue_pair();
     std::error_code create_queue_pair(std::uint32_t inline_bytes);
+    bool request_is_over() const noexcept;
+    bool halve_sends();
     void shorten_receiver_patience() noexcept;
     void schedule() noexcept { engine_->reactor().at_turn_end(turn_task_); }
     void fail(std::error_code reason) noexcept;
