@@ -235,9 +235,9 @@ class Endpoint {
     virtual ~Endpoint() = default;
     // Queues a chain: all of it or nothing. May be called between on_established and
     // on_disconnected; later the chain completes as flushed.
-    // ERRORS: ENOBUFS send queue full (wait for a completion, which comes if one of the newest
-    // send_queue_depth_least requests was signalled), EMSGSIZE payload too long, ENOTCONN
-    // not established yet, or drained.
+    // ERRORS: ENOBUFS send queue full (wait for a completion, also of a revoke; one comes if one of
+    // the newest send_queue_depth_least requests was signalled), EMSGSIZE payload too long,
+    // ENOTCONN not established yet, or drained.
     virtual std::error_code post(std::span<const WorkRequest> chain) = 0;
     // Offers a receive; buffer may be empty. Allowed from creation on.
     // ERRORS: ENOBUFS receive queue full.

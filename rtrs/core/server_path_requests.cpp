@@ -36,7 +36,13 @@ void ServerPath::completed(Connection& connection, const Completion& completion)
 }
 
 void ServerPath::revoked(OpSlot& slot) {
-    if (state_ == State::connected) return serve(slot);
+    if (state_ == State::connected) {
+        // Looked up before: serving may free the slot.
+        Connection& connection = *connections_[slot.connection];
+        serve(slot);
+        // The revoke had a place in the send queue, and may have been all that was in it.
+        return post_waiting(connection);
+    }
     slot.state = OpSlot::State::free;
     --running_;
     finish_if_done();

@@ -69,6 +69,13 @@ TEST_CASE("a full send queue makes requests, answers and windows wait") {
     options.sim.send_queue_depth_max = Endpoint::send_queue_depth_least;
     options.sim.source_release = GENERATE(Release::by_answer, Release::by_completion);
     options.server.always_invalidate = GENERATE(true, false);
+    // Then a full queue may have nothing in it but revokes, whose completions make room too.
+    const bool full_of_revokes = GENERATE(false, true);
+    if (full_of_revokes) {
+        options.sim.revoke = SimOptions::Revoke::pending;
+        options.sim.revoke_place = SimOptions::RevokePlace::of_sends;
+    }
+    CAPTURE(options.server.always_invalidate, full_of_revokes);
     options.server.queue_depth = 500;
     options.client.io_connections = 1;
     options.blocks = 600;

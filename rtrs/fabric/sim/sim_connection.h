@@ -233,6 +233,7 @@ class SimEndpoint final : public Endpoint {
     };
 
     std::error_code check(std::span<const WorkRequest> chain) const;
+    std::size_t taken_places() const noexcept;
     void start(const WorkRequest& request);
     void go_down(Report::Kind first, const Failure& failure);
     void finish_binds();

@@ -58,11 +58,17 @@ std::error_code SimEndpoint::post(std::span<const WorkRequest> chain) {
     if (!alive()) return {};
     if (state_ == State::drained) return from_errno(ENOTCONN);
     if (const std::error_code error = check(chain)) return error;
-    if (work_.size() + held_slots_ + chain.size() > options_.send_queue_depth) {
+    if (taken_places() + chain.size() > options_.send_queue_depth) {
         return from_errno(ENOBUFS);
     }
     for (const WorkRequest& request : chain) start(request);
     return {};
+}
+
+std::size_t SimEndpoint::taken_places() const noexcept {
+    using Place = SimOptions::RevokePlace;
+    const bool with_revokes = connection_.world().options().revoke_place == Place::of_sends;
+    return work_.size() + held_slots_ + (with_revokes ? revokes_.size() : 0);
 }
 
 void SimEndpoint::start(const WorkRequest& request) {

@@ -71,6 +71,9 @@ struct SimOptions {
     // How post_revoke answers. drawn: now this, now that.
     enum class Revoke : std::uint8_t { effective, pending, drawn };
     Revoke revoke = Revoke::drawn;
+    // Whether those that are pending take places of the send queue. Beyond it they wait.
+    enum class RevokePlace : std::uint8_t { of_its_own, of_sends };
+    RevokePlace revoke_place = RevokePlace::of_its_own;
     // When an unsignalled request leaves the send queue: when it has arrived, or (as most hardware)
     // only when a later signalled one completes.
     enum class UnsignalledSlot : std::uint8_t { freed_by_arrival, freed_by_completion };
