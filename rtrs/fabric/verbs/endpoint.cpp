@@ -7,8 +7,6 @@
 namespace rtrs::verbs {
 namespace {
 
-// Places in the send queue for revokes, beside those that post() may take. More wait.
-constexpr std::uint32_t revoke_places = 64;
 // Answers, keys and request headers; larger payloads are fetched by the device.
 constexpr std::uint32_t inline_bytes_wanted = 128;
 constexpr unsigned completions_per_close = ~0u;
@@ -30,7 +28,8 @@ bool valid(const EndpointOptions& depths) noexcept {
     return in_range(depths.send_queue_depth) && in_range(depths.receive_queue_depth);
 }
 
-std::uint32_t sends_allowed(const DeviceLimits& limits, std::uint32_t wanted) noexcept {
+std::uint32_t sends_allowed(const DeviceLimits& limits, std::uint32_t wanted,
+                            std::uint32_t revoke_places) noexcept {
     const std::uint32_t most = std::min(limits.work_requests_max, limits.completions_max / 2);
     return std::max(1u, std::min(wanted, most > revoke_places ? most - revoke_places : 1u));
 }
@@ -71,7 +70,7 @@ VerbsEndpoint::VerbsEndpoint(const Setup& setup)
       handler_(setup.handler),
       timer_(engine_->reactor(), this,
              [](void* self) { static_cast<VerbsEndpoint*>(self)->fail(from_errno(ETIMEDOUT)); }),
-      sends_max_(sends_allowed(engine_->limits(), setup.depths.send_queue_depth)),
+      sends_max_(sends_allowed(engine_->limits(), setup.depths.send_queue_depth, revoke_places)),
       receives_max_(receives_allowed(engine_->limits(), setup.depths.receive_queue_depth)),
       sends_(sends_max_ + revoke_places),
       receives_(receives_max_) {

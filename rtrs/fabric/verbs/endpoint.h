@@ -90,6 +90,8 @@ class VerbsEndpoint final : public Endpoint, public CmOwner, public ListLink {
         closing,
         drained
     };
+    // Places in the send queue for revokes, beside those that post() may take. More wait.
+    static constexpr std::uint32_t revoke_places = 64;
     enum class QueueState : std::uint8_t { empty, more };
     struct EndOfTurn : TurnTask {
         explicit EndOfTurn(VerbsEndpoint& its_owner) noexcept
@@ -133,6 +135,7 @@ class VerbsEndpoint final : public Endpoint, public CmOwner, public ListLink {
     std::error_code submit_bind(const WorkRequest& request);
     std::error_code find_segments(const WorkRequest& request, ibv_sge* segments, int& count);
     std::error_code post_to_device(const ReceiveRing::Entry& entry);
+    bool room_for_revoke() const noexcept;
     bool revoke_now(VerbsWindow& window);
     void revoke_waiting();
 
@@ -177,7 +180,6 @@ class VerbsEndpoint final : public Endpoint, public CmOwner, public ListLink {
     ReceiveRing receives_;
     // Revokes for which the send queue had no place yet.
     IntrusiveList<VerbsWindow> waiting_revokes_;
-    std::uint32_t revokes_ = 0;
 };
 
 }  // namespace rtrs::verbs

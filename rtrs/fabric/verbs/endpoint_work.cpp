@@ -166,8 +166,8 @@ std::error_code VerbsEndpoint::post(std::span<const WorkRequest> chain) {
 }
 
 std::error_code VerbsEndpoint::check(std::span<const WorkRequest> chain) const noexcept {
+    // The ring has them: revokes have places of their own.
     if (chain.size() > sends_max_ - works_) return from_errno(ENOBUFS);
-    if (chain.size() > sends_.free()) return from_errno(ENOBUFS);
     for (const WorkRequest& request : chain) {
         if (const auto error = check(request)) return error;
     }
@@ -272,14 +272,19 @@ RevokeResult VerbsEndpoint::post_revoke(MemoryWindow revoked, std::uint64_t cont
         return RevokeResult::effective;
     }
     window.begin_revoke(context);
-    ++revokes_;
     if (!waiting_revokes_.empty() || !revoke_now(window)) waiting_revokes_.push_back(window);
     return RevokeResult::pending;
 }
 
+// They take none of the places of works: whoever waits for one of those waits for a work to
+// complete.
+bool VerbsEndpoint::room_for_revoke() const noexcept {
+    return sends_.used() - works_ < revoke_places;
+}
+
 // False: no place in the send queue.
 bool VerbsEndpoint::revoke_now(VerbsWindow& window) {
-    if (sends_.free() == 0) return false;
+    if (!room_for_revoke()) return false;
     const auto posted = sends_.push({.kind = SendContext::Kind::revoke,
                                      .report = SendContext::Report::always,
                                      .window = &window});
@@ -288,7 +293,7 @@ bool VerbsEndpoint::revoke_now(VerbsWindow& window) {
 }
 
 void VerbsEndpoint::revoke_waiting() {
-    while (!waiting_revokes_.empty() && state_ == State::established && sends_.free() > 0) {
+    while (!waiting_revokes_.empty() && state_ == State::established && room_for_revoke()) {
         revoke_now(waiting_revokes_.pop_front());
     }
 }
@@ -400,7 +405,6 @@ void VerbsEndpoint::receive_completed(const ibv_wc& completion) {
 }
 
 void VerbsEndpoint::deliver_revoked(VerbsWindow& window) {
-    --revokes_;
     const std::uint64_t context = window.revoke_context();
     window.revoked();
     deliver(CompletionOpcode::revoke, CompletionStatus::success, context);

@@ -170,6 +170,14 @@ TEST_CASE("post_revoke: more at a time than the send queue has places for wait i
     pair.pump([&] { return pair.server.sends == count; });
     for (std::uint32_t i = 0; i < count; ++i) pair.server.revoke({windows.get(), i});
     CHECK(pair.server.revokes_pending == count);
+    // They leave works their places.
+    const Segment answer = pair.server_memory.segment(0, 64);
+    for (std::uint32_t i = 0; i < 4; ++i) {
+        CHECK(!pair.server.post({.opcode = WorkOpcode::write,
+                                 .signal = Signal::completion,
+                                 .local = {&answer, 1},
+                                 .remote = pair.client_region->remote(0, 0)}));
+    }
     if (disconnect) pair.server.disconnect();
     pair.pump([&] { return windows_revoked(pair.server) == count; });
     if (disconnect) return;
