@@ -258,7 +258,8 @@ class Endpoint {
     virtual std::string remote_address() const = 0;
 };
 
-// A connection that a peer asks for. Answer once; destroying it unanswered rejects with no data.
+// A connection that a peer asks for. Answer once; destroying it unanswered rejects with no data,
+// which is not what a peer expects that is to know why.
 class ConnectRequest {
   public:
     virtual ~ConnectRequest() = default;
@@ -267,12 +268,13 @@ class ConnectRequest {
     virtual std::string remote_address() const = 0;
     // What accepting it leaves of the process's descriptors, if its connections are some.
     virtual DescriptorsLeft descriptors_left() const noexcept { return DescriptorsLeft::enough; }
-    // Consumes the request. on_established or on_disconnected follows. Receives should be posted
-    // on the returned endpoint at once.
-    // ERRORS: ENOMEM, ECONNRESET (the peer has gone), EMSGSIZE (private data).
+    // on_established or on_disconnected follows. Receives should be posted on the returned endpoint
+    // at once. With an error the request is still unanswered.
+    // ERRORS: ENOMEM, ECONNRESET (the peer has gone), EMSGSIZE (private data), and the device's.
     virtual std::expected<std::unique_ptr<Endpoint>, std::error_code> accept(
         ProtectionDomain& domain, Bytes private_data, const EndpointOptions& options,
         EndpointHandler& handler) = 0;
+    // Does nothing if it was answered, or the peer has gone.
     virtual void reject(Bytes private_data) = 0;
 };
 

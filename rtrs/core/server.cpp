@@ -27,8 +27,8 @@ bool possible(const ServerOptions& options) noexcept {
 // docs/reference/wire-rtrs.md.
 
 void Server::Inside::connect_request(const Door& door, std::unique_ptr<ConnectRequest> request) {
-    const int error = admit(door, request);
-    if (error == 0 || !request) return;
+    const int error = admit(door, *request);
+    if (error == 0) return;
     std::byte private_data[ConnectResponseMessage::wire_bytes];
     ConnectResponseMessage::reject(error).emit(private_data);
     request->reject(private_data);
@@ -68,11 +68,11 @@ bool Server::Inside::has_room_for(const ConnectRequestMessage& message,
     return false;
 }
 
-int Server::Inside::admit(const Door& door, std::unique_ptr<ConnectRequest>& request) {
+int Server::Inside::admit(const Door& door, ConnectRequest& request) {
     if (closing) return ECONNRESET;
-    const auto message = ConnectRequestMessage::parse(request->private_data());
+    const auto message = ConnectRequestMessage::parse(request.private_data());
     if (!message) {
-        tell_refusal(unparsed, request->remote_address(),
+        tell_refusal(unparsed, request.remote_address(),
                      std::string("bad connect request: ") + text(message.error()));
         return ECONNRESET;
     }
@@ -80,21 +80,21 @@ int Server::Inside::admit(const Door& door, std::unique_ptr<ConnectRequest>& req
         RTRS_RARE(retired_refused);
         return ESTALE;
     }
-    if (!may_come_in(door, *message, *request)) return EPROTONOSUPPORT;
-    if (!has_room_for(*message, *request)) return EMFILE;
+    if (!may_come_in(door, *message, request)) return EPROTONOSUPPORT;
+    if (!has_room_for(*message, request)) return EMFILE;
     if (message->purpose == ConnectionPurpose::messages)
-        return admit_messages(door, *message, *request);
-    const auto session = find_or_make_session(*message, door, request->remote_address());
+        return admit_messages(door, *message, request);
+    const auto session = find_or_make_session(*message, door, request.remote_address());
     if (!session) return session.error();
     ServerSession::Inside& inside = *(*session)->inside_;
-    const auto path = inside.find_or_make_path(door, *message, *request);
+    const auto path = inside.find_or_make_path(door, *message, request);
     if (!path) {
         if (inside.paths.empty()) forget(**session);
         return path.error();
     }
-    const auto error = (*path)->accept(std::move(request), *message);
+    const auto error = (*path)->accept(request, *message);
     if (error) (*path)->close("cannot accept a connection: " + error.message());
-    return 0;
+    return to_errno(error);
 }
 
 int Server::Inside::admit_messages(const Door& door, const ConnectRequestMessage& message,

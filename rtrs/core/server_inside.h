@@ -42,7 +42,7 @@ struct Server::Inside {
                        [](void* self) { static_cast<Inside*>(self)->handler.on_closed(); }) {}
 
     void connect_request(const Door& door, std::unique_ptr<ConnectRequest> request);
-    int admit(const Door& door, std::unique_ptr<ConnectRequest>& request);
+    int admit(const Door& door, ConnectRequest& request);
     bool may_come_in(const Door& door, const ConnectRequestMessage& message,
                      const ConnectRequest& request);
     bool has_room_for(const ConnectRequestMessage& message, const ConnectRequest& request);

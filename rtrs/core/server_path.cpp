@@ -82,8 +82,7 @@ std::error_code ServerPath::register_chunks() {
     return {};
 }
 
-std::error_code ServerPath::accept(std::unique_ptr<ConnectRequest> request,
-                                   const ConnectRequestMessage& message) {
+std::error_code ServerPath::accept(ConnectRequest& request, const ConnectRequestMessage& message) {
     RTRS_ASSERT(message.connection_id < connections_.size());
     auto& place = connections_[message.connection_id];
     if (place) return from_errno(EEXIST);
@@ -105,7 +104,7 @@ std::error_code ServerPath::accept(std::unique_ptr<ConnectRequest> request,
         .worker = identity_.worker + message.connection_id,
         .silence_max = silence_max_beside(options_.heartbeat_timeout)};
     auto connection = std::make_unique<Connection>(*this, message.connection_id);
-    auto endpoint = request->accept(*memory_.domain, private_data, endpoint_options, *connection);
+    auto endpoint = request.accept(*memory_.domain, private_data, endpoint_options, *connection);
     if (!endpoint) return endpoint.error();
     connection->endpoint = std::move(*endpoint);
     connection->waiting = LazyArray<OpSlot*>(options_.queue_depth);

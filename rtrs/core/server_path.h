@@ -99,8 +99,7 @@ class ServerPath final : public MessageLinkOwner {
     // Instead of close(), for a path that could not be prepared.
     void abandon() noexcept { state_ = State::closed; }
     // One more connection of this path. ERRORS: EEXIST (its number is taken), as accept().
-    std::error_code accept(std::unique_ptr<ConnectRequest> request,
-                           const ConnectRequestMessage& message);
+    std::error_code accept(ConnectRequest& request, const ConnectRequestMessage& message);
     // The connection of messages. ERRORS: ECONNRESET (not now), fabric errors.
     std::error_code accept_messages(ConnectRequest& request, const ConnectRequestMessage& message);
     void close(std::string_view reason, TraceLevel level = TraceLevel::info);

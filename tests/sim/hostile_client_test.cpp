@@ -258,6 +258,30 @@ TEST_CASE("a permit that is used twice at a time") {
     town.check_peace(std::move(client));
 }
 
+TEST_CASE(
+    "a connection that the server cannot set up is rejected with the errno, and its path ends") {
+    Town town;
+    const std::uint16_t good = GENERATE(as<std::uint16_t>{}, 0, 1);
+    auto client = town.raw();
+    client->request.connection_count = 2;
+    for (std::uint16_t id = 0; id < good; ++id) {
+        RawConnection& one = client->dial(id);
+        REQUIRE(town.scene.run_until([&] { return one.established; }, 1s));
+    }
+    town.scene.server->fabric.refuse_next().accepts = 1;
+    RawConnection& refused = client->dial(good);
+    CHECK(town.scene.run_until([&] { return refused.drained; }, 1s));
+    CHECK(refused.rejected == ENOMEM);
+    CHECK(
+        town.scene.run_until([&] { return town.scene.server->server.sessions().size() == 1; }, 1s));
+    client->end();
+    // The next attempt finds nothing in its way.
+    client->request.reconnect_count++;
+    CHECK(client->open(2, "bad", town.scene.options.server.queue_depth,
+                       town.scene.options.server.chunk_bytes));
+    town.check_peace(std::move(client));
+}
+
 TEST_CASE("with always_invalidate a chunk's old key is dead") {
     Town town;
     auto client = town.opened();

@@ -57,6 +57,10 @@ class FaultyRequest final : public ConnectRequest {
     std::expected<std::unique_ptr<Endpoint>, std::error_code> accept(
         ProtectionDomain& domain, Bytes private_data, const EndpointOptions& options,
         EndpointHandler& handler) override {
+        if (fabric_.refuse(&FaultyFabric::Scripted::accepts,
+                           fabric_.options().refuse_accept_per_million)) {
+            return std::unexpected(from_errno(ENOMEM));
+        }
         auto endpoint = std::make_unique<FaultyEndpoint>(fabric_, handler);
         auto inner = inner_->accept(inner_domain(domain), private_data, options, *endpoint);
         if (!inner) return std::unexpected(inner.error());

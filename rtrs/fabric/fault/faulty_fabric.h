@@ -47,6 +47,7 @@ struct FaultOptions {
     std::uint32_t refuse_window_per_million = 0;        // ENOMEM
     std::uint32_t refuse_connect_per_million = 0;       // on_disconnected with ECONNREFUSED
     std::uint32_t reject_request_per_million = 0;       // the dialling side sees on_rejected
+    std::uint32_t refuse_accept_per_million = 0;        // ENOMEM
     std::uint32_t refuse_listen_per_million = 0;        // EADDRINUSE
 };
 
@@ -77,6 +78,7 @@ class FaultyFabric final : public Fabric {
         std::uint32_t windows = 0;
         std::uint32_t connects = 0;
         std::uint32_t requests = 0;
+        std::uint32_t accepts = 0;
         std::uint32_t listens = 0;
     };
     Scripted& refuse_next() noexcept { return refuse_next_; }

@@ -388,7 +388,7 @@ void Connection::deliver_to(SimEndpoint& endpoint, SideIndex from, Message& mess
 // --- SimConnectRequest
 
 SimConnectRequest::~SimConnectRequest() {
-    if (!answered_) reject({});
+    reject({});
     connection_->release();
 }
 
@@ -414,7 +414,7 @@ std::expected<std::unique_ptr<Endpoint>, std::error_code> SimConnectRequest::acc
 }
 
 void SimConnectRequest::reject(Bytes private_data) {
-    RTRS_ASSERT(!answered_);
+    if (answered_) return;
     answered_ = true;
     if (!connection_->process(1)->alive()) return;
     connection_->set_reply(private_data);

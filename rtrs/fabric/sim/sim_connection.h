@@ -281,7 +281,7 @@ class SimConnectRequest final : public ConnectRequest {
 
   private:
     Connection* connection_;
-    bool answered_ = false;
+    bool answered_ = false;  // or the peer has gone
 };
 
 }  // namespace rtrs::sim

@@ -160,8 +160,7 @@ std::error_code VerbsEndpoint::adopt(rdma_cm_id* id, const CmEvent& request, Byt
     const auto error = engine_->is_on_device(*id) ? make_queue_pair() : from_errno(ENODEV);
     if (error) {
         destroy_queue_pair();
-        (void)rdma_reject(id_, nullptr, 0);
-        rdma_destroy_id(std::exchange(id_, nullptr));
+        id_ = nullptr;
         return error;
     }
     state_ = State::adopted;

@@ -56,7 +56,8 @@ class VerbsEndpoint final : public Endpoint, public CmOwner, public ListLink {
 
     // Begins to connect. Once, and instead of adopt(). source: null for any. The data is copied.
     void dial(const Address* source, const Address& destination, Bytes private_data);
-    // Takes a connect request's id, also if it fails; it is accepted at the end of the turn.
+    // Takes a connect request's id, which is accepted at the end of the turn. With an error it is
+    // the request's again, but for its context.
     // ERRORS: ECONNRESET (the peer has gone), ENODEV, ENOMEM and EINVAL (queues beyond the device).
     std::error_code adopt(rdma_cm_id* id, const CmEvent& request, Bytes private_data);
 

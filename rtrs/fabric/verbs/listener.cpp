@@ -42,10 +42,11 @@ std::expected<std::unique_ptr<Endpoint>, std::error_code> VerbsConnectRequest::a
     auto endpoint =
         VerbsEndpoint::create({engine_, static_cast<VerbsDomain&>(domain), options, handler});
     if (!endpoint) return std::unexpected(endpoint.error());
-    if (const auto error =
-            (*endpoint)->adopt(std::exchange(id_, nullptr), request_, private_data)) {
+    if (const auto error = (*endpoint)->adopt(id_, request_, private_data)) {
+        id_->context = static_cast<CmOwner*>(this);
         return std::unexpected(error);
     }
+    id_ = nullptr;
     return std::unique_ptr<Endpoint>(std::move(*endpoint));
 }
 

@@ -25,7 +25,7 @@ class VerbsConnectRequest final : public ConnectRequest, public CmOwner {
     Bytes private_data() const noexcept override { return request_.data(); }
     std::string local_address() const override { return local_address_; }
     std::string remote_address() const override { return remote_address_; }
-    // ERRORS: also EINVAL (depths); then, and with EMSGSIZE, the request is still unanswered.
+    // ERRORS: also EINVAL (depths).
     std::expected<std::unique_ptr<Endpoint>, std::error_code> accept(
         ProtectionDomain& domain, Bytes private_data, const EndpointOptions& options,
         EndpointHandler& handler) override;
@@ -37,7 +37,7 @@ class VerbsConnectRequest final : public ConnectRequest, public CmOwner {
   private:
     std::shared_ptr<Engine> engine_;
     CmEvent request_;
-    rdma_cm_id* id_;  // null: answered
+    rdma_cm_id* id_;  // null: answered, or the peer has gone
     bool peer_gone_ = false;
     std::string local_address_;
     std::string remote_address_;

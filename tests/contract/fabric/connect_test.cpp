@@ -104,6 +104,21 @@ TEST_CASE("P4: a request that is kept is answered later") {
     pair.pump([&] { return pair.client.established == 1 && pair.server.established == 1; });
 }
 
+TEST_CASE("P4: a request that was accepted cannot be rejected any more") {
+    Pair pair;
+    pair.acceptor.requested = [&](std::unique_ptr<ConnectRequest> request) {
+        const Calling calling;
+        pair.server.endpoint =
+            request->accept(*pair.server_domain, {}, EndpointOptions{}, pair.server).value();
+        request->reject(data_of(1));
+    };
+    pair.dial({});
+    pair.pump([&] { return pair.client.established == 1 && pair.server.established == 1; });
+    pair.under->settle();
+    CHECK(pair.client.rejected == 0);
+    CHECK(pair.client.disconnected == 0);
+}
+
 TEST_CASE("P4: disconnect() before the answer ends the attempt") {
     Pair pair;
     std::unique_ptr<ConnectRequest> kept;

@@ -180,6 +180,23 @@ TEST_CASE("fault: a refused connect ends in on_disconnected; receives are flushe
     CHECK(pair.client.count(CompletionStatus::flushed) == 1);
 }
 
+TEST_CASE("fault: a connect request that cannot be accepted can be rejected with a reason") {
+    FaultyPair pair;
+    pair.server_faults().refuse_next().accepts = 1;
+    const std::vector<std::byte> why(56, std::byte{7});
+    pair.acceptor.requested = [&](std::unique_ptr<ConnectRequest> request) {
+        const Calling calling;
+        const auto accepted = request->accept(*pair.server_domain, {}, {}, pair.server);
+        CHECK((!accepted && accepted.error() == from_errno(ENOMEM)));
+        request->reject(why);
+    };
+    pair.dial({});
+    pair.pump([&] { return pair.client.drained == 1; });
+    CHECK(pair.client.rejected == 1);
+    REQUIRE(pair.client.private_data.size() >= why.size());
+    CHECK(std::ranges::equal(std::span(pair.client.private_data).first(why.size()), why));
+}
+
 TEST_CASE("fault: a connect request is rejected, a listen refused") {
     FaultyPair pair;
     pair.server_faults().refuse_next() = {.requests = 1, .listens = 1};
