@@ -26,6 +26,10 @@ constexpr std::uint8_t reads_wanted = 16;
 // Between two looks whether the device is back, and whether the ring let go of a channel.
 constexpr Duration look_interval = std::chrono::seconds(1);
 constexpr Duration ring_interval = std::chrono::milliseconds(1);
+// A turn's share: others' events would come for as long as these do. What is left makes the channel
+// readable again. Fewer of rdma_cm's, since each request that is accepted makes a queue pair.
+constexpr unsigned queue_events_per_turn = 64;
+constexpr unsigned cm_events_per_turn = 16;
 
 std::error_code make_nonblocking(int fd) noexcept {
     const int flags = ::fcntl(fd, F_GETFL);
@@ -401,7 +405,7 @@ std::error_code Engine::take_up() {
 
 void Engine::on_cm_readable() {
     const auto self = shared_from_this();
-    while (!stopped_ && take_cm_event()) {
+    for (unsigned i = 0; i < cm_events_per_turn && !stopped_ && take_cm_event(); ++i) {
     }
     if (!stopped_) reactor_.poll_readable(cm_operation_, cm_channel_->fd);
 }
@@ -426,7 +430,8 @@ void Engine::on_completions_readable() {
     const auto self = shared_from_this();
     ibv_cq* queue = nullptr;
     void* context = nullptr;
-    while (!stopped_ && ibv_get_cq_event(completion_channel_, &queue, &context) == 0) {
+    for (unsigned i = 0; i < queue_events_per_turn && !stopped_; ++i) {
+        if (ibv_get_cq_event(completion_channel_, &queue, &context) != 0) break;
         ibv_ack_cq_events(queue, 1);
         static_cast<VerbsEndpoint*>(context)->on_completions();
     }
