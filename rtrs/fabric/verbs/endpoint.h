@@ -132,6 +132,7 @@ class VerbsEndpoint final : public Endpoint, public CmOwner, public ListLink {
     // Work.
     std::error_code check(std::span<const WorkRequest> chain) const noexcept;
     std::error_code check(const WorkRequest& request) const noexcept;
+    void push_unsent(std::span<const WorkRequest> chain) noexcept;
     std::error_code submit(std::span<const WorkRequest> chain);
     std::error_code submit_bind(const WorkRequest& request);
     std::error_code find_segments(const WorkRequest& request, ibv_sge* segments, int& count);

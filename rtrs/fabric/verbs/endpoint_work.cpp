@@ -153,16 +153,26 @@ std::error_code VerbsEndpoint::Batch::submit() noexcept {
 std::error_code VerbsEndpoint::post(std::span<const WorkRequest> chain) {
     if (state_ != State::established && state_ != State::closing) return from_errno(ENOTCONN);
     if (const auto error = check(chain)) return error;
-    if (state_ == State::closing) {  // flushed with all else
-        for (const WorkRequest& request : chain) {
-            sends_.push({.context = request.context});
-            ++works_;
-        }
+    if (state_ == State::closing) {
+        push_unsent(chain);
         return {};
     }
-    // What the device refuses now is lost like a connection: some of the chain may be on its way.
-    if (const auto error = submit(chain)) fail(error);
+    const std::uint32_t before = works_;
+    if (const auto error = submit(chain)) {
+        // What the device refuses now is lost like a connection: some of the chain may be on its
+        // way, and all of it has to complete.
+        push_unsent(chain.subspan(works_ - before));
+        fail(error);
+    }
     return {};
+}
+
+// To be flushed with all else.
+void VerbsEndpoint::push_unsent(std::span<const WorkRequest> chain) noexcept {
+    for (const WorkRequest& request : chain) {
+        sends_.push({.context = request.context});
+        ++works_;
+    }
 }
 
 std::error_code VerbsEndpoint::check(std::span<const WorkRequest> chain) const noexcept {
