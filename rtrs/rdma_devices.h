@@ -38,8 +38,14 @@ class RdmaDevices {
     static Error not_built_in();
 
   private:
+    // A fabric does not say its device's name while that is away.
+    struct Known {
+        std::string device;
+        std::unique_ptr<Fabric> fabric;
+    };
+
     Make make_;
-    std::vector<std::unique_ptr<Fabric>> fabrics_;
+    std::vector<Known> known_;
 };
 
 // The local address ("HOST") from which the system's routes reach "HOST:PORT"; nothing is sent.

@@ -87,11 +87,10 @@ std::expected<Fabric*, RdmaDevices::Error> RdmaDevices::at(const std::string& ho
     if (!make_) return std::unexpected(not_built_in());
     auto made = make_(host);
     if (!made) return std::unexpected(refusal(host, made.error()));
-    const std::string device = (*made)->device();
-    const auto same = std::ranges::find_if(
-        fabrics_, [&](const auto& fabric) { return fabric->device() == device; });
-    if (same != fabrics_.end()) return same->get();
-    return fabrics_.emplace_back(std::move(*made)).get();
+    std::string device = (*made)->device();
+    const auto same = std::ranges::find(known_, device, &Known::device);
+    if (same != known_.end()) return same->fabric.get();
+    return known_.emplace_back(std::move(device), std::move(*made)).fabric.get();
 }
 
 std::expected<Fabric*, RdmaDevices::Error> RdmaDevices::towards(const std::string& source,

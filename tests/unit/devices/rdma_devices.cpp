@@ -13,7 +13,8 @@ class FakeFabric final : public Fabric {
   public:
     explicit FakeFabric(std::string device) : device_(std::move(device)) {}
     const char* name() const noexcept override { return "rdma"; }
-    std::string device() const override { return device_; }
+    std::string device() const override { return away ? std::string{} : device_; }
+    bool away = false;
     std::expected<std::unique_ptr<ProtectionDomain>, std::error_code> create_domain() override {
         return std::unexpected(from_errno(ENOTSUP));
     }
@@ -53,6 +54,15 @@ TEST_CASE("rdma devices: one fabric per device, chosen by the address") {
     // The source decides if there is one, else the system's routes.
     CHECK(*devices.towards("10.0.0.2", "127.0.0.1:1234") == *first);
     CHECK(*devices.towards("", "127.0.0.1:1234") == *other);
+}
+
+TEST_CASE("rdma devices: a device that was away has the fabric that it had") {
+    RdmaDevices devices(make);
+    const auto first = devices.at("10.0.0.1");
+    REQUIRE(first);
+    static_cast<FakeFabric&>(**first).away = true;
+    CHECK(*devices.at("10.0.0.1") == *first);
+    CHECK(*devices.at("10.0.0.2") == *first);
 }
 
 TEST_CASE("rdma devices: errors say what is missing") {
