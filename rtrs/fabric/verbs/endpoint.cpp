@@ -11,8 +11,8 @@ namespace {
 constexpr std::uint32_t inline_bytes_wanted = 128;
 constexpr unsigned completions_per_close = ~0u;
 
-// How often a message is repeated that found no receive, and after how long (12: 0.64 ms). A peer
-// whose receives ran dry for longer than that broke the agreement (P7); 7 would mean for ever.
+// How often the peer repeats a message that found no receive here, and after how long (12: 0.64
+// ms). Receives that run dry for longer break the agreement (P7); 7 would mean for ever.
 constexpr std::uint8_t receiver_not_ready_retries = 6;
 constexpr std::uint8_t receiver_not_ready_timer = 12;
 constexpr std::uint8_t transport_retries = 7;
