@@ -96,6 +96,7 @@ struct ServerSession::Inside final : ServerPathOwner, MessageCoreOwner {
                                            const InfoRequestMessage& its_who) override;
     NameRefusal take_over(ServerSession& other, const ServerPath& path,
                           const InfoRequestMessage& its_who);
+    void arrived_unnumbered(ServerPath& path, std::uint32_t permit) override;
     void request(ServerPath& path, OpSlot& slot) override;
     void no_longer_waits(ServerPath& path, OpSlot& slot) override {
         admission.drop(path.permit_of(slot), slot);

@@ -54,6 +54,8 @@ class ServerPathOwner {
     // With what the client says of itself: machine and life are 0 if it does not.
     virtual std::optional<NameRefusal> accept_name(ServerPath& path,
                                                    const InfoRequestMessage& who) = 0;
+    // A request of a client that does not number them is here, and is looked at later.
+    virtual void arrived_unnumbered(ServerPath& path, std::uint32_t permit) = 0;
     // A checked request. It is served, answered or made to wait.
     virtual void request(ServerPath& path, OpSlot& slot) = 0;
     virtual void chunk_gone(void* chunk_context) = 0;
@@ -126,6 +128,10 @@ class ServerPath final : public MessageLinkOwner {
     }
     bool sequenced() const noexcept { return has(identity_.features, Feature::failover); }
     std::uint32_t permit_of(const OpSlot& slot) const noexcept;
+    // A request with that permit has arrived, and is not looked at before its chunk's key is dead.
+    bool revokes(std::uint32_t permit) const noexcept {
+        return chunks_.slot(permit).state == OpSlot::State::revoking;
+    }
     const Fabric& fabric() const noexcept { return *memory_.fabric; }
     ServerPathStatus status() const;
 

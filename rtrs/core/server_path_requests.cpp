@@ -79,6 +79,7 @@ void ServerPath::request_arrived(Connection& connection, const Immediate& immedi
     if (slot.state != OpSlot::State::free) return close("a permit was used twice at a time");
     if (immediate.offset >= chunks_.chunk_bytes())
         return close(text(ParseError::offset_out_of_range));
+    if (!sequenced()) owner_.arrived_unnumbered(*this, immediate.permit);
     slot.path = this;
     slot.connection = connection.id;
     slot.offset = immediate.offset;

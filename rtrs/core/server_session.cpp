@@ -141,6 +141,14 @@ NameRefusal ServerSession::Inside::take_over(ServerSession& other, const ServerP
 
 // --- Requests: admission decides, the handler serves.
 
+// What request() does, for attempts that admission has not seen: they might run after this one.
+void ServerSession::Inside::arrived_unnumbered(ServerPath& path, std::uint32_t permit) {
+    for (const auto& other : paths) {
+        if (other.get() == &path || !other->revokes(permit)) continue;
+        other->close("its permit came back on another path");
+    }
+}
+
 void ServerSession::Inside::request(ServerPath& path, OpSlot& slot) {
     const std::uint32_t permit = path.permit_of(slot);
     const Admission::Decision decision = admission.arrive(permit, slot);
