@@ -38,44 +38,32 @@ spdlog::level::level_enum to_spdlog(LogLevel level) noexcept {
             return spdlog::level::warn;
         case LogLevel::error:
             return spdlog::level::err;
-    }
-    return spdlog::level::info;
-}
-
-LogLevel from_spdlog(spdlog::level::level_enum level) noexcept {
-    if (level <= spdlog::level::debug) return LogLevel::debug;
-    if (level == spdlog::level::info) return LogLevel::info;
-    return level == spdlog::level::warn ? LogLevel::warning : LogLevel::error;
-}
-
-spdlog::level::level_enum to_spdlog(Logger::Weight weight) noexcept {
-    switch (weight) {
-        case Logger::Weight::debug:
-            return spdlog::level::debug;
-        case Logger::Weight::info:
-            return spdlog::level::info;
-        case Logger::Weight::warning:
-            return spdlog::level::warn;
-        case Logger::Weight::error:
-            return spdlog::level::err;
-        case Logger::Weight::critical:
+        case LogLevel::critical:
             return spdlog::level::critical;
     }
     return spdlog::level::info;
 }
 
-Logger::Weight to_weight(rtrs::TraceLevel level) noexcept {
+LogLevel from_spdlog(spdlog::level::level_enum level) noexcept {
+    for (const LogLevel one :
+         {LogLevel::debug, LogLevel::info, LogLevel::warning, LogLevel::error}) {
+        if (level <= to_spdlog(one)) return one;
+    }
+    return LogLevel::critical;
+}
+
+LogLevel to_log_level(rtrs::TraceLevel level) noexcept {
     switch (level) {
         case rtrs::TraceLevel::debug:
-            return Logger::Weight::debug;
+            return LogLevel::debug;
         case rtrs::TraceLevel::info:
-            return Logger::Weight::info;
+            return LogLevel::info;
         case rtrs::TraceLevel::warning:
-            return Logger::Weight::warning;
+            return LogLevel::warning;
         case rtrs::TraceLevel::error:
-            return Logger::Weight::error;
+            return LogLevel::error;
     }
-    return Logger::Weight::info;
+    return LogLevel::info;
 }
 
 // sd-daemon(3): "<6>" and so on, the priorities of syslog.
@@ -235,8 +223,6 @@ std::mutex& registry_mutex() {
 
 }  // namespace
 
-void set_up_logging(LogLevel level) { set_log_level(level); }
-
 bool set_log_level(LogLevel level, std::string_view area) {
     const std::lock_guard lock(registry_mutex());
     const std::string below = std::string(area) + ".";
@@ -266,18 +252,18 @@ void set_log_level(LogLevel level) {
     spdlog::set_level(to_spdlog(level));
 }
 
-void Logger::write(Weight weight, fmt::string_view text, fmt::format_args values) {
-    if (!writes(weight)) return;
+void Logger::write(LogLevel level, fmt::string_view text, fmt::format_args values) {
+    if (!writes(level)) return;
     try {
         fmt::memory_buffer line;
         fmt::vformat_to(fmt::appender(line), text, values);
-        writer_.log(to_spdlog(weight), spdlog::string_view_t(line.data(), line.size()));
+        writer_.log(to_spdlog(level), spdlog::string_view_t(line.data(), line.size()));
     } catch (const std::bad_alloc&) {
         return;  // There is no memory for a long line. Who says it has more to do.
     }
 }
 
-bool Logger::writes(Weight weight) const noexcept { return writer_.should_log(to_spdlog(weight)); }
+bool Logger::writes(LogLevel level) const noexcept { return writer_.should_log(to_spdlog(level)); }
 
 Logger& logger(std::string_view subsystem) {
     const std::lock_guard lock(registry_mutex());
@@ -310,13 +296,13 @@ std::string printable(std::string_view text) {
     return result;
 }
 
-void LogTracer::trace(rtrs::TraceLevel level, std::string_view subsystem, std::string_view subject,
+void LogTracer::trace(rtrs::TraceLevel traced, std::string_view subsystem, std::string_view subject,
                       std::string_view text) {
     Logger& target = logger(subsystem);
-    const Logger::Weight weight = to_weight(level);
-    if (!target.writes(weight)) return;
+    const LogLevel level = to_log_level(traced);
+    if (!target.writes(level)) return;
     const std::string about = subject.empty() ? "" : printable(subject) + ": ";
-    target.write(weight, "{}{}", fmt::make_format_args(about, printable(text)));
+    target.write(level, "{}{}", fmt::make_format_args(about, printable(text)));
 }
 
 }  // namespace rnbd

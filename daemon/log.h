@@ -12,7 +12,6 @@
 
 #include <fmt/core.h>
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,9 +25,8 @@ class logger;
 
 namespace rnbd {
 
-// Once, at start, before the first logger(). Without it: info, to stderr.
-void set_up_logging(LogLevel level);
-// Of all subsystems, whatever was said of one of them before.
+// Of all subsystems, also of those to come, whatever was said of one of them before. Until it is
+// called: info.
 void set_log_level(LogLevel level);
 // Of one area: the subsystem of this name and those below it ("rtrs" has "rtrs.path"). False: there
 // is no logger() of that so far, and nothing was changed.
@@ -45,34 +43,32 @@ std::vector<LogArea> log_areas();
 // log.cpp alone, which is what keeps this header quick to compile.
 class Logger {
   public:
-    enum class Weight : std::uint8_t { debug, info, warning, error, critical };
-
     explicit Logger(spdlog::logger& writer) noexcept : writer_(writer) {}
 
     template <typename... Values>
     void debug(fmt::format_string<Values...> text, Values&&... values) {
-        write(Weight::debug, text, fmt::make_format_args(values...));
+        write(LogLevel::debug, text, fmt::make_format_args(values...));
     }
     template <typename... Values>
     void info(fmt::format_string<Values...> text, Values&&... values) {
-        write(Weight::info, text, fmt::make_format_args(values...));
+        write(LogLevel::info, text, fmt::make_format_args(values...));
     }
     template <typename... Values>
     void warn(fmt::format_string<Values...> text, Values&&... values) {
-        write(Weight::warning, text, fmt::make_format_args(values...));
+        write(LogLevel::warning, text, fmt::make_format_args(values...));
     }
     template <typename... Values>
     void error(fmt::format_string<Values...> text, Values&&... values) {
-        write(Weight::error, text, fmt::make_format_args(values...));
+        write(LogLevel::error, text, fmt::make_format_args(values...));
     }
     // Of what ends the daemon.
     template <typename... Values>
     void critical(fmt::format_string<Values...> text, Values&&... values) {
-        write(Weight::critical, text, fmt::make_format_args(values...));
+        write(LogLevel::critical, text, fmt::make_format_args(values...));
     }
-    void write(Weight weight, fmt::string_view text, fmt::format_args values);
-    // Whether a line of this weight is written at the level that is set.
-    bool writes(Weight weight) const noexcept;
+    void write(LogLevel level, fmt::string_view text, fmt::format_args values);
+    // Whether a line of this level is written at the level that is set.
+    bool writes(LogLevel level) const noexcept;
 
   private:
     spdlog::logger& writer_;

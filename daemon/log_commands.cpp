@@ -25,6 +25,8 @@ const char* to_word(LogLevel level) noexcept {
             return "warning";
         case LogLevel::error:
             return "error";
+        case LogLevel::critical:
+            return "critical";
     }
     return "?";
 }

@@ -5,7 +5,8 @@
 
 namespace rnbd {
 
-// error: someone must act; warning: recovered; info: state changes; debug: per message.
-enum class LogLevel : std::uint8_t { debug, info, warning, error };
+// critical: it ends the daemon, and is always said; error: someone must act; warning: recovered;
+// info: state changes; debug: per message.
+enum class LogLevel : std::uint8_t { debug, info, warning, error, critical };
 
 }  // namespace rnbd

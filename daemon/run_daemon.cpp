@@ -311,7 +311,7 @@ int run(const DaemonProgram& program, const DaemonCommandLine& command_line) {
         print_config_errors(warnings);
         return exit_code::ok;
     }
-    set_up_logging(command_line.log_level.value_or(settings->log_level));
+    set_log_level(command_line.log_level.value_or(settings->log_level));
     for (const std::string& area : program.log_areas) logger(area);
     for (const ConfigError& one : warnings) {
         logger(program.log).warn("{}", printable(to_string(one)));

@@ -92,7 +92,7 @@ void read_late(int reader, int writer) {
 }  // namespace
 
 TEST_CASE("log: a pipe that nobody reads is not waited for") {
-    set_up_logging(LogLevel::info);
+    set_log_level(LogLevel::info);
     int ends[2];
     REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
     ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
@@ -106,7 +106,7 @@ TEST_CASE("log: a pipe that nobody reads is not waited for") {
 }
 
 TEST_CASE("log: a stream socket that nobody reads, as the journal's, is not waited for") {
-    set_up_logging(LogLevel::info);
+    set_log_level(LogLevel::info);
     int ends[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
     read_late(ends[0], ends[1]);
@@ -116,7 +116,7 @@ TEST_CASE("log: a stream socket that nobody reads, as the journal's, is not wait
 }
 
 TEST_CASE("log: of a subsystem with too many lines some are left out, of others none") {
-    set_up_logging(LogLevel::debug);
+    set_log_level(LogLevel::debug);
     const auto text = captured([] {
         for (std::uint64_t i = 0; i < 2 * LineBudget::burst; ++i) logger("rnbd.loud").info("loud");
         logger("rnbd.loud").debug("asked for");
@@ -127,11 +127,11 @@ TEST_CASE("log: of a subsystem with too many lines some are left out, of others 
     CHECK(lines < 2 * LineBudget::burst);  // with what was earned meanwhile
     CHECK(text.find("rnbd.loud: asked for") != std::string::npos);
     CHECK(text.find("rnbd.quiet: quiet") != std::string::npos);
-    set_up_logging(LogLevel::info);
+    set_log_level(LogLevel::info);
 }
 
 TEST_CASE("log: one line with level and subsystem, below the level nothing") {
-    set_up_logging(LogLevel::info);
+    set_log_level(LogLevel::info);
     const auto text = captured([] {
         LogTracer tracer;
         tracer.trace(rtrs::TraceLevel::warning, "rtrs.path", "host-a", "lost\nit");
@@ -144,7 +144,7 @@ TEST_CASE("log: one line with level and subsystem, below the level nothing") {
 }
 
 TEST_CASE("log: an area's level is its own until all are set") {
-    set_up_logging(LogLevel::info);
+    set_log_level(LogLevel::info);
     logger("area.one.a").info("made");
     logger("area.one").info("made");
     logger("area.oneself").info("made");
