@@ -7,6 +7,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "daemon/control_arguments.h"
+
 namespace rnbd {
 namespace {
 
@@ -68,38 +70,6 @@ int number_of(ControlError code) noexcept {
     return EIO;
 }
 
-struct Arguments {
-    std::string path, value;
-    AttributeTree::Depth depth = AttributeTree::Depth::children;
-};
-
-std::expected<Arguments, ControlFailure> parse(const json& arguments, std::string_view other) {
-    const auto bad = [](std::string message) {
-        return std::unexpected(ControlFailure{ControlError::bad_arguments, std::move(message)});
-    };
-    Arguments parsed;
-    for (const auto& [key, value] : arguments.items()) {
-        if (key != "path" && key != other) return bad("unknown argument " + key);
-    }
-    const json path = arguments.value("path", json(""));
-    if (!path.is_string()) return bad("path: expected text");
-    parsed.path = path.get<std::string>();
-    if (other == "value") {
-        const json value = arguments.value("value", json());
-        if (!value.is_string()) return bad("value: expected text");
-        parsed.value = value.get<std::string>();
-        if (parsed.value.size() > value_bytes_max) {
-            return bad(fmt::format("value: expected at most {} bytes", value_bytes_max));
-        }
-    }
-    if (other == "recursive") {
-        const json recursive = arguments.value("recursive", json(false));
-        if (!recursive.is_boolean()) return bad("recursive: expected true or false");
-        if (recursive == true) parsed.depth = AttributeTree::Depth::all;
-    }
-    return parsed;
-}
-
 json describe(const AttributeNode& node) {
     json description{{"path", node.path},
                      {"kind", to_string(node.kind)},
@@ -114,34 +84,43 @@ AttributeError with_path(AttributeError error, const std::string& path) {
     return error;
 }
 
-void get(const AttributeTree& tree, const json& arguments, ControlReply reply) {
-    const auto asked = parse(arguments, "");
-    if (!asked) return reply.fail(asked.error());
-    const auto value = tree.read(asked->path);
-    if (!value) return reply.fail(control_failure(with_path(value.error(), asked->path)));
-    reply.succeed({{"path", asked->path}, {"value", *value}});
+void get(const AttributeTree& tree, const json& given, ControlReply reply) {
+    ControlArguments arguments(given);
+    const std::string path = arguments.text("path");
+    if (const auto failure = arguments.failure()) return reply.fail(*failure);
+    const auto value = tree.read(path);
+    if (!value) return reply.fail(control_failure(with_path(value.error(), path)));
+    reply.succeed({{"path", path}, {"value", *value}});
 }
 
-void set(const AttributeTree& tree, const json& arguments, ControlReply reply) {
-    const auto asked = parse(arguments, "value");
-    if (!asked) return reply.fail(asked.error());
+void set(const AttributeTree& tree, const json& given, ControlReply reply) {
+    ControlArguments arguments(given);
+    const std::string path = arguments.text("path");
+    const std::string value = arguments.text("value", ControlArguments::Need::present);
+    if (const auto failure = arguments.failure()) return reply.fail(*failure);
+    if (value.size() > value_bytes_max) {
+        return reply.fail(ControlError::bad_arguments,
+                          fmt::format("value: expected at most {} bytes", value_bytes_max));
+    }
     // The reply outlives this call: it is given when the write has had its effect.
     const auto later = std::make_shared<ControlReply>(std::move(reply));
-    tree.write(asked->path, asked->value,
-               [later, path = asked->path](const AttributeWritten& written) {
-                   if (written) return later->succeed({{"path", path}});
-                   later->fail(control_failure(with_path(written.error(), path)));
-               });
+    tree.write(path, value, [later, path](const AttributeWritten& written) {
+        if (written) return later->succeed({{"path", path}});
+        later->fail(control_failure(with_path(written.error(), path)));
+    });
 }
 
-void list(const AttributeTree& tree, const json& arguments, ControlReply reply) {
-    const auto asked = parse(arguments, "recursive");
-    if (!asked) return reply.fail(asked.error());
-    const auto node = tree.find(asked->path);
-    if (!node) return reply.fail(control_failure(with_path(node.error(), asked->path)));
+void list(const AttributeTree& tree, const json& given, ControlReply reply) {
+    ControlArguments arguments(given);
+    const std::string path = arguments.text("path");
+    const bool recursive = arguments.flag("recursive");
+    if (const auto failure = arguments.failure()) return reply.fail(*failure);
+    const auto node = tree.find(path);
+    if (!node) return reply.fail(control_failure(with_path(node.error(), path)));
     json document = describe(*node);
     document["entries"] = json::array();
-    const auto children = tree.list(node->path, asked->depth);
+    using Depth = AttributeTree::Depth;
+    const auto children = tree.list(node->path, recursive ? Depth::all : Depth::children);
     if (children) {
         for (const AttributeNode& child : *children) {
             document["entries"].push_back(describe(child));

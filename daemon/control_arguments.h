@@ -12,6 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <type_traits>
 
 #include "daemon/control_protocol.h"
 #include "rtrs/base/instant.h"
@@ -20,12 +22,27 @@ namespace rnbd {
 
 class ControlArguments {
   public:
-    enum class Need : std::uint8_t { optional, required };
+    // required: there, and a text is not empty. present: there.
+    enum class Need : std::uint8_t { optional, present, required };
 
     explicit ControlArguments(const nlohmann::json& arguments) : left_(arguments) {}
 
-    // Empty if it is absent.
-    std::string text(const char* key, Need need = Need::optional);
+    // Empty if it is absent. expected: what to say if it is not as it has to be.
+    std::string text(const char* key, Need need = Need::optional,
+                     std::string_view expected = "a text");
+    // What parse() knows, a std::optional of a std::string_view. Nothing if it is absent.
+    template <typename Parse>
+    std::invoke_result_t<Parse&, std::string_view> word(const char* key, Parse parse,
+                                                        std::string_view expected,
+                                                        Need need = Need::optional) {
+        const auto given = take(key, need, expected);
+        if (!given) return std::nullopt;
+        if (given->is_string()) {
+            if (auto known = parse(given->template get_ref<const std::string&>())) return known;
+        }
+        unknown_word(key, *given, expected);
+        return std::nullopt;
+    }
     // False if it is absent.
     bool flag(const char* key);
     std::optional<std::uint64_t> number(const char* key);
@@ -33,13 +50,16 @@ class ControlArguments {
     rtrs::Duration seconds(const char* key, rtrs::Duration if_absent, rtrs::Duration max);
     // null if it is absent.
     nlohmann::json object(const char* key, Need need = Need::optional);
+    // Whatever it is, for who has rules of its own for it.
+    std::optional<nlohmann::json> any(const char* key);
 
     // Of what was asked for, then of what was not.
     std::optional<ControlFailure> failure();
 
   private:
-    std::optional<nlohmann::json> take(const char* key, Need need, const char* expected);
-    void wrong(const std::string& what);
+    std::optional<nlohmann::json> take(const char* key, Need need, std::string_view expected);
+    void wrong(std::string_view key, std::string_view expected);
+    void unknown_word(std::string_view key, const nlohmann::json& found, std::string_view expected);
 
     nlohmann::json left_;
     std::optional<ControlFailure> failure_;

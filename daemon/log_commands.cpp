@@ -41,23 +41,17 @@ json document(const std::string& daemon) {
 
 void log(const std::string& daemon, const json& given, ControlReply reply) {
     ControlArguments arguments(given);
-    const std::string level = arguments.text("level");
+    const auto level =
+        arguments.word("level", config_log_level().parse, config_log_level().expected);
     const std::string area = arguments.text("area");
-    if (const auto failure = arguments.failure())
-        return reply.fail(failure->code, failure->message);
-    if (level.empty() && !area.empty()) {
+    if (const auto failure = arguments.failure()) return reply.fail(*failure);
+    if (!level && !area.empty()) {
         return reply.fail(ControlError::bad_arguments, "area: expected it together with level");
     }
-    if (level.empty()) return reply.succeed(document(daemon));
-    const auto wanted = config_log_level().parse(level);
-    if (!wanted) {
-        return reply.fail(ControlError::bad_arguments,
-                          fmt::format("level: found \"{}\", expected {}", printable(level),
-                                      config_log_level().expected));
-    }
+    if (!level) return reply.succeed(document(daemon));
     if (area.empty()) {
-        set_log_level(*wanted);
-    } else if (!set_log_level(*wanted, area)) {
+        set_log_level(*level);
+    } else if (!set_log_level(*level, area)) {
         return reply.fail(ControlError::not_found,
                           fmt::format("nothing is logged as {}: \"rnbdctl log\" lists the areas",
                                       printable(area)));

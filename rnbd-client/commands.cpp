@@ -1,7 +1,6 @@
 #include "rnbd-client/commands.h"
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "daemon/control_arguments.h"
@@ -14,10 +13,14 @@ namespace rnbd {
 namespace {
 
 using nlohmann::json;
+using Need = ControlArguments::Need;
 
+constexpr std::string_view a_name = "a name";
 // How long servers are waited for that are asked for what they know.
 constexpr rtrs::Duration remote_default = std::chrono::seconds(1);
 constexpr rtrs::Duration remote_max = std::chrono::hours(24);
+constexpr rtrs::Duration discover_default = std::chrono::seconds(10);
+constexpr rtrs::Duration discover_max = std::chrono::hours(24);
 constexpr rtrs::Duration hold_limit_max = std::chrono::hours(24);
 
 struct MapRequest {
@@ -49,52 +52,35 @@ std::string map_errors_text(std::vector<ConfigError> errors) {
 }
 
 // The arguments as the configuration that they stand for: the same words, rules and messages.
-std::expected<MapRequest, ControlFailure> parse_map(const json& arguments, const Client& client,
+std::expected<MapRequest, ControlFailure> parse_map(const json& given,
                                                     const std::string& socket_folder) {
-    const auto bad = [](std::string message) {
-        return std::unexpected(ControlFailure{ControlError::bad_arguments, std::move(message)});
-    };
-    static constexpr const char* known[] = {"volume", "session", "device",       "access",
-                                            "nbd",    "paths",   "kernel_device"};
-    for (const auto& [key, value] : arguments.items()) {
-        if (std::find(std::begin(known), std::end(known), key) == std::end(known)) {
-            return bad("unknown argument " + key);
-        }
-    }
-    for (const char* key : {"volume", "session"}) {
-        if (!arguments.contains(key) || !arguments[key].is_string()) {
-            return bad(std::string(key) + ": expected a name");
-        }
-    }
-    const std::string session_name = arguments["session"];
-    json device{{"name", arguments.value("device", arguments["volume"])},
+    ControlArguments arguments(given);
+    const std::string volume = arguments.text("volume", Need::required, a_name);
+    const std::string session_name = arguments.text("session", Need::required, a_name);
+    const std::string name =
+        given.contains("device") ? arguments.text("device", Need::present, a_name) : volume;
+    json device{{"name", name},
                 {"session", session_name},
-                {"volume", arguments["volume"]},
-                {"access", arguments.value("access", json("rw"))}};
-    if (!device["name"].is_string()) return bad("device: expected a name");
-    device["nbd"] = arguments.contains("nbd")
-                        ? arguments["nbd"]
-                        : json(default_address(socket_folder, device["name"].get<std::string>()));
-    if (arguments.contains("kernel_device")) device["device"] = arguments["kernel_device"];
-    json session{{"name", session_name}};
-    MapRequest request;
-    request.with_paths = arguments.contains("paths");
-    if (request.with_paths) {
-        session["paths"] = arguments["paths"];
-    } else {
-        const auto found = client.sessions().find(session_name);
-        if (found == client.sessions().end()) {
-            return std::unexpected(ControlFailure{
-                ControlError::not_found,
-                "there is no session " + session_name + "; --path HOST:PORT makes one"});
-        }
-        // Only to satisfy the rules of a whole configuration.
-        session["paths"] = {{{"tcp", "127.0.0.1:1"}}};
+                {"volume", volume},
+                {"access", arguments.any("access").value_or("rw")},
+                {"nbd", arguments.any("nbd").value_or(default_address(socket_folder, name))}};
+    if (auto kernel_device = arguments.any("kernel_device")) {
+        device["device"] = std::move(*kernel_device);
     }
+    MapRequest request;
+    const std::optional<json> paths = arguments.any("paths");
+    request.with_paths = paths.has_value();
+    if (const auto failure = arguments.failure()) return std::unexpected(*failure);
+    // Without paths, one that only satisfies the rules of a whole configuration.
+    const json session{{"name", session_name},
+                       {"paths", paths.value_or(json::array({{{"tcp", "127.0.0.1:1"}}}))}};
     const json config{{"sessions", {session}}, {"devices", {device}}};
     auto parsed =
         ClientConfig::parse(config.dump(-1, ' ', false, json::error_handler_t::replace), "map");
-    if (!parsed) return bad(map_errors_text(parsed.error()));
+    if (!parsed) {
+        return std::unexpected(
+            ControlFailure{ControlError::bad_arguments, map_errors_text(parsed.error())});
+    }
     request.device = std::move(parsed->devices.front());
     request.session = std::move(parsed->sessions.front());
     return request;
@@ -102,8 +88,8 @@ std::expected<MapRequest, ControlFailure> parse_map(const json& arguments, const
 
 void map(Client& client, const std::string& socket_folder, const json& arguments,
          ControlReply reply) {
-    const auto request = parse_map(arguments, client, socket_folder);
-    if (!request) return reply.fail(request.error().code, request.error().message);
+    const auto request = parse_map(arguments, socket_folder);
+    if (!request) return reply.fail(request.error());
     json nbd = json::array();
     for (const auto& address : request->device.nbd) nbd.push_back(address.to_string());
     // The reply outlives this call: what failed may take a while to be gone.
@@ -116,90 +102,61 @@ void map(Client& client, const std::string& socket_folder, const json& arguments
                });
 }
 
-void unmap(Client& client, const json& arguments, ControlReply reply) {
-    if (!arguments.contains("device") || !arguments["device"].is_string()) {
-        return reply.fail(ControlError::bad_arguments, "device: expected a name");
-    }
-    const json force = arguments.value("force", json(false));
-    if (!force.is_boolean()) {
-        return reply.fail(ControlError::bad_arguments, "force: expected true or false");
-    }
-    const std::string device = arguments["device"];
+void unmap(Client& client, const json& given, ControlReply reply) {
+    ControlArguments arguments(given);
+    const std::string device = arguments.text("device", Need::required, a_name);
+    const bool force = arguments.flag("force");
+    if (const auto failure = arguments.failure()) return reply.fail(*failure);
     // The reply outlives this call: it is given when the device is gone.
     auto later = std::make_shared<ControlReply>(std::move(reply));
-    client.unmap(device, force.get<bool>() ? Client::Unmap::by_force : Client::Unmap::if_unused,
+    client.unmap(device, force ? Client::Unmap::by_force : Client::Unmap::if_unused,
                  [later, device](const std::expected<Client::Gone, ControlFailure>& result) {
-                     if (!result) return later->fail(result.error().code, result.error().message);
+                     if (!result) return later->fail(result.error());
                      if (result->loss.empty()) return later->succeed({{"device", device}});
                      later->fail(ControlError::failed,
                                  device + " is unmapped, but " + result->loss);
                  });
 }
 
-// A string argument, empty if it is absent. ERRORS: anything else, and arguments beside `known`.
-std::expected<std::string, ControlFailure> only_argument(const json& arguments,
-                                                         const std::string& known) {
-    for (const auto& [key, value] : arguments.items()) {
-        if (key != known) {
-            return std::unexpected(
-                ControlFailure{ControlError::bad_arguments, "unknown argument " + key});
-        }
-    }
-    const json value = arguments.value(known, json(""));
-    if (!value.is_string()) {
-        return std::unexpected(
-            ControlFailure{ControlError::bad_arguments, known + ": expected a name"});
-    }
-    return value.get<std::string>();
-}
-
-void paths(Client& client, const ClientState& state, const json& arguments, ControlReply reply) {
-    const auto session = only_argument(arguments, "session");
-    if (!session) return reply.fail(session.error().code, session.error().message);
-    const json document = client_paths(state, *session);
+void paths(Client& client, const ClientState& state, const json& given, ControlReply reply) {
+    ControlArguments arguments(given);
+    const std::string session = arguments.text("session", Need::optional, a_name);
+    if (const auto failure = arguments.failure()) return reply.fail(*failure);
+    const json document = client_paths(state, session);
     if (!document.is_null()) return reply.succeed(document);
-    const auto found = client.find_session(*session);
-    reply.fail(found.error().code, found.error().message);
+    reply.fail(client.find_session(session).error());
 }
 
-void explain(const ClientState& state, const json& arguments, ControlReply reply) {
-    const auto device = only_argument(arguments, "device");
-    if (!device) return reply.fail(device.error().code, device.error().message);
-    if (device->empty()) {
-        return reply.fail(ControlError::bad_arguments, "device: expected a name");
-    }
-    const json document = client_explain(state, *device);
+void explain(const ClientState& state, const json& given, ControlReply reply) {
+    ControlArguments arguments(given);
+    const std::string device = arguments.text("device", Need::required, a_name);
+    if (const auto failure = arguments.failure()) return reply.fail(*failure);
+    const json document = client_explain(state, device);
     if (!document.is_null()) return reply.succeed(document);
-    reply.fail(ControlError::not_found, "no device " + *device + " is mapped");
+    reply.fail(ControlError::not_found, "no device " + device + " is mapped");
 }
 
-void policy(Client& client, json arguments, ControlReply reply) {
-    std::optional<rtrs::PathPolicy> wanted;
-    if (arguments.contains("policy")) {
-        if (arguments["policy"].is_string()) {
-            wanted = rtrs::parse_path_policy(arguments["policy"].get<std::string>());
-        }
-        if (!wanted) {
-            std::string message = "policy: expected";
-            for (const auto& [value, name] : rtrs::path_policy_names) {
-                message += (value == rtrs::path_policy_names.front().first ? " " : ", ");
-                message += name;
-            }
-            return reply.fail(ControlError::bad_arguments, std::move(message));
-        }
-        arguments.erase("policy");
+std::string policies() {
+    std::string names;
+    for (const auto& [value, name] : rtrs::path_policy_names) {
+        names.append(names.empty() ? "" : ", ").append(name);
     }
-    const auto name = only_argument(arguments, "session");
-    if (!name) return reply.fail(name.error().code, name.error().message);
-    if (name->empty()) return reply.fail(ControlError::bad_arguments, "session: expected a name");
-    const auto session = client.find_session(*name);
-    if (!session) return reply.fail(session.error().code, session.error().message);
+    return names;
+}
+
+void policy(Client& client, const json& given, ControlReply reply) {
+    ControlArguments arguments(given);
+    const std::string name = arguments.text("session", Need::required, a_name);
+    const auto wanted = arguments.word("policy", rtrs::parse_path_policy, policies());
+    if (const auto failure = arguments.failure()) return reply.fail(*failure);
+    const auto session = client.find_session(name);
+    if (!session) return reply.fail(session.error());
     rtrs::ClientSession& rtrs = (*session)->remote.rtrs();
     if (wanted && rtrs.status().policy != *wanted) {
         rtrs.set_policy(*wanted);
-        logger("rnbd.client").info("{}: policy {}", *name, rtrs::to_string(*wanted));
+        logger("rnbd.client").info("{}: policy {}", name, rtrs::to_string(*wanted));
     }
-    reply.succeed({{"session", *name}, {"policy", rtrs::to_string(rtrs.status().policy)}});
+    reply.succeed({{"session", name}, {"policy", rtrs::to_string(rtrs.status().policy)}});
 }
 
 // What holds in each session now.
@@ -256,32 +213,22 @@ json catalog_document(const std::string& server, const std::vector<CatalogEntry>
     return {{"server", server}, {"exports", std::move(exports)}};
 }
 
-void discover(Client& client, const json& arguments, ControlReply reply) {
-    const auto bad = [&](const char* message) { reply.fail(ControlError::bad_arguments, message); };
-    for (const auto& [key, value] : arguments.items()) {
-        if (key == "server" || key == "session" || key == "timeout_s") continue;
-        return reply.fail(ControlError::bad_arguments, "unknown argument " + key);
-    }
-    if (!arguments.contains("server") || !arguments["server"].is_string()) {
-        return bad("server: expected a session's name or HOST:PORT");
-    }
-    const json session = arguments.value("session", json(""));
-    if (!session.is_string()) return bad("session: expected a name");
-    const json timeout = arguments.value("timeout_s", json(10));
-    const double seconds = timeout.is_number() ? timeout.get<double>() : -1;
-    if (!(seconds >= 0 && seconds <= 86400)) {
-        return bad("timeout_s: expected seconds from 0 to 86400");
-    }
-    const std::string server = arguments["server"];
+void discover(Client& client, const json& given, ControlReply reply) {
+    ControlArguments arguments(given);
+    const std::string server =
+        arguments.text("server", Need::required, "a session's name or HOST:PORT");
+    const std::string session = arguments.text("session", Need::optional, a_name);
+    const rtrs::Duration timeout = arguments.seconds("timeout_s", discover_default, discover_max);
+    if (const auto failure = arguments.failure()) return reply.fail(*failure);
     // The reply outlives this call: it is given when the server has answered.
     auto later = std::make_shared<ControlReply>(std::move(reply));
     const auto asked = client.discover(
-        server, session.get<std::string>(), rtrs::Duration(std::llround(seconds * 1e9)),
+        server, session, timeout,
         [later, server](const std::string& error, const std::vector<CatalogEntry>& entries) {
             if (!error.empty()) return later->fail(ControlError::failed, server + ": " + error);
             later->succeed(catalog_document(server, entries));
         });
-    if (!asked) later->fail(asked.error().code, asked.error().message);
+    if (!asked) later->fail(asked.error());
 }
 
 void status(const ClientState& state, const json& given, ControlReply reply) {

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "daemon/control_arguments.h"
 #include "rtrs/base/seconds.h"
 
 namespace rnbd {
@@ -13,62 +13,36 @@ namespace {
 
 using nlohmann::json;
 using Kind = PathCommands::Kind;
+using Need = ControlArguments::Need;
 
 // How often the paths are looked at while somebody waits for one.
 constexpr rtrs::Duration look_interval = std::chrono::milliseconds(10);
-constexpr double timeout_default_s = 10;
-constexpr double timeout_max_s = 86400;
+constexpr rtrs::Duration timeout_default = std::chrono::seconds(10);
+constexpr rtrs::Duration timeout_max = std::chrono::hours(24);
 
 using rtrs::in_seconds;
 
 struct Request {
     std::string session;
     ClientConfig::Path path;
-    std::string label;
     rtrs::Duration timeout{};
 };
 
-std::expected<std::string, ControlFailure> name_in(const json& arguments, const char* key,
-                                                   const char* expected) {
-    if (!arguments.contains(key) || !arguments[key].is_string()) {
-        return std::unexpected(ControlFailure{ControlError::bad_arguments,
-                                              fmt::format("{}: expected {}", key, expected)});
+std::expected<Request, ControlFailure> parse(Kind kind, const json& given) {
+    ControlArguments arguments(given);
+    Request request;
+    request.session = arguments.text("session", Need::required, "a name");
+    request.path = arguments
+                       .word("path", ClientConfig::Path::parse,
+                             "[rdma:][SOURCE@]HOST:PORT, numeric", Need::required)
+                       .value_or(ClientConfig::Path{});
+    if (kind == Kind::add) {
+        request.path.priority =
+            arguments.word("priority", rtrs::parse_path_priority, "prefer or standby")
+                .value_or(request.path.priority);
     }
-    return arguments[key].get<std::string>();
-}
-
-std::expected<Request, ControlFailure> parse(Kind kind, const json& arguments) {
-    const auto bad = [](std::string message) {
-        return std::unexpected(ControlFailure{ControlError::bad_arguments, std::move(message)});
-    };
-    for (const auto& [key, value] : arguments.items()) {
-        const bool known = key == "session" || key == "path" || key == "timeout_s" ||
-                           (key == "priority" && kind == Kind::add);
-        if (!known) return bad("unknown argument " + key);
-    }
-    const auto session = name_in(arguments, "session", "a name");
-    if (!session) return std::unexpected(session.error());
-    const auto text = name_in(arguments, "path", "[rdma:][SOURCE@]HOST:PORT");
-    if (!text) return std::unexpected(text.error());
-    const auto path = ClientConfig::Path::parse(*text);
-    if (!path) {
-        return bad(
-            fmt::format("path: found \"{}\", expected [rdma:][SOURCE@]HOST:PORT, numeric", *text));
-    }
-    Request request{.session = *session, .path = *path, .label = path->to_string()};
-    if (arguments.contains("priority")) {
-        const auto word = name_in(arguments, "priority", "prefer or standby");
-        if (!word) return std::unexpected(word.error());
-        const auto priority = rtrs::parse_path_priority(*word);
-        if (!priority) return bad("priority: expected prefer or standby");
-        request.path.priority = *priority;
-    }
-    const json timeout = arguments.value("timeout_s", json(timeout_default_s));
-    const double wanted = timeout.is_number() ? timeout.get<double>() : -1;
-    if (!(wanted >= 0 && wanted <= timeout_max_s)) {
-        return bad(fmt::format("timeout_s: expected seconds from 0 to {}", timeout_max_s));
-    }
-    request.timeout = rtrs::Duration(std::llround(wanted * 1e9));
+    request.timeout = arguments.seconds("timeout_s", timeout_default, timeout_max);
+    if (const auto failure = arguments.failure()) return std::unexpected(*failure);
     return request;
 }
 
@@ -122,16 +96,16 @@ PathCommands::PathCommands(Client& client)
 
 void PathCommands::start(Kind kind, const json& arguments, ControlReply reply) {
     const auto request = parse(kind, arguments);
-    if (!request) return reply.fail(request.error().code, request.error().message);
+    if (!request) return reply.fail(request.error());
     if (kind == Kind::add) {
         if (const auto added = client_.add_path(request->session, request->path); !added) {
-            return reply.fail(added.error().code, added.error().message);
+            return reply.fail(added.error());
         }
     }
     const rtrs::Instant now = client_.clock().now();
     waits_.push_back({.kind = kind,
                       .session = request->session,
-                      .label = request->label,
+                      .label = request->path.to_string(),
                       .started = now,
                       .deadline = now + request->timeout,
                       .begun = kind == Kind::add,

@@ -53,6 +53,25 @@ with Lab() as lab:
     client.ctl("unmap", "dir/vol3")
     absent = client.ctl("unmap", "second", ok=False)
     check(absent.returncode == 4, absent.returncode)
+    # What a command does not know is refused, and nothing is done; so is what is not as it has to be.
+    known = {"map": {"volume": "vol2", "session": "host-a"}, "unmap": {"device": "vol1"}, "paths": {},
+             "explain": {"device": "vol1"}, "policy": {"session": "host-a"}, "discover": {"server": "host-a"},
+             "path_remove": {"session": "host-a", "path": f"127.0.0.1:{server.port}"}, "hold": {}, "status": {},
+             "attribute_get": {"path": "class"}, "attribute_set": {"path": "class", "value": ""}, "attribute_list": {}}
+    refusals = answers(client, [(command, dict(arguments, strange=1)) for command, arguments in known.items()])
+    check({answer["error"]["message"] for answer in refusals} == {"unknown argument strange"}, refusals)
+    wrong = {"device: expected a name": ("unmap", {"force": True}),
+             "force: expected true or false": ("unmap", {"device": "vol1", "force": 1}),
+             "session: expected a name": ("map", {"volume": "vol2", "session": ""}),
+             "paths: found a mapping, expected a list (- ...)": ("map", dict(known["map"], paths={})),
+             'policy: found "any", expected round-robin, min-inflight, min-latency, service-time':
+                 ("policy", {"session": "host-a", "policy": "any"}),
+             "path: found \"x\", expected [rdma:][SOURCE@]HOST:PORT, numeric":
+                 ("path_add", {"session": "host-a", "path": "x"}),
+             "there is no session nobody; --path HOST:PORT makes one": ("map", {"volume": "v", "session": "nobody"})}
+    said = [answer["error"]["message"] for answer in answers(client, wrong.values())]
+    check(said == list(wrong), said)
+    check([d["name"] for d in client.status()["devices"]] == ["vol1"], "they have done nothing")
     # One that cannot be mapped is gone when that is told, again and again; so is a session that was made for it.
     taken = lab.path("taken.sock")
     other = socket.socket(socket.AF_UNIX)
