@@ -54,7 +54,7 @@ ROOMS = {
     "rnbd/": {"may": PUBLIC + ["rnbd/"], "never": SOCKETS_AND_RING},
     # Sockets are the machine's locks; nothing is sent.
     "rnbd/identity/": {"may": BASE + ["rnbd/identity/"]},
-    "daemon/": {"may": BASE + ["rtrs/fabric.h", "rtrs/reactor.h", "rtrs/reactor_group.h", "rtrs/trace.h", "rnbd/messages.h"] + DAEMON},
+    "daemon/": {"may": BASE + ["rtrs/reactor.h", "rtrs/reactor_group.h", "rtrs/trace.h", "rnbd/messages.h"] + DAEMON},
     "rnbd-server/": {
         "may": PUBLIC + ["rtrs/rdma_devices.h", "rtrs/reactor.h", "rnbd/catalog.h", "rnbd/figures.h", "rnbd/medium_id.h", "rnbd/messages.h",
                 "rnbd-server/"] + DAEMON,
