@@ -34,14 +34,11 @@ std::error_code WriterNumbers::load() {
         Life life;
         std::string session;
         std::string volume;
-        words >> std::hex >> life.number >> std::quoted(session) >> std::quoted(volume);
-        if (!words) continue;
-        // Versions before 0.2 wrote none, nor a medium, and do not look behind the names.
-        if (!(words >> life.epoch)) life.epoch = 0;
         std::string uuid;
-        if (words >> uuid >> life.medium.life >> life.medium.number) {
-            life.medium.uuid = parse_uuid(uuid).value_or(Uuid{});
-        }
+        words >> std::hex >> life.number >> std::quoted(session) >> std::quoted(volume) >>
+            life.epoch >> uuid >> life.medium.life >> life.medium.number;
+        if (!words) continue;
+        life.medium.uuid = parse_uuid(uuid).value_or(Uuid{});
         numbers_[{session, volume}] = life;
     }
     return {};

@@ -90,7 +90,8 @@ TEST_CASE("writer numbers: what is not of this form, or of another boot, counts 
         CHECK(numbers.keep("host-a", "vol2", {2}));
         REQUIRE(!numbers.write());
         std::ofstream(folder.file(), std::ios::app)
-            << "\nzz \"a\" \"b\"\n0 \"a\" \"b\"\n3 \"a\n4\n";
+            << "\nzz \"a\" \"b\" 0 - 0 0\n0 \"a\" \"b\"\n3 \"a\n4\n5 \"a\" \"b\"\n"
+               "6 \"a\" \"b\" 0 - 0\n";
     }
     Loaded numbers(folder);
     CHECK(numbers.former("host-a", "vol2").number == 2);
