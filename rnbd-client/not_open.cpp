@@ -10,6 +10,8 @@ using rtrs::PathState;
 using rtrs::PathStatus;
 using rtrs::Refusing;
 
+constexpr std::string_view hold_time_is_over = "; its hold_time is over, requests fail";
+
 bool is_up(const PathStatus& path) { return path.state == PathState::connected; }
 
 // And stays so until somebody says otherwise.
@@ -66,7 +68,7 @@ std::string why_not_open(RemoteVolume& volume) {
         volume.state() == VolumeState::opening || volume.state() == VolumeState::reopening;
     if (!waits || volume.open_error()) return volume.reason();
     const rtrs::ClientSessionStatus session = volume.session().rtrs().status();
-    const bool all_fails = volume.reason().ends_with(hold_time_is_over);
+    const bool all_fails = volume.hold_time_over();
     if (session.link_up) {
         return std::string("the server has not said yet whether it may be opened")
             .append(all_fails ? hold_time_is_over : "");

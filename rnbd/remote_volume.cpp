@@ -115,7 +115,7 @@ void RemoteVolume::Inside::arm_hold() {
 
 void RemoteVolume::Inside::set_state(VolumeState next, std::string why) {
     const bool waits = next == VolumeState::opening || next == VolumeState::reopening;
-    if (waits && hold_time_over) why += hold_time_is_over;
+    if (waits && hold_time_over) why += "; its hold_time is over, requests fail";
     const bool changed = next != state || why != reason;
     const bool lost = state == VolumeState::open && next == VolumeState::reopening;
     if (next != state) since = session.environment.clock.now();
@@ -483,6 +483,7 @@ RemoteVolume::~RemoteVolume() = default;
 void RemoteVolume::close(Close how) { inside_->close(how); }
 VolumeState RemoteVolume::state() const noexcept { return inside_->state; }
 const std::string& RemoteVolume::reason() const noexcept { return inside_->reason; }
+bool RemoteVolume::hold_time_over() const noexcept { return inside_->hold_time_over; }
 rtrs::Instant RemoteVolume::since() const noexcept { return inside_->since; }
 std::optional<rtrs::Instant> RemoteVolume::next_attempt() const noexcept {
     if (inside_->state == VolumeState::open || !inside_->retry_timer.armed()) return std::nullopt;

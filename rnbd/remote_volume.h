@@ -27,7 +27,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -105,9 +104,6 @@ enum class VolumeState : std::uint8_t {
 };
 const char* to_string(VolumeState state) noexcept;
 
-// What a reason ends with when nothing waits any longer.
-inline constexpr std::string_view hold_time_is_over = "; its hold_time is over, requests fail";
-
 class RemoteVolume;
 
 class RemoteVolumeHandler {
@@ -150,6 +146,8 @@ class RemoteVolume {
 
     VolumeState state() const noexcept;
     const std::string& reason() const noexcept;  // empty while open
+    // Nothing waits any longer: until it is open, requests fail at once.
+    bool hold_time_over() const noexcept;
     // What the server said to the newest OPEN, empty if it was accepted, not answered yet, or the
     // link was lost since: ENOENT (no such export, or it waits), EACCES (not allowed), EPERM
     // (access taken), EROFS, ... ESTALE while superseded.

@@ -34,6 +34,7 @@ struct Settings {
                             .force_unit_access = true};
     VolumeState state = VolumeState::open;
     std::string reason;
+    bool hold_time_over = false;
     std::error_code open_error;
     VolumeLosses losses;
     std::uint32_t blocks_limit = 0;  // as the device has set it
