@@ -15,7 +15,7 @@ namespace rnbd {
 namespace {
 
 // As sysfs: the size that every file has, and the most that one write() takes.
-constexpr std::size_t page_bytes = 4096;
+constexpr std::size_t sysfs_file_bytes = 4096;
 
 FileSystem& file_system() { return *static_cast<FileSystem*>(fuse_get_context()->private_data); }
 
@@ -53,7 +53,7 @@ void describe(const AttributeEntry& entry, struct stat& to) {
             return;
         case AttributeEntry::Kind::file:
             to.st_mode = S_IFREG | (entry.mode & 07777);
-            to.st_size = page_bytes;
+            to.st_size = sysfs_file_bytes;
             return;
         case AttributeEntry::Kind::link:
             to.st_mode = S_IFLNK | 0777;
@@ -149,7 +149,7 @@ int read_file(const char*, char* to, std::size_t bytes, off_t offset, fuse_file_
 
 int write_file(const char*, const char* from, std::size_t bytes, off_t, fuse_file_info* info) {
     const std::string path = file_of(*info).path;
-    const std::size_t taken = std::min(bytes, page_bytes);
+    const std::size_t taken = std::min(bytes, sysfs_file_bytes);
     const auto written = attributes().write(path, {from, taken});
     if (!written) return -gone_while_open(path, to_errno(written.error()));
     return static_cast<int>(taken);

@@ -9,10 +9,12 @@
 #include <optional>
 
 #include "rnbd-server/storage.h"
+#include "rtrs/base/pages.h"
 
 namespace rnbd::file_medium {
 
-constexpr std::uint32_t page_bytes = 4096;
+// As a geometry counts.
+constexpr std::uint32_t page_bytes = rtrs::page_bytes;
 
 inline bool is_writable(const StorageOptions& options) {
     return options.use == StorageOptions::Use::read_write;

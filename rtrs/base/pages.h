@@ -1,4 +1,4 @@
-// Memory that is registered begins at a page and ends at one.
+// The CPU's pages. Memory that is registered begins at one and ends at one.
 #pragma once
 
 #include <cstddef>

@@ -8,6 +8,7 @@
 
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
+#include "rtrs/base/pages.h"
 
 namespace rtrs {
 namespace {
@@ -16,8 +17,7 @@ constexpr std::uint32_t offered_at_first = 1;
 constexpr std::uint32_t count_max = 32768;
 // Buffers at power-of-two distances would all start in the same few cache sets; a page and a line
 // between them spreads them.
-constexpr std::size_t stagger_bytes = 4096 + 64;
-constexpr std::uintptr_t page_bytes = 4096;
+constexpr std::size_t stagger_bytes = page_bytes + 64;
 
 std::byte* map(std::size_t bytes) noexcept {
     void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "rtrs/base/error.h"
+#include "rtrs/base/pages.h"
 
 namespace rtrs {
 namespace {
@@ -109,14 +110,13 @@ RdmaDevices::Error RdmaDevices::not_built_in() {
 }
 
 bool windows_work(Fabric& fabric) {
-    constexpr std::size_t page = 4096;
     auto domain = fabric.create_domain();
     if (!domain) return false;
-    const std::unique_ptr<void, decltype(&std::free)> memory(std::aligned_alloc(page, page),
-                                                             &std::free);
+    const std::unique_ptr<void, decltype(&std::free)> memory(
+        std::aligned_alloc(page_bytes, page_bytes), &std::free);
     if (!memory) return false;
-    auto region =
-        (*domain)->register_memory({static_cast<std::byte*>(memory.get()), page}, Access::local);
+    auto region = (*domain)->register_memory({static_cast<std::byte*>(memory.get()), page_bytes},
+                                             Access::local);
     if (!region) return false;
     return (*domain)->create_windows(**region, 1).has_value();
 }

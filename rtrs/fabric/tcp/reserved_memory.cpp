@@ -22,7 +22,7 @@ ReservedMemory::~ReservedMemory() {
 
 std::byte* ReservedMemory::cut_bytes(std::size_t bytes) noexcept {
     std::byte* piece = data_ + cut_;
-    cut_ += round_up(bytes);
+    cut_ += round_to_page(bytes);
     RTRS_ASSERT(cut_ <= bytes_);
     return piece;
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "rtrs/base/bytes.h"
+#include "rtrs/base/pages.h"
 
 namespace rtrs::tcp {
 
@@ -32,14 +33,10 @@ class ReservedMemory {
     // What cut() takes for it.
     template <typename T>
     static constexpr std::size_t bytes_for(std::size_t count) noexcept {
-        return round_up(count * sizeof(T));
+        return round_to_page(count * sizeof(T));
     }
 
   private:
-    static constexpr std::size_t page = 4096;
-    static constexpr std::size_t round_up(std::size_t bytes) noexcept {
-        return (bytes + page - 1) / page * page;
-    }
     std::byte* cut_bytes(std::size_t bytes) noexcept;
 
     std::byte* data_ = nullptr;
