@@ -68,21 +68,39 @@ static void handles_outlive_close(void) {
     EXPECT(0, count.calls);
 }
 
-static void *waits(void *volume) {
-    EXPECT(-ESHUTDOWN, rnbd_volume_wait(volume, -1));
+struct both {
+    rnbd_session *session; /* NULL: only the volume is closed */
+    rnbd_volume *volume;
+    atomic_int waiter; /* the thread that waits for the volume */
+    struct count closed;
+};
+
+static void *waits(void *context) {
+    struct both *both = context;
+    both->waiter = gettid();
+    EXPECT(-ESHUTDOWN, rnbd_volume_wait(both->volume, -1));
     return NULL;
 }
 
-struct both {
-    rnbd_session *session;
-    rnbd_volume *volume;
-    struct count closed;
-};
+/* Whoever wakes a thread makes it runnable at once, so one that sleeps has nothing to look at. */
+static void until_asleep(atomic_int *thread) {
+    char state = 0;
+    while (state != 'S') {
+        char path[64];
+        FILE *file;
+        usleep(1000);
+        snprintf(path, sizeof path, "/proc/self/task/%d/stat", atomic_load(thread));
+        file = fopen(path, "r");
+        if (file == NULL) continue; /* not begun; or ended, which the alarm is for */
+        if (fscanf(file, "%*d (%*[^)]) %c", &state) != 1) state = 0;
+        fclose(file);
+    }
+}
 
 static void closes_the_other(void *context, int error) {
     struct both *both = context;
     EXPECT(0, error);
-    usleep(100000); /* who waits has gone to sleep again */
+    until_asleep(&both->waiter); /* again: this was told, too */
     EXPECT(0, both->session != NULL ? rnbd_session_close(both->session, counted, &both->closed)
                                     : rnbd_volume_close(both->volume, counted, &both->closed));
 }
@@ -93,13 +111,13 @@ static void who_waits_is_told(void) {
     for (of_session = 0; of_session < 2; of_session++) {
         rnbd_session *session = fresh(NOBODY);
         rnbd_volume *other;
-        struct both both = {of_session ? session : NULL, NULL, {0}};
+        struct both both = {of_session ? session : NULL, NULL, 0, {0}};
         pthread_t id;
         EXPECT(0, rnbd_session_start(session));
         EXPECT(0, rnbd_volume_open(session, "vol", 0, &both.volume));
         EXPECT(0, rnbd_volume_open(session, "other", 0, &other));
-        EXPECT(0, pthread_create(&id, NULL, waits, both.volume));
-        usleep(100000);
+        EXPECT(0, pthread_create(&id, NULL, waits, &both));
+        until_asleep(&both.waiter);
         EXPECT(0, rnbd_volume_close(other, closes_the_other, &both));
         pthread_join(id, NULL);
         until(session, &both.closed, 1);
