@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/contract/storage/support.h"
+#include "tests/skip.h"
 
 namespace rnbd::testing {
 
@@ -57,7 +58,7 @@ void with_nbdkit(Body body) {
         ServedFile served(nbdkit_file);
         body(served);
     } catch (const Unavailable& unavailable) {
-        WARN("SKIPPED: " << unavailable.reason);
+        skip(unavailable.reason);
     }
 }
 

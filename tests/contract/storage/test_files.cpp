@@ -13,6 +13,7 @@
 #include "rnbd-server/storage/lock_holder.h"
 #include "rtrs/base/process_words.h"
 #include "tests/contract/storage/support.h"
+#include "tests/skip.h"
 
 using namespace rnbd;
 using namespace rnbd::testing;
@@ -213,7 +214,7 @@ TEST_CASE("files: who has one locked is named as long as it has it open") {
     REQUIRE(hear(to_us));
     // Not every kernel and file system tells it.
     const std::string name = lock_holder(ours);
-    if (name.empty()) WARN("SKIPPED: /proc/locks does not say who has a file locked");
+    if (name.empty()) skip_part("/proc/locks does not say who has a file locked");
     CHECK((name.empty() || name == rtrs::process_words(child)));
     REQUIRE(tell(to_child));
     REQUIRE(hear(to_us));
@@ -250,7 +251,7 @@ TEST_CASE("file storage: a file that shrank answers EIO beyond its end, never ze
             options.io = io;
             Bench bench;
             if (bench.open(options)) {
-                WARN("SKIPPED: " << bench.last_text);
+                skip_part(bench.last_text);
                 continue;
             }
             REQUIRE(::truncate(options.path.c_str(), left) == 0);
@@ -329,7 +330,7 @@ TEST_CASE("file storage: discard gives blocks back, no_unmap keeps them") {
     Bench bench;
     REQUIRE(!bench.open(options));
     if (bench.storage->geometry().discard_bytes_max == 0) {
-        WARN("SKIPPED: the file system cannot punch holes");
+        skip("the file system cannot punch holes");
         return;
     }
     auto allocated = [&] {
@@ -354,7 +355,7 @@ TEST_CASE("file storage: memory that nobody touches is not committed") {
     StorageOptions options{
         .kind = StorageOptions::Kind::memory, .path = {}, .size_bytes = 1ull << 40};
     if (const std::error_code error = bench.open(options)) {
-        WARN("SKIPPED: " << bench.last_text << ": " << error.message());
+        skip(bench.last_text + ": " + error.message());
         return;
     }
     Pages pages(4096);

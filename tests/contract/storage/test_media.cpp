@@ -15,6 +15,7 @@
 #include "rnbd-server/storage/file_medium.h"
 #include "tests/contract/storage/root.h"
 #include "tests/contract/storage/support.h"
+#include "tests/skip.h"
 
 using namespace rnbd;
 using namespace rnbd::testing;
@@ -37,7 +38,7 @@ TEST_CASE("media: small reads and writes of a file in memory are done at once") 
     if (::geteuid() != 0) skip_program("needs root");
     struct sysinfo machine{};
     if (::sysinfo(&machine) != 0 || machine.totalswap > 0) {
-        WARN("SKIPPED: this machine has swap, which those might wait for");
+        skip("this machine has swap, which those might wait for");
         return;
     }
     const std::string folder = mount_private("tmpfs", "size=1m");
@@ -95,7 +96,7 @@ TEST_CASE("media: of many direct requests under way none is forgotten") {
     Bench bench;
     const std::error_code refused = bench.open(options);
     if (!on_disk && refused) {
-        WARN("NOT CHECKED: direct I/O on tmpfs, which Linux before 6.6 refuses");
+        skip_part("direct I/O on tmpfs, which Linux before 6.6 refuses");
         return;
     }
     REQUIRE(!refused);
@@ -159,7 +160,7 @@ TEST_CASE("media: zeroes that have no room bring nothing to light that was overw
     LoopDevice device(16u << 20, 512);
     const std::string folder = mount_ext("ext4", device);
     if (folder.empty()) {
-        WARN("SKIPPED: no ext4 here");
+        skip("no ext4 here");
         return;
     }
     constexpr std::uint64_t hole_bytes = 32u << 20;
@@ -183,7 +184,7 @@ TEST_CASE("media: a file that was removed and made anew is another one") {
     LoopDevice device(16u << 20, 512);
     const std::string folder = mount_ext("ext4", device);  // it takes the freed inode again
     if (folder.empty()) {
-        WARN("SKIPPED: no ext4 here");
+        skip("no ext4 here");
         return;
     }
     const StorageOptions options{.path = folder + "/image", .size_bytes = 1u << 20};
@@ -342,7 +343,7 @@ struct FileWithFailure {
     std::string image = folder + "/image";
 
     bool usable() const {
-        if (folder.empty()) WARN("SKIPPED: no ext2 here");
+        if (folder.empty()) skip("no ext2 here");
         return !folder.empty();
     }
     // ASSUMES: the image is there, durable.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/contract/storage/nbd_server.h"
+#include "tests/skip.h"
 
 using namespace rnbd;
 using namespace rnbd::testing;
@@ -91,7 +92,7 @@ TEST_CASE("nbd storage: a write that was under way when the server was lost fail
         bench.finish(write);
         REQUIRE(write.error == std::errc::io_error);
     } catch (const Unavailable& unavailable) {
-        WARN("SKIPPED: " << unavailable.reason);
+        skip(unavailable.reason);
     }
 }
 
@@ -116,7 +117,7 @@ TEST_CASE("nbd storage: flushes do not overlap, and those that came meanwhile sh
         std::ifstream log(path);
         CHECK(std::string(std::istreambuf_iterator<char>(log), {}) == "bebe");
     } catch (const Unavailable& unavailable) {
-        WARN("SKIPPED: " << unavailable.reason);
+        skip(unavailable.reason);
     }
 }
 
@@ -143,7 +144,7 @@ TEST_CASE("nbd storage: flushes that wait for another go on at the server that c
         for (TestRequest& flush : flushes) bench.finish(flush);
         for (const TestRequest& flush : flushes) CHECK(!flush.error);
     } catch (const Unavailable& unavailable) {
-        WARN("SKIPPED: " << unavailable.reason);
+        skip(unavailable.reason);
     }
 }
 
@@ -180,7 +181,7 @@ TEST_CASE("nbd storage: what a silent server does not answer fails when it is gi
         CHECK(bench.write(0, pages.bytes()) == EIO);
         CHECK(bench.storage->give_up().empty());
     } catch (const Unavailable& unavailable) {
-        WARN("SKIPPED: " << unavailable.reason);
+        skip(unavailable.reason);
     }
 }
 
@@ -312,6 +313,6 @@ TEST_CASE("nbd storage: a read that ends its server each time fails in the end")
         bench.finish(another);
         CHECK(another.error == std::errc::io_error);
     } catch (const Unavailable& unavailable) {
-        WARN("SKIPPED: " << unavailable.reason);
+        skip(unavailable.reason);
     }
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/contract/storage/nbd_server.h"
+#include "tests/skip.h"
 
 using namespace rnbd;
 using namespace rnbd::testing;
@@ -127,7 +128,7 @@ TEST_CASE(
         }
         CHECK(bench.read(4096, pages.bytes()) == 0);
     } catch (const Unavailable& unavailable) {
-        WARN("SKIPPED: " << unavailable.reason);
+        skip(unavailable.reason);
     }
 }
 
@@ -154,7 +155,7 @@ TEST_CASE("nbd storage: what a server that leaves does not answer fails in the e
         while (bench.read(0, pages.bytes()) != 0) continue;
         CHECK(bench.read(0, pages.bytes()) == 0);
     } catch (const Unavailable& unavailable) {
-        WARN("SKIPPED: " << unavailable.reason);
+        skip(unavailable.reason);
     }
 }
 
@@ -190,6 +191,6 @@ TEST_CASE("nbd storage: so does what was sent again to it before, and has had it
         while (bench.read(0, pages.bytes()) != 0) continue;
         CHECK(bench.read(0, pages.bytes()) == 0);
     } catch (const Unavailable& unavailable) {
-        WARN("SKIPPED: " << unavailable.reason);
+        skip(unavailable.reason);
     }
 }

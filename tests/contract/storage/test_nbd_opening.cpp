@@ -9,6 +9,7 @@
 #include <string>
 
 #include "tests/contract/storage/nbd_server.h"
+#include "tests/skip.h"
 
 using namespace rnbd;
 using namespace rnbd::testing;
@@ -70,7 +71,7 @@ TEST_CASE("nbd storage: an export whose requests are too small for a block is re
         Pages pages(4096);
         CHECK(bench.read(0, pages.bytes()) == 0);
     } catch (const Unavailable& unavailable) {
-        WARN("SKIPPED: " << unavailable.reason);
+        skip(unavailable.reason);
     }
 }
 

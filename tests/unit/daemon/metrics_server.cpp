@@ -11,6 +11,8 @@
 #include <filesystem>
 #include <thread>
 
+#include "tests/skip.h"
+
 using namespace rnbd;
 using namespace std::chrono_literals;
 
@@ -36,7 +38,7 @@ class Fixture {
         std::filesystem::remove_all(folder_);
     }
     bool usable() const {
-        if (!reactor_) WARN("skipped: no io_uring here");
+        if (!reactor_) rnbd::testing::skip("no io_uring here");
         return reactor_ != nullptr;
     }
     std::string path() const { return folder_ + "/m"; }

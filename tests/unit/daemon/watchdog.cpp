@@ -14,6 +14,7 @@
 
 #include "rtrs/reactor.h"
 #include "rtrs/reactor_group.h"
+#include "tests/skip.h"
 
 using namespace rnbd;
 
@@ -56,7 +57,7 @@ TEST_CASE("watchdog: keep-alives come from the loop's turns, one after another")
     ::setenv("WATCHDOG_USEC", "20000", 1);
     auto reactor = rtrs::Reactor::create();
     if (!reactor) {
-        WARN("skipped: no io_uring here");
+        rnbd::testing::skip("no io_uring here");
         return;
     }
     Watchdog watchdog(**reactor);
@@ -82,7 +83,7 @@ TEST_CASE("watchdog: a worker that does not turn keeps the next one from being s
     auto group = reactor ? rtrs::ReactorGroup::create(**reactor, {.members = 3})
                          : std::unexpected(reactor.error());
     if (!group) {
-        WARN("skipped: no io_uring here");
+        rnbd::testing::skip("no io_uring here");
         return;
     }
     Watchdog watchdog(**reactor);
@@ -112,7 +113,7 @@ TEST_CASE("watchdog: silent when the manager asked for nothing, or asked another
     const Manager manager;
     auto reactor = rtrs::Reactor::create();
     if (!reactor) {
-        WARN("skipped: no io_uring here");
+        rnbd::testing::skip("no io_uring here");
         return;
     }
     Watchdog unasked(**reactor);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "rtrs/reactor.h"
+#include "tests/skip.h"
 
 namespace rtrs::testing {
 
@@ -33,7 +34,7 @@ inline bool files_are_registered_here() {
     REQUIRE(::uname(&kernel) == 0);
     REQUIRE(std::sscanf(kernel.release, "%d.%d", &version, &release) == 2);
     const bool here = version > 6 || (version == 6 && release >= 4);
-    if (!here) WARN("SKIPPED: needs Linux 6.4");
+    if (!here) rnbd::testing::skip("needs Linux 6.4");
     return here;
 }
 

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 
+#include "tests/skip.h"
 #include "tests/unit/reactor/support.h"
 
 using namespace rtrs;
@@ -47,7 +48,7 @@ std::unique_ptr<Reactor> polling_reactor() {
 // False, aloud: this kernel does not poll what the file is on.
 bool polls(std::int32_t result) {
     if (result != -EOPNOTSUPP) return true;
-    WARN("SKIPPED: this file system or its device cannot be polled");
+    rnbd::testing::skip("this file system or its device cannot be polled");
     return false;
 }
 
@@ -56,7 +57,7 @@ bool polls(std::int32_t result) {
 TEST_CASE("reactor: what is polled for is written and read, or refused") {
     const Descriptor file = direct_file();
     if (file < 0) {
-        WARN("SKIPPED: no direct I/O here");
+        rnbd::testing::skip("no direct I/O here");
         return;
     }
     auto reactor = polling_reactor();
@@ -118,7 +119,7 @@ TEST_CASE("reactor: more at once than the second ring has entries, and all else 
 TEST_CASE("reactor: it can be destroyed with something polled for, which calls no handler") {
     const Descriptor file = direct_file();
     if (file < 0) {
-        WARN("SKIPPED: no direct I/O here");
+        rnbd::testing::skip("no direct I/O here");
         return;
     }
     Page target;

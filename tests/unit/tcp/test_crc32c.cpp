@@ -5,6 +5,7 @@
 #include "rtrs/base/random.h"
 #include "rtrs/fabric/tcp/crc32c.h"
 #include "rtrs/fabric/tcp/crc32c_x86.h"
+#include "tests/skip.h"
 
 using namespace rtrs;
 using tcp::Crc32c;
@@ -87,6 +88,6 @@ TEST_CASE("crc32c: each way of x86 agrees with the definition, from any state") 
     };
     if (tcp::x86::has_lanes()) check(tcp::x86::continue_by_lanes);
     if (tcp::x86::has_folds()) check(tcp::x86::continue_by_folds);
-    WARN((tcp::x86::has_folds() ? "with" : "SKIPPED: no AVX-512, without") << " wide registers");
+    if (!tcp::x86::has_folds()) rnbd::testing::skip_part("no AVX-512: without wide registers");
 }
 #endif
