@@ -301,10 +301,16 @@ void Device::submit(DevicePiece& piece, VolumeIo io) {
 void Device::piece_done(DevicePiece& piece, std::error_code error) {
     DeviceRequest& request = *piece.request;
     const std::uint64_t caches_lost = volume_.losses().caches;
+    if (request.nbd.command == Command::trim && error == std::errc::operation_not_supported) {
+        // A hint, which a volume that has come back without discards need not take.
+        error.clear();
+        request.next_offset = request.nbd.offset + request.nbd.length;
+    }
     error = request.whole.answered(
         request.flushing ? RequestInPieces::Answer::flush_behind : RequestInPieces::Answer::piece,
         error, caches_lost);
-    if (error && !request.error) {
+    // The first by its place, from which a client may judge what was done before it.
+    if (error && (!request.error || piece.offset < request.error_offset)) {
         request.error = error;
         request.error_offset = piece.offset;
     }

@@ -25,6 +25,11 @@ TEST_CASE("device: the first error wins and is answered once, with its place") {
     CHECK(structured.run(Command::read, 12288, 4096).type == Chunk::error);
     CHECK(server.device->counters().of(Command::read).errors == 2);
     CHECK(server.device->counters().of(Command::write).errors == 1);
+    // The first by its place, whichever comes first.
+    fake::settings().shuffled = true;
+    for (int i = 0; i < 20; ++i) {
+        CHECK(structured.run(Command::write, 0, 32768, 0, pattern(32768, 1)) == reply);
+    }
 }
 
 TEST_CASE("device: the smallest blocks that a client was told of limit the volume's") {
@@ -87,6 +92,21 @@ TEST_CASE("device: TRIM and WRITE_ZEROES go over the whole range in the volume's
     server.until([] { return fake::waiting() == 1; });
     CHECK(fake::log().back().io.no_unmap);
     CHECK(fake::log().back().io.fast_only);
+}
+
+TEST_CASE("device: a TRIM that the volume cannot do any more is done") {
+    fake::Settings settings = small_depth(4);
+    int discards = 0;
+    settings.fails = [&](const VolumeIo& io) {
+        if (io.operation != VolumeOperation::discard) return std::error_code();
+        ++discards;
+        return rtrs::from_errno(EOPNOTSUPP);
+    };
+    Server server(settings);
+    Client client(server);
+    client.greet();
+    CHECK(client.run(Command::trim, 0, 64u << 20).error == 0);
+    CHECK(discards <= 4);
 }
 
 TEST_CASE("device: a volume without write-zeroes gets written zeroes, and is never fast") {
