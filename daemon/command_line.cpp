@@ -8,7 +8,7 @@
 #include <map>
 
 #include "daemon/command_line_complaint.h"
-#include "daemon/config_common.h"
+#include "daemon/config/common.h"
 #include "daemon/version.h"
 
 namespace rnbd {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/config_reader.h"
-#include "daemon/log_level.h"
+#include "daemon/config/reader.h"
+#include "daemon/log/level.h"
 
 namespace rnbd {
 

@@ -12,11 +12,11 @@
 #include <optional>
 #include <thread>
 
+#include "daemon/control/log_commands.h"
 #include "daemon/lifecycle.h"
-#include "daemon/log.h"
-#include "daemon/log_commands.h"
-#include "daemon/metrics_server.h"
-#include "daemon/processes.h"
+#include "daemon/log/log.h"
+#include "daemon/metrics/server.h"
+#include "daemon/sockets/processes.h"
 #include "daemon/version.h"
 #include "daemon/watchdog.h"
 #include "rtrs/base/process_words.h"

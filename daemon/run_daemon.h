@@ -15,12 +15,12 @@
 #include <vector>
 
 #include "daemon/command_line.h"
-#include "daemon/config_control.h"
-#include "daemon/config_reader.h"
-#include "daemon/control_server.h"
-#include "daemon/cpu_list.h"
-#include "daemon/log_level.h"
-#include "daemon/metrics_text.h"
+#include "daemon/config/cpu_list.h"
+#include "daemon/config/reader.h"
+#include "daemon/control/server.h"
+#include "daemon/log/level.h"
+#include "daemon/metrics/text.h"
+#include "daemon/reload/config_control.h"
 #include "rtrs/reactor.h"
 
 namespace rnbd {
@@ -30,7 +30,7 @@ struct DaemonSettings {
     // Path of the control socket.
     std::string control;
     LogLevel log_level = LogLevel::info;
-    // Where metrics are served (daemon/metrics_server.h); empty: nowhere.
+    // Where metrics are served (daemon/metrics/server.h); empty: nowhere.
     std::string metrics;
     rtrs::Duration busy_poll{};
     // Whether sends may leave by a system call of their own (rtrs/reactor.h).
@@ -77,7 +77,7 @@ struct DaemonProgram {
     DaemonDescription description;
     // The subsystem that the frame logs as: "rnbd.server".
     std::string log;
-    // All areas that the daemon may log as (daemon/log.h), so that the level of each can be set
+    // All areas that the daemon may log as (daemon/log/log.h), so that the level of each can be set
     // before it has said anything.
     std::vector<std::string> log_areas;
     // Reads the configuration and keeps it for make().

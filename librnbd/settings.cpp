@@ -4,7 +4,7 @@
 
 #include <iterator>
 
-#include "daemon/config_reader.h"
+#include "daemon/config/reader.h"
 
 namespace rnbd::library {
 namespace {

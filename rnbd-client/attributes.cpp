@@ -6,9 +6,9 @@
 #include <string_view>
 #include <utility>
 
-#include "daemon/attribute_values.h"
-#include "daemon/config_common.h"
-#include "daemon/machine.h"
+#include "daemon/attributes/machine.h"
+#include "daemon/attributes/values.h"
+#include "daemon/config/common.h"
 #include "rtrs/base/host.h"
 
 namespace rnbd {

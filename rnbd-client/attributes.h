@@ -12,8 +12,8 @@
 #include <map>
 #include <string>
 
-#include "daemon/attribute_commands.h"
-#include "daemon/attribute_tree.h"
+#include "daemon/attributes/commands.h"
+#include "daemon/attributes/tree.h"
 #include "rnbd-client/client.h"
 
 namespace rnbd {

@@ -8,9 +8,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "daemon/attribute_values.h"
-#include "daemon/config_common.h"
-#include "daemon/machine.h"
+#include "daemon/attributes/machine.h"
+#include "daemon/attributes/values.h"
+#include "daemon/config/common.h"
 #include "rnbd-client/attributes.h"
 #include "rnbd-client/attributes_map.h"
 #include "rnbd-client/not_open.h"

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/attribute_tree.h"
-#include "daemon/attribute_values.h"
+#include "daemon/attributes/tree.h"
+#include "daemon/attributes/values.h"
 #include "rnbd/messages.h"
 #include "rtrs/limits.h"
 

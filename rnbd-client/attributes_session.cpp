@@ -7,9 +7,9 @@
 #include <cerrno>
 #include <memory>
 
-#include "daemon/attribute_values.h"
-#include "daemon/log.h"
-#include "daemon/machine.h"
+#include "daemon/attributes/machine.h"
+#include "daemon/attributes/values.h"
+#include "daemon/log/log.h"
 #include "rnbd-client/attributes.h"
 #include "rnbd-client/attributes_map.h"
 #include "rtrs/base/host.h"

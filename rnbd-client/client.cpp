@@ -4,7 +4,7 @@
 #include <chrono>
 #include <set>
 
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 #include "rnbd/identity/session_identity.h"
 #include "rtrs/base/assert.h"
 

@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/control_protocol.h"
-#include "daemon/in_use.h"
+#include "daemon/control/protocol.h"
+#include "daemon/sockets/in_use.h"
 #include "rnbd-client/config.h"
 #include "rnbd-client/discovery.h"
 #include "rnbd-client/mapping.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "daemon/counted.h"
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 #include "rnbd-client/client.h"
 #include "rtrs/base/assert.h"
 

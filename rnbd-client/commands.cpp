@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "daemon/control_arguments.h"
-#include "daemon/log.h"
+#include "daemon/control/arguments.h"
+#include "daemon/log/log.h"
 #include "rnbd-client/explain.h"
 #include "rnbd-client/path_commands.h"
 #include "rtrs/base/seconds.h"

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "daemon/control_server.h"
+#include "daemon/control/server.h"
 #include "rnbd-client/client.h"
 #include "rnbd-client/status.h"
 

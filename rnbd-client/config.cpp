@@ -6,8 +6,8 @@
 #include <map>
 #include <set>
 
-#include "daemon/config_common.h"
-#include "daemon/nearest_word.h"
+#include "daemon/config/common.h"
+#include "daemon/config/nearest_word.h"
 #include "rtrs/limits.h"
 
 namespace rnbd {

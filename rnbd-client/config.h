@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/config_reader.h"
-#include "daemon/cpu_list.h"
-#include "daemon/log_level.h"
+#include "daemon/config/cpu_list.h"
+#include "daemon/config/reader.h"
+#include "daemon/log/level.h"
 #include "rnbd/messages.h"
 #include "rtrs/base/instant.h"
 #include "rtrs/path_policy.h"
@@ -141,7 +141,7 @@ struct ClientConfig {
     // Several files that are one configuration.
     static std::expected<ClientConfig, std::vector<ConfigError>> parse(
         const std::vector<ConfigSource>& sources);
-    // Reads and parses a file with those of its folder (daemon/config_reader.h).
+    // Reads and parses a file with those of its folder (daemon/config/reader.h).
     static std::expected<ClientConfig, std::vector<ConfigError>> load(const std::string& path,
                                                                       PipeEnd pipe);
 };

@@ -4,14 +4,14 @@
 #include <string>
 #include <vector>
 
-#include "daemon/config_change.h"
+#include "daemon/reload/config_change.h"
 #include "rnbd-client/config.h"
 
 namespace rnbd {
 
 // Objects "session", "path" (of sessions that stay: "host-a 10.0.0.1:1235"; only what differs),
-// "device" and "setting". running, before, wanted: daemon/config_change.h. No conflicts: what is in
-// use is not known here.
+// "device" and "setting". running, before, wanted: daemon/reload/config_change.h. No conflicts:
+// what is in use is not known here.
 std::vector<ConfigChange> client_config_diff(const ClientConfig& running,
                                              const ClientConfig& before,
                                              const ClientConfig& wanted);

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/config_control.h"
-#include "daemon/log_level.h"
+#include "daemon/log/level.h"
+#include "daemon/reload/config_control.h"
 #include "rnbd-client/client.h"
 #include "rnbd-client/config.h"
 #include "rtrs/base/clock.h"

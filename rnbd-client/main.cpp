@@ -3,10 +3,10 @@
 #include <filesystem>
 #include <optional>
 
+#include "daemon/control/statistics.h"
 #include "daemon/counted.h"
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 #include "daemon/run_daemon.h"
-#include "daemon/statistics.h"
 #include "rnbd-client/attributes.h"
 #include "rnbd-client/client.h"
 #include "rnbd-client/commands.h"

@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 #include "rnbd-client/kernel_nbd/names.h"
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"

@@ -11,7 +11,7 @@
 #include <memory>
 #include <string>
 
-#include "daemon/in_use.h"
+#include "daemon/sockets/in_use.h"
 #include "rnbd-client/config.h"
 #include "rnbd-client/device.h"
 #include "rnbd-client/kernel_nbd/kernel_device.h"

@@ -1,7 +1,7 @@
 // What the client tells monitoring systems: docs/reference/metrics.md.
 #pragma once
 
-#include "daemon/metrics_text.h"
+#include "daemon/metrics/text.h"
 #include "rnbd-client/status.h"
 
 namespace rnbd {

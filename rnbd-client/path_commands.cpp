@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "daemon/control_arguments.h"
+#include "daemon/control/arguments.h"
 #include "rtrs/base/seconds.h"
 
 namespace rnbd {

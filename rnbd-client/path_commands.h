@@ -13,7 +13,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "daemon/control_server.h"
+#include "daemon/control/server.h"
 #include "rnbd-client/client.h"
 #include "rtrs/base/clock.h"
 

@@ -20,7 +20,7 @@ struct ClientState {
 
 // views: what the servers say, if they were asked.
 nlohmann::json client_status(const ClientState& state, const ServerViews& views = {});
-// Items of daemon/statistics.h.
+// Items of daemon/control/statistics.h.
 nlohmann::json client_statistics(const ClientState& state);
 nlohmann::json client_list(const ClientState& state);
 // The sessions of the status, or the one of this name. Null if there is none of it.

@@ -6,11 +6,11 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "daemon/attribute_commands.h"
-#include "daemon/attribute_values.h"
-#include "daemon/config_common.h"
-#include "daemon/log.h"
-#include "daemon/machine.h"
+#include "daemon/attributes/commands.h"
+#include "daemon/attributes/machine.h"
+#include "daemon/attributes/values.h"
+#include "daemon/config/common.h"
+#include "daemon/log/log.h"
 #include "rtrs/base/host.h"
 
 namespace rnbd {

@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "daemon/attribute_tree.h"
+#include "daemon/attributes/tree.h"
 #include "rnbd-server/target.h"
 #include "rtrs/server.h"
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <map>
 
-#include "daemon/config_common.h"
-#include "daemon/nearest_word.h"
+#include "daemon/config/common.h"
+#include "daemon/config/nearest_word.h"
 
 namespace rnbd {
 

@@ -11,10 +11,10 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/address_range.h"
-#include "daemon/config_reader.h"
-#include "daemon/cpu_list.h"
-#include "daemon/log_level.h"
+#include "daemon/config/address_range.h"
+#include "daemon/config/cpu_list.h"
+#include "daemon/config/reader.h"
+#include "daemon/log/level.h"
 #include "rnbd-server/kernel_listener.h"
 #include "rnbd-server/storage.h"
 #include "rnbd/messages.h"
@@ -113,7 +113,7 @@ struct ServerConfig {
     // Several files that are one configuration.
     static std::expected<ServerConfig, std::vector<ConfigError>> parse(
         const std::vector<ConfigSource>& sources);
-    // Reads and parses a file with those of its folder (daemon/config_reader.h).
+    // Reads and parses a file with those of its folder (daemon/config/reader.h).
     static std::expected<ServerConfig, std::vector<ConfigError>> load(const std::string& path,
                                                                       PipeEnd pipe);
 };

@@ -4,14 +4,14 @@
 #include <string>
 #include <vector>
 
-#include "daemon/config_change.h"
+#include "daemon/reload/config_change.h"
 #include "rnbd-server/config.h"
 
 namespace rnbd {
 
 // Objects "listener" ("tcp 0.0.0.0:1235"), "export" and "setting". running, before, wanted:
-// daemon/config_change.h. A size that was changed at run time counts only if the file says another
-// one than before. No conflicts: what is in use is not known here.
+// daemon/reload/config_change.h. A size that was changed at run time counts only if the file says
+// another one than before. No conflicts: what is in use is not known here.
 std::vector<ConfigChange> server_config_diff(const ServerConfig& running,
                                              const ServerConfig& before,
                                              const ServerConfig& wanted);

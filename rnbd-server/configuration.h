@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/config_control.h"
-#include "daemon/log_level.h"
+#include "daemon/log/level.h"
+#include "daemon/reload/config_control.h"
 #include "rnbd-server/config.h"
 #include "rnbd-server/listeners.h"
 #include "rnbd-server/target.h"

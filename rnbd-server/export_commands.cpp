@@ -3,7 +3,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "daemon/control_arguments.h"
+#include "daemon/control/arguments.h"
 #include "rtrs/base/seconds.h"
 
 namespace rnbd {

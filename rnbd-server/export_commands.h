@@ -2,7 +2,7 @@
 // (docs/reference/control-protocol.md).
 #pragma once
 
-#include "daemon/control_server.h"
+#include "daemon/control/server.h"
 #include "rnbd-server/status.h"
 #include "rnbd-server/target.h"
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 #include "rtrs/base/error.h"
 
 namespace rnbd {

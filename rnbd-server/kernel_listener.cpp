@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "daemon/config_common.h"
+#include "daemon/config/common.h"
 
 namespace rnbd {
 namespace {

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/address_range.h"
-#include "daemon/config_reader.h"
+#include "daemon/config/address_range.h"
+#include "daemon/config/reader.h"
 
 namespace rnbd {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 #include "rnbd-server/config_diff.h"
 #include "rtrs/base/assert.h"
 

@@ -16,7 +16,7 @@
 #include <system_error>
 #include <vector>
 
-#include "daemon/in_use.h"
+#include "daemon/sockets/in_use.h"
 #include "rnbd-server/config.h"
 #include "rnbd-server/status.h"
 #include "rnbd-server/target.h"

@@ -3,11 +3,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "daemon/attribute_commands.h"
+#include "daemon/attributes/commands.h"
+#include "daemon/control/statistics.h"
 #include "daemon/counted.h"
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 #include "daemon/run_daemon.h"
-#include "daemon/statistics.h"
 #include "rnbd-server/attributes.h"
 #include "rnbd-server/config.h"
 #include "rnbd-server/configuration.h"

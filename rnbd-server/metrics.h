@@ -1,7 +1,7 @@
 // What the server tells monitoring systems: docs/reference/metrics.md.
 #pragma once
 
-#include "daemon/metrics_text.h"
+#include "daemon/metrics/text.h"
 #include "rnbd-server/status.h"
 
 namespace rnbd {

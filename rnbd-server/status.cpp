@@ -6,9 +6,9 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
-#include "daemon/config_common.h"
+#include "daemon/config/common.h"
+#include "daemon/control/workers_status.h"
 #include "daemon/version.h"
-#include "daemon/workers_status.h"
 #include "rtrs/base/seconds.h"
 
 namespace rnbd {

@@ -34,7 +34,7 @@ nlohmann::json server_status(const ServerState& state);
 nlohmann::json server_list(const ServerState& state);
 // name: only this export; empty: all.
 nlohmann::json server_exports(const ServerState& state, const std::string& name);
-// Items of daemon/statistics.h.
+// Items of daemon/control/statistics.h.
 nlohmann::json server_statistics(const ServerState& state);
 // How far draining is.
 nlohmann::json server_drain(const ServerState& state);

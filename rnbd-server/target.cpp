@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 #include "rnbd-server/target_inside.h"
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/control_protocol.h"
+#include "daemon/control/protocol.h"
 #include "rnbd-server/catalog.h"
 #include "rnbd-server/config.h"
 #include "rnbd-server/figures.h"

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <utility>
 
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 #include "rnbd-server/target_inside.h"
 #include "rtrs/base/assert.h"
 

@@ -4,7 +4,7 @@
 #include <bit>
 #include <expected>
 
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 #include "rnbd-server/target_inside.h"
 #include "rtrs/base/error.h"
 #include "rtrs/base/probe.h"

@@ -4,8 +4,8 @@
 #include <limits>
 #include <utility>
 
-#include "daemon/config_common.h"
-#include "daemon/log.h"
+#include "daemon/config/common.h"
+#include "daemon/log/log.h"
 #include "rnbd-server/target_inside.h"
 #include "rtrs/base/error.h"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "daemon/config_common.h"
-#include "daemon/log.h"
+#include "daemon/config/common.h"
+#include "daemon/log/log.h"
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
 

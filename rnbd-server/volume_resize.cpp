@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 #include "rnbd-server/volume.h"
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"

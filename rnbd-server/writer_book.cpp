@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-#include "daemon/log.h"
+#include "daemon/log/log.h"
 #include "rnbd-server/storage/state_file.h"
 #include "rtrs/base/error.h"
 

@@ -16,7 +16,7 @@
 #include <mutex>
 #include <string>
 
-#include "daemon/attribute_client.h"
+#include "daemon/attributes/client.h"
 
 struct fuse_operations;
 

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "daemon/control_client.h"
+#include "daemon/control/client.h"
 #include "daemon/version.h"
 #include "rnbdctl/colour.h"
 #include "rnbdctl/members.h"

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "daemon/attribute_client.h"
+#include "daemon/attributes/client.h"
 #include "rnbdctl/command_tree.h"
 #include "rnbdctl/members.h"
 #include "rnbdctl/units.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "daemon/control_client.h"
+#include "daemon/control/client.h"
 #include "rnbdctl/command_tree.h"
 #include "rnbdctl/members.h"
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "daemon/control_client.h"
+#include "daemon/control/client.h"
 
 namespace rnbd {
 

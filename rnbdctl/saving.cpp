@@ -16,8 +16,8 @@
 #include <ostream>
 #include <thread>
 
-#include "daemon/config_reader.h"
-#include "daemon/control_client.h"
+#include "daemon/config/reader.h"
+#include "daemon/control/client.h"
 #include "rnbdctl/members.h"
 #include "rnbdctl/units.h"
 #include "rnbdctl/wish.h"

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "daemon/nearest_word.h"
+#include "daemon/config/nearest_word.h"
 #include "rnbdctl/units.h"
 
 namespace rnbd {

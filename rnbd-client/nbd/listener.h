@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/unix_listener.h"
+#include "daemon/sockets/unix_listener.h"
 #include "rnbd-client/nbd/address.h"
 #include "rnbd-client/nbd/connection.h"
 #include "rtrs/base/seldom.h"

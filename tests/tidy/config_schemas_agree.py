@@ -190,7 +190,7 @@ for daemon, (base, pieces) in PIECES.items():
     schema = json.loads(read(f"config/{daemon}.schema.json"))
     asked = set()
     own = {"rnbd-server": ["rnbd-server/kernel_listener.cpp"]}.get(daemon, [])
-    for source in (f"{daemon}/config.cpp", "daemon/config_common.cpp", *own):
+    for source in (f"{daemon}/config.cpp", "daemon/config/common.cpp", *own):
         asked |= {one or other for one, other in ASKS.findall(read(source))}
     for key in sorted(asked ^ keys_of(schema)):
         report.add(daemon, f"key {key} is {'not in the schema' if key in asked else 'in the schema only'}")

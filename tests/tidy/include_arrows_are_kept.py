@@ -67,7 +67,7 @@ ROOMS = {
         "may": PUBLIC + ["rtrs/rdma_devices.h", "rtrs/reactor.h", "rnbd-client/"] + BLOCK_PROTOCOL + DAEMON,
     },
     "rnbd-client/nbd/": {
-        "may": BASE + ["rtrs/reactor.h", "rtrs/trace.h", "daemon/unix_listener.h", "rnbd-client/device.h",
+        "may": BASE + ["rtrs/reactor.h", "rtrs/trace.h", "daemon/sockets/unix_listener.h", "rnbd-client/device.h",
                 "rnbd-client/nbd/"],
         "never": ["spdlog/"],
     },
@@ -78,7 +78,7 @@ ROOMS = {
     },
     "librnbd/": {
         "may": PUBLIC + ["rtrs/rdma_devices.h", "rtrs/reactor.h", "librnbd/",
-                         "daemon/config_reader.h"] + BLOCK_PROTOCOL,
+                         "daemon/config/reader.h"] + BLOCK_PROTOCOL,
         "never": SOCKETS_AND_RING + ["yaml-cpp/"],
     },
     # In C, as anybody would write them.

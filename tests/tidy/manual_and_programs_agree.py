@@ -79,7 +79,7 @@ for daemon in ("rnbd-server", "rnbd-client"):
     check_exit_status(f"{daemon}.8", set(re.findall(r"= (\d+);", codes)))
     own = {"rnbd-server": ["rnbd-server/kernel_listener.cpp"]}.get(daemon, [])
     compare(f"{daemon}.yaml.5", "key",
-            keys_of(f"{daemon}/config.cpp", "daemon/config_common.cpp", *own),
+            keys_of(f"{daemon}/config.cpp", "daemon/config/common.cpp", *own),
             items(f"{daemon}.yaml.5", "Cm"))
 
 functions = set(re.findall(r"\b(rnbd_\w+)\(", read("librnbd/librnbd.h")))

@@ -5,7 +5,7 @@
 #include <functional>
 #include <string_view>
 
-#include "daemon/http_request.h"
+#include "daemon/metrics/http_request.h"
 #include "rtrs/base/assert.h"
 
 using namespace rnbd;

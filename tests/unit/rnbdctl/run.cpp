@@ -13,7 +13,7 @@
 #include <sstream>
 #include <thread>
 
-#include "daemon/control_protocol.h"
+#include "daemon/control/protocol.h"
 #include "rnbdctl/exit_codes.h"
 
 using namespace rnbd;

@@ -1,0 +1,90 @@
+#include "daemon/config/common.h"
+
+#include "rtrs/reactor_group.h"
+
+namespace rnbd {
+
+ConfigType<AccessMode> config_access() {
+    return config_enum<AccessMode>({{"ro", AccessMode::read_only},
+                                    {"rw", AccessMode::read_write},
+                                    {"migration", AccessMode::migration}});
+}
+
+const char* to_word(AccessMode access) noexcept {
+    switch (access) {
+        case AccessMode::read_only:
+            return "ro";
+        case AccessMode::read_write:
+            return "rw";
+        case AccessMode::migration:
+            return "migration";
+    }
+    return "";
+}
+
+ConfigType<LogLevel> config_log_level() {
+    return config_enum<LogLevel>({{"debug", LogLevel::debug},
+                                  {"info", LogLevel::info},
+                                  {"warning", LogLevel::warning},
+                                  {"error", LogLevel::error}});
+}
+
+ConfigType<std::string> config_socket_path() { return config_path(socket_path_bytes_max); }
+
+void read_heartbeat(ConfigMap& map, rtrs::Duration& interval, rtrs::Duration& timeout) {
+    using namespace std::chrono_literals;
+    map.optional_map("heartbeat", [&](ConfigMap& heartbeat) {
+        heartbeat.optional("interval", config_duration(10ms, 10min), interval);
+        heartbeat.optional("timeout", config_duration(20ms, 1h), timeout);
+        if (timeout < 2 * interval)
+            heartbeat.error("timeout",
+                            "found less than twice the interval, expected at least that, so that "
+                            "one late answer does not end a path");
+    });
+}
+
+void read_log(ConfigMap& map, LogLevel& level) {
+    map.optional_map("log",
+                     [&](ConfigMap& log) { log.optional("level", config_log_level(), level); });
+}
+
+namespace {
+
+ConfigType<std::string> config_metrics_address() {
+    return {"a numeric address and port, IPv4:PORT or [IPv6]:PORT, or unix: and an absolute path",
+            [](std::string_view text) -> std::optional<std::string> {
+                constexpr std::string_view unix_prefix = "unix:";
+                if (!text.starts_with(unix_prefix)) return parse_address(text, PortZero::allowed);
+                const auto path = config_socket_path().parse(text.substr(unix_prefix.size()));
+                if (!path) return std::nullopt;
+                return std::string(unix_prefix) + *path;
+            }};
+}
+
+}  // namespace
+
+ConfigType<rtrs::Duration> config_busy_poll() {
+    return config_duration(rtrs::Duration::zero(), std::chrono::milliseconds(1));
+}
+
+ConfigType<CpuList> config_cpus() {
+    return {"numbers and ranges of processors below 1024, like 0 or 0-3,8", parse_cpu_list};
+}
+
+ConfigType<std::uint32_t> config_workers() {
+    return config_integer<std::uint32_t>(1, rtrs::ReactorGroup::members_max);
+}
+
+void check_metrics_apart(ConfigMap& map, const std::string& listen, const std::string& control) {
+    if (listen == "unix:" + control)
+        map.error("metrics",
+                  "found \"" + control + "\" which is the control socket, expected another path");
+}
+
+void read_metrics(ConfigMap& map, std::string& listen) {
+    map.optional_map("metrics", [&](ConfigMap& metrics) {
+        metrics.required("listen", config_metrics_address(), listen);
+    });
+}
+
+}  // namespace rnbd

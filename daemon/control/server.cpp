@@ -1,0 +1,247 @@
+#include "daemon/control/server.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "daemon/sockets/stream_server.h"
+#include "daemon/sockets/unix_listener.h"
+#include "rtrs/base/assert.h"
+
+namespace rnbd {
+
+using nlohmann::json;
+
+namespace {
+
+// How long the daemon's end waits for a client to take its answer.
+constexpr std::chrono::seconds farewell_time{1};
+
+constexpr mode_t socket_mode = 0600;
+
+}  // namespace
+
+struct ControlServer::Inside {
+    class Connection;
+
+    Inside(rtrs::Reactor& loop, ControlServerOptions given, int fd)
+        : options(std::move(given)),
+          socket_file(options.socket_path),
+          streams(loop, fd, options.connections_max,
+                  [this](const StreamConnection::Accepted& accepted) { return make(accepted); }) {}
+
+    std::unique_ptr<StreamConnection> make(const StreamConnection::Accepted& accepted);
+    void handle(Connection& connection, std::string_view line);
+    // Null: it has gone.
+    Connection* find(StreamConnection::Id id) const;
+
+    ControlServerOptions options;
+    UnixSocketFile socket_file;
+    std::map<std::string, Handler, std::less<>> commands;
+    StreamServer streams;
+    // Replies hold it weakly: the server's end is known to them.
+    std::shared_ptr<Inside*> alive = std::make_shared<Inside*>(this);
+};
+
+struct ControlReply::Target {
+    std::weak_ptr<ControlServer::Inside*> server;
+    StreamConnection::Id connection;
+};
+
+// One client. States by what is pending: reading (waiting for a line), handling (a command has not
+// answered yet), sending (the answer is on its way), ended.
+class ControlServer::Inside::Connection final : public StreamConnection {
+  public:
+    Connection(Inside& inside, const Accepted& accepted)
+        : StreamConnection(accepted), inside_(inside) {}
+
+    void begin() override { next_line(); }
+
+    void answer(std::string line) {
+        if (ended() || !handling_) return;
+        handling_ = false;
+        limit_time(inside_.options.idle_time);
+        send(std::move(line += '\n'));
+    }
+
+    // What is being sent may go out first.
+    void farewell() override {
+        if (!sending()) return end();
+        end_after_answer_ = true;
+        limit_time(farewell_time);
+    }
+
+  private:
+    // Handles a line that is complete already, or waits for more bytes.
+    void next_line() {
+        if (ended() || handling_ || sending()) return;
+        const auto newline = input_.find('\n', searched_);
+        if (newline != std::string::npos) {
+            const std::string line = input_.substr(0, newline);
+            input_.erase(0, newline + 1);
+            searched_ = 0;
+            if (line.find_first_not_of(" \t\r") == std::string::npos) return next_line_later();
+            handling_ = true;
+            unlimit_time();
+            inside_.handle(*this, line);
+            // Nobody may be left to hear the answer: a place is not kept for one that has gone.
+            if (handling_ && !ended()) read_more();
+            return;
+        }
+        searched_ = input_.size();
+        if (input_.size() >= control_request_bytes_max) return refuse_long_line();
+        if (!time_is_limited()) limit_time(inside_.options.idle_time);
+        read_more();
+    }
+
+    void read_more() {
+        if (input_.size() < control_request_bytes_max) await_readable();
+    }
+
+    // A client may say with shutdown() that it asks nothing more, and wait for its answer.
+    bool client_has_gone() const {
+        pollfd look{fd(), 0, 0};
+        return ::poll(&look, 1, 0) > 0 && (look.revents & (POLLHUP | POLLERR)) != 0;
+    }
+
+    // An empty line costs a turn, so that a megabyte of newlines neither recurses nor hogs.
+    void next_line_later() {
+        inside_.streams.reactor().post([alive = std::weak_ptr(inside_.alive), id = id()] {
+            const auto server = alive.lock();
+            if (!server) return;
+            if (Connection* const connection = (*server)->find(id)) connection->next_line();
+        });
+    }
+
+    void refuse_long_line() {
+        handling_ = true;
+        end_after_answer_ = true;
+        answer(emit_control_failure(
+            {ControlError::bad_request,
+             fmt::format("a request is one line of at most {} bytes", control_request_bytes_max)}));
+    }
+
+    void on_readable() override {
+        char block[64u << 10];
+        const std::size_t room = control_request_bytes_max - input_.size();
+        const ssize_t bytes = ::recv(fd(), block, std::min(room, sizeof block), MSG_DONTWAIT);
+        if (bytes > 0) {
+            input_.append(block, static_cast<std::size_t>(bytes));
+            next_line();
+            read_more();
+        } else if (bytes == 0 && (handling_ || sending()) && !client_has_gone()) {
+            return;
+        } else if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) {
+            await_readable();
+        } else {
+            end();
+        }
+    }
+
+    bool is_idle() const override { return !handling_ && !sending(); }
+
+    void on_sent() override {
+        unlimit_time();
+        if (end_after_answer_) return end();
+        next_line();
+    }
+
+    Inside& inside_;
+    std::string input_;
+    std::size_t searched_ = 0;
+    bool handling_ = false;
+    bool end_after_answer_ = false;
+};
+
+std::unique_ptr<StreamConnection> ControlServer::Inside::make(
+    const StreamConnection::Accepted& accepted) {
+    return std::make_unique<Connection>(*this, accepted);
+}
+
+ControlServer::Inside::Connection* ControlServer::Inside::find(StreamConnection::Id id) const {
+    return static_cast<Connection*>(streams.find(id));
+}
+
+void ControlServer::Inside::handle(Connection& connection, std::string_view line) {
+    auto request = parse_control_request(line);
+    if (!request) return connection.answer(emit_control_failure(request.error()));
+    const auto command = commands.find(request->command);
+    if (command == commands.end()) {
+        std::string known;
+        for (const auto& [name, handler] : commands) known += (known.empty() ? "" : ", ") + name;
+        return connection.answer(emit_control_failure(
+            {ControlError::unknown_command, fmt::format("this daemon's commands are: {}", known)}));
+    }
+    auto target =
+        std::make_unique<ControlReply::Target>(ControlReply::Target{alive, connection.id()});
+    command->second(*request->arguments, ControlReply(std::move(target)));
+}
+
+ControlServer::ControlServer(std::unique_ptr<Inside> inside) noexcept
+    : inside_(std::move(inside)) {}
+
+ControlServer::~ControlServer() = default;
+
+std::expected<std::unique_ptr<ControlServer>, std::error_code> ControlServer::create(
+    rtrs::Reactor& reactor, ControlServerOptions options) {
+    const auto fd = while_in_use(options.in_use_patience, [&] {
+        return listen_on_unix_in_folder(options.socket_path, socket_mode);
+    });
+    if (!fd) return std::unexpected(fd.error());
+    auto inside = std::make_unique<Inside>(reactor, std::move(options), *fd);
+    return std::unique_ptr<ControlServer>(new ControlServer(std::move(inside)));
+}
+
+void ControlServer::add_command(std::string name, Handler handler) {
+    inside_->commands.insert_or_assign(std::move(name), std::move(handler));
+}
+
+std::expected<bool, std::error_code> ControlServer::listen_again() {
+    if (inside_->socket_file.is_there()) return false;
+    const auto fd = listen_on_unix_in_folder(inside_->options.socket_path, socket_mode);
+    if (!fd) return std::unexpected(fd.error());
+    inside_->socket_file = UnixSocketFile(inside_->options.socket_path);
+    inside_->streams.listen_on(*fd);
+    return true;
+}
+
+void ControlServer::remove_file() noexcept { inside_->socket_file.remove(); }
+
+void ControlServer::close(std::function<void()> closed) {
+    inside_->socket_file.remove();
+    inside_->streams.close(std::move(closed));
+}
+
+// --- ControlReply ---
+
+ControlReply::ControlReply(std::unique_ptr<Target> target) noexcept : target_(std::move(target)) {}
+ControlReply::ControlReply(ControlReply&& other) noexcept = default;
+
+ControlReply::~ControlReply() {
+    if (target_) fail(ControlError::failed, "the daemon gave no answer to this command");
+}
+
+void ControlReply::succeed(const json& result) { answer(emit_control_result(result)); }
+
+void ControlReply::fail(ControlError code, std::string message) {
+    answer(emit_control_failure({code, std::move(message)}));
+}
+
+void ControlReply::fail(const ControlFailure& failure) { answer(emit_control_failure(failure)); }
+
+void ControlReply::answer(std::string line) {
+    RTRS_ASSERT(target_ != nullptr);
+    const auto target = std::exchange(target_, nullptr);
+    const auto server = target->server.lock();
+    if (!server) return;
+    if (auto* const connection = (*server)->find(target->connection)) {
+        connection->answer(std::move(line));
+    }
+}
+
+}  // namespace rnbd

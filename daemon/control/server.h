@@ -1,0 +1,97 @@
+// The daemon's control socket: JSON lines on a Unix socket (docs/reference/control-protocol.md).
+//
+//   auto control = ControlServer::create(reactor, "/run/rnbd/server.ctl");
+//   (*control)->add_command("status", [&](const nlohmann::json& arguments, ControlReply reply) {
+//       reply.succeed(status_document());   // now or later
+//   });
+//   (*control)->close([&] { ... });         // then destroy it
+//
+// The socket has mode 0600: only the daemon's user may ask. One request per connection is handled
+// at a time, in order. A client that sends rubbish, too much, or nothing for idle_time, or that
+// does not take its answer, costs its own connection and nothing else.
+//
+// THREAD: the reactor's (rtrs/reactor.h). OWNER: the daemon.
+// LIFE: create() -> close() -> closed() -> destroyed.
+#pragma once
+
+#include <cstdint>
+#include <expected>
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <system_error>
+
+#include "daemon/control/protocol.h"
+#include "daemon/sockets/in_use.h"
+#include "rtrs/reactor.h"
+
+namespace rnbd {
+
+class ControlServer;
+
+// The right and duty to answer one request; once. Destroyed without an answer it reports
+// "failed". May outlive the connection and the server: then the answer goes nowhere.
+class ControlReply {
+  public:
+    ControlReply(ControlReply&& other) noexcept;
+    ControlReply& operator=(ControlReply&&) = delete;
+    ~ControlReply();
+
+    void succeed(const nlohmann::json& result);
+    void fail(ControlError code, std::string message);
+    void fail(const ControlFailure& failure);
+
+  private:
+    friend class ControlServer;
+    struct Target;
+    explicit ControlReply(std::unique_ptr<Target> target) noexcept;
+    void answer(std::string line);
+    std::unique_ptr<Target> target_;
+};
+
+struct ControlServerOptions {
+    std::string socket_path;
+    // Connections at one time; one more takes the place of the oldest without a request under way,
+    // and is closed if there is none. 1..1000.
+    std::uint32_t connections_max = 64;
+    // How long a connection may be silent between requests, or leave its answer unread.
+    rtrs::Duration idle_time = std::chrono::seconds(60);
+    // How long create() waits for the path while another socket is heard there.
+    rtrs::Duration in_use_patience = rnbd::in_use_patience;
+};
+
+class ControlServer {
+  public:
+    // A socket file that nobody listens on is replaced; its directory is made if it is absent
+    // (mode 0755). Blocks while somebody listens, for in_use_patience.
+    // ERRORS: EADDRINUSE (another daemon listens there), EEXIST (the path is something else than a
+    // socket), ENAMETOOLONG, EACCES, EROFS, ...
+    static std::expected<std::unique_ptr<ControlServer>, std::error_code> create(
+        rtrs::Reactor& reactor, ControlServerOptions options);
+    ~ControlServer();  // ASSUMES: closed() was delivered
+    ControlServer(const ControlServer&) = delete;
+    ControlServer& operator=(const ControlServer&) = delete;
+
+    // arguments live for the call. May be called before and between requests.
+    using Handler = std::function<void(const nlohmann::json& arguments, ControlReply reply)>;
+    void add_command(std::string name, Handler handler);
+
+    // If others have removed the socket's file: makes it anew. What is connected stays. True: it
+    // was so. ERRORS: as create(), and the old socket stays.
+    std::expected<bool, std::error_code> listen_again();
+
+    // Removes the socket and drops every connection, answered or not, after what was already
+    // answered has been sent (for a second at most). closed() comes in a later turn.
+    void close(std::function<void()> closed);
+    // Instead, by a daemon that ends at once: only removes the socket's file.
+    void remove_file() noexcept;
+
+  private:
+    friend class ControlReply;
+    struct Inside;
+    explicit ControlServer(std::unique_ptr<Inside> inside) noexcept;
+    std::unique_ptr<Inside> inside_;
+};
+
+}  // namespace rnbd

@@ -1,0 +1,37 @@
+// The counters that `rnbdctl stats` shows: since the last reset, without touching the daemon's own.
+//
+// An item is {"kind", "name", counters ...}. OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "daemon/control/server.h"
+#include "rtrs/base/clock.h"
+
+namespace rnbd {
+
+class Statistics {
+  public:
+    // items: an array of what there is now. clock: outlives it.
+    using Items = std::function<nlohmann::json()>;
+    Statistics(const rtrs::Clock& clock, std::string daemon, Items items);
+
+    void reset();
+    nlohmann::json document() const;
+    // `stats` and `stats_reset`. ASSUMES: this outlives the control server.
+    void add_commands(ControlServer& control);
+
+  private:
+    using Key = std::pair<std::string, std::string>;
+    const rtrs::Clock& clock_;
+    std::string daemon_;
+    Items items_;
+    rtrs::Instant since_;
+    std::map<Key, nlohmann::json> begun_;
+};
+
+}  // namespace rnbd

@@ -1,0 +1,290 @@
+#include "daemon/reload/config_control.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "daemon/control/arguments.h"
+#include "daemon/counted.h"
+#include "rtrs/base/seconds.h"
+
+namespace rnbd {
+namespace {
+
+using nlohmann::json;
+
+// A step that takes longer goes on, but the others do not wait for it any more.
+constexpr rtrs::Duration step_time_max = std::chrono::seconds(30);
+constexpr rtrs::Duration confirm_time_max = std::chrono::hours(24);
+
+bool in_conflict(const std::vector<ConfigChange>& changes) {
+    return std::ranges::any_of(changes, [](const auto& one) { return !one.conflict.empty(); });
+}
+
+bool failed(const std::vector<ConfigChange>& changes) {
+    return std::ranges::any_of(changes, [](const auto& one) { return !one.failure.empty(); });
+}
+
+using rtrs::in_seconds;
+
+}  // namespace
+
+struct ConfigControl::Run {
+    ConfigPlan plan;
+    std::size_t next = 0;
+    std::function<void(const std::vector<ConfigChange>&)> done;
+};
+
+ConfigControl::ConfigControl(rtrs::Clock& clock, ConfigSubject& subject, std::string daemon,
+                             Logger& log, std::function<void()> changed)
+    : clock_(clock),
+      subject_(subject),
+      daemon_(std::move(daemon)),
+      log_(log),
+      changed_(std::move(changed)),
+      step_timer_(clock, this,
+                  [](void* self) {
+                      auto& control = *static_cast<ConfigControl*>(self);
+                      control.step_done(control.steps_begun_,
+                                        "it takes longer than 30 s, and goes on");
+                  }),
+      confirm_timer_(clock, this,
+                     [](void* self) { static_cast<ConfigControl*>(self)->take_back(); }) {}
+
+ConfigControl::~ConfigControl() = default;
+
+void ConfigControl::add_commands(ControlServer& control) {
+    const auto without_arguments = [&](const char* name,
+                                       void (ConfigControl::*command)(ControlReply)) {
+        control.add_command(name, [this, command](const json& given, ControlReply reply) {
+            ControlArguments arguments(given);
+            if (const auto failure = arguments.failure()) return reply.fail(*failure);
+            (this->*command)(std::move(reply));
+        });
+    };
+    without_arguments("config_check", &ConfigControl::check);
+    without_arguments("config_diff", &ConfigControl::diff);
+    without_arguments("config_confirm", &ConfigControl::confirm);
+    control.add_command("config_apply", [this](const json& arguments, ControlReply reply) {
+        apply(arguments, std::move(reply));
+    });
+}
+
+void ConfigControl::stop() {
+    stopped_ = true;
+    pending_.reset();
+    confirm_timer_.disarm();
+}
+
+namespace {
+
+json to_json(const std::vector<ConfigError>& errors) {
+    json list = json::array();
+    for (const ConfigError& error : errors) {
+        list.push_back({{"file", error.file},
+                        {"line", error.line},
+                        {"column", error.column},
+                        {"key", error.key},
+                        {"text", error.text}});
+    }
+    return list;
+}
+
+}  // namespace
+
+json ConfigControl::document(const char* state, const std::vector<ConfigError>& errors,
+                             const std::vector<ConfigChange>& changes) const {
+    json objects = json::array();
+    for (const ConfigChange& change : changes) objects.push_back(to_json(change));
+    const json left =
+        pending_
+            ? json(in_seconds(std::max(pending_->until - clock_.now(), rtrs::Duration::zero())))
+            : json();
+    return {{"daemon", daemon_},
+            {"file", subject_.config_path()},
+            {"state", state},
+            {"confirm_left_s", left},
+            {"errors", to_json(errors)},
+            {"warnings", to_json(warnings())},
+            {"objects", std::move(objects)}};
+}
+
+std::vector<ConfigError> ConfigControl::warnings() const {
+    std::vector<ConfigError> all = config_files_passed_over(subject_.config_path());
+    all.insert(all.end(), subject_.warnings().begin(), subject_.warnings().end());
+    return all;
+}
+
+void ConfigControl::check(ControlReply reply) {
+    const auto plan = subject_.plan(ConfigSubject::Force::no);
+    if (!plan) return reply.succeed(document("refused", plan.error(), {}));
+    reply.succeed(document("good", {}, {}));
+}
+
+void ConfigControl::diff(ControlReply reply) {
+    const auto plan = subject_.plan(ConfigSubject::Force::no);
+    if (!plan) return reply.succeed(document("refused", plan.error(), {}));
+    const bool same = std::ranges::all_of(plan->changes, [](const auto& one) {
+        return one.kind == ConfigChange::Kind::unchanged && one.drift.empty();
+    });
+    reply.succeed(document(same ? "same" : "differs", {}, plan->changes));
+}
+
+void ConfigControl::apply(const json& given, ControlReply reply) {
+    ControlArguments arguments(given);
+    const bool force = arguments.flag("force");
+    const rtrs::Duration within =
+        arguments.seconds("confirm_within_s", rtrs::Duration::zero(), confirm_time_max);
+    if (const auto failure = arguments.failure()) return reply.fail(*failure);
+    if (stopped_) return reply.fail(ControlError::stopping, daemon_ + " is stopping");
+    if (run_) {
+        return reply.fail(ControlError::busy, "a change of the configuration is under way");
+    }
+    if (pending_) {
+        return reply.fail(ControlError::busy,
+                          "the last change waits for its confirmation: rnbdctl config confirm, or "
+                          "wait until it is taken back");
+    }
+    auto plan = subject_.plan(force ? ConfigSubject::Force::yes : ConfigSubject::Force::no);
+    if (!plan || in_conflict(plan->changes)) {
+        const std::vector<ConfigError> none;
+        const auto& errors = plan ? none : plan.error();
+        const auto changes = plan ? plan->changes : std::vector<ConfigChange>{};
+        log_refusal(errors, changes);
+        return reply.succeed(document("refused", errors, changes));
+    }
+    if (within > rtrs::Duration::zero()) {
+        pending_ = Pending{plan->undo, clock_.now() + within};
+        confirm_timer_.arm(pending_->until);
+    }
+    // The reply outlives this call: it is given when all is done. Nobody needs to wait for it.
+    const auto later = std::make_shared<ControlReply>(std::move(reply));
+    run(std::move(*plan), [this, later](const std::vector<ConfigChange>& changes) {
+        log_changes(changes);
+        later->succeed(document(failed(changes) ? "incomplete" : "applied", {}, changes));
+    });
+}
+
+void ConfigControl::confirm(ControlReply reply) {
+    if (!pending_) {
+        return reply.fail(ControlError::not_found, "no change waits for a confirmation");
+    }
+    pending_.reset();
+    confirm_timer_.disarm();
+    log_.info("configuration: confirmed");
+    reply.succeed(document("confirmed", {}, {}));
+}
+
+void ConfigControl::reload(std::function<void()> done) {
+    if (stopped_) return done();
+    if (run_) return reloads_.push_back(std::move(done));
+    reload_now(std::move(done));
+}
+
+void ConfigControl::reload_now(std::function<void()> done) {
+    if (pending_) {
+        log_.error("configuration: not read again: the last change waits for its confirmation");
+        return done();
+    }
+    auto plan = subject_.plan(ConfigSubject::Force::no);
+    if (!plan || in_conflict(plan->changes)) {
+        log_refusal(plan ? std::vector<ConfigError>{} : plan.error(),
+                    plan ? plan->changes : std::vector<ConfigChange>{});
+        return done();
+    }
+    run(std::move(*plan), [this, done = std::move(done)](const std::vector<ConfigChange>& changes) {
+        log_changes(changes);
+        done();
+    });
+}
+
+void ConfigControl::run(ConfigPlan plan,
+                        std::function<void(const std::vector<ConfigChange>&)> done) {
+    for (const ConfigError& one : warnings()) log_.warn("{}", printable(to_string(one)));
+    run_ = std::make_unique<Run>(Run{std::move(plan), 0, std::move(done)});
+    next_step();
+}
+
+// A loop, and no recursion: thousands of exports may come at once.
+void ConfigControl::next_step() {
+    while (!stopped_ && run_->next < run_->plan.steps.size()) {
+        const std::uint64_t number = ++steps_begun_;
+        step_timer_.arm(clock_.now() + step_time_max);
+        step_ = Step::begins;
+        run_->plan.steps[run_->next].run(
+            [this, number](std::string failure) { step_done(number, std::move(failure)); });
+        if (step_ == Step::begins) {
+            step_ = Step::waits;
+            return;
+        }
+    }
+    run_over();
+}
+
+// number: of the step; one that ends after its time is not waited for any more.
+void ConfigControl::step_done(std::uint64_t number, std::string failure) {
+    if (!run_ || number != steps_begun_ || step_ == Step::over) return;
+    step_timer_.disarm();
+    if (!failure.empty()) {
+        std::string& known = run_->plan.changes[run_->plan.steps[run_->next].change].failure;
+        known += (known.empty() ? "" : "; ") + failure;
+    }
+    ++run_->next;
+    if (std::exchange(step_, Step::over) == Step::waits) next_step();
+}
+
+void ConfigControl::run_over() {
+    const auto over = std::move(run_);
+    over->plan.finished(over->plan.changes);
+    over->done(over->plan.changes);
+    changed_();
+    if (stopped_) {
+        for (const auto& done : std::exchange(reloads_, {})) done();
+        return;
+    }
+    if (pending_ && clock_.now() >= pending_->until) return take_back();
+    // Those that were asked for meanwhile are one.
+    if (reloads_.empty()) return;
+    reload_now([all = std::exchange(reloads_, {})] {
+        for (const auto& done : all) done();
+    });
+}
+
+void ConfigControl::take_back() {
+    if (run_ || !pending_) return;  // run_over() comes back to it
+    log_.warn("configuration: not confirmed in time: the change is taken back");
+    // Asked for while the change was under way: its files are those that are taken back.
+    for (const auto& done : std::exchange(reloads_, {})) {
+        log_.error("configuration: not read again: the last change was not confirmed");
+        done();
+    }
+    const auto undo = std::move(pending_->undo);
+    pending_.reset();
+    run(undo(), [this](const std::vector<ConfigChange>& changes) { log_changes(changes); });
+}
+
+void ConfigControl::log_changes(const std::vector<ConfigChange>& changes) const {
+    std::size_t unchanged = 0;
+    for (const ConfigChange& change : changes) {
+        if (change.kind == ConfigChange::Kind::unchanged)
+            ++unchanged;
+        else if (!change.failure.empty())
+            log_.error("configuration: {}", printable(to_string(change)));
+        else
+            log_.info("configuration: {}", printable(to_string(change)));
+    }
+    log_.info("configuration: applied, {} unchanged", counted(unchanged, "object"));
+}
+
+void ConfigControl::log_refusal(const std::vector<ConfigError>& errors,
+                                const std::vector<ConfigChange>& changes) const {
+    for (const ConfigError& error : errors) log_.error("{}", printable(to_string(error)));
+    for (const ConfigChange& change : changes) {
+        if (!change.conflict.empty()) log_.error("configuration: {}", printable(to_string(change)));
+    }
+    log_.error("configuration: refused; nothing is changed");
+}
+
+}  // namespace rnbd

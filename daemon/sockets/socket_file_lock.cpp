@@ -1,0 +1,51 @@
+#include "daemon/sockets/socket_file_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "rtrs/base/error.h"
+
+namespace rnbd {
+namespace {
+
+// How often in a row others may have had it, and let go of it, in the middle of taking it.
+constexpr int attempts_max = 100;
+
+bool is_at(const std::string& path, int fd) noexcept {
+    struct stat file{}, there{};
+    return ::fstat(fd, &file) == 0 && ::stat(path.c_str(), &there) == 0 &&
+           file.st_dev == there.st_dev && file.st_ino == there.st_ino;
+}
+
+}  // namespace
+
+std::expected<SocketFileLock, std::error_code> SocketFileLock::take(
+    const std::string& socket_path) {
+    const std::string path = socket_path + ".lock";
+    for (int attempt = 0; attempt < attempts_max; ++attempt) {
+        const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
+                              static_cast<mode_t>(0600));
+        if (fd < 0) return std::unexpected(rtrs::from_errno(errno));
+        if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+            const int error = errno;
+            ::close(fd);
+            return std::unexpected(rtrs::from_errno(error == EWOULDBLOCK ? EADDRINUSE : error));
+        }
+        // Whoever had it may have removed the file after it was opened here.
+        if (is_at(path, fd)) return SocketFileLock(path, fd);
+        ::close(fd);
+    }
+    return std::unexpected(rtrs::from_errno(EADDRINUSE));
+}
+
+SocketFileLock::~SocketFileLock() {
+    if (fd_ < 0) return;
+    ::unlink(path_.c_str());
+    ::close(fd_);
+}
+
+}  // namespace rnbd

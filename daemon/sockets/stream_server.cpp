@@ -1,0 +1,178 @@
+#include "daemon/sockets/stream_server.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+#include "rtrs/base/assert.h"
+
+namespace rnbd {
+namespace {
+
+constexpr rtrs::Duration accept_pause = std::chrono::milliseconds(100);
+
+}  // namespace
+
+// --- A connection.
+
+StreamConnection::StreamConnection(const Accepted& accepted)
+    : server_(accepted.server),
+      id_(accepted.id),
+      fd_(accepted.fd),
+      timer_(server_.reactor(), this,
+             [](void* self) { static_cast<StreamConnection*>(self)->end(); }) {}
+
+StreamConnection::~StreamConnection() {
+    RTRS_ASSERT(!reading_.in_flight && !sending_.in_flight);
+    ::close(fd_);
+}
+
+void StreamConnection::end() {
+    if (ended_) return;
+    ended_ = true;
+    timer_.disarm();
+    ::shutdown(fd_, SHUT_RDWR);
+    if (reading_.in_flight) server_.reactor().cancel(reading_);
+    if (sending_.in_flight) server_.reactor().cancel(sending_);
+    leave_if_idle();
+}
+
+void StreamConnection::leave_if_idle() {
+    if (left_ || reading_.in_flight || sending_.in_flight) return;
+    left_ = true;
+    // Not now: this may be inside a handler that still uses the connection. The server waits for
+    // its connections before it goes.
+    server_.reactor().post([&server = server_, id = id_] { server.forget(id); });
+}
+
+void StreamConnection::await_readable() {
+    if (!reading_.in_flight) server_.reactor().poll_readable(reading_, fd_);
+}
+
+void StreamConnection::readable(std::int32_t) {
+    if (ended_) return leave_if_idle();
+    on_readable();
+}
+
+void StreamConnection::send(std::string text) {
+    output_ = std::move(text);
+    sent_ = 0;
+    send_rest();
+}
+
+void StreamConnection::send_rest() {
+    piece_ = {output_.data() + sent_, output_.size() - sent_};
+    message_ = {};
+    message_.msg_iov = &piece_;
+    message_.msg_iovlen = 1;
+    server_.reactor().sendmsg(sending_, fd_, &message_);
+}
+
+void StreamConnection::sent(std::int32_t result) {
+    if (ended_) return leave_if_idle();
+    if (result <= 0) return end();
+    sent_ += static_cast<std::size_t>(result);
+    if (sent_ < output_.size()) return send_rest();
+    output_.clear();
+    on_sent();
+}
+
+void StreamConnection::limit_time(rtrs::Duration time) {
+    timer_.arm(server_.reactor().now() + time);
+}
+
+// --- The server.
+
+StreamServer::AcceptOperation::AcceptOperation(StreamServer& owner) noexcept
+    : Operation([](Operation& operation, const Result&) {
+          StreamServer& accepts = static_cast<AcceptOperation&>(operation).server;
+          if (accepts.closing_) return accepts.close_when_empty();
+          accepts.accept_all();
+      }),
+      server(owner) {}
+
+StreamServer::StreamServer(rtrs::Reactor& reactor, int listen_fd, std::size_t connections_max,
+                           Make make)
+    : reactor_(reactor),
+      listen_fd_(listen_fd),
+      connections_max_(connections_max),
+      make_(std::move(make)),
+      accept_again_(reactor, this,
+                    [](void* self) { static_cast<StreamServer*>(self)->wait_for_connections(); }) {
+    wait_for_connections();
+}
+
+StreamServer::~StreamServer() { RTRS_ASSERT(closed_posted_); }
+
+StreamConnection* StreamServer::find(StreamConnection::Id id) const {
+    const auto found = connections_.find(id);
+    return found == connections_.end() ? nullptr : found->second.get();
+}
+
+void StreamServer::listen_on(int fd) {
+    ::close(std::exchange(listen_fd_, fd));
+    // Its end looks at the new one.
+    if (accepting_.in_flight) reactor_.cancel(accepting_);
+}
+
+void StreamServer::wait_for_connections() {
+    if (!closing_ && !accepting_.in_flight) reactor_.poll_readable(accepting_, listen_fd_);
+}
+
+void StreamServer::accept_all() {
+    for (;;) {
+        // Blocking sockets: the ring waits by itself, and a non-blocking one would answer EAGAIN.
+        const int fd = ::accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC);
+        if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
+        if (fd < 0 && errno != EAGAIN) return accept_again_.arm(reactor_.now() + accept_pause);
+        if (fd < 0) return wait_for_connections();
+        if (connections_.size() >= connections_max_ && !make_room()) {
+            ::close(fd);
+            continue;
+        }
+        const StreamConnection::Id id{++connections_ever_};
+        connections_.emplace(id, make_({*this, id, fd})).first->second->begin();
+    }
+}
+
+// Those that have ended go in a later turn. ASSUMES: as many as there may be, or more.
+bool StreamServer::make_room() {
+    if (connections_.size() >= 2 * connections_max_) return false;
+    std::size_t open = 0;
+    StreamConnection* oldest_idle = nullptr;
+    for (const auto& [id, connection] : connections_) {  // in the order in which they came
+        if (connection->ended()) continue;
+        ++open;
+        if (oldest_idle == nullptr && connection->is_idle()) oldest_idle = connection.get();
+    }
+    if (open < connections_max_) return true;
+    if (oldest_idle == nullptr) return false;
+    oldest_idle->end();
+    return true;
+}
+
+void StreamServer::forget(StreamConnection::Id id) {
+    connections_.erase(id);
+    close_when_empty();
+}
+
+void StreamServer::close(std::function<void()> closed) {
+    RTRS_ASSERT(!closing_);
+    closing_ = true;
+    closed_ = std::move(closed);
+    accept_again_.disarm();
+    if (accepting_.in_flight) reactor_.cancel(accepting_);
+    for (const auto& [id, connection] : connections_) connection->farewell();
+    close_when_empty();
+}
+
+void StreamServer::close_when_empty() {
+    if (!closing_ || closed_posted_ || accepting_.in_flight || !connections_.empty()) return;
+    closed_posted_ = true;
+    ::close(std::exchange(listen_fd_, -1));
+    reactor_.post([done = std::move(closed_)] { done(); });
+}
+
+}  // namespace rnbd

@@ -1,0 +1,107 @@
+#include "daemon/sockets/unix_listener.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "daemon/sockets/socket_file_lock.h"
+#include "rtrs/base/error.h"
+
+namespace rnbd {
+
+namespace {
+
+std::error_code last_error() noexcept { return rtrs::from_errno(errno); }
+
+std::expected<sockaddr_un, std::error_code> socket_address(const std::string& path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (path.empty()) return std::unexpected(rtrs::from_errno(EINVAL));
+    if (path.size() >= sizeof address.sun_path)
+        return std::unexpected(rtrs::from_errno(ENAMETOOLONG));
+    std::memcpy(address.sun_path, path.data(), path.size());
+    return address;
+}
+
+const sockaddr* generic(const sockaddr_un& address) noexcept {
+    return reinterpret_cast<const sockaddr*>(&address);
+}
+
+// Makes room for a new socket: removes one that nobody listens on.
+std::error_code remove_stale_socket(const sockaddr_un& address) {
+    struct stat found{};
+    if (::lstat(address.sun_path, &found) != 0)
+        return errno == ENOENT ? std::error_code{} : last_error();
+    if (!S_ISSOCK(found.st_mode)) return rtrs::from_errno(EEXIST);
+    const int probe = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (probe < 0) return last_error();
+    const int result = ::connect(probe, generic(address), sizeof address);
+    const int error = errno;
+    ::close(probe);
+    // EAGAIN: somebody listens, with a full queue.
+    if (result == 0 || error == EAGAIN) return rtrs::from_errno(EADDRINUSE);
+    if (error != ECONNREFUSED) return rtrs::from_errno(error);
+    return ::unlink(address.sun_path) == 0 || errno == ENOENT ? std::error_code{} : last_error();
+}
+
+void make_directory_of(const std::string& path) {
+    const auto slash = path.rfind('/');
+    // Failure shows up as ENOENT of what is made in it.
+    if (slash != std::string::npos && slash > 0)
+        static_cast<void>(::mkdir(path.substr(0, slash).c_str(), 0755));
+}
+
+}  // namespace
+
+std::expected<int, std::error_code> listen_on_unix(const std::string& path, mode_t mode,
+                                                   int backlog) {
+    const auto address = socket_address(path);
+    if (!address) return std::unexpected(address.error());
+    const auto lock = SocketFileLock::take(path);
+    if (!lock) return std::unexpected(lock.error());
+    if (const auto error = remove_stale_socket(*address)) return std::unexpected(error);
+    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return std::unexpected(last_error());
+    // Before bind, where the umask may only take away; afterwards what it took.
+    std::error_code error;
+    if (::fchmod(fd, mode) != 0 || ::bind(fd, generic(*address), sizeof *address) != 0) {
+        error = last_error();
+    } else if (::chmod(address->sun_path, mode) != 0 || ::listen(fd, backlog) != 0) {
+        error = last_error();
+        ::unlink(address->sun_path);
+    } else {
+        return fd;
+    }
+    ::close(fd);
+    return std::unexpected(error);
+}
+
+std::expected<int, std::error_code> listen_on_unix_in_folder(const std::string& path, mode_t mode) {
+    make_directory_of(path);
+    return listen_on_unix(path, mode);
+}
+
+UnixSocketFile::UnixSocketFile(std::string path) : path_(std::move(path)) {
+    struct stat made{};
+    if (::stat(path_.c_str(), &made) == 0) {
+        device_ = made.st_dev;
+        inode_ = made.st_ino;
+    }
+}
+
+void UnixSocketFile::remove() const {
+    if (is_there()) ::unlink(path_.c_str());
+}
+
+bool UnixSocketFile::is_there() const {
+    struct stat found{};
+    return !path_.empty() && ::stat(path_.c_str(), &found) == 0 && found.st_dev == device_ &&
+           found.st_ino == inode_;
+}
+
+}  // namespace rnbd

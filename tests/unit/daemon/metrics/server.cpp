@@ -1,0 +1,176 @@
+#include "daemon/metrics/server.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "tests/skip.h"
+
+using namespace rnbd;
+using namespace std::chrono_literals;
+
+namespace {
+
+// A server in a folder of its own, its loop, and plain clients.
+class Fixture {
+  public:
+    explicit Fixture(MetricsServerOptions options = {}, std::string text = "# EOF\n") {
+        char folder[] = "/tmp/rnbd-metrics-XXXXXX";
+        REQUIRE(::mkdtemp(folder) != nullptr);
+        folder_ = folder;
+        auto made = rtrs::Reactor::create();
+        if (!made) return;
+        reactor_ = std::move(*made);
+        options.listen = "unix:" + path();
+        auto server = MetricsServer::create(*reactor_, options, [text] { return text; });
+        REQUIRE(server);
+        server_ = std::move(*server);
+    }
+    ~Fixture() {
+        if (server_) close();
+        std::filesystem::remove_all(folder_);
+    }
+    bool usable() const {
+        if (!reactor_) rnbd::testing::skip("no io_uring here");
+        return reactor_ != nullptr;
+    }
+    std::string path() const { return folder_ + "/m"; }
+
+    int connect() {
+        const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        sockaddr_un address{};
+        address.sun_family = AF_UNIX;
+        std::strcpy(address.sun_path, path().c_str());
+        REQUIRE(::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+        return fd;
+    }
+    static void say(int fd, const std::string& text) {
+        REQUIRE(::send(fd, text.data(), text.size(), MSG_NOSIGNAL) ==
+                static_cast<ssize_t>(text.size()));
+    }
+    // Everything until the server closes.
+    std::string answer(int fd) {
+        std::string all;
+        for (;;) {
+            char block[65536];
+            const ssize_t bytes = ::recv(fd, block, sizeof block, MSG_DONTWAIT);
+            if (bytes == 0 || (bytes < 0 && errno == ECONNRESET)) break;
+            if (bytes > 0)
+                all.append(block, static_cast<std::size_t>(bytes));
+            else
+                reactor_->run_once(5ms);
+        }
+        ::close(fd);
+        return all;
+    }
+    std::string ask(const std::string& request) {
+        const int fd = connect();
+        say(fd, request);
+        return answer(fd);
+    }
+    void wait_until_readable(int fd) {
+        char byte;
+        while (::recv(fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) < 0) reactor_->run_once(5ms);
+    }
+    void turns(int count) {
+        for (int i = 0; i < count; ++i) reactor_->run_once(1ms);
+    }
+    void close() {
+        bool closed = false;
+        server_->close([&] { closed = true; });
+        while (!closed) reactor_->run_once(5ms);
+        server_.reset();
+    }
+
+  private:
+    std::string folder_;
+    std::unique_ptr<rtrs::Reactor> reactor_;
+    std::unique_ptr<MetricsServer> server_;
+};
+
+const std::string large(8u << 20, 'x');
+const std::string get = "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n";
+
+}  // namespace
+
+TEST_CASE("metrics server: one request, one answer") {
+    Fixture server;
+    if (!server.usable()) return;
+    const std::string answer = server.ask(get);
+    CHECK(answer.starts_with("HTTP/1.1 200 OK\r\n"));
+    CHECK(answer.find("\r\nContent-Type: application/openmetrics-text; version=1.0.0; "
+                      "charset=utf-8\r\n") != std::string::npos);
+    CHECK(answer.find("\r\nContent-Length: 6\r\n") != std::string::npos);
+    CHECK(answer.ends_with("\r\n\r\n# EOF\n"));
+    CHECK(server.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").starts_with("HTTP/1.1 404 "));
+    CHECK(server.ask("PUT /metrics HTTP/1.1\r\nHost: a\r\n\r\n").starts_with("HTTP/1.1 405 "));
+    CHECK(server.ask("nonsense\r\n\r\n").starts_with("HTTP/1.1 400 "));
+    CHECK(server.ask(std::string(9000, 'a')).starts_with("HTTP/1.1 431 "));
+}
+
+TEST_CASE("metrics server: who says nothing is cut") {
+    Fixture server({.request_time = 20ms});
+    if (!server.usable()) return;
+    CHECK(server.answer(server.connect()).empty());
+    const int half = server.connect();
+    Fixture::say(half, "GET /met");
+    CHECK(server.answer(half).empty());
+}
+
+TEST_CASE("metrics server: who does not read is cut") {
+    Fixture server({.answer_time = 20ms}, large);
+    if (!server.usable()) return;
+    const int slow = server.connect();
+    Fixture::say(slow, get);
+    server.wait_until_readable(slow);
+    // Longer than the answer may take; the turn after that cuts it.
+    std::this_thread::sleep_for(40ms);
+    server.turns(5);
+    CHECK(server.answer(slow).size() < large.size());
+}
+
+TEST_CASE("metrics server: nobody waits for who does not read") {
+    Fixture server({}, large);
+    if (!server.usable()) return;
+    const int slow = server.connect();
+    Fixture::say(slow, get);
+    server.wait_until_readable(slow);
+    CHECK(server.ask(get).ends_with(large));
+    CHECK(server.answer(slow).ends_with(large));
+}
+
+TEST_CASE("metrics server: so many at a time, the oldest that asks nothing goes for the next") {
+    Fixture server({.connections_max = 2}, large);
+    if (!server.usable()) return;
+    const int first = server.connect();
+    const int second = server.connect();
+    server.turns(5);
+    const int third = server.connect();
+    server.turns(5);
+    CHECK(server.answer(first).empty());
+    // Those that are being answered stay.
+    for (const int fd : {second, third}) Fixture::say(fd, get);
+    server.wait_until_readable(second);
+    server.wait_until_readable(third);
+    CHECK(server.answer(server.connect()).empty());
+    for (const int fd : {second, third}) {
+        CHECK(server.answer(fd).size() > large.size());
+    }
+}
+
+TEST_CASE("metrics server: an end with connections that wait; the socket goes") {
+    Fixture server;
+    if (!server.usable()) return;
+    const int open = server.connect();
+    server.turns(5);
+    server.close();
+    CHECK_FALSE(std::filesystem::exists(server.path()));
+    ::close(open);
+}
