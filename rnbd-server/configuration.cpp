@@ -196,8 +196,8 @@ void ServerConfiguration::add_listener_steps(ConfigPlan& plan, const ServerConfi
                                           });
                                   }});
         } else {
-            add(i, [this, listen, door = listeners_.door_of(change.name).value()] {
-                listeners_.set_kernel(door, *listen.kernel);
+            add(i, [this, listen, portal = listeners_.portal_of(change.name).value()] {
+                listeners_.set_kernel(portal, *listen.kernel);
                 return std::string();
             });
         }
@@ -205,13 +205,13 @@ void ServerConfiguration::add_listener_steps(ConfigPlan& plan, const ServerConfi
     for (std::size_t i = 0; i < plan.changes.size(); ++i) {
         const ConfigChange& change = plan.changes[i];
         if (change.object != "listener" || change.kind != Kind::removed) continue;
-        add(i, [this, door = listeners_.door_of(change.name).value(), not_opened] {
+        add(i, [this, portal = listeners_.portal_of(change.name).value(), not_opened] {
             // It made room for one that came.
-            if (!listeners_.find(door)) return std::string();
+            if (!listeners_.find(portal)) return std::string();
             if (!not_opened->empty()) return "it stays, because " + *not_opened + " does not open";
-            if (listeners_.is_last_open(door))
+            if (listeners_.is_last_open(portal))
                 return std::string("it stays, because no other one listens yet");
-            listeners_.close(door);
+            listeners_.close(portal);
             return std::string();
         });
     }
@@ -221,14 +221,14 @@ void ServerConfiguration::add_listener_steps(ConfigPlan& plan, const ServerConfi
 std::vector<std::uint32_t> ServerConfiguration::in_the_way_of(
     const ConfigChange& coming, const ServerConfig::Listen& listen,
     const std::vector<ConfigChange>& changes) const {
-    std::vector<std::uint32_t> doors;
+    std::vector<std::uint32_t> portals;
     for (const ConfigChange& change : changes) {
         if (change.object != "listener" || !leaves(change)) continue;
-        const std::uint32_t door = listeners_.door_of(change.name).value();
-        if (change.name == coming.name || collide(*listeners_.find(door), listen))
-            doors.push_back(door);
+        const std::uint32_t portal = listeners_.portal_of(change.name).value();
+        if (change.name == coming.name || collide(*listeners_.find(portal), listen))
+            portals.push_back(portal);
     }
-    return doors;
+    return portals;
 }
 
 // Those in the way are closed first, and are back if it does not open all the same.
@@ -236,11 +236,11 @@ void ServerConfiguration::open_in_place_of(const std::vector<std::uint32_t>& in_
                                            const ServerConfig::Listen& listen,
                                            Listeners::Absent absent, const ConfigStep::Done& done) {
     std::vector<Closed> closed;
-    for (const std::uint32_t door : in_the_way) {
-        const auto running = listeners_.find(door);
+    for (const std::uint32_t portal : in_the_way) {
+        const auto running = listeners_.find(portal);
         if (!running) continue;
-        closed.push_back({door, *running});
-        listeners_.close(door);
+        closed.push_back({portal, *running});
+        listeners_.close(portal);
     }
     open_listener(listen, absent, {}, clock_.now() + in_use_patience,
                   [this, closed, done](std::string text) {
@@ -255,13 +255,13 @@ void ServerConfiguration::open_again(std::vector<Closed> closed, std::string fai
     if (closed.empty()) return done(std::move(failure));
     const Closed one = std::move(closed.back());
     closed.pop_back();
-    open_listener(one.listen, Listeners::Absent::waits, one.door, clock_.now() + in_use_patience,
+    open_listener(one.listen, Listeners::Absent::waits, one.portal, clock_.now() + in_use_patience,
                   [this, closed, failure, done](const std::string& text) {
                       open_again(closed, failure + (text.empty() ? "" : "; " + text), done);
                   });
 }
 
-// A socket of ours that was closed a moment ago may still have the address. again: its door.
+// A socket of ours that was closed a moment ago may still have the address. again: its portal.
 void ServerConfiguration::open_listener(const ServerConfig::Listen& listen,
                                         Listeners::Absent absent,
                                         std::optional<std::uint32_t> again, rtrs::Instant deadline,
@@ -364,7 +364,7 @@ void ServerConfiguration::finished(ServerConfig wanted, const std::vector<Config
         if (change.failure.empty()) continue;
         if (change.object == "listener") {
             if (comes(change)) listeners_missing.insert(change.name);
-            const auto kept = leaves(change) ? listeners_.door_of(change.name) : std::nullopt;
+            const auto kept = leaves(change) ? listeners_.portal_of(change.name) : std::nullopt;
             if (kept) listeners_kept.push_back(*listeners_.find(*kept));
         }
         if (change.object != "export") continue;

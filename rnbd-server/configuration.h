@@ -48,7 +48,7 @@ class ServerConfiguration final : public ConfigSubject {
                           const ServerConfig::Listen& listen, Listeners::Absent absent,
                           const ConfigStep::Done& done);
     struct Closed {
-        std::uint32_t door = 0;
+        std::uint32_t portal = 0;
         ServerConfig::Listen listen;
     };
     void open_again(std::vector<Closed> closed, std::string failure, const ConfigStep::Done& done);

@@ -41,11 +41,11 @@ Listeners::Listeners(const Surroundings& surroundings)
 std::expected<void, Listeners::Failure> Listeners::open_all(
     const std::vector<ServerConfig::Listen>& all) {
     for (const ServerConfig::Listen& listen : all) {
-        const std::uint32_t door = doors_ever_++;
-        auto failed = open_by(listen, door, InUse::waits);
+        const std::uint32_t portal = portals_ever_++;
+        auto failed = open_by(listen, portal, InUse::waits);
         if (failed) continue;
         if (!is_absent(failed.error())) return std::unexpected(in_words(listen, failed.error()));
-        wait_for(listen, door, failed.error());
+        wait_for(listen, portal, failed.error());
     }
     const auto waits = [](const Place& place) { return !place.shown.reason.empty(); };
     if (!places_.empty() && std::ranges::all_of(places_, waits)) {
@@ -62,24 +62,24 @@ std::expected<void, Listeners::Failure> Listeners::open_all(
 std::expected<void, Listeners::Failure> Listeners::open(const ServerConfig::Listen& listen,
                                                         Absent absent,
                                                         std::optional<std::uint32_t> again) {
-    const std::uint32_t door = again ? *again : doors_ever_++;
-    auto failed = open_by(listen, door, InUse::fails);
+    const std::uint32_t portal = again ? *again : portals_ever_++;
+    auto failed = open_by(listen, portal, InUse::fails);
     if (failed) return {};
     if (absent == Absent::fails || !is_absent(failed.error())) {
         return std::unexpected(in_words(listen, failed.error()));
     }
-    wait_for(listen, door, failed.error());
+    wait_for(listen, portal, failed.error());
     log_wait(places_.back());
     return {};
 }
 
 // Failures of this one are without the place.
 std::expected<void, Listeners::Failure> Listeners::open_by(const ServerConfig::Listen& listen,
-                                                           std::uint32_t door, InUse in_use) {
-    // The target has to know the door before anybody comes in by it.
-    places_.push_back({listen, door, {}});
+                                                           std::uint32_t portal, InUse in_use) {
+    // The target has to know the portal before anybody comes in by it.
+    places_.push_back({listen, portal, {}});
     tell_others();
-    auto place = try_open(listen, door, in_use);
+    auto place = try_open(listen, portal, in_use);
     if (place) {
         places_.back() = std::move(*place);
     } else {
@@ -91,8 +91,8 @@ std::expected<void, Listeners::Failure> Listeners::open_by(const ServerConfig::L
 }
 
 std::expected<Listeners::Place, Listeners::Failure> Listeners::try_open(
-    const ServerConfig::Listen& listen, std::uint32_t door, InUse in_use) {
-    rtrs::DoorOptions options{.id = door};
+    const ServerConfig::Listen& listen, std::uint32_t portal, InUse in_use) {
+    rtrs::PortalOptions options{.id = portal};
     rtrs::Fabric* fabric = &in_.tcp;
     if (listen.fabric == ConfigFabric::rdma) {
         const auto device = in_.rdma.at(host_of(listen.address));
@@ -101,7 +101,7 @@ std::expected<Listeners::Place, Listeners::Failure> Listeners::try_open(
         const auto invalidate = invalidation(*fabric);
         if (!invalidate) return std::unexpected(Failure{{}, invalidate.error()});
         options.invalidate = *invalidate;
-        if (!listen.kernel) options.clients = rtrs::DoorOptions::Clients::extended;
+        if (!listen.kernel) options.clients = rtrs::PortalOptions::Clients::extended;
     }
     const auto patience = in_use == InUse::waits ? in_use_patience : rtrs::Duration::zero();
     const auto address =
@@ -112,7 +112,7 @@ std::expected<Listeners::Place, Listeners::Failure> Listeners::try_open(
               fabric->device().empty() ? "" : " of " + fabric->device(),
               listen.kernel ? ", for kernel clients" : "");
     return Place{listen,
-                 door,
+                 portal,
                  {.fabric = to_word(listen.fabric),
                   .device = fabric->device(),
                   .address = *address,
@@ -120,11 +120,11 @@ std::expected<Listeners::Place, Listeners::Failure> Listeners::try_open(
                   .since = in_.reactor.now()}};
 }
 
-void Listeners::wait_for(const ServerConfig::Listen& listen, std::uint32_t door,
+void Listeners::wait_for(const ServerConfig::Listen& listen, std::uint32_t portal,
                          const Failure& why) {
     const rtrs::Instant now = in_.reactor.now();
     places_.push_back({listen,
-                       door,
+                       portal,
                        {.fabric = to_word(listen.fabric),
                         .address = listen.address,
                         .clients = clients_of(listen),
@@ -145,7 +145,7 @@ void Listeners::try_again() {
     bool waits = false;
     for (Place& place : places_) {
         if (place.shown.reason.empty()) continue;
-        auto opened = try_open(place.listen, place.door, InUse::fails);
+        auto opened = try_open(place.listen, place.portal, InUse::fails);
         if (opened) {
             place = std::move(*opened);
             continue;
@@ -162,9 +162,9 @@ void Listeners::try_again() {
 }
 
 // Whether a request's key can be taken back on this device, and what is done if not.
-std::expected<rtrs::DoorOptions::Invalidate, std::string> Listeners::invalidation(
+std::expected<rtrs::PortalOptions::Invalidate, std::string> Listeners::invalidation(
     rtrs::Fabric& fabric) {
-    using Invalidate = rtrs::DoorOptions::Invalidate;
+    using Invalidate = rtrs::PortalOptions::Invalidate;
     if (in_.always_invalidate == AlwaysInvalidate::off || windows_work(fabric)) {
         return Invalidate::as_server;
     }
@@ -181,10 +181,10 @@ std::expected<rtrs::DoorOptions::Invalidate, std::string> Listeners::invalidatio
                            "always_invalidate: if-possible, or false");
 }
 
-void Listeners::close(std::uint32_t door) {
-    const auto place = place_of(door);
+void Listeners::close(std::uint32_t portal) {
+    const auto place = place_of(portal);
     const bool waits = !place->shown.reason.empty();
-    if (!waits) in_.server.stop_listening(place->door);
+    if (!waits) in_.server.stop_listening(place->portal);
     logger("rnbd.server")
         .info("no longer {} {} {}", waits ? "waiting for" : "listening on", place->shown.fabric,
               place->shown.address);
@@ -192,28 +192,28 @@ void Listeners::close(std::uint32_t door) {
     tell_others();
 }
 
-bool Listeners::is_last_open(std::uint32_t door) const {
+bool Listeners::is_last_open(std::uint32_t portal) const {
     const auto open = [](const Place& place) { return place.shown.reason.empty(); };
     return std::ranges::count_if(places_, open) == 1 &&
-           std::ranges::find_if(places_, open)->door == door;
+           std::ranges::find_if(places_, open)->portal == portal;
 }
 
-void Listeners::set_kernel(std::uint32_t door, const KernelListener& kernel) {
-    Place& place = *place_of(door);
+void Listeners::set_kernel(std::uint32_t portal, const KernelListener& kernel) {
+    Place& place = *place_of(portal);
     RTRS_ASSERT(place.listen.kernel);
     place.listen.kernel = kernel;
     tell_others();
 }
 
-std::optional<std::uint32_t> Listeners::door_of(const std::string& name) const {
+std::optional<std::uint32_t> Listeners::portal_of(const std::string& name) const {
     const auto names = listener_names(configured());
     const auto found = std::ranges::find(names, name);
     if (found == names.end()) return std::nullopt;
-    return places_[static_cast<std::size_t>(found - names.begin())].door;
+    return places_[static_cast<std::size_t>(found - names.begin())].portal;
 }
 
-std::optional<ServerConfig::Listen> Listeners::find(std::uint32_t door) const {
-    const auto found = std::ranges::find(places_, door, &Place::door);
+std::optional<ServerConfig::Listen> Listeners::find(std::uint32_t portal) const {
+    const auto found = std::ranges::find(places_, portal, &Place::portal);
     if (found == places_.end()) return std::nullopt;
     return found->listen;
 }
@@ -224,20 +224,20 @@ std::vector<ServerConfig::Listen> Listeners::configured() const {
     return listen;
 }
 
-std::vector<Listeners::Place>::iterator Listeners::place_of(std::uint32_t door) {
-    const auto found = std::ranges::find(places_, door, &Place::door);
+std::vector<Listeners::Place>::iterator Listeners::place_of(std::uint32_t portal) {
+    const auto found = std::ranges::find(places_, portal, &Place::portal);
     RTRS_ASSERT(found != places_.end());
     return found;
 }
 
 void Listeners::tell_others() {
-    std::map<std::uint32_t, KernelListener> doors;
+    std::map<std::uint32_t, KernelListener> portals;
     in_.shown.clear();
     for (const Place& place : places_) {
-        if (place.listen.kernel) doors.emplace(place.door, *place.listen.kernel);
+        if (place.listen.kernel) portals.emplace(place.portal, *place.listen.kernel);
         if (!place.shown.address.empty()) in_.shown.push_back(place.shown);
     }
-    in_.target.use_kernel_doors(std::move(doors));
+    in_.target.use_kernel_portals(std::move(portals));
 }
 
 }  // namespace rnbd

@@ -51,20 +51,20 @@ class Listeners {
     // one is left. ERRORS: the first one's that cannot be opened.
     std::expected<void, Failure> open_all(const std::vector<ServerConfig::Listen>& all);
     // absent: whether it waits for its address, or is refused, if that is not there.
-    // again: the door of one that was closed and is open again.
+    // again: the portal of one that was closed and is open again.
     enum class Absent : std::uint8_t { fails, waits };
     std::expected<void, Failure> open(const ServerConfig::Listen& listen, Absent absent,
                                       std::optional<std::uint32_t> again = {});
     // name: of rnbd-server/config_diff.h. It is of now: of several with port 0 others have it when
-    // one of them is closed. A door is one listener's for ever. None: it is not open.
-    std::optional<std::uint32_t> door_of(const std::string& name) const;
-    std::optional<ServerConfig::Listen> find(std::uint32_t door) const;
+    // one of them is closed. A portal is one listener's for ever. None: it is not open.
+    std::optional<std::uint32_t> portal_of(const std::string& name) const;
+    std::optional<ServerConfig::Listen> find(std::uint32_t portal) const;
     // ASSUMES: it is there. Paths that came in there stay.
-    void close(std::uint32_t door);
+    void close(std::uint32_t portal);
     // No other one is open.
-    bool is_last_open(std::uint32_t door) const;
+    bool is_last_open(std::uint32_t portal) const;
     // For clients that come from now on. ASSUMES: it was opened for kernel clients.
-    void set_kernel(std::uint32_t door, const KernelListener& kernel);
+    void set_kernel(std::uint32_t portal, const KernelListener& kernel);
     // What was opened, in this order, and what waits.
     std::vector<ServerConfig::Listen> configured() const;
     // Before the server closes: what waits is not tried any more.
@@ -73,24 +73,24 @@ class Listeners {
   private:
     struct Place {
         ServerConfig::Listen listen;
-        std::uint32_t door = 0;
+        std::uint32_t portal = 0;
         ServerState::Listening shown;
     };
 
-    std::expected<Place, Failure> try_open(const ServerConfig::Listen& listen, std::uint32_t door,
+    std::expected<Place, Failure> try_open(const ServerConfig::Listen& listen, std::uint32_t portal,
                                            InUse in_use);
-    std::expected<void, Failure> open_by(const ServerConfig::Listen& listen, std::uint32_t door,
+    std::expected<void, Failure> open_by(const ServerConfig::Listen& listen, std::uint32_t portal,
                                          InUse in_use);
-    void wait_for(const ServerConfig::Listen& listen, std::uint32_t door, const Failure& why);
+    void wait_for(const ServerConfig::Listen& listen, std::uint32_t portal, const Failure& why);
     static void log_wait(const Place& place);
     void try_again();
-    std::expected<rtrs::DoorOptions::Invalidate, std::string> invalidation(rtrs::Fabric& fabric);
-    std::vector<Place>::iterator place_of(std::uint32_t door);
+    std::expected<rtrs::PortalOptions::Invalidate, std::string> invalidation(rtrs::Fabric& fabric);
+    std::vector<Place>::iterator place_of(std::uint32_t portal);
     void tell_others();
 
     Surroundings in_;
     std::vector<Place> places_;
-    std::uint32_t doors_ever_ = 0;
+    std::uint32_t portals_ever_ = 0;
     rtrs::Timer retry_timer_;
 };
 

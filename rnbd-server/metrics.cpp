@@ -261,8 +261,8 @@ void add_server_metrics(MetricsText& text, const ServerState& state) {
                  gauge,
                  {"fabric", "address"},
                  "1 while it listens, 0 while it waits for its address."});
-    for (const auto& door : state.listening) {
-        text.sample({door.fabric, door.address}, std::uint64_t{door.reason.empty()});
+    for (const auto& portal : state.listening) {
+        text.sample({portal.fabric, portal.address}, std::uint64_t{portal.reason.empty()});
     }
     const std::vector<SessionView> sessions = sessions_of(state);
     add_sessions(text, sessions);

@@ -133,15 +133,15 @@ json describe(const rtrs::ServerSession& session, rtrs::Instant now) {
 json server_status(const ServerState& state) {
     const rtrs::Instant now = state.reactor.now();
     json listen = json::array();
-    for (const auto& door : state.listening) {
-        listen.push_back({{"fabric", door.fabric},
-                          {"device", door.device},
-                          {"address", door.address},
-                          {"clients", door.clients},
-                          {"state", door.reason.empty() ? "listening" : "waiting"},
-                          {"reason", door.reason},
-                          {"age_s", in_seconds(now - door.since)},
-                          {"next_attempt_s", left(door.next_attempt, now)}});
+    for (const auto& portal : state.listening) {
+        listen.push_back({{"fabric", portal.fabric},
+                          {"device", portal.device},
+                          {"address", portal.address},
+                          {"clients", portal.clients},
+                          {"state", portal.reason.empty() ? "listening" : "waiting"},
+                          {"reason", portal.reason},
+                          {"age_s", in_seconds(now - portal.since)},
+                          {"next_attempt_s", left(portal.next_attempt, now)}});
     }
     json exports = json::array();
     for (const auto& volume : state.target.volumes()) exports.push_back(describe(*volume, state));

@@ -48,19 +48,19 @@ Target::~Target() { writers_.when_written(nullptr); }
 
 // --- Sessions.
 
-const KernelListener* Target::kernel_door(std::uint32_t door) const noexcept {
-    const auto found = kernel_doors_.find(door);
-    return found == kernel_doors_.end() ? nullptr : &found->second;
+const KernelListener* Target::kernel_portal(std::uint32_t portal) const noexcept {
+    const auto found = kernel_portals_.find(portal);
+    return found == kernel_portals_.end() ? nullptr : &found->second;
 }
 
 // A kernel's client asks for a device path; only exports can be found by it.
 std::string Target::export_for(const Session& session, const std::string& asked) const {
-    const KernelListener* kernel = kernel_door(session.session.door());
+    const KernelListener* kernel = kernel_portal(session.session.portal());
     return kernel != nullptr ? kernel->export_for(session.session.name(), asked) : asked;
 }
 
 std::error_code Target::on_path(const rtrs::Arrival& arrival) {
-    const KernelListener* kernel = kernel_door(arrival.door);
+    const KernelListener* kernel = kernel_portal(arrival.portal);
     if (kernel == nullptr || kernel->allows(arrival.session, arrival.host)) return {};
     note_turned_away(std::string(arrival.session),
                      fmt::format("no entry of the listener's kernel.allow for this session and {}",

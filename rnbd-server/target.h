@@ -49,9 +49,9 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     // epochs, writers: outlive it.
     Target(rtrs::Reactor& reactor, const std::vector<ServerConfig::Export>& exports,
            EpochBook& epochs, WriterBook& writers, Reads reads);
-    // The doors of the server, by id, that are for kernel clients. Before it listens.
-    void use_kernel_doors(std::map<std::uint32_t, KernelListener> doors) {
-        kernel_doors_ = std::move(doors);
+    // The portals of the server, by id, that are for kernel clients. Before it listens.
+    void use_kernel_portals(std::map<std::uint32_t, KernelListener> portals) {
+        kernel_portals_ = std::move(portals);
     }
     ~Target();
 
@@ -164,7 +164,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     static std::error_code answered_as(std::error_code error) noexcept;
     void log_failure(OpenVolume& open, const Io& io, std::error_code error);
     static SessionFigures figures_of(const rtrs::ServerSession& session);
-    const KernelListener* kernel_door(std::uint32_t door) const noexcept;
+    const KernelListener* kernel_portal(std::uint32_t portal) const noexcept;
     std::string export_for(const Session& session, const std::string& asked) const;
     // Why it cannot be added: ever, or before another one is gone.
     struct Obstacle {
@@ -198,7 +198,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     // Of volumes_; those without a place are under "".
     std::unordered_map<std::string, Volume*> by_name_;
     std::unordered_multimap<std::string, Volume*> by_place_;
-    std::map<std::uint32_t, KernelListener> kernel_doors_;
+    std::map<std::uint32_t, KernelListener> kernel_portals_;
     std::vector<Session*> sessions_;
     Catalog catalog_;
     FiguresDesk figures_{reactor_, figures_of};

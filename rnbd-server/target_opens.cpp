@@ -126,7 +126,7 @@ const Target::OpenVolume* Target::opened_before(Session& session, const OpenMess
     if (before == session.opens.end()) return nullptr;
     auto& [id, open] = *before;
     const bool as_asked =
-        open.access == message.access_mode || kernel_door(session.session.door()) != nullptr;
+        open.access == message.access_mode || kernel_portal(session.session.portal()) != nullptr;
     const bool out = open.open->is_out || (writer != 0 && open.volume->is_out(writer));
     const bool another = open.volume->stands_for_another(expected_by(session, message));
     if (!as_asked || out || another || open.volume->storage(*open.open) == nullptr) {

@@ -32,46 +32,46 @@ std::string json_line(const json& document) {
     return document.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
-std::string hint_for(const Wish& wish, const ControlCallFailure& failure) {
+std::string hint_for(const Request& request, const ControlCallFailure& failure) {
     const CtlExit exit = exit_for(failure);
     if (!failure.advice.empty()) return failure.advice;
-    if (exit == CtlExit::not_found) return wish.absent_hint;
-    if (exit == CtlExit::conflict) return wish.in_use_hint;
+    if (exit == CtlExit::not_found) return request.absent_hint;
+    if (exit == CtlExit::conflict) return request.in_use_hint;
     return hint_for(exit);
 }
 
 // A command that the daemon behind the socket has not because it is the other daemon's.
-std::optional<ControlCallFailure> asked_the_other(const Wish& wish, const std::string& socket,
+std::optional<ControlCallFailure> asked_the_other(const Request& request, const std::string& socket,
                                                   const ControlCallFailure& failure) {
-    if (failure.code != ControlError::unknown_command || wish.of == Daemon::both)
+    if (failure.code != ControlError::unknown_command || request.of == Daemon::both)
         return std::nullopt;
-    const Answer answer =
-        control_call({.socket_path = socket, .timeout = wish.timeout}, "version", json::object());
-    const char* const owner = wish.of == Daemon::server ? "rnbd-server" : "rnbd-client";
+    const Answer answer = control_call({.socket_path = socket, .timeout = request.timeout},
+                                       "version", json::object());
+    const char* const owner = request.of == Daemon::server ? "rnbd-server" : "rnbd-client";
     const std::string there = answer ? members::word(*answer, "daemon") : "";
     if (there.empty() || there == owner) return std::nullopt;
     ControlCallFailure other = failure;
     other.message = fmt::format("{} (at {}) has no {}: that is a command of {}", there, socket,
-                                wish.words, owner);
+                                request.words, owner);
     other.advice = fmt::format("leave --socket out, or name the socket of {}", owner);
     return other;
 }
 
 // "nbd[0]: found ...; access: found ...": what the daemon does not take is called as on the command
 // line. One word may stand for several arguments: what is wrong with it is said once.
-ControlCallFailure in_own_words(const Wish& wish, ControlCallFailure failure) {
+ControlCallFailure in_own_words(const Request& request, ControlCallFailure failure) {
     if (failure.code != ControlError::bad_arguments) return failure;
     std::string& text = failure.message;
     std::vector<std::string> said;
     for (std::size_t begin = 0; begin < text.size();) {
         const std::size_t key_end = std::min(text.find(": ", begin), text.size());
         const std::string key = text.substr(begin, key_end - begin);
-        const auto meant = std::ranges::find_if(wish.options, [&](const auto& one) {
+        const auto meant = std::ranges::find_if(request.options, [&](const auto& one) {
             const std::string& argument = one.first;
             return key == argument || key.starts_with(argument + "[") ||
                    key.starts_with(argument + ".");
         });
-        if (meant != wish.options.end()) text.replace(begin, key.size(), meant->second);
+        if (meant != request.options.end()) text.replace(begin, key.size(), meant->second);
         const std::size_t end = std::min(text.find("; ", begin), text.size());
         const std::string piece = text.substr(begin, end - begin);
         if (std::ranges::find(said, piece) == said.end()) {
@@ -86,19 +86,19 @@ ControlCallFailure in_own_words(const Wish& wish, ControlCallFailure failure) {
     return failure;
 }
 
-CtlExit report_failure(const Wish& wish, const ControlCallFailure& failure, std::ostream& out,
+CtlExit report_failure(const Request& request, const ControlCallFailure& failure, std::ostream& out,
                        std::ostream& err);
 
-CtlExit report_failure(const Wish& wish, const std::string& socket,
+CtlExit report_failure(const Request& request, const std::string& socket,
                        const ControlCallFailure& failure, std::ostream& out, std::ostream& err) {
-    const auto other = asked_the_other(wish, socket, failure);
-    return report_failure(wish, other ? *other : in_own_words(wish, failure), out, err);
+    const auto other = asked_the_other(request, socket, failure);
+    return report_failure(request, other ? *other : in_own_words(request, failure), out, err);
 }
 
-CtlExit report_failure(const Wish& wish, const ControlCallFailure& failure, std::ostream& out,
+CtlExit report_failure(const Request& request, const ControlCallFailure& failure, std::ostream& out,
                        std::ostream& err) {
     const CtlExit exit = exit_for(failure);
-    if (wish.output == Output::json) {
+    if (request.output == Output::json) {
         using Kind = ControlCallFailure::Kind;
         const char* const word = failure.code ? to_string(*failure.code)
                                  : failure.kind == Kind::timed_out
@@ -116,19 +116,19 @@ CtlExit report_failure(const Wish& wish, const ControlCallFailure& failure, std:
         return exit;
     }
     err << "rnbdctl: " << terminal_text(failure.message) << "\n";
-    if (const auto hint = hint_for(wish, failure); !hint.empty())
+    if (const auto hint = hint_for(request, failure); !hint.empty())
         err << "rnbdctl: " << hint << "\n";
     return exit;
 }
 
-void report_result(const Wish& wish, const json& result, std::ostream& out) {
-    if (wish.output == Output::json)
+void report_result(const Request& request, const json& result, std::ostream& out) {
+    if (request.output == Output::json)
         out << json_line({{"schema", control_schema},
                           {"version", control_version},
                           {"ok", true},
                           {"result", result}});
     else
-        out << wish.view(result);
+        out << request.view(result);
     out.flush();
 }
 
@@ -139,14 +139,14 @@ struct Heard {
 };
 
 // Of the sockets that count; ERRORS: none of them is there.
-std::expected<std::vector<Heard>, ControlCallFailure> hear_all(const Wish& wish) {
+std::expected<std::vector<Heard>, ControlCallFailure> hear_all(const Request& request) {
     std::vector<Heard> heard;
     std::vector<ControlCallFailure> absent;
-    for (const std::string& socket : wish.sockets) {
-        Answer answer = control_call({.socket_path = socket, .timeout = wish.timeout}, wish.command,
-                                     wish.arguments);
+    for (const std::string& socket : request.sockets) {
+        Answer answer = control_call({.socket_path = socket, .timeout = request.timeout},
+                                     request.command, request.arguments);
         if (!answer && answer.error().kind == ControlCallFailure::Kind::absent &&
-            wish.absent == Wish::Absent::is_skipped) {
+            request.absent == Request::Absent::is_skipped) {
             absent.push_back(answer.error());
         } else {
             heard.push_back({socket, std::move(answer)});
@@ -159,23 +159,23 @@ std::expected<std::vector<Heard>, ControlCallFailure> hear_all(const Wish& wish)
     return std::unexpected(std::move(none));
 }
 
-CtlExit ask_once(const Wish& wish, std::ostream& out, std::ostream& err) {
-    const auto heard = hear_all(wish);
-    if (!heard) return report_failure(wish, heard.error(), out, err);
+CtlExit ask_once(const Request& request, std::ostream& out, std::ostream& err) {
+    const auto heard = hear_all(request);
+    if (!heard) return report_failure(request, heard.error(), out, err);
     CtlExit worst = CtlExit::ok;
     for (std::size_t i = 0; i < heard->size(); ++i) {
         const Answer& answer = (*heard)[i].answer;
-        if (i > 0 && wish.output == Output::text) out << "\n";
+        if (i > 0 && request.output == Output::text) out << "\n";
         CtlExit exit = CtlExit::ok;
         if (answer) {
-            report_result(wish, *answer, out);
-            if (wish.judge != nullptr) exit = wish.judge(*answer);
-            if (wish.saved) exit = save(wish, wish.saved(*answer), out, err);
+            report_result(request, *answer, out);
+            if (request.judge != nullptr) exit = request.judge(*answer);
+            if (request.saved) exit = save(request, request.saved(*answer), out, err);
         } else {
-            exit = report_failure(wish, (*heard)[i].socket, answer.error(), out, err);
+            exit = report_failure(request, (*heard)[i].socket, answer.error(), out, err);
             const bool goes_on = answer.error().code == ControlError::timed_out;
-            if (goes_on && wish.saved_while_it_goes_on) {
-                static_cast<void>(save(wish, *wish.saved_while_it_goes_on, out, err));
+            if (goes_on && request.saved_while_it_goes_on) {
+                static_cast<void>(save(request, *request.saved_while_it_goes_on, out, err));
             }
         }
         if (exit != CtlExit::ok) worst = exit;
@@ -184,51 +184,52 @@ CtlExit ask_once(const Wish& wish, std::ostream& out, std::ostream& err) {
 }
 
 // Says how far it is whenever that has changed.
-CtlExit follow_drain(Wish wish, std::ostream& out, std::ostream& err) {
-    const auto deadline = std::chrono::steady_clock::now() + wish.timeout;
+CtlExit follow_drain(Request request, std::ostream& out, std::ostream& err) {
+    const auto deadline = std::chrono::steady_clock::now() + request.timeout;
     std::string said;
     for (;;) {
         const Answer answer =
-            control_call({.socket_path = wish.sockets.front(), .timeout = wish.timeout},
-                         wish.command, wish.arguments);
-        if (!answer) return report_failure(wish, wish.sockets.front(), answer.error(), out, err);
+            control_call({.socket_path = request.sockets.front(), .timeout = request.timeout},
+                         request.command, request.arguments);
+        if (!answer)
+            return report_failure(request, request.sockets.front(), answer.error(), out, err);
         if (members::member(*answer, "done") == true) {
-            report_result(wish, *answer, out);
+            report_result(request, *answer, out);
             return CtlExit::ok;
         }
-        const std::string progress = wish.view(*answer);
+        const std::string progress = request.view(*answer);
         if (progress != said) err << progress << std::flush;
         said = progress;
         if (std::chrono::steady_clock::now() >= deadline) {
             return report_failure(
-                wish,
+                request,
                 {ControlCallFailure::Kind::timed_out, "not drained yet; nobody new comes in", {}},
                 out, err);
         }
         // The first question began it; what comes is only looked at.
-        wish.arguments.erase("set");
-        wish.arguments.erase("evict");
+        request.arguments.erase("set");
+        request.arguments.erase("evict");
         std::this_thread::sleep_for(drain_interval);
     }
 }
 
-CtlExit follow_rates(const Wish& wish, std::ostream& out, std::ostream& err) {
-    const bool top = wish.course == Wish::Course::top;
+CtlExit follow_rates(const Request& request, std::ostream& out, std::ostream& err) {
+    const bool top = request.course == Request::Course::top;
     const RateOrder order = top ? RateOrder::busiest_first : RateOrder::as_given;
-    auto before = hear_all(wish);
+    auto before = hear_all(request);
     auto asked = std::chrono::steady_clock::now();
-    for (std::uint32_t round = 0; !wish.rounds || round < *wish.rounds; ++round) {
-        if (!before) return report_failure(wish, before.error(), out, err);
-        std::this_thread::sleep_for(wish.interval);
-        auto after = hear_all(wish);
+    for (std::uint32_t round = 0; !request.rounds || round < *request.rounds; ++round) {
+        if (!before) return report_failure(request, before.error(), out, err);
+        std::this_thread::sleep_for(request.interval);
+        auto after = hear_all(request);
         const auto now = std::chrono::steady_clock::now();
-        if (!after) return report_failure(wish, after.error(), out, err);
-        if (top && colour_is_on() && wish.output == Output::text) out << clear_screen;
+        if (!after) return report_failure(request, after.error(), out, err);
+        if (top && colour_is_on() && request.output == Output::text) out << clear_screen;
         for (const Heard& one : *after) {
-            if (!one.answer) return report_failure(wish, one.answer.error(), out, err);
+            if (!one.answer) return report_failure(request, one.answer.error(), out, err);
             for (const Heard& earlier : *before) {
                 if (earlier.socket != one.socket || !earlier.answer) continue;
-                report_result(wish,
+                report_result(request,
                               rates(*earlier.answer, *one.answer,
                                     std::chrono::duration<double>(now - asked).count(), order),
                               out);
@@ -243,22 +244,22 @@ CtlExit follow_rates(const Wish& wish, std::ostream& out, std::ostream& err) {
 
 }  // namespace
 
-CtlExit ask(const Wish& wish, std::ostream& out, std::ostream& err) {
-    switch (wish.course) {
-        case Wish::Course::local:
-            out << wish.text;
+CtlExit ask(const Request& request, std::ostream& out, std::ostream& err) {
+    switch (request.course) {
+        case Request::Course::local:
+            out << request.text;
             return CtlExit::ok;
-        case Wish::Course::drain:
-            return follow_drain(wish, out, err);
-        case Wish::Course::watch:
-        case Wish::Course::top:
-            return follow_rates(wish, out, err);
-        case Wish::Course::once:
+        case Request::Course::drain:
+            return follow_drain(request, out, err);
+        case Request::Course::watch:
+        case Request::Course::top:
+            return follow_rates(request, out, err);
+        case Request::Course::once:
             break;
     }
-    if (wish.command == "version" && wish.output == Output::text)
+    if (request.command == "version" && request.output == Output::text)
         out << "rnbdctl " << version() << "\n";
-    return ask_once(wish, out, err);
+    return ask_once(request, out, err);
 }
 
 }  // namespace rnbd

@@ -1,14 +1,14 @@
-// Asks the daemons what a wish says, and shows the answers.
+// Asks the daemons what a request says, and shows the answers.
 #pragma once
 
 #include <iosfwd>
 
 #include "rnbdctl/exit_codes.h"
-#include "rnbdctl/wish.h"
+#include "rnbdctl/request.h"
 
 namespace rnbd {
 
 // Progress of long work goes to err. THREAD: any; blocks the caller.
-CtlExit ask(const Wish& wish, std::ostream& out, std::ostream& err);
+CtlExit ask(const Request& request, std::ostream& out, std::ostream& err);
 
 }  // namespace rnbd

@@ -17,13 +17,13 @@ namespace {
 using namespace members;
 
 // Who is asked follows from the path, unless the command line has said it.
-void choose_daemon(Wish& wish, const std::string& path) {
-    if (wish.sockets.size() != 2) return;
+void choose_daemon(Request& request, const std::string& path) {
+    if (request.sockets.size() != 2) return;
     const AttributeOwner owner = attribute_owner(path);
     if (owner == AttributeOwner::both) return;
-    wish.sockets.erase(owner == AttributeOwner::server ? wish.sockets.begin() + 1
-                                                       : wish.sockets.begin());
-    wish.absent = Wish::Absent::is_an_error;
+    request.sockets.erase(owner == AttributeOwner::server ? request.sockets.begin() + 1
+                                                          : request.sockets.begin());
+    request.absent = Request::Absent::is_an_error;
 }
 
 const char* permissions(const json& entry) {
@@ -37,15 +37,15 @@ const char* permissions(const json& entry) {
 
 void CommandTree::add_attributes() {
     const auto add_one = [this](const char* word, const char* help, const char* command,
-                                Wish::View view) {
-        auto* one = add(app_, word, help, Daemon::both, [this, command, view](Wish& wish) {
-            wish.command = command;
-            wish.view = view;
-            wish.arguments = {{"path", options_.attribute}};
-            if (wish.command == "attribute_set") wish.arguments["value"] = options_.value;
-            if (wish.command == "attribute_list") wish.arguments["recursive"] = true;
-            wish.absent_hint = "rnbdctl tree shows what there is";
-            choose_daemon(wish, options_.attribute);
+                                Request::View view) {
+        auto* one = add(app_, word, help, Daemon::both, [this, command, view](Request& request) {
+            request.command = command;
+            request.view = view;
+            request.arguments = {{"path", options_.attribute}};
+            if (request.command == "attribute_set") request.arguments["value"] = options_.value;
+            if (request.command == "attribute_list") request.arguments["recursive"] = true;
+            request.absent_hint = "rnbdctl tree shows what there is";
+            choose_daemon(request, options_.attribute);
             return std::optional<std::string>();
         });
         option(*one, "path", options_.attribute, "PATH",

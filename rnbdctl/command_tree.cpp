@@ -25,10 +25,10 @@ constexpr rtrs::Duration daemon_patience = std::chrono::seconds(10);
 
 using rtrs::in_seconds;
 
-std::function<std::optional<std::string>(Wish&)> plain(const char* command, Wish::View view) {
-    return [=](Wish& wish) {
-        wish.command = command;
-        wish.view = view;
+std::function<std::optional<std::string>(Request&)> plain(const char* command, Request::View view) {
+    return [=](Request& request) {
+        request.command = command;
+        request.view = view;
         return understood;
     };
 }
@@ -169,11 +169,11 @@ const CommandTree::Command* CommandTree::chosen() const {
     return found == commands_.rend() ? nullptr : &*found;
 }
 
-CommandTree::Fill CommandTree::looking(Wish::View view) {
-    return [this, view](Wish& wish) {
-        wish.command = "status";
-        wish.view = view;
-        if (options_.remote) wish.arguments = {{"remote", true}};
+CommandTree::Fill CommandTree::looking(Request::View view) {
+    return [this, view](Request& request) {
+        request.command = "status";
+        request.view = view;
+        if (options_.remote) request.arguments = {{"remote", true}};
         return understood;
     };
 }
@@ -194,12 +194,12 @@ void CommandTree::add_looking() {
     add(app_, "version", "Versions of rnbdctl and the daemons", Daemon::both,
         plain("version", version_view));
     auto* log = add(app_, "log", "How much the daemons say: show or set, until they end",
-                    Daemon::both, [this](Wish& wish) {
-                        wish.command = "log";
-                        wish.view = log_view;
-                        wish.absent_hint.clear();
-                        if (!options_.level.empty()) wish.arguments["level"] = options_.level;
-                        if (!options_.area.empty()) wish.arguments["area"] = options_.area;
+                    Daemon::both, [this](Request& request) {
+                        request.command = "log";
+                        request.view = log_view;
+                        request.absent_hint.clear();
+                        if (!options_.level.empty()) request.arguments["level"] = options_.level;
+                        if (!options_.area.empty()) request.arguments["area"] = options_.area;
                         return understood;
                     });
     option(*log, "level", options_.level, "LEVEL", "debug, info, warning or error");
@@ -208,24 +208,24 @@ void CommandTree::add_looking() {
     auto* explain =
         add(app_, "explain",
             "What every unanswered request of a device's session waits for (rnbd-client)",
-            Daemon::client, [this](Wish& wish) {
-                wish.command = "explain";
-                wish.view = explain_view;
-                wish.arguments = {{"device", options_.device}};
+            Daemon::client, [this](Request& request) {
+                request.command = "explain";
+                request.view = explain_view;
+                request.arguments = {{"device", options_.device}};
                 return understood;
             });
     option(*explain, "device", options_.device, "DEVICE", "The device's name")->required();
     auto* discover =
         add(app_, "discover", "The exports of a server that a session may open (rnbd-client)",
-            Daemon::client, [this](Wish& wish) {
+            Daemon::client, [this](Request& request) {
                 const rtrs::Duration patience = options_.timeout.value_or(path_patience);
-                wish.command = "discover";
-                wish.view = discover_view;
-                wish.arguments = {{"server", options_.server_address},
-                                  {"timeout_s", in_seconds(patience)}};
-                if (!options_.session.empty()) wish.arguments["session"] = options_.session;
+                request.command = "discover";
+                request.view = discover_view;
+                request.arguments = {{"server", options_.server_address},
+                                     {"timeout_s", in_seconds(patience)}};
+                if (!options_.session.empty()) request.arguments["session"] = options_.session;
                 // The daemon knows why there is no answer yet: it says so first.
-                wish.timeout = patience + daemon_patience;
+                request.timeout = patience + daemon_patience;
                 return understood;
             });
     option(*discover, "server", options_.server_address, "SERVER",
@@ -237,11 +237,11 @@ void CommandTree::add_looking() {
 
 void CommandTree::add_paths() {
     paths_ = add(app_, "paths", "The paths of sessions, and operations on them (rnbd-client)",
-                 Daemon::client, [this](Wish& wish) {
-                     wish.command = "paths";
-                     wish.view = paths_view;
+                 Daemon::client, [this](Request& request) {
+                     request.command = "paths";
+                     request.view = paths_view;
                      if (!options_.session.empty())
-                         wish.arguments = {{"session", options_.session}};
+                         request.arguments = {{"session", options_.session}};
                      return understood;
                  });
     option(*paths_, "session", options_.session, "SESSION", "Only this session's");
@@ -260,12 +260,13 @@ void CommandTree::add_paths() {
     add_path_operation("disconnect", "path_disconnect",
                        "Close a path until reconnect; wait until it is closed");
     auto* policy = add(app_, "policy", "Which path takes a request: show or set (rnbd-client)",
-                       Daemon::client, [this](Wish& wish) {
-                           wish.command = "policy";
-                           wish.view = policy_view;
-                           wish.arguments = {{"session", options_.session}};
-                           if (!options_.policy.empty()) wish.arguments["policy"] = options_.policy;
-                           if (options_.save) wish.saved = amended("session", "policy");
+                       Daemon::client, [this](Request& request) {
+                           request.command = "policy";
+                           request.view = policy_view;
+                           request.arguments = {{"session", options_.session}};
+                           if (!options_.policy.empty())
+                               request.arguments["policy"] = options_.policy;
+                           if (options_.save) request.saved = amended("session", "policy");
                            return understood;
                        });
     option(*policy, "session", options_.session, "SESSION", "The session")->required();
@@ -275,11 +276,11 @@ void CommandTree::add_paths() {
     policy->add_flag("--save", options_.save, save_help);
     auto* hold =
         add(app_, "hold", "How long I/O waits without a path at most: show or set (rnbd-client)",
-            Daemon::client, [this](Wish& wish) {
-                wish.command = "hold";
-                wish.view = hold_view;
-                if (options_.hold) wish.arguments = {{"limit_s", in_seconds(*options_.hold)}};
-                if (options_.off) wish.arguments = {{"off", true}};
+            Daemon::client, [this](Request& request) {
+                request.command = "hold";
+                request.view = hold_view;
+                if (options_.hold) request.arguments = {{"limit_s", in_seconds(*options_.hold)}};
+                if (options_.off) request.arguments = {{"off", true}};
                 return understood;
             });
     auto* limit = time_option(*hold, "time", options_.hold, {.min = {}},
@@ -289,23 +290,23 @@ void CommandTree::add_paths() {
 }
 
 CLI::App* CommandTree::add_path_operation(const char* word, const char* command, const char* help) {
-    auto* made = add(*paths_, word, help, Daemon::client, [this, command](Wish& wish) {
+    auto* made = add(*paths_, word, help, Daemon::client, [this, command](Request& request) {
         const rtrs::Duration patience = options_.timeout.value_or(path_patience);
-        wish.command = command;
-        wish.view = path_view;
-        wish.arguments = {{"session", options_.session},
-                          {"path", options_.path},
-                          {"timeout_s", in_seconds(patience)}};
-        if (!options_.priority.empty()) wish.arguments["priority"] = options_.priority;
+        request.command = command;
+        request.view = path_view;
+        request.arguments = {{"session", options_.session},
+                             {"path", options_.path},
+                             {"timeout_s", in_seconds(patience)}};
+        if (!options_.priority.empty()) request.arguments["priority"] = options_.priority;
         // What is in the way is the session itself, or what it does just now: no use of anything.
-        wish.in_use_hint.clear();
+        request.in_use_hint.clear();
         if (options_.save) {
-            wish.saved = saved_path(wish.command, options_.priority);
-            wish.saved_while_it_goes_on =
-                wish.saved({{"session", options_.session}, {"path", options_.path}});
+            request.saved = saved_path(request.command, options_.priority);
+            request.saved_while_it_goes_on =
+                request.saved({{"session", options_.session}, {"path", options_.path}});
         }
         // The daemon knows why it is not done yet: it answers first.
-        wish.timeout = patience + daemon_patience;
+        request.timeout = patience + daemon_patience;
         return understood;
     });
     option(*made, "session", options_.session, "SESSION", "The session")->required();
@@ -314,12 +315,12 @@ CLI::App* CommandTree::add_path_operation(const char* word, const char* command,
 }
 
 void CommandTree::add_statistics() {
-    const auto rates = [this](Wish& wish) {
-        wish.command = "stats";
-        wish.view = rates_view;
-        wish.course = Wish::Course::watch;
-        wish.interval = options_.interval.value_or(std::chrono::seconds(1));
-        wish.rounds = options_.rounds;
+    const auto rates = [this](Request& request) {
+        request.command = "stats";
+        request.view = rates_view;
+        request.course = Request::Course::watch;
+        request.interval = options_.interval.value_or(std::chrono::seconds(1));
+        request.rounds = options_.rounds;
         return understood;
     };
     auto* stats = add(app_, "stats", "Counters of sessions and devices since the last reset",
@@ -336,19 +337,19 @@ void CommandTree::add_statistics() {
     add(*stats, "reset", "Count from zero; monitoring is not disturbed", Daemon::both,
         plain("stats_reset", stats_reset_view));
     with_rounds(*add(app_, "top", "As stats watch, busiest first, on one screen", Daemon::both,
-                     [rates](Wish& wish) {
-                         static_cast<void>(rates(wish));
-                         wish.course = Wish::Course::top;
+                     [rates](Request& request) {
+                         static_cast<void>(rates(request));
+                         request.course = Request::Course::top;
                          return understood;
                      }));
 }
 
 void CommandTree::add_completion() {
     auto* made = add(app_, "completion", "Print the script for a shell's completion", Daemon::both,
-                     [this](Wish& wish) -> std::optional<std::string> {
-                         wish.course = Wish::Course::local;
-                         wish.text = completion_script(options_.shell);
-                         if (!wish.text.empty()) return understood;
+                     [this](Request& request) -> std::optional<std::string> {
+                         request.course = Request::Course::local;
+                         request.text = completion_script(options_.shell);
+                         if (!request.text.empty()) return understood;
                          return "completion: expected one of\n" + lines_of(fixed_words("SHELL"));
                      });
     option(*made, "shell", options_.shell, "SHELL", "bash or zsh")->required();

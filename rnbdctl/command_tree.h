@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "daemon/command_line_complaint.h"
-#include "rnbdctl/wish.h"
+#include "rnbdctl/request.h"
 #include "rtrs/base/instant.h"
 
 namespace rnbd {
@@ -38,8 +38,8 @@ class CommandTree {
     struct Command {
         CLI::App* app = nullptr;
         Daemon daemon = Daemon::both;
-        // Fills the wish; an error is a usage error.
-        std::function<std::optional<std::string>(Wish&)> fill;
+        // Fills the request; an error is a usage error.
+        std::function<std::optional<std::string>(Request&)> fill;
     };
 
     CommandTree();
@@ -56,7 +56,7 @@ class CommandTree {
     const Command* command_of(const CLI::App* app) const;
 
   private:
-    using Fill = std::function<std::optional<std::string>(Wish&)>;
+    using Fill = std::function<std::optional<std::string>(Request&)>;
 
     void add_global_options();
     void add_looking();
@@ -69,8 +69,8 @@ class CommandTree {
     void add_attributes();  // attributes.cpp
     void add_config();      // config_tree.cpp
     void add_completion();
-    std::optional<std::string> fill_map(Wish& wish) const;
-    Fill looking(Wish::View view);
+    std::optional<std::string> fill_map(Request& request) const;
+    Fill looking(Request::View view);
     void add_remote(CLI::App& app);
     CLI::App* add(CLI::App& parent, const char* word, const char* help, Daemon daemon, Fill fill);
     CLI::App* add_path_operation(const char* word, const char* command, const char* help);

@@ -12,13 +12,13 @@ namespace {
 // A change waits for what is in flight, object by object.
 constexpr std::chrono::seconds apply_patience{600};
 
-void fill_change(Wish& wish, const char* command) {
-    wish.command = command;
-    wish.view = config_view;
-    wish.judge = config_exit;
+void fill_change(Request& request, const char* command) {
+    request.command = command;
+    request.view = config_view;
+    request.judge = config_exit;
     // What is not there, or stands against it, is a change of the configuration.
-    wish.absent_hint.clear();
-    wish.in_use_hint.clear();
+    request.absent_hint.clear();
+    request.in_use_hint.clear();
 }
 
 }  // namespace
@@ -28,8 +28,8 @@ void CommandTree::add_config() {
         "config", "The configuration of a running daemon: check, compare and apply its files");
     config->require_subcommand(1);
     const auto add_one = [&](const char* word, const char* help, const char* command) {
-        return add(*config, word, help, Daemon::both, [command](Wish& wish) {
-            fill_change(wish, command);
+        return add(*config, word, help, Daemon::both, [command](Request& request) {
+            fill_change(request, command);
             return understood;
         });
     };
@@ -38,12 +38,12 @@ void CommandTree::add_config() {
             "config_diff");
     add_one("confirm", "Keep what config apply --confirm-within has changed", "config_confirm");
     auto* apply = add(*config, "apply", "Change what differs from the files, and nothing else",
-                      Daemon::both, [this](Wish& wish) -> std::optional<std::string> {
-                          fill_change(wish, "config_apply");
-                          wish.arguments = {{"force", options_.force}};
-                          if (!options_.timeout) wish.timeout = apply_patience;
+                      Daemon::both, [this](Request& request) -> std::optional<std::string> {
+                          fill_change(request, "config_apply");
+                          request.arguments = {{"force", options_.force}};
+                          if (!options_.timeout) request.timeout = apply_patience;
                           if (options_.confirm_within) {
-                              wish.arguments["confirm_within_s"] =
+                              request.arguments["confirm_within_s"] =
                                   rtrs::in_seconds(*options_.confirm_within);
                           }
                           return understood;

@@ -22,7 +22,7 @@ enum class CtlExit : int {
 
 CtlExit exit_for(const ControlCallFailure& failure) noexcept;
 // What the user may do about it; empty if there is nothing to say, or it depends on the command
-// (Wish::absent_hint, Wish::in_use_hint).
+// (Request::absent_hint, Request::in_use_hint).
 std::string hint_for(CtlExit exit);
 // The table as lines of text, for --help.
 std::string exit_code_table();

@@ -31,43 +31,44 @@ std::optional<json> rule_of(const std::string& text) {
 
 void CommandTree::add_exports() {
     exports_ = add(app_, "exports", "The server's exports, and changes of them (rnbd-server)",
-                   Daemon::server, [this](Wish& wish) {
-                       wish.command = "exports";
-                       wish.view = exports_view;
+                   Daemon::server, [this](Request& request) {
+                       request.command = "exports";
+                       request.view = exports_view;
                        if (!options_.exported.empty())
-                           wish.arguments = {{"export", options_.exported}};
+                           request.arguments = {{"export", options_.exported}};
                        return understood;
                    });
     option(*exports_, "export", options_.exported, "EXPORT", "Only this one");
     exports_->require_subcommand(0, 1);
-    auto* added = add(
-        *exports_, "add", "Export a file or block device from now on", Daemon::server,
-        [this](Wish& wish) -> std::optional<std::string> {
-            json description{{"name", options_.exported}, {"path", options_.path}};
-            if (!options_.size.empty()) description["size"] = options_.size;
-            if (!options_.io.empty()) description["io"] = options_.io;
-            if (!options_.block_size.empty()) description["block_size"] = options_.block_size;
-            if (options_.read_only) description["read_only"] = true;
-            if (!options_.uuid.empty()) description["uuid"] = options_.uuid;
-            description["allow"] = json::array();
-            for (const std::string& text : options_.allow) {
-                const auto rule = rule_of(text);
-                if (!rule) return "--allow: expected SESSION[@ADDRESS]=ACCESS, found " + text;
-                description["allow"].push_back(*rule);
-            }
-            wish.command = "export_add";
-            wish.options = {{"name", "NAME"},    {"path", "FILE"},   {"size", "--size"},
-                            {"io", "--io"},      {"uuid", "--uuid"}, {"block_size", "--block-size"},
-                            {"allow", "--allow"}};
-            wish.view = export_view;
-            wish.arguments = {{"export", description}};
-            if (options_.save) {
-                wish.saved = [description](const json&) {
-                    return SavedPiece{.put = {{"exports", json::array({description})}}};
-                };
-            }
-            return understood;
-        });
+    auto* added =
+        add(*exports_, "add", "Export a file or block device from now on", Daemon::server,
+            [this](Request& request) -> std::optional<std::string> {
+                json description{{"name", options_.exported}, {"path", options_.path}};
+                if (!options_.size.empty()) description["size"] = options_.size;
+                if (!options_.io.empty()) description["io"] = options_.io;
+                if (!options_.block_size.empty()) description["block_size"] = options_.block_size;
+                if (options_.read_only) description["read_only"] = true;
+                if (!options_.uuid.empty()) description["uuid"] = options_.uuid;
+                description["allow"] = json::array();
+                for (const std::string& text : options_.allow) {
+                    const auto rule = rule_of(text);
+                    if (!rule) return "--allow: expected SESSION[@ADDRESS]=ACCESS, found " + text;
+                    description["allow"].push_back(*rule);
+                }
+                request.command = "export_add";
+                request.options = {{"name", "NAME"},    {"path", "FILE"},
+                                   {"size", "--size"},  {"io", "--io"},
+                                   {"uuid", "--uuid"},  {"block_size", "--block-size"},
+                                   {"allow", "--allow"}};
+                request.view = export_view;
+                request.arguments = {{"export", description}};
+                if (options_.save) {
+                    request.saved = [description](const json&) {
+                        return SavedPiece{.put = {{"exports", json::array({description})}}};
+                    };
+                }
+                return understood;
+            });
     option(*added, "export", options_.exported, "NAME", "What clients ask for")->required();
     option(*added, "path", options_.path, "FILE", "A file or a block device, absolute")->required();
     option(*added, "--size", options_.size, "SIZE", "Create an absent file so large, as 10GiB");
@@ -86,11 +87,11 @@ void CommandTree::add_exports() {
 void CommandTree::add_export_changes() {
     auto* remove =
         add(*exports_, "remove", "Export it no longer; done when it is flushed", Daemon::server,
-            [this](Wish& wish) {
-                wish.command = "export_remove";
-                wish.view = export_view;
-                wish.arguments = {{"export", options_.exported}, {"force", options_.force}};
-                if (options_.save) wish.saved = taken_out("exports", options_.exported);
+            [this](Request& request) {
+                request.command = "export_remove";
+                request.view = export_view;
+                request.arguments = {{"export", options_.exported}, {"force", options_.force}};
+                if (options_.save) request.saved = taken_out("exports", options_.exported);
                 return understood;
             });
     option(*remove, "export", options_.exported, "EXPORT", "The export")->required();
@@ -98,20 +99,20 @@ void CommandTree::add_export_changes() {
     remove->add_flag("--save", options_.save, forget_help);
     auto* resize =
         add(*exports_, "resize", "Change its size, or take over the size of its device",
-            Daemon::server, [this](Wish& wish) -> std::optional<std::string> {
-                wish.command = "export_resize";
-                wish.view = export_resize_view;
-                wish.arguments = {{"export", options_.exported}};
+            Daemon::server, [this](Request& request) -> std::optional<std::string> {
+                request.command = "export_resize";
+                request.view = export_resize_view;
+                request.arguments = {{"export", options_.exported}};
                 if (!options_.size.empty()) {
                     const auto bytes = parse_size(options_.size);
                     if (!bytes)
                         return "size: expected bytes, or a number with KiB, MiB, GiB, TiB or PiB";
-                    wish.arguments["size_bytes"] = *bytes;
+                    request.arguments["size_bytes"] = *bytes;
                 }
-                if (options_.shrink) wish.arguments["shrink"] = true;
+                if (options_.shrink) request.arguments["shrink"] = true;
                 if (options_.save && options_.size.empty())
                     return "--save: found no size, expected the one to keep";
-                if (options_.save) wish.saved = amended("export", "size", "size_bytes");
+                if (options_.save) request.saved = amended("export", "size", "size_bytes");
                 return understood;
             });
     option(*resize, "export", options_.exported, "EXPORT", "The export")->required();
@@ -120,11 +121,11 @@ void CommandTree::add_export_changes() {
     resize->add_flag("--shrink", options_.shrink, "Cut a file: what lies beyond is lost");
     resize->add_flag("--save", options_.save, save_help);
     auto* evict =
-        add(*exports_, "evict", "Take it from a session", Daemon::server, [this](Wish& wish) {
-            wish.command = "export_evict";
-            wish.view = export_evict_view;
-            wish.arguments = {{"export", options_.exported}, {"session", options_.session}};
-            if (options_.out) wish.arguments["out_s"] = rtrs::in_seconds(*options_.out);
+        add(*exports_, "evict", "Take it from a session", Daemon::server, [this](Request& request) {
+            request.command = "export_evict";
+            request.view = export_evict_view;
+            request.arguments = {{"export", options_.exported}, {"session", options_.session}};
+            if (options_.out) request.arguments["out_s"] = rtrs::in_seconds(*options_.out);
             return understood;
         });
     option(*evict, "export", options_.exported, "EXPORT", "The export")->required();
@@ -135,12 +136,13 @@ void CommandTree::add_export_changes() {
 
 void CommandTree::add_drain() {
     auto* drain = add(app_, "drain", "Let nobody in, and wait until nothing is open (rnbd-server)",
-                      Daemon::server, [this](Wish& wish) {
-                          wish.command = "drain";
-                          wish.view = drain_view;
-                          wish.arguments = {{"set", options_.off ? "off" : "on"}};
-                          if (options_.evict) wish.arguments["evict"] = true;
-                          if (!options_.off && !options_.no_wait) wish.course = Wish::Course::drain;
+                      Daemon::server, [this](Request& request) {
+                          request.command = "drain";
+                          request.view = drain_view;
+                          request.arguments = {{"set", options_.off ? "off" : "on"}};
+                          if (options_.evict) request.arguments["evict"] = true;
+                          if (!options_.off && !options_.no_wait)
+                              request.course = Request::Course::drain;
                           return understood;
                       });
     auto* evict = drain->add_flag("--evict", options_.evict, "Take what is open from all sessions");

@@ -39,7 +39,7 @@ std::function<SavedPiece(const json&)> saved_map(const json& arguments) {
 
 }  // namespace
 
-std::optional<std::string> CommandTree::fill_map(Wish& wish) const {
+std::optional<std::string> CommandTree::fill_map(Request& request) const {
     const Options& given = options_;
     if (given.from.empty() != given.server_address.empty() ||
         (!given.from.empty() && given.from != "from")) {
@@ -51,34 +51,34 @@ std::optional<std::string> CommandTree::fill_map(Wish& wish) const {
     if (session.empty()) return "map: expected EXPORT from SERVER, or --session NAME";
     if (!given.session.empty() && !given.server_address.empty() && !address)
         return "map: found a session behind from and with --session, expected one of them";
-    wish.command = "map";
-    wish.view = map_view;
-    wish.arguments = {{"volume", given.volume},
-                      {"session", session},
-                      {"device", given.name.empty() ? given.volume : given.name},
-                      {"access", given.read_only   ? "ro"
-                                 : given.migration ? "migration"
-                                                   : "rw"}};
-    if (!given.nbd.empty()) wish.arguments["nbd"] = given.nbd;
-    if (!given.kernel_device.empty()) wish.arguments["kernel_device"] = given.kernel_device;
-    if (address) wish.arguments["paths"].push_back(path_argument(given.server_address));
+    request.command = "map";
+    request.view = map_view;
+    request.arguments = {{"volume", given.volume},
+                         {"session", session},
+                         {"device", given.name.empty() ? given.volume : given.name},
+                         {"access", given.read_only   ? "ro"
+                                    : given.migration ? "migration"
+                                                      : "rw"}};
+    if (!given.nbd.empty()) request.arguments["nbd"] = given.nbd;
+    if (!given.kernel_device.empty()) request.arguments["kernel_device"] = given.kernel_device;
+    if (address) request.arguments["paths"].push_back(path_argument(given.server_address));
     for (const std::string& path : given.paths)
-        wish.arguments["paths"].push_back(path_argument(path));
-    if (address) wish.options.emplace_back("paths[0]", "SERVER");
-    wish.options.insert(wish.options.end(),
-                        {{"paths", "--path"},
-                         {"volume", "EXPORT"},
-                         {"session", given.session.empty() ? "SERVER" : "--session"},
-                         {"device", given.name.empty() ? "EXPORT" : "--name"},
-                         {"nbd", "--nbd"},
-                         {"kernel_device", "--device"}});
-    if (given.save) wish.saved = saved_map(wish.arguments);
+        request.arguments["paths"].push_back(path_argument(path));
+    if (address) request.options.emplace_back("paths[0]", "SERVER");
+    request.options.insert(request.options.end(),
+                           {{"paths", "--path"},
+                            {"volume", "EXPORT"},
+                            {"session", given.session.empty() ? "SERVER" : "--session"},
+                            {"device", given.name.empty() ? "EXPORT" : "--name"},
+                            {"nbd", "--nbd"},
+                            {"kernel_device", "--device"}});
+    if (given.save) request.saved = saved_map(request.arguments);
     return understood;
 }
 
 void CommandTree::add_mapping() {
     auto* map = add(app_, "map", "Serve a remote volume as an NBD device (rnbd-client)",
-                    Daemon::client, [this](Wish& wish) { return fill_map(wish); });
+                    Daemon::client, [this](Request& request) { return fill_map(request); });
     option(*map, "export", options_.volume, "EXPORT", "The export's name at the server")
         ->required();
     option(*map, "from", options_.from, "from", "The word from");
@@ -99,14 +99,15 @@ void CommandTree::add_mapping() {
     option(*map, "--device", options_.kernel_device, "KERNEL",
            "Also as a block device of the kernel: /dev/nbdN, or auto");
     map->add_flag("--save", options_.save, save_help);
-    auto* unmap = add(app_, "unmap", "Stop serving a device (rnbd-client)", Daemon::client,
-                      [this](Wish& wish) {
-                          wish.command = "unmap";
-                          wish.view = unmap_view;
-                          wish.arguments = {{"device", options_.device}, {"force", options_.force}};
-                          if (options_.save) wish.saved = taken_out("devices", options_.device);
-                          return understood;
-                      });
+    auto* unmap =
+        add(app_, "unmap", "Stop serving a device (rnbd-client)", Daemon::client,
+            [this](Request& request) {
+                request.command = "unmap";
+                request.view = unmap_view;
+                request.arguments = {{"device", options_.device}, {"force", options_.force}};
+                if (options_.save) request.saved = taken_out("devices", options_.device);
+                return understood;
+            });
     option(*unmap, "device", options_.device, "DEVICE", "The device's name")->required();
     unmap->add_flag(
         "--force", options_.force,

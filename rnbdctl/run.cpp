@@ -58,17 +58,17 @@ std::string words_of(const CLI::App& app) {
     return words_of(*parent) + " " + app.get_name();
 }
 
-void find_sockets(Wish& wish, const Options& options, Daemon daemon,
+void find_sockets(Request& request, const Options& options, Daemon daemon,
                   const DefaultSockets& sockets) {
     if (!options.socket.empty()) {
-        wish.sockets = {options.socket};
+        request.sockets = {options.socket};
     } else if (options.server || daemon == Daemon::server) {
-        wish.sockets = {sockets.server};
+        request.sockets = {sockets.server};
     } else if (options.client || daemon == Daemon::client) {
-        wish.sockets = {sockets.client};
+        request.sockets = {sockets.client};
     } else {
-        wish.sockets = {sockets.server, sockets.client};
-        wish.absent = Wish::Absent::is_skipped;
+        request.sockets = {sockets.server, sockets.client};
+        request.absent = Request::Absent::is_skipped;
     }
 }
 
@@ -83,14 +83,14 @@ int run_words(int argc, const char* const* argv, std::ostream& out, std::ostream
     CommandTree tree;
     if (const auto exit = parse(tree, words, out, err)) return *exit;
     const Options& options = tree.options();
-    Wish wish;
-    wish.output = options.as_json ? Output::json : Output::text;
-    wish.timeout = options.timeout.value_or(std::chrono::seconds(60));
-    wish.of = tree.asked();
-    wish.words = words_of(*tree.chosen()->app);
-    find_sockets(wish, options, wish.of, sockets);
-    if (const auto wrong = tree.chosen()->fill(wish)) return usage(err, *wrong);
-    return static_cast<int>(ask(wish, out, err));
+    Request request;
+    request.output = options.as_json ? Output::json : Output::text;
+    request.timeout = options.timeout.value_or(std::chrono::seconds(60));
+    request.of = tree.asked();
+    request.words = words_of(*tree.chosen()->app);
+    find_sockets(request, options, request.of, sockets);
+    if (const auto wrong = tree.chosen()->fill(request)) return usage(err, *wrong);
+    return static_cast<int>(ask(request, out, err));
 }
 
 }  // namespace

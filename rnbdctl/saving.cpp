@@ -19,8 +19,8 @@
 #include "daemon/config/reader.h"
 #include "daemon/control/client.h"
 #include "rnbdctl/members.h"
+#include "rnbdctl/request.h"
 #include "rnbdctl/units.h"
-#include "rnbdctl/wish.h"
 
 namespace rnbd {
 namespace {
@@ -92,9 +92,9 @@ std::expected<void, std::string> write_whole(const std::string& folder, const st
 
 // Between reading the file and writing it anew nobody else may: what that one keeps would be lost.
 // configuration: the daemon's, which is there whether or not its folder is.
-std::expected<void, std::string> lock_saving(const File& configuration, const Wish& wish) {
+std::expected<void, std::string> lock_saving(const File& configuration, const Request& request) {
     constexpr std::chrono::milliseconds look_interval{10};
-    const auto deadline = std::chrono::steady_clock::now() + wish.timeout;
+    const auto deadline = std::chrono::steady_clock::now() + request.timeout;
     while (::flock(configuration.fd(), LOCK_EX | LOCK_NB) != 0) {
         if (errno == EINTR) continue;
         if (errno != EWOULDBLOCK) return failed("flock", errno);
@@ -105,8 +105,8 @@ std::expected<void, std::string> lock_saving(const File& configuration, const Wi
     return {};
 }
 
-std::expected<json, std::string> check(const Wish& wish) {
-    auto answer = control_call({.socket_path = wish.sockets.front(), .timeout = wish.timeout},
+std::expected<json, std::string> check(const Request& request) {
+    auto answer = control_call({.socket_path = request.sockets.front(), .timeout = request.timeout},
                                "config_check", json::object());
     if (!answer) return std::unexpected(answer.error().message);
     return std::move(*answer);
@@ -124,16 +124,16 @@ std::string errors_of(const json& checked) {
     return text;
 }
 
-std::expected<std::string, std::string> keep(const Wish& wish, const SavedPiece& piece) {
-    const auto described = check(wish);
+std::expected<std::string, std::string> keep(const Request& request, const SavedPiece& piece) {
+    const auto described = check(request);
     if (!described) return std::unexpected(described.error());
     const std::string file = described->value("file", "");
     const File configuration(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     struct stat like{};
     if (!configuration || ::fstat(configuration.fd(), &like) != 0) return failed(file, errno);
-    if (const auto locked = lock_saving(configuration, wish); !locked)
+    if (const auto locked = lock_saving(configuration, request); !locked)
         return std::unexpected(locked.error());
-    const auto before = check(wish);
+    const auto before = check(request);
     if (!before) return std::unexpected(before.error());
     if (const std::string wrong = errors_of(*before); !wrong.empty())
         return std::unexpected("the configuration is wrong already: " + wrong);
@@ -147,7 +147,7 @@ std::expected<std::string, std::string> keep(const Wish& wish, const SavedPiece&
     if (!text) return std::unexpected(path + ": " + text.error());
     if (const auto written = write_whole(folder, *text, like); !written)
         return std::unexpected(written.error());
-    const auto after = check(wish);
+    const auto after = check(request);
     const std::string wrong = after ? errors_of(*after) : after.error();
     if (wrong.empty()) return path;
     if (!there)
@@ -206,10 +206,11 @@ void drop_amendment(json& config, const std::string& list, const json& name) {
 }
 
 // What was taken out, and the configuration would have all the same; empty: nothing.
-std::string comes_back(const Wish& wish, const SavedPiece& piece) {
+std::string comes_back(const Request& request, const SavedPiece& piece) {
     if (piece.take.empty()) return "";
-    const auto answer = control_call({.socket_path = wish.sockets.front(), .timeout = wish.timeout},
-                                     "config_diff", json::object());
+    const auto answer =
+        control_call({.socket_path = request.sockets.front(), .timeout = request.timeout},
+                     "config_diff", json::object());
     if (!answer) return "";
     for (const json& object : members::elements(*answer, "objects")) {
         const std::string list = members::word(object, "object") + "s";
@@ -265,19 +266,20 @@ std::expected<std::string, std::string> with_piece(const std::string& text,
     return head + config.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
-CtlExit save(const Wish& wish, const SavedPiece& piece, std::ostream& out, std::ostream& err) {
-    const auto kept = keep(wish, piece);
+CtlExit save(const Request& request, const SavedPiece& piece, std::ostream& out,
+             std::ostream& err) {
+    const auto kept = keep(request, piece);
     if (!kept) {
         err << "rnbdctl: it is done, but not kept: " << terminal_text(kept.error()) << "\n";
         return CtlExit::failed;
     }
-    if (const auto back = comes_back(wish, piece); !back.empty()) {
+    if (const auto back = comes_back(request, piece); !back.empty()) {
         err << "rnbdctl: " << terminal_text(back)
             << ": another file of the configuration has it, and it comes back with the next config "
                "apply or start; take it out there\n";
         return CtlExit::ok;
     }
-    if (wish.output == Output::text) out << "kept in " << terminal_text(*kept) << "\n";
+    if (request.output == Output::text) out << "kept in " << terminal_text(*kept) << "\n";
     return CtlExit::ok;
 }
 

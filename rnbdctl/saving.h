@@ -10,7 +10,7 @@
 
 namespace rnbd {
 
-struct Wish;
+struct Request;
 
 // Part of a configuration.
 struct SavedPiece {
@@ -31,8 +31,8 @@ constexpr const char* saved_file_name = "90-rnbdctl.yaml";
 std::expected<std::string, std::string> with_piece(const std::string& text,
                                                    const SavedPiece& piece);
 
-// Into the file of the daemon that has carried out the wish: whole, or not at all. If the daemon
+// Into the file of the daemon that has carried out the request: whole, or not at all. If the daemon
 // finds the configuration wrong with it, the file is as it was. Says where it is, or what is wrong.
-CtlExit save(const Wish& wish, const SavedPiece& piece, std::ostream& out, std::ostream& err);
+CtlExit save(const Request& request, const SavedPiece& piece, std::ostream& out, std::ostream& err);
 
 }  // namespace rnbd

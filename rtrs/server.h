@@ -90,8 +90,8 @@ struct ServerPathCounters {
     std::uint64_t writes = 0, write_bytes = 0;
 };
 
-// One of the places where sessions come in.
-struct DoorOptions {
+// An address where sessions come in.
+struct PortalOptions {
     // Whatever the layer above wants to know it by.
     std::uint32_t id = 0;
     // extended: only those with the failover extension, which a kernel's client does not have.
@@ -106,7 +106,7 @@ struct DoorOptions {
 struct Arrival {
     std::string_view session;  // its name
     std::string host;          // where it comes from
-    std::uint32_t door = 0;
+    std::uint32_t portal = 0;
 };
 
 struct ServerPathStatus {
@@ -142,7 +142,7 @@ class ServerSession {
     // "HOST" of the path on which it came first.
     const std::string& peer_host() const noexcept { return peer_host_; }
     // By which it came first.
-    std::uint32_t door() const noexcept { return door_; }
+    std::uint32_t portal() const noexcept { return portal_; }
     std::uint32_t queue_depth() const noexcept;
     std::uint32_t max_io_bytes() const noexcept;
     // Of one permit on one path: the longest that ServerOp::data() can be, and more.
@@ -172,7 +172,7 @@ class ServerSession {
     std::string name_;
     Uuid id_;
     std::string peer_host_;
-    std::uint32_t door_ = 0;
+    std::uint32_t portal_ = 0;
 };
 
 class ServerHandler {
@@ -206,10 +206,10 @@ class Server {
     // May be called for several fabrics and addresses. Returns the bound address. ERRORS: EINVAL
     // (the server's options, or the address), and as Fabric::listen().
     std::expected<std::string, std::error_code> listen(Fabric& fabric, const std::string& address,
-                                                       const DoorOptions& door = {});
-    // Of the door with this id, if it listens. Paths that came by it stay. Not from inside a
+                                                       const PortalOptions& portal = {});
+    // Of the portal with this id, if it listens. Paths that came by it stay. Not from inside a
     // handler's call.
-    void stop_listening(std::uint32_t door) noexcept;
+    void stop_listening(std::uint32_t portal) noexcept;
     // Stops listening, lets operations finish and answers them, then closes all sessions.
     void close();
     std::vector<ServerSession*> sessions() const;

@@ -26,8 +26,9 @@ bool possible(const ServerOptions& options) noexcept {
 // --- Who may come in. Order of checks and errno values: "Connection request" in
 // docs/reference/wire-rtrs.md.
 
-void Server::Inside::connect_request(const Door& door, std::unique_ptr<ConnectRequest> request) {
-    const int error = admit(door, *request);
+void Server::Inside::connect_request(const Portal& portal,
+                                     std::unique_ptr<ConnectRequest> request) {
+    const int error = admit(portal, *request);
     if (error == 0) return;
     std::byte private_data[ConnectResponseMessage::wire_bytes];
     ConnectResponseMessage::reject(error).emit(private_data);
@@ -35,9 +36,9 @@ void Server::Inside::connect_request(const Door& door, std::unique_ptr<ConnectRe
 }
 
 // A kernel's client says nothing of extensions.
-bool Server::Inside::may_come_in(const Door& door, const ConnectRequestMessage& message,
+bool Server::Inside::may_come_in(const Portal& portal, const ConnectRequestMessage& message,
                                  const ConnectRequest& request) {
-    if (door.options.clients == DoorOptions::Clients::any) return true;
+    if (portal.options.clients == PortalOptions::Clients::any) return true;
     if ((message.features & features_known) != 0) return true;
     tell_refusal(without_extensions, request.remote_address(),
                  "refused: a client without extensions, such as a kernel's, and " +
@@ -68,7 +69,7 @@ bool Server::Inside::has_room_for(const ConnectRequestMessage& message,
     return false;
 }
 
-int Server::Inside::admit(const Door& door, ConnectRequest& request) {
+int Server::Inside::admit(const Portal& portal, ConnectRequest& request) {
     if (closing) return ECONNRESET;
     const auto message = ConnectRequestMessage::parse(request.private_data());
     if (!message) {
@@ -80,14 +81,14 @@ int Server::Inside::admit(const Door& door, ConnectRequest& request) {
         RTRS_RARE(retired_refused);
         return ESTALE;
     }
-    if (!may_come_in(door, *message, request)) return EPROTONOSUPPORT;
+    if (!may_come_in(portal, *message, request)) return EPROTONOSUPPORT;
     if (!has_room_for(*message, request)) return EMFILE;
     if (message->purpose == ConnectionPurpose::messages)
-        return admit_messages(door, *message, request);
-    const auto session = find_or_make_session(*message, door, request.remote_address());
+        return admit_messages(portal, *message, request);
+    const auto session = find_or_make_session(*message, portal, request.remote_address());
     if (!session) return session.error();
     ServerSession::Inside& inside = *(*session)->inside_;
-    const auto path = inside.find_or_make_path(door, *message, request);
+    const auto path = inside.find_or_make_path(portal, *message, request);
     if (!path) {
         if (inside.paths.empty()) forget(**session);
         return path.error();
@@ -97,20 +98,20 @@ int Server::Inside::admit(const Door& door, ConnectRequest& request) {
     return to_errno(error);
 }
 
-int Server::Inside::admit_messages(const Door& door, const ConnectRequestMessage& message,
+int Server::Inside::admit_messages(const Portal& portal, const ConnectRequestMessage& message,
                                    ConnectRequest& request) {
     const auto session = sessions.find(message.session_uuid);
     if (session == sessions.end()) return ECONNRESET;
     for (const auto& path : session->second->inside_->paths) {
         if (path->identity().path_uuid != message.path_uuid) continue;
-        if (&path->fabric() != &door.fabric) break;
+        if (&path->fabric() != &portal.fabric) break;
         return to_errno(path->accept_messages(request, message));
     }
     return ECONNRESET;
 }
 
 std::expected<ServerSession*, int> Server::Inside::find_or_make_session(
-    const ConnectRequestMessage& message, const Door& door, const std::string& remote) {
+    const ConnectRequestMessage& message, const Portal& portal, const std::string& remote) {
     if (const auto known = sessions.find(message.session_uuid); known != sessions.end()) {
         return known->second.get();
     }
@@ -129,7 +130,7 @@ std::expected<ServerSession*, int> Server::Inside::find_or_make_session(
     std::unique_ptr<ServerSession> session(new ServerSession(std::move(inside)));
     session->id_ = message.session_uuid;
     session->peer_host_ = host_of(remote);
-    session->door_ = door.options.id;
+    session->portal_ = portal.options.id;
     return sessions.emplace(message.session_uuid, std::move(session)).first->second.get();
 }
 
@@ -162,7 +163,7 @@ void Server::Inside::retire(const ServerSession& session) { retired.remember(ses
 void Server::Inside::close() {
     if (closing) return;
     closing = true;
-    doors.clear();
+    portals.clear();
     if (sessions.empty()) {
         closed_timer.arm(environment.clock.now());
         return;
@@ -183,18 +184,18 @@ Server::~Server() { RTRS_ASSERT(inside_->sessions.empty()); }
 
 std::expected<std::string, std::error_code> Server::listen(Fabric& fabric,
                                                            const std::string& address,
-                                                           const DoorOptions& options_of_door) {
+                                                           const PortalOptions& options_of_portal) {
     if (!possible(inside_->options)) return std::unexpected(from_errno(EINVAL));
-    auto door = std::make_unique<Inside::Door>(*inside_, fabric, options_of_door);
-    auto listener = fabric.listen(address, *door);
+    auto portal = std::make_unique<Inside::Portal>(*inside_, fabric, options_of_portal);
+    auto listener = fabric.listen(address, *portal);
     if (!listener) return std::unexpected(listener.error());
-    door->listener = std::move(*listener);
-    inside_->doors.push_back(std::move(door));
-    return inside_->doors.back()->listener->address();
+    portal->listener = std::move(*listener);
+    inside_->portals.push_back(std::move(portal));
+    return inside_->portals.back()->listener->address();
 }
 
-void Server::stop_listening(std::uint32_t door) noexcept {
-    std::erase_if(inside_->doors, [&](const auto& one) { return one->options.id == door; });
+void Server::stop_listening(std::uint32_t portal) noexcept {
+    std::erase_if(inside_->portals, [&](const auto& one) { return one->options.id == portal; });
 }
 
 void Server::close() { inside_->close(); }

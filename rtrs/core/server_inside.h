@@ -21,15 +21,15 @@
 namespace rtrs {
 
 struct Server::Inside {
-    struct Door final : ListenerHandler {
-        Door(Inside& its_server, Fabric& its_fabric, const DoorOptions& its_options)
+    struct Portal final : ListenerHandler {
+        Portal(Inside& its_server, Fabric& its_fabric, const PortalOptions& its_options)
             : server(its_server), fabric(its_fabric), options(its_options) {}
         void on_connect_request(std::unique_ptr<ConnectRequest> request) override {
             server.connect_request(*this, std::move(request));
         }
         Inside& server;
         Fabric& fabric;
-        DoorOptions options;
+        PortalOptions options;
         std::unique_ptr<Listener> listener;
     };
 
@@ -41,20 +41,21 @@ struct Server::Inside {
           closed_timer(environment.clock, this,
                        [](void* self) { static_cast<Inside*>(self)->handler.on_closed(); }) {}
 
-    void connect_request(const Door& door, std::unique_ptr<ConnectRequest> request);
-    int admit(const Door& door, ConnectRequest& request);
-    bool may_come_in(const Door& door, const ConnectRequestMessage& message,
+    void connect_request(const Portal& portal, std::unique_ptr<ConnectRequest> request);
+    int admit(const Portal& portal, ConnectRequest& request);
+    bool may_come_in(const Portal& portal, const ConnectRequestMessage& message,
                      const ConnectRequest& request);
     bool has_room_for(const ConnectRequestMessage& message, const ConnectRequest& request);
-    int admit_messages(const Door& door, const ConnectRequestMessage& message,
+    int admit_messages(const Portal& portal, const ConnectRequestMessage& message,
                        ConnectRequest& request);
     std::expected<ServerSession*, int> find_or_make_session(const ConnectRequestMessage& message,
-                                                            const Door& door,
+                                                            const Portal& portal,
                                                             const std::string& remote);
     // Of the sessions that have not said who they are, the oldest. False: there is none.
     bool close_half_open();
-    KeyRenewal key_renewal(const DoorOptions& door) const noexcept {
-        return options.always_invalidate && door.invalidate == DoorOptions::Invalidate::as_server
+    KeyRenewal key_renewal(const PortalOptions& portal) const noexcept {
+        return options.always_invalidate &&
+                       portal.invalidate == PortalOptions::Invalidate::as_server
                    ? KeyRenewal::every_answer
                    : KeyRenewal::no;
     }
@@ -74,7 +75,7 @@ struct Server::Inside {
     SessionEnvironment environment;
     ServerOptions options;
     ServerHandler& handler;
-    std::vector<std::unique_ptr<Door>> doors;
+    std::vector<std::unique_ptr<Portal>> portals;
     std::map<Uuid, std::unique_ptr<ServerSession>> sessions;
     RememberedSessions retired{1024};  // taken over: they must not come back
     RememberedSessions lost{1024};     // without a path: they may be on their way back
@@ -110,7 +111,7 @@ struct ServerSession::Inside final : ServerPathOwner, MessageCoreOwner {
     void path_closed(ServerPath& path) override;
 
     // Positive errno, or the path for the connection.
-    std::expected<ServerPath*, int> find_or_make_path(const Server::Inside::Door& door,
+    std::expected<ServerPath*, int> find_or_make_path(const Server::Inside::Portal& portal,
                                                       const ConnectRequestMessage& message,
                                                       const ConnectRequest& request);
 

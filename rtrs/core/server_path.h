@@ -77,7 +77,7 @@ struct ServerPathIdentity {
     std::uint16_t connection_count = 1;
     std::uint16_t reconnect_count = 1;
     std::uint32_t features = 0;  // granted
-    std::uint32_t door = 0;
+    std::uint32_t portal = 0;
     KeyRenewal key_renewal = KeyRenewal::no;
     // Of its first connection; the others have the numbers after it.
     std::uint32_t worker = 0;

@@ -20,7 +20,7 @@ OpSlot& slot_of(Attempt& attempt) noexcept { return static_cast<OpSlot&>(attempt
 // docs/reference/wire-rtrs.md.
 
 std::expected<ServerPath*, int> ServerSession::Inside::find_or_make_path(
-    const Server::Inside::Door& door, const ConnectRequestMessage& message,
+    const Server::Inside::Portal& portal, const ConnectRequestMessage& message,
     const ConnectRequest& request) {
     const std::string local = request.local_address();
     const std::string remote = request.remote_address();
@@ -28,7 +28,7 @@ std::expected<ServerPath*, int> ServerSession::Inside::find_or_make_path(
         const ServerPathIdentity& known = path->identity();
         if (known.path_uuid != message.path_uuid) continue;
         // Its memory is the one fabric's: another one can do nothing with it.
-        if (path->state() == ServerPath::State::connecting && &path->fabric() == &door.fabric &&
+        if (path->state() == ServerPath::State::connecting && &path->fabric() == &portal.fabric &&
             known.reconnect_count == message.reconnect_count &&
             known.connection_count == message.connection_count) {
             // Refused with a reason, and no harm to what is there.
@@ -47,7 +47,7 @@ std::expected<ServerPath*, int> ServerSession::Inside::find_or_make_path(
     if (paths.size() >= limits::paths_max) return std::unexpected(ECONNRESET);
     for (const auto& path : paths) {
         // The client's port does not count: two paths over the same addresses would fail together.
-        if (&path->fabric() == &door.fabric && path->identity().local_address == local &&
+        if (&path->fabric() == &portal.fabric && path->identity().local_address == local &&
             host_of(path->identity().remote_address) == host_of(remote) &&
             path->state() == ServerPath::State::connected) {
             return std::unexpected(EEXIST);
@@ -59,7 +59,7 @@ std::expected<ServerPath*, int> ServerSession::Inside::find_or_make_path(
             paths, [&](const auto& path) { return path->identity().features != features; })) {
         return std::unexpected(EINVAL);
     }
-    auto domain = door.fabric.create_domain();
+    auto domain = portal.fabric.create_domain();
     if (!domain) return std::unexpected(to_errno(domain.error()));
     auto path = std::make_unique<ServerPath>(
         server.environment, server.options,
@@ -67,13 +67,13 @@ std::expected<ServerPath*, int> ServerSession::Inside::find_or_make_path(
                            .connection_count = message.connection_count,
                            .reconnect_count = message.reconnect_count,
                            .features = features,
-                           .door = door.options.id,
-                           .key_renewal = server.key_renewal(door.options),
+                           .portal = portal.options.id,
+                           .key_renewal = server.key_renewal(portal.options),
                            // So that sessions, paths and connections are spread.
                            .worker = number + static_cast<std::uint32_t>(paths.size()),
                            .local_address = local,
                            .remote_address = remote},
-        *self, ServerMemory{.fabric = &door.fabric, .domain = std::move(*domain)}, *this);
+        *self, ServerMemory{.fabric = &portal.fabric, .domain = std::move(*domain)}, *this);
     if (const auto error = path->prepare()) {
         path->abandon();
         return std::unexpected(to_errno(error));
@@ -92,7 +92,7 @@ std::optional<NameRefusal> ServerSession::Inside::accept_name(ServerPath& path,
     const std::string& name = its_who.session_name;
     const Arrival arrival{.session = name,
                           .host = host_of(path.identity().remote_address),
-                          .door = path.identity().door};
+                          .portal = path.identity().portal};
     const auto turned_away = [&](std::error_code error) {
         return NameRefusal{"session " + name + " is turned away: " + error.message(),
                            TraceLevel::debug};

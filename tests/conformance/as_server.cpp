@@ -22,14 +22,14 @@ Host::Host(Lab& its_lab, Report& its_report, const std::vector<std::string>& at,
     : lab(its_lab), report(its_report), options(its_options), disk(disk_bytes, 0) {
     if (options.volume.sectors == 0) options.volume.sectors = disk_bytes / 512;
     for (const std::string& address : at) {
-        auto door = std::make_unique<Door>(*this, doors_.size());
-        auto listener = lab.fabric->listen(address, *door);
+        auto portal = std::make_unique<Portal>(*this, portals_.size());
+        auto listener = lab.fabric->listen(address, *portal);
         if (!listener) {
             throw Stop{fmt::format("cannot listen at {}: {}", address, listener.error().message())};
         }
-        door->listener = std::move(*listener);
-        addresses.push_back(door->listener->address());
-        doors_.push_back(std::move(door));
+        portal->listener = std::move(*listener);
+        addresses.push_back(portal->listener->address());
+        portals_.push_back(std::move(portal));
     }
 }
 
@@ -39,7 +39,7 @@ Host::~Host() {
     info = nullptr;
     hold = nullptr;
     bend = nullptr;
-    for (const auto& door : doors_) door->listener.reset();
+    for (const auto& portal : portals_) portal->listener.reset();
     for (const auto& path : paths) path->disconnect();
     paths.clear();
 }

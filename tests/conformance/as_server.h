@@ -161,8 +161,8 @@ class Host {
     void admit(std::unique_ptr<rtrs::ConnectRequest> request, std::size_t address);
 
   private:
-    struct Door final : rtrs::ListenerHandler {
-        Door(Host& its_host, std::size_t its_index) : host(its_host), index(its_index) {}
+    struct Portal final : rtrs::ListenerHandler {
+        Portal(Host& its_host, std::size_t its_index) : host(its_host), index(its_index) {}
         void on_connect_request(std::unique_ptr<rtrs::ConnectRequest> request) override {
             host.admit(std::move(request), index);
         }
@@ -175,7 +175,7 @@ class Host {
     void serve_io(const Incoming& request);
     // Padding that is zero, or an extension.
     void padding(const Octets& user, std::size_t from, std::size_t to, std::string_view what);
-    std::vector<std::unique_ptr<Door>> doors_;
+    std::vector<std::unique_ptr<Portal>> portals_;
 };
 
 }  // namespace conformance

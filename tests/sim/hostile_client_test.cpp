@@ -505,7 +505,7 @@ TEST_CASE("a path's connections all come over one fabric") {
     SceneOptions options = quick_options(3);
     options.server.messages = MessageOptions{};
     Town town(options);
-    // Behind the first door the same, but for a decorator of its own kind.
+    // Behind the first portal the same, but for a decorator of its own kind.
     REQUIRE(
         town.scene.server->server.listen(town.scene.server_host.fabric(), "0.0.0.0:1236", {.id = 1})
             .has_value());

@@ -19,7 +19,7 @@ enum class Output : std::uint8_t { text, json };
 // Whose command it is.
 enum class Daemon : std::uint8_t { both, server, client };
 
-struct Wish {
+struct Request {
     using View = std::string (*)(const nlohmann::json&);
     // What happens with the answers.
     enum class Course : std::uint8_t {
