@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/config/reader.h"
+#include "daemon/config/error.h"
 #include "daemon/log/level.h"
 
 namespace rnbd {

@@ -12,6 +12,7 @@
 #include <optional>
 #include <thread>
 
+#include "daemon/config/files.h"
 #include "daemon/control/log_commands.h"
 #include "daemon/lifecycle.h"
 #include "daemon/log/log.h"

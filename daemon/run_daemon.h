@@ -16,7 +16,7 @@
 
 #include "daemon/command_line.h"
 #include "daemon/config/cpu_list.h"
-#include "daemon/config/reader.h"
+#include "daemon/config/error.h"
 #include "daemon/control/server.h"
 #include "daemon/log/level.h"
 #include "daemon/metrics/text.h"

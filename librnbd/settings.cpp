@@ -4,7 +4,7 @@
 
 #include <iterator>
 
-#include "daemon/config/reader.h"
+#include "daemon/config/types.h"
 
 namespace rnbd::library {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "daemon/config/cpu_list.h"
-#include "daemon/config/reader.h"
+#include "daemon/config/files.h"
 #include "daemon/log/level.h"
 #include "rnbd/messages.h"
 #include "rtrs/base/instant.h"
@@ -141,7 +141,7 @@ struct ClientConfig {
     // Several files that are one configuration.
     static std::expected<ClientConfig, std::vector<ConfigError>> parse(
         const std::vector<ConfigSource>& sources);
-    // Reads and parses a file with those of its folder (daemon/config/reader.h).
+    // Reads and parses a file with those of its folder (daemon/config/files.h).
     static std::expected<ClientConfig, std::vector<ConfigError>> load(const std::string& path,
                                                                       PipeEnd pipe);
 };

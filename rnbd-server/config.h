@@ -13,7 +13,7 @@
 
 #include "daemon/config/address_range.h"
 #include "daemon/config/cpu_list.h"
-#include "daemon/config/reader.h"
+#include "daemon/config/files.h"
 #include "daemon/log/level.h"
 #include "rnbd-server/kernel_listener.h"
 #include "rnbd-server/storage.h"
@@ -113,7 +113,7 @@ struct ServerConfig {
     // Several files that are one configuration.
     static std::expected<ServerConfig, std::vector<ConfigError>> parse(
         const std::vector<ConfigSource>& sources);
-    // Reads and parses a file with those of its folder (daemon/config/reader.h).
+    // Reads and parses a file with those of its folder (daemon/config/files.h).
     static std::expected<ServerConfig, std::vector<ConfigError>> load(const std::string& path,
                                                                       PipeEnd pipe);
 };

@@ -4,7 +4,7 @@
 
 #include <chrono>
 
-#include "daemon/config/reader.h"
+#include "daemon/config/types.h"
 #include "rnbdctl/command_tree.h"
 #include "rnbdctl/views.h"
 #include "rtrs/base/seconds.h"

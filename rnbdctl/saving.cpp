@@ -16,7 +16,7 @@
 #include <ostream>
 #include <thread>
 
-#include "daemon/config/reader.h"
+#include "daemon/config/files.h"
 #include "daemon/control/client.h"
 #include "rnbdctl/members.h"
 #include "rnbdctl/request.h"

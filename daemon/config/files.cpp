@@ -1,4 +1,5 @@
-// The files of a configuration (declared in config_reader.h).
+#include "daemon/config/files.h"
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -10,8 +11,6 @@
 #include <cstring>
 #include <filesystem>
 #include <utility>
-
-#include "daemon/config/reader.h"
 
 namespace rnbd {
 

@@ -1,7 +1,7 @@
 // A reader for YAML configuration that says everything that is wrong with a file, or with several
 // that are one configuration, at once.
 //
-//   auto document = ConfigDocument::parse(text, "server.yaml");
+//   ConfigDocument document(text, "server.yaml");
 //   document.root().map([&](ConfigMap& map) {
 //       map.required("name", config_text(1, 254), config.name);
 //       map.optional("queue_depth", config_integer<std::uint32_t>(1, 65535), config.queue_depth);
@@ -20,13 +20,9 @@
 // OWNER: the caller owns the document; values and maps refer into it. THREAD: any one.
 #pragma once
 
-#include <array>
-#include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <expected>
 #include <functional>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -35,116 +31,15 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/config/address_range.h"
-#include "rtrs/base/instant.h"
+#include "daemon/config/error.h"
+#include "daemon/config/types.h"
 
 namespace rnbd {
 
 // Longest configuration that is read, all files together.
 constexpr std::size_t config_bytes_max = 4u << 20;
-// Files in the folder beside it.
-constexpr std::size_t config_files_max = 1000;
-// Values (keys count too) and nesting beyond which it is refused.
-constexpr std::size_t config_values_max = 200'000;
-constexpr std::size_t config_depth_max = 16;
 // Errors that are kept; one more line says how many there were beyond.
 constexpr std::size_t config_errors_max = 100;
-
-// One thing that is wrong.
-struct ConfigError {
-    std::string file;
-    // From 1; 0 if it concerns the whole file.
-    std::size_t line = 0;
-    std::size_t column = 0;
-    // "exports[0].io"; empty for the whole file.
-    std::string key;
-    // What was found, what is expected, the nearest word. One line.
-    std::string text;
-};
-
-// "server.yaml:3:5: exports[0].io: found ..."
-std::string to_string(const ConfigError& error);
-// All of them in one line, without places: for arguments that were read as a piece of a file.
-// prefix: of keys, left out.
-std::string config_errors_text(const std::vector<ConfigError>& errors, std::string_view prefix);
-
-// What a scalar has to look like and how it is read.
-template <typename T>
-struct ConfigType {
-    // Continues "expected ": "an integer from 1 to 64".
-    std::string expected;
-    std::function<std::optional<T>(std::string_view)> parse;
-    // Every legal word, if there is a list of them.
-    std::vector<std::string> words{};
-};
-
-// --- scalars as text; all strict: no spaces, no signs but for negative integers, no overflow ---
-
-std::optional<std::int64_t> parse_integer(std::string_view text) noexcept;
-// Bytes: "4096", "512B", "64KiB", "8MiB", "1GiB", "1TiB", "1PiB". Decimal units are refused.
-std::optional<std::uint64_t> parse_size(std::string_view text) noexcept;
-// "100us", "200ms", "5s", "1min", "2h", "1d".
-std::optional<rtrs::Duration> parse_duration(std::string_view text) noexcept;
-// "10.0.0.1:1235", "[fe80::1]:1235": numeric host. The canonical form of the same.
-enum class PortZero : std::uint8_t { refused, allowed };
-std::optional<std::string> parse_address(std::string_view text, PortZero port_zero);
-// "SOURCE@HOST:PORT" or "HOST:PORT", numeric hosts of one family; a source may be in brackets too.
-struct PathAddresses {
-    std::string source;       // "HOST", canonical, or empty
-    std::string destination;  // "HOST:PORT", canonical
-};
-std::optional<PathAddresses> parse_path_addresses(std::string_view text);
-
-// --- types for ConfigMap and ConfigValue ---
-
-// min..max bytes, any text.
-ConfigType<std::string> config_text(std::size_t bytes_min, std::size_t bytes_max);
-// An absolute path without ".." components, at most bytes_max bytes.
-ConfigType<std::string> config_path(std::size_t bytes_max);
-// RTRS session name: 1..254 bytes, printable ASCII without space, '/' and '.'.
-ConfigType<std::string> config_session_name();
-// The same in a rule that allows it, where '*' would be taken for a pattern.
-ConfigType<std::string> config_allowed_session();
-// Export or device name: 1..254 bytes, printable ASCII without space, no "..", no leading '/'.
-ConfigType<std::string> config_volume_name();
-ConfigType<bool> config_bool();
-ConfigType<std::uint64_t> config_size(std::uint64_t bytes_min, std::uint64_t bytes_max);
-ConfigType<rtrs::Duration> config_duration(rtrs::Duration min, rtrs::Duration max);
-// "forever" is an empty optional.
-ConfigType<std::optional<rtrs::Duration>> config_duration_or_forever(rtrs::Duration min,
-                                                                     rtrs::Duration max);
-ConfigType<std::string> config_address(PortZero port_zero);
-// A numeric host without port.
-ConfigType<std::string> config_host();
-// "10.0.0.7", "10.0.0.0/8", "fd00::/16".
-ConfigType<AddressRange> config_address_range();
-
-template <typename T>
-ConfigType<T> config_integer(T min, T max) {
-    return {"an integer from " + std::to_string(min) + " to " + std::to_string(max),
-            [min, max](std::string_view text) -> std::optional<T> {
-                const auto value = parse_integer(text);
-                if (!value || *value < static_cast<std::int64_t>(min) ||
-                    *value > static_cast<std::int64_t>(max))
-                    return std::nullopt;
-                return static_cast<T>(*value);
-            }};
-}
-
-std::string config_join_words(const std::vector<std::string>& words);
-
-template <typename T>
-ConfigType<T> config_enum(std::vector<std::pair<std::string, T>> choices) {
-    std::vector<std::string> words;
-    for (const auto& choice : choices) words.push_back(choice.first);
-    std::string expected = config_join_words(words);
-    auto parse = [choices = std::move(choices)](std::string_view text) -> std::optional<T> {
-        for (const auto& [word, value] : choices)
-            if (word == text) return value;
-        return std::nullopt;
-    };
-    return {std::move(expected), std::move(parse), std::move(words)};
-}
 
 // How many elements a list must have.
 struct ConfigListBounds {
@@ -282,41 +177,6 @@ class ConfigDocument {
     std::vector<ConfigError> warnings_;
     bool well_formed_ = false;
 };
-
-// What to do about a pipe whose writer has not finished (`--config <(command)`): wait for its end,
-// or refuse it. A daemon that serves has no time to wait.
-enum class PipeEnd : std::uint8_t { awaited, not_awaited };
-
-// The file's bytes. ERRORS: one ConfigError: absent, not readable, a directory, too long, a pipe
-// that is not awaited.
-std::expected<std::string, ConfigError> read_config_file(const std::string& path, PipeEnd pipe);
-
-// The folder whose files go with it: "/etc/rnbd/server.d" of "/etc/rnbd/server.yaml".
-std::string config_folder_of(const std::string& path);
-// The file itself, then *.yaml of its folder by name, those that begin with a dot left out; the
-// folder need not exist.
-struct ConfigFiles {
-    std::vector<ConfigSource> sources;
-    std::vector<ConfigError> errors;  // each file that cannot be read
-};
-ConfigFiles read_config_files(const std::string& path, PipeEnd pipe);
-// Files of its folder that are not read and look as if they should be: "20-more.yml", "A.YAML".
-std::vector<ConfigError> config_files_passed_over(const std::string& path);
-
-// A whole configuration of these files. Of what can be read the errors are told as well, if the
-// first file is among it: what is in none of them may be in one that cannot be read.
-template <typename Config>
-std::expected<Config, std::vector<ConfigError>> load_config(const std::string& path, PipeEnd pipe) {
-    ConfigFiles files = read_config_files(path, pipe);
-    if (files.errors.empty()) return Config::parse(files.sources);
-    const bool begins = !files.sources.empty() && files.sources.front().file == path;
-    if (begins) {
-        auto config = Config::parse(files.sources);
-        if (!config)
-            files.errors.insert(files.errors.end(), config.error().begin(), config.error().end());
-    }
-    return std::unexpected(std::move(files.errors));
-}
 
 // Reads a whole configuration with `read` as the schema of its root mapping. What it warned of is
 // in the configuration's `warnings`, if it has such.

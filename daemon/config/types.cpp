@@ -1,12 +1,12 @@
-// The scalar types of configuration files (declared in config_reader.h).
+#include "daemon/config/types.h"
+
 #include <arpa/inet.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <span>
-
-#include "daemon/config/reader.h"
 
 namespace rnbd {
 

@@ -13,7 +13,6 @@
 #include <sstream>
 #include <utility>
 
-#include "daemon/config/reader.h"
 #include "daemon/config/tabs.h"
 
 namespace rnbd {

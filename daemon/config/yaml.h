@@ -13,6 +13,10 @@
 
 namespace rnbd {
 
+// Values (keys count too) and nesting beyond which it is refused.
+constexpr std::size_t config_values_max = 200'000;
+constexpr std::size_t config_depth_max = 16;
+
 struct ConfigNode {
     enum class Kind : std::uint8_t { null, scalar, list, map };
     Kind kind = Kind::null;
@@ -41,7 +45,7 @@ struct ConfigYamlError {
 
 // The file's root: a mapping, or nothing if the file says nothing. file: its index, noted in every
 // node. values: counted over all files, up to config_values_max. ERRORS: the first thing that a
-// configuration must not have (config_reader.h), or that is not YAML.
+// configuration must not have (daemon/config/reader.h), or that is not YAML.
 std::expected<ConfigNode, ConfigYamlError> parse_config_yaml(const std::string& text,
                                                              std::size_t file, std::size_t& values);
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "daemon/config/files.h"
 #include "daemon/control/arguments.h"
 #include "daemon/counted.h"
 #include "rtrs/base/seconds.h"

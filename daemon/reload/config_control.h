@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/config/reader.h"
+#include "daemon/config/error.h"
 #include "daemon/control/server.h"
 #include "daemon/log/log.h"
 #include "daemon/reload/config_change.h"

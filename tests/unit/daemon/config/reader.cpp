@@ -11,7 +11,9 @@
 #include <thread>
 
 #include "daemon/config/common.h"
+#include "daemon/config/files.h"
 #include "daemon/config/tabs.h"
+#include "daemon/config/yaml.h"
 
 using namespace rnbd;
 using namespace std::chrono_literals;
