@@ -232,7 +232,7 @@ void stay_on_share(const CpuList& cpus, std::uint32_t worker, std::uint32_t work
 // Without slots nothing is registered, and everything goes the ordinary way.
 rtrs::Reactor::Options reactor_options(const DaemonSettings& settings) {
     rtrs::Reactor::Options options;
-    if (!settings.registers_io) options.fixed_buffers = options.fixed_files = 0;
+    if (!settings.registered_io) options.fixed_buffers = options.fixed_files = 0;
     return options;
 }
 

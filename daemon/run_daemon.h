@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "daemon/command_line.h"
-#include "daemon/config/cpu_list.h"
+#include "daemon/config/common.h"
 #include "daemon/config/error.h"
 #include "daemon/control/server.h"
 #include "daemon/log/level.h"
@@ -24,26 +24,6 @@
 #include "rtrs/reactor.h"
 
 namespace rnbd {
-
-// What the frame itself takes from the configuration.
-struct DaemonSettings {
-    // Path of the control socket.
-    std::string control;
-    LogLevel log_level = LogLevel::info;
-    // Where metrics are served (daemon/metrics/server.h); empty: nowhere.
-    std::string metrics;
-    rtrs::Duration busy_poll{};
-    // Whether sends may leave by a system call of their own (rtrs/reactor.h).
-    bool prompt_sends = true;
-    // Empty: wherever the process may run.
-    CpuList cpus;
-    // Threads that run the loop's turns (rtrs/reactor_group.h), this one among them.
-    std::uint32_t workers = 1;
-    // Whether files and memory of many requests may be registered with the kernel.
-    bool registers_io = true;
-    // What the configuration says in vain.
-    std::vector<ConfigError> warnings{};
-};
 
 // What the frame has for the work.
 struct DaemonContext {

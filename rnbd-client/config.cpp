@@ -337,17 +337,12 @@ void read_client(ConfigMap& map, ClientConfig& config) {
         map.error("control", fmt::format("found \"{}\" which a device has as its nbd address, "
                                          "expected another path",
                                          config.control));
-    map.optional("busy_poll", config_busy_poll(), config.busy_poll);
-    map.optional("prompt_sends", config_bool(), config.prompt_sends);
-    map.optional("cpus", config_cpus(), config.cpus);
-    map.optional("workers", config_workers(), config.workers);
-    read_metrics(map, config.metrics);
-    check_metrics_apart(map, config.metrics, config.control);
+    read_loop_settings(map, config);
+    read_process_settings(map, config);
     if (seen.addresses.contains(config.metrics))
         map.error("metrics", fmt::format("found \"{}\" which a device has as its nbd address, "
                                          "expected another path",
                                          config.metrics));
-    read_log(map, config.log_level);
 }
 
 }  // namespace

@@ -11,9 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/config/cpu_list.h"
+#include "daemon/config/common.h"
 #include "daemon/config/files.h"
-#include "daemon/log/level.h"
 #include "rnbd/messages.h"
 #include "rtrs/base/instant.h"
 #include "rtrs/path_policy.h"
@@ -44,7 +43,9 @@ struct KernelDeviceName {
     static std::optional<KernelDeviceName> parse(std::string_view text);
 };
 
-struct ClientConfig {
+struct ClientConfig : DaemonSettings {
+    ClientConfig() : DaemonSettings{.control = "/run/rnbd/client.ctl"} {}
+
     // sessions[].paths[]
     struct Path {
         enum class Fabric : std::uint8_t { tcp, rdma };
@@ -119,21 +120,6 @@ struct ClientConfig {
 
     std::vector<Session> sessions;
     std::vector<Device> devices;
-    // What the files say in vain.
-    std::vector<ConfigError> warnings;
-    // Path of the control socket, at most 107 bytes.
-    std::string control = "/run/rnbd/client.ctl";
-    LogLevel log_level = LogLevel::info;
-    // How long the loop may look for news before it sleeps (rtrs/reactor.h): 0 (never) .. 1 ms.
-    rtrs::Duration busy_poll = std::chrono::microseconds(100);
-    // Sends may leave by a system call of their own (rtrs/reactor.h).
-    bool prompt_sends = true;
-    // Where the daemon runs; empty: wherever it may.
-    CpuList cpus;
-    // Threads that carry connections and requests (rtrs/reactor_group.h), 1..64.
-    std::uint32_t workers = 1;
-    // Where metrics are served: "HOST:PORT" or "unix:/PATH"; empty: nowhere.
-    std::string metrics;
 
     // text: the file's content; file: its name in errors.
     static std::expected<ClientConfig, std::vector<ConfigError>> parse(std::string_view text,

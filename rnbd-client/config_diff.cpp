@@ -99,13 +99,8 @@ std::vector<ConfigChange> client_config_diff(const ClientConfig& running,
         "device", running.devices, before.devices, wanted.devices,
         [](const Device& one) { return one.name; }, device_keys, changes);
     compare_setting("control", running.control == wanted.control, Kind::restart, changes);
-    compare_setting("busy_poll", running.busy_poll == wanted.busy_poll, Kind::restart, changes);
-    compare_setting("prompt_sends", running.prompt_sends == wanted.prompt_sends, Kind::restart,
-                    changes);
-    compare_setting("cpus", running.cpus == wanted.cpus, Kind::restart, changes);
-    compare_setting("workers", running.workers == wanted.workers, Kind::restart, changes);
-    compare_setting("metrics", running.metrics == wanted.metrics, Kind::restart, changes);
-    compare_setting("log", running.log_level == wanted.log_level, Kind::changed, changes);
+    compare_loop_settings(running, wanted, changes);
+    compare_process_settings(running, wanted, changes);
     return changes;
 }
 

@@ -22,14 +22,6 @@ constexpr rtrs::Duration look_interval = std::chrono::milliseconds(10);
 // How long paths that go wait for those that come in their place.
 constexpr rtrs::Duration replacement_time = std::chrono::seconds(5);
 
-bool leaves(const ConfigChange& change) {
-    return change.kind == Kind::removed || change.kind == Kind::replaced;
-}
-
-bool comes(const ConfigChange& change) {
-    return change.kind == Kind::added || change.kind == Kind::replaced;
-}
-
 template <typename Object>
 const Object* find(const std::vector<Object>& objects, const std::string& name) {
     const auto found = std::ranges::find(objects, name, &Object::name);
@@ -124,7 +116,7 @@ void ClientConfiguration::find_conflicts(std::vector<ConfigChange>& changes, How
     if (how == How::by_force) return;
     std::set<std::string> leaving;
     for (ConfigChange& change : changes) {
-        if (change.object != "device" || !leaves(change)) continue;
+        if (change.object != "device" || !change.leaves()) continue;
         leaving.insert(change.name);
         const Mapping* const mapping = find_mapping(client_, change.name);
         if (mapping == nullptr) continue;
@@ -162,11 +154,11 @@ void ClientConfiguration::add_leaving_steps(ConfigPlan& plan, How how) {
     };
     for (std::size_t i = 0; i < plan.changes.size(); ++i) {
         const ConfigChange& change = plan.changes[i];
-        if (change.object == "device" && leaves(change)) add_unmap(i, change.name);
+        if (change.object == "device" && change.leaves()) add_unmap(i, change.name);
     }
     for (std::size_t i = 0; i < plan.changes.size(); ++i) {
         const ConfigChange& change = plan.changes[i];
-        if (change.object != "session" || !leaves(change)) continue;
+        if (change.object != "session" || !change.leaves()) continue;
         // Those that rnbdctl mapped: by force only, else there is a conflict.
         for (const auto& mapping : client_.mappings()) {
             if (mapping->config().session == change.name) add_unmap(i, mapping->config().name);
@@ -184,23 +176,17 @@ void ClientConfiguration::add_leaving_steps(ConfigPlan& plan, How how) {
 void ClientConfiguration::add_session_steps(ConfigPlan& plan, const ClientConfig& wanted) {
     for (std::size_t i = 0; i < plan.changes.size(); ++i) {
         const ConfigChange& change = plan.changes[i];
-        if (change.object == "setting" && change.kind == Kind::changed) {
-            plan.steps.push_back(
-                {i, [this, level = wanted.log_level](const ConfigStep::Done& done) {
-                     use_log_level_(level);
-                     done("");
-                 }});
-        }
-        if (change.object != "session" || (!comes(change) && change.kind != Kind::changed))
+        if (change.object != "session" || (!change.comes() && change.kind != Kind::changed))
             continue;
         const Session* const config = find(wanted.sessions, change.name);
         plan.steps.push_back({i, [this, change, session = *config](const ConfigStep::Done& done) {
-                                  if (comes(change))
+                                  if (change.comes())
                                       done(text_of(client_.make_session(session)));
                                   else
                                       change_session(change, session, done);
                               }});
     }
+    add_setting_steps(plan, wanted, use_log_level_);
 }
 
 void ClientConfiguration::change_session(const ConfigChange& change, const Session& wanted,
@@ -303,7 +289,7 @@ void ClientConfiguration::wait_for_end(const std::string& session, const std::st
 void ClientConfiguration::add_device_steps(ConfigPlan& plan, const ClientConfig& wanted) {
     for (std::size_t i = 0; i < plan.changes.size(); ++i) {
         const ConfigChange& change = plan.changes[i];
-        if (change.object != "device" || !comes(change)) continue;
+        if (change.object != "device" || !change.comes()) continue;
         const Mapping* const now = find_mapping(client_, change.name);
         plan.steps.push_back(
             {i, [this, device = *find(wanted.devices, change.name),
@@ -329,7 +315,7 @@ void ClientConfiguration::map(const Mapped& device, const std::optional<Mapped>&
 void ClientConfiguration::finished(ClientConfig wanted, const std::vector<ConfigChange>& changes) {
     for (const ConfigChange& change : changes) {
         if (change.failure.empty()) continue;
-        if (comes(change) && change.object == "device" && !find_mapping(client_, change.name)) {
+        if (change.comes() && change.object == "device" && !find_mapping(client_, change.name)) {
             std::erase_if(wanted.devices,
                           [&](const Mapped& one) { return one.name == change.name; });
         }
@@ -338,7 +324,7 @@ void ClientConfiguration::finished(ClientConfig wanted, const std::vector<Config
             const auto of_name = std::ranges::find(wanted.devices, change.name, &Mapped::name);
             if (kept != nullptr && of_name != wanted.devices.end()) *of_name = kept->config();
         }
-        if (comes(change) && change.object == "session" &&
+        if (change.comes() && change.object == "session" &&
             !client_.sessions().contains(change.name)) {
             std::erase_if(wanted.sessions,
                           [&](const Session& one) { return one.name == change.name; });

@@ -109,14 +109,7 @@ int main(int argc, char** argv) {
              auto loaded = ClientConfig::load(path, PipeEnd::awaited);
              if (!loaded) return std::unexpected(std::move(loaded.error()));
              config = std::move(*loaded);
-             return DaemonSettings{.control = config->control,
-                                   .log_level = config->log_level,
-                                   .metrics = config->metrics,
-                                   .busy_poll = config->busy_poll,
-                                   .prompt_sends = config->prompt_sends,
-                                   .cpus = config->cpus,
-                                   .workers = config->workers,
-                                   .warnings = config->warnings};
+             return DaemonSettings(*config);
          },
          .make =
              [&](const DaemonContext& context) {

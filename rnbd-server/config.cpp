@@ -372,18 +372,13 @@ void read_server(ConfigMap& map, ServerConfig& config) {
                  config.always_invalidate);
     map.optional("data_checksum", config_bool(), config.data_checksum);
     read_heartbeat(map, config.heartbeat_interval, config.heartbeat_timeout);
-    map.optional("busy_poll", config_busy_poll(), config.busy_poll);
-    map.optional("prompt_sends", config_bool(), config.prompt_sends);
+    read_loop_settings(map, config);
     map.optional("prompt_storage", config_bool(), config.prompt_storage);
     map.optional("polled_io", config_bool(), config.polled_io);
     map.optional("zero_copy_sends", config_bool(), config.zero_copy_sends);
     map.optional("registered_io", config_bool(), config.registered_io);
     map.optional("read_portions", config_bool(), config.read_portions);
-    map.optional("cpus", config_cpus(), config.cpus);
-    map.optional("workers", config_workers(), config.workers);
-    read_metrics(map, config.metrics);
-    check_metrics_apart(map, config.metrics, config.control);
-    read_log(map, config.log_level);
+    read_process_settings(map, config);
 }
 
 }  // namespace

@@ -12,9 +12,8 @@
 #include <vector>
 
 #include "daemon/config/address_range.h"
-#include "daemon/config/cpu_list.h"
+#include "daemon/config/common.h"
 #include "daemon/config/files.h"
-#include "daemon/log/level.h"
 #include "rnbd-server/kernel_listener.h"
 #include "rnbd-server/storage.h"
 #include "rnbd/messages.h"
@@ -32,7 +31,9 @@ const char* to_word(ConfigFabric fabric) noexcept;
 // if_possible: on where the device has memory windows, off elsewhere.
 enum class AlwaysInvalidate : std::uint8_t { off, on, if_possible };
 
-struct ServerConfig {
+struct ServerConfig : DaemonSettings {
+    ServerConfig() : DaemonSettings{.control = "/run/rnbd/server.ctl"} {}
+
     // listen[]: where sessions come in. At least one, each address once.
     struct Listen {
         ConfigFabric fabric = ConfigFabric::tcp;
@@ -66,10 +67,6 @@ struct ServerConfig {
 
     std::vector<Listen> listen;
     std::vector<Export> exports;
-    // What the files say in vain.
-    std::vector<ConfigError> warnings;
-    // Path of the control socket, at most 107 bytes.
-    std::string control = "/run/rnbd/server.ctl";
     // Requests per session, 1..32768 (together with max_io_bytes: rtrs/limits.h).
     std::uint32_t queue_depth = rtrs::limits::queue_depth_default;
     // Longest payload of one request, bytes, a multiple of 4096.
@@ -81,27 +78,14 @@ struct ServerConfig {
     // 10 ms .. 10 min; the timeout is at least twice the interval.
     rtrs::Duration heartbeat_interval = std::chrono::seconds(1);
     rtrs::Duration heartbeat_timeout = std::chrono::seconds(5);
-    LogLevel log_level = LogLevel::info;
-    // Files and requests' memory are registered with the kernel.
-    bool registered_io = true;
     // Buffered reads go so many bytes per turn (rnbd-server/read_pacer.h).
     bool read_portions = true;
-    // How long the loop may look for news before it sleeps (rtrs/reactor.h): 0 (never) .. 1 ms.
-    rtrs::Duration busy_poll = std::chrono::microseconds(100);
-    // Sends may leave by a system call of their own (rtrs/reactor.h).
-    bool prompt_sends = true;
     // Requests may go to a disk, or to a file in memory, inside a turn (rtrs/reactor.h).
     bool prompt_storage = true;
     // Direct I/O may be polled for, where the device can be (rtrs/reactor.h).
     bool polled_io = false;
     // Large payloads may leave without a copy (rtrs/fabrics.h).
     bool zero_copy_sends = false;
-    // Where the daemon runs; empty: wherever it may.
-    CpuList cpus;
-    // Threads that carry connections and requests (rtrs/reactor_group.h), 1..64.
-    std::uint32_t workers = 1;
-    // Where metrics are served: "HOST:PORT" or "unix:/PATH"; empty: nowhere.
-    std::string metrics;
 
     std::uint32_t chunk_bytes() const noexcept {
         return max_io_bytes + rtrs::limits::header_bytes_default;

@@ -87,17 +87,13 @@ std::vector<ConfigChange> server_config_diff(const ServerConfig& running,
     fixed("data_checksum", running.data_checksum == wanted.data_checksum);
     fixed("heartbeat", running.heartbeat_interval == wanted.heartbeat_interval &&
                            running.heartbeat_timeout == wanted.heartbeat_timeout);
-    fixed("busy_poll", running.busy_poll == wanted.busy_poll);
-    fixed("prompt_sends", running.prompt_sends == wanted.prompt_sends);
+    compare_loop_settings(running, wanted, changes);
     fixed("prompt_storage", running.prompt_storage == wanted.prompt_storage);
     fixed("polled_io", running.polled_io == wanted.polled_io);
     fixed("zero_copy_sends", running.zero_copy_sends == wanted.zero_copy_sends);
     fixed("registered_io", running.registered_io == wanted.registered_io);
     fixed("read_portions", running.read_portions == wanted.read_portions);
-    fixed("cpus", running.cpus == wanted.cpus);
-    fixed("workers", running.workers == wanted.workers);
-    fixed("metrics", running.metrics == wanted.metrics);
-    compare_setting("log", running.log_level == wanted.log_level, Kind::changed, changes);
+    compare_process_settings(running, wanted, changes);
     return changes;
 }
 

@@ -21,14 +21,6 @@ bool has_key(const ConfigChange& change, std::string_view key) {
     return std::ranges::find(change.keys, key) != change.keys.end();
 }
 
-bool leaves(const ConfigChange& change) {
-    return change.kind == Kind::removed || change.kind == Kind::replaced;
-}
-
-bool comes(const ConfigChange& change) {
-    return change.kind == Kind::added || change.kind == Kind::replaced;
-}
-
 const ServerConfig::Listen& find_listener(const ServerConfig& config, const std::string& name) {
     const auto names = listener_names(config.listen);
     const auto found = std::ranges::find(names, name);
@@ -125,12 +117,12 @@ void ServerConfiguration::find_conflicts(std::vector<ConfigChange>& changes, con
         if (change.object != "export") continue;
         change.conflict = conflict_of(change, wanted.find(change.name), how);
         const Volume* const volume = target_.find(change.name);
-        if (volume != nullptr && !leaves(change))
+        if (volume != nullptr && !change.leaves())
             staying.emplace(volume->config().storage.place(), volume);
     }
     // Of those that come: what stays may have their path.
     for (ConfigChange& change : changes) {
-        if (change.object != "export" || !comes(change)) continue;
+        if (change.object != "export" || !change.comes()) continue;
         const StorageOptions& storage = wanted.find(change.name)->storage;
         if (storage.place().empty()) continue;
         const auto [first, last] = staying.equal_range(storage.place());
@@ -149,7 +141,7 @@ std::string ServerConfiguration::conflict_of(const ConfigChange& change,
                                              const ServerConfig::Export* wanted, How how) {
     const Volume* const volume = target_.find(change.name);
     if (volume == nullptr) return "";
-    if (leaves(change) && how == How::gently && !volume->opens().empty()) {
+    if (change.leaves() && how == How::gently && !volume->opens().empty()) {
         return "it is open by " + holders_of(*volume) + "; --force takes it from them";
     }
     const bool same_medium =
@@ -176,15 +168,9 @@ void ServerConfiguration::add_listener_steps(ConfigPlan& plan, const ServerConfi
     };
     for (std::size_t i = 0; i < plan.changes.size(); ++i) {
         const ConfigChange& change = plan.changes[i];
-        if (change.object == "setting" && change.kind == Kind::changed) {
-            add(i, [this, level = wanted.log_level] {
-                use_log_level_(level);
-                return std::string();
-            });
-        }
         if (change.object != "listener" || !change.acts() || change.kind == Kind::removed) continue;
         const ServerConfig::Listen listen = find_listener(wanted, change.name);
-        if (comes(change)) {
+        if (change.comes()) {
             plan.steps.push_back({i, [this, listen, absent, not_opened,
                                       in_the_way = in_the_way_of(change, listen, plan.changes)](
                                          const ConfigStep::Done& done) {
@@ -202,6 +188,7 @@ void ServerConfiguration::add_listener_steps(ConfigPlan& plan, const ServerConfi
             });
         }
     }
+    add_setting_steps(plan, wanted, use_log_level_);
     for (std::size_t i = 0; i < plan.changes.size(); ++i) {
         const ConfigChange& change = plan.changes[i];
         if (change.object != "listener" || change.kind != Kind::removed) continue;
@@ -223,7 +210,7 @@ std::vector<std::uint32_t> ServerConfiguration::in_the_way_of(
     const std::vector<ConfigChange>& changes) const {
     std::vector<std::uint32_t> portals;
     for (const ConfigChange& change : changes) {
-        if (change.object != "listener" || !leaves(change)) continue;
+        if (change.object != "listener" || !change.leaves()) continue;
         const std::uint32_t portal = listeners_.portal_of(change.name).value();
         if (change.name == coming.name || collide(*listeners_.find(portal), listen))
             portals.push_back(portal);
@@ -281,7 +268,7 @@ void ServerConfiguration::add_leaving_steps(ConfigPlan& plan, How how) {
         how == How::gently ? Target::Removal::if_unused : Target::Removal::by_force;
     for (std::size_t i = 0; i < plan.changes.size(); ++i) {
         const ConfigChange& change = plan.changes[i];
-        if (change.object != "export" || !leaves(change)) continue;
+        if (change.object != "export" || !change.leaves()) continue;
         plan.steps.push_back({i, [this, name = change.name, removal](const ConfigStep::Done& done) {
                                   const auto removed = target_.remove_export(
                                       // The log has what of its data may be lost.
@@ -334,7 +321,7 @@ void ServerConfiguration::change_export(const ConfigChange& change,
 void ServerConfiguration::add_coming_steps(ConfigPlan& plan, const Exports& wanted) {
     std::vector<std::size_t> coming;
     for (std::size_t i = 0; i < plan.changes.size(); ++i) {
-        if (plan.changes[i].object == "export" && comes(plan.changes[i])) coming.push_back(i);
+        if (plan.changes[i].object == "export" && plan.changes[i].comes()) coming.push_back(i);
     }
     std::ranges::stable_partition(coming, [&](std::size_t i) {
         return wanted.find(plan.changes[i].name)->storage.uuid.has_value();
@@ -363,12 +350,12 @@ void ServerConfiguration::finished(ServerConfig wanted, const std::vector<Config
     for (const ConfigChange& change : changes) {
         if (change.failure.empty()) continue;
         if (change.object == "listener") {
-            if (comes(change)) listeners_missing.insert(change.name);
-            const auto kept = leaves(change) ? listeners_.portal_of(change.name) : std::nullopt;
+            if (change.comes()) listeners_missing.insert(change.name);
+            const auto kept = change.leaves() ? listeners_.portal_of(change.name) : std::nullopt;
             if (kept) listeners_kept.push_back(*listeners_.find(*kept));
         }
         if (change.object != "export") continue;
-        if (comes(change) && !target_.find(change.name) && !target_.is_coming(change.name))
+        if (change.comes() && !target_.find(change.name) && !target_.is_coming(change.name))
             exports_missing.insert(change.name);
         const auto* const known = known_before.find(change.name);
         if (known == nullptr) continue;

@@ -43,11 +43,6 @@ void read_heartbeat(ConfigMap& map, rtrs::Duration& interval, rtrs::Duration& ti
     });
 }
 
-void read_log(ConfigMap& map, LogLevel& level) {
-    map.optional_map("log",
-                     [&](ConfigMap& log) { log.optional("level", config_log_level(), level); });
-}
-
 namespace {
 
 ConfigType<std::string> config_metrics_address() {
@@ -63,27 +58,26 @@ ConfigType<std::string> config_metrics_address() {
 
 }  // namespace
 
-ConfigType<rtrs::Duration> config_busy_poll() {
-    return config_duration(rtrs::Duration::zero(), std::chrono::milliseconds(1));
+void read_loop_settings(ConfigMap& map, DaemonSettings& settings) {
+    map.optional("busy_poll", config_duration(rtrs::Duration::zero(), std::chrono::milliseconds(1)),
+                 settings.busy_poll);
+    map.optional("prompt_sends", config_bool(), settings.prompt_sends);
 }
 
-ConfigType<CpuList> config_cpus() {
-    return {"numbers and ranges of processors below 1024, like 0 or 0-3,8", parse_cpu_list};
-}
-
-ConfigType<std::uint32_t> config_workers() {
-    return config_integer<std::uint32_t>(1, rtrs::ReactorGroup::members_max);
-}
-
-void check_metrics_apart(ConfigMap& map, const std::string& listen, const std::string& control) {
-    if (listen == "unix:" + control)
-        map.error("metrics",
-                  "found \"" + control + "\" which is the control socket, expected another path");
-}
-
-void read_metrics(ConfigMap& map, std::string& listen) {
+void read_process_settings(ConfigMap& map, DaemonSettings& settings) {
+    const ConfigType<CpuList> cpus{"numbers and ranges of processors below 1024, like 0 or 0-3,8",
+                                   parse_cpu_list};
+    map.optional("cpus", cpus, settings.cpus);
+    map.optional("workers", config_integer<std::uint32_t>(1, rtrs::ReactorGroup::members_max),
+                 settings.workers);
     map.optional_map("metrics", [&](ConfigMap& metrics) {
-        metrics.required("listen", config_metrics_address(), listen);
+        metrics.required("listen", config_metrics_address(), settings.metrics);
+    });
+    if (settings.metrics == "unix:" + settings.control)
+        map.error("metrics", "found \"" + settings.control +
+                                 "\" which is the control socket, expected another path");
+    map.optional_map("log", [&](ConfigMap& log) {
+        log.optional("level", config_log_level(), settings.log_level);
     });
 }
 

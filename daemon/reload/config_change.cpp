@@ -54,4 +54,34 @@ void compare_setting(const std::string& key, bool same, ConfigChange::Kind kind,
     changes.push_back(std::move(change));
 }
 
+void compare_loop_settings(const DaemonSettings& running, const DaemonSettings& wanted,
+                           std::vector<ConfigChange>& changes) {
+    using Kind = ConfigChange::Kind;
+    compare_setting("busy_poll", running.busy_poll == wanted.busy_poll, Kind::restart, changes);
+    compare_setting("prompt_sends", running.prompt_sends == wanted.prompt_sends, Kind::restart,
+                    changes);
+}
+
+void compare_process_settings(const DaemonSettings& running, const DaemonSettings& wanted,
+                              std::vector<ConfigChange>& changes) {
+    using Kind = ConfigChange::Kind;
+    compare_setting("cpus", running.cpus == wanted.cpus, Kind::restart, changes);
+    compare_setting("workers", running.workers == wanted.workers, Kind::restart, changes);
+    compare_setting("metrics", running.metrics == wanted.metrics, Kind::restart, changes);
+    compare_setting("log", running.log_level == wanted.log_level, Kind::changed, changes);
+}
+
+void add_setting_steps(ConfigPlan& plan, const DaemonSettings& wanted,
+                       const std::function<void(LogLevel)>& use_log_level) {
+    for (std::size_t i = 0; i < plan.changes.size(); ++i) {
+        const ConfigChange& change = plan.changes[i];
+        if (change.object != "setting" || !change.acts()) continue;
+        plan.steps.push_back(
+            {i, [use_log_level, level = wanted.log_level](const ConfigStep::Done& done) {
+                 use_log_level(level);
+                 done("");
+             }});
+    }
+}
+
 }  // namespace rnbd

@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/config/common.h"
+
 namespace rnbd {
 
 struct ConfigChange {
@@ -42,6 +44,8 @@ struct ConfigChange {
 
     bool operator==(const ConfigChange&) const = default;
     bool acts() const noexcept { return kind != Kind::unchanged && kind != Kind::restart; }
+    bool leaves() const noexcept { return kind == Kind::removed || kind == Kind::replaced; }
+    bool comes() const noexcept { return kind == Kind::added || kind == Kind::replaced; }
 };
 const char* to_string(ConfigChange::Kind kind) noexcept;
 nlohmann::json to_json(const ConfigChange& change);
@@ -112,6 +116,11 @@ void compare_objects(const std::string& object, const std::vector<Object>& runni
 // A setting of the whole daemon: listed only if it differs.
 void compare_setting(const std::string& key, bool same, ConfigChange::Kind kind,
                      std::vector<ConfigChange>& changes);
+// Those that read_loop_settings() and read_process_settings() read.
+void compare_loop_settings(const DaemonSettings& running, const DaemonSettings& wanted,
+                           std::vector<ConfigChange>& changes);
+void compare_process_settings(const DaemonSettings& running, const DaemonSettings& wanted,
+                              std::vector<ConfigChange>& changes);
 
 // Part of a change. Ends with done(), possibly from inside; text: what went wrong, empty for
 // nothing.
@@ -131,5 +140,9 @@ struct ConfigPlan {
     // The way back to how it was when this plan was made, by force.
     std::function<ConfigPlan()> undo;
 };
+
+// What a setting takes that changes while the daemon runs: `log`.
+void add_setting_steps(ConfigPlan& plan, const DaemonSettings& wanted,
+                       const std::function<void(LogLevel)>& use_log_level);
 
 }  // namespace rnbd
