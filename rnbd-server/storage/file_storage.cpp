@@ -33,6 +33,8 @@ std::expected<std::unique_ptr<Storage>, StorageError> FileStorage::open(
         new FileStorage(reactor, deferred, std::move(*medium), std::move(*zeroes), options));
 }
 
+// A device that has no zeroing of its own is asked for no hole: the kernel refuses that, but only
+// when it has dropped what its cache had of the range, acknowledged writes too.
 FileStorage::FileStorage(rtrs::Reactor& reactor, DeferredCompletions& deferred, FileMedium medium,
                          Mapping zeroes, const StorageOptions& options)
     : reactor_(reactor),
@@ -42,6 +44,7 @@ FileStorage::FileStorage(rtrs::Reactor& reactor, DeferredCompletions& deferred, 
       io_(options.io),
       use_(options.use),
       can_poll_(medium_.can_be_polled()),
+      can_punch_hole_(medium_.kind() == FileMedium::Kind::regular || geometry().fast_zero),
       can_discard_call_(medium_.kind() == FileMedium::Kind::block_device),
       deferred_(deferred) {
     const bool disk = io_ == StorageOptions::Io::direct && !medium_.in_memory();

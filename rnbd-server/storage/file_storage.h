@@ -133,7 +133,7 @@ class FileStorage final : public Storage {
     StorageOptions::Io io_;
     StorageOptions::Use use_;
     bool can_poll_;
-    bool can_punch_hole_ = true;
+    bool can_punch_hole_;
     bool can_zero_range_ = true;
     bool can_discard_call_;
     // What writing back has failed with. The page cache forgets a failure once it was told, and the

@@ -51,8 +51,8 @@ const std::string& private_root() {
     return root;
 }
 
-int unnamed_file(std::uint64_t bytes) {
-    std::string name = private_root() + "/loop-XXXXXX";
+int unnamed_file(std::uint64_t bytes, const std::string& folder = private_root()) {
+    std::string name = folder + "/loop-XXXXXX";
     const int file = ::mkostemp(name.data(), O_CLOEXEC);
     need(file >= 0 && ::ftruncate(file, static_cast<off_t>(bytes)) == 0, "no backing file");
     ::unlink(name.c_str());
@@ -79,8 +79,10 @@ std::string mount_ext(const std::string& type, const LoopDevice& device) {
     return folder;
 }
 
-LoopDevice::LoopDevice(std::uint64_t bytes, std::uint32_t block_bytes, Rights rights) {
-    const int file = unnamed_file(bytes);
+LoopDevice::LoopDevice(std::uint64_t bytes, std::uint32_t block_bytes, Rights rights,
+                       Backing backing) {
+    const int file = unnamed_file(
+        bytes, backing == Backing::on_ramfs ? mount_private("ramfs", "") : private_root());
     const int control = ::open("/dev/loop-control", O_RDWR | O_CLOEXEC);
     need(control >= 0, "no loop devices");
     for (int attempt = 0; attempt < 20; ++attempt) {  // others take free ones too

@@ -21,8 +21,11 @@ std::string mount_ext(const std::string& type, const LoopDevice& device);
 class LoopDevice {
   public:
     enum class Rights : std::uint8_t { all, read_only };
+    // on_ramfs: it can neither discard nor zero a range by itself.
+    enum class Backing : std::uint8_t { on_tmpfs, on_ramfs };
     // Over an unnamed file of that size.
-    LoopDevice(std::uint64_t bytes, std::uint32_t block_bytes, Rights rights = Rights::all);
+    LoopDevice(std::uint64_t bytes, std::uint32_t block_bytes, Rights rights = Rights::all,
+               Backing backing = Backing::on_tmpfs);
     ~LoopDevice();
     LoopDevice(const LoopDevice&) = delete;
     LoopDevice& operator=(const LoopDevice&) = delete;

@@ -241,6 +241,25 @@ TEST_CASE("media: without holes there is no discard and no fast zeroing, but zer
     REQUIRE(pages.all(0x44, (3u << 20) - 512, 512));
 }
 
+TEST_CASE("media: a device that cannot zero quickly says so, and keeps what was written") {
+    if (::geteuid() != 0) skip_program("needs root");
+    LoopDevice device(4u << 20, 512, LoopDevice::Rights::all, LoopDevice::Backing::on_ramfs);
+    Bench bench;
+    REQUIRE(!bench.open({.path = device.path()}));
+    REQUIRE(!bench.storage->geometry().fast_zero);
+    Pages pages(65536);
+    pages.fill(0x33);
+    REQUIRE(bench.write(0, pages.bytes()) == 0);  // acknowledged, in the page cache
+    REQUIRE(bench.write_zeroes(4096, 8192, Flag::fast) == EOPNOTSUPP);
+    REQUIRE(bench.discard(16384, 8192) == EOPNOTSUPP);
+    REQUIRE(bench.read(0, pages.bytes()) == 0);
+    REQUIRE(pages.all(0x33, 0, 65536));
+    REQUIRE(bench.write_zeroes(4096, 8192) == 0);
+    REQUIRE(bench.read(0, pages.bytes()) == 0);
+    REQUIRE(pages.all(0, 4096, 8192));
+    REQUIRE(pages.all(0x33, 12288, 65536 - 12288));
+}
+
 TEST_CASE("media: a device's size and block size are its own") {
     if (::geteuid() != 0) skip_program("needs root");
     LoopDevice device(1u << 20, 4096);
