@@ -123,9 +123,13 @@ class Bench {
 
     std::error_code open(const StorageOptions& options) {
         StorageOpening begun;
+        const auto to_be_tried_again = [](std::error_code error) {
+            return error == std::errc::operation_in_progress ||
+                   error == std::errc::connection_already_in_progress ||
+                   error == std::errc::timed_out;
+        };
         auto opened = open_storage(*reactor, *deferred, options, begun);
-        while (!opened && (opened.error().code == std::errc::operation_in_progress ||
-                           opened.error().code == std::errc::timed_out)) {
+        while (!opened && to_be_tried_again(opened.error().code)) {
             opened = open_storage(*reactor, *deferred, options, begun);
         }
         if (!opened) {
