@@ -37,7 +37,7 @@ class FileMedium {
     int fd() const noexcept { return fd_; }
     // Another open file of the same, which nothing is done with but flushing: of a failure to write
     // back the system tells each open file once, and so this one also when fd() was told. -1: none,
-    // as of a medium that is not written to.
+    // as of a medium that is not written to, and of a file on FUSE.
     int witness() const noexcept { return witness_; }
     // What flushes go through, so that what a write with FUA was told they are told, too.
     int sync_fd() const noexcept { return witness_ >= 0 ? witness_ : fd_; }

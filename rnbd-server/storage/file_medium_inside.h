@@ -3,7 +3,9 @@
 #pragma once
 
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <sys/ioctl.h>
+#include <sys/statfs.h>
 
 #include <cstdint>
 #include <optional>
@@ -30,6 +32,14 @@ inline bool is_read_only_device(int fd) {
 inline std::optional<std::uint64_t> attachment_number(int fd) {
     std::uint64_t number = 0;
     return ::ioctl(fd, BLKGETDISKSEQ, &number) == 0 ? std::optional(number) : std::nullopt;
+}
+
+// Another process serves it. What the kernel's cache has for that one, it does not know of before a
+// flush; and what it keeps or has failed to write itself, it may know of a handle alone.
+inline bool is_on_fuse(int fd) {
+    struct statfs status{};
+    return ::fstatfs(fd, &status) == 0 &&
+           static_cast<std::uint32_t>(status.f_type) == FUSE_SUPER_MAGIC;
 }
 
 }  // namespace rnbd::file_medium

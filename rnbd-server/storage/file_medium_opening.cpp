@@ -24,6 +24,7 @@
 namespace rnbd {
 
 using file_medium::attachment_number;
+using file_medium::is_on_fuse;
 using file_medium::is_read_only_device;
 using file_medium::is_writable;
 using file_medium::page_bytes;
@@ -240,9 +241,11 @@ FileMedium::Step FileMedium::still_there() {
     return failure(EAGAIN, "another file has come in its place while it was opened");
 }
 
-// By its path again: of a copy of the descriptor the open file would be the same.
+// By its path again: of a copy of the descriptor the open file would be the same. On FUSE what
+// flushes go through has to be what is written through. There nothing else is told of failures: no
+// write asks for them (FileStorage::writes_through()).
 void FileMedium::open_witness(const StorageOptions& options) {
-    if (!is_writable(options)) return;
+    if (!is_writable(options) || is_on_fuse(fd_)) return;
     witness_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat ours{};
     struct stat found{};
