@@ -17,6 +17,7 @@
 
 namespace rnbd {
 
+using file_medium::is_on_fuse;
 using file_medium::is_read_only_device;
 using file_medium::is_writable;
 using file_medium::page_bytes;
@@ -67,7 +68,8 @@ FileMedium::Step FileMedium::measure_regular(const StorageOptions& options) {
                  .volatile_cache = true,
                  .force_unit_access = true,
                  .rotational = queue_number(device_, "rotational") != 0,
-                 .extents = true,
+                 // Its process may call a hole what was written and is in the kernel's cache yet.
+                 .extents = !is_on_fuse(fd_),
                  .cache_epoch = file_epoch(fd_, status),
                  .medium = file_medium_id(fd_, status)};
     return {};
