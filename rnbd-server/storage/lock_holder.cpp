@@ -31,14 +31,20 @@ std::optional<pid_t> owner_of_lock(const std::string& line, const std::string& f
 
 enum class Has : std::uint8_t { yes, no, unknown };
 
+// How many open files are looked at for one name: a process may have a million, and who waits for a
+// lock asks each second.
+constexpr int files_max = 4096;
+
 // Who took a lock may have handed the file on and ended, and its number be another one's. What a
 // process has open is told with its locks, in lines of /proc/PID/fdinfo/FD: "lock:" and the same.
-Has has_locked(pid_t pid, const std::string& file) {
+// files_left: to be looked at; beyond them it is not known.
+Has has_locked(pid_t pid, const std::string& file, int& files_left) {
     constexpr std::string_view prefix = "lock:";
     std::error_code error;
     std::filesystem::directory_iterator open(fmt::format("/proc/{}/fdinfo", pid), error);
     if (error) return error == std::errc::permission_denied ? Has::unknown : Has::no;
     for (; open != std::filesystem::directory_iterator(); open.increment(error)) {
+        if (files_left-- <= 0) return Has::unknown;
         std::ifstream about(open->path());
         for (std::string line; std::getline(about, line);) {
             if (line.starts_with(prefix) && owner_of_lock(line.substr(prefix.size()), file))
@@ -51,9 +57,9 @@ Has has_locked(pid_t pid, const std::string& file) {
 
 std::string words_of(pid_t pid, Has has) {
     if (has == Has::no) return "";
-    if (has == Has::unknown) return "another program, maybe " + rtrs::process_words(pid);
-    if (pid == ::getpid()) return "another export of this server, through a link";
-    return rtrs::process_words(pid);
+    const std::string who = pid == ::getpid() ? "another export of this server, through a link"
+                                              : rtrs::process_words(pid);
+    return has == Has::unknown ? "another program, maybe " + who : who;
 }
 
 }  // namespace
@@ -62,11 +68,12 @@ std::string lock_holder(int fd) {
     struct stat file{};
     if (::fstat(fd, &file) != 0) return "";
     const std::string wanted = name_among_locks(file);
+    int files_left = files_max;
     std::ifstream locks("/proc/locks");
     for (std::string line; std::getline(locks, line);) {
         const auto pid = owner_of_lock(line, wanted);
         if (!pid || *pid <= 0) continue;
-        const std::string words = words_of(*pid, has_locked(*pid, wanted));
+        const std::string words = words_of(*pid, has_locked(*pid, wanted, files_left));
         if (!words.empty()) return words;
     }
     return "";

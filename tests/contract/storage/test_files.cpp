@@ -230,6 +230,38 @@ TEST_CASE("files: who has one locked is named as long as it has it open") {
     for (const int fd : {ours, to_child[0], to_child[1], to_us[0], to_us[1]}) ::close(fd);
 }
 
+// The files of a process are told in the order of their numbers.
+TEST_CASE("files: who has many files open before the locked one is named with a maybe") {
+    const TemporaryFolder folder;
+    const std::string path = folder.file("locked");
+    const int ours = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    const int theirs = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    REQUIRE((ours >= 0 && theirs >= 0));
+    REQUIRE(::flock(theirs, LOCK_EX | LOCK_NB) == 0);
+    const std::string known = "another export of this server, through a link";
+    if (lock_holder(ours) != known) {
+        ::close(ours);
+        ::close(theirs);
+        return skip("/proc/locks does not say who has a file locked");
+    }
+    constexpr int many = 4200;
+    rlimit old{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &old) == 0);
+    rlimit wanted{.rlim_cur = many + 100, .rlim_max = old.rlim_max};
+    if (old.rlim_cur < wanted.rlim_cur) REQUIRE(::setrlimit(RLIMIT_NOFILE, &wanted) == 0);
+    std::vector<int> others;
+    while (others.empty() || others.back() < many) others.push_back(::dup(ours));
+    const int last = ::fcntl(theirs, F_DUPFD_CLOEXEC, many + 1);
+    CHECK(last > many);
+    ::close(theirs);
+    CHECK(lock_holder(ours) == "another program, maybe " + known);
+    for (const int fd : others) ::close(fd);
+    CHECK(lock_holder(ours) == known);
+    ::close(last);
+    ::close(ours);
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &old) == 0);
+}
+
 TEST_CASE("file storage: the lock is free as soon as the storage is gone, whatever it did last") {
     TemporaryFolder folder;
     const StorageOptions options = file_options(folder.file("image"));
