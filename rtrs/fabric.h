@@ -213,6 +213,11 @@ struct EndpointOptions {
     // A connection over which nothing passes for so long, though it should, is lost, and an idle
     // one is tried. Of fabrics that would not notice by themselves; a device tries a limited time.
     Duration silence_max = std::chrono::seconds(10);
+    // When on_disconnected says that the peer has ended the connection: behind all that arrived
+    // before, or as soon as it is known, with what is not handed out yet behind it. Of fabrics
+    // where the two may come by different ways; on others it is behind.
+    enum class EndNews : std::uint8_t { in_order, at_once };
+    EndNews end_news = EndNews::in_order;
 };
 
 // Of a session with this heartbeat. It runs on one connection of a path only and judges peers that

@@ -102,7 +102,11 @@ std::error_code ServerPath::accept(ConnectRequest& request, const ConnectRequest
             Endpoint::queue_depth_max),
         .receive_queue_depth = requests + (service ? 1 : 0),
         .worker = identity_.worker + message.connection_id,
-        .silence_max = silence_max_beside(options_.heartbeat_timeout)};
+        .silence_max = silence_max_beside(options_.heartbeat_timeout),
+        // The client may have sent again over another path what is still to be handed out here.
+        // Without sequences that would run behind whatever came after the second attempt.
+        .end_news =
+            sequenced() ? EndpointOptions::EndNews::in_order : EndpointOptions::EndNews::at_once};
     auto connection = std::make_unique<Connection>(*this, message.connection_id);
     auto endpoint = request.accept(*memory_.domain, private_data, endpoint_options, *connection);
     if (!endpoint) return endpoint.error();

@@ -287,6 +287,25 @@ TEST_CASE("a permit that comes back on another path while its chunk's key is bei
     town.check_peace(std::move(one));
 }
 
+TEST_CASE("what a client has sent before it ends its path does not run after that") {
+    SceneOptions options = quick_options(6);
+    options.server.always_invalidate = GENERATE(true, false);
+    // The request is here, and is handed out when the server has heard of the end.
+    options.sim.queue_time = 1ms;
+    Town town(options);
+    auto client = town.opened();
+    const bool ends_another_connection = GENERATE(false, true);
+    client->write(1, client->chunk(2), write_request(0, 0),
+                  client->codec.request(2, sizeof(IoRequest)));
+    client->connections[ends_another_connection ? 0 : 1]->endpoint->disconnect();
+    town.scene.world.run_for(5ms);
+    // The bad client's epoch is not known: a request that is served is found so.
+    CHECK(std::ranges::count(town.scene.findings.lines, "a request of another epoch") == 0);
+    town.scene.findings.lines.clear();
+    CHECK(!client->alive());
+    town.check_peace(std::move(client));
+}
+
 TEST_CASE(
     "a connection that the server cannot set up is rejected with the errno, and its path ends") {
     Town town;

@@ -374,6 +374,9 @@ void Connection::deliver_to(SimEndpoint& endpoint, SideIndex from, Message& mess
             break;
         case Message::Kind::work:
             if (endpoint.state() == State::established) answer(from, endpoint.receive(message));
+            if (const Duration wait = world().options().queue_time; wait > Duration::zero()) {
+                return schedule(world().now() + wait, Event::turn, other(from));
+            }
             break;
         case Message::Kind::goodbye:
             endpoint.fail({.reason = Error::closed_by_peer});

@@ -184,7 +184,12 @@ void SimEndpoint::go_down(Report::Kind first, const Failure& failure) {
     state_ = State::down;
     failure_ = failure;
     connection_.depart(side_, failure.farewell);
+    const std::size_t unheard = reports_.size();
     reports_.push_back({first});
+    if (failure.reason == Error::closed_by_peer &&
+        options_.end_news == EndpointOptions::EndNews::at_once) {
+        for (std::size_t i = 0; i < unheard; ++i) reports_.push_back(reports_.pop_front());
+    }
     SimWorld& world = connection_.world();
     connection_.schedule(world.now() + world.draw_below(world.options().drain_max),
                          Connection::Event::drain, side_);

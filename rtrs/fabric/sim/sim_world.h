@@ -63,6 +63,9 @@ struct SimOptions {
     Duration drain_max = std::chrono::microseconds(100);
     Duration connect_timeout = std::chrono::seconds(3);
     Duration transport_timeout = std::chrono::seconds(5);
+    // How long what arrives waits before it is handed out, as in a completion queue. News of the
+    // peer's end does not (EndpointOptions::EndNews).
+    Duration queue_time{};
     // Read the source memory when the message arrives, not when it is posted: finds callers that
     // reuse a buffer too early.
     bool late_source_reads = true;

@@ -72,6 +72,7 @@ VerbsEndpoint::VerbsEndpoint(const Setup& setup)
              [](void* self) { static_cast<VerbsEndpoint*>(self)->fail(from_errno(ETIMEDOUT)); }),
       sends_max_(sends_allowed(engine_->limits(), setup.depths.send_queue_depth, revoke_places)),
       receives_max_(receives_allowed(engine_->limits(), setup.depths.receive_queue_depth)),
+      end_news_(setup.depths.end_news),
       sends_(sends_max_ + revoke_places),
       receives_(receives_max_) {
     if (sends_max_ < setup.depths.send_queue_depth ||
@@ -273,9 +274,12 @@ void VerbsEndpoint::on_cm_event(const CmEvent& event) {
         case RDMA_CM_EVENT_ROUTE_ERROR:
         case RDMA_CM_EVENT_UNREACHABLE:
         case RDMA_CM_EVENT_CONNECT_ERROR:
-        case RDMA_CM_EVENT_DISCONNECTED:
         case RDMA_CM_EVENT_DEVICE_REMOVAL:
             return fail(error_of(event));
+        case RDMA_CM_EVENT_DISCONNECTED:
+            fail(error_of(event));
+            if (end_news_ == EndpointOptions::EndNews::at_once) tell();
+            return;
         default:
             return;  // address changes and the like: the connection lives on
     }

@@ -9,7 +9,7 @@
 // | adopted     | end of turn (receives are there) | accepting   | accept                          |
 // | accepting   | established, or a first message  | established | on_established                  |
 // | all of them | any other end, timeout           | closing     | on_disconnected                 |
-// | established | disconnected, failed completion  | closing     | on_disconnected                 |
+// | established | disconnected, failed completion  | closing     | on_disconnected (end_news)      |
 // | all of them | disconnect()                     | closing     | the same, with no reason        |
 // | closing     | end of turn                      | drained     | see below, then on_drained      |
 //
@@ -177,6 +177,7 @@ class VerbsEndpoint final : public Endpoint, public CmOwner, public ListLink {
 
     std::uint32_t sends_max_;  // contexts that post() may take
     std::uint32_t receives_max_;
+    EndpointOptions::EndNews end_news_;
     std::uint32_t works_ = 0;  // contexts that post() has taken
     SendRing sends_;
     ReceiveRing receives_;
