@@ -54,7 +54,11 @@ void ClientSession::Inside::user_answered(int error) {
 }
 
 // With sequences it goes on elsewhere like any request. Without, or without a path, its owner hears
-// that its fate is unknown: the next message has a newer sequence, which keeps a late one out.
+// that its fate is unknown. With sequences the next message has a newer one, which keeps a late one
+// out. Without, a late one may run; but its answer goes to the connection that it came over, of
+// which nothing is left here, and it does no harm: who opens a volume again gets the same, and what
+// is closed names one opening. No fence is waited for, since volumes have to be opened before what
+// waits for them is.
 void ClientSession::Inside::user_path_lost() {
     user_path = no_path;
     if (exactly_once() && link_up && !closing) {
