@@ -165,10 +165,11 @@ void Listeners::try_again() {
 std::expected<rtrs::PortalOptions::Invalidate, std::string> Listeners::invalidation(
     rtrs::Fabric& fabric) {
     using Invalidate = rtrs::PortalOptions::Invalidate;
+    const bool if_possible = in_.always_invalidate == AlwaysInvalidate::if_possible;
     if (in_.always_invalidate == AlwaysInvalidate::off || windows_work(fabric)) {
-        return Invalidate::as_server;
+        return if_possible ? Invalidate::if_possible : Invalidate::as_server;
     }
-    if (in_.always_invalidate == AlwaysInvalidate::if_possible) {
+    if (if_possible) {
         logger("rnbd.server")
             .warn(
                 "{} has no memory windows: always_invalidate is off there, and a client can "

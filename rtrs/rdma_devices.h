@@ -52,7 +52,8 @@ class RdmaDevices {
 // ERRORS: EINVAL (not numeric), ENETUNREACH and other errors of connect(2).
 std::expected<std::string, std::error_code> source_towards(const std::string& destination);
 
-// True if the fabric's devices can take a key back at each request: its memory windows work.
+// True if the fabric's devices can take a key back at each request: they have memory windows. That
+// one can be bound, too, shows with the first connection (PortalOptions::Invalidate).
 bool windows_work(Fabric& fabric);
 
 }  // namespace rtrs

@@ -97,8 +97,9 @@ struct PortalOptions {
     // extended: only those with the failover extension, which a kernel's client does not have.
     enum class Clients : std::uint8_t { any, extended };
     Clients clients = Clients::any;
-    // never: whatever ServerOptions::always_invalidate says; for a fabric without windows.
-    enum class Invalidate : std::uint8_t { as_server, never };
+    // if_possible: as ServerOptions::always_invalidate says, until a path cannot have its windows
+    // bound; then, and with never, not at all. For fabrics without windows.
+    enum class Invalidate : std::uint8_t { as_server, if_possible, never };
     Invalidate invalidate = Invalidate::as_server;
 };
 

@@ -54,8 +54,7 @@ struct Server::Inside {
     // Of the sessions that have not said who they are, the oldest. False: there is none.
     bool close_half_open();
     KeyRenewal key_renewal(const PortalOptions& portal) const noexcept {
-        return options.always_invalidate &&
-                       portal.invalidate == PortalOptions::Invalidate::as_server
+        return options.always_invalidate && portal.invalidate != PortalOptions::Invalidate::never
                    ? KeyRenewal::every_answer
                    : KeyRenewal::no;
     }
@@ -102,6 +101,7 @@ struct ServerSession::Inside final : ServerPathOwner, MessageCoreOwner {
     void no_longer_waits(ServerPath& path, OpSlot& slot) override {
         admission.drop(path.permit_of(slot), slot);
     }
+    void windows_not_bound(ServerPath& path) override;
     void chunk_gone(void* chunk_context) override { server.handler.on_chunk_gone(chunk_context); }
     MessageCore& messages() noexcept override { return *message_core; }
     void messages_reset() override {}

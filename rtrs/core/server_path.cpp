@@ -24,6 +24,13 @@ static_assert(binds_at_a_time + 1 <= Endpoint::send_queue_depth_least);
 // A permit's next answer may be posted before its last one has completed: see ClientPath::dial().
 constexpr std::uint32_t answers_per_permit = 2;
 
+// How devices say that they cannot bind a window; no peer can bring that about.
+bool is_of_a_bind(std::error_code reason) noexcept {
+    return reason == std::errc::operation_not_supported ||
+           reason == std::errc::function_not_supported || reason == std::errc::invalid_argument ||
+           reason == std::errc::bad_address;
+}
+
 }  // namespace
 
 ServerPath::ServerPath(SessionEnvironment environment, const ServerOptions& options,
@@ -185,10 +192,12 @@ void ServerPath::info_request(const Completion& completion) {
     bind_windows();
 }
 
-// The next when the last of these has completed.
+// The next when the last of these has completed. The path serves when all have: whether a device
+// can bind windows shows then.
 void ServerPath::bind_windows() {
     Connection& service = *connections_[0];
     const std::uint32_t all = windows_ ? chunks_.count() : 0;
+    if (windows_bound_ == all) return serve_path();
     const std::uint32_t until = std::min(windows_bound_ + binds_at_a_time, all);
     while (windows_bound_ < until) {
         const std::uint32_t permit = windows_bound_++;
@@ -202,7 +211,6 @@ void ServerPath::bind_windows() {
             return close("cannot bind a window: " + error.message());
         }
     }
-    if (windows_bound_ == all) serve_path();
 }
 
 void ServerPath::serve_path() {
@@ -355,6 +363,16 @@ void ServerPath::close(std::string_view reason, TraceLevel level) {
         }
     }
     finish_if_done();
+}
+
+void ServerPath::connection_ended(std::error_code reason) {
+    if (state_ == State::connecting && windows_bound_ > 0 && is_of_a_bind(reason)) {
+        owner_.windows_not_bound(*this);
+        return close("a memory window cannot be bound: " + reason.message());
+    }
+    close(reason == Error::closed_by_peer ? reason.message()
+          : reason                        ? "connection lost: " + reason.message()
+                                          : "connection closed");
 }
 
 void ServerPath::drained() { finish_if_done(); }

@@ -58,6 +58,8 @@ class ServerPathOwner {
     virtual void arrived_unnumbered(ServerPath& path, std::uint32_t permit) = 0;
     // A checked request. It is served, answered or made to wait.
     virtual void request(ServerPath& path, OpSlot& slot) = 0;
+    // The path ends because its device has refused to bind a memory window.
+    virtual void windows_not_bound(ServerPath& path) = 0;
     virtual void chunk_gone(void* chunk_context) = 0;
     // A request that ran has been answered; its slot is free.
     virtual void ended(ServerPath& path, OpSlot& slot, int error) = 0;
@@ -143,6 +145,7 @@ class ServerPath final : public MessageLinkOwner {
                            std::string_view why) override;
     void message_link_drained(MessageLink& link) override;
 
+    void connection_ended(std::error_code reason);
     void completed(Connection& connection, const Completion& completion);
     void revoked(OpSlot& slot);
     void info_request(const Completion& completion);

@@ -25,11 +25,7 @@ struct ServerPath::Connection final : EndpointHandler {
     void on_established(Bytes) override { established = true; }
     void on_rejected(Bytes) override { path.close("connection rejected"); }
     void on_completion(const Completion& completion) override { path.completed(*this, completion); }
-    void on_disconnected(std::error_code reason) override {
-        path.close(reason == Error::closed_by_peer ? reason.message()
-                   : reason                        ? "connection lost: " + reason.message()
-                                                   : "connection closed");
-    }
+    void on_disconnected(std::error_code reason) override { path.connection_ended(reason); }
     void on_drained() override {
         endpoint.reset();
         path.drained();

@@ -139,6 +139,20 @@ NameRefusal ServerSession::Inside::take_over(ServerSession& other, const ServerP
     return {"takes the session name " + other.name_ + " over: waiting for the old session's end"};
 }
 
+// The path's client comes again, and finds the portal without them.
+void ServerSession::Inside::windows_not_bound(ServerPath& path) {
+    using Invalidate = PortalOptions::Invalidate;
+    for (const auto& portal : server.portals) {
+        if (portal->options.id != path.identity().portal) continue;
+        if (portal->options.invalidate != Invalidate::if_possible) return;
+        portal->options.invalidate = Invalidate::never;
+        server.environment.tracer.trace(
+            TraceLevel::warning, "rtrs.server", portal->listener->address(),
+            "the device cannot bind memory windows: always_invalidate is off there, and a client "
+            "can write into its requests' memory at any time");
+    }
+}
+
 // --- Requests: admission decides, the handler serves.
 
 // What request() does, for attempts that admission has not seen: they might run after this one.

@@ -149,6 +149,31 @@ TEST_CASE("a place where a server listens no longer is forgotten, what came by i
     check(scene);
 }
 
+TEST_CASE("a device that has memory windows and cannot bind them is used without, if allowed") {
+    using Invalidate = PortalOptions::Invalidate;
+    const auto invalidate = GENERATE(Invalidate::if_possible, Invalidate::as_server);
+    SceneOptions options = quick_options(19);
+    options.server.always_invalidate = true;
+    Scene scene(options);
+    scene.server =
+        std::make_unique<ServerLife>(scene.world, scene.server_host, scene.disk, scene.findings,
+                                     scene.recorder, scene.options.server, FaultOptions{});
+    REQUIRE(scene.server->server.listen(scene.server->fabric, "0.0.0.0:1235",
+                                        {.id = 7, .invalidate = invalidate}));
+    scene.server->fabric.refuse_next().binds = UINT32_MAX;
+    scene.start_client();
+    if (invalidate == Invalidate::as_server) {
+        scene.world.run_for(2s);
+        CHECK(!scene.client->open);
+        CHECK(scene.recorder.said("a memory window cannot be bound"));
+        scene.server->fabric.refuse_next().binds = 0;
+    }
+    REQUIRE(scene.ready());
+    const auto path = scene.server->server.sessions().front()->status().paths.front();
+    CHECK(path.always_invalidate == (invalidate == Invalidate::as_server));
+    work_and_end(scene, 15, 100);
+}
+
 TEST_CASE("a session that the layer above turns away") {
     Scene scene(quick_options(23));
     scene.start_server();

@@ -47,6 +47,11 @@ std::error_code FaultyEndpoint::post(std::span<const WorkRequest> chain) {
         ++posts_;
         const bool scripted =
             options.lose_connection_after_posts && posts_ >= *options.lose_connection_after_posts;
+        if (chain[i].opcode == WorkOpcode::bind_window &&
+            fabric_.refuse(&FaultyFabric::Scripted::binds, 0)) {
+            loss_ = from_errno(EOPNOTSUPP);
+            lose();
+        }
         if (scripted || fabric_.draw(options.lose_connection_per_million)) lose();
     }
     return {};
@@ -122,7 +127,7 @@ void FaultyEndpoint::on_completion(const Completion& completion) {
 
 void FaultyEndpoint::on_disconnected(std::error_code reason) {
     loss_timer_.disarm();
-    if (lost_ && !disconnecting_) reason = from_errno(ECONNRESET);
+    if (lost_ && !disconnecting_) reason = loss_;
     take({.kind = Event::Kind::disconnected, .reason = reason}, Duration{0});
     run_due();
 }

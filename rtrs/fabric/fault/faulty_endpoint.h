@@ -64,6 +64,7 @@ class FaultyEndpoint final : public Endpoint, public EndpointHandler, public Lis
     bool running_ = false;  // inside run_due()
     bool inner_drained_ = false;
     bool drained_ = false;
+    std::error_code loss_ = from_errno(ECONNRESET);
     bool lost_ = false;           // by us: the inner reason is not the caller's doing
     bool disconnecting_ = false;  // the caller's doing: nothing is held any more
 };

@@ -79,6 +79,7 @@ class FaultyFabric final : public Fabric {
         std::uint32_t connects = 0;
         std::uint32_t requests = 0;
         std::uint32_t accepts = 0;
+        std::uint32_t binds = 0;  // their connection ends with EOPNOTSUPP
         std::uint32_t listens = 0;
     };
     Scripted& refuse_next() noexcept { return refuse_next_; }
