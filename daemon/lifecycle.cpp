@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "rtrs/base/assert.h"
+#include "rtrs/base/descriptor.h"
 #include "rtrs/base/error.h"
 
 namespace rnbd {
@@ -114,22 +115,22 @@ struct Signals::Inside {
     };
 
     Inside(rtrs::Reactor& loop, std::function<void(int)> on_stop, std::function<void()> on_reload,
-           int signal_fd)
-        : reactor(loop), stop(std::move(on_stop)), reload(std::move(on_reload)), fd(signal_fd) {}
-    ~Inside() {
-        RTRS_ASSERT(!waiting.in_flight);
-        ::close(fd);
-    }
+           rtrs::Descriptor signals)
+        : reactor(loop),
+          stop(std::move(on_stop)),
+          reload(std::move(on_reload)),
+          signal_fd(std::move(signals)) {}
+    ~Inside() { RTRS_ASSERT(!waiting.in_flight); }
     Inside(const Inside&) = delete;
     Inside& operator=(const Inside&) = delete;
 
     void on_ready() {
         if (closed) return reactor.post(std::exchange(closed, nullptr));
         signalfd_siginfo info{};
-        if (::read(fd, &info, sizeof info) != sizeof info)
-            return reactor.poll_readable(waiting, fd);
+        if (::read(signal_fd.get(), &info, sizeof info) != sizeof info)
+            return reactor.poll_readable(waiting, signal_fd.get());
         if (info.ssi_signo == SIGHUP) {
-            reactor.poll_readable(waiting, fd);
+            reactor.poll_readable(waiting, signal_fd.get());
             return reload();
         }
         came = true;
@@ -147,7 +148,7 @@ struct Signals::Inside {
     std::function<void(int)> stop;
     std::function<void()> reload;
     std::function<void()> closed;
-    int fd;
+    rtrs::Descriptor signal_fd;
     bool came = false;
     WaitOperation waiting{*this};
 };
@@ -158,10 +159,11 @@ Signals::~Signals() = default;
 std::expected<std::unique_ptr<Signals>, std::error_code> Signals::create(
     rtrs::Reactor& reactor, std::function<void(int)> stop, std::function<void()> reload) {
     const sigset_t signals = all_signals();
-    const int fd = ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (fd < 0) return std::unexpected(rtrs::from_errno(errno));
-    auto inside = std::make_unique<Inside>(reactor, std::move(stop), std::move(reload), fd);
-    reactor.poll_readable(inside->waiting, fd);
+    rtrs::Descriptor signal_fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!signal_fd) return std::unexpected(rtrs::from_errno(errno));
+    auto inside =
+        std::make_unique<Inside>(reactor, std::move(stop), std::move(reload), std::move(signal_fd));
+    reactor.poll_readable(inside->waiting, inside->signal_fd.get());
     return std::unique_ptr<Signals>(new Signals(std::move(inside)));
 }
 

@@ -21,6 +21,7 @@
 #include "rnbdctl/members.h"
 #include "rnbdctl/request.h"
 #include "rnbdctl/units.h"
+#include "rtrs/base/descriptor.h"
 
 namespace rnbd {
 namespace {
@@ -33,22 +34,6 @@ constexpr const char* head =
 std::unexpected<std::string> failed(const std::string& what, int error) {
     return std::unexpected(what + ": " + std::strerror(error));
 }
-
-// A file descriptor that is closed at the end.
-class File {
-  public:
-    explicit File(int fd) noexcept : fd_(fd) {}
-    ~File() {
-        if (fd_ >= 0) ::close(fd_);
-    }
-    File(const File&) = delete;
-    File& operator=(const File&) = delete;
-    int fd() const noexcept { return fd_; }
-    explicit operator bool() const noexcept { return fd_ >= 0; }
-
-  private:
-    int fd_;
-};
 
 std::expected<void, std::string> make_folder(const std::string& folder, const struct stat& like) {
     if (::mkdir(folder.c_str(), 0700) != 0)
@@ -69,33 +54,35 @@ std::expected<void, std::string> write_whole(const std::string& folder, const st
     const std::string fresh = fmt::format("{}/.{}.new", folder, saved_file_name);
     // Of one that was ended in between.
     ::unlink(fresh.c_str());
-    const File file(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    const rtrs::Descriptor file(
+        ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
     if (!file) return failed(fresh, errno);
     const auto abandon = [&](int error) {
         ::unlink(fresh.c_str());
         return failed(path, error);
     };
     for (std::size_t written = 0; written < text.size();) {
-        const ssize_t bytes = ::write(file.fd(), text.data() + written, text.size() - written);
+        const ssize_t bytes = ::write(file.get(), text.data() + written, text.size() - written);
         if (bytes < 0 && errno == EINTR) continue;
         if (bytes < 0) return abandon(errno);
         written += static_cast<std::size_t>(bytes);
     }
-    if (::fchown(file.fd(), like.st_uid, like.st_gid) != 0 ||
-        ::fchmod(file.fd(), like.st_mode & 0777) != 0 || ::fsync(file.fd()) != 0 ||
+    if (::fchown(file.get(), like.st_uid, like.st_gid) != 0 ||
+        ::fchmod(file.get(), like.st_mode & 0777) != 0 || ::fsync(file.get()) != 0 ||
         ::rename(fresh.c_str(), path.c_str()) != 0)
         return abandon(errno);
-    const File directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!directory || ::fsync(directory.fd()) != 0) return failed(folder, errno);
+    const rtrs::Descriptor directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!directory || ::fsync(directory.get()) != 0) return failed(folder, errno);
     return {};
 }
 
 // Between reading the file and writing it anew nobody else may: what that one keeps would be lost.
 // configuration: the daemon's, which is there whether or not its folder is.
-std::expected<void, std::string> lock_saving(const File& configuration, const Request& request) {
+std::expected<void, std::string> lock_saving(const rtrs::Descriptor& configuration,
+                                             const Request& request) {
     constexpr std::chrono::milliseconds look_interval{10};
     const auto deadline = std::chrono::steady_clock::now() + request.timeout;
-    while (::flock(configuration.fd(), LOCK_EX | LOCK_NB) != 0) {
+    while (::flock(configuration.get(), LOCK_EX | LOCK_NB) != 0) {
         if (errno == EINTR) continue;
         if (errno != EWOULDBLOCK) return failed("flock", errno);
         if (std::chrono::steady_clock::now() >= deadline)
@@ -128,9 +115,9 @@ std::expected<std::string, std::string> keep(const Request& request, const Saved
     const auto described = check(request);
     if (!described) return std::unexpected(described.error());
     const std::string file = described->value("file", "");
-    const File configuration(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    const rtrs::Descriptor configuration(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     struct stat like{};
-    if (!configuration || ::fstat(configuration.fd(), &like) != 0) return failed(file, errno);
+    if (!configuration || ::fstat(configuration.get(), &like) != 0) return failed(file, errno);
     if (const auto locked = lock_saving(configuration, request); !locked)
         return std::unexpected(locked.error());
     const auto before = check(request);

@@ -12,6 +12,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "rtrs/base/descriptor.h"
+
 namespace rnbd {
 
 std::expected<std::string, ConfigError> read_config_file(const std::string& path, PipeEnd pipe) {
@@ -19,33 +21,28 @@ std::expected<std::string, ConfigError> read_config_file(const std::string& path
         return std::unexpected(ConfigError{path, 0, 0, "", std::move(text)});
     };
     // Not blocking: the path might be a pipe that nobody writes to.
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    if (fd < 0) return failed(fmt::format("cannot be opened: {}", std::strerror(errno)));
+    const rtrs::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+    if (!file) return failed(fmt::format("cannot be opened: {}", std::strerror(errno)));
     std::string text;
     std::vector<char> block(64u << 10);
     for (;;) {
-        const ssize_t bytes = ::read(fd, block.data(), block.size());
+        const ssize_t bytes = ::read(file.get(), block.data(), block.size());
         if (bytes < 0 && errno == EINTR) continue;
         if (bytes < 0 && errno == EAGAIN && pipe == PipeEnd::awaited) {
-            pollfd more{.fd = fd, .events = POLLIN, .revents = 0};
+            pollfd more{.fd = file.get(), .events = POLLIN, .revents = 0};
             static_cast<void>(::poll(&more, 1, -1));
             continue;
         }
         if (bytes < 0) {
-            const int error = errno;
-            ::close(fd);
-            if (error == EAGAIN)
+            if (errno == EAGAIN)
                 return failed("found a pipe whose writer has not finished, expected a file");
-            return failed(fmt::format("cannot be read: {}", std::strerror(error)));
+            return failed(fmt::format("cannot be read: {}", std::strerror(errno)));
         }
         if (bytes == 0) break;
         text.append(block.data(), static_cast<std::size_t>(bytes));
-        if (text.size() > config_bytes_max) {
-            ::close(fd);
+        if (text.size() > config_bytes_max)
             return failed(fmt::format("found more than {} bytes", config_bytes_max));
-        }
     }
-    ::close(fd);
     return text;
 }
 

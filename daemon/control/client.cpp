@@ -15,6 +15,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "rtrs/base/descriptor.h"
+
 namespace rnbd {
 
 using nlohmann::json;
@@ -26,20 +28,6 @@ namespace {
 constexpr int error_number_max = 4095;
 
 using SteadyTime = std::chrono::steady_clock::time_point;
-
-class Socket {
-  public:
-    explicit Socket(int fd) noexcept : fd_(fd) {}
-    Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-    Socket& operator=(Socket&&) = delete;
-    ~Socket() {
-        if (fd_ >= 0) ::close(fd_);
-    }
-    int fd() const noexcept { return fd_; }
-
-  private:
-    int fd_;
-};
 
 std::unexpected<ControlCallFailure> fail(Kind kind, std::string message) {
     return std::unexpected(ControlCallFailure{kind, std::move(message)});
@@ -98,19 +86,20 @@ std::unexpected<ControlCallFailure> nobody_listens(const std::string& path) {
     return std::unexpected(std::move(failure));
 }
 
-std::expected<Socket, ControlCallFailure> connect_to(const std::string& path, SteadyTime deadline) {
+std::expected<rtrs::Descriptor, ControlCallFailure> connect_to(const std::string& path,
+                                                               SteadyTime deadline) {
     constexpr std::chrono::milliseconds queue_interval{10};
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     if (path.empty() || path.size() >= sizeof address.sun_path)
         return fail(Kind::absent, fmt::format("{}: not a possible socket path", path));
     std::memcpy(address.sun_path, path.data(), path.size());
-    Socket socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (socket.fd() < 0)
+    rtrs::Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (socket.get() < 0)
         return fail(Kind::unreachable, fmt::format("socket: {}", std::strerror(errno)));
     // Nothing tells when the queue of those who want in has room again.
     for (;;) {
-        if (::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) ==
+        if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) ==
             0)
             return socket;
         if (errno == EINTR) continue;
@@ -153,14 +142,14 @@ std::unexpected<ControlCallFailure> ended_early(std::string message) {
     return std::unexpected(std::move(failure));
 }
 
-std::expected<void, ControlCallFailure> send_all(const Socket& socket, std::string_view bytes,
-                                                 SteadyTime deadline) {
+std::expected<void, ControlCallFailure> send_all(const rtrs::Descriptor& socket,
+                                                 std::string_view bytes, SteadyTime deadline) {
     while (!bytes.empty()) {
-        const ssize_t sent = ::send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+        const ssize_t sent = ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
         if (sent >= 0) {
             bytes.remove_prefix(static_cast<std::size_t>(sent));
         } else if (errno == EAGAIN) {
-            if (!wait_for(socket.fd(), POLLOUT, deadline))
+            if (!wait_for(socket.get(), POLLOUT, deadline))
                 return fail(Kind::timed_out, "the daemon does not take the request");
         } else if (errno != EINTR) {
             return ended_early(errno == EPIPE || errno == ECONNRESET
@@ -171,12 +160,12 @@ std::expected<void, ControlCallFailure> send_all(const Socket& socket, std::stri
     return {};
 }
 
-std::expected<std::string, ControlCallFailure> receive_line(const Socket& socket,
+std::expected<std::string, ControlCallFailure> receive_line(const rtrs::Descriptor& socket,
                                                             SteadyTime deadline) {
     std::string line;
     char block[64u << 10];
     for (;;) {
-        const ssize_t bytes = ::recv(socket.fd(), block, sizeof block, 0);
+        const ssize_t bytes = ::recv(socket.get(), block, sizeof block, 0);
         if (bytes > 0) {
             line.append(block, static_cast<std::size_t>(bytes));
             if (block[bytes - 1] == '\n') return line;
@@ -185,7 +174,7 @@ std::expected<std::string, ControlCallFailure> receive_line(const Socket& socket
         } else if (bytes == 0) {
             return ended_early("the daemon went away before it answered");
         } else if (errno == EAGAIN) {
-            if (!wait_for(socket.fd(), POLLIN, deadline))
+            if (!wait_for(socket.get(), POLLIN, deadline))
                 return fail(Kind::timed_out, "the daemon does not answer");
         } else if (errno != EINTR) {
             return ended_early(errno == ECONNRESET

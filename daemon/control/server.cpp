@@ -29,10 +29,10 @@ constexpr mode_t socket_mode = 0600;
 struct ControlServer::Inside {
     class Connection;
 
-    Inside(rtrs::Reactor& loop, ControlServerOptions given, int fd)
+    Inside(rtrs::Reactor& loop, ControlServerOptions given, rtrs::Descriptor listener)
         : options(std::move(given)),
           socket_file(options.socket_path),
-          streams(loop, fd, options.connections_max,
+          streams(loop, std::move(listener), options.connections_max,
                   [this](const StreamConnection::Accepted& accepted) { return make(accepted); }) {}
 
     std::unique_ptr<StreamConnection> make(const StreamConnection::Accepted& accepted);
@@ -189,11 +189,11 @@ ControlServer::~ControlServer() = default;
 
 std::expected<std::unique_ptr<ControlServer>, std::error_code> ControlServer::create(
     rtrs::Reactor& reactor, ControlServerOptions options) {
-    const auto fd = while_in_use(options.in_use_patience, [&] {
+    auto listener = while_in_use(options.in_use_patience, [&] {
         return listen_on_unix_in_folder(options.socket_path, socket_mode);
     });
-    if (!fd) return std::unexpected(fd.error());
-    auto inside = std::make_unique<Inside>(reactor, std::move(options), *fd);
+    if (!listener) return std::unexpected(listener.error());
+    auto inside = std::make_unique<Inside>(reactor, std::move(options), std::move(*listener));
     return std::unique_ptr<ControlServer>(new ControlServer(std::move(inside)));
 }
 
@@ -203,10 +203,10 @@ void ControlServer::add_command(std::string name, Handler handler) {
 
 std::expected<bool, std::error_code> ControlServer::listen_again() {
     if (inside_->socket_file.is_there()) return false;
-    const auto fd = listen_on_unix_in_folder(inside_->options.socket_path, socket_mode);
-    if (!fd) return std::unexpected(fd.error());
+    auto listener = listen_on_unix_in_folder(inside_->options.socket_path, socket_mode);
+    if (!listener) return std::unexpected(listener.error());
     inside_->socket_file = UnixSocketFile(inside_->options.socket_path);
-    inside_->streams.listen_on(*fd);
+    inside_->streams.listen_on(std::move(*listener));
     return true;
 }
 

@@ -13,6 +13,7 @@
 #include "daemon/metrics/http_request.h"
 #include "daemon/sockets/stream_server.h"
 #include "daemon/sockets/unix_listener.h"
+#include "rtrs/base/descriptor.h"
 #include "rtrs/base/error.h"
 
 namespace rnbd {
@@ -33,7 +34,7 @@ struct FreeAddresses {
 };
 
 // text: "HOST:PORT", numeric.
-std::expected<int, std::error_code> listen_on_tcp(const std::string& text) {
+std::expected<rtrs::Descriptor, std::error_code> listen_on_tcp(const std::string& text) {
     const auto colon = text.rfind(':');
     if (colon == std::string::npos) return std::unexpected(rtrs::from_errno(EINVAL));
     std::string host = text.substr(0, colon);
@@ -45,14 +46,15 @@ std::expected<int, std::error_code> listen_on_tcp(const std::string& text) {
     if (::getaddrinfo(host.c_str(), text.c_str() + colon + 1, &wanted, &first) != 0)
         return std::unexpected(rtrs::from_errno(EINVAL));
     const std::unique_ptr<addrinfo, FreeAddresses> found(first);
-    const int fd = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) return std::unexpected(last_error());
+    rtrs::Descriptor listener(
+        ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!listener) return std::unexpected(last_error());
     const int on = 1;
-    static_cast<void>(::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on));
-    if (::bind(fd, found->ai_addr, found->ai_addrlen) == 0 && ::listen(fd, backlog) == 0) return fd;
-    const auto error = last_error();
-    ::close(fd);
-    return std::unexpected(error);
+    static_cast<void>(::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on));
+    if (::bind(listener.get(), found->ai_addr, found->ai_addrlen) != 0 ||
+        ::listen(listener.get(), backlog) != 0)
+        return std::unexpected(last_error());
+    return listener;
 }
 
 // "HOST:PORT" of a socket that listens.
@@ -85,16 +87,16 @@ std::string failure(HttpStatus status) {
 struct MetricsServer::Inside {
     class Connection;
 
-    Inside(rtrs::Reactor& loop, MetricsServerOptions given, Text document, int fd)
+    Inside(rtrs::Reactor& loop, MetricsServerOptions given, Text document,
+           rtrs::Descriptor listener)
         : options(std::move(given)),
           text(std::move(document)),
-          streams(loop, fd, options.connections_max,
+          address(options.listen.starts_with(unix_prefix) ? options.listen
+                                                          : address_of(listener.get())),
+          streams(loop, std::move(listener), options.connections_max,
                   [this](const StreamConnection::Accepted& accepted) { return make(accepted); }) {
         if (options.listen.starts_with(unix_prefix)) {
             socket_file = UnixSocketFile(options.listen.substr(unix_prefix.size()));
-            address = options.listen;
-        } else {
-            address = address_of(fd);
         }
     }
 
@@ -167,14 +169,15 @@ MetricsServer::~MetricsServer() = default;
 
 std::expected<std::unique_ptr<MetricsServer>, std::error_code> MetricsServer::create(
     rtrs::Reactor& reactor, MetricsServerOptions options, Text text) {
-    const auto fd = while_in_use(options.patience, [&] {
+    auto listener = while_in_use(options.patience, [&] {
         return options.listen.starts_with(unix_prefix)
                    ? listen_on_unix_in_folder(options.listen.substr(unix_prefix.size()),
                                               socket_mode)
                    : listen_on_tcp(options.listen);
     });
-    if (!fd) return std::unexpected(fd.error());
-    auto inside = std::make_unique<Inside>(reactor, std::move(options), std::move(text), *fd);
+    if (!listener) return std::unexpected(listener.error());
+    auto inside = std::make_unique<Inside>(reactor, std::move(options), std::move(text),
+                                           std::move(*listener));
     return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(inside)));
 }
 
@@ -184,10 +187,10 @@ std::expected<bool, std::error_code> MetricsServer::listen_again() {
     const std::string_view listen = inside_->options.listen;
     if (!listen.starts_with(unix_prefix) || inside_->socket_file.is_there()) return false;
     const std::string path(listen.substr(unix_prefix.size()));
-    const auto fd = listen_on_unix_in_folder(path, socket_mode);
-    if (!fd) return std::unexpected(fd.error());
+    auto listener = listen_on_unix_in_folder(path, socket_mode);
+    if (!listener) return std::unexpected(listener.error());
     inside_->socket_file = UnixSocketFile(path);
-    inside_->streams.listen_on(*fd);
+    inside_->streams.listen_on(std::move(*listener));
     return true;
 }
 

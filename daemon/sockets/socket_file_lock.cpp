@@ -27,25 +27,22 @@ std::expected<SocketFileLock, std::error_code> SocketFileLock::take(
     const std::string& socket_path) {
     const std::string path = socket_path + ".lock";
     for (int attempt = 0; attempt < attempts_max; ++attempt) {
-        const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
-                              static_cast<mode_t>(0600));
-        if (fd < 0) return std::unexpected(rtrs::from_errno(errno));
-        if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        rtrs::Descriptor file(::open(path.c_str(),
+                                     O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
+                                     static_cast<mode_t>(0600)));
+        if (!file) return std::unexpected(rtrs::from_errno(errno));
+        if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
             const int error = errno;
-            ::close(fd);
             return std::unexpected(rtrs::from_errno(error == EWOULDBLOCK ? EADDRINUSE : error));
         }
         // Whoever had it may have removed the file after it was opened here.
-        if (is_at(path, fd)) return SocketFileLock(path, fd);
-        ::close(fd);
+        if (is_at(path, file.get())) return SocketFileLock(path, std::move(file));
     }
     return std::unexpected(rtrs::from_errno(EADDRINUSE));
 }
 
 SocketFileLock::~SocketFileLock() {
-    if (fd_ < 0) return;
-    ::unlink(path_.c_str());
-    ::close(fd_);
+    if (file_) ::unlink(path_.c_str());
 }
 
 }  // namespace rnbd

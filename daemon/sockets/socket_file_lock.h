@@ -14,6 +14,8 @@
 #include <system_error>
 #include <utility>
 
+#include "rtrs/base/descriptor.h"
+
 namespace rnbd {
 
 class SocketFileLock {
@@ -21,16 +23,16 @@ class SocketFileLock {
     // Does not wait. ERRORS: EADDRINUSE (another process is about to listen there, or to find out
     // that it cannot), those of open(2).
     static std::expected<SocketFileLock, std::error_code> take(const std::string& socket_path);
-    SocketFileLock(SocketFileLock&& other) noexcept
-        : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+    SocketFileLock(SocketFileLock&&) = default;
     SocketFileLock& operator=(SocketFileLock&&) = delete;
     ~SocketFileLock();
 
   private:
-    SocketFileLock(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+    SocketFileLock(std::string path, rtrs::Descriptor file)
+        : path_(std::move(path)), file_(std::move(file)) {}
 
     std::string path_;
-    int fd_;
+    rtrs::Descriptor file_;
 };
 
 }  // namespace rnbd

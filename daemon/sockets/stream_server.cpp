@@ -20,20 +20,17 @@ constexpr rtrs::Duration accept_pause = std::chrono::milliseconds(100);
 StreamConnection::StreamConnection(const Accepted& accepted)
     : server_(accepted.server),
       id_(accepted.id),
-      fd_(accepted.fd),
+      socket_(accepted.fd),
       timer_(server_.reactor(), this,
              [](void* self) { static_cast<StreamConnection*>(self)->end(); }) {}
 
-StreamConnection::~StreamConnection() {
-    RTRS_ASSERT(!reading_.in_flight && !sending_.in_flight);
-    ::close(fd_);
-}
+StreamConnection::~StreamConnection() { RTRS_ASSERT(!reading_.in_flight && !sending_.in_flight); }
 
 void StreamConnection::end() {
     if (ended_) return;
     ended_ = true;
     timer_.disarm();
-    ::shutdown(fd_, SHUT_RDWR);
+    ::shutdown(fd(), SHUT_RDWR);
     if (reading_.in_flight) server_.reactor().cancel(reading_);
     if (sending_.in_flight) server_.reactor().cancel(sending_);
     leave_if_idle();
@@ -48,7 +45,7 @@ void StreamConnection::leave_if_idle() {
 }
 
 void StreamConnection::await_readable() {
-    if (!reading_.in_flight) server_.reactor().poll_readable(reading_, fd_);
+    if (!reading_.in_flight) server_.reactor().poll_readable(reading_, fd());
 }
 
 void StreamConnection::readable(std::int32_t) {
@@ -67,7 +64,7 @@ void StreamConnection::send_rest() {
     message_ = {};
     message_.msg_iov = &piece_;
     message_.msg_iovlen = 1;
-    server_.reactor().sendmsg(sending_, fd_, &message_);
+    server_.reactor().sendmsg(sending_, fd(), &message_);
 }
 
 void StreamConnection::sent(std::int32_t result) {
@@ -93,10 +90,10 @@ StreamServer::AcceptOperation::AcceptOperation(StreamServer& owner) noexcept
       }),
       server(owner) {}
 
-StreamServer::StreamServer(rtrs::Reactor& reactor, int listen_fd, std::size_t connections_max,
-                           Make make)
+StreamServer::StreamServer(rtrs::Reactor& reactor, rtrs::Descriptor listener,
+                           std::size_t connections_max, Make make)
     : reactor_(reactor),
-      listen_fd_(listen_fd),
+      listener_(std::move(listener)),
       connections_max_(connections_max),
       make_(std::move(make)),
       accept_again_(reactor, this,
@@ -111,20 +108,20 @@ StreamConnection* StreamServer::find(StreamConnection::Id id) const {
     return found == connections_.end() ? nullptr : found->second.get();
 }
 
-void StreamServer::listen_on(int fd) {
-    ::close(std::exchange(listen_fd_, fd));
+void StreamServer::listen_on(rtrs::Descriptor listener) {
+    listener_ = std::move(listener);
     // Its end looks at the new one.
     if (accepting_.in_flight) reactor_.cancel(accepting_);
 }
 
 void StreamServer::wait_for_connections() {
-    if (!closing_ && !accepting_.in_flight) reactor_.poll_readable(accepting_, listen_fd_);
+    if (!closing_ && !accepting_.in_flight) reactor_.poll_readable(accepting_, listener_.get());
 }
 
 void StreamServer::accept_all() {
     for (;;) {
         // Blocking sockets: the ring waits by itself, and a non-blocking one would answer EAGAIN.
-        const int fd = ::accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC);
+        const int fd = ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC);
         if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
         if (fd < 0 && errno != EAGAIN) return accept_again_.arm(reactor_.now() + accept_pause);
         if (fd < 0) return wait_for_connections();
@@ -171,7 +168,7 @@ void StreamServer::close(std::function<void()> closed) {
 void StreamServer::close_when_empty() {
     if (!closing_ || closed_posted_ || accepting_.in_flight || !connections_.empty()) return;
     closed_posted_ = true;
-    ::close(std::exchange(listen_fd_, -1));
+    listener_.reset();
     reactor_.post([done = std::move(closed_)] { done(); });
 }
 

@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 
+#include "rtrs/base/descriptor.h"
 #include "rtrs/reactor.h"
 
 namespace rnbd {
@@ -54,7 +55,7 @@ class StreamConnection {
     // It waits for its client to ask for something, so that another client may have its place.
     virtual bool is_idle() const = 0;
 
-    int fd() const noexcept { return fd_; }
+    int fd() const noexcept { return socket_.get(); }
     // on_readable() comes once. Nothing if that is waited for already.
     void await_readable();
     // ASSUMES: !sending().
@@ -85,7 +86,7 @@ class StreamConnection {
 
     StreamServer& server_;
     const Id id_;
-    const int fd_;
+    const rtrs::Descriptor socket_;
     Ready<&StreamConnection::readable> reading_{*this};
     Ready<&StreamConnection::sent> sending_{*this};
     rtrs::Timer timer_;
@@ -102,9 +103,10 @@ class StreamServer {
     using Make =
         std::function<std::unique_ptr<StreamConnection>(const StreamConnection::Accepted&)>;
 
-    // listen_fd: listens and does not block; the server's. connections_max: at one time; one more
+    // listener: listens and does not block. connections_max: at one time; one more
     // takes the place of the oldest that is idle, and is closed if none is.
-    StreamServer(rtrs::Reactor& reactor, int listen_fd, std::size_t connections_max, Make make);
+    StreamServer(rtrs::Reactor& reactor, rtrs::Descriptor listener, std::size_t connections_max,
+                 Make make);
     ~StreamServer();  // ASSUMES: closed() was posted
     StreamServer(const StreamServer&) = delete;
     StreamServer& operator=(const StreamServer&) = delete;
@@ -113,7 +115,7 @@ class StreamServer {
     // Null: it has gone.
     StreamConnection* find(StreamConnection::Id id) const;
     // New connections come in on this one from now on, as with the constructor's.
-    void listen_on(int fd);
+    void listen_on(rtrs::Descriptor listener);
     // Lets nobody in any more and says farewell to all. Once. closed() comes in a later turn.
     void close(std::function<void()> closed);
 
@@ -131,7 +133,7 @@ class StreamServer {
     void close_when_empty();
 
     rtrs::Reactor& reactor_;
-    int listen_fd_;
+    rtrs::Descriptor listener_;
     const std::size_t connections_max_;
     const Make make_;
     AcceptOperation accepting_{*this};

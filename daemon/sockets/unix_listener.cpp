@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "daemon/sockets/socket_file_lock.h"
+#include "rtrs/base/descriptor.h"
 #include "rtrs/base/error.h"
 
 namespace rnbd {
@@ -38,11 +39,10 @@ std::error_code remove_stale_socket(const sockaddr_un& address) {
     if (::lstat(address.sun_path, &found) != 0)
         return errno == ENOENT ? std::error_code{} : last_error();
     if (!S_ISSOCK(found.st_mode)) return rtrs::from_errno(EEXIST);
-    const int probe = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (probe < 0) return last_error();
-    const int result = ::connect(probe, generic(address), sizeof address);
+    const rtrs::Descriptor probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!probe) return last_error();
+    const int result = ::connect(probe.get(), generic(address), sizeof address);
     const int error = errno;
-    ::close(probe);
     // EAGAIN: somebody listens, with a full queue.
     if (result == 0 || error == EAGAIN) return rtrs::from_errno(EADDRINUSE);
     if (error != ECONNREFUSED) return rtrs::from_errno(error);
@@ -58,30 +58,31 @@ void make_directory_of(const std::string& path) {
 
 }  // namespace
 
-std::expected<int, std::error_code> listen_on_unix(const std::string& path, mode_t mode,
-                                                   int backlog) {
+std::expected<rtrs::Descriptor, std::error_code> listen_on_unix(const std::string& path,
+                                                                mode_t mode, int backlog) {
     const auto address = socket_address(path);
     if (!address) return std::unexpected(address.error());
     const auto lock = SocketFileLock::take(path);
     if (!lock) return std::unexpected(lock.error());
     if (const auto error = remove_stale_socket(*address)) return std::unexpected(error);
-    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) return std::unexpected(last_error());
+    rtrs::Descriptor listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!listener) return std::unexpected(last_error());
     // Before bind, where the umask may only take away; afterwards what it took.
     std::error_code error;
-    if (::fchmod(fd, mode) != 0 || ::bind(fd, generic(*address), sizeof *address) != 0) {
+    if (::fchmod(listener.get(), mode) != 0 ||
+        ::bind(listener.get(), generic(*address), sizeof *address) != 0) {
         error = last_error();
-    } else if (::chmod(address->sun_path, mode) != 0 || ::listen(fd, backlog) != 0) {
+    } else if (::chmod(address->sun_path, mode) != 0 || ::listen(listener.get(), backlog) != 0) {
         error = last_error();
         ::unlink(address->sun_path);
     } else {
-        return fd;
+        return listener;
     }
-    ::close(fd);
     return std::unexpected(error);
 }
 
-std::expected<int, std::error_code> listen_on_unix_in_folder(const std::string& path, mode_t mode) {
+std::expected<rtrs::Descriptor, std::error_code> listen_on_unix_in_folder(const std::string& path,
+                                                                          mode_t mode) {
     make_directory_of(path);
     return listen_on_unix(path, mode);
 }

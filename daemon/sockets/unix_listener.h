@@ -7,16 +7,19 @@
 #include <string>
 #include <system_error>
 
+#include "rtrs/base/descriptor.h"
+
 namespace rnbd {
 
 // Removes a socket that nobody listens on any more, and listens,
 // without blocking; backlog as of listen(2). The file never exists with other rights than mode.
 // ERRORS: EADDRINUSE (somebody listens there, or is about to), EEXIST (the file is no socket),
 // ENAMETOOLONG, those of bind(2) and of making a file beside it.
-std::expected<int, std::error_code> listen_on_unix(const std::string& path, mode_t mode,
-                                                   int backlog = 64);
+std::expected<rtrs::Descriptor, std::error_code> listen_on_unix(const std::string& path,
+                                                                mode_t mode, int backlog = 64);
 // The same for a socket of the daemon itself: its folder is made if only that is missing (0755).
-std::expected<int, std::error_code> listen_on_unix_in_folder(const std::string& path, mode_t mode);
+std::expected<rtrs::Descriptor, std::error_code> listen_on_unix_in_folder(const std::string& path,
+                                                                          mode_t mode);
 
 // The file that listen_on_unix() made, to be removed when the listener ends: not if another daemon
 // has put its own in place.

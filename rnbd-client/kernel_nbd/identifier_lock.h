@@ -13,6 +13,8 @@
 #include <expected>
 #include <string>
 
+#include "rtrs/base/descriptor.h"
+
 namespace rnbd {
 
 class IdentifierLock {
@@ -25,13 +27,9 @@ class IdentifierLock {
     static std::expected<IdentifierLock, std::string> take(
         const std::string& identifier, const std::string& folder = machine_folder);
 
-    ~IdentifierLock();
-    IdentifierLock(IdentifierLock&& other) noexcept;
-    IdentifierLock& operator=(IdentifierLock&& other) noexcept;
-
   private:
-    explicit IdentifierLock(int file) : file_(file) {}
-    int file_;
+    explicit IdentifierLock(rtrs::Descriptor file) : file_(std::move(file)) {}
+    rtrs::Descriptor file_;
 };
 
 }  // namespace rnbd

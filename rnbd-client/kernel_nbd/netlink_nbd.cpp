@@ -17,6 +17,7 @@
 #include "rnbd-client/kernel_nbd/kernel_nbd.h"
 #include "rnbd-client/kernel_nbd/use.h"
 #include "rnbd-client/nbd/wire.h"
+#include "rtrs/base/descriptor.h"
 
 namespace rnbd {
 namespace {
@@ -72,10 +73,9 @@ bool has_lost_requests(std::uint32_t index) {
 
 // Mounted, or opened exclusively in another way.
 bool is_used(std::uint32_t index) {
-    const int fd = ::open(fmt::format("/dev/nbd{}", index).c_str(), O_RDONLY | O_CLOEXEC | O_EXCL);
-    if (fd < 0) return errno == EBUSY;
-    ::close(fd);
-    return false;
+    const rtrs::Descriptor device(
+        ::open(fmt::format("/dev/nbd{}", index).c_str(), O_RDONLY | O_CLOEXEC | O_EXCL));
+    return !device && errno == EBUSY;
 }
 
 // What the kernel was told when the device was attached, and its users with it, stays. Empty: the
@@ -258,12 +258,12 @@ class NetlinkNbd final : public KernelNbd {
     std::expected<Detached, std::string> detach(std::uint32_t index, Use use) override {
         const std::string path = fmt::format("/dev/nbd{}", index);
         const int exclusive = use == Use::ignore ? 0 : O_EXCL;
-        const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | exclusive);
-        if (fd < 0 && errno == EBUSY) return Detached::used;
-        const int flushed = fd < 0 || ::fsync(fd) == 0 ? 0 : errno;
+        rtrs::Descriptor device(::open(path.c_str(), O_RDONLY | O_CLOEXEC | exclusive));
+        if (!device && errno == EBUSY) return Detached::used;
+        const int flushed = !device || ::fsync(device.get()) == 0 ? 0 : errno;
         // Open until it is cut: nobody can mount it in between.
         const auto done = cut(index);
-        if (fd >= 0) ::close(fd);
+        device.reset();
         if (!done) return std::unexpected(done.error());
         if (flushed != 0) {
             return std::unexpected(fmt::format("{} was detached, but flushing it failed: {}", path,

@@ -95,7 +95,7 @@ std::expected<void, NbdListener::Failure> NbdListener::open() {
 }
 
 std::expected<void, NbdListener::Failure> NbdListener::open_unix() {
-    const auto listening = listen_on_unix(options_.address.path, options_.mode, backlog);
+    auto listening = listen_on_unix(options_.address.path, options_.mode, backlog);
     if (!listening) {
         const int error = rtrs::to_errno(listening.error());
         if (error == EEXIST) {
@@ -105,7 +105,7 @@ std::expected<void, NbdListener::Failure> NbdListener::open_unix() {
                                                   ? "another process serves on this socket"
                                                   : "making the socket"));
     }
-    fd_ = *listening;
+    fd_ = listening->release();
     // The ring waits; of a socket that does not block some kernels' rings only ask.
     (void)::fcntl(fd_, F_SETFL, ::fcntl(fd_, F_GETFL) & ~O_NONBLOCK);
     file_.emplace(options_.address.path);

@@ -13,6 +13,7 @@
 #include <map>
 #include <mutex>
 
+#include "rtrs/base/descriptor.h"
 #include "rtrs/base/start_thread.h"
 
 namespace rnbd {
@@ -102,14 +103,13 @@ std::optional<Looker::Seen> Looker::glance(const std::string& path) noexcept {
     open_how how{};
     how.flags = O_PATH | O_CLOEXEC;
     how.resolve = RESOLVE_CACHED;
-    const auto fd =
-        static_cast<int>(::syscall(SYS_openat2, AT_FDCWD, path.c_str(), &how, sizeof how));
-    if (fd < 0) return std::nullopt;
+    const rtrs::Descriptor at(
+        static_cast<int>(::syscall(SYS_openat2, AT_FDCWD, path.c_str(), &how, sizeof how)));
+    if (!at) return std::nullopt;
     // Nothing is asked for by name: what is, FUSE gets from its process when it holds what it knows
     // for old, whatever the flag says. All that is wanted is told all the same.
     struct statx status{};
-    const bool seen = ::statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, 0, &status) == 0;
-    ::close(fd);
+    const bool seen = ::statx(at.get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, 0, &status) == 0;
     return seen ? std::optional(told(status)) : std::nullopt;
 }
 

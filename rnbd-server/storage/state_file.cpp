@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "rnbd-server/storage/synchronize_folder.h"
+#include "rtrs/base/descriptor.h"
 #include "rtrs/base/error.h"
 
 namespace rnbd {
@@ -35,17 +36,16 @@ std::error_code put(int fd, std::string_view text) {
 }  // namespace
 
 std::expected<std::string, std::error_code> read_state_file(const std::string& path) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return std::unexpected(last_error());
+    const rtrs::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file) return std::unexpected(last_error());
     std::string text;
     std::array<char, 4096> piece{};
     std::error_code error;
     for (ssize_t got = 1; got != 0 && !error;) {
-        got = ::read(fd, piece.data(), piece.size());
+        got = ::read(file.get(), piece.data(), piece.size());
         if (got > 0) text.append(piece.data(), static_cast<std::size_t>(got));
         if (got < 0 && errno != EINTR) error = last_error();
     }
-    ::close(fd);
     if (error) return std::unexpected(error);
     return text;
 }

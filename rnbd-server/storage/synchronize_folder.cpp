@@ -5,6 +5,7 @@
 
 #include <cerrno>
 
+#include "rtrs/base/descriptor.h"
 #include "rtrs/base/error.h"
 
 namespace rnbd {
@@ -12,11 +13,9 @@ namespace rnbd {
 std::error_code synchronize_folder(const std::string& path) {
     const std::size_t slash = path.rfind('/');
     const std::string folder = slash == path.npos ? "." : path.substr(0, slash + 1);
-    const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return rtrs::from_errno(errno);
-    const std::error_code error = ::fsync(fd) == 0 ? std::error_code{} : rtrs::from_errno(errno);
-    ::close(fd);
-    return error;
+    const rtrs::Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!opened || ::fsync(opened.get()) != 0) return rtrs::from_errno(errno);
+    return {};
 }
 
 }  // namespace rnbd

@@ -11,22 +11,18 @@
 
 namespace rtrs {
 
-Mailbox::~Mailbox() {
-    if (bell_ >= 0) ::close(bell_);
-}
-
 std::error_code Mailbox::open() {
     // Blocking on purpose: the ring answers a read of a non-blocking descriptor with EAGAIN
     // instead of waiting.
-    bell_ = ::eventfd(0, EFD_CLOEXEC);
-    return bell_ < 0 ? from_errno(errno) : std::error_code{};
+    bell_ = Descriptor(::eventfd(0, EFD_CLOEXEC));
+    return bell_ ? std::error_code{} : from_errno(errno);
 }
 
 void Mailbox::ring_bell_locked() noexcept {
     if (rung_) return;
     rung_ = true;
     const std::uint64_t one = 1;
-    RTRS_ASSERT(::write(bell_, &one, sizeof one) == sizeof one);
+    RTRS_ASSERT(::write(bell_.get(), &one, sizeof one) == sizeof one);
 }
 
 void Mailbox::post(std::function<void()> function) {

@@ -9,18 +9,19 @@
 #include <system_error>
 #include <vector>
 
+#include "rtrs/base/descriptor.h"
+
 namespace rtrs {
 
 class Mailbox {
   public:
     Mailbox() = default;
-    ~Mailbox();
     Mailbox(const Mailbox&) = delete;
     Mailbox& operator=(const Mailbox&) = delete;
 
     std::error_code open();
     // Readable after the bell rang; eight bytes are to be read from it.
-    int bell() const noexcept { return bell_; }
+    int bell() const noexcept { return bell_.get(); }
 
     void post(std::function<void()> function);
     void ring_bell() noexcept;
@@ -30,7 +31,7 @@ class Mailbox {
   private:
     void ring_bell_locked() noexcept;
 
-    int bell_ = -1;
+    Descriptor bell_;
     std::mutex mutex_;
     bool rung_ = false;                              // guarded by mutex_
     std::vector<std::function<void()>> posted_;      // guarded by mutex_

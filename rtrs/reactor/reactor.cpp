@@ -68,7 +68,6 @@ Reactor::Inside::Inside(const Options& chosen)
 Reactor::Inside::~Inside() {
     RTRS_ASSERT(!in_turn);
     drain();
-    if (notice >= 0) ::close(notice);
 }
 
 std::error_code Reactor::Inside::open() {
@@ -85,8 +84,8 @@ std::error_code Reactor::Inside::open() {
             receive_buffers.open(ring.raw(), options.receive_buffers, options.receive_buffer_bytes);
     }
     if (error) return error;
-    notice = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (notice < 0) return from_errno(errno);
+    notice = Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!notice) return from_errno(errno);
     listen_to_bell();
     return {};
 }

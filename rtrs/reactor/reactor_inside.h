@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "rtrs/base/assert.h"
+#include "rtrs/base/descriptor.h"
 #include "rtrs/base/helper_thread.h"
 #include "rtrs/base/timer_queue.h"
 #include "rtrs/reactor.h"
@@ -153,7 +154,7 @@ struct Reactor::Inside {
     };
     std::deque<ToCancel> to_cancel;  // in the order of their asking
     std::uint64_t cancellations_asked = 0;
-    int notice = -1;       // eventfd for those who wait on fd(), or to wait aside of the ring
+    Descriptor notice;     // eventfd for those who wait on fd(), or to wait aside of the ring
     bool watched = false;  // fd() was asked for
     std::atomic<bool> stopping = false;
 };

@@ -73,7 +73,7 @@ void Reactor::Inside::wait_quietly(std::optional<Duration> wait) {
     ring.submit_and_wait(std::min(at_most, quiet_after), Ring::WaitsAs::idle);
     const Duration waited = read_clock() - begin;
     if (ring.has_news() || waited < quiet_after || waited >= at_most) return;
-    ring.submit_and_wait_aside(wait ? std::optional(at_most - waited) : std::nullopt, notice);
+    ring.submit_and_wait_aside(wait ? std::optional(at_most - waited) : std::nullopt, notice.get());
 }
 
 bool Reactor::Inside::may_look() const noexcept {
@@ -154,11 +154,11 @@ bool Reactor::Inside::news_beside_polling() noexcept {
 // Readable at first: what was prepared before waits for a turn, and what has come has told nobody.
 int Reactor::Inside::watch() {
     RTRS_ASSERT(!polled.is_open());
-    if (std::exchange(watched, true)) return notice;
-    RTRS_ASSERT(io_uring_register_eventfd(ring.raw(), notice) == 0);
+    if (std::exchange(watched, true)) return notice.get();
+    RTRS_ASSERT(io_uring_register_eventfd(ring.raw(), notice.get()) == 0);
     constexpr std::uint64_t once = 1;
-    RTRS_ASSERT(::write(notice, &once, sizeof once) == sizeof once);
-    return notice;
+    RTRS_ASSERT(::write(notice.get(), &once, sizeof once) == sizeof once);
+    return notice.get();
 }
 
 // A signal that may not be given where it is caused is put off by Linux; from 6.11 on that happens
@@ -167,9 +167,9 @@ int Reactor::Inside::watch() {
 // registration of its own: at least one signal comes after it.
 void Reactor::Inside::forget_notice() noexcept {
     RTRS_ASSERT(io_uring_unregister_eventfd(ring.raw()) == 0);
-    RTRS_ASSERT(io_uring_register_eventfd(ring.raw(), notice) == 0);
+    RTRS_ASSERT(io_uring_register_eventfd(ring.raw(), notice.get()) == 0);
     std::uint64_t count = 0;
-    RTRS_ASSERT(::read(notice, &count, sizeof count) == sizeof count || errno == EAGAIN);
+    RTRS_ASSERT(::read(notice.get(), &count, sizeof count) == sizeof count || errno == EAGAIN);
 }
 
 // Who waits on fd() cannot see our timers: a timeout in the ring makes it readable in time.

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "rtrs/base/descriptor.h"
 #include "rtrs/base/error.h"
 #include "rtrs/base/pages.h"
 
@@ -72,15 +73,13 @@ RdmaDevices::Error refusal(const std::string& host, std::error_code error) {
 std::expected<std::string, std::error_code> source_towards(const std::string& destination) {
     auto to = parse(destination);
     if (!to) return std::unexpected(from_errno(EINVAL));
-    const int socket = ::socket(to->storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (socket < 0) return std::unexpected(from_errno(errno));
+    const Descriptor socket(::socket(to->storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (!socket) return std::unexpected(from_errno(errno));
     SocketAddress own;
     own.bytes = sizeof own.storage;
-    const bool known = ::connect(socket, to->get(), to->bytes) == 0 &&
-                       ::getsockname(socket, own.get(), &own.bytes) == 0;
-    const int error = errno;
-    ::close(socket);
-    if (!known) return std::unexpected(from_errno(error));
+    const bool known = ::connect(socket.get(), to->get(), to->bytes) == 0 &&
+                       ::getsockname(socket.get(), own.get(), &own.bytes) == 0;
+    if (!known) return std::unexpected(from_errno(errno));
     return host_of(own);
 }
 

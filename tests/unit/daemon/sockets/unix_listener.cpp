@@ -62,7 +62,7 @@ TEST_CASE("unix listener: of those that begin together one listens, and is heard
     constexpr int rounds = 2000;
     constexpr std::size_t together = 4;
     Folder folder;
-    std::array<int, together> listeners{};
+    std::array<rtrs::Descriptor, together> listeners{};
     std::array<std::error_code, together> errors{};
     std::barrier at_once(together + 1);
     std::vector<std::thread> threads;
@@ -70,9 +70,9 @@ TEST_CASE("unix listener: of those that begin together one listens, and is heard
         threads.emplace_back([&, i] {
             for (int round = 0; round < rounds; ++round) {
                 at_once.arrive_and_wait();
-                const auto listener = listen_on_unix(folder.socket(), 0600);
-                listeners[i] = listener.value_or(-1);
+                auto listener = listen_on_unix(folder.socket(), 0600);
                 errors[i] = listener ? std::error_code{} : listener.error();
+                if (listener) listeners[i] = std::move(*listener);
                 at_once.arrive_and_wait();
             }
         });
@@ -82,11 +82,12 @@ TEST_CASE("unix listener: of those that begin together one listens, and is heard
         leave_a_socket(folder.socket());
         at_once.arrive_and_wait();
         at_once.arrive_and_wait();
-        const auto others = std::count(listeners.begin(), listeners.end(), -1);
-        if (others != together - 1) ++several;
+        const auto those =
+            std::ranges::count_if(listeners, [](const auto& one) { return bool(one); });
+        if (those != 1) ++several;
         if (!is_heard(folder.socket())) ++unheard;
         for (const auto& error : errors) odd += error && error != std::errc::address_in_use;
-        for (const int fd : listeners) ::close(fd);
+        for (auto& listener : listeners) listener.reset();
         ::unlink(folder.socket().c_str());
     }
     for (auto& thread : threads) thread.join();
@@ -117,5 +118,4 @@ TEST_CASE(
     REQUIRE(listener);
     CHECK(is_heard(folder.socket()));
     CHECK(files_in(folder.path) == 1);
-    ::close(*listener);
 }
