@@ -223,6 +223,29 @@ void Requests::send_piece(Request& request, rtrs::Permit permit) {
                   });
         }
     }
+    piece.zeroes_due = 0;
+    send(request, piece, std::move(permit), io);
+}
+
+// What the volume was asked to do itself, and does not, in as many writes as it takes.
+void Requests::write_zeroes(Piece& piece, rtrs::Permit permit, std::uint64_t at,
+                            std::uint32_t bytes) {
+    Request& request = *piece.request;
+    const std::uint64_t most = piece_bytes_max(
+        VolumeOperation::write, request.volume->remote().geometry(), permits_.max_io_bytes());
+    piece.at = at;
+    piece.bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(most, bytes));
+    piece.zeroes_due = bytes - piece.bytes;
+    std::memset(permit.payload().data(), 0, piece.bytes);
+    VolumeIo io;
+    io.operation = VolumeOperation::write;
+    io.offset = request.offset + at;
+    io.bytes = piece.bytes;
+    send(request, piece, std::move(permit), io);
+}
+
+void Requests::send(Request& request, Piece& piece, rtrs::Permit permit, VolumeIo io) {
+    piece.operation = io.operation;
     io.context = &piece;
     io.responded = [](void* context, rtrs::Permit answered, std::error_code error) {
         auto& done = *static_cast<Piece*>(context);
@@ -239,6 +262,9 @@ void Requests::piece_done(Piece& piece, rtrs::Permit permit, std::error_code err
     Request& request = *piece.request;
     --request.in_flight;
     --pieces_under_way_;
+    if (zeroes_are_due(piece.operation, (request.flags & RNBD_FAST_ZERO) != 0, error)) {
+        return write_zeroes(piece, std::move(permit), piece.at, piece.bytes);
+    }
     const std::uint64_t caches_lost = request.volume->remote().losses().caches;
     error = request.whole.answered(request.stage == Request::Stage::flushing
                                        ? RequestInPieces::Answer::flush_behind
@@ -246,6 +272,9 @@ void Requests::piece_done(Piece& piece, rtrs::Permit permit, std::error_code err
                                    error, caches_lost);
     if (!error) error = take_answer(request, piece, permit);
     if (error && !request.error) request.error = error;
+    if (piece.zeroes_due > 0 && !request.error) {
+        return write_zeroes(piece, std::move(permit), piece.at + piece.bytes, piece.zeroes_due);
+    }
     if (request.stage == Request::Stage::data && request.in_flight == 0 && !request.error &&
         request.started == request.bytes &&
         request.whole.needs_flush(request.volume->remote().geometry())) {

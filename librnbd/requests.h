@@ -120,6 +120,8 @@ class Requests {
         Request* request;
         std::uint64_t at;  // in the request
         std::uint32_t bytes;
+        VolumeOperation operation;  // as it was sent
+        std::uint32_t zeroes_due;   // bytes behind these, to be written by it
     };
     struct Reporter : rtrs::TurnTask {
         explicit Reporter(Requests& its_owner) noexcept : TurnTask(&report), owner(its_owner) {}
@@ -146,6 +148,8 @@ class Requests {
     void stop_waiting() noexcept;
     void send_piece(Request& request, rtrs::Permit permit);
     std::uint32_t piece_bytes(const Request& request) const noexcept;
+    void send(Request& request, Piece& piece, rtrs::Permit permit, VolumeIo io);
+    void write_zeroes(Piece& piece, rtrs::Permit permit, std::uint64_t at, std::uint32_t bytes);
     void describe(Request& request, const Piece& piece, VolumeIo& io) const;
     void piece_done(Piece& piece, rtrs::Permit permit, std::error_code error);
     static std::error_code take_answer(Request& request, const Piece& piece,

@@ -170,6 +170,7 @@ void Device::attach(DeviceRequest& request, std::span<rtrs::Permit> permits) noe
         piece.next = nullptr;
         piece.offset = request.nbd.offset + (request.nbd.length - left);
         piece.bytes = std::min(left, most);
+        piece.zeroes_due = 0;
         left -= piece.bytes;
         (request.last != nullptr ? request.last->next : request.first) = &piece;
         request.last = &piece;
@@ -278,6 +279,17 @@ void Device::submit_round(DeviceRequest& request, DevicePiece& piece) {
     submit(piece, io);
 }
 
+// What the volume was asked to do itself, and does not, in as many writes as it takes.
+void Device::write_zeroes(DevicePiece& piece, std::uint64_t offset, std::uint32_t bytes) {
+    VolumeIo io;
+    io.operation = VolumeOperation::write;
+    io.offset = piece.offset = offset;
+    io.bytes = piece.bytes = std::min(bytes, piece_bytes());
+    piece.zeroes_due = bytes - piece.bytes;
+    std::memset(piece.permit.payload().data(), 0, io.bytes);
+    submit(piece, io);
+}
+
 void Device::submit_flush(DeviceRequest& request) {
     request.flushing = true;
     request.in_flight = 1;
@@ -289,6 +301,7 @@ void Device::submit_flush(DeviceRequest& request) {
 }
 
 void Device::submit(DevicePiece& piece, VolumeIo io) {
+    piece.operation = io.operation;
     io.context = &piece;
     io.responded = [](void* context, rtrs::Permit permit, std::error_code error) {
         auto& done = *static_cast<DevicePiece*>(context);
@@ -301,7 +314,11 @@ void Device::submit(DevicePiece& piece, VolumeIo io) {
 void Device::piece_done(DevicePiece& piece, std::error_code error) {
     DeviceRequest& request = *piece.request;
     const std::uint64_t caches_lost = volume_.losses().caches;
-    if (request.nbd.command == Command::trim && error == std::errc::operation_not_supported) {
+    if (zeroes_are_due(piece.operation, request.nbd.flags & flag::fast_zero, error)) {
+        return write_zeroes(piece, piece.offset, piece.bytes);
+    }
+    if (piece.operation == VolumeOperation::discard &&
+        error == std::errc::operation_not_supported) {
         // A hint, which a volume that has come back without discards need not take.
         error.clear();
         request.next_offset = request.nbd.offset + request.nbd.length;
@@ -313,6 +330,9 @@ void Device::piece_done(DevicePiece& piece, std::error_code error) {
     if (error && (!request.error || piece.offset < request.error_offset)) {
         request.error = error;
         request.error_offset = piece.offset;
+    }
+    if (piece.zeroes_due > 0 && !request.error) {
+        return write_zeroes(piece, piece.offset + piece.bytes, piece.zeroes_due);
     }
     if (!carries_payload(request.nbd.command) && !request.flushing && !request.error &&
         request.next_offset < request.nbd.offset + request.nbd.length) {

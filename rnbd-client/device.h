@@ -49,6 +49,8 @@ struct DevicePiece {
     DevicePiece* next = nullptr;
     std::uint64_t offset = 0;
     std::uint32_t bytes = 0;
+    VolumeOperation operation = VolumeOperation::read;  // as it was submitted
+    std::uint32_t zeroes_due = 0;                       // bytes behind these, to be written by it
 };
 
 // All bytes zero is a valid one. The owner sets nbd, client and done; the rest is the device's.
@@ -213,6 +215,7 @@ class Device {
     void start_payload(DeviceRequest& request);
     void start_rounds(DeviceRequest& request);
     void submit_round(DeviceRequest& request, DevicePiece& piece);
+    void write_zeroes(DevicePiece& piece, std::uint64_t offset, std::uint32_t bytes);
     void submit_flush(DeviceRequest& request);
     void submit(DevicePiece& piece, VolumeIo io);
     void start_block_status(DeviceRequest& request);

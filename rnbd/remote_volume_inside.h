@@ -72,6 +72,7 @@ struct RemoteVolume::Inside {
     // covers: as IoRecord, kept when a request has to be submitted again.
     void submit(rtrs::Permit permit, const VolumeIo& io, std::uint64_t covers);
     std::error_code check(const VolumeIo& io) const;
+    bool is_able_to(const VolumeIo& io) const noexcept;
     void send(rtrs::Permit permit, const VolumeIo& io, std::uint64_t covers);
     void prepare_extents(const rtrs::Permit& permit, const VolumeIo& io,
                          rtrs::ClientRequest& request, rtrs::MutableBytes message) const;

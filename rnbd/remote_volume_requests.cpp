@@ -75,16 +75,28 @@ std::error_code RemoteVolume::Inside::check(const VolumeIo& io) const {
     if (io.offset > geometry.size_bytes || io.bytes > geometry.size_bytes - io.offset) {
         return rtrs::from_errno(writes(io.operation) ? ENOSPC : EINVAL);
     }
-    if ((io.operation == VolumeOperation::discard && geometry.discard_bytes_max == 0) ||
-        (io.operation == VolumeOperation::write_zeroes &&
-         (geometry.write_zeroes_bytes_max == 0 || (io.fast_only && !geometry.fast_zero))) ||
-        (io.operation == VolumeOperation::extents && !geometry.extents)) {
-        return rtrs::from_errno(EOPNOTSUPP);
-    }
+    if (!is_able_to(io)) return rtrs::from_errno(EOPNOTSUPP);
     if (moves_data(io.operation) && io.bytes > session.session.max_io_bytes()) {
         return rtrs::from_errno(EINVAL);
     }
     return {};
+}
+
+// Nothing else is sent: a server that does not know an operation may do another one instead.
+bool RemoteVolume::Inside::is_able_to(const VolumeIo& io) const noexcept {
+    switch (io.operation) {
+        case VolumeOperation::read:
+        case VolumeOperation::write:
+        case VolumeOperation::flush:
+            return true;
+        case VolumeOperation::discard:
+            return geometry.discard_bytes_max > 0;
+        case VolumeOperation::write_zeroes:
+            return geometry.write_zeroes_bytes_max > 0 && (!io.fast_only || geometry.fast_zero);
+        case VolumeOperation::extents:
+            return geometry.extents;
+    }
+    return false;
 }
 
 void RemoteVolume::Inside::submit(rtrs::Permit permit, const VolumeIo& io, std::uint64_t covers) {
@@ -243,8 +255,8 @@ void RemoteVolume::Inside::resume_held() {
     for (std::uint32_t i = 0; i + 1 < depth && in_flight > 0; ++i) {
         const rtrs::PermitId id{i};
         if (session.records[i].volume != this || !session.session.held(id)) continue;
-        if (session.records[i].io.operation == VolumeOperation::extents && !geometry.extents) {
-            session.session.fail(id, rtrs::from_errno(EOPNOTSUPP));  // by another server
+        if (!is_able_to(session.records[i].io)) {  // but the server before was
+            session.session.fail(id, rtrs::from_errno(EOPNOTSUPP));
             continue;
         }
         rtrs::store_le32(session.session.message(id).data() + IoMessage::device_id_offset,

@@ -30,6 +30,13 @@ constexpr bool zeroes_are_written(VolumeOperation operation,
     return operation == VolumeOperation::write_zeroes && geometry.write_zeroes_bytes_max == 0;
 }
 
+// Whether they have to be written after all: of a piece that was sent as `sent`, to a volume that
+// has come back as one that does not make them. Not for who would rather have them failed.
+inline bool zeroes_are_due(VolumeOperation sent, bool fast_only, std::error_code error) noexcept {
+    return sent == VolumeOperation::write_zeroes && !fast_only &&
+           error == std::errc::operation_not_supported;
+}
+
 // Of one piece: whole blocks, one at least, and no more than a 32-bit length says. io_bytes_max: of
 // the session.
 constexpr std::uint32_t piece_bytes_max(VolumeOperation operation, const VolumeGeometry& geometry,

@@ -28,6 +28,7 @@ struct Export {
     int refuse = 0;  // errno of OPEN
     std::uint16_t logical_block_bytes = block;
     std::uint64_t sectors = 64;
+    std::uint32_t zeroes_sectors_max = 0;
     std::uint64_t writer = 0;     // of the newest OPEN
     std::set<std::uint64_t> out;  // writers that are refused
     MediumId medium{};
@@ -243,6 +244,7 @@ class SmallServer final : public ServerHandler {
         OpenResponse{.device_id = id,
                      .sectors = found->second.sectors,
                      .max_hw_sectors = 8,
+                     .max_write_zeroes_sectors = found->second.zeroes_sectors_max,
                      .physical_block_bytes = block,
                      .logical_block_bytes = found->second.logical_block_bytes,
                      .fua = found->second.fua,
@@ -273,6 +275,11 @@ class SmallServer final : public ServerHandler {
         if (message->operation == Operation::read) {
             std::memcpy(op.data().data(), &word, sizeof word);
             return op.respond({}, block);
+        }
+        if (message->operation == Operation::write_zeroes) {
+            // As a kernel that does not know the operation.
+            if (one.zeroes_sectors_max == 0) return op.respond({});
+            word = 0;
         }
         op.respond({});
     }

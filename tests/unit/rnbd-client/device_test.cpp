@@ -107,6 +107,48 @@ TEST_CASE("device: a TRIM that the volume cannot do any more is done") {
     client.greet();
     CHECK(client.run(Command::trim, 0, 64u << 20).error == 0);
     CHECK(discards <= 4);
+    // What the flush behind it says is no hint.
+    fake::settings().fails = [](const VolumeIo& io) {
+        return io.operation == VolumeOperation::flush ? rtrs::from_errno(EOPNOTSUPP)
+                                                      : std::error_code();
+    };
+    CHECK(client.run(Command::trim, 0, 4096, command_flag::fua).error != 0);
+}
+
+TEST_CASE("device: zeroes that the volume does not make any more are written") {
+    fake::Settings settings = small_depth(4);
+    int asked = 0, written = 0, written_max = 1 << 30;
+    settings.fails = [&](const VolumeIo& io) {
+        if (io.operation == VolumeOperation::write) {
+            ++written;
+            return written > written_max ? rtrs::from_errno(ENOSPC) : std::error_code();
+        }
+        if (io.operation != VolumeOperation::write_zeroes) return std::error_code();
+        ++asked;
+        return rtrs::from_errno(EOPNOTSUPP);
+    };
+    Server server(settings);
+    Client client(server);
+    client.greet(Style::structured);
+    // Used permits, so that their memory is not zero by chance.
+    const std::uint32_t used = 3 * settings.max_io_bytes;
+    CHECK(client.run(Command::write, 0, used, 0, pattern(used, 2)).error == 0);
+    const std::uint32_t length = (4u << 20) + 512;
+    std::memset(fake::memory(), 0x55, length + 1024);
+    CHECK(client.run(Command::write_zeroes, 512, length, command_flag::fua).error == 0);
+    CHECK(asked == 5);
+    CHECK(fake::memory()[511] == std::byte{0x55});
+    CHECK(std::all_of(fake::memory() + 512, fake::memory() + 512 + length,
+                      [](std::byte b) { return b == std::byte{0}; }));
+    CHECK(fake::memory()[512 + length] == std::byte{0x55});
+    // Fast ones are not written, and what fails for another reason has failed.
+    const int before = written;
+    CHECK(client.run(Command::write_zeroes, 0, 512, command_flag::fast_zero).error ==
+          number(NbdError::notsup));
+    CHECK(written == before);
+    written_max = before + 10;
+    CHECK(client.run(Command::write_zeroes, 0, 1u << 20).error == number(NbdError::nospc));
+    CHECK(written == written_max + 1);
 }
 
 TEST_CASE("device: a volume without write-zeroes gets written zeroes, and is never fast") {
