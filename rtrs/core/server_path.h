@@ -47,6 +47,10 @@ struct NameRefusal {
     TraceLevel level = TraceLevel::info;
 };
 
+// Heartbeats, their answers and what is ignored: so many in a second are taken of a client on a
+// path. With the shortest interval that can be set there are two hundred.
+inline constexpr std::uint32_t idle_messages_per_second = 10'000;
+
 // What a path tells its session.
 class ServerPathOwner {
   public:
@@ -156,6 +160,7 @@ class ServerPath final : public MessageLinkOwner {
     std::error_code post_receives();
     std::error_code send_info_response();
     void received(Connection& connection, const Completion& completion);
+    bool may_be_idle() noexcept;
     void request_arrived(Connection& connection, const Immediate& immediate);
     void serve(OpSlot& slot);
     void count(const RequestMessage& request) noexcept;
@@ -189,6 +194,8 @@ class ServerPath final : public MessageLinkOwner {
     ImmediateCodec codec_;
     Heartbeat heartbeat_;
     Timer heartbeat_timer_;
+    Instant idle_since_{};             // the second in which they are counted begins
+    std::uint32_t idle_messages_ = 0;  // that ask for nothing
     Timer half_open_timer_;
     Timer last_words_timer_;
     Timer finish_timer_;

@@ -55,13 +55,17 @@ void ServerPath::received(Connection& connection, const Completion& completion) 
         return close("cannot post a receive: " + error.message());
     }
     const auto immediate = codec_.decode(completion.immediate);
+    if (immediate && immediate->type == ImmediateType::request) {
+        return request_arrived(connection, *immediate);
+    }
+    if (!may_be_idle()) return close("a flood of messages that ask for nothing");
     if (!immediate) {
         if (immediate.error() == ParseError::immediate_type_unknown) return;  // as the kernel
         return close(text(immediate.error()));
     }
     switch (immediate->type) {
         case ImmediateType::request:
-            return request_arrived(connection, *immediate);
+            return;  // see above
         case ImmediateType::heartbeat:
             return post_heartbeat(ImmediateCodec::heartbeat_ack());
         case ImmediateType::heartbeat_ack:
@@ -71,6 +75,16 @@ void ServerPath::received(Connection& connection, const Completion& completion) 
         case ImmediateType::response_invalidated:
             return close("an answer from the client");
     }
+}
+
+// What costs its sender nothing, not even a permit, would cost the server as much as requests do.
+bool ServerPath::may_be_idle() noexcept {
+    const Instant now = environment_.clock.now();
+    if (now - idle_since_ >= std::chrono::seconds(1)) {
+        idle_since_ = now;
+        idle_messages_ = 0;
+    }
+    return ++idle_messages_ <= idle_messages_per_second;
 }
 
 void ServerPath::request_arrived(Connection& connection, const Immediate& immediate) {

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 
+#include "rtrs/core/server_path.h"
 #include "tests/sim/raw_peer.h"
 #include "tests/sim/session_world.h"
 
@@ -235,6 +236,30 @@ TEST_CASE("requests that break the rules") {
     }
     town.scene.world.run_for(20ms);
     CHECK(client->alive() == !dropped);
+    town.check_peace(std::move(client));
+}
+
+TEST_CASE("a client that says nothing again and again loses its path") {
+    Town town;
+    auto client = town.opened();
+    keep_alive(*client);
+    const std::uint32_t immediate =
+        GENERATE(7u << 28, ImmediateCodec::heartbeat(), ImmediateCodec::heartbeat_ack());
+    const auto say = [&](std::uint32_t count) {
+        for (std::uint32_t i = 0; i < count; ++i) {
+            client->write(0, {}, {}, immediate);
+            if (i % 16 == 0) town.scene.world.run_for(500us);
+        }
+    };
+    // As many as are taken in a second, twice.
+    for (int second = 0; second < 2; ++second) {
+        say(idle_messages_per_second - 50);
+        CHECK(client->alive());
+        town.scene.world.run_for(1s);
+    }
+    say(idle_messages_per_second + 50);
+    town.scene.world.run_for(20ms);
+    CHECK(!client->alive());
     town.check_peace(std::move(client));
 }
 

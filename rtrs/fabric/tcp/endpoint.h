@@ -172,6 +172,7 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     bool writes_remotely() const noexcept;
     void payload_arrived(std::size_t bytes) noexcept;
     void finish_frame();
+    void empty_write(std::uint32_t before);
     void deliver_receive(CompletionOpcode opcode);
     void invalidate_and_deliver();
     void answer_read();
@@ -223,6 +224,7 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     FrameHeader frame_;
     std::byte* target_ = nullptr;
     std::uint32_t payload_left_ = 0;
+    std::uint32_t empty_writes_ = 0;  // in a row, before this frame
     Crc32c payload_crc_;
     std::array<std::byte, read_request_bytes> read_request_{};
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "rtrs/fabric/tcp/dial.h"
 #include "rtrs/fabric/tcp/endpoint.h"
@@ -242,6 +243,7 @@ void TcpEndpoint::finish_frame() {
     if (frame_.has_payload_crc() && payload_crc_.value() != frame_.payload_crc) {
         return fail(Error::checksum);
     }
+    const std::uint32_t empty_before = std::exchange(empty_writes_, 0);
     switch (frame_.opcode) {
         case Opcode::send:
             return deliver_receive(CompletionOpcode::receive);
@@ -251,6 +253,7 @@ void TcpEndpoint::finish_frame() {
         case Opcode::send_invalidate:
             return invalidate_and_deliver();
         case Opcode::write:
+            if (frame_.payload_bytes == 0) empty_write(empty_before);
             return;
         case Opcode::read_request:
             return answer_read();
@@ -263,6 +266,12 @@ void TcpEndpoint::finish_frame() {
         case Opcode::reject:
             return fail(Error::protocol);
     }
+}
+
+// Its owner does not see them: nobody else would stop a peer that sends nothing else.
+void TcpEndpoint::empty_write(std::uint32_t before) {
+    empty_writes_ = before + 1;
+    if (empty_writes_ > empty_writes_max) fail(Error::protocol);
 }
 
 void TcpEndpoint::deliver_receive(CompletionOpcode opcode) {

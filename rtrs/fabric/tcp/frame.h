@@ -38,6 +38,8 @@ inline constexpr std::size_t header_bytes = 32;
 inline constexpr std::size_t hello_bytes = 16;
 inline constexpr std::size_t read_request_bytes = 8;
 inline constexpr std::uint16_t fabric_version = 1;
+// Writes of no bytes, which have no effect, that a peer may send in a row.
+inline constexpr std::uint32_t empty_writes_max = 32;
 inline constexpr std::uint8_t flag_payload_crc = 1;
 inline constexpr std::uint16_t hello_flag_payload_crc = 1;
 

@@ -119,6 +119,30 @@ TEST_CASE("tcp endpoint: frames that are out of place fail the connection") {
     CHECK(connected.pages.untouched());
 }
 
+TEST_CASE("tcp endpoint: a peer that writes nothing again and again loses its connection") {
+    Connected connected;
+    REQUIRE(!connected.peer().endpoint->post_receive(8, {connected.receive, 0}));
+    const auto nothing = frame(connected.header(Opcode::write), {});
+    const auto write_nothing = [&] {
+        for (std::uint32_t i = 0; i < empty_writes_max; ++i) {
+            REQUIRE(connected.raw.say(nothing));
+        }
+    };
+    write_nothing();
+    // In a row: any other frame begins a new one.
+    FrameHeader other = connected.header(Opcode::write_immediate);
+    SECTION("something is written") { other.opcode = Opcode::write; }
+    SECTION("something is said") {}
+    const std::vector<std::byte> data(other.opcode == Opcode::write ? 8 : 0);
+    REQUIRE(connected.raw.say(frame(other, data)));
+    write_nothing();
+    pump(*connected.reactor, [&] { return !connected.raw.has_news(); });
+    CHECK(connected.peer().disconnected == 0);
+    REQUIRE(connected.raw.say(nothing));
+    pump(*connected.reactor, [&] { return connected.peer().disconnected == 1; });
+    CHECK(connected.peer().reason == Error::protocol);
+}
+
 TEST_CASE("tcp endpoint: a write is refused before its first byte is placed") {
     const std::size_t bytes = GENERATE(1, 4096, 200000);
     Connected connected;
