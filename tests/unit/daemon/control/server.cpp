@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "daemon/control/client.h"
 #include "rtrs/base/error.h"
@@ -43,14 +44,14 @@ class World {
         });
         server_->add_command("forget", [](const json&, ControlReply) {});
         server_->add_command("later", [this](const json&, ControlReply reply) {
-            kept_ = std::make_shared<ControlReply>(std::move(reply));
+            kept_.push_back(std::move(reply));
             reactor_->post([this] {
-                kept_->succeed({{"late", true}});
-                kept_.reset();
+                kept_.back().succeed({{"late", true}});
+                kept_.pop_back();
             });
         });
         server_->add_command("keep", [this](const json&, ControlReply reply) {
-            kept_ = std::make_shared<ControlReply>(std::move(reply));
+            kept_.push_back(std::move(reply));
             kept_count_.fetch_add(1);
             kept_count_.notify_all();
         });
@@ -62,7 +63,7 @@ class World {
         start();
         reactor_->post([this] { server_->close([this] { reactor_->stop(); }); });
         thread_->join();
-        kept_.reset();
+        kept_.clear();
         server_.reset();
         CHECK(::access(path().c_str(), F_OK) != 0);
         ::rmdir(directory_.c_str());
@@ -89,8 +90,8 @@ class World {
     }
     void answer_kept() {
         reactor_->post([this] {
-            kept_->succeed({{"kept", true}});
-            kept_.reset();
+            for (ControlReply& reply : kept_) reply.succeed({{"kept", true}});
+            kept_.clear();
         });
     }
     std::atomic<int> kept_count_ = 0;
@@ -99,7 +100,7 @@ class World {
     std::string directory_;
     std::unique_ptr<rtrs::Reactor> reactor_;
     std::unique_ptr<ControlServer> server_;
-    std::shared_ptr<ControlReply> kept_;
+    std::vector<ControlReply> kept_;
     std::optional<std::thread> thread_;
 };
 
