@@ -16,39 +16,17 @@
 
 namespace rnbd {
 
-FileMedium::FileMedium(FileMedium&& other) noexcept
-    : path_(std::move(other.path_)),
-      fd_(std::exchange(other.fd_, -1)),
-      witness_(std::exchange(other.witness_, -1)),
-      kind_(other.kind_),
-      device_(other.device_),
-      inode_(other.inode_),
-      attachment_(other.attachment_),
-      in_memory_(other.in_memory_),
-      can_be_polled_(other.can_be_polled_),
-      geometry_(other.geometry_),
-      answers_at_once_(other.answers_at_once_),
-      looker_(std::move(other.looker_)),
-      look_(std::move(other.look_)),
-      unheard_checks_(other.unheard_checks_),
-      verdict_(other.verdict_),
-      seen_bytes_(other.seen_bytes_),
-      cut_at_(other.cut_at_) {}
-
 FileMedium::~FileMedium() {
-    if (witness_ >= 0) ::close(witness_);
-    if (fd_ < 0) return;
     // The kernel's workers may hold the file for a moment after the last completion.
-    ::flock(fd_, LOCK_UN);
-    ::close(fd_);
+    if (fd_) ::flock(fd(), LOCK_UN);
 }
 
 // With the last of them the lock goes.
 std::vector<int> FileMedium::let_go_of_slow() noexcept {
     std::vector<int> open;
     if (answers_at_once_) return open;
-    for (int* fd : {&witness_, &fd_}) {
-        if (*fd >= 0) open.push_back(std::exchange(*fd, -1));
+    for (rtrs::Descriptor* one : {&witness_, &fd_}) {
+        if (*one) open.push_back(one->release());
     }
     return open;
 }
@@ -61,12 +39,12 @@ std::unexpected<StorageError> FileMedium::failure(int error, std::string_view wh
 std::expected<std::uint64_t, StorageError> FileMedium::measure() const {
     if (kind_ == Kind::block_device) {
         std::uint64_t bytes = 0;
-        if (::ioctl(fd_, BLKGETSIZE64, &bytes) != 0)
+        if (::ioctl(fd(), BLKGETSIZE64, &bytes) != 0)
             return failure(errno, "does not tell its size");
         return bytes;
     }
     struct stat status{};
-    if (::fstat(fd_, &status) != 0) return failure(errno, "cannot be examined");
+    if (::fstat(fd(), &status) != 0) return failure(errno, "cannot be examined");
     return static_cast<std::uint64_t>(status.st_size);
 }
 
@@ -94,7 +72,7 @@ std::expected<void, StorageError> FileMedium::resize(std::uint64_t bytes, Storag
     seen_bytes_.reset();
     const auto now = measure();
     if (!now) return std::unexpected(now.error());
-    if (*now != bytes && ::ftruncate(fd_, static_cast<off_t>(bytes)) != 0) {
+    if (*now != bytes && ::ftruncate(fd(), static_cast<off_t>(bytes)) != 0) {
         const int error = errno;
         return failure(
             error, fmt::format("cannot be given its size: {}", rtrs::from_errno(error).message()));
@@ -146,14 +124,14 @@ bool FileMedium::is_what_was_opened(const Looker::Seen& seen) const noexcept {
     if (kind_ == Kind::regular) return seen.file_system == device_ && seen.inode == inode_;
     // An open device stays the same when it is given another disk.
     return S_ISBLK(seen.mode) && seen.device == device_ &&
-           (!attachment_ || file_medium::attachment_number(fd_) == attachment_);
+           (!attachment_ || file_medium::attachment_number(fd()) == attachment_);
 }
 
 // A device says it without being looked at by name.
 std::optional<std::uint64_t> FileMedium::last_measured() const noexcept {
     if (kind_ == Kind::regular) return seen_bytes_;
     std::uint64_t bytes = 0;
-    return ::ioctl(fd_, BLKGETSIZE64, &bytes) == 0 ? std::optional(bytes) : std::nullopt;
+    return ::ioctl(fd(), BLKGETSIZE64, &bytes) == 0 ? std::optional(bytes) : std::nullopt;
 }
 
 }  // namespace rnbd

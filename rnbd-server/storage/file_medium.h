@@ -18,6 +18,7 @@
 
 #include "rnbd-server/storage.h"
 #include "rnbd-server/storage/looker.h"
+#include "rtrs/base/descriptor.h"
 
 namespace rnbd {
 
@@ -30,17 +31,17 @@ class FileMedium {
     // ERRORS: as open_storage(), ECANCELED (it is not wanted any more).
     static std::expected<FileMedium, StorageError> open(const StorageOptions& options,
                                                         const std::stop_token& not_wanted = {});
-    FileMedium(FileMedium&& other) noexcept;
+    FileMedium(FileMedium&&) = default;
     FileMedium& operator=(FileMedium&&) = delete;
     ~FileMedium();
 
-    int fd() const noexcept { return fd_; }
+    int fd() const noexcept { return fd_.get(); }
     // Another open file of the same, which nothing is done with but flushing: of a failure to write
     // back the system tells each open file once, and so this one also when fd() was told. -1: none,
     // as of a medium that is not written to, and of a file on FUSE.
-    int witness() const noexcept { return witness_; }
+    int witness() const noexcept { return witness_.get(); }
     // What flushes go through, so that what a write with FUA was told they are told, too.
-    int sync_fd() const noexcept { return witness_ >= 0 ? witness_ : fd_; }
+    int sync_fd() const noexcept { return witness_ ? witness() : fd(); }
     Kind kind() const noexcept { return kind_; }
     // A regular file whose blocks are nowhere but in memory, so that to read and to write it waits
     // for no disk. As it was when it was opened: a machine without swap then may have some since.
@@ -93,8 +94,8 @@ class FileMedium {
     std::unexpected<StorageError> read_only_device() const;
 
     std::string path_;
-    int fd_ = -1;
-    int witness_ = -1;
+    rtrs::Descriptor fd_;  // closed behind the witness: with it the lock goes
+    rtrs::Descriptor witness_;
     Kind kind_ = Kind::regular;
     dev_t device_ = 0;                         // of the file, or the block device itself
     ino_t inode_ = 0;                          // regular only

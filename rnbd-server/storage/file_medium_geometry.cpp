@@ -38,11 +38,11 @@ bool can_punch_holes(int fd, std::uint64_t size_bytes) {
 
 FileMedium::Step FileMedium::measure_regular(const StorageOptions& options) {
     struct stat status{};
-    if (::fstat(fd_, &status) != 0) return failure(errno, "cannot be examined");
+    if (::fstat(fd(), &status) != 0) return failure(errno, "cannot be examined");
     auto size = static_cast<std::uint64_t>(status.st_size);
     if (size == 0 && options.size_bytes && is_writable(options)) {
         // Created by a process that died before it came to give it a size, or by touch(1).
-        if (::ftruncate(fd_, static_cast<off_t>(*options.size_bytes)) != 0) {
+        if (::ftruncate(fd(), static_cast<off_t>(*options.size_bytes)) != 0) {
             return failure(errno, "is empty and cannot be given its size");
         }
         size = *options.size_bytes;
@@ -53,7 +53,7 @@ FileMedium::Step FileMedium::measure_regular(const StorageOptions& options) {
                                            "size {}",
                                            size, options.logical_block_bytes));
     }
-    const bool punches = is_writable(options) && can_punch_holes(fd_, size);
+    const bool punches = is_writable(options) && can_punch_holes(fd(), size);
     const auto preferred = static_cast<std::uint64_t>(status.st_blksize);
     const bool usable = std::has_single_bit(preferred) && preferred <= physical_block_bytes_max;
     geometry_ = {.size_bytes = size,
@@ -69,9 +69,9 @@ FileMedium::Step FileMedium::measure_regular(const StorageOptions& options) {
                  .force_unit_access = true,
                  .rotational = queue_number(device_, "rotational") != 0,
                  // Its process may call a hole what was written and is in the kernel's cache yet.
-                 .extents = !is_on_fuse(fd_),
-                 .cache_epoch = file_epoch(fd_, status),
-                 .medium = file_medium_id(fd_, status)};
+                 .extents = !is_on_fuse(fd()),
+                 .cache_epoch = file_epoch(fd(), status),
+                 .medium = file_medium_id(fd(), status)};
     return {};
 }
 
@@ -79,12 +79,12 @@ FileMedium::Step FileMedium::measure_device(const StorageOptions& options) {
     std::uint64_t size = 0;
     int logical = 0;
     unsigned physical = 0;
-    if (::ioctl(fd_, BLKGETSIZE64, &size) != 0 || ::ioctl(fd_, BLKSSZGET, &logical) != 0 ||
-        ::ioctl(fd_, BLKPBSZGET, &physical) != 0) {
+    if (::ioctl(fd(), BLKGETSIZE64, &size) != 0 || ::ioctl(fd(), BLKSSZGET, &logical) != 0 ||
+        ::ioctl(fd(), BLKPBSZGET, &physical) != 0) {
         return failure(errno, "does not tell its size");
     }
     if (size == 0) return failure(EINVAL, "has no medium (size 0)");
-    if (is_writable(options) && is_read_only_device(fd_)) return read_only_device();
+    if (is_writable(options) && is_read_only_device(fd())) return read_only_device();
     if (options.size_bytes && *options.size_bytes != size) {
         return failure(EINVAL, fmt::format("the device has {} bytes, the configuration says {}; "
                                            "leave the size out",

@@ -79,11 +79,8 @@ std::string dangling(const std::string& target) {
 // Some kernels and drivers refuse a writable open of a read-only device with EACCES, as if it were
 // for lack of permission; others let it pass and fail each write.
 bool leads_to_read_only_device(const std::string& path) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return false;
-    const bool read_only = is_read_only_device(fd);
-    ::close(fd);
-    return read_only;
+    const rtrs::Descriptor device(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    return device && is_read_only_device(device.get());
 }
 
 }  // namespace
@@ -119,11 +116,11 @@ FileMedium::Step FileMedium::open_file(const StorageOptions& options,
     const bool device = ::stat(path_.c_str(), &found) == 0 && S_ISBLK(found.st_mode);
     if (device && is_writable(options)) flags |= O_EXCL;
 
-    fd_ = ::open(path_.c_str(), flags);
-    if (fd_ < 0 && errno == ENOENT && options.size_bytes) {
+    fd_ = rtrs::Descriptor(::open(path_.c_str(), flags));
+    if (!fd_ && errno == ENOENT && options.size_bytes) {
         return create_file(options, flags, not_wanted);
     }
-    if (fd_ >= 0) return {};
+    if (fd_) return {};
     switch (const int error = errno; error) {
         case ENOENT:
             if (const std::string target = link_target(path_); !target.empty())
@@ -153,8 +150,9 @@ FileMedium::Step FileMedium::create_file(const StorageOptions& options, int flag
                                          const std::stop_token& not_wanted) {
     if (not_wanted.stop_requested()) return failure(ECANCELED, unwanted);
     // Written to even if the storage is read only: an empty volume is still a volume.
-    const int creating = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, created_mode);
-    if (creating < 0) {
+    rtrs::Descriptor creating(
+        ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, created_mode));
+    if (!creating) {
         const int error = errno;
         // Nothing was there a moment ago: the name is taken by a link.
         if (const std::string target = link_target(path_); error == EEXIST && !target.empty()) {
@@ -163,13 +161,13 @@ FileMedium::Step FileMedium::create_file(const StorageOptions& options, int flag
         return failure(error,
                        fmt::format("cannot be created: {}", rtrs::from_errno(error).message()));
     }
-    const Step given = give_new_size(creating, *options.size_bytes);
-    ::close(creating);
+    const Step given = give_new_size(creating.get(), *options.size_bytes);
+    creating.reset();
     if (!given) return given;
     // As good as it goes: not every file system has it for folders.
     static_cast<void>(synchronize_folder(path_));
-    fd_ = ::open(path_.c_str(), flags);
-    if (fd_ < 0) {
+    fd_ = rtrs::Descriptor(::open(path_.c_str(), flags));
+    if (!fd_) {
         const int reopen_error = errno;
         return failure(reopen_error,
                        "created, but cannot be opened (io: direct needs a file "
@@ -190,24 +188,24 @@ FileMedium::Step FileMedium::give_new_size(int creating, std::uint64_t bytes) {
 
 FileMedium::Step FileMedium::identify(const StorageOptions&) {
     struct stat status{};
-    if (::fstat(fd_, &status) != 0) return failure(errno, "cannot be examined");
+    if (::fstat(fd(), &status) != 0) return failure(errno, "cannot be examined");
     if (S_ISREG(status.st_mode)) {
         kind_ = Kind::regular;
         device_ = status.st_dev;
         inode_ = status.st_ino;
-        in_memory_ = is_of_tmpfs(fd_) && !machine_swaps();
+        in_memory_ = is_of_tmpfs(fd()) && !machine_swaps();
     } else if (S_ISBLK(status.st_mode)) {
         kind_ = Kind::block_device;
         device_ = status.st_rdev;
-        attachment_ = attachment_number(fd_);
+        attachment_ = attachment_number(fd());
     } else {
         return failure(EINVAL, "neither a regular file nor a block device");
     }
-    answers_at_once_ = kind_ == Kind::block_device || is_of_this_machine(fd_);
+    answers_at_once_ = kind_ == Kind::block_device || is_of_this_machine(fd());
     looker_ = Looker::of(status.st_dev);
     // The ring answers EAGAIN where it should wait if this stays set.
-    const int flags = ::fcntl(fd_, F_GETFL);
-    if (flags < 0 || ::fcntl(fd_, F_SETFL, flags & ~O_NONBLOCK) != 0) {
+    const int flags = ::fcntl(fd(), F_GETFL);
+    if (flags < 0 || ::fcntl(fd(), F_SETFL, flags & ~O_NONBLOCK) != 0) {
         return failure(errno, "cannot be made blocking");
     }
     return {};
@@ -216,8 +214,8 @@ FileMedium::Step FileMedium::identify(const StorageOptions&) {
 // flock(2) belongs to the open file, which operations of a killed process keep until they end.
 FileMedium::Step FileMedium::lock(const StorageOptions& options) {
     const int kind = is_writable(options) ? LOCK_EX : LOCK_SH;
-    if (::flock(fd_, kind | LOCK_NB) == 0) return {};
-    return lock_failure(fd_, errno);
+    if (::flock(fd(), kind | LOCK_NB) == 0) return {};
+    return lock_failure(fd(), errno);
 }
 
 std::unexpected<StorageError> FileMedium::lock_failure(int fd, int error) const {
@@ -233,7 +231,7 @@ std::unexpected<StorageError> FileMedium::lock_failure(int fd, int error) const 
 FileMedium::Step FileMedium::still_there() {
     struct stat ours{};
     struct stat found{};
-    if (::fstat(fd_, &ours) != 0) return failure(errno, "cannot be examined");
+    if (::fstat(fd(), &ours) != 0) return failure(errno, "cannot be examined");
     if (::stat(path_.c_str(), &found) == 0 && found.st_dev == ours.st_dev &&
         found.st_ino == ours.st_ino) {
         return {};
@@ -245,13 +243,13 @@ FileMedium::Step FileMedium::still_there() {
 // flushes go through has to be what is written through. There nothing else is told of failures: no
 // write asks for them (FileStorage::writes_through()).
 void FileMedium::open_witness(const StorageOptions& options) {
-    if (!is_writable(options) || is_on_fuse(fd_)) return;
-    witness_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (!is_writable(options) || is_on_fuse(fd())) return;
+    witness_ = rtrs::Descriptor(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     struct stat ours{};
     struct stat found{};
-    const bool same = witness_ >= 0 && ::fstat(fd_, &ours) == 0 && ::fstat(witness_, &found) == 0 &&
+    const bool same = witness_ && ::fstat(fd(), &ours) == 0 && ::fstat(witness(), &found) == 0 &&
                       found.st_dev == ours.st_dev && found.st_ino == ours.st_ino;
-    if (!same && witness_ >= 0) ::close(std::exchange(witness_, -1));
+    if (!same) witness_.reset();
 }
 
 // O_DIRECT at open promises nothing about block sizes; a read does.
@@ -261,7 +259,7 @@ FileMedium::Step FileMedium::try_direct(const StorageOptions& options) {
     // The second block: the first is aligned to everything.
     const bool two_blocks = geometry_.size_bytes >= 2ull * options.logical_block_bytes;
     const off_t offset = two_blocks ? static_cast<off_t>(options.logical_block_bytes) : 0;
-    if (::pread(fd_, memory->bytes().data(), options.logical_block_bytes, offset) >= 0) return {};
+    if (::pread(fd(), memory->bytes().data(), options.logical_block_bytes, offset) >= 0) return {};
     const int error = errno;
     if (error != EINVAL) {
         return failure(error, fmt::format("cannot be read: {}", rtrs::from_errno(error).message()));
