@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "rtrs/base/member_call.h"
+
 namespace rnbd {
 
 namespace {
@@ -22,7 +24,7 @@ rtrs::Duration asked_for() {
 Watchdog::Watchdog(rtrs::Reactor& reactor)
     : reactor_(reactor),
       interval_(asked_for() / 2),
-      timer_(reactor, this, [](void* self) { static_cast<Watchdog*>(self)->is_due(); }) {}
+      timer_(reactor, this, rtrs::member_call<&Watchdog::is_due>) {}
 
 void Watchdog::start() {
     if (interval_ > rtrs::Duration::zero()) tell();

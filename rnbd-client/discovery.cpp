@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rtrs/base/error.h"
+#include "rtrs/base/member_call.h"
 
 namespace rnbd {
 namespace {
@@ -31,8 +32,7 @@ Discovery::Discovery(rtrs::SessionEnvironment environment, rtrs::ClientSessionOp
     : environment_(environment),
       owner_(owner),
       remote_(environment, std::move(options), *this),
-      timer_(environment.clock, this,
-             [](void* self) { static_cast<Discovery*>(self)->time_is_up(); }) {}
+      timer_(environment.clock, this, rtrs::member_call<&Discovery::time_is_up>) {}
 
 std::error_code Discovery::start(rtrs::Duration timeout, Answered answered) {
     const rtrs::ClientSessionOptions& options = remote_.rtrs().options();
@@ -64,7 +64,7 @@ void Discovery::answer(const std::string& error, const std::vector<CatalogEntry>
 CatalogQuestions::CatalogQuestions(rtrs::Clock& clock, RemoteSession& remote)
     : clock_(clock),
       remote_(remote),
-      timer_(clock, this, [](void* self) { static_cast<CatalogQuestions*>(self)->look(); }) {}
+      timer_(clock, this, rtrs::member_call<&CatalogQuestions::look>) {}
 
 void CatalogQuestions::ask(rtrs::Duration timeout, Discovery::Answered answered) {
     const rtrs::Instant deadline = clock_.now() + timeout;

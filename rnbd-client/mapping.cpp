@@ -9,6 +9,7 @@
 #include "rnbd-client/kernel_nbd/names.h"
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
+#include "rtrs/base/member_call.h"
 
 namespace rnbd {
 namespace {
@@ -43,8 +44,7 @@ Mapping::Mapping(rtrs::Reactor& reactor, NbdSockets& sockets, RemoteSession& ses
           *volume_, shares,
           DeviceOptions{.name = config_.name,
                         .description = config_.volume + " of session " + session.name()})),
-      stop_timer_(reactor, this,
-                  [](void* self) { static_cast<Mapping*>(self)->on_stop_deadline(); }),
+      stop_timer_(reactor, this, rtrs::member_call<&Mapping::on_stop_deadline>),
       former_(former) {
     if (!config_.kernel) return;
     // A file system on one that was left is of the writer that mounted it.

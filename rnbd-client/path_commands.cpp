@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/control/arguments.h"
+#include "rtrs/base/member_call.h"
 #include "rtrs/base/seconds.h"
 
 namespace rnbd {
@@ -91,8 +92,7 @@ rtrs::ClientSession::PathOperation operation_of(Kind kind) {
 }  // namespace
 
 PathCommands::PathCommands(Client& client)
-    : client_(client),
-      timer_(client.clock(), this, [](void* self) { static_cast<PathCommands*>(self)->check(); }) {}
+    : client_(client), timer_(client.clock(), this, rtrs::member_call<&PathCommands::check_all>) {}
 
 void PathCommands::start(Kind kind, const json& arguments, ControlReply reply) {
     const auto request = parse(kind, arguments);
@@ -114,7 +114,7 @@ void PathCommands::start(Kind kind, const json& arguments, ControlReply reply) {
     if (!waits_.empty() && !timer_.armed()) timer_.arm(now + look_interval);
 }
 
-void PathCommands::check() {
+void PathCommands::check_all() {
     std::erase_if(waits_, [this](Wait& wait) { return check(wait); });
     if (!waits_.empty()) timer_.arm(client_.clock().now() + look_interval);
 }

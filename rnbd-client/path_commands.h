@@ -39,7 +39,7 @@ class PathCommands {
         ControlReply reply;
     };
 
-    void check();
+    void check_all();
     // True if it has been answered.
     bool check(Wait& wait);
     bool begin(Wait& wait, rtrs::ClientSession& session);

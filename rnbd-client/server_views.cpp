@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "rtrs/base/error.h"
+#include "rtrs/base/member_call.h"
 
 namespace rnbd {
 namespace {
@@ -19,8 +20,7 @@ std::string reason_of(std::error_code error) {
 // Lives as long as a session may still answer.
 struct Round {
     Round(rtrs::Clock& its_clock, std::function<void(const ServerViews&)> its_done)
-        : timer(its_clock, this, [](void* self) { static_cast<Round*>(self)->finish(); }),
-          done(std::move(its_done)) {}
+        : timer(its_clock, this, rtrs::member_call<&Round::finish>), done(std::move(its_done)) {}
 
     void finish() {
         timer.disarm();

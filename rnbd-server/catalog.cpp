@@ -5,6 +5,7 @@
 
 #include "daemon/log/log.h"
 #include "rtrs/base/error.h"
+#include "rtrs/base/member_call.h"
 #include "rtrs/base/seldom.h"
 
 namespace rnbd {
@@ -49,8 +50,8 @@ struct Catalog::Subscriber {
 Catalog::Catalog(rtrs::Clock& clock, const Volumes& volumes)
     : clock_(clock),
       volumes_(volumes),
-      timer_(clock, this, [](void* self) { static_cast<Catalog*>(self)->look(); }),
-      end_timer_(clock, this, [](void* self) { static_cast<Catalog*>(self)->end_told(); }) {}
+      timer_(clock, this, rtrs::member_call<&Catalog::look>),
+      end_timer_(clock, this, rtrs::member_call<&Catalog::end_told>) {}
 
 Catalog::~Catalog() = default;
 

@@ -5,6 +5,7 @@
 #include "daemon/log/log.h"
 #include "rnbd-server/config_diff.h"
 #include "rtrs/base/assert.h"
+#include "rtrs/base/member_call.h"
 
 namespace rnbd {
 namespace {
@@ -34,9 +35,8 @@ std::string host_of(const std::string& address) {
 }  // namespace
 
 Listeners::Listeners(const Surroundings& surroundings)
-    : in_(surroundings), retry_timer_(surroundings.reactor, this, [](void* self) {
-          static_cast<Listeners*>(self)->try_again();
-      }) {}
+    : in_(surroundings),
+      retry_timer_(surroundings.reactor, this, rtrs::member_call<&Listeners::try_again>) {}
 
 std::expected<void, Listeners::Failure> Listeners::open_all(
     const std::vector<ServerConfig::Listen>& all) {

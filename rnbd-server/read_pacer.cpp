@@ -3,13 +3,15 @@
 #include <utility>
 
 #include "rtrs/base/assert.h"
+#include "rtrs/base/member_call.h"
 
 namespace rnbd {
 
 ReadPacer::ReadPacer(rtrs::Reactor& reactor, void* context, Go go)
-    : reactor_(reactor), context_(context), go_(go), next_turn_(reactor, this, [](void* self) {
-          static_cast<ReadPacer*>(self)->next_portion();
-      }) {}
+    : reactor_(reactor),
+      context_(context),
+      go_(go),
+      next_turn_(reactor, this, rtrs::member_call<&ReadPacer::next_portion>) {}
 
 ReadPacer::~ReadPacer() { RTRS_ASSERT(first_ == nullptr); }
 

@@ -26,6 +26,7 @@
 #include "rnbd-server/volume.h"
 #include "rnbd/messages.h"
 #include "rtrs/base/latency_histogram.h"
+#include "rtrs/base/member_call.h"
 #include "rtrs/reactor.h"
 #include "rtrs/server.h"
 
@@ -205,8 +206,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     // Volumes that are about to go, who waits for that, and for how long others are waited for.
     struct Leaving {
         Leaving(rtrs::Reactor& reactor, Volume& volume)
-            : patience(reactor, &volume,
-                       [](void* context) { static_cast<Volume*>(context)->give_up(); }) {}
+            : patience(reactor, &volume, rtrs::member_call<&Volume::give_up>) {}
         std::vector<Removed> waiting;
         rtrs::Timer patience;
         bool flushing = false;

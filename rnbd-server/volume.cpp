@@ -7,6 +7,7 @@
 #include "daemon/log/log.h"
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
+#include "rtrs/base/member_call.h"
 
 namespace rnbd {
 
@@ -61,8 +62,7 @@ Volume::Volume(rtrs::Reactor& reactor, const Shared& shared, ServerConfig::Expor
              }),
       delay_(retry_delay_min),
       since_(reactor.now()),
-      resize_timer_(reactor, this,
-                    [](void* self) { static_cast<Volume*>(self)->finish_resize(); }) {
+      resize_timer_(reactor, this, rtrs::member_call<&Volume::finish_resize>) {
     if (config_.storage.uuid && !only_reads()) {
         // If another one has it: claim_medium() says so.
         uuid_claim_ = claims_.claim(*config_.storage.uuid, config_.name).value_or(nullptr);

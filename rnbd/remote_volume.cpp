@@ -10,6 +10,7 @@
 #include "rnbd/remote_session_inside.h"
 #include "rnbd/remote_volume_inside.h"
 #include "rtrs/base/assert.h"
+#include "rtrs/base/member_call.h"
 
 namespace rnbd {
 namespace {
@@ -69,8 +70,7 @@ RemoteVolume::Inside::Inside(RemoteVolume& its_self, RemoteSession::Inside& its_
       session(its_session),
       options(std::move(its_options)),
       handler(its_handler),
-      retry_timer(session.environment.clock, this,
-                  [](void* context) { static_cast<Inside*>(context)->try_again(); }),
+      retry_timer(session.environment.clock, this, rtrs::member_call<&Inside::try_again>),
       hold_timer(session.environment.clock, this,
                  [](void* context) {
                      auto& inside = *static_cast<Inside*>(context);
@@ -78,8 +78,7 @@ RemoteVolume::Inside::Inside(RemoteVolume& its_self, RemoteSession::Inside& its_
                      inside.set_state(inside.state, inside.reason);
                      inside.fail_all_held(rtrs::Error::no_path);
                  }),
-      failure_timer(session.environment.clock, this,
-                    [](void* context) { static_cast<Inside*>(context)->report_failures(); }),
+      failure_timer(session.environment.clock, this, rtrs::member_call<&Inside::report_failures>),
       closed_timer(session.environment.clock, this,
                    [](void* context) {
                        auto& inside = *static_cast<Inside*>(context);

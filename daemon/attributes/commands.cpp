@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/control/arguments.h"
+#include "rtrs/base/member_call.h"
 
 namespace rnbd {
 namespace {
@@ -170,8 +171,7 @@ void add_attribute_commands(ControlServer& control, const AttributeTree& tree) {
 }
 
 AttributeWaits::AttributeWaits(rtrs::Clock& clock)
-    : clock_(clock),
-      timer_(clock, this, [](void* self) { static_cast<AttributeWaits*>(self)->check(); }) {}
+    : clock_(clock), timer_(clock, this, rtrs::member_call<&AttributeWaits::check>) {}
 
 void AttributeWaits::wait(Look look, AttributeDone done) {
     if (const auto written = look()) return done(*written);

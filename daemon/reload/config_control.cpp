@@ -9,6 +9,7 @@
 #include "daemon/config/files.h"
 #include "daemon/control/arguments.h"
 #include "daemon/counted.h"
+#include "rtrs/base/member_call.h"
 #include "rtrs/base/seconds.h"
 
 namespace rnbd {
@@ -51,8 +52,7 @@ ConfigControl::ConfigControl(rtrs::Clock& clock, ConfigSubject& subject, std::st
                       control.step_done(control.steps_begun_,
                                         "it takes longer than 30 s, and goes on");
                   }),
-      confirm_timer_(clock, this,
-                     [](void* self) { static_cast<ConfigControl*>(self)->take_back(); }) {}
+      confirm_timer_(clock, this, rtrs::member_call<&ConfigControl::take_back>) {}
 
 ConfigControl::~ConfigControl() = default;
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "rtrs/base/assert.h"
+#include "rtrs/base/member_call.h"
 
 namespace rnbd {
 namespace {
@@ -21,8 +22,7 @@ StreamConnection::StreamConnection(const Accepted& accepted)
     : server_(accepted.server),
       id_(accepted.id),
       socket_(accepted.fd),
-      timer_(server_.reactor(), this,
-             [](void* self) { static_cast<StreamConnection*>(self)->end(); }) {}
+      timer_(server_.reactor(), this, rtrs::member_call<&StreamConnection::end>) {}
 
 StreamConnection::~StreamConnection() { RTRS_ASSERT(!reading_.in_flight && !sending_.in_flight); }
 
@@ -96,8 +96,7 @@ StreamServer::StreamServer(rtrs::Reactor& reactor, rtrs::Descriptor listener,
       listener_(std::move(listener)),
       connections_max_(connections_max),
       make_(std::move(make)),
-      accept_again_(reactor, this,
-                    [](void* self) { static_cast<StreamServer*>(self)->wait_for_connections(); }) {
+      accept_again_(reactor, this, rtrs::member_call<&StreamServer::wait_for_connections>) {
     wait_for_connections();
 }
 

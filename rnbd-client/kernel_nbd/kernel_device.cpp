@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "rtrs/base/assert.h"
+#include "rtrs/base/member_call.h"
 
 namespace rnbd {
 namespace {
@@ -110,10 +111,8 @@ KernelDevice::KernelDevice(NbdConnection::Environment environment,
       pause_(options_.retry_min),
       call_(environment.reactor),
       cut_call_(environment.reactor),
-      deadline_(environment.reactor, this,
-                [](void* self) { static_cast<KernelDevice*>(self)->on_deadline(); }),
-      retry_(environment.reactor, this,
-             [](void* self) { static_cast<KernelDevice*>(self)->retry(); }) {}
+      deadline_(environment.reactor, this, rtrs::member_call<&KernelDevice::on_deadline>),
+      retry_(environment.reactor, this, rtrs::member_call<&KernelDevice::retry>) {}
 
 KernelDevice::~KernelDevice() { RTRS_ASSERT(connections_.empty()); }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "rtrs/base/assert.h"
+#include "rtrs/base/member_call.h"
 #include "rtrs/base/seldom.h"
 
 namespace rnbd {
@@ -51,10 +52,8 @@ NbdConnection::NbdConnection(Environment environment, Socket socket, const NbdEx
             [](rtrs::Operation& op, const rtrs::Operation::Result& result) {
                 static_cast<Work&>(op).connection.on_sent(result.value);
             }),
-      watchdog_(reactor_, this,
-                [](void* context) { static_cast<NbdConnection*>(context)->on_deadline(); }),
-      greeter_(reactor_, this,
-               [](void* context) { static_cast<NbdConnection*>(context)->greet_when_settled(); }),
+      watchdog_(reactor_, this, rtrs::member_call<&NbdConnection::on_deadline>),
+      greeter_(reactor_, this, rtrs::member_call<&NbdConnection::greet_when_settled>),
       turn_end_(*this, [](rtrs::TurnTask& task) {
           NbdConnection& connection = static_cast<TurnEnd&>(task).connection;
           if (std::exchange(connection.resume_wanted_, false)) connection.resume();

@@ -13,6 +13,7 @@
 
 #include "rnbd-client/device.h"
 #include "rnbd-client/nbd/listener.h"
+#include "rtrs/base/member_call.h"
 
 namespace rnbd {
 
@@ -74,8 +75,7 @@ class NbdSockets final : public NbdListener::Handler {
     std::function<void()> emptied_;
     std::vector<std::unique_ptr<Socket>> sockets_;
     std::vector<Leaving> leaving_;
-    rtrs::Timer settle_timer_{environment_.reactor, this,
-                              [](void* self) { static_cast<NbdSockets*>(self)->settle(); }};
+    rtrs::Timer settle_timer_{environment_.reactor, this, rtrs::member_call<&NbdSockets::settle>};
 };
 
 }  // namespace rnbd

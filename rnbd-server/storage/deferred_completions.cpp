@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "rtrs/base/assert.h"
+#include "rtrs/base/member_call.h"
 
 namespace rnbd {
 namespace {
@@ -15,7 +16,7 @@ constexpr std::size_t entries_reserved = 1024;
 class DeferredCompletions::Queue {
   public:
     explicit Queue(rtrs::Clock& clock)
-        : clock_(clock), due_(clock, this, [](void* self) { static_cast<Queue*>(self)->run(); }) {
+        : clock_(clock), due_(clock, this, rtrs::member_call<&Queue::run>) {
         entries_.reserve(entries_reserved);
     }
     ~Queue() { RTRS_ASSERT(next_ == entries_.size()); }

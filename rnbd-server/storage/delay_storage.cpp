@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rtrs/base/assert.h"
+#include "rtrs/base/member_call.h"
 
 namespace rnbd {
 namespace {
@@ -47,8 +48,7 @@ DelayStorage::DelayStorage(rtrs::Clock& clock, DeferredCompletions& deferred,
     : clock_(clock),
       options_(std::move(options)),
       inner_(std::move(inner)),
-      gate_timer_(clock, this,
-                  [](void* self) { static_cast<DelayStorage*>(self)->look_at_gate(); }),
+      gate_timer_(clock, this, rtrs::member_call<&DelayStorage::look_at_gate>),
       deferred_(deferred) {}
 
 DelayStorage::~DelayStorage() { RTRS_ASSERT(free_.size() == passages_.size()); }

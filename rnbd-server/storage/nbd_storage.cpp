@@ -11,6 +11,7 @@
 #include "rnbd-server/storage/medium_identity.h"
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
+#include "rtrs/base/member_call.h"
 #include "rtrs/base/random.h"
 
 namespace rnbd {
@@ -127,11 +128,10 @@ NbdStorage::NbdStorage(rtrs::Reactor& reactor, DeferredCompletions& deferred,
       geometry_(geometry),
       zeroes_(std::move(zeroes)),
       deferred_(deferred),
-      reconnect_timer_(reactor, this,
-                       [](void* self) { static_cast<NbdStorage*>(self)->reconnect(); }),
+      reconnect_timer_(reactor, this, rtrs::member_call<&NbdStorage::reconnect>),
       reconnect_delay_(reconnect_delay_min),
       hold_time_(options.nbd_hold_time),
-      hold_timer_(reactor, this, [](void* self) { static_cast<NbdStorage*>(self)->fail_held(); }) {
+      hold_timer_(reactor, this, rtrs::member_call<&NbdStorage::fail_held>) {
     connected(std::move(link));
 }
 

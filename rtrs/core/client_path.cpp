@@ -6,6 +6,7 @@
 
 #include "rtrs/base/assert.h"
 #include "rtrs/base/host.h"
+#include "rtrs/base/member_call.h"
 #include "rtrs/base/pages.h"
 #include "rtrs/core/client_path_inside.h"
 #include "rtrs/core/duration_text.h"
@@ -60,11 +61,9 @@ ClientPath::ClientPath(SessionEnvironment environment, const ClientSessionOption
       machine_timer_(
           environment.clock, this,
           [](void* self) { static_cast<ClientPath*>(self)->handle(PathMachine::Event::deadline); }),
-      heartbeat_timer_(environment.clock, this,
-                       [](void* self) { static_cast<ClientPath*>(self)->beat(); }),
+      heartbeat_timer_(environment.clock, this, member_call<&ClientPath::beat>),
       connection_count_(static_cast<std::uint16_t>(options.io_connections + 1)),
-      link_timer_(environment.clock, this,
-                  [](void* self) { static_cast<ClientPath*>(self)->dial_messages(); }) {}
+      link_timer_(environment.clock, this, member_call<&ClientPath::dial_messages>) {}
 
 ClientPath::~ClientPath() {
     for (const auto& connection : connections_) RTRS_ASSERT(!connection->endpoint);

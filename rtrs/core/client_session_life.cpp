@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "rtrs/base/assert.h"
+#include "rtrs/base/member_call.h"
 #include "rtrs/base/rare.h"
 #include "rtrs/core/client_session_inside.h"
 #include "rtrs/limits.h"
@@ -41,12 +42,9 @@ ClientSession::Inside::Inside(ClientSession& its_self, SessionEnvironment its_en
                                        "fail-fast time is over: new requests fail at once");
                           inside.refuse(Error::no_path, Refusing::after_fail_fast_time);
                       }),
-      failure_timer(environment.clock, this,
-                    [](void* context) { static_cast<Inside*>(context)->report_failures(); }),
-      waiter_timer(environment.clock, this,
-                   [](void* context) { static_cast<Inside*>(context)->serve_waiters(); }),
-      watch_timer(environment.clock, this,
-                  [](void* context) { static_cast<Inside*>(context)->watch(); }) {}
+      failure_timer(environment.clock, this, member_call<&Inside::report_failures>),
+      waiter_timer(environment.clock, this, member_call<&Inside::serve_waiters>),
+      watch_timer(environment.clock, this, member_call<&Inside::watch>) {}
 
 std::error_code ClientSession::Inside::check_options() const {
     const Duration hold = options.hold_time.value_or(Duration::max());

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "rtrs/base/assert.h"
+#include "rtrs/base/member_call.h"
 #include "rtrs/wire/connect.h"
 
 namespace rtrs {
@@ -17,7 +18,7 @@ FenceProbe::FenceProbe(Clock& clock, const ClientSessionOptions& options, FenceP
     : clock_(clock),
       options_(options),
       owner_(owner),
-      timer_(clock, this, [](void* self) { static_cast<FenceProbe*>(self)->deadline(); }) {}
+      timer_(clock, this, member_call<&FenceProbe::deadline>) {}
 
 FenceProbe::~FenceProbe() { RTRS_ASSERT(drained()); }
 

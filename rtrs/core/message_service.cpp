@@ -6,6 +6,7 @@
 
 #include "rtrs/base/assert.h"
 #include "rtrs/base/error.h"
+#include "rtrs/base/member_call.h"
 
 namespace rtrs {
 namespace {
@@ -34,7 +35,7 @@ MessageCore::MessageCore(Clock& clock, const MessageOptions& options, std::uint6
       options_(options),
       life_(life),
       owner_(owner),
-      pump_timer_(clock, this, [](void* self) { static_cast<MessageCore*>(self)->pump(); }),
+      pump_timer_(clock, this, member_call<&MessageCore::pump>),
       silence_timer_(clock, this,
                      [](void* self) {
                          auto& core = *static_cast<MessageCore*>(self);

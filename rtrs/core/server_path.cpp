@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rtrs/base/assert.h"
+#include "rtrs/base/member_call.h"
 #include "rtrs/base/pages.h"
 #include "rtrs/base/rare.h"
 #include "rtrs/core/message_service.h"
@@ -48,16 +49,14 @@ ServerPath::ServerPath(SessionEnvironment environment, const ServerOptions& opti
       // A client sends heartbeats whatever it hears, the kernel's as well.
       heartbeat_(options.heartbeat_interval, options.heartbeat_timeout, std::nullopt,
                  Heartbeat::Asks::in_silence),
-      heartbeat_timer_(environment.clock, this,
-                       [](void* self) { static_cast<ServerPath*>(self)->beat(); }),
+      heartbeat_timer_(environment.clock, this, member_call<&ServerPath::beat>),
       half_open_timer_(
           environment.clock, this,
           [](void* self) {
               RTRS_RARE(half_open_expired);
               static_cast<ServerPath*>(self)->close("no info request within the half-open timeout");
           }),
-      last_words_timer_(environment.clock, this,
-                        [](void* self) { static_cast<ServerPath*>(self)->last_words_overdue(); }),
+      last_words_timer_(environment.clock, this, member_call<&ServerPath::last_words_overdue>),
       finish_timer_(environment.clock, this,
                     [](void* self) {
                         auto& path = *static_cast<ServerPath*>(self);

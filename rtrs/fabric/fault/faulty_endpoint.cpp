@@ -4,16 +4,15 @@
 #include <cerrno>
 
 #include "rtrs/base/assert.h"
+#include "rtrs/base/member_call.h"
 
 namespace rtrs::fault {
 
 FaultyEndpoint::FaultyEndpoint(FaultyFabric& fabric, EndpointHandler& handler)
     : fabric_(fabric),
       handler_(handler),
-      due_timer_(fabric.clock_, this,
-                 [](void* self) { static_cast<FaultyEndpoint*>(self)->run_due(); }),
-      loss_timer_(fabric.clock_, this,
-                  [](void* self) { static_cast<FaultyEndpoint*>(self)->lose(); }) {
+      due_timer_(fabric.clock_, this, member_call<&FaultyEndpoint::run_due>),
+      loss_timer_(fabric.clock_, this, member_call<&FaultyEndpoint::lose>) {
     fabric_.endpoints_.push_back(*this);
 }
 

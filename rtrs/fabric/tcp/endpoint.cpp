@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "rtrs/base/member_call.h"
 #include "rtrs/fabric/tcp/dial.h"
 
 namespace rtrs::tcp {
@@ -67,8 +68,7 @@ void TcpEndpoint::adopt(int fd, const Agreement& agreement) {
 
 void TcpEndpoint::send_without_copies() {
     zero_copies_ = std::make_unique<ZeroCopySends>(&on_zero_copy, this);
-    let_go_.emplace(reactor_, this,
-                    [](void* self) { static_cast<TcpEndpoint*>(self)->let_go_of_held(); });
+    let_go_.emplace(reactor_, this, member_call<&TcpEndpoint::let_go_of_held>);
     reset_at_close(true);
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "rtrs/base/descriptors.h"
+#include "rtrs/base/member_call.h"
 #include "rtrs/fabric/tcp/connect_request.h"
 #include "rtrs/fabric/tcp/crc32c.h"
 #include "rtrs/fabric/tcp/dial.h"
@@ -46,9 +47,7 @@ std::error_code bind_and_listen(int fd, const Address& address) noexcept {
 }  // namespace
 
 Handshake::Handshake(Acceptor& acceptor, int fd)
-    : acceptor_(acceptor), fd_(fd), timer_(acceptor.reactor_, this, [](void* context) {
-          static_cast<Handshake*>(context)->stop();
-      }) {
+    : acceptor_(acceptor), fd_(fd), timer_(acceptor.reactor_, this, member_call<&Handshake::stop>) {
     timer_.arm(acceptor.reactor_.now() + acceptor.options_.handshake_timeout);
     receive(header_bytes);
 }
@@ -106,7 +105,7 @@ Acceptor::Acceptor(Reactor& reactor, const TcpFabricOptions& options, int fd,
       options_(options),
       fd_(fd),
       handler_(handler),
-      retry_(reactor, this, [](void* context) { static_cast<Acceptor*>(context)->start(); }) {}
+      retry_(reactor, this, member_call<&Acceptor::start>) {}
 
 Acceptor::~Acceptor() {
     // Left over only if the reactor ended first.

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <utility>
 
+#include "rtrs/base/member_call.h"
 #include "rtrs/fabric/address.h"
 #include "rtrs/fabric/verbs/domain.h"
 #include "rtrs/fabric/verbs/endpoint.h"
@@ -124,9 +125,7 @@ ContextBook& contexts() {
 class Engine::LingeringId final : public CmOwner, public ListLink {
   public:
     LingeringId(Engine& engine, rdma_cm_id* id)
-        : id_(id), timer_(engine.reactor(), this, [](void* self) {
-              static_cast<LingeringId*>(self)->end();
-          }) {
+        : id_(id), timer_(engine.reactor(), this, member_call<&LingeringId::end>) {
         id_->context = static_cast<CmOwner*>(this);
         timer_.arm(engine.reactor().now() + linger_time);
     }
@@ -147,9 +146,8 @@ Engine::Engine(Reactor& reactor, const VerbsFabricOptions& options) noexcept
       tracer_(options.tracer),
       connect_timeout_(options.connect_timeout),
       local_host_(options.local_host),
-      busy_timer_(reactor, this, [](void* self) { static_cast<Engine*>(self)->run_busy(); }),
-      device_timer_(reactor, this,
-                    [](void* self) { static_cast<Engine*>(self)->look_for_device(); }) {}
+      busy_timer_(reactor, this, member_call<&Engine::run_busy>),
+      device_timer_(reactor, this, member_call<&Engine::look_for_device>) {}
 
 std::expected<std::shared_ptr<Engine>, std::error_code> Engine::create(
     Reactor& reactor, const VerbsFabricOptions& options) {
