@@ -8,17 +8,38 @@ target_compile_options(rnbd_settings INTERFACE
   -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers -Wnon-virtual-dtor -Woverloaded-virtual
   -fno-strict-aliasing $<$<BOOL:${RNBD_WERROR}>:-Werror>
   # g++ 12 sees overlaps in std::string at -O3 that are not there (GCC bug 105651).
-  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
+  # libstdc++ 12 deprecates what it uses itself, and ibv_reg_mr() is a macro that mixes enums.
+  $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations -Wno-deprecated-enum-enum-conversion>)
+# What is sanitized, C programs of tests too.
+add_library(rnbd_sanitizers INTERFACE)
+target_link_libraries(rnbd_settings INTERFACE rnbd_sanitizers)
+set(sanitizer_flags "")
 if(RNBD_SANITIZE)
+  set(sanitizer_flags -fsanitize=${RNBD_SANITIZE})
   # g++ sees uninitialized members in std::regex and std::function where the sanitizers look on (its bug 105562).
-  target_compile_options(rnbd_settings INTERFACE -fsanitize=${RNBD_SANITIZE} -fno-omit-frame-pointer
-    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
-  # AddressSanitizer stops at null pointers as well, without a check of each one, which takes a fifth of the compiler's time.
-  if(RNBD_SANITIZE MATCHES "address" AND RNBD_SANITIZE MATCHES "undefined")
-    target_compile_options(rnbd_settings INTERFACE -fno-sanitize=null)
-  endif()
-  target_link_options(rnbd_settings INTERFACE -fsanitize=${RNBD_SANITIZE})
+  target_compile_options(rnbd_sanitizers INTERFACE ${sanitizer_flags} -fno-omit-frame-pointer
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized>)
 endif()
+# librnbd and what loads it share one AddressSanitizer. That is how gcc links it; clang does so when it is asked, and
+# does not say where it will be found.
+set(sanitizer_library "")
+if(RNBD_SANITIZE MATCHES "address" AND NOT RNBD_FUZZ)
+  set(name libasan.so)
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    set(name libclang_rt.asan-${CMAKE_SYSTEM_PROCESSOR}.so)
+  endif()
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=${name} OUTPUT_VARIABLE sanitizer_library
+    OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    cmake_path(GET sanitizer_library PARENT_PATH folder)
+    list(APPEND sanitizer_flags -shared-libasan -Wl,-rpath,${folder})
+  endif()
+endif()
+target_link_options(rnbd_sanitizers INTERFACE ${sanitizer_flags})
+# For tests that compile a program, or load what is sanitized into one that is not.
+set(RNBD_SANITIZER_FLAGS "${sanitizer_flags}" CACHE INTERNAL "What a program that uses librnbd is linked with")
+set(RNBD_SANITIZER_LIBRARY "${sanitizer_library}" CACHE INTERNAL "AddressSanitizer's shared library")
 # What a request passes through is spread over many small files: the products are optimized as a whole when they are
 # linked. The objects hold ordinary code too, with which tests are linked in less time; what only tests have is ordinary.
 set(RNBD_OPTIMIZE_LINK OFF)
@@ -63,6 +84,16 @@ function(rnbd_product)
   endif()
 endfunction()
 
+# rnbd_slow_to_compile(TARGETS...): command lines and the like, which take longer to optimize than to run where sanitizers
+# look on.
+function(rnbd_slow_to_compile)
+  if(RNBD_SANITIZE)
+    foreach(target IN LISTS ARGN)
+      target_compile_options(${target} PRIVATE -O0)
+    endforeach()
+  endif()
+endfunction()
+
 # rnbd_probes(SOURCES...): sources of this folder that have static probes (rtrs/base/probe.h).
 function(rnbd_probes)
   if(RNBD_HAVE_PROBES)
@@ -70,15 +101,17 @@ function(rnbd_probes)
   endif()
 endfunction()
 
+# rnbd_test_code(TARGET): checks take longer to optimize than to run. What they check are libraries, as optimized as ever.
+function(rnbd_test_code target)
+  set_property(TARGET ${target} PROPERTY RNBD_TEST ON)
+  target_compile_options(${target} PRIVATE -O0)
+endfunction()
+
 # rnbd_test(NAME LABELS... SOURCES... LINK...): one Catch2 program, registered with CTest.
 function(rnbd_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS;SOURCES;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
-  set_property(TARGET ${name} PROPERTY RNBD_TEST ON)
-  if("unit" IN_LIST ARG_LABELS)
-    # Catch2's checks take longer to optimize than to run.
-    target_compile_options(${name} PRIVATE -O0)
-  endif()
+  rnbd_test_code(${name})
   target_link_libraries(${name} PRIVATE rnbd_test_main ${ARG_LINK})
   add_test(NAME ${name} COMMAND ${name})
   if(NOT ARG_TIMEOUT)

@@ -164,10 +164,10 @@ void bad_key_answers(ClientTask& task) {
     for (const auto& [what, bent] : all) {
         HostPath& path = round.path_up();
         bool done = false;
-        host.bend = [&, bent = bent](const Incoming& in) {
+        host.bend = [&, answer = bent](const Incoming& in) {
             if (done || !in.io(BlockOp::read)) return Bend{};
             done = true;
-            return bent;
+            return answer;
         };
         const auto job = task.driver.start({"read", "0", "4096", task.driver.file("read")});
         const bool lost = task.lab.wait([&] { return path.down() || job->ended(); });

@@ -3,27 +3,20 @@ import json
 import os
 import subprocess
 
-from harness import BUILD, check, need, run, skip
+from harness import BUILD, built_with, check, need, run, skip
 
 ENGINE = os.path.join(BUILD, "fio-engine/fio-rnbd.so")
 
 
-def sanitizer():
-    """What the build is sanitized with, as -fsanitize= takes it; or nothing."""
-    with open(os.path.join(BUILD, "CMakeCache.txt")) as cache:
-        return next((line.split("=", 1)[1].strip() for line in cache
-                     if line.startswith("RNBD_SANITIZE:")), "")
-
-
 def environment():
     """fio is not sanitized: it loads what is if the sanitizer is there first."""
-    if not sanitizer():
+    sanitizer = built_with("RNBD_SANITIZE")
+    if not sanitizer:
         return dict(os.environ)
-    if "thread" in sanitizer():
+    if "thread" in sanitizer:
         skip("fio is not sanitized: it cannot load an engine under ThreadSanitizer")
-    library = run("gcc", "-print-file-name=libasan.so").stdout.strip()
     # What fio itself does not free is not ours.
-    return dict(os.environ, LD_PRELOAD=library, ASAN_OPTIONS="detect_leaks=0")
+    return dict(os.environ, LD_PRELOAD=built_with("RNBD_SANITIZER_LIBRARY"), ASAN_OPTIONS="detect_leaks=0")
 
 
 def need_engine():

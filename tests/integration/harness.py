@@ -41,6 +41,12 @@ def need_root():
         skip("needs root")
 
 
+def built_with(name):
+    """What the build folder's CMake has under that name; nothing where it has not."""
+    with open(os.path.join(BUILD, "CMakeCache.txt")) as cache:
+        return next((line.split("=", 1)[1].strip() for line in cache if line.startswith(f"{name}:")), "")
+
+
 def check(condition, what):
     if not condition:
         raise AssertionError(what)

@@ -2,22 +2,13 @@
 
 import os
 
-from harness import BUILD, Lab, check, export, need, run
+from harness import BUILD, Lab, built_with, check, export, need, run
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 EXAMPLES = os.path.join(HERE, "../../docs/examples/librnbd")
 SIZE = 8 << 20
 
-
-def cached(name):
-    with open(os.path.join(BUILD, "CMakeCache.txt")) as cache:
-        for line in cache:
-            if line.startswith(f"{name}:"):
-                return line.split("=", 1)[1].strip()
-    return ""
-
-
-need("cc", "pkg-config", "cmake", "readelf")
+need("pkg-config", "cmake", "readelf")
 with Lab() as lab:
     prefix = lab.path("installed")
     run("cmake", "--install", BUILD, "--prefix", prefix, "--component", "librnbd")
@@ -39,16 +30,16 @@ with Lab() as lab:
     flags = run("pkg-config", "--cflags", "--libs", "librnbd", env=env).stdout.split()
     check(any(flag.startswith("-I") and prefix in flag for flag in flags),
           f"pkg-config leads to the installed header: {flags}")
-    sanitize = cached("RNBD_SANITIZE")
-    if sanitize:
-        flags.append(f"-fsanitize={sanitize}")
+    # A sanitized librnbd is used by what its own compiler made.
+    compiler = built_with("CMAKE_C_COMPILER") if built_with("RNBD_SANITIZE") else "cc"
+    flags += filter(None, built_with("RNBD_SANITIZER_FLAGS").split(";"))
 
     image = lab.random_file("image", SIZE)
     server = lab.server([export("vol", image)])
 
     def example(name, volume, output=None):
         program = lab.path(name)
-        run("cc", "-std=c99", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror",
+        run(compiler, "-std=c99", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror",
             os.path.join(EXAMPLES, name + ".c"), *flags, "-pthread", "-o", program, env=env)
         return use(program, volume, output)
 

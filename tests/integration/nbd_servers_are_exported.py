@@ -4,14 +4,13 @@ import os
 import subprocess
 
 from fio import fio_verify
-from harness import BUILD, Lab, check, need, run, skip, wait_until
+from harness import Lab, built_with, check, need, run, skip, wait_until
 
 SIZE = 256 << 20
 
 need("qemu-nbd", "qemu-img", "nbdcopy", "nbdinfo", "fio")
-with open(os.path.join(BUILD, "CMakeCache.txt")) as cache:
-    if "LIBNBD_FOUND:INTERNAL=1" not in cache.read():
-        skip("the server was built without libnbd")
+if built_with("LIBNBD_FOUND") != "1":
+    skip("the server was built without libnbd")
 
 with Lab() as lab:
     image = lab.path("disk.qcow2")

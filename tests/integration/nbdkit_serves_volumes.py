@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 from fio import fio_verify
-from harness import BUILD, Lab, check, export, need, run, same, skip, wait_until
+from harness import BUILD, Lab, built_with, check, export, need, run, same, skip, wait_until
 
 PLUGIN = os.path.join(BUILD, "nbdkit/nbdkit-rnbd-plugin.so")
 SIZE = 32 << 20
@@ -14,11 +14,8 @@ SIZE = 32 << 20
 need("nbdkit", "nbdinfo", "nbdcopy", "nbdsh", "fio")
 if not os.path.exists(PLUGIN):
     skip("the plugin was not built: nbdkit-plugin-dev is not installed")
-
-
-with open(os.path.join(BUILD, "CMakeCache.txt")) as cache:
-    if any(line.startswith("RNBD_SANITIZE:") and line.split("=", 1)[1].strip() for line in cache):
-        skip("nbdkit is not sanitized: it loads a sanitized plugin, but does not end with one")
+if built_with("RNBD_SANITIZE"):
+    skip("nbdkit is not sanitized: it loads a sanitized plugin, but does not end with one")
 
 
 with Lab() as lab:

@@ -2,9 +2,8 @@
 from harness import *
 
 need("qemu-nbd", "qemu-img")
-with open(os.path.join(BUILD, "CMakeCache.txt")) as cache:
-    if "LIBNBD_FOUND:INTERNAL=1" not in cache.read():
-        skip("the server was built without libnbd")
+if built_with("LIBNBD_FOUND") != "1":
+    skip("the server was built without libnbd")
 
 
 def serve(lab, name):

@@ -7,8 +7,7 @@ import re
 import signal
 import subprocess
 
-from fio_engine import sanitizer
-from harness import BUILD, Lab, check, need, run, small_tmpfs, wait_until
+from harness import BUILD, Lab, built_with, check, need, run, small_tmpfs, wait_until
 
 REPORT = os.path.join(os.path.dirname(__file__), "../bench/report")
 FIGURES = ("iops", "bytes_per_s", "p50_us", "p99_us", "p999_us", "fio_us", "cpu_us")
@@ -38,17 +37,18 @@ with Lab() as lab:
 
     environment = dict(os.environ, RNBD_BUILD=os.path.abspath(BUILD))
     # A plain fio cannot load a sanitized engine; figures of such a build mean nothing anyway.
-    if sanitizer():
+    sanitized = bool(built_with("RNBD_SANITIZE"))
+    if sanitized:
         print("NOT CHECKED: rnbd-one-hop, since the engine is sanitized and fio is not")
-    ours = "rnbd-two-hops" if sanitizer() else "rnbd"
+    ours = "rnbd-two-hops" if sanitized else "rnbd"
     result = run(*words("all", f"--stands=nbdkit-tcp|{ours}|local", "--scaling=volumes,idle-sessions,depth",
                         "--counts=1,3"), env=environment)
     with open(lab.path("all/report.json")) as file:
         report = json.load(file)
     check(not report["failures"], f"nothing failed: {report['failures']}")
-    engine = not sanitizer() and os.path.exists(os.path.join(BUILD, "fio-engine/fio-rnbd.so"))
+    engine = not sanitized and os.path.exists(os.path.join(BUILD, "fio-engine/fio-rnbd.so"))
     stands = {"nbdkit-tcp", "rnbd-two-hops", "local"} | ({"rnbd-one-hop"} if engine else set())
-    check(engine or sanitizer() or "rnbd-one-hop" in report["missing"], "what was not built is named")
+    check(engine or sanitized or "rnbd-one-hop" in report["missing"], "what was not built is named")
     if "nbdkit-tcp" in report["missing"]:
         stands -= {"nbdkit-tcp", "rnbd-two-hops"}  # this fio knows no NBD
     measured = {(row["job"], row["placement"], row["stand"]) for row in report["rows"]}

@@ -69,7 +69,7 @@ struct Owner final : EndpointHandler {
     std::byte receive[300];
 };
 
-struct World : ListenerHandler {
+struct World final : ListenerHandler {
     World() : reactor(std::move(*Reactor::create())), fabric(make_tcp_fabric(*reactor, {})) {
         memory = static_cast<std::byte*>(mmap(nullptr, offered + 2 * guard, PROT_READ | PROT_WRITE,
                                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));

@@ -25,7 +25,7 @@ struct slot {
 static atomic_int running = 1, active = depth;
 static atomic_ulong rounds;
 
-static void fail(const char *what, int error) {
+_Noreturn static void fail(const char *what, int error) {
     printf("failed: %s: %s\n", what, strerror(-error));
     fflush(stdout);
     _exit(1);

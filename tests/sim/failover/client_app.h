@@ -98,7 +98,6 @@ class VolumeUser final : public rnbd::RemoteVolumeHandler {
     std::vector<Op> ops_;  // by permit
     std::vector<bool> writing_;
     Medium::Snapshot promised_{};  // acknowledged to this user, and to be there after a flush
-    std::uint64_t told_ = 0;       // flushes that failed with EIO
     Duration pace_{0};
     std::uint32_t remaining_ = 0;
     std::uint32_t verify_next_ = 0;  // block + 1 counts down

@@ -106,7 +106,6 @@ class Faults {
     std::uint64_t order_ = 0;
     std::uint32_t planned_ = 0;
     std::uint32_t planned_wide_ = 0;
-    std::uint32_t begun_ = 0;
     std::array<std::array<Instant, 3>, 3> disturbed_until_{};  // by client and network
     std::array<std::uint64_t, fault_kinds> counts_{};
 };

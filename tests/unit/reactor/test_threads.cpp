@@ -120,12 +120,11 @@ TEST_CASE("reactor: offloaded work runs elsewhere, its end here, in order") {
 }
 
 TEST_CASE("reactor: destroyed while work is offloaded it waits for the running one only") {
-    std::latch begun(1);
+    std::latch begun(1), go_on(1);
     std::atomic<bool> first_ended = false;
     std::atomic<int> others = 0;
     {
         auto reactor = make_reactor();
-        std::latch go_on(1);
         REQUIRE(reactor->offload(
             [&] {
                 begun.count_down();

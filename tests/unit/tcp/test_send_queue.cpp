@@ -180,7 +180,6 @@ TEST_CASE("send queue: random frames through a random socket arrive as they were
         if (queue.works_free() > 0 && random.chance(2, 3)) {
             std::array<Segment, Endpoint::max_segments> segments{};
             const std::size_t count = random.below(segments.size() + 1);
-            Crc32c crc;
             std::vector<std::byte> payload;
             for (std::size_t i = 0; i < count; ++i) {
                 const auto bytes = static_cast<std::uint32_t>(
