@@ -272,7 +272,7 @@ class ConnectRequest {
     virtual std::string local_address() const = 0;
     virtual std::string remote_address() const = 0;
     // What accepting it leaves of the process's descriptors, if its connections are some.
-    virtual DescriptorsLeft descriptors_left() const noexcept { return DescriptorsLeft::enough; }
+    virtual DescriptorsLeft descriptors_left() const noexcept { return {}; }
     // on_established or on_disconnected follows. Receives should be posted on the returned endpoint
     // at once. With an error the request is still unanswered.
     // ERRORS: ENOMEM, ECONNRESET (the peer has gone), EMSGSIZE (private data), and the device's.

@@ -2,6 +2,8 @@
 
 #include "rtrs/server.h"
 
+#include <algorithm>
+
 #include "rtrs/base/assert.h"
 #include "rtrs/base/host.h"
 #include "rtrs/base/rare.h"
@@ -10,6 +12,9 @@
 
 namespace rtrs {
 namespace {
+
+// For the connections that a session has announced; more than that is no reason to refuse others.
+constexpr std::uint64_t places_kept_max = 16;
 
 bool possible(const ServerOptions& options) noexcept {
     return limits::geometry_possible(options.queue_depth, options.chunk_bytes) &&
@@ -58,15 +63,43 @@ void Server::Inside::tell_refusal(Seldom& of, const std::string& remote, const s
 bool Server::Inside::has_room_for(const ConnectRequestMessage& message,
                                   const ConnectRequest& request) {
     const DescriptorsLeft left = request.descriptors_left();
-    if (left == DescriptorsLeft::enough) return true;
-    const bool returns =
-        message.purpose == ConnectionPurpose::path &&
-        (sessions.contains(message.session_uuid) || lost.contains(message.session_uuid));
-    if (returns && left == DescriptorsLeft::few) return true;
+    if (left.to_new > (sessions.size() + 1) * places_kept_max) return true;
+    if (message.purpose == ConnectionPurpose::messages) {
+        if (left.to_new > 0) return true;
+    } else if (is_expected(message)) {
+        if (left.to_known > 0) return true;
+    } else if (left.to_new >=
+               connections_to_come() +
+                   std::min<std::uint64_t>(message.connection_count, places_kept_max)) {
+        return true;
+    }
     tell_refusal(
         without_descriptors, request.remote_address(),
         "refused, as others may be: this process has hardly any descriptors left (ulimit -n)");
     return false;
+}
+
+bool Server::Inside::is_expected(const ConnectRequestMessage& message) const {
+    if (lost.contains(message.session_uuid)) return true;
+    const auto session = sessions.find(message.session_uuid);
+    if (session == sessions.end()) return false;
+    const ServerSession::Inside& inside = *session->second->inside_;
+    return inside.up || std::ranges::any_of(inside.paths, [&](const auto& path) {
+               return path->identity().path_uuid == message.path_uuid;
+           });
+}
+
+// A place for each is kept from the first on: who come all at once would have all first ones
+// otherwise, and nobody a second.
+std::uint64_t Server::Inside::connections_to_come() const noexcept {
+    std::uint64_t all = 0;
+    for (const auto& [id, session] : sessions) {
+        if (session->inside_->up) continue;
+        std::uint64_t its = 0;
+        for (const auto& path : session->inside_->paths) its += path->connections_to_come();
+        all += std::min(its, places_kept_max);
+    }
+    return all;
 }
 
 int Server::Inside::admit(const Portal& portal, ConnectRequest& request) {

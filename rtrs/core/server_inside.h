@@ -46,6 +46,10 @@ struct Server::Inside {
     bool may_come_in(const Portal& portal, const ConnectRequestMessage& message,
                      const ConnectRequest& request);
     bool has_room_for(const ConnectRequestMessage& message, const ConnectRequest& request);
+    // Is there a place kept for this connection, since its path has others, or its session had?
+    bool is_expected(const ConnectRequestMessage& message) const;
+    // Of the sessions that have not said who they are.
+    std::uint64_t connections_to_come() const noexcept;
     int admit_messages(const Portal& portal, const ConnectRequestMessage& message,
                        ConnectRequest& request);
     std::expected<ServerSession*, int> find_or_make_session(const ConnectRequestMessage& message,

@@ -15,6 +15,7 @@
 // OWNER: ServerSession. THREAD: the server's.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -126,6 +127,12 @@ class ServerPath final : public MessageLinkOwner {
     const ServerPathIdentity& identity() const noexcept { return identity_; }
     // Was that connection of it accepted already?
     bool has_connection(std::uint16_t id) const noexcept { return connections_[id] != nullptr; }
+    // Of one that has not served yet.
+    std::uint32_t connections_to_come() const noexcept {
+        if (state_ != State::connecting) return 0;
+        return static_cast<std::uint32_t>(
+            std::count(connections_.begin(), connections_.end(), nullptr));
+    }
     std::string id() const;
     const std::string& label() const noexcept { return label_; }
     std::uint32_t running() const noexcept { return running_; }

@@ -36,6 +36,24 @@ def refused(client):
     return {name for name, one in sessions(client).items() if "too many open files" in json.dumps(one).lower()}
 
 
+def tries(client, name):
+    return sessions(client)[name]["paths"][0]["reconnects_failed"]
+
+
+def comes_back(client, server, lost):
+    """Whose connections are lost has a place, though all others want it meanwhile."""
+    path = f"127.0.0.1:{server.port}"
+    client.ctl("paths", "disconnect", lost, path)
+    wait_until("it is gone", lambda: lost not in sessions(server))
+    waiting = {name: tries(client, name) for name in set(sessions(client)) - up(client) - {lost}}
+    wait_until("the others have tried", lambda: all(
+        name in up(client) or tries(client, name) >= before + 2 for name, before in waiting.items()))
+    check(lost not in up(client), "it was told to stay away")
+    client.ctl("paths", "reconnect", lost, path, ok=False)
+    wait_until("it is back", lambda: lost in up(client))
+
+
+# Each has its first connection before one has its second.
 def all_at_once(lab):
     server = small_server(lab, "server")
     client = client_of(lab, server, "client", SESSIONS)
@@ -56,6 +74,9 @@ def all_at_once(lab):
     for _ in range(5):
         server.ctl("status")
 
+    comes_back(client, server, min(taken))
+    taken = wait_until("they are up", up_on_both_sides)
+
     # Some go, and others have their places.
     client.config_with(lambda config: config.update(
         sessions=[one for one in config["sessions"] if one["name"] not in taken]))
@@ -65,8 +86,6 @@ def all_at_once(lab):
     server.stop()
 
 
-# Those that come all at once can have all descriptors for what comes back, too: each has its first connection
-# before one has its second.
 def one_after_the_other(lab):
     server = small_server(lab, "small")
     client = client_of(lab, server, "slow", 10)
@@ -77,15 +96,7 @@ def one_after_the_other(lab):
         client.config_with(lambda config: config.update(sessions=wanted(server, count)))
         client.ctl("config", "apply")
         wait_until("it is up, or was refused", lambda: len(up(client)) == count or refused(client))
-    taken = up(client)
-
-    # Whose connections are lost comes back, though another one has its place meanwhile.
-    lost, path = "host-0", f"127.0.0.1:{server.port}"
-    client.ctl("paths", "disconnect", lost, path)
-    wait_until("another has its place", lambda: len(up(client)) == len(taken))
-    check(lost not in up(client), "it was told to stay away")
-    client.ctl("paths", "reconnect", lost, path, ok=False)
-    wait_until("it is back", lambda: len(up(client)) == len(taken) + 1)
+    comes_back(client, server, "host-0")
     server.ctl("status")
     client.stop()
     server.stop()

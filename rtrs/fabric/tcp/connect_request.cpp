@@ -30,7 +30,7 @@ Bytes TcpConnectRequest::private_data() const noexcept {
 std::string TcpConnectRequest::local_address() const { return rtrs::local_address(fd_); }
 std::string TcpConnectRequest::remote_address() const { return rtrs::remote_address(fd_); }
 DescriptorsLeft TcpConnectRequest::descriptors_left() const noexcept {
-    return descriptors_left_beside(fd_);
+    return rtrs::descriptors_left(fd_);
 }
 
 std::expected<std::unique_ptr<Endpoint>, std::error_code> TcpConnectRequest::accept(

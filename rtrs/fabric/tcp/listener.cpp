@@ -163,7 +163,7 @@ void Acceptor::admit(int fd) {
 // ones all but two.
 std::uint64_t Acceptor::handshakes_max(int fd) const noexcept {
     if (!is_of_the_last_quarter(fd)) return options_.handshakes_max;
-    const bool last = descriptors_left_beside(fd) == DescriptorsLeft::last;
+    const bool last = rtrs::descriptors_left(fd).to_known == 0;
     return std::min<std::uint64_t>(options_.handshakes_max, last ? 2 : descriptors_max() / 8);
 }
 

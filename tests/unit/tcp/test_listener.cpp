@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "rtrs/base/descriptors.h"
 #include "tests/unit/tcp/raw_peer.h"
 
 using namespace rtrs;
@@ -112,14 +113,16 @@ TEST_CASE("tcp listener: beyond handshakes_max the oldest sockets are closed, ne
     CHECK(third.hear_frame());
 }
 
-// 64 descriptors, of which those below `first_free` are taken: raw peers have theirs among these,
-// so that what is left is the listener's.
+// 64 descriptors, of which so many are taken: raw peers have theirs among these, so that what is
+// left is the listener's.
 class ScarceDescriptors {
   public:
-    explicit ScarceDescriptors(int first_free) {
+    explicit ScarceDescriptors(std::uint64_t taken) {
         REQUIRE(getrlimit(RLIMIT_NOFILE, &before_) == 0);
-        while (taken_.empty() || taken_.back() < first_free - 1) taken_.push_back(dup(0));
-        REQUIRE(taken_.back() == first_free - 1);
+        do {
+            taken_.push_back(dup(0));
+        } while (descriptors_open(taken_.back()) < taken);
+        REQUIRE(descriptors_open(taken_.back()) == taken);
         const rlimit tight{64, before_.rlim_max};
         REQUIRE(setrlimit(RLIMIT_NOFILE, &tight) == 0);
     }
