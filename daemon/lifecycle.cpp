@@ -106,14 +106,6 @@ void notify_reloading(std::string_view status) {
 void notify_stopping(std::string_view status) { notify("STOPPING=1\n", status); }
 
 struct Signals::Inside {
-    struct WaitOperation : rtrs::Operation {
-        explicit WaitOperation(Inside& owner) noexcept : Operation(&ready), inside(owner) {}
-        static void ready(Operation& operation, const Result&) {
-            static_cast<WaitOperation&>(operation).inside.on_ready();
-        }
-        Inside& inside;
-    };
-
     Inside(rtrs::Reactor& loop, std::function<void(int)> on_stop, std::function<void()> on_reload,
            rtrs::Descriptor signals)
         : reactor(loop),
@@ -150,7 +142,7 @@ struct Signals::Inside {
     std::function<void()> closed;
     rtrs::Descriptor signal_fd;
     bool came = false;
-    WaitOperation waiting{*this};
+    rtrs::MemberOperation<&Inside::on_ready> waiting{*this};
 };
 
 Signals::Signals(std::unique_ptr<Inside> inside) noexcept : inside_(std::move(inside)) {}

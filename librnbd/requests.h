@@ -123,11 +123,6 @@ class Requests {
         VolumeOperation operation;  // as it was sent
         std::uint32_t zeroes_due;   // bytes behind these, to be written by it
     };
-    struct Reporter : rtrs::TurnTask {
-        explicit Reporter(Requests& its_owner) noexcept : TurnTask(&report), owner(its_owner) {}
-        static void report(TurnTask& task) { static_cast<Reporter&>(task).owner.report_failures(); }
-        Requests& owner;
-    };
     struct Waiter : rtrs::PermitWaiter {
         explicit Waiter(Requests& its_owner) noexcept : PermitWaiter(&served), owner(its_owner) {}
         static void served(rtrs::PermitWaiter& waiter) {
@@ -168,7 +163,7 @@ class Requests {
     std::uint32_t held_ = 0;  // by all of them, without buffers
     rtrs::IntrusiveList<PermitShare> waiting_;
     rtrs::IntrusiveList<Request> failed_;
-    Reporter reporter_{*this};
+    rtrs::MemberTask<&Requests::report_failures> reporter_{*this};
     Waiter waiter_{*this};
     rtrs::Permit granted_;
 };

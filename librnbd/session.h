@@ -74,12 +74,6 @@ class Session final : public RemoteSessionHandler {
     ErrorText error;
 
   private:
-    struct House : rtrs::TurnTask {
-        explicit House(Session& its_owner) noexcept : TurnTask(&run_it), owner(its_owner) {}
-        static void run_it(TurnTask& task) { static_cast<House&>(task).owner.house_kept(); }
-        Session& owner;
-    };
-
     void on_session_closed() override;
     void on_session_path_gone(std::string_view label) override;
     // Unless a path to there is left.
@@ -128,7 +122,7 @@ class Session final : public RemoteSessionHandler {
     std::vector<std::unique_ptr<Volume>> ended_;
     std::deque<PendingEvent> events_;
     std::error_code given_up_;  // no path comes back by itself
-    House house_{*this};
+    rtrs::MemberTask<&Session::house_kept> house_{*this};
     std::uint32_t buffers_ = 0;
     bool remote_closing_ = false;
     bool remote_closed_ = false;

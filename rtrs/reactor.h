@@ -35,6 +35,7 @@
 #include "rtrs/base/bytes.h"
 #include "rtrs/base/clock.h"
 #include "rtrs/base/intrusive_list.h"
+#include "rtrs/base/member_call.h"
 
 struct iovec;
 struct statx;
@@ -66,11 +67,39 @@ struct Operation {
     bool large_receive = false;  // it waits for much, see set_busy_poll()
 };
 
+// One that ends in a member function of its owner, which takes the result, its value, or nothing.
+//
+//   MemberOperation<&Listener::on_accepted> accept_{*this};
+template <auto method>
+struct MemberOperation : Operation {
+    using Owner = typename OwnerOf<decltype(method)>::Type;
+    explicit MemberOperation(Owner& its_owner) noexcept : Operation(&done), owner(its_owner) {}
+    static void done(Operation& operation, const Result& result) {
+        Owner& its_owner = static_cast<MemberOperation&>(operation).owner;
+        if constexpr (requires { (its_owner.*method)(result); })
+            (its_owner.*method)(result);
+        else if constexpr (requires { (its_owner.*method)(result.value); })
+            (its_owner.*method)(result.value);
+        else
+            (its_owner.*method)();
+    }
+    Owner& owner;
+};
+
 // Something to do at the end of the current turn, at most once per turn however often scheduled.
 struct TurnTask : ListLink {
     using Run = void (*)(TurnTask& task);
     explicit TurnTask(Run handler) noexcept : run(handler) {}
     Run run;
+};
+
+// One that is a member function of its owner.
+template <auto method>
+struct MemberTask : TurnTask {
+    using Owner = typename OwnerOf<decltype(method)>::Type;
+    explicit MemberTask(Owner& its_owner) noexcept : TurnTask(&call), owner(its_owner) {}
+    static void call(TurnTask& task) { (static_cast<MemberTask&>(task).owner.*method)(); }
+    Owner& owner;
 };
 
 // A place beside the ring where news shows in memory: a device's completion queue.

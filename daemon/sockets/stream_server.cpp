@@ -48,7 +48,7 @@ void StreamConnection::await_readable() {
     if (!reading_.in_flight) server_.reactor().poll_readable(reading_, fd());
 }
 
-void StreamConnection::readable(std::int32_t) {
+void StreamConnection::readable() {
     if (ended_) return leave_if_idle();
     on_readable();
 }
@@ -82,14 +82,6 @@ void StreamConnection::limit_time(rtrs::Duration time) {
 
 // --- The server.
 
-StreamServer::AcceptOperation::AcceptOperation(StreamServer& owner) noexcept
-    : Operation([](Operation& operation, const Result&) {
-          StreamServer& accepts = static_cast<AcceptOperation&>(operation).server;
-          if (accepts.closing_) return accepts.close_when_empty();
-          accepts.accept_all();
-      }),
-      server(owner) {}
-
 StreamServer::StreamServer(rtrs::Reactor& reactor, rtrs::Descriptor listener,
                            std::size_t connections_max, Make make)
     : reactor_(reactor),
@@ -115,6 +107,11 @@ void StreamServer::listen_on(rtrs::Descriptor listener) {
 
 void StreamServer::wait_for_connections() {
     if (!closing_ && !accepting_.in_flight) reactor_.poll_readable(accepting_, listener_.get());
+}
+
+void StreamServer::waited_for_connections() {
+    if (closing_) return close_when_empty();
+    accept_all();
 }
 
 void StreamServer::accept_all() {

@@ -69,17 +69,8 @@ class StreamConnection {
 
   private:
     friend class StreamServer;
-    template <void (StreamConnection::*method)(std::int32_t)>
-    struct Ready : rtrs::Operation {
-        explicit Ready(StreamConnection& owner) noexcept
-            : Operation([](Operation& operation, const Result& result) {
-                  (static_cast<Ready&>(operation).connection.*method)(result.value);
-              }),
-              connection(owner) {}
-        StreamConnection& connection;
-    };
 
-    void readable(std::int32_t result);
+    void readable();
     void sent(std::int32_t result);
     void send_rest();
     void leave_if_idle();
@@ -87,8 +78,8 @@ class StreamConnection {
     StreamServer& server_;
     const Id id_;
     const rtrs::Descriptor socket_;
-    Ready<&StreamConnection::readable> reading_{*this};
-    Ready<&StreamConnection::sent> sending_{*this};
+    rtrs::MemberOperation<&StreamConnection::readable> reading_{*this};
+    rtrs::MemberOperation<&StreamConnection::sent> sending_{*this};
     rtrs::Timer timer_;
     std::string output_;
     std::size_t sent_ = 0;
@@ -121,12 +112,9 @@ class StreamServer {
 
   private:
     friend class StreamConnection;
-    struct AcceptOperation : rtrs::Operation {
-        explicit AcceptOperation(StreamServer& owner) noexcept;
-        StreamServer& server;
-    };
 
     void wait_for_connections();
+    void waited_for_connections();
     void accept_all();
     bool make_room();
     void forget(StreamConnection::Id id);
@@ -136,7 +124,7 @@ class StreamServer {
     rtrs::Descriptor listener_;
     const std::size_t connections_max_;
     const Make make_;
-    AcceptOperation accepting_{*this};
+    rtrs::MemberOperation<&StreamServer::waited_for_connections> accepting_{*this};
     // Out of file descriptors: waits a little before the next accept.
     rtrs::Timer accept_again_;
     std::map<StreamConnection::Id, std::unique_ptr<StreamConnection>> connections_;

@@ -31,10 +31,6 @@ NbdConnection::NbdConnection(Environment environment, Socket socket, const NbdEx
       exports_(exports),
       options_(options),
       owner_(owner),
-      receive_(*this,
-               [](rtrs::Operation& op, const rtrs::Operation::Result& result) {
-                   static_cast<Work&>(op).connection.on_received(result);
-               }),
       waiter_(*this,
               [](rtrs::PermitWaiter& waiter) {
                   // Permits come from the middle of someone's release(): go on when that is over.
@@ -48,20 +44,8 @@ NbdConnection::NbdConnection(Environment environment, Socket socket, const NbdEx
                        connection.resume_wanted_ = true;
                        connection.at_turn_end();
                    }),
-      send_(*this,
-            [](rtrs::Operation& op, const rtrs::Operation::Result& result) {
-                static_cast<Work&>(op).connection.on_sent(result.value);
-            }),
       watchdog_(reactor_, this, rtrs::member_call<&NbdConnection::on_deadline>),
-      greeter_(reactor_, this, rtrs::member_call<&NbdConnection::greet_when_settled>),
-      turn_end_(*this, [](rtrs::TurnTask& task) {
-          NbdConnection& connection = static_cast<TurnEnd&>(task).connection;
-          if (std::exchange(connection.resume_wanted_, false)) connection.resume();
-          connection.flush();
-          connection.end_if_idle();
-          // The last thing done here: the owner may destroy the connection.
-          if (connection.ended_) connection.owner_.on_connection_closed(connection);
-      }) {}
+      greeter_(reactor_, this, rtrs::member_call<&NbdConnection::greet_when_settled>) {}
 
 NbdConnection::~NbdConnection() {
     RTRS_ASSERT(!started_ || ended_);
@@ -128,6 +112,14 @@ void NbdConnection::begin_transmission(const nbd::Negotiated& chosen) {
 }
 
 void NbdConnection::at_turn_end() { reactor_.at_turn_end(turn_end_); }
+
+void NbdConnection::end_of_turn() {
+    if (std::exchange(resume_wanted_, false)) resume();
+    flush();
+    end_if_idle();
+    // The last thing done here: the owner may destroy the connection.
+    if (ended_) owner_.on_connection_closed(*this);
+}
 
 // The request that the stream stands at will not be run.
 void NbdConnection::drop_unstarted() noexcept {

@@ -162,14 +162,6 @@ class NbdConnection final : private DeviceClient {
         void push(Slot& slot) noexcept;
         Slot* pop() noexcept;
     };
-    struct Work : rtrs::Operation {
-        Work(NbdConnection& c, Completed handler) : Operation(handler), connection(c) {}
-        NbdConnection& connection;
-    };
-    struct TurnEnd : rtrs::TurnTask {
-        TurnEnd(NbdConnection& c, Run handler) : TurnTask(handler), connection(c) {}
-        NbdConnection& connection;
-    };
     struct Waiter : rtrs::PermitWaiter {
         Waiter(NbdConnection& c, Granted handler) : PermitWaiter(handler), connection(c) {}
         NbdConnection& connection;
@@ -240,6 +232,7 @@ class NbdConnection final : private DeviceClient {
     void drop_unstarted() noexcept;
     void leave_device() noexcept;
     void at_turn_end();
+    void end_of_turn();
     void end_if_idle();
     void watch(rtrs::Instant deadline);
     bool permits_are_short() const;
@@ -263,7 +256,7 @@ class NbdConnection final : private DeviceClient {
     nbd::Session session_{};
 
     // Receiving.
-    Work receive_;
+    rtrs::MemberOperation<&NbdConnection::on_received> receive_{*this};
     Receiving receiving_ = Receiving::nothing;
     bool looked_at_ = false;  // receive_ was cancelled, to see whether anything has come by it
     rtrs::Reactor::FirstTry first_try_ = rtrs::Reactor::FirstTry::after_poll;
@@ -297,7 +290,7 @@ class NbdConnection final : private DeviceClient {
     ShareClaim share_claim_;
 
     // Sending.
-    Work send_;
+    rtrs::MemberOperation<&NbdConnection::on_sent> send_{*this};
     bool sending_ = false;
     SlotQueue ready_;
     SlotQueue batch_;
@@ -322,7 +315,7 @@ class NbdConnection final : private DeviceClient {
     bool had_time_to_send_ = false;
     rtrs::Timer watchdog_;
     rtrs::Timer greeter_;
-    TurnEnd turn_end_;
+    rtrs::MemberTask<&NbdConnection::end_of_turn> turn_end_{*this};
 };
 
 }  // namespace rnbd

@@ -14,6 +14,7 @@
 
 #include "rtrs/base/assert.h"
 #include "rtrs/base/descriptors.h"
+#include "rtrs/base/member_call.h"
 
 namespace rnbd {
 namespace {
@@ -58,17 +59,7 @@ NbdListener::NbdListener(NbdConnection::Environment environment, const NbdExport
       exports_(exports),
       options_(std::move(options)),
       handler_(handler),
-      accept_(*this,
-              [](rtrs::Operation& op, const rtrs::Operation::Result& result) {
-                  static_cast<Accept&>(op).listener.on_accepted(result);
-              }),
-      accept_again_(environment_.reactor, this,
-                    [](void* context) {
-                        auto& listener = *static_cast<NbdListener*>(context);
-                        listener.environment_.reactor.accept(listener.accept_, listener.fd_);
-                    }),
-      turn_end_(*this,
-                [](rtrs::TurnTask& task) { static_cast<TurnEnd&>(task).listener.end_if_idle(); }) {}
+      accept_again_(environment_.reactor, this, rtrs::member_call<&NbdListener::accept>) {}
 
 NbdListener::~NbdListener() {
     RTRS_ASSERT(!open_ && connections_.empty());
@@ -89,7 +80,7 @@ std::expected<void, NbdListener::Failure> NbdListener::open() {
         return listening;
     }
     open_ = true;
-    environment_.reactor.accept(accept_, fd_);
+    accept();
     environment_.tracer.trace(TraceLevel::info, subsystem, options_.address.text(), "listening");
     return {};
 }
@@ -184,6 +175,8 @@ std::size_t NbdListener::connections_of(const Device& device) const noexcept {
     return static_cast<std::size_t>(std::ranges::count_if(
         connections_, [&](const auto& connection) { return connection->device() == &device; }));
 }
+
+void NbdListener::accept() { environment_.reactor.accept(accept_, fd_); }
 
 void NbdListener::on_accepted(const rtrs::Operation::Result& result) {
     if (result.value >= 0) {

@@ -87,18 +87,10 @@ class NbdListener final : private NbdConnection::Owner {
     std::uint64_t refused() const noexcept { return refused_; }
 
   private:
-    struct Accept : rtrs::Operation {
-        Accept(NbdListener& l, Completed handler) : Operation(handler), listener(l) {}
-        NbdListener& listener;
-    };
-    struct TurnEnd : rtrs::TurnTask {
-        TurnEnd(NbdListener& l, Run handler) : TurnTask(handler), listener(l) {}
-        NbdListener& listener;
-    };
-
     std::expected<void, Failure> open_unix();
     std::expected<void, Failure> open_tcp();
     Failure failure(int error, std::string_view what) const;
+    void accept();
     void on_accepted(const rtrs::Operation::Result& result);
     void add(int fd);
     void refuse(int fd, std::string_view reason);
@@ -122,9 +114,9 @@ class NbdListener final : private NbdConnection::Owner {
     std::uint64_t accepted_ = 0;
     std::uint64_t refused_ = 0;
     std::vector<std::unique_ptr<NbdConnection>> connections_;
-    Accept accept_;
+    rtrs::MemberOperation<&NbdListener::on_accepted> accept_{*this};
     rtrs::Timer accept_again_;
-    TurnEnd turn_end_;
+    rtrs::MemberTask<&NbdListener::end_if_idle> turn_end_{*this};
 };
 
 }  // namespace rnbd

@@ -54,10 +54,6 @@ class NbdLink {
     void cut() noexcept;
 
   private:
-    struct Poll : rtrs::Operation {
-        Poll(NbdLink& its_link, Completed handler) noexcept : Operation(handler), link(its_link) {}
-        NbdLink& link;
-    };
     enum class Progress : std::uint8_t { ready, in_progress, failed };
 
     explicit NbdLink(nbd_handle* handle) noexcept : handle_(handle) {}
@@ -72,12 +68,8 @@ class NbdLink {
     nbd_handle* handle_;
     rtrs::Reactor* reactor_ = nullptr;
     NbdLinkOwner* owner_ = nullptr;  // null: detached
-    Poll readable_{*this, [](rtrs::Operation& operation, const rtrs::Operation::Result&) {
-                       static_cast<Poll&>(operation).link.receive();
-                   }};
-    Poll writable_{*this, [](rtrs::Operation& operation, const rtrs::Operation::Result&) {
-                       static_cast<Poll&>(operation).link.sent();
-                   }};
+    rtrs::MemberOperation<&NbdLink::receive> readable_{*this};
+    rtrs::MemberOperation<&NbdLink::sent> writable_{*this};
     bool lost_ = false;
 };
 

@@ -7,12 +7,12 @@ namespace rtrs {
 
 template <typename Method>
 struct OwnerOf;
-template <typename Owner>
-struct OwnerOf<void (Owner::*)()> {
+template <typename Owner, typename... Arguments>
+struct OwnerOf<void (Owner::*)(Arguments...)> {
     using Type = Owner;
 };
-template <typename Owner>
-struct OwnerOf<void (Owner::*)() noexcept> {
+template <typename Owner, typename... Arguments>
+struct OwnerOf<void (Owner::*)(Arguments...) noexcept> {
     using Type = Owner;
 };
 

@@ -91,14 +91,12 @@ std::error_code Reactor::Inside::open() {
 }
 
 void Reactor::Inside::listen_to_bell() {
-    io_uring_prep_read(prepare(bell_read), mailbox.bell(), &bell_read.count, sizeof bell_read.count,
-                       0);
+    io_uring_prep_read(prepare(bell_read), mailbox.bell(), &bell_count, sizeof bell_count, 0);
 }
 
-void Reactor::Inside::BellRead::done(Operation& operation, const Result&) {
-    auto& self = static_cast<BellRead&>(operation);
-    self.inside.listen_to_bell();
-    self.inside.mailbox.deliver();
+void Reactor::Inside::on_bell() {
+    listen_to_bell();
+    mailbox.deliver();
 }
 
 void Reactor::Inside::Alarm::done(Operation& operation, const Result&) {

@@ -96,14 +96,9 @@ struct Reactor::Inside {
     void cancel_as_asked(std::uint64_t asked) noexcept;
 
     void listen_to_bell();
+    void on_bell();
 
     // Operations of the reactor itself.
-    struct BellRead : Operation {
-        explicit BellRead(Inside& owner) noexcept : Operation(&done), inside(owner) {}
-        static void done(Operation& operation, const Result& result);
-        Inside& inside;
-        std::uint64_t count = 0;
-    };
     struct Alarm : Operation {
         Alarm() noexcept : Operation(&done) {}
         static void done(Operation& operation, const Result& result);
@@ -115,7 +110,8 @@ struct Reactor::Inside {
     // Memory that the kernel may use stands before the ring, so that it goes after it.
     ReceiveBuffers receive_buffers;
     Mailbox mailbox;
-    BellRead bell_read{*this};
+    MemberOperation<&Inside::on_bell> bell_read{*this};
+    std::uint64_t bell_count = 0;
     Alarm alarm;
     Ring ring;
     PolledRing polled;

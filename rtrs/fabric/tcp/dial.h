@@ -8,7 +8,6 @@
 #include "rtrs/fabric/address.h"
 #include "rtrs/fabric/tcp/endpoint.h"
 #include "rtrs/fabric/tcp/frame.h"
-#include "rtrs/fabric/tcp/member_operation.h"
 
 namespace rtrs::tcp {
 
@@ -47,8 +46,8 @@ class Dial {
     Duration timeout_;
     std::error_code open_error_;
     Timer timer_;
-    MemberOperation<Dial, &Dial::on_connected> connect_{*this};
-    MemberOperation<Dial, &Dial::on_received> receive_{*this};
+    MemberOperation<&Dial::on_connected> connect_{*this};
+    MemberOperation<&Dial::on_received> receive_{*this};
     HandshakeFrame request_;
     // The answer.
     std::array<std::byte, HandshakeFrame::bytes_max> bytes_{};

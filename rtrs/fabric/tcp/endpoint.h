@@ -29,7 +29,6 @@
 #include "rtrs/fabric/tcp/crc32c.h"
 #include "rtrs/fabric/tcp/domain.h"
 #include "rtrs/fabric/tcp/frame.h"
-#include "rtrs/fabric/tcp/member_operation.h"
 #include "rtrs/fabric/tcp/receive_queue.h"
 #include "rtrs/fabric/tcp/reserved_memory.h"
 #include "rtrs/fabric/tcp/send_queue.h"
@@ -190,11 +189,11 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     std::error_code reason_;
     Agreement agreement_;
     std::unique_ptr<Dial> dial_;
-    MemberTask<TcpEndpoint, &TcpEndpoint::end_of_turn> turn_task_{*this};
+    MemberTask<&TcpEndpoint::end_of_turn> turn_task_{*this};
 
     SendQueue sends_;
     ReservedMemory read_memory_;
-    MemberOperation<TcpEndpoint, &TcpEndpoint::on_sent> send_operation_{*this};
+    MemberOperation<&TcpEndpoint::on_sent> send_operation_{*this};
     std::unique_ptr<ZeroCopySends> zero_copies_;  // null: none are wanted
     std::optional<Timer> let_go_;                 // as there
     Operation* zero_copy_sending_ = nullptr;      // one of them, that is not sent yet
@@ -204,8 +203,8 @@ class TcpEndpoint final : public Endpoint, public ListLink {
 
     ReceiveQueue receives_;
     CompletionStatus first_receive_status_ = CompletionStatus::flushed;
-    MemberOperation<TcpEndpoint, &TcpEndpoint::on_stream> stream_operation_{*this};
-    MemberOperation<TcpEndpoint, &TcpEndpoint::on_direct> direct_operation_{*this};
+    MemberOperation<&TcpEndpoint::on_stream> stream_operation_{*this};
+    MemberOperation<&TcpEndpoint::on_direct> direct_operation_{*this};
     bool socket_nonempty_ = false;
     std::uint8_t large_expected_ = 0;        // frames for which large payloads stay likely
     std::uint32_t usual_payload_bytes_ = 0;  // the longest of late, less a little with each frame

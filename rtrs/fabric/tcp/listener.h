@@ -10,7 +10,6 @@
 #include "rtrs/base/intrusive_list.h"
 #include "rtrs/fabric/address.h"
 #include "rtrs/fabric/tcp/frame.h"
-#include "rtrs/fabric/tcp/member_operation.h"
 #include "rtrs/fabrics.h"
 
 namespace rtrs::tcp {
@@ -36,7 +35,7 @@ class Handshake : public ListLink {
     int fd_;
     bool stopping_ = false;
     Timer timer_;
-    MemberOperation<Handshake, &Handshake::on_received> receive_{*this};
+    MemberOperation<&Handshake::on_received> receive_{*this};
     std::array<std::byte, header_bytes + hello_bytes + private_data_request_max> bytes_{};
     std::size_t received_ = 0;
     FrameHeader header_;
@@ -70,7 +69,7 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
     ListenerHandler& handler_;
     bool stopped_ = false;
     Timer retry_;
-    MemberOperation<Acceptor, &Acceptor::on_accepted> accept_{*this};
+    MemberOperation<&Acceptor::on_accepted> accept_{*this};
     IntrusiveList<Handshake> handshakes_;  // oldest first
     std::uint32_t handshakes_count_ = 0;   // of handshakes_
     IntrusiveList<Handshake> ending_;      // stopped; the ring still holds them

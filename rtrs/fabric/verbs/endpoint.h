@@ -94,12 +94,6 @@ class VerbsEndpoint final : public Endpoint, public CmOwner, public ListLink {
     // Places in the send queue for revokes, beside those that post() may take. More wait.
     static constexpr std::uint32_t revoke_places = 64;
     enum class QueueState : std::uint8_t { empty, more };
-    struct EndOfTurn : TurnTask {
-        explicit EndOfTurn(VerbsEndpoint& its_owner) noexcept
-            : TurnTask([](TurnTask& task) { static_cast<EndOfTurn&>(task).owner.end_of_turn(); }),
-              owner(its_owner) {}
-        VerbsEndpoint& owner;
-    };
     class Batch;
 
     explicit VerbsEndpoint(const Setup& setup);
@@ -172,7 +166,7 @@ class VerbsEndpoint final : public Endpoint, public CmOwner, public ListLink {
     std::uint8_t reads_in_ = 0;
     std::string local_address_;
     std::string remote_address_;
-    EndOfTurn turn_task_{*this};
+    MemberTask<&VerbsEndpoint::end_of_turn> turn_task_{*this};
     Timer timer_;
 
     std::uint32_t sends_max_;  // contexts that post() may take

@@ -153,16 +153,6 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   private:
     class LingeringId;
-    template <void (Engine::*method)()>
-    struct Readable : Operation {
-        explicit Readable(Engine& its_engine) noexcept
-            : Operation([](Operation& operation, const Result&) {
-                  auto& self = static_cast<Readable&>(operation);
-                  (self.engine.*method)();
-              }),
-              engine(its_engine) {}
-        Engine& engine;
-    };
     enum class DeviceState : std::uint8_t { there, leaving, gone };
     // Looks at the completion queues that are not armed.
     class Watch final : public Lookout {
@@ -224,8 +214,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
     std::uint32_t uses_ = 0;
     bool stopped_ = false;
     int next_vector_ = 0;
-    Readable<&Engine::on_cm_readable> cm_operation_{*this};
-    Readable<&Engine::on_completions_readable> completions_operation_{*this};
+    MemberOperation<&Engine::on_cm_readable> cm_operation_{*this};
+    MemberOperation<&Engine::on_completions_readable> completions_operation_{*this};
     IntrusiveList<LingeringId> lingering_;
     IntrusiveList<VerbsEndpoint> busy_;
     Timer busy_timer_;

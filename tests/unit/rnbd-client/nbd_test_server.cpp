@@ -83,13 +83,7 @@ int main(int argc, char** argv) {
     stopper.reactor = reactor->get();
     rnbd::NbdListener listener({**reactor, printer}, exports, {.address = *address}, stopper);
 
-    struct Signal : rtrs::Operation {
-        using Operation::Operation;
-        rnbd::NbdListener* listener = nullptr;
-    } signal([](rtrs::Operation& operation, const rtrs::Operation::Result&) {
-        static_cast<Signal&>(operation).listener->close();
-    });
-    signal.listener = &listener;
+    rtrs::MemberOperation<&rnbd::NbdListener::close> signal(listener);
     (*reactor)->poll_readable(signal, signal_fd);
 
     if (const auto opened = listener.open(); !opened) {
