@@ -12,7 +12,6 @@
 #include <optional>
 #include <thread>
 
-#include "daemon/config/files.h"
 #include "daemon/control/log_commands.h"
 #include "daemon/lifecycle.h"
 #include "daemon/log/log.h"
@@ -31,15 +30,15 @@ namespace {
 class Frame {
   public:
     // control: made before the work, which uses what another daemon of this kind may have.
-    Frame(const DaemonContext& context, const DaemonProgram& program, DaemonSettings settings,
-          std::unique_ptr<ControlServer> control)
+    Frame(const DaemonContext& context, const DaemonProgram& program, const DaemonTypes& types,
+          DaemonSettings settings, std::unique_ptr<ControlServer> control)
         : reactor_(context.reactor),
           program_(program),
           settings_(std::move(settings)),
           log_(logger(program.log)),
           started_(context.reactor.now()),
           watchdog_(context.reactor),
-          work_(program.make(context)),
+          work_(types.make(context)),
           config_(reactor_, work_->configuration(), program.description.name, log_,
                   [this] {
                       if (!stopping_) notify_status(work_->status());
@@ -299,8 +298,9 @@ std::string why_no_control(const std::string& program, const std::string& path,
     std::_Exit(exit_code::failed);
 }
 
-int run(const DaemonProgram& program, const DaemonCommandLine& command_line) {
-    auto settings = program.load(command_line.config_path);
+int run(const DaemonProgram& program, const DaemonTypes& types,
+        const DaemonCommandLine& command_line) {
+    auto settings = types.load(command_line.config_path);
     auto warnings = config_files_passed_over(command_line.config_path);
     if (!settings) {
         print_config_errors(settings.error());
@@ -343,7 +343,7 @@ int run(const DaemonProgram& program, const DaemonCommandLine& command_line) {
     }
     const auto frame =
         std::make_unique<Frame>(DaemonContext{**reactor, command_line.config_path, use_log_level},
-                                program, std::move(*settings), std::move(*control));
+                                program, types, std::move(*settings), std::move(*control));
     auto started = frame->start();
     if (started && *workers) {
         if (const auto error = (*workers)->start()) {
@@ -362,10 +362,11 @@ int run(const DaemonProgram& program, const DaemonCommandLine& command_line) {
 
 }  // namespace
 
-int run_daemon(const DaemonProgram& program, int argc, const char* const* argv) {
+int run_daemon(const DaemonProgram& program, const DaemonTypes& types, int argc,
+               const char* const* argv) {
     const auto command_line = parse_command_line(program.description, argc, argv);
     if (!command_line) return command_line.error();
-    return run(program, *command_line);
+    return run(program, types, *command_line);
 }
 
 }  // namespace rnbd

@@ -2,21 +2,22 @@
 // control socket, what the service manager is told, the loop, reloads, an orderly stop.
 //
 //   int main(int argc, char** argv) {
-//       std::optional<ServerConfig> config;
-//       return run_daemon({.description = {...}, .log = "rnbd.server", .load = ..., .make = ...},
-//                         argc, argv);
+//       return run_daemon<ServerConfig, Daemon>({.description = {...}, ...}, argc, argv);
 //   }
 #pragma once
 
 #include <expected>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/command_line.h"
 #include "daemon/config/common.h"
 #include "daemon/config/error.h"
+#include "daemon/config/files.h"
 #include "daemon/control/server.h"
 #include "daemon/log/level.h"
 #include "daemon/metrics/text.h"
@@ -60,15 +61,38 @@ struct DaemonProgram {
     // All areas that the daemon may log as (daemon/log/log.h), so that the level of each can be set
     // before it has said anything.
     std::vector<std::string> log_areas;
+};
+
+// What the frame knows of the types below.
+struct DaemonTypes {
     // Reads the configuration and keeps it for make().
     std::function<std::expected<DaemonSettings, std::vector<ConfigError>>(const std::string& path)>
         load;
     // After load(), and after the log was set up.
     std::function<std::unique_ptr<DaemonWork>(const DaemonContext& context)> make;
 };
+int run_daemon(const DaemonProgram& program, const DaemonTypes& types, int argc,
+               const char* const* argv);
 
+// Config: DaemonSettings and what else there is, for load_config(). Work: a DaemonWork, made of a
+// DaemonContext and the Config, which outlives it.
+//
 // Returns the exit code, when the daemon has stopped or could not start. ASSUMES: no thread was
 // started yet.
-int run_daemon(const DaemonProgram& program, int argc, const char* const* argv);
+template <typename Config, typename Work>
+int run_daemon(const DaemonProgram& program, int argc, const char* const* argv) {
+    std::optional<Config> config;
+    const DaemonTypes types{
+        .load = [&](const std::string& path)
+            -> std::expected<DaemonSettings, std::vector<ConfigError>> {
+            auto loaded = load_config<Config>(path, PipeEnd::awaited);
+            if (!loaded) return std::unexpected(std::move(loaded.error()));
+            config = std::move(*loaded);
+            return DaemonSettings(*config);
+        },
+        .make =
+            [&](const DaemonContext& context) { return std::make_unique<Work>(context, *config); }};
+    return run_daemon(program, types, argc, argv);
+}
 
 }  // namespace rnbd

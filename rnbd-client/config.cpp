@@ -413,9 +413,4 @@ std::expected<ClientConfig, std::vector<ConfigError>> ClientConfig::parse(std::s
     return parse(std::vector{ConfigSource{std::move(file), std::string(text)}});
 }
 
-std::expected<ClientConfig, std::vector<ConfigError>> ClientConfig::load(const std::string& path,
-                                                                         PipeEnd pipe) {
-    return load_config<ClientConfig>(path, pipe);
-}
-
 }  // namespace rnbd

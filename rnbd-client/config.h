@@ -1,6 +1,7 @@
 // What rnbd-client.yaml says, checked (docs: config/rnbd-client.yaml, rnbd-client.yaml(5)).
 //
-// Plain values; the caller owns them. parse() reports everything that is wrong at once.
+// Plain values; the caller owns them. parse() reports everything that is wrong at once;
+// load_config() of daemon/config/files.h does so of files.
 #pragma once
 
 #include <chrono>
@@ -12,7 +13,6 @@
 #include <vector>
 
 #include "daemon/config/common.h"
-#include "daemon/config/files.h"
 #include "rnbd/messages.h"
 #include "rtrs/base/instant.h"
 #include "rtrs/path_policy.h"
@@ -127,9 +127,6 @@ struct ClientConfig : DaemonSettings {
     // Several files that are one configuration.
     static std::expected<ClientConfig, std::vector<ConfigError>> parse(
         const std::vector<ConfigSource>& sources);
-    // Reads and parses a file with those of its folder (daemon/config/files.h).
-    static std::expected<ClientConfig, std::vector<ConfigError>> load(const std::string& path,
-                                                                      PipeEnd pipe);
 };
 
 }  // namespace rnbd

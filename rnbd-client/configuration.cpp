@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "daemon/config/files.h"
 #include "daemon/counted.h"
 #include "rnbd-client/config_diff.h"
 #include "rtrs/base/assert.h"
@@ -67,7 +68,7 @@ ClientConfiguration::ClientConfiguration(std::string path, ClientConfig started,
       }) {}
 
 std::expected<ConfigPlan, std::vector<ConfigError>> ClientConfiguration::plan(Force force) {
-    const auto wanted = ClientConfig::load(path_, PipeEnd::not_awaited);
+    const auto wanted = load_config<ClientConfig>(path_, PipeEnd::not_awaited);
     warnings_.clear();
     if (!wanted) return std::unexpected(wanted.error());
     warnings_ = wanted->warnings;

@@ -1,7 +1,6 @@
 // rnbd-client: remote volumes as NBD devices.
 
 #include <filesystem>
-#include <optional>
 
 #include "daemon/control/statistics.h"
 #include "daemon/counted.h"
@@ -96,24 +95,12 @@ void Daemon::stop(std::function<void()> done) {
 
 int main(int argc, char** argv) {
     using namespace rnbd;
-    std::optional<ClientConfig> config;
-    return run_daemon(
+    return run_daemon<ClientConfig, Daemon>(
         {.description = {.name = "rnbd-client",
                          .purpose = "Maps volumes of rnbd-server as NBD devices.",
                          .config_path = "/etc/rnbd/client.yaml"},
          .log = "rnbd.client",
          .log_areas = {"rnbd.client", "rnbd.device", "rnbd.kernel", "rnbd.nbd", "rnbd.volume",
-                       "rtrs.fabric.verbs", "rtrs.path", "rtrs.session"},
-         .load = [&](const std::string& path)
-             -> std::expected<DaemonSettings, std::vector<ConfigError>> {
-             auto loaded = ClientConfig::load(path, PipeEnd::awaited);
-             if (!loaded) return std::unexpected(std::move(loaded.error()));
-             config = std::move(*loaded);
-             return DaemonSettings(*config);
-         },
-         .make =
-             [&](const DaemonContext& context) {
-                 return std::make_unique<Daemon>(context, *config);
-             }},
+                       "rtrs.fabric.verbs", "rtrs.path", "rtrs.session"}},
         argc, argv);
 }

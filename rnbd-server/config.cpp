@@ -403,9 +403,4 @@ std::expected<ServerConfig, std::vector<ConfigError>> ServerConfig::parse(std::s
     return parse(std::vector{ConfigSource{std::move(file), std::string(text)}});
 }
 
-std::expected<ServerConfig, std::vector<ConfigError>> ServerConfig::load(const std::string& path,
-                                                                         PipeEnd pipe) {
-    return load_config<ServerConfig>(path, pipe);
-}
-
 }  // namespace rnbd

@@ -1,6 +1,7 @@
 // What rnbd-server.yaml says, checked (docs: config/rnbd-server.yaml, rnbd-server.yaml(5)).
 //
-// Plain values; the caller owns them. parse() reports everything that is wrong at once.
+// Plain values; the caller owns them. parse() reports everything that is wrong at once;
+// load_config() of daemon/config/files.h does so of files.
 #pragma once
 
 #include <chrono>
@@ -13,7 +14,6 @@
 
 #include "daemon/config/address_range.h"
 #include "daemon/config/common.h"
-#include "daemon/config/files.h"
 #include "rnbd-server/kernel_listener.h"
 #include "rnbd-server/storage.h"
 #include "rnbd/messages.h"
@@ -97,9 +97,6 @@ struct ServerConfig : DaemonSettings {
     // Several files that are one configuration.
     static std::expected<ServerConfig, std::vector<ConfigError>> parse(
         const std::vector<ConfigSource>& sources);
-    // Reads and parses a file with those of its folder (daemon/config/files.h).
-    static std::expected<ServerConfig, std::vector<ConfigError>> load(const std::string& path,
-                                                                      PipeEnd pipe);
 };
 
 // Whether both cannot listen at the same time: one's address is the other's, or part of it.

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "daemon/config/files.h"
 #include "rnbd-server/config_diff.h"
 #include "rtrs/base/assert.h"
 
@@ -63,7 +64,7 @@ ServerConfiguration::ServerConfiguration(rtrs::Clock& clock, std::string path, S
       }) {}
 
 std::expected<ConfigPlan, std::vector<ConfigError>> ServerConfiguration::plan(Force force) {
-    const auto wanted = ServerConfig::load(path_, PipeEnd::not_awaited);
+    const auto wanted = load_config<ServerConfig>(path_, PipeEnd::not_awaited);
     warnings_.clear();
     if (!wanted) return std::unexpected(wanted.error());
     warnings_ = wanted->warnings;

@@ -1,7 +1,6 @@
 // rnbd-server: exports of files and block devices to RTRS sessions.
 
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "daemon/attributes/commands.h"
 #include "daemon/control/statistics.h"
@@ -205,24 +204,12 @@ void Daemon::flushed() {
 
 int main(int argc, char** argv) {
     using namespace rnbd;
-    std::optional<ServerConfig> config;
-    return run_daemon(
+    return run_daemon<ServerConfig, Daemon>(
         {.description = {.name = "rnbd-server",
                          .purpose = "Exports files and block devices to RTRS sessions.",
                          .config_path = "/etc/rnbd/server.yaml"},
          .log = "rnbd.server",
          .log_areas = {"rnbd.server", "rnbd.session", "rnbd.volume", "rtrs.fabric.verbs",
-                       "rtrs.path", "rtrs.server"},
-         .load = [&](const std::string& path)
-             -> std::expected<DaemonSettings, std::vector<ConfigError>> {
-             auto loaded = ServerConfig::load(path, PipeEnd::awaited);
-             if (!loaded) return std::unexpected(std::move(loaded.error()));
-             config = std::move(*loaded);
-             return DaemonSettings(*config);
-         },
-         .make =
-             [&](const DaemonContext& context) {
-                 return std::make_unique<Daemon>(context, *config);
-             }},
+                       "rtrs.path", "rtrs.server"}},
         argc, argv);
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "daemon/config/files.h"
+
 using namespace rnbd;
 using namespace std::chrono_literals;
 using Kind = StorageOptions::Kind;
@@ -56,7 +58,7 @@ TEST_CASE("server config: an NBD server behind an export") {
 }
 
 TEST_CASE("server config: the example is right, and says the defaults") {
-    const auto config = ServerConfig::load(RNBD_EXAMPLE, PipeEnd::awaited);
+    const auto config = load_config<ServerConfig>(RNBD_EXAMPLE, PipeEnd::awaited);
     if (!config)
         for (const auto& error : config.error()) UNSCOPED_INFO(to_string(error));
     REQUIRE(config);

@@ -4,6 +4,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "daemon/config/files.h"
+
 using namespace rnbd;
 using namespace std::chrono_literals;
 
@@ -44,7 +46,7 @@ TEST_CASE("client config: metrics are apart from other sockets") {
 }
 
 TEST_CASE("client config: the example is right, and says the defaults") {
-    const auto config = ClientConfig::load(RNBD_EXAMPLE, PipeEnd::awaited);
+    const auto config = load_config<ClientConfig>(RNBD_EXAMPLE, PipeEnd::awaited);
     if (!config)
         for (const auto& error : config.error()) UNSCOPED_INFO(to_string(error));
     REQUIRE(config);
