@@ -228,22 +228,16 @@ void stay_on_share(const CpuList& cpus, std::uint32_t worker, std::uint32_t work
     static_cast<void>(run_on_cpus(share));
 }
 
-// Without slots nothing is registered, and everything goes the ordinary way.
-rtrs::Reactor::Options reactor_options(const DaemonSettings& settings) {
-    rtrs::Reactor::Options options;
-    if (!settings.registered_io) options.fixed_buffers = options.fixed_files = 0;
-    return options;
-}
-
 // Null: the first is enough.
 std::expected<std::unique_ptr<rtrs::ReactorGroup>, std::error_code> make_workers(
-    rtrs::Reactor& first, const DaemonSettings& settings, const CpuList& cpus) {
+    rtrs::Reactor& first, const rtrs::Reactor::Options& each, const DaemonSettings& settings,
+    const CpuList& cpus) {
     first.set_busy_poll(settings.busy_poll);
     first.set_prompt_sends(settings.prompt_sends);
     if (settings.workers == 1) return nullptr;
     auto group = rtrs::ReactorGroup::create(
         first, {.members = settings.workers,
-                .each = reactor_options(settings),
+                .each = each,
                 .begin = [cpus, workers = settings.workers](std::uint32_t number) {
                     pthread_setname_np(pthread_self(),
                                        ("rnbd-worker-" + std::to_string(number)).c_str());
@@ -325,11 +319,11 @@ int run(const DaemonProgram& program, const DaemonTypes& types,
         return exit_code::failed;
     };
     Logger& log = logger(program.log);
-    const auto reactor =
-        made_patiently(log, [&] { return rtrs::Reactor::create(reactor_options(*settings)); });
+    const rtrs::Reactor::Options options = types.reactor_options();
+    const auto reactor = made_patiently(log, [&] { return rtrs::Reactor::create(options); });
     if (!reactor) return no_ring(reactor.error());
     const auto workers =
-        made_patiently(log, [&] { return make_workers(**reactor, *settings, *cpus); });
+        made_patiently(log, [&] { return make_workers(**reactor, options, *settings, *cpus); });
     if (!workers) return no_ring(workers.error());
     const auto use_log_level = [&](LogLevel level) {
         if (!command_line.log_level) set_log_level(level);

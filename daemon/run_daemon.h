@@ -65,9 +65,11 @@ struct DaemonProgram {
 
 // What the frame knows of the types below.
 struct DaemonTypes {
-    // Reads the configuration and keeps it for make().
+    // Reads the configuration and keeps it for the others.
     std::function<std::expected<DaemonSettings, std::vector<ConfigError>>(const std::string& path)>
         load;
+    // After load(): those of each worker's loop.
+    std::function<rtrs::Reactor::Options()> reactor_options;
     // After load(), and after the log was set up.
     std::function<std::unique_ptr<DaemonWork>(const DaemonContext& context)> make;
 };
@@ -75,7 +77,7 @@ int run_daemon(const DaemonProgram& program, const DaemonTypes& types, int argc,
                const char* const* argv);
 
 // Config: DaemonSettings and what else there is, for load_config(). Work: a DaemonWork, made of a
-// DaemonContext and the Config, which outlives it.
+// DaemonContext and the Config, which outlives it; and Work::reactor_options(Config).
 //
 // Returns the exit code, when the daemon has stopped or could not start. ASSUMES: no thread was
 // started yet.
@@ -90,6 +92,7 @@ int run_daemon(const DaemonProgram& program, int argc, const char* const* argv) 
             config = std::move(*loaded);
             return DaemonSettings(*config);
         },
+        .reactor_options = [&] { return Work::reactor_options(*config); },
         .make =
             [&](const DaemonContext& context) { return std::make_unique<Work>(context, *config); }};
     return run_daemon(program, types, argc, argv);

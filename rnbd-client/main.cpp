@@ -40,6 +40,7 @@ class Daemon final : public DaemonWork {
           statistics_(context.reactor, "rnbd-client", [this] { return client_statistics(state_); }),
           configuration_(context.config_path, config, client_, context.use_log_level) {}
 
+    static rtrs::Reactor::Options reactor_options(const ClientConfig&) { return {}; }
     std::expected<void, std::string> start(ControlServer& control) override;
     std::string status() const override;
     ConfigSubject& configuration() noexcept override { return configuration_; }

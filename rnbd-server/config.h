@@ -82,6 +82,8 @@ struct ServerConfig : DaemonSettings {
     bool read_portions = true;
     // Requests may go to a disk, or to a file in memory, inside a turn (rtrs/reactor.h).
     bool prompt_storage = true;
+    // Files and requests' memory are registered with the kernel.
+    bool registered_io = true;
     // Direct I/O may be polled for, where the device can be (rtrs/reactor.h).
     bool polled_io = false;
     // Large payloads may leave without a copy (rtrs/fabrics.h).

@@ -112,6 +112,12 @@ class Daemon final : public DaemonWork {
         if (config.polled_io) poll_storage(context.reactor);
     }
 
+    static rtrs::Reactor::Options reactor_options(const ServerConfig& config) {
+        rtrs::Reactor::Options options;
+        // Without slots nothing is registered, and everything goes the ordinary way.
+        if (!config.registered_io) options.fixed_buffers = options.fixed_files = 0;
+        return options;
+    }
     std::expected<void, std::string> start(ControlServer& control) override;
     std::string status() const override;
     ConfigSubject& configuration() noexcept override { return configuration_; }

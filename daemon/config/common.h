@@ -26,8 +26,6 @@ struct DaemonSettings {
     rtrs::Duration busy_poll = std::chrono::microseconds(100);
     // Sends may leave by a system call of their own (rtrs/reactor.h).
     bool prompt_sends = true;
-    // Files and requests' memory are registered with the kernel. The server's alone to say.
-    bool registered_io = true;
     // Where the daemon runs; empty: wherever it may.
     CpuList cpus;
     // Threads that carry connections and requests (rtrs/reactor_group.h), 1..64.
