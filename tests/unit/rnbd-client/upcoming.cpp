@@ -1,4 +1,4 @@
-#include "rnbd-client/explain.h"
+#include "rnbd-client/upcoming.h"
 
 #include <catch2/catch.hpp>
 
@@ -47,7 +47,7 @@ struct Case {
 
 }  // namespace
 
-TEST_CASE("explain: a request in flight is probed, then its path is dead if it is silent") {
+TEST_CASE("upcoming: a request in flight is probed, then its path is dead if it is silent") {
     Case one;
     CHECK(one.next(Stage::in_flight) ==
           std::vector<Upcoming>{{Event::probe, "a", 1s}, {Event::path_dead, "a", 4s}});
@@ -64,7 +64,7 @@ TEST_CASE("explain: a request in flight is probed, then its path is dead if it i
           std::vector<Upcoming>{{Event::path_drained, "a", std::nullopt}});
 }
 
-TEST_CASE("explain: without a path a request waits for the next attempt or the hold time") {
+TEST_CASE("upcoming: without a path a request waits for the next attempt or the hold time") {
     Case one;
     one.lose(0, PathState::backoff, 300ms);
     one.lose(1, PathState::backoff, 100ms);
@@ -84,14 +84,14 @@ TEST_CASE("explain: without a path a request waits for the next attempt or the h
     CHECK(one.next(Stage::no_path).front() == Upcoming{Event::no_attempt, "", std::nullopt});
 }
 
-TEST_CASE("explain: the other stages") {
+TEST_CASE("upcoming: the other stages") {
     Case one;
     CHECK(one.next(Stage::owner).front() == Upcoming{Event::reopen, "", std::nullopt});
     CHECK(one.next(Stage::settling) == std::vector<Upcoming>{{Event::fence, "", std::nullopt}});
     CHECK(one.next(Stage::failing) == std::vector<Upcoming>{{Event::fail, "", 0s}});
 }
 
-TEST_CASE("explain: without sequences the lost path comes back, or another one is asked") {
+TEST_CASE("upcoming: without sequences the lost path comes back, or another one is asked") {
     const Upcoming fence{Event::fence, "", std::nullopt};
     Case one;
     one.session.protection = rtrs::Protection::fenced;
@@ -107,7 +107,7 @@ TEST_CASE("explain: without sequences the lost path comes back, or another one i
           std::vector<Upcoming>{{Event::no_attempt, "a", std::nullopt}});
 }
 
-TEST_CASE("explain: every stage and event has its word") {
+TEST_CASE("upcoming: every stage and event has its word") {
     for (const auto stage : {Stage::in_flight, Stage::no_path, Stage::owner, Stage::lost_path,
                              Stage::settling, Stage::failing})
         CHECK(std::string(word_of(stage)) != "?");
