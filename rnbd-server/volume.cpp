@@ -85,55 +85,68 @@ std::uint64_t Volume::in_flight() const noexcept {
     return sum;
 }
 
-void Volume::try_open() {
+// Nothing is left of the storage before; else it looks again later.
+bool Volume::has_left_former() {
     if (storage_) {
         // The old file's last requests are still under way.
         const bool busy =
             std::ranges::any_of(opens_, [](const auto& open) { return open->in_flight > 0; });
         if (busy) {
             timer_.arm(reactor_.now() + delay_);
-            return;
+            return false;
         }
         part();
     }
-    if (!has_parted()) {
-        // Most are quick, and their reason is that of before.
-        if (reactor_.now() < parting_until_ - parting_time + check_interval)
-            return timer_.arm(reactor_.now() + retry_delay_min);
-        return wait("what was acknowledged is being flushed to the former " + parting_from_);
+    if (has_parted()) return true;
+    // Most are quick, and their reason is that of before.
+    if (reactor_.now() < parting_until_ - parting_time + check_interval) {
+        timer_.arm(reactor_.now() + retry_delay_min);
+    } else {
+        wait("what was acknowledged is being flushed to the former " + parting_from_);
     }
+    return false;
+}
+
+void Volume::try_open() {
+    if (!has_left_former()) return;
     if (flushed_) return std::exchange(flushed_, nullptr)(parting_error_);
     if (config_.storage.uuid && !only_reads() && !uuid_claim_) {
         uuid_claim_ = claims_.claim(*config_.storage.uuid, config_.name).value_or(nullptr);
     }
     StorageOptions options = config_.storage;
-    // A file that was there once is not made anew: an empty one in its place would pass for it. So
-    // would one whose name for its content is given.
-    const bool may_be_made = generation_ == 0 && !options.uuid;
-    if (!may_be_made && options.kind == StorageOptions::Kind::path) options.size_bytes.reset();
+    if (!may_be_made() && options.kind == StorageOptions::Kind::path) options.size_bytes.reset();
     auto storage = open_storage(reactor_, deferred_, options, opening_);
-    if (!storage) {
-        // Each call goes on with what the one before has begun.
-        if (storage.error().code == std::errc::operation_in_progress) delay_ = retry_delay_min;
-        const bool absent = storage.error().code == std::errc::no_such_file_or_directory;
-        if (absent && !may_be_made && (generation_ > 0 || config_.storage.size_bytes)) {
-            return wait(config_.storage.path +
-                        (generation_ > 0 ? ": not there; it is not created again, since an empty "
-                                           "file would pass for what was there"
-                                         : ": not there; it is not created, since its uuid says "
-                                           "that it has content"));
-        }
-        if (storage.error().code == std::errc::connection_already_in_progress) {
-            wait_untold(storage.error().text);
-        } else {
-            wait(storage.error().text);
-        }
-        return;
-    }
+    if (!storage) return is_not_there(storage.error());
     storage_ = std::move(*storage);
     geometry_ = storage_->geometry();
     if (options.uuid) geometry_.medium.uuid = *options.uuid;
-    if (!claim_medium()) return;
+    if (claim_medium()) begin_life();
+}
+
+// A file that was there once is not made anew: an empty one in its place would pass for it. So
+// would one whose name for its content is given.
+bool Volume::may_be_made() const noexcept { return generation_ == 0 && !config_.storage.uuid; }
+
+void Volume::is_not_there(const StorageError& error) {
+    // Each call goes on with what the one before has begun.
+    if (error.code == std::errc::operation_in_progress) delay_ = retry_delay_min;
+    const bool absent = error.code == std::errc::no_such_file_or_directory;
+    if (absent && !may_be_made() && (generation_ > 0 || config_.storage.size_bytes)) {
+        return wait(config_.storage.path +
+                    (generation_ > 0 ? ": not there; it is not created again, since an empty "
+                                       "file would pass for what was there"
+                                     : ": not there; it is not created, since its uuid says "
+                                       "that it has content"));
+    }
+    if (error.code == std::errc::connection_already_in_progress) {
+        wait_untold(error.text);
+    } else {
+        wait(error.text);
+    }
+}
+
+// Of the storage that was opened.
+void Volume::begin_life() {
     storage_->when_writes_are_lost([this] { writes_are_lost(); });
     gone_ = false;
     in_trouble_ = false;
@@ -148,7 +161,7 @@ void Volume::try_open() {
     logger("rnbd.volume")
         .info("{}: ready: {}, {} bytes", config_.name, storage_->description(),
               geometry_.size_bytes);
-    if (options.delay) {
+    if (config_.storage.delay) {
         logger("rnbd.volume")
             .warn(
                 "{}: this export delays I/O on purpose (storage: kind: delay); not for data that "

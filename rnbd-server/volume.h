@@ -223,7 +223,11 @@ class Volume {
     bool may_write_first(Open& open);
     bool is_here(const Open& open) const noexcept;
     std::vector<Writers::Id> writers_here(const Open* and_this) const;
+    bool has_left_former();
     void try_open();
+    bool may_be_made() const noexcept;
+    void is_not_there(const StorageError& error);
+    void begin_life();
     void check();
     void wait(std::string reason);
     void wait_untold(std::string reason);  // which is no news for the log
@@ -242,6 +246,8 @@ class Volume {
     void look_up_medium();
     void grow_as_told();
     StorageError no_longer_there() const;
+    std::expected<std::uint64_t, StorageError> may_resize(std::optional<std::uint64_t> bytes,
+                                                          Shrink shrink);
     void finish_resize();
     void end_resize(std::expected<std::uint64_t, StorageError> result);
     void tell_state();

@@ -22,9 +22,11 @@ StorageError Volume::no_longer_there() const {
     return {rtrs::from_errno(ENODEV), config_.name + ": its storage is gone"};
 }
 
-void Volume::resize(std::optional<std::uint64_t> bytes, Shrink shrink, Resized done) {
+// To that size; as resize() says.
+std::expected<std::uint64_t, StorageError> Volume::may_resize(std::optional<std::uint64_t> bytes,
+                                                              Shrink shrink) {
     const auto refuse = [&](int error, const std::string& why) {
-        done(std::unexpected(StorageError{rtrs::from_errno(error), config_.name + ": " + why}));
+        return std::unexpected(StorageError{rtrs::from_errno(error), config_.name + ": " + why});
     };
     if (state() == State::waiting) return refuse(ENOENT, "it waits: " + reason_);
     if (resized_) return refuse(EBUSY, "another resize is under way");
@@ -33,7 +35,7 @@ void Volume::resize(std::optional<std::uint64_t> bytes, Shrink shrink, Resized d
         return refuse(EBUSY, trouble);
     }
     const auto medium = storage_->measure();
-    if (!medium) return done(std::unexpected(medium.error()));
+    if (!medium) return std::unexpected(medium.error());
     // What was lost would else be zeroes, without a word.
     note_shortage(*medium);
     if (bytes && !shortage_.empty()) {
@@ -58,20 +60,24 @@ void Volume::resize(std::optional<std::uint64_t> bytes, Shrink shrink, Resized d
                                   " would be lost; rnbdctl exports resize --shrink does that");
     }
     // Before anything is refused beyond an end that is not to come.
-    if (const auto may = storage_->may_resize(wanted); !may) {
-        return done(std::unexpected(may.error()));
-    }
+    if (const auto may = storage_->may_resize(wanted); !may) return std::unexpected(may.error());
+    return wanted;
+}
+
+void Volume::resize(std::optional<std::uint64_t> bytes, Shrink shrink, Resized done) {
+    const auto wanted = may_resize(bytes, shrink);
+    if (!wanted) return done(std::unexpected(wanted.error()));
     resized_ = std::move(done);
     resize_generation_ = generation_;
-    if (wanted >= geometry_.size_bytes) {
-        if (const auto grown = storage_->resize(wanted); !grown) {
+    if (*wanted >= geometry_.size_bytes) {
+        if (const auto grown = storage_->resize(*wanted); !grown) {
             return end_resize(std::unexpected(grown.error()));
         }
-        geometry_.size_bytes = wanted;
-        return end_resize(wanted);
+        geometry_.size_bytes = *wanted;
+        return end_resize(*wanted);
     }
     // From now on nothing starts beyond the new end.
-    geometry_.size_bytes = wanted;
+    geometry_.size_bytes = *wanted;
     ++cuts_;
     for (const auto& open : opens_) open->in_flight_before = open->in_flight;
     finish_resize();
