@@ -292,33 +292,41 @@ std::string why_no_control(const std::string& program, const std::string& path,
     std::_Exit(exit_code::failed);
 }
 
-int run(const DaemonProgram& program, const DaemonTypes& types,
-        const DaemonCommandLine& command_line) {
+// Reads the configuration and sets the log up; else the exit code.
+std::expected<DaemonSettings, int> configure(const DaemonProgram& program, const DaemonTypes& types,
+                                             const DaemonCommandLine& command_line) {
     auto settings = types.load(command_line.config_path);
     auto warnings = config_files_passed_over(command_line.config_path);
     if (!settings) {
         print_config_errors(settings.error());
         print_config_errors(warnings);
-        return exit_code::config;
+        return std::unexpected(exit_code::config);
     }
     std::ranges::move(settings->warnings, std::back_inserter(warnings));
     if (command_line.mode == DaemonCommandLine::Mode::check_config) {
         print_config_errors(warnings);
-        return exit_code::ok;
+        return std::unexpected(exit_code::ok);
     }
     set_log_level(command_line.log_level.value_or(settings->log_level));
     for (const std::string& area : program.log_areas) logger(area);
     for (const ConfigError& one : warnings) {
         logger(program.log).warn("{}", printable(to_string(one)));
     }
+    return std::move(*settings);
+}
+
+int run(const DaemonProgram& program, const DaemonTypes& types,
+        const DaemonCommandLine& command_line) {
+    auto settings = configure(program, types, command_line);
+    if (!settings) return settings.error();
+    Logger& log = logger(program.log);
     prepare_process();
-    const auto cpus = use_cpus(settings->cpus, logger(program.log));
+    const auto cpus = use_cpus(settings->cpus, log);
     if (!cpus) return exit_code::failed;
     const auto no_ring = [&](std::error_code error) {
-        logger(program.log).critical("cannot set up io_uring: {}", why_no_ring(error));
+        log.critical("cannot set up io_uring: {}", why_no_ring(error));
         return exit_code::failed;
     };
-    Logger& log = logger(program.log);
     const rtrs::Reactor::Options options = types.reactor_options();
     const auto reactor = made_patiently(log, [&] { return rtrs::Reactor::create(options); });
     if (!reactor) return no_ring(reactor.error());
@@ -330,9 +338,8 @@ int run(const DaemonProgram& program, const DaemonTypes& types,
     };
     auto control = ControlServer::create(**reactor, {.socket_path = settings->control});
     if (!control) {
-        logger(program.log)
-            .critical("{}",
-                      why_no_control(program.description.name, settings->control, control.error()));
+        log.critical("{}",
+                     why_no_control(program.description.name, settings->control, control.error()));
         end_unserved();
     }
     const auto frame =
@@ -345,7 +352,7 @@ int run(const DaemonProgram& program, const DaemonTypes& types,
         }
     }
     if (!started) {
-        logger(program.log).critical("{}", started.error());
+        log.critical("{}", started.error());
         frame->remove_files();
         end_unserved();
     }

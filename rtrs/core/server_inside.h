@@ -118,6 +118,11 @@ struct ServerSession::Inside final : ServerPathOwner, MessageCoreOwner {
     std::expected<ServerPath*, int> find_or_make_path(const Server::Inside::Portal& portal,
                                                       const ConnectRequestMessage& message,
                                                       const ConnectRequest& request);
+    static bool joins(ServerPath& path, const Server::Inside::Portal& portal,
+                         const ConnectRequestMessage& message);
+    std::expected<ServerPath*, int> make_path(const Server::Inside::Portal& portal,
+                                              const ConnectRequestMessage& message,
+                                              const ConnectRequest& request);
 
     Server::Inside& server;
     const std::uint32_t number;  // of all that ever were

@@ -22,28 +22,40 @@ OpSlot& slot_of(Attempt& attempt) noexcept { return static_cast<OpSlot&>(attempt
 std::expected<ServerPath*, int> ServerSession::Inside::find_or_make_path(
     const Server::Inside::Portal& portal, const ConnectRequestMessage& message,
     const ConnectRequest& request) {
-    const std::string local = request.local_address();
-    const std::string remote = request.remote_address();
     for (const auto& path : paths) {
-        const ServerPathIdentity& known = path->identity();
-        if (known.path_uuid != message.path_uuid) continue;
-        // Its memory is the one fabric's: another one can do nothing with it.
-        if (path->state() == ServerPath::State::connecting && &path->fabric() == &portal.fabric &&
-            known.reconnect_count == message.reconnect_count &&
-            known.connection_count == message.connection_count) {
-            // Refused with a reason, and no harm to what is there.
-            if (path->has_connection(message.connection_id)) return std::unexpected(ECONNRESET);
-            return path.get();
-        }
-        // The client has given that attempt up, whatever this side thinks of it. Until the old
-        // path is drained and its operations have ended the answer is no; the client tries again.
-        // A dial of an earlier attempt that arrives late changes nothing.
-        if (static_cast<std::int16_t>(message.reconnect_count - known.reconnect_count) > 0) {
-            RTRS_RARE(superseded);
-            path->close("superseded by a later connect of the same path");
-        }
+        if (path->identity().path_uuid != message.path_uuid) continue;
+        if (joins(*path, portal, message)) return path.get();
         return std::unexpected(ECONNRESET);
     }
+    return make_path(portal, message, request);
+}
+
+// Whether the connection is one more of that path; if it is not, the answer is no.
+bool ServerSession::Inside::joins(ServerPath& path, const Server::Inside::Portal& portal,
+                                     const ConnectRequestMessage& message) {
+    const ServerPathIdentity& known = path.identity();
+    // Its memory is the one fabric's: another one can do nothing with it.
+    if (path.state() == ServerPath::State::connecting && &path.fabric() == &portal.fabric &&
+        known.reconnect_count == message.reconnect_count &&
+        known.connection_count == message.connection_count) {
+        // Refused with a reason, and no harm to what is there.
+        return !path.has_connection(message.connection_id);
+    }
+    // The client has given that attempt up, whatever this side thinks of it. Until the old
+    // path is drained and its operations have ended the answer is no; the client tries again.
+    // A dial of an earlier attempt that arrives late changes nothing.
+    if (static_cast<std::int16_t>(message.reconnect_count - known.reconnect_count) > 0) {
+        RTRS_RARE(superseded);
+        path.close("superseded by a later connect of the same path");
+    }
+    return false;
+}
+
+std::expected<ServerPath*, int> ServerSession::Inside::make_path(
+    const Server::Inside::Portal& portal, const ConnectRequestMessage& message,
+    const ConnectRequest& request) {
+    const std::string local = request.local_address();
+    const std::string remote = request.remote_address();
     if (paths.size() >= limits::paths_max) return std::unexpected(ECONNRESET);
     for (const auto& path : paths) {
         // The client's port does not count: two paths over the same addresses would fail together.
