@@ -3,37 +3,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <new>
 #include <utility>
 
 #include "rnbd/identity/session_identity.h"
 #include "rtrs/base/assert.h"
-#include "rtrs/limits.h"
 
 namespace rnbd::library {
-namespace {
-
-std::string why_not_taken(std::error_code error) {
-    if (error != std::errc::address_in_use) return error.message();
-    return "a running session on this machine has it, of this program or another";
-}
-
-std::string why_not_added(std::error_code error) {
-    if (error == std::errc::file_exists) return "it is there already, or still being removed";
-    if (error == std::errc::no_space_on_device) {
-        return "a session has at most " + std::to_string(rtrs::limits::paths_max) + " paths";
-    }
-    return error.message();
-}
-
-std::string why_not_removed(std::error_code error) {
-    if (error == std::errc::device_or_resource_busy) return "it is the last one";
-    if (error == std::errc::no_such_file_or_directory) return "the session has none";
-    return error.message();
-}
-
-}  // namespace
 
 Session::~Session() { RTRS_ASSERT(loop_ == nullptr); }
 
@@ -93,32 +69,6 @@ int Session::make_loop() {
     loop_ = std::move(*loop);
     loop_->reactor().set_prompt_sends(settings_.prompt_sends);
     return 0;
-}
-
-int Session::lock_names() {
-    for (const PathSetting& path : settings_.paths) {
-        const auto taken = names_.take(settings_.session.name, path.destination);
-        if (!taken) continue;
-        return error.set(-rtrs::to_errno(taken), "session " + settings_.session.name + " to " +
-                                                     path.destination + ": " +
-                                                     why_not_taken(taken));
-    }
-    return 0;
-}
-
-void Session::release_name(const std::string& destination) {
-    for (const rtrs::PathStatus& path : remote_->rtrs().status().paths) {
-        const auto left = PathSetting::parse(path.label);
-        if (left && left->destination == destination) return;
-    }
-    names_.release(settings_.session.name, destination);
-}
-
-// What it has sent by that path is over: nothing of it lands any more.
-void Session::on_session_path_gone(std::string_view label) {
-    const auto path = PathSetting::parse(label);
-    RTRS_ASSERT(path);  // labels are PathSetting::label()
-    release_name(path->destination);
 }
 
 int Session::begin() {
@@ -183,61 +133,6 @@ int Session::process(int timeout_ms) {
     if (timeout_ms >= 0) wait = std::chrono::milliseconds(timeout_ms);
     loop_->turn(wait);
     return 0;
-}
-
-// --- Paths.
-
-int Session::add_path(std::string_view text) {
-    auto path = PathSetting::parse(text);
-    if (!path) return error.set(-EINVAL, path.error());
-    if (path->fabric == PathSetting::Fabric::rdma && !rdma_is_built_in()) {
-        const auto why = rtrs::RdmaDevices::not_built_in();
-        return cannot_add(*path, why.code, why.text);
-    }
-    if (state_ == State::fresh) {
-        const auto same = [&](const PathSetting& one) { return one.label() == path->label(); };
-        if (std::ranges::any_of(settings_.paths, same)) {
-            return error.set(-EEXIST, "path " + path->label() + " is there already");
-        }
-        settings_.paths.push_back(std::move(*path));
-        return 0;
-    }
-    return on_loop([&]() noexcept {
-        if (state_ != State::running) return error.set(-ESHUTDOWN, "the session is closing");
-        const auto address = world_->address_of(*path);
-        if (!address) return cannot_add(*path, address.error().code, address.error().text);
-        if (const auto taken = names_.take(settings_.session.name, path->destination)) {
-            return cannot_add(*path, taken, why_not_taken(taken));
-        }
-        if (const auto failed = remote_->rtrs().add_path(*address)) {
-            release_name(path->destination);
-            return cannot_add(*path, failed, why_not_added(failed));
-        }
-        note_given_up({});
-        return 0;
-    });
-}
-
-int Session::cannot_add(const PathSetting& path, std::error_code code, const std::string& why) {
-    return error.set(-rtrs::to_errno(code), "path " + path.label() + ": " + why);
-}
-
-int Session::remove_path(std::string_view text) {
-    auto path = PathSetting::parse(text);
-    if (!path) return error.set(-EINVAL, path.error());
-    if (state_ == State::fresh) {
-        const auto gone = std::erase_if(
-            settings_.paths, [&](const PathSetting& one) { return one.label() == path->label(); });
-        return gone > 0 ? 0 : error.set(-ENOENT, "there is no path " + path->label());
-    }
-    return on_loop([&] {
-        if (state_ != State::running) return error.set(-ESHUTDOWN, "the session is closing");
-        const auto failed =
-            remote_->rtrs().operate_path(path->label(), rtrs::ClientSession::PathOperation::remove);
-        if (!failed) return 0;
-        return error.set(-rtrs::to_errno(failed),
-                         "path " + path->label() + ": " + why_not_removed(failed));
-    });
 }
 
 // --- Events.
@@ -392,131 +287,6 @@ int Session::take_down() {
     loop_->stop();
     loop_.reset();
     return 0;
-}
-
-// --- Volumes.
-
-int Session::open_volume(std::string_view name, unsigned flags, Volume*& volume) {
-    if (const auto right = check_device_name(name); !right) {
-        return error.set(-EINVAL, "volume: expected a name of 1 to 254 bytes without \"..\"");
-    }
-    AccessMode access = AccessMode::read_write;
-    if (flags == RNBD_READ_ONLY) access = AccessMode::read_only;
-    if (flags == RNBD_MIGRATION) access = AccessMode::migration;
-    if (flags > RNBD_MIGRATION) {
-        return error.set(-EINVAL, "flags: expected 0, RNBD_READ_ONLY or RNBD_MIGRATION");
-    }
-    return on_loop([&]() noexcept {
-        if (state_ != State::running) return error.set(-ESHUTDOWN, "the session is closing");
-        const auto same = [&](const std::unique_ptr<Volume>& one) {
-            return one->remote().options().name == name;
-        };
-        if (std::ranges::any_of(volumes_, same)) {
-            return error.set(-EEXIST, "the session has volume " + std::string(name) + " already");
-        }
-        volumes_.push_back(std::make_unique<Volume>(
-            *this, RemoteVolumeOptions{.name = std::string(name), .access = access}));
-        volume = volumes_.back().get();
-        requests_->joined();
-        volume->note_given_up(given_up_);
-        return 0;
-    });
-}
-
-int Session::wait_volume(Volume& volume, int timeout_ms) {
-    if (const int failed = check_thread(volume.error)) return failed;
-    if (loop_->in_turn()) return volume.error.set(-EDEADLK, "called from inside a callback");
-    std::optional<Loop::Deadline> deadline;
-    if (timeout_ms >= 0) {
-        deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
-    }
-    // It stays until this is through, also if it is closed meanwhile.
-    on_loop([&] {
-        ++volume.requests;
-        return 0;
-    });
-    const int result = wait_until_settled(volume, deadline);
-    on_loop([&] {
-        volume.request_ended();
-        return 0;
-    });
-    return result;
-}
-
-int Session::wait_until_settled(Volume& volume, std::optional<Loop::Deadline> deadline) {
-    // What was known may have changed: nothing else may be done between a wait and the next.
-    if (!loop_->threaded() && !volume.known().open) loop_->turn(rtrs::Duration::zero());
-    VolumeKnown known;
-    const bool settled = loop_->wait_until(
-        [&] {
-            known = volume.known();
-            return known.open || known.refused || known.closing || known.given_up;
-        },
-        deadline);
-    if (known.closing) return volume.error.set(-ESHUTDOWN, "the volume is closing");
-    if (known.open) return 0;
-    if (settled && !known.given_up)
-        return volume.error.set(-rtrs::to_errno(known.refused), known.reason);
-    std::string why;
-    on_loop([&] {
-        why = why_not_open(volume);
-        return 0;
-    });
-    return volume.error.set(known.given_up ? -rtrs::to_errno(known.given_up) : -ETIMEDOUT, why);
-}
-
-std::string Session::why_not_open(const Volume& volume) {
-    std::string text = volume.remote().reason();
-    const rtrs::ClientSessionStatus status = remote_->rtrs().status();
-    if (status.link_up) return text;
-    for (const rtrs::PathStatus& path : status.paths) {
-        text += "; path " + path.label + ": " + to_string(path.state);
-        if (!path.reason.empty()) text += ", " + path.reason;
-    }
-    return text;
-}
-
-int Session::get_info(Volume& volume, rnbd_volume_info& info, std::size_t info_bytes) {
-    if (const int failed = check_thread(volume.error)) return failed;
-    const auto lock = loop_->lock();
-    const VolumeKnown& known = volume.known();
-    if (!known.ever_open) {
-        return volume.error.set(-ENOTCONN, "the volume was not open yet: " + known.reason);
-    }
-    const VolumeGeometry& geometry = known.geometry;
-    const bool read_only = volume.remote().options().access == AccessMode::read_only;
-    unsigned flags = 0;
-    const auto add = [&](bool holds, unsigned flag) { flags |= holds ? flag : 0; };
-    add(known.open, RNBD_IS_OPEN);
-    add(read_only, RNBD_IS_READ_ONLY);
-    add(geometry.write_cache, RNBD_HAS_WRITE_CACHE);
-    add(geometry.force_unit_access, RNBD_HAS_FUA);
-    add(geometry.discard_bytes_max > 0 && !read_only, RNBD_HAS_DISCARD);
-    add(geometry.write_zeroes_bytes_max > 0 && !read_only, RNBD_HAS_WRITE_ZEROES);
-    add(geometry.write_zeroes_bytes_max > 0 && geometry.fast_zero && !read_only,
-        RNBD_HAS_FAST_ZERO);
-    add(geometry.extents, RNBD_HAS_EXTENTS);
-    const rnbd_volume_info now{.size_bytes = geometry.size_bytes,
-                               .flags = flags,
-                               .block_bytes = geometry.logical_block_bytes,
-                               .physical_block_bytes = geometry.physical_block_bytes,
-                               .max_io_bytes = known.max_io_bytes,
-                               .queue_depth = known.queue_depth,
-                               .discard_granularity_bytes = geometry.discard_granularity_bytes};
-    std::memset(&info, 0, info_bytes);
-    std::memcpy(&info, &now, std::min(info_bytes, sizeof now));
-    return 0;
-}
-
-int Session::close_volume(Volume& volume, rnbd_done_fn done, void* context) {
-    return on_loop(volume.error, [&]() noexcept {
-        if (state_ != State::running) {
-            return volume.error.set(-ESHUTDOWN, "the session is closing, and its volumes with it");
-        }
-        if (volume.closing()) return volume.error.set(-EALREADY, "the volume is closing already");
-        volume.close(done, context);
-        return 0;
-    });
 }
 
 }  // namespace rnbd::library
