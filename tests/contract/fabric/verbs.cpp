@@ -1,13 +1,8 @@
 // The verbs fabric for the contract suite: both sides on one device of this machine, which
 // RNBD_RDMA_HOST names by its address; else the first address that leads to one.
-#include <fcntl.h>
 #include <ifaddrs.h>
 #include <netdb.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <array>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cstdlib>
@@ -19,8 +14,6 @@
 
 namespace rtrs::contract {
 namespace {
-
-constexpr const char* address_pipe = "RNBD_CONTRACT_ADDRESS_PIPE";
 
 [[noreturn]] void skip(const std::string& why) {
     std::cerr << "skipped: " << why << '\n';
@@ -423,73 +416,6 @@ TEST_CASE("a device that was removed and is back is found again", "[.][removal]"
         pair.pump([&] { return !pair.under->client().create_domain().has_value(); });
         serve_again(pair, window, key);
     }
-}
-
-// Not a test: what the one below runs as a process of its own. A device's memory and files do not
-// survive a fork, so it is this program, started again.
-TEST_CASE("a server that accepts whatever comes until it is killed", "[.]") {
-    const char* pipe_number = std::getenv(address_pipe);
-    if (pipe_number == nullptr) return;
-    VerbsUnderTest fabric;
-    auto domain = fabric.server().create_domain().value();
-    std::vector<std::unique_ptr<Peer>> peers;
-    Acceptor acceptor;
-    acceptor.requested = [&](std::unique_ptr<ConnectRequest> request) {
-        peers.push_back(std::make_unique<Peer>());
-        Peer& peer = *peers.back();
-        peer.endpoint = request->accept(*domain, {}, EndpointOptions{}, peer).value();
-        for (std::uint64_t i = 0; i < 64; ++i) peer.receive({}, i);
-    };
-    auto listener = fabric.server().listen(fabric.server_address(), acceptor).value();
-    const std::string address = listener->address();
-    const int fd = std::atoi(pipe_number);
-    if (write(fd, address.data(), address.size()) < 0) _exit(1);
-    ::close(fd);
-    fabric.pump_until([] { return false; });
-    _exit(1);
-}
-
-TEST_CASE("P4: when the peer's process is killed, this side is told and drains (own process)") {
-    std::array<int, 2> pipes{};
-    REQUIRE(pipe(pipes.data()) == 0);
-    const pid_t child = fork();
-    REQUIRE(child >= 0);
-    if (child == 0) {
-        ::close(pipes[0]);
-        setenv(address_pipe, std::to_string(pipes[1]).c_str(), 1);
-        execl("/proc/self/exe", "contract_fabric_verbs",
-              "a server that accepts whatever comes until it is killed", nullptr);
-        _exit(1);
-    }
-    ::close(pipes[1]);
-    std::array<char, 64> text{};
-    const ssize_t bytes = read(pipes[0], text.data(), text.size());
-    ::close(pipes[0]);
-    if (bytes <= 0) {
-        int status = 0;
-        waitpid(child, &status, 0);
-        if (WIFEXITED(status) && WEXITSTATUS(status) == 77) skip("no RDMA device");
-    }
-    REQUIRE(bytes > 0);
-
-    Pair pair;
-    pair.address.assign(text.data(), static_cast<std::size_t>(bytes));
-    pair.dial({});
-    pair.pump([&] { return pair.client.established == 1; });
-    for (std::uint64_t i = 0; i < 8; ++i) {
-        REQUIRE(!pair.client.post(
-            {.opcode = WorkOpcode::write_immediate, .signal = Signal::completion, .context = i}));
-        REQUIRE(!pair.client.receive({}, 100 + i));
-    }
-    pair.pump([&] { return pair.client.sends > 0; });
-    kill(child, SIGKILL);
-    int status = 0;
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK(WIFSIGNALED(status));
-    pair.pump([&] { return pair.client.drained == 1; });
-    CHECK(pair.client.disconnected == 1);
-    CHECK(pair.client.reason);
-    CHECK(pair.client.count(CompletionStatus::flushed) >= 8);
 }
 
 }  // namespace rtrs::contract
