@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
-#include <map>
 
 #include "daemon/command_line_complaint.h"
 #include "daemon/config/common.h"

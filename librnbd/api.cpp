@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <memory>
 #include <new>
-#include <utility>
 #include <vector>
 
 #include "librnbd/librnbd.h"

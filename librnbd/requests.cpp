@@ -1,7 +1,6 @@
 #include "librnbd/requests.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 

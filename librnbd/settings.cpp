@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <iterator>
-
 #include "daemon/config/types.h"
 
 namespace rnbd::library {

@@ -1,8 +1,5 @@
 #include "librnbd/world.h"
 
-#include <string>
-#include <utility>
-
 #include "rtrs/fabrics.h"
 
 namespace rnbd::library {

@@ -1,7 +1,6 @@
 #include "rnbd-client/client.h"
 
 #include <algorithm>
-#include <chrono>
 #include <set>
 
 #include "daemon/log/log.h"

@@ -1,7 +1,6 @@
 #include "rnbd-client/metrics.h"
 
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <map>
 #include <string>

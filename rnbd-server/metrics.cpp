@@ -1,7 +1,6 @@
 #include "rnbd-server/metrics.h"
 
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <tuple>
 #include <vector>

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <utility>
 
 #include "rnbd-server/target_inside.h"
 #include "rtrs/base/error.h"

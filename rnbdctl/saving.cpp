@@ -12,7 +12,6 @@
 #include <cstdio>
 #include <cstring>
 #include <expected>
-#include <optional>
 #include <ostream>
 #include <thread>
 

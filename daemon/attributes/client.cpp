@@ -1,6 +1,5 @@
 #include "daemon/attributes/client.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <map>

@@ -5,7 +5,6 @@
 
 #include <cerrno>
 #include <charconv>
-#include <limits>
 
 namespace rnbd {
 namespace {

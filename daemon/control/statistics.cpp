@@ -1,7 +1,5 @@
 #include "daemon/control/statistics.h"
 
-#include <chrono>
-
 #include "rtrs/base/seconds.h"
 
 namespace rnbd {

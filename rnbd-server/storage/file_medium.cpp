@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <utility>
 
 #include "rnbd-server/storage/file_medium_inside.h"
 #include "rtrs/base/error.h"

@@ -11,7 +11,6 @@
 #include <array>
 #include <cerrno>
 #include <filesystem>
-#include <utility>
 
 #include "rnbd-server/storage/device_queue.h"
 #include "rnbd-server/storage/file_medium.h"

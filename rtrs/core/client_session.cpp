@@ -1,8 +1,6 @@
 // ClientSession: the public face, and status. See client.h; what happens inside is in
 // client_session_inside.h.
 
-#include <algorithm>
-
 #include "rtrs/base/assert.h"
 #include "rtrs/client.h"
 #include "rtrs/core/client_session_inside.h"

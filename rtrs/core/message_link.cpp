@@ -1,7 +1,6 @@
 #include "rtrs/core/message_link.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "rtrs/base/assert.h"

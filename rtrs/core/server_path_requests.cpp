@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "rtrs/base/assert.h"
 #include "rtrs/core/server_path_inside.h"

@@ -3,9 +3,7 @@
 #include <sys/eventfd.h>
 #include <sys/utsname.h>
 #include <time.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstdio>

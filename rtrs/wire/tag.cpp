@@ -1,7 +1,5 @@
 #include "rtrs/wire/tag.h"
 
-#include <algorithm>
-
 #include "rtrs/base/assert.h"
 
 namespace rtrs {

@@ -4,7 +4,6 @@
 // Exit status: 0 no statement is not ok; 1 at least one; 2 wrong usage, or it could not begin.
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <fstream>
 #include <iostream>
 

@@ -1,7 +1,6 @@
 // Servers that break the rules: each costs its own path, and a good one is served all the same.
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <cstring>
 
 #include "tests/sim/raw_peer.h"
 #include "tests/sim/session_world.h"

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cstring>
 
 #include "rtrs/base/assert.h"
 #include "rtrs/fabric/sim/sim_connection.h"

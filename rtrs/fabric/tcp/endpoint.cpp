@@ -1,8 +1,5 @@
 #include "rtrs/fabric/tcp/endpoint.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-
 #include <cerrno>
 #include <utility>
 

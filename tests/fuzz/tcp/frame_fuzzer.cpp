@@ -1,7 +1,6 @@
 // Frame headers and hellos from any bytes. What is accepted must be emitted as it was. The first
 // byte says whether the header's checksum is made right, without which little would get far.
 #include <algorithm>
-#include <vector>
 
 #include "rtrs/base/assert.h"
 #include "rtrs/fabric/tcp/crc32c.h"

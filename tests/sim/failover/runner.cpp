@@ -9,13 +9,10 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <memory>
-#include <optional>
-#include <vector>
 
 #include "rtrs/base/assert.h"
 

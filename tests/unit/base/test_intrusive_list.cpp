@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <deque>
-#include <list>
 #include <vector>
 
 #include "rtrs/base/intrusive_list.h"

@@ -1,7 +1,6 @@
 #include "rtrs/core/path_selector.h"
 
 #include <catch2/catch.hpp>
-#include <map>
 #include <vector>
 
 #include "rtrs/base/random.h"

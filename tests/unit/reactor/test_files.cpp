@@ -1,6 +1,5 @@
 // Files: read, write, fsync, fallocate, with and without pinned buffers.
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
 
 #include <cstring>

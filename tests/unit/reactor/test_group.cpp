@@ -1,7 +1,6 @@
 // Reactors that share what their handlers work on. Worth most under TSan: nothing here is locked.
 #include <atomic>
 #include <memory>
-#include <string>
 #include <thread>
 
 #include "rtrs/reactor/baton.h"

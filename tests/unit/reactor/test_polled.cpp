@@ -1,6 +1,5 @@
 // The second ring: direct I/O whose end is looked for. A device that can be polled is in the
 // guest of tests/vm/polled_io.py; here the kernel polls, or says that it cannot.
-#include <sys/mman.h>
 
 #include <cerrno>
 #include <chrono>

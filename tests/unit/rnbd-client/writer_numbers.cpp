@@ -1,7 +1,6 @@
 // As which writer a daemon comes back that was killed.
 #include "rnbd-client/writer_numbers.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>

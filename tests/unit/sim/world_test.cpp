@@ -1,8 +1,6 @@
 // The simulated world itself: time, determinism, faults.
 #include <catch2/catch.hpp>
 #include <chrono>
-#include <cstring>
-#include <deque>
 
 #include "rtrs/fabric/fault/faulty_fabric.h"
 #include "rtrs/fabric/sim/sim_world.h"

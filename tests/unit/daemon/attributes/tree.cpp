@@ -1,6 +1,5 @@
 #include "daemon/attributes/tree.h"
 
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <map>

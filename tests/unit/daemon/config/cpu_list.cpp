@@ -1,7 +1,6 @@
 #include "daemon/config/cpu_list.h"
 
 #include <catch2/catch.hpp>
-#include <string>
 #include <thread>
 
 using namespace rnbd;

@@ -1,7 +1,6 @@
 #include "rnbd-client/kernel_nbd/identifier_lock.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
