@@ -285,6 +285,18 @@ bool NbdConnection::keeps_others_waiting(rtrs::Instant now) {
            share_.held > 0 && permits_are_short();
 }
 
+// What has come of a large piece, or gone of answers, is known when the kernel ends it. False:
+// there is nothing more to know.
+bool NbdConnection::looks(Stalled what) {
+    if (what == Stalled::payload && receiving_ != Receiving::direct) return false;
+    bool& looked_at = what == Stalled::payload ? looked_at_ : send_looked_at_;
+    if (std::exchange(looked_at, true)) return false;
+    rtrs::Operation& work =
+        what == Stalled::payload ? static_cast<rtrs::Operation&>(receive_) : send_;
+    reactor_.cancel(work);
+    return true;
+}
+
 void NbdConnection::on_deadline() {
     const rtrs::Instant now = reactor_.now();
     const bool receive_late = receive_deadline_ && *receive_deadline_ <= now;
@@ -292,20 +304,13 @@ void NbdConnection::on_deadline() {
     if (receive_late && blocked_ == Blocked::others) {
         // Each of them that has left tells, and this one looks again.
         receive_deadline_ = now + options_.payload_timeout;
-        watch(*receive_deadline_);
+        watch_deadlines(now);
         return device_->end_leaving(*this);
     }
     if (keeps_others_waiting(now)) {
         const bool payload = payload_stalls_ && *payload_stalls_ <= now;
-        // What has come of a large piece, or gone of answers, is known when the kernel ends it.
-        if (payload && receiving_ == Receiving::direct && !looked_at_) {
-            looked_at_ = true;
-            return reactor_.cancel(receive_);
-        }
-        if (!payload && !send_looked_at_) {
-            send_looked_at_ = true;
-            return reactor_.cancel(send_);
-        }
+        // It may have ended well meanwhile: whatever else has a deadline keeps it.
+        if (looks(payload ? Stalled::payload : Stalled::answers)) return watch_deadlines(now);
         return abort(payload ? "a request does not arrive, and others wait for its permits"
                              : "answers are not taken, and others wait for their permits");
     }
@@ -318,6 +323,10 @@ void NbdConnection::on_deadline() {
     if (send_late && !may_stay) return abort("answers were not taken in time");
     if (receive_late) receive_deadline_ = now + options_.payload_timeout;
     if (send_late) send_deadline_ = now + options_.send_timeout;
+    watch_deadlines(now);
+}
+
+void NbdConnection::watch_deadlines(rtrs::Instant now) {
     const rtrs::Instant next_look = now + options_.stall_timeout / stall_looks;
     for (auto* stall : {&payload_stalls_, &answers_stall_}) {
         if (*stall && **stall <= now) *stall = next_look;

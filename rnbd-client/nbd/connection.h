@@ -145,6 +145,7 @@ class NbdConnection final : private DeviceClient {
     // What the stream waits for before more of it is parsed.
     enum class Blocked : std::uint8_t { no, handshake_reply, others, place, own_share, permits };
     enum class Receiving : std::uint8_t { nothing, provided, direct };
+    enum class Stalled : std::uint8_t { payload, answers };
 
     // A request in progress. All bytes zero is a valid one.
     struct Slot : DeviceRequest {
@@ -237,7 +238,9 @@ class NbdConnection final : private DeviceClient {
     void watch(rtrs::Instant deadline);
     bool permits_are_short() const;
     bool keeps_others_waiting(rtrs::Instant now);
+    bool looks(Stalled what);
     void on_deadline();
+    void watch_deadlines(rtrs::Instant now);
     void set_phase(Phase phase, std::string_view why, rtrs::TraceLevel level);
 
     rtrs::Reactor& reactor_;

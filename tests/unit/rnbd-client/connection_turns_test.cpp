@@ -246,3 +246,37 @@ TEST_CASE("connection: who takes answers slowly does not stand still") {
     server.until([&] { return server.notes.has("answers are not taken, and others wait"); });
     CHECK(other.pull(16 + 512).size() == 16 + 512);
 }
+
+TEST_CASE("connection: a request that arrives as it is looked at saves no answers from a look") {
+    Server server({}, {.stall_timeout = 100ms});
+    const std::uint32_t all = server.permits * 131072;
+    const ByteString data = pattern(131072, 1);
+    Client still(server);
+    still.greet();
+    for (int i = 0; i < 20; ++i) still.ask(Command::read, 0, 131072);
+    still.ask(Command::write, 0, 131072, 0, pattern(100000, 1));
+    server.until([&] {
+        return std::ranges::any_of(server.device->stalls(), [](const DeviceStall& stall) {
+            return stall.stage == DeviceStall::Stage::payload;
+        });
+    });
+    Client other(server);
+    other.greet().ask(Command::read, 0, all);  // waits for its permits
+    ::usleep(250'000);
+    // Before its deadline is looked at, and with so much else to do that it ends in this turn.
+    struct LastBytes {
+        Server& server;
+        Client& client;
+        Bytes bytes;
+    } last{server, still, Bytes(data).subspan(100000)};
+    rtrs::Timer timer(*server.reactor, &last, [](void* context) {
+        const auto& [at, client, bytes] = *static_cast<LastBytes*>(context);
+        CHECK(client.put(bytes) == bytes.size());
+        for (int i = 0; i < 10000; ++i) at.reactor->close_fd(-1);
+    });
+    timer.arm(server.reactor->now() - 1h);
+    server.turn(0ms);
+    server.until([&] { return server.notes.has("answers are not taken, and others wait"); });
+    CHECK(!server.notes.has("a request does not arrive"));
+    CHECK(other.pull(16 + all).size() == 16 + all);
+}

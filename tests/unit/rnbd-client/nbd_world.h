@@ -172,6 +172,11 @@ class Client {
         std::vector<std::byte> space(bytes);
         (void)::recv(fd_, space.data(), space.size(), MSG_DONTWAIT);
     }
+    // Into the socket what it takes; no turn of the server. Returns how many bytes those were.
+    std::size_t put(Bytes bytes) {
+        const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+        return sent > 0 ? static_cast<std::size_t>(sent) : 0;
+    }
     bool wait_for_end() {
         while (!ended_) read_some();
         return buffer_.empty();
