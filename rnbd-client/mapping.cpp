@@ -108,8 +108,9 @@ void Mapping::stop(KernelNbd::Use use) {
     sockets_.detach(*device_, *this);
 }
 
-void Mapping::on_kernel_detached(KernelDevice&) {
+void Mapping::on_kernel_detached(KernelDevice& kernel) {
     kernel_gone_ = true;
+    if (!kernel.loss().empty()) lost(kernel.loss());
     sockets_.detach(*device_, *this);
 }
 

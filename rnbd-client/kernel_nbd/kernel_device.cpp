@@ -307,6 +307,7 @@ void KernelDevice::detach_ended(std::expected<KernelNbd::Detached, std::string> 
                               "serves it again within {} s",
                               orphan_seconds));
     } else if (!result) {
+        loss_ = result.error();
         set_state(State::detaching, std::move(result.error()));
     }
     let_go_ = true;
@@ -318,6 +319,7 @@ void KernelDevice::cut() {
     if (state_ == State::detached || !stopping_) return;
     // One that was left to the kernel has requests that nobody else can answer.
     if (!index_ || (let_go_ && !left_) || cut_call_.running()) return give_up();
+    note_cut();
     deadline_.arm(environment_.reactor.now() + cut_time);
     cut_call_.start([this, kernel = kernel_, index = *index_]() -> KernelCall::Report {
         auto result = kernel->cut(index);
@@ -337,8 +339,15 @@ void KernelDevice::on_deadline() {
     set_state(state_, text);
 }
 
+// Nobody hears any more what becomes of its flush.
+void KernelDevice::note_cut() {
+    const bool flushes = state_ == State::detaching && call_.running();
+    if (flushes && loss_.empty()) loss_ = path() + " was cut off before it was flushed";
+}
+
 // Whatever the kernel does: our side ends.
 void KernelDevice::give_up() {
+    note_cut();
     let_go_ = true;
     abort_connections("the kernel does not let go");
     end_if_done();

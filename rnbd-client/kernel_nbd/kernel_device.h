@@ -80,6 +80,8 @@ class KernelDevice final : private NbdConnection::Owner {
     bool left() const noexcept { return left_; }
     // "/dev/nbd0" if the kernel has it.
     std::string path() const;
+    // Once it is detached: why what its users have written may be lost; empty: it is not.
+    const std::string& loss() const noexcept { return loss_; }
     // Who uses it, as KernelNbd::use_of() has it.
     std::string use() const;
     const KernelDeviceOptions& options() const noexcept { return options_; }
@@ -101,6 +103,7 @@ class KernelDevice final : private NbdConnection::Owner {
     void detach();
     void detach_ended(std::expected<KernelNbd::Detached, std::string> result);
     void end_if_done();
+    void note_cut();
     void give_up();
     bool run(std::function<KernelCall::Report()> work);
     void on_deadline();
@@ -121,6 +124,7 @@ class KernelDevice final : private NbdConnection::Owner {
     bool let_go_ = false;  // nothing more is asked of the kernel
     bool left_ = false;    // it keeps the device
     bool was_attached_ = false;
+    std::string loss_;
     rtrs::Duration pause_;
     std::vector<std::unique_ptr<NbdConnection>> connections_;
     KernelCall call_;

@@ -61,6 +61,7 @@ class KernelNbd {
     };
     enum class Detached : std::uint8_t { gone, used };
     // Writes back and flushes, then detaches. Used: mounted, or opened exclusively in another way.
+    // ERRORS: what was written may be lost, or the kernel has it still.
     virtual std::expected<Detached, std::string> detach(std::uint32_t index, Use use) = 0;
     // Detaches at once: requests that are not answered fail.
     virtual std::expected<void, std::string> cut(std::uint32_t index) = 0;

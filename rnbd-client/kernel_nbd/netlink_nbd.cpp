@@ -260,14 +260,15 @@ class NetlinkNbd final : public KernelNbd {
         const int exclusive = use == Use::ignore ? 0 : O_EXCL;
         rtrs::Descriptor device(::open(path.c_str(), O_RDONLY | O_CLOEXEC | exclusive));
         if (!device && errno == EBUSY) return Detached::used;
-        const int flushed = !device || ::fsync(device.get()) == 0 ? 0 : errno;
+        // Who has it open otherwise may have written what only the kernel has.
+        const int flushed = device && ::fsync(device.get()) == 0 ? 0 : errno;
         // Open until it is cut: nobody can mount it in between.
         const auto done = cut(index);
         device.reset();
         if (!done) return std::unexpected(done.error());
         if (flushed != 0) {
-            return std::unexpected(fmt::format("{} was detached, but flushing it failed: {}", path,
-                                               error_text(flushed)));
+            return std::unexpected(fmt::format("flushing {} before it was detached failed: {}",
+                                               path, error_text(flushed)));
         }
         return Detached::gone;
     }

@@ -239,6 +239,14 @@ with Lab() as lab:
         check(int(limit.read()) >= 1280, "what another server takes is not limited")
     client.ctl("unmap", "vol1")
 
+    step("an unmap that could not flush says so")
+    client.ctl("map", "vol1", "--session", "host-a", "--device", "auto")
+    attached(client)
+    server.kill()
+    told = client.ctl("unmap", "vol1", ok=False)
+    check(told.returncode != 0 and "was cut off before it was flushed" in told.stderr, told.stderr)
+    server.start()
+
     step("a dead server does not keep the client from ending: what hangs fails")
     client.ctl("map", "vol1", "--session", "host-a", "--device", "auto")
     device = attached(client)

@@ -77,6 +77,7 @@ class PlayedKernel final : public KernelNbd {
         changed_.wait(lock, [this] { return !hangs; });
         if (used && use != Use::ignore) return Detached::used;
         close_sockets();
+        if (!unflushed.empty()) return std::unexpected(unflushed);
         return Detached::gone;
     }
     std::expected<void, std::string> cut(std::uint32_t) override {
@@ -111,7 +112,7 @@ class PlayedKernel final : public KernelNbd {
     }
 
     bool hangs = false, refuses = false, used = false, udev_reads = false;
-    std::string unsettled;
+    std::string unsettled, unflushed;
     std::atomic<int> attempts = 0, cuts = 0;
     KernelBinding binding;
 
@@ -293,6 +294,18 @@ TEST_CASE("kernel device: a flush that hangs is cut off") {
     fixture.kernel_device->cut();
     fixture.until([&] { return fixture.detached == 1; });
     CHECK(fixture.kernel_device->connections() == 0);
+    CHECK(fixture.kernel_device->loss() == "/dev/nbd3 was cut off before it was flushed");
+}
+
+TEST_CASE("kernel device: what could not be flushed at its end is told") {
+    Fixture fixture;
+    fixture.kernel_device->update();
+    fixture.until(State::attached);
+    SECTION("it could") {}
+    SECTION("it could not") { fixture.kernel->unflushed = "flushing failed"; }
+    fixture.kernel_device->stop(Use::refuse);
+    fixture.until([&] { return fixture.detached == 1; });
+    CHECK(fixture.kernel_device->loss() == fixture.kernel->unflushed);
 }
 
 TEST_CASE("kernel device: the kernel is told of another size") {
