@@ -272,7 +272,8 @@ void KernelDevice::resize_if_needed() {
 
 void KernelDevice::stop(Use use) {
     const bool first = !stopping_;
-    stopping_ = use;
+    // The end of the daemon is not taken back by who would have it stay if it is used.
+    stopping_ = std::max(stopping_.value_or(use), use);
     retry_.disarm();
     if (!first || call_.running()) return;
     if (state_ == State::attached) return detach();

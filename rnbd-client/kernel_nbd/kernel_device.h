@@ -67,7 +67,8 @@ class KernelDevice final : private NbdConnection::Owner {
 
     // The volume's state or geometry may have changed.
     void update();
-    // The handler is called in this call or later. A second one with Use::ignore outdoes the first.
+    // The handler is called in this call or later. A second one outdoes the first with a use that
+    // comes after that one's.
     void stop(KernelNbd::Use use);
     // Requests that are not answered fail; the kernel gets a last while to let go.
     void cut();

@@ -54,6 +54,7 @@ class KernelNbd {
     virtual std::expected<void, std::string> resize(const KernelBinding& binding,
                                                     std::uint32_t index) = 0;
 
+    // The later ones ask for more.
     enum class Use : std::uint8_t {
         refuse,  // a device that is used stays as it is
         leave,   // it stays without connections: its I/O waits a while for another process

@@ -343,6 +343,19 @@ TEST_CASE("kernel device: one that is used stays, unless that is ignored") {
     fixture.until([&] { return fixture.detached == 1; });
 }
 
+TEST_CASE("kernel device: who would have it stay if it is used does not take back an end") {
+    Fixture fixture;
+    fixture.kernel_device->update();
+    fixture.until(State::attached);
+    fixture.kernel->used = fixture.kernel->hangs = true;
+    fixture.kernel_device->stop(Use::leave);
+    fixture.kernel_device->stop(Use::refuse);
+    fixture.kernel->go_on();
+    fixture.until([&] { return fixture.detached + fixture.refused == 1; });
+    CHECK(fixture.detached == 1);
+    CHECK(fixture.kernel_device->left());
+}
+
 TEST_CASE("kernel device: somebody else detaches it") {
     Fixture fixture;
     fixture.kernel_device->update();
