@@ -116,7 +116,7 @@ class DeviceClient : public rtrs::ListLink {
     virtual void add_stalls(std::vector<DeviceStall>& to) const = 0;
 
     Kind client_kind;
-    std::uint32_t block_bytes = 512;  // as it was told them
+    std::uint32_t block_bytes = 512;  // as it was told them; not of the kernel's
     std::uint64_t losses_told = 0;
 
   protected:

@@ -21,6 +21,7 @@ bool overlap(const nbd::Request& a, const nbd::Request& b) noexcept {
 void Device::limit_blocks() {
     std::uint32_t least = kernel_block_bytes_;
     clients_.for_each([&](const DeviceClient& client) {
+        if (client.client_kind == DeviceClient::Kind::kernel) return;
         least = least == 0 ? client.block_bytes : std::min(least, client.block_bytes);
     });
     volume_.limit_blocks(least);

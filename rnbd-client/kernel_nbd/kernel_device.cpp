@@ -45,7 +45,7 @@ class KernelDevice::Attempt {
         close_all(theirs_);
         // It may block. No thread to be had: the next attempt takes it over.
         if (result_)
-            KernelCall::leave([kernel = kernel_, at = *result_] { (void)kernel->cut(at); });
+            KernelCall::leave([kernel = kernel_, at = result_->index] { (void)kernel->cut(at); });
     }
     Attempt(const Attempt&) = delete;
     Attempt& operator=(const Attempt&) = delete;
@@ -70,14 +70,14 @@ class KernelDevice::Attempt {
     std::string error() const { return result_ ? std::string() : result_.error(); }
     bool succeeded() const noexcept { return result_.has_value(); }
     // Once, ASSUMES: succeeded(). What is served is the caller's, to be detached by it.
-    std::uint32_t take_index() { return *std::exchange(result_, std::unexpected("")); }
+    KernelNbd::Attached take_attached() { return *std::exchange(result_, std::unexpected("")); }
     std::vector<int> take_sockets() { return std::exchange(ours_, {}); }
 
   private:
     const std::shared_ptr<KernelNbd> kernel_;
     const KernelBinding wanted_;
     std::vector<int> ours_, theirs_;
-    std::expected<std::uint32_t, std::string> result_ = std::unexpected("");
+    std::expected<KernelNbd::Attached, std::string> result_ = std::unexpected("");
 };
 
 const char* to_string(KernelDevice::State state) noexcept {
@@ -193,7 +193,9 @@ void KernelDevice::connected(Attempt& attempt) {
     if (let_go_) return;
     if (!attempt.succeeded()) return attached(std::unexpected(attempt.error()));
     if (!ready()) return attached(std::unexpected("the volume was closed meanwhile"));
-    index_ = attempt.take_index();
+    const KernelNbd::Attached made = attempt.take_attached();
+    index_ = made.index;
+    device_.set_kernel_blocks(made.block_bytes);
     // udev reads from the device already, and what is settled waits for that.
     serve(attempt.take_sockets());
     const bool runs = run([this, kernel = kernel_, wanted = attempt.wanted(),

@@ -37,15 +37,20 @@ class KernelNbd {
   public:
     virtual ~KernelNbd() = default;
 
+    struct Attached {
+        std::uint32_t index = 0;
+        // As its users know them: one that was taken over may have larger ones than the binding.
+        std::uint32_t block_bytes = 512;
+    };
     // Gives the kernel its ends of the sockets (connected, stream); the block device is there then,
     // and its first requests may be in them. Nothing here waits for the answers. A device that an
     // earlier process left behind under the same identifier is taken over if it lost no request,
     // and binding.takes_over; otherwise its I/O fails, and it is attached anew. One that is used
     // with smaller blocks than the binding's, or for writing where that only reads, stays as it is,
-    // and is an error. The caller closes its copies of the sockets. Returns the device's index.
+    // and is an error. The caller closes its copies of the sockets.
     // ERRORS: one line for people.
-    virtual std::expected<std::uint32_t, std::string> attach(const KernelBinding& binding,
-                                                             std::span<const int> sockets) = 0;
+    virtual std::expected<Attached, std::string> attach(const KernelBinding& binding,
+                                                        std::span<const int> sockets) = 0;
     // The rest of what it has to know, and its name for udev. Waits for requests in flight: the
     // sockets must be served. When it fails the device is cut off.
     virtual std::expected<void, std::string> settle(const KernelBinding& binding,

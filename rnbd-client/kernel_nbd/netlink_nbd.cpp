@@ -78,12 +78,17 @@ bool is_used(std::uint32_t index) {
     return !device && errno == EBUSY;
 }
 
-// What the kernel was told when the device was attached, and its users with it, stays. Empty: the
-// binding can keep to it.
-std::string misfit(std::uint32_t index, const KernelBinding& binding) {
+// What the kernel was told when the device was attached, and its users with it, stays.
+std::uint32_t blocks_of(std::uint32_t index, const KernelBinding& binding) {
     std::uint32_t block_bytes = 0;
-    if (std::ifstream(sysfs(index, "queue/logical_block_size")) >> block_bytes &&
-        block_bytes < binding.block_bytes) {
+    std::ifstream in(sysfs(index, "queue/logical_block_size"));
+    return in >> block_bytes ? block_bytes : binding.block_bytes;
+}
+
+// Empty: the binding can keep to it.
+std::string misfit(std::uint32_t index, const KernelBinding& binding) {
+    const std::uint32_t block_bytes = blocks_of(index, binding);
+    if (block_bytes < binding.block_bytes) {
         return fmt::format("with blocks of {} bytes, and the volume has blocks of {} now",
                            block_bytes, binding.block_bytes);
     }
@@ -205,8 +210,8 @@ bool put_identifier(nl_msg* message, const KernelBinding& binding) {
 
 class NetlinkNbd final : public KernelNbd {
   public:
-    std::expected<std::uint32_t, std::string> attach(const KernelBinding& binding,
-                                                     std::span<const int> sockets) override {
+    std::expected<Attached, std::string> attach(const KernelBinding& binding,
+                                                std::span<const int> sockets) override {
         auto conversation = Conversation::open();
         if (!conversation) return std::unexpected(conversation.error());
         if (!lock_) {
@@ -227,7 +232,7 @@ class NetlinkNbd final : public KernelNbd {
         const int error =
             conversation->send(connect_message(*conversation, binding, sockets), &index);
         if (error != 0) return std::unexpected(connect_error(binding, error));
-        return index;
+        return Attached{index, binding.block_bytes};
     }
 
     std::expected<void, std::string> settle(const KernelBinding& binding,
@@ -331,10 +336,10 @@ class NetlinkNbd final : public KernelNbd {
         return std::unexpected(fmt::format("changing /dev/nbd{}: {}", index, error_text(error)));
     }
 
-    static std::expected<std::uint32_t, std::string> take_over(Conversation& conversation,
-                                                               const KernelBinding& binding,
-                                                               std::uint32_t index,
-                                                               std::span<const int> sockets) {
+    static std::expected<Attached, std::string> take_over(Conversation& conversation,
+                                                          const KernelBinding& binding,
+                                                          std::uint32_t index,
+                                                          std::span<const int> sockets) {
         if (binding.index && *binding.index != index) {
             return std::unexpected(fmt::format(
                 "an earlier rnbd-client left /dev/nbd{} for this volume; detach it with "
@@ -346,7 +351,7 @@ class NetlinkNbd final : public KernelNbd {
         const bool whole = message && put_sockets(message.get(), sockets);
         const auto done = reconfigure(conversation, index, whole ? std::move(message) : nullptr);
         if (!done) return std::unexpected(done.error());
-        return index;
+        return Attached{index, blocks_of(index, binding)};
     }
 
     static std::string left_in_use(std::uint32_t index, const std::string& how) {

@@ -47,15 +47,15 @@ class PlayedKernel final : public KernelNbd {
   public:
     ~PlayedKernel() override { close_sockets(); }
 
-    std::expected<std::uint32_t, std::string> attach(const KernelBinding& wanted,
-                                                     std::span<const int> sockets) override {
+    std::expected<Attached, std::string> attach(const KernelBinding& wanted,
+                                                std::span<const int> sockets) override {
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [this] { return !hangs; });
         ++attempts;
         if (refuses) return std::unexpected("no NBD driver");
         binding = wanted;
         for (const int fd : sockets) sockets_.push_back(::dup(fd));
-        return wanted.index.value_or(3);
+        return Attached{wanted.index.value_or(3), std::max(left_blocks, wanted.block_bytes)};
     }
     // As Linux does since 6.11: it waits until nothing is in flight, and udev reads already.
     std::expected<void, std::string> settle(const KernelBinding&, std::uint32_t) override {
@@ -112,6 +112,7 @@ class PlayedKernel final : public KernelNbd {
     }
 
     bool hangs = false, refuses = false, used = false, udev_reads = false;
+    std::uint32_t left_blocks = 0;  // of what an earlier process left
     std::string unsettled, unflushed;
     std::atomic<int> attempts = 0, cuts = 0;
     KernelBinding binding;
@@ -325,6 +326,20 @@ TEST_CASE("kernel device: its blocks hold until the kernel has it no more") {
     fixture.kernel_device->stop(Use::ignore);
     fixture.until([&] { return fixture.detached > 0; });
     CHECK(fake::settings().blocks_limit == 0);
+}
+
+TEST_CASE("kernel device: one that is taken over has the blocks that its users know") {
+    Fixture fixture;
+    fixture.kernel->left_blocks = 4096;
+    fixture.kernel_device->update();
+    fixture.until(State::attached);
+    CHECK(fake::settings().blocks_limit == 4096);
+    read_a_block(fixture, fixture.kernel->socket(0));
+    fixture.kernel->close_sockets();
+    fixture.kernel->left_blocks = 0;
+    fixture.until([&] { return fixture.kernel->attempts == 2; });
+    fixture.until(State::attached);
+    CHECK(fake::settings().blocks_limit == 512);
 }
 
 TEST_CASE("kernel device: one that is used stays, unless that is ignored") {
