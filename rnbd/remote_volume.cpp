@@ -377,6 +377,8 @@ void RemoteVolume::Inside::opened(const OpenResponse& response) {
     open_error.clear();
     const Feature features = session.features;
     const std::uint64_t size_before = geometry.size_bytes;
+    const auto epoch_before = epoch;
+    const MediumId medium_before = medium;
     geometry = {
         .size_bytes = response.sectors * sector_bytes,
         .logical_block_bytes = response.logical_block_bytes,
@@ -397,7 +399,12 @@ void RemoteVolume::Inside::opened(const OpenResponse& response) {
     hold_time_over = false;
     const bool goes_on = state == VolumeState::open;
     set_state(VolumeState::open, storage_is_known_to_be_gone() ? gone_text : "");
-    if (goes_on && geometry.size_bytes != size_before) report_resize(size_before);
+    const bool another = epoch != epoch_before || medium != medium_before;
+    if (goes_on && geometry.size_bytes != size_before) {
+        report_resize(size_before);
+    } else if (goes_on && another) {
+        handler.on_volume_changed(self);
+    }
     resume_held();
     if (std::exchange(asks_again, false)) look_again();
 }

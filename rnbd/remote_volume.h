@@ -108,7 +108,8 @@ class RemoteVolume;
 
 class RemoteVolumeHandler {
   public:
-    // The state, its reason or the geometry changed. Not called from inside submit().
+    // The state, its reason, the geometry, the epoch or the medium changed. Not called from inside
+    // submit().
     virtual void on_volume_changed(RemoteVolume& volume) = 0;
     // After close(): the server has been told (or is gone), nothing is in flight.
     virtual void on_volume_closed(RemoteVolume& volume) = 0;

@@ -122,6 +122,28 @@ TEST_CASE("an export that has come anew is asked for, and its size is not believ
     v.good_end();
 }
 
+TEST_CASE(
+    "who keeps which medium a volume stands for hears of another one, also while it is open") {
+    SceneOptions options = quick_options(31);
+    options.client.messages = options.server.messages = MessageOptions{};
+    Volumes v(options);
+    v.exports["vol1"].medium = former;
+    v.begin(Feature::medium);
+    REQUIRE(v.until([&] { return v.server->followed; }));
+    v.server->sessions_survive = true;  // what is open may be opened again
+    v.scene.world.run_for(5s);          // it asks for what the first picture has
+    const int changes = v.user1->changes;
+    v.exports["vol1"].medium = another;
+    v.server->says("vol1", CatalogEventKind::added);
+    REQUIRE(v.until([&] { return v.user1->volume.medium() == another; }));
+    CHECK(v.user1->volume.state() == VolumeState::open);
+    CHECK(v.user1->changes == changes + 1);
+    v.server->says("vol1", CatalogEventKind::added);
+    v.scene.world.run_for(5s);
+    CHECK(v.user1->changes == changes + 1);
+    v.good_end();
+}
+
 TEST_CASE("who reads beside another writer knows the medium") {
     Volumes v;
     v.exports["vol1"].medium = former;
