@@ -155,6 +155,7 @@ void KernelDevice::update() {
 }
 
 void KernelDevice::retry() {
+    if (state_ == State::attached) return resize_if_needed();
     if ((state_ != State::failed && state_ != State::waiting) || stopping_) return;
     // update() goes on.
     if (!ready()) return set_state(State::waiting, reason_);
@@ -259,17 +260,22 @@ void KernelDevice::resize_if_needed() {
     if (wanted.size_bytes == kernel_size_bytes_) return;
     const std::uint64_t size_before = std::exchange(kernel_size_bytes_, wanted.size_bytes);
     const bool runs =
-        run([this, kernel = kernel_, wanted, index = *index_]() -> KernelCall::Report {
+        run([this, kernel = kernel_, wanted, size_before, index = *index_]() -> KernelCall::Report {
             auto result = kernel->resize(wanted, index);
-            return [this, result] {
+            return [this, result, size_before] {
                 deadline_.disarm();
                 if (state_ != State::attached) return;
                 set_state(State::attached, result ? std::string() : result.error());
                 if (stopping_) return detach();
-                resize_if_needed();
+                if (result) return resize_if_needed();
+                kernel_size_bytes_ = size_before;
+                retry_.arm(environment_.reactor.now() + options_.retry_max);
             };
         });
-    if (!runs) kernel_size_bytes_ = size_before;
+    if (runs) return;
+    deadline_.disarm();
+    kernel_size_bytes_ = size_before;
+    retry_.arm(environment_.reactor.now() + options_.retry_max);
 }
 
 void KernelDevice::stop(Use use) {

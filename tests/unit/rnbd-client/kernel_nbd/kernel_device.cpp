@@ -69,6 +69,7 @@ class PlayedKernel final : public KernelNbd {
     }
     std::expected<void, std::string> resize(const KernelBinding& wanted, std::uint32_t) override {
         const std::scoped_lock lock(mutex_);
+        if (refuses) return std::unexpected("no memory");
         binding = wanted;
         return {};
     }
@@ -316,6 +317,19 @@ TEST_CASE("kernel device: the kernel is told of another size") {
     fake::settings().geometry.size_bytes = 128u << 20;
     fixture.kernel_device->update();
     fixture.until([&] { return fixture.kernel->size() == 128u << 20; });
+}
+
+TEST_CASE("kernel device: a size that the kernel did not take is told to it again") {
+    Fixture fixture;
+    fixture.kernel_device->update();
+    fixture.until(State::attached);
+    fixture.kernel->refuses = true;
+    fake::settings().geometry.size_bytes = 128u << 20;
+    fixture.kernel_device->update();
+    fixture.until([&] { return fixture.kernel_device->reason() == "no memory"; });
+    fixture.kernel->go_on();
+    fixture.until([&] { return fixture.kernel->size() == 128u << 20; });
+    fixture.until([&] { return fixture.kernel_device->reason().empty(); });
 }
 
 TEST_CASE("kernel device: its blocks hold until the kernel has it no more") {
