@@ -119,7 +119,7 @@ struct ServerSession::Inside final : ServerPathOwner, MessageCoreOwner {
                                                       const ConnectRequestMessage& message,
                                                       const ConnectRequest& request);
     static bool joins(ServerPath& path, const Server::Inside::Portal& portal,
-                         const ConnectRequestMessage& message);
+                      const ConnectRequestMessage& message);
     std::expected<ServerPath*, int> make_path(const Server::Inside::Portal& portal,
                                               const ConnectRequestMessage& message,
                                               const ConnectRequest& request);

@@ -32,7 +32,7 @@ std::expected<ServerPath*, int> ServerSession::Inside::find_or_make_path(
 
 // Whether the connection is one more of that path; if it is not, the answer is no.
 bool ServerSession::Inside::joins(ServerPath& path, const Server::Inside::Portal& portal,
-                                     const ConnectRequestMessage& message) {
+                                  const ConnectRequestMessage& message) {
     const ServerPathIdentity& known = path.identity();
     // Its memory is the one fabric's: another one can do nothing with it.
     if (path.state() == ServerPath::State::connecting && &path.fabric() == &portal.fabric &&
