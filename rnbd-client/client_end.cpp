@@ -84,7 +84,13 @@ void Client::cut_off(Session& session) {
 void Client::on_mapping_stopped(Mapping& mapping) {
     logger("rnbd.device").info("{}: gone", mapping.config().name);
     const std::string session = mapping.config().session;
-    const Gone gone{mapping.loss()};
+    std::expected<Gone, ControlFailure> result = Gone{mapping.loss()};
+    if (mapping.kernel() != nullptr && mapping.kernel()->left()) {
+        result = std::unexpected(ControlFailure{
+            ControlError::busy, mapping.config().name +
+                                    " is mounted or used in another way: the kernel keeps it, for "
+                                    "the next rnbd-client"});
+    }
     const WriterNumbers::Life left = mapping.leaves();
     const std::string& name = mapping.config().volume;
     const bool news = left != WriterNumbers::Life{} ? writers_.keep(session, name, left)
@@ -92,8 +98,8 @@ void Client::on_mapping_stopped(Mapping& mapping) {
     if (news) writers_changed();
     // Told when it is gone, and its session with it: who hears it may take its place at once.
     const auto waiting = unmapped_.extract(&mapping);
-    const auto tell = [gone, calls = waiting ? waiting.mapped() : std::vector<Unmapped>{}] {
-        for (const Unmapped& done : calls) done(gone);
+    const auto tell = [result, calls = waiting ? waiting.mapped() : std::vector<Unmapped>{}] {
+        for (const Unmapped& done : calls) done(result);
     };
     std::erase_if(mappings_, [&](const auto& one) { return one.get() == &mapping; });
     const auto found = sessions_.find(session);

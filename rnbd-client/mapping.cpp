@@ -97,7 +97,11 @@ void Mapping::warn_of_short_requests() const {
 }
 
 void Mapping::stop(KernelNbd::Use use) {
-    if (kernel_ && stopping_ && !kernel_gone_) return kernel_->stop(use);
+    if (kernel_ && stopping_ && !kernel_gone_) {
+        // The daemon ends during an unmap: what the kernel keeps then comes back.
+        with_the_daemon_ = with_the_daemon_ || use == KernelNbd::Use::leave;
+        return kernel_->stop(use);
+    }
     if (stopping_) return;
     stopping_ = true;
     with_the_daemon_ = use == KernelNbd::Use::leave;
@@ -118,6 +122,7 @@ void Mapping::on_kernel_used(KernelDevice&) {
     stopping_ = false;
     stop_timer_.disarm();
     logger("rnbd.device").info("{}: stays: {} is used", config_.name, kernel_->path());
+    owner_.on_mapping_changed(*this);  // what it was not told of while this one was to go
     owner_.on_mapping_used(*this);
 }
 
