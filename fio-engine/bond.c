@@ -12,6 +12,40 @@ static void happened(void *context, const struct rnbd_event *event) {
     if (event->kind == RNBD_EVENT_NOT_OPEN) __atomic_store_n(&bond->away, 1, __ATOMIC_RELAXED);
 }
 
+static void wake_all(void *context) {
+    struct bond *bond = context;
+    struct waiter *waiter;
+    pthread_mutex_lock(&bond->lock);
+    while ((waiter = bond->answered) != NULL) {
+        bond->answered = waiter->next;
+        waiter->listed = false;
+        pthread_cond_signal(&waiter->answered);
+    }
+    pthread_mutex_unlock(&bond->lock);
+}
+
+void wake_later(struct bond *bond, struct waiter *waiter) {
+    pthread_mutex_lock(&bond->lock);
+    if (!waiter->listed) {
+        waiter->listed = true;
+        waiter->next = bond->answered;
+        bond->answered = waiter;
+    }
+    pthread_mutex_unlock(&bond->lock);
+}
+
+void forget_waiter(struct bond *bond, struct waiter *waiter) {
+    struct waiter **link;
+    pthread_mutex_lock(&bond->lock);
+    for (link = &bond->answered; *link != NULL; link = &(*link)->next) {
+        if (*link != waiter) continue;
+        *link = waiter->next;
+        break;
+    }
+    waiter->listed = false;
+    pthread_mutex_unlock(&bond->lock);
+}
+
 int complain(struct thread_data *td, int error, const char *what, const char *text) {
     log_err("fio: rnbd: %s: %s\n", what, text);
     td_verror(td, -error, "rnbd");
@@ -71,6 +105,7 @@ static int make_session(struct thread_data *td, const struct engine_options *o, 
     }
     if (error == 0) error = rnbd_session_set(bond->session, "thread", threaded ? "on" : "off");
     if (error == 0) error = rnbd_session_on_event(bond->session, happened, bond);
+    if (error == 0 && threaded) error = rnbd_session_on_turn(bond->session, wake_all, bond);
     if (error == 0) error = rnbd_session_start(bond->session);
     if (error == 0) return 0;
     complain(td, error, "session", rnbd_session_error(bond->session));
@@ -145,7 +180,9 @@ static struct bond *new_shared(struct thread_data *td, const struct engine_optio
         complain(td, -ENOMEM, "session", "out of memory");
         return NULL;
     }
+    pthread_mutex_init(&bond->lock, NULL);
     if (make_bond(td, o, bond, flags, true) != 0) {
+        pthread_mutex_destroy(&bond->lock);
         free(bond);
         return NULL;
     }
@@ -206,6 +243,7 @@ void put_shared(struct bond *bond) {
         for (link = &shared_bonds; *link != bond; link = &(*link)->next) continue;
         *link = bond->next;
         part_with(bond);
+        pthread_mutex_destroy(&bond->lock);
         free(bond->key);
         free(bond);
     } else {

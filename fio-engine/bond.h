@@ -2,6 +2,7 @@
 #pragma once
 
 #include <librnbd/librnbd.h>
+#include <pthread.h>
 #include <stdbool.h>
 
 #include "fio-engine/options.h"
@@ -9,12 +10,21 @@
 /* That fio was told to end is looked for this often while the volume is away. */
 enum { away_slice_ms = 200 };
 
+/* Who waits for answers of a shared session. */
+struct waiter {
+    pthread_cond_t answered;
+    struct waiter *next;
+    bool listed; /* in `answered` of its bond, which guards this and the next one */
+};
+
 struct bond {
     rnbd_session *session;
     rnbd_volume *volume;
     int away;  /* the volume is not open; atomic, since a shared session has its own thread */
     int users; /* of a shared one; its name and the next one too */
     int leaving;
+    pthread_mutex_t lock;
+    struct waiter *answered; /* in this turn of the session's thread */
     char *key;
     struct bond *next;
     bool writes;
@@ -36,6 +46,10 @@ void part_with(struct bond *bond);
  * last. NULL after it has complained. THREAD: any. */
 struct bond *take_shared(struct thread_data *td, const struct engine_options *o);
 void put_shared(struct bond *bond);
+/* Wakes it when all answers of this turn are known. THREAD: the session's. */
+void wake_later(struct bond *bond, struct waiter *waiter);
+/* It is woken no more. */
+void forget_waiter(struct bond *bond, struct waiter *waiter);
 /* A user was told to end while the volume is away. When all were, requests that wait for it fail.
  * Taken back before put_shared(). */
 void leave_shared(struct bond *bond);

@@ -50,7 +50,7 @@ struct job {
     unsigned done_head;
     unsigned done_count;
     pthread_mutex_t lock;
-    pthread_cond_t answered;
+    struct waiter waiter;
 };
 
 static void lock_job(struct job *job) {
@@ -72,7 +72,8 @@ static void request_done(void *context, int error) {
     job->done[place] = io_u;
     job->done_count++;
     job->answered_count++;
-    if (job->shared) pthread_cond_signal(&job->answered);
+    /* With the lock held: who has seen the last answer may be gone. */
+    if (job->shared) wake_later(job->bond, &job->waiter);
     unlock_job(job);
 }
 
@@ -182,7 +183,7 @@ static int engine_init(struct thread_data *td) {
     struct job *job = calloc(1, sizeof *job);
     if (job == NULL) return complain(td, -ENOMEM, "job", "out of memory");
     pthread_mutex_init(&job->lock, NULL);
-    pthread_cond_init(&job->answered, NULL);
+    pthread_cond_init(&job->waiter.answered, NULL);
     td->io_ops_data = job;
     job->depth = td->o.iodepth;
     job->batch = paced(td) ? 1 : o->batch;
@@ -390,7 +391,8 @@ static int wait_shared(const struct thread_data *td, struct job *job, unsigned m
         if (deadline != NULL && left_ms(deadline) == 0) break;
         set_deadline(&slice, &most);
         if (deadline != NULL && left_ms(deadline) < away_slice_ms) slice = *deadline;
-        if (pthread_cond_clockwait(&job->answered, &job->lock, CLOCK_MONOTONIC, &slice) == 0) {
+        if (pthread_cond_clockwait(&job->waiter.answered, &job->lock, CLOCK_MONOTONIC, &slice) ==
+            0) {
             continue;
         }
         pthread_mutex_unlock(&job->lock); /* who closes may wait for who answers */
@@ -462,11 +464,12 @@ static void engine_cleanup(struct thread_data *td) {
     td->io_ops_data = NULL;
     put_buffers(job);
     if (job->shared && job->bond != NULL) {
+        forget_waiter(job->bond, &job->waiter);
         if (job->ending) leave_shared_no_more(job->bond);
         put_shared(job->bond);
     }
     part_with(&job->own);
-    pthread_cond_destroy(&job->answered);
+    pthread_cond_destroy(&job->waiter.answered);
     pthread_mutex_destroy(&job->lock);
     free(job->slots);
     free(job->done);

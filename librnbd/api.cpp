@@ -139,6 +139,11 @@ int rnbd_session_on_event(rnbd_session* session, rnbd_event_fn event, void* cont
     return guarded([&] { return inside(session).on_event(event, context); });
 }
 
+int rnbd_session_on_turn(rnbd_session* session, rnbd_turn_fn turn, void* context) {
+    if (session == nullptr) return -EINVAL;
+    return guarded([&] { return inside(session).on_turn(turn, context); });
+}
+
 int rnbd_session_add_path(rnbd_session* session, const char* path) {
     if (session == nullptr) return -EINVAL;
     return guarded([&] {

@@ -62,6 +62,7 @@ struct rnbd_event {
 typedef void (*rnbd_event_fn)(void *context, const struct rnbd_event *event);
 /* error: 0, or a negative errno. */
 typedef void (*rnbd_done_fn)(void *context, int error);
+typedef void (*rnbd_turn_fn)(void *context);
 
 /* --- Sessions. */
 
@@ -70,6 +71,10 @@ int rnbd_session_new(rnbd_session **session);
 /* Before the start, as on_event. Strings that a program hands over are copied. */
 int rnbd_session_set(rnbd_session *session, const char *key, const char *value);
 int rnbd_session_on_event(rnbd_session *session, rnbd_event_fn event, void *context);
+/* Before the start. Called once behind all callbacks of requests of one turn of the loop, if there
+ * were any: who hands answers on to other threads wakes these in here. One that is woken in each
+ * callback may take the processor from the loop, which has more answers. */
+int rnbd_session_on_turn(rnbd_session *session, rnbd_turn_fn turn, void *context);
 /* "[standby:][tcp:|rdma:][SOURCE@]HOST:PORT"; before the start or after it. */
 int rnbd_session_add_path(rnbd_session *session, const char *path);
 int rnbd_session_remove_path(rnbd_session *session, const char *path);

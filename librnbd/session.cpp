@@ -34,6 +34,13 @@ int Session::on_event(rnbd_event_fn event, void* context) {
     return 0;
 }
 
+int Session::on_turn(rnbd_turn_fn turn, void* context) {
+    if (const int failed = check_fresh("on_turn")) return failed;
+    turn_ = turn;
+    turn_context_ = context;
+    return 0;
+}
+
 int Session::start() {
     if (const int failed = check_fresh("start")) return failed;
     if (const auto fit = settings_.check(); !fit) return error.set(-EINVAL, fit.error());
@@ -278,6 +285,7 @@ int Session::take_down() {
     if (refused != 0) return refused;
     loop_->wait_until([this] { return state_ == State::closed; }, std::nullopt);
     loop_->call([this] {
+        rtrs::Reactor::cancel_turn_end(turn_told_);
         rtrs::Reactor::cancel_turn_end(house_);  // of who waited for a volume that was closed
         ended_.clear();
         requests_.reset();

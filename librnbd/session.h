@@ -44,6 +44,7 @@ class Session final : public RemoteSessionHandler {
     // --- The functions of librnbd.h; 0 or a negative errno with the text set.
     int set(std::string_view key, std::string_view value);
     int on_event(rnbd_event_fn event, void* context);
+    int on_turn(rnbd_turn_fn turn, void* context);
     int add_path(std::string_view path);
     int remove_path(std::string_view path);
     int start();
@@ -106,10 +107,13 @@ class Session final : public RemoteSessionHandler {
     void queue(Request& request);
     void start_request(Request& request) noexcept;
     void finished(Request& request);
+    void tell_turn();
 
     Settings settings_;
     rnbd_event_fn event_ = nullptr;
     void* event_context_ = nullptr;
+    rnbd_turn_fn turn_ = nullptr;
+    void* turn_context_ = nullptr;
     std::atomic<State> state_ = State::fresh;  // changed by the loop
     SessionLock names_;
     rtrs::Random random_{0};
@@ -123,6 +127,7 @@ class Session final : public RemoteSessionHandler {
     std::deque<PendingEvent> events_;
     std::error_code given_up_;  // no path comes back by itself
     rtrs::MemberTask<&Session::house_kept> house_{*this};
+    rtrs::MemberTask<&Session::tell_turn> turn_told_{*this};
     std::uint32_t buffers_ = 0;
     bool remote_closing_ = false;
     bool remote_closed_ = false;

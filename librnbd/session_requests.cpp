@@ -44,8 +44,11 @@ void Session::finished(Request& request) {
     }
     done(context, result);
     loop_->told();
+    if (turn_ != nullptr) loop_->reactor().at_turn_end(turn_told_);
     volume.request_ended();
 }
+
+void Session::tell_turn() { turn_(turn_context_); }
 
 // --- Buffers.
 

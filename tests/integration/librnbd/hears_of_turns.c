@@ -1,0 +1,103 @@
+/* What is done once a turn comes behind all answers of that turn, whoever runs it, to the last one
+ * before the session has closed.
+ *
+ *   hears_of_turns on|off HOST:PORT      thread; the server exports vol (rw) for host-a
+ */
+#include <errno.h>
+#include <librnbd/librnbd.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "trying.h"
+
+enum { limit_s = 60, depth = 32, requests = 2000, blocks = 1024 };
+
+struct load {
+    rnbd_volume *volume;
+    int submitted; /* as the next ones: of who runs the loop, once it has begun */
+    int answered;
+    int told_of; /* answered ones, by the end of their turn */
+    int turns;
+    atomic_int over;
+};
+
+static void go_on(struct load *load);
+
+static void answered(void *context, int error) {
+    struct load *load = context;
+    EXPECT(0, error);
+    load->answered++;
+    if (load->submitted < requests) go_on(load);
+}
+
+static void go_on(struct load *load) {
+    const uint64_t offset = (uint64_t)(load->submitted++ % blocks) * block;
+    EXPECT(0, rnbd_readv(load->volume, &one_block, 1, offset, 0, answered, load));
+}
+
+/* In a turn without answers nothing is told. */
+static void turned(void *context) {
+    struct load *load = context;
+    if (load->answered == load->told_of) exit(3);
+    load->told_of = load->answered;
+    load->turns++;
+    if (load->told_of == requests) load->over = 1;
+}
+
+/* From inside the loop, so that all of it is the loop's. */
+static void begin(void *context, int error) {
+    struct load *load = context;
+    int i;
+    EXPECT(0, error);
+    load->answered++;
+    for (i = 0; i < depth; i++) go_on(load);
+}
+
+static rnbd_session *started(const char *server, struct load *load) {
+    rnbd_session *session;
+    EXPECT(-EINVAL, rnbd_session_on_turn(NULL, turned, load));
+    EXPECT(0, rnbd_session_new(&session));
+    EXPECT(0, rnbd_session_set(session, "name", "host-a"));
+    EXPECT(0, rnbd_session_set(session, "thread", threaded ? "on" : "off"));
+    EXPECT(0, rnbd_session_on_turn(session, turned, load));
+    EXPECT(0, rnbd_session_add_path(session, server));
+    EXPECT(0, rnbd_session_start(session));
+    EXPECT(-EBUSY, rnbd_session_on_turn(session, turned, load));
+    EXPECT(0, rnbd_volume_open(session, "vol", 0, &load->volume));
+    EXPECT(0, rnbd_volume_wait(load->volume, -1));
+    return session;
+}
+
+/* Without a thread it is told by the time that the call returns in which the answers came. */
+static void run(rnbd_session *session, const struct load *load) {
+    while (!load->over) {
+        if (threaded) {
+            usleep(1000);
+        } else {
+            EXPECT(0, rnbd_session_process(session, -1));
+            EXPECT(load->answered, load->told_of);
+        }
+    }
+}
+
+int main(int argc, char **argv) {
+    struct load load = {0};
+    rnbd_session *session;
+    if (argc != 3) return 2;
+    threaded = strcmp(argv[1], "on") == 0;
+    alarm(limit_s); /* what hangs is a failure */
+    session = started(argv[2], &load);
+    load.submitted = 1;
+    EXPECT(0, rnbd_readv(load.volume, &one_block, 1, 0, 0, begin, &load));
+    run(session, &load);
+    /* Who closes is answered, and told of it, before it has closed. */
+    EXPECT(0, rnbd_readv(load.volume, &one_block, 1, 0, 0, answered, &load));
+    EXPECT(0, rnbd_session_free(session));
+    EXPECT(requests + 1, load.answered);
+    EXPECT(requests + 1, load.told_of);
+    printf("%d turns\n", load.turns);
+    return 0;
+}
