@@ -2,7 +2,7 @@
  *
  * A job has a session of its own, without a thread: the job's thread sends and receives, and many
  * requests leave with one system call. With `shared` the jobs of one process, which are threads
- * then, use one session, which has a thread of its own.
+ * then, use one session, which has a thread of its own if there are several.
  *
  * fio asks for the size before it starts jobs, often in another process than the job's: setup()
  * opens the volume for that and closes it again.
@@ -187,7 +187,7 @@ static int engine_init(struct thread_data *td) {
     td->io_ops_data = job;
     job->depth = td->o.iodepth;
     job->batch = paced(td) ? 1 : o->batch;
-    job->shared = o->shared;
+    job->shared = o->shared && thread_number > 1; /* alone it is faster without the thread */
     job->slots = calloc(job->depth, sizeof *job->slots);
     job->done = calloc(job->depth, sizeof *job->done);
     job->unsent_io_us = calloc(job->depth, sizeof *job->unsent_io_us);

@@ -3,7 +3,7 @@
 import os
 import signal
 
-from fio_engine import ENGINE, Fio, report
+from fio_engine import ENGINE, Fio, command, report
 from harness import Lab, check, export, wait_until
 
 SIZE = 64 << 20
@@ -59,6 +59,8 @@ with Lab() as lab:
                    "--thread", "--shared=1", "--numjobs=4", "--size=25%", "--offset_increment=25%",
                    *VERIFY)
     check(len(jobs) == 4 and all(bytes_of(job, "write") > 0 for job in jobs), f"they share: {jobs}")
+    # One that has nobody to share with.
+    fio.run(server, "vol", "--rw=randrw", "--bs=4k", "--iodepth=16", "--thread", "--shared=1", "--size=8m", *VERIFY)
     wrong = fio.attempt(server, "vol", "--rw=read", "--numjobs=2", "--time_based", "--runtime=3")
     check(wrong.returncode != 0 and "thread=1 and shared=1" in wrong.stderr + wrong.stdout, f"explained: {wrong}")
     wrong = fio.attempt(server, "vol", "--rw=read", "--numjobs=2", "--shared=1")
@@ -69,7 +71,10 @@ with Lab() as lab:
     with open(replayed, "w") as log:
         log.write("fio version 2 iolog\nrnbd add\nrnbd open\n" + "".join(
             f"rnbd {'write' if i % 2 else 'read'} {i << 20} {1 << 20}\n" for i in range(48)) + "rnbd close\n")
-    for words in ([], ["--thread", "--shared=1"]):
+    # Not numjobs=2: with such logs fio 3.33 itself crashes then.
+    sharing = ["--thread", "--shared=1", "--access=rw"]
+    other = ["--name=other", *command(server, "vol", "--rw=read", "--bs=4k", "--size=1m", *sharing)[2:]]
+    for words in ([], [*sharing, *other]):
         fio.run(server, "vol", "--rw=write", "--bs=1m", "--size=100%", "--buffer_pattern=0x52")
         result = fio.attempt(server, "vol", f"--read_iolog={replayed}", "--iodepth=64", "--buffer_pattern=0x61",
                              "--end_fsync=1", *words)
@@ -126,7 +131,8 @@ with Lab() as lab:
         return any(session["in_flight"] > 4 for session in server.status()["sessions"])
 
     fast = "--settings=heartbeat-interval=100ms,heartbeat-timeout=500ms"
-    for words in ([], ["--thread", "--shared=1"]):
+    halves = ["--thread", "--shared=1", "--numjobs=2", "--size=50%", "--offset_increment=50%"]
+    for words in ([], halves):
         load = fio.start(server, "vol", "--rw=randrw", "--bs=4k", "--iodepth=16", "--size=100%", fast,
                          *VERIFY, "--time_based", f"--runtime={SECONDS + 4}", *words)
         wait_until("fio reads and writes", working)
