@@ -11,8 +11,9 @@
  * thread of its own: then every function but fd and process, which are refused, may be called from
  * any thread, and callbacks come from the session's.
  *
- * CALLBACKS come from inside rnbd_session_process() (or the thread), never from inside the call
- * that caused them. In them every function may be called but those that wait: process, wait, free.
+ * CALLBACKS come from inside the functions that wait, rnbd_session_process(), rnbd_volume_wait() and
+ * rnbd_session_free(), or from the session's thread; never from inside the call that caused them. In
+ * them every function may be called but those that wait.
  */
 #ifndef LIBRNBD_H
 #define LIBRNBD_H
@@ -88,7 +89,7 @@ int rnbd_session_process(rnbd_session *session, int timeout_ms);
 int rnbd_session_close(rnbd_session *session, rnbd_done_fn done, void *context);
 /* Closes it, waits for the end, and frees it with its volumes. If it fails, all of it lives on:
  * -EBUSY (buffers were not put back), -EDEADLK (in a callback), -EPERM (another thread, or a child
- * of fork). NULL: 0. */
+ * of fork). NULL: 0. No other call of the session may be under way. */
 int rnbd_session_free(rnbd_session *session);
 /* Lives until the same thread asks again, as that of a volume. */
 const char *rnbd_session_error(rnbd_session *session);

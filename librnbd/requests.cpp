@@ -7,6 +7,7 @@
 #include "librnbd/volume.h"
 #include "rnbd/fair_share.h"
 #include "rtrs/base/assert.h"
+#include "rtrs/base/member_call.h"
 
 namespace rnbd::library {
 namespace {
@@ -58,16 +59,17 @@ Request& RequestPool::take() {
 
 Requests::Requests(rtrs::Reactor& reactor, rtrs::ClientSession& permits, rtrs::Duration busy_poll,
                    Finished finished, void* context)
-    : reactor_(reactor), permits_(permits), finished_(finished), context_(context) {
+    : reactor_(reactor),
+      permits_(permits),
+      finished_(finished),
+      context_(context),
+      reporter_(reactor, this, rtrs::member_call<&Requests::report_failures>) {
     waiter_.count = 1;
     waiter_.permits = {&granted_, 1};
     reactor_.set_busy_poll(busy_poll, &pieces_under_way_);
 }
 
-Requests::~Requests() {
-    reactor_.set_busy_poll(rtrs::Duration::zero());
-    rtrs::Reactor::cancel_turn_end(reporter_);
-}
+Requests::~Requests() { reactor_.set_busy_poll(rtrs::Duration::zero()); }
 
 void Requests::set_depth(std::uint32_t queue_depth) {
     if (pieces_) return;
@@ -320,7 +322,7 @@ void Requests::fail_later(Request& request, std::error_code error) {
     if (request.linked()) no_longer_waits(request);
     if (request.in_flight > 0) return;  // with its last piece
     failed_.push_back(request);
-    reactor_.at_turn_end(reporter_);
+    reporter_.arm(reactor_.now());
 }
 
 void Requests::fail_waiting(Volume& volume, std::error_code error) {
@@ -329,7 +331,9 @@ void Requests::fail_waiting(Volume& volume, std::error_code error) {
 }
 
 void Requests::report_failures() {
-    while (!failed_.empty()) finished_(context_, failed_.pop_front());
+    rtrs::IntrusiveList<Request> now;
+    while (!failed_.empty()) now.push_back(failed_.pop_front());
+    while (!now.empty()) finished_(context_, now.pop_front());
 }
 
 }  // namespace rnbd::library

@@ -103,7 +103,8 @@ class Requests {
     void set_depth(std::uint32_t queue_depth);
     // ASSUMES: its volume was open once, and is not closed.
     void start(Request& request);
-    // It is reported as failed in this turn or the next, never from inside.
+    // It is reported as failed in this turn or the next, never from inside; what is submitted then
+    // and refused as well is so in a later one, in which other things happen, too.
     void fail_later(Request& request, std::error_code error);
     // Those of a volume that wait for a permit.
     void fail_waiting(Volume& volume, std::error_code error);
@@ -163,7 +164,7 @@ class Requests {
     std::uint32_t held_ = 0;  // by all of them, without buffers
     rtrs::IntrusiveList<PermitShare> waiting_;
     rtrs::IntrusiveList<Request> failed_;
-    rtrs::MemberTask<&Requests::report_failures> reporter_{*this};
+    rtrs::Timer reporter_;
     Waiter waiter_{*this};
     rtrs::Permit granted_;
 };

@@ -52,10 +52,7 @@ int Session::start() {
     } catch (const std::bad_alloc&) {
         failed = -ENOMEM;
     }
-    if (failed == 0) {
-        state_ = State::running;
-        return 0;
-    }
+    if (failed == 0) return 0;
     if (loop_) loop_->stop();
     requests_.reset();
     remote_.reset();
@@ -104,6 +101,8 @@ int Session::begin() {
     if (const auto failed = [this]() noexcept { return remote_->open(); }()) {
         return error.set(-rtrs::to_errno(failed), "the session: " + failed.message());
     }
+    // Before the loop runs, whose callbacks may ask for anything.
+    state_ = State::running;
     loop_->go();
     return 0;
 }
@@ -196,6 +195,11 @@ void Session::keep_house() { loop_->reactor().at_turn_end(house_); }
 void Session::house_kept() {
     loop_->told();
     tell_events();
+    // Who hears that a volume, or the session, has closed hears nothing of its requests any more.
+    if (turn_told_.linked()) {
+        rtrs::Reactor::cancel_turn_end(turn_told_);
+        tell_turn();
+    }
     drop_closed_volumes();
     if (state_ != State::closing) return;
     if (volumes_.empty() && !remote_closing_) {

@@ -70,6 +70,10 @@ int Session::add_path(std::string_view text) {
         if (std::ranges::any_of(settings_.paths, same)) {
             return error.set(-EEXIST, "path " + path->label() + " is there already");
         }
+        if (settings_.paths.size() >= rtrs::limits::paths_max) {
+            const std::error_code full = rtrs::from_errno(ENOSPC);
+            return cannot_add(*path, full, why_not_added(full));
+        }
         settings_.paths.push_back(std::move(*path));
         return 0;
     }

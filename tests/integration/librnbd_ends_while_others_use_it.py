@@ -27,6 +27,13 @@ with Lab() as lab:
         if case in ("accepted", "unsaid"):  # which has killed it
             server.process.wait()
             server.start()
+    for thread in ("off", "on"):
+        program = subprocess.Popen(words("stubborn", thread), stdout=subprocess.PIPE, text=True)
+        lab.cleanups.append(program.kill)
+        check(program.stdout.readline() == "refused\n", "its server has gone")
+        server.process.wait()
+        server.start()
+        check(program.stdout.read() == "done\n" and program.wait() == 0, f"stubborn, thread {thread}")
     lab.random_file("later", SIZE)
     for thread in ("off", "on"):
         program = subprocess.Popen(words("refused", thread), stdout=subprocess.PIPE, text=True)

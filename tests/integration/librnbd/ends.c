@@ -388,6 +388,50 @@ static void the_descriptor_tells_of_the_start(void) {
     EXPECT(0, rnbd_session_free(session));
 }
 
+struct stubborn {
+    rnbd_volume *volume;
+    int refused;
+    atomic_int answered;
+};
+
+static void tries_again(void *context, int error) {
+    struct stubborn *stubborn = context;
+    if (error == 0) {
+        stubborn->answered = 1;
+        return;
+    }
+    if (stubborn->refused++ == 0) {
+        printf("refused\n");
+        fflush(stdout);
+    }
+    EXPECT(0, rnbd_readv(stubborn->volume, &one_block, 1, 0, 0, tries_again, stubborn));
+}
+
+/* Who asks again and again, from inside the refusal, keeps nobody from finding the server. */
+static void a_refusal_that_is_tried_again(void) {
+    rnbd_session *session = fresh(server);
+    struct stubborn stubborn = {NULL, 0, 0};
+    EXPECT(0, rnbd_session_set(session, "hold-time", "0s"));
+    EXPECT(0, rnbd_session_set(session, "fail-fast-time", "0s"));
+    EXPECT(0, rnbd_session_start(session));
+    stubborn.volume = opened(session);
+    kill(server_pid, SIGKILL);
+    while (stubborn.refused == 0) {
+        struct count count = {0};
+        EXPECT(0, rnbd_readv(stubborn.volume, &one_block, 1, 0, 0, counted, &count));
+        until(session, &count, 1);
+        if (count.last != 0) tries_again(&stubborn, count.last);
+    }
+    while (!stubborn.answered) {
+        if (threaded) {
+            usleep(1000);
+        } else {
+            EXPECT(0, rnbd_session_process(session, -1));
+        }
+    }
+    EXPECT(0, rnbd_session_free(session));
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
@@ -404,7 +448,8 @@ int main(int argc, char **argv) {
                  {"made", forked_before_the_start},
                  {"descriptor", the_descriptor_tells_of_the_start},
                  {"gives-up", who_waits_in_vain_is_told},
-                 {"refused", a_refusal_is_not_the_last_word}};
+                 {"refused", a_refusal_is_not_the_last_word},
+                 {"stubborn", a_refusal_that_is_tried_again}};
     size_t i;
     if (argc != 5) return 2;
     threaded = strcmp(argv[2], "on") == 0;

@@ -1,5 +1,5 @@
 /* What is done once a turn comes behind all answers of that turn, whoever runs it, to the last one
- * before the session has closed.
+ * before the volume has closed.
  *
  *   hears_of_turns on|off HOST:PORT      thread; the server exports vol (rw) for host-a
  */
@@ -22,6 +22,7 @@ struct load {
     int told_of; /* answered ones, by the end of their turn */
     int turns;
     atomic_int over;
+    int closed;
 };
 
 static void go_on(struct load *load);
@@ -45,6 +46,14 @@ static void turned(void *context) {
     load->told_of = load->answered;
     load->turns++;
     if (load->told_of == requests) load->over = 1;
+}
+
+/* Nothing more of its requests comes then. */
+static void closed(void *context, int error) {
+    struct load *load = context;
+    EXPECT(0, error);
+    EXPECT(load->answered, load->told_of);
+    load->closed = 1;
 }
 
 /* From inside the loop, so that all of it is the loop's. */
@@ -95,7 +104,9 @@ int main(int argc, char **argv) {
     run(session, &load);
     /* Who closes is answered, and told of it, before it has closed. */
     EXPECT(0, rnbd_readv(load.volume, &one_block, 1, 0, 0, answered, &load));
+    EXPECT(0, rnbd_volume_close(load.volume, closed, &load));
     EXPECT(0, rnbd_session_free(session));
+    EXPECT(1, load.closed);
     EXPECT(requests + 1, load.answered);
     EXPECT(requests + 1, load.told_of);
     printf("%d turns\n", load.turns);

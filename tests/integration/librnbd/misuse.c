@@ -14,7 +14,7 @@
 
 #include "trying.h"
 
-enum { many = 2000 };
+enum { many = 2000, paths_max = 128 };
 
 static void says(const char *text, const char *word, int line) {
     if (strstr(text, word) != NULL) return;
@@ -53,6 +53,8 @@ static void null_handles(void) {
 static void wrong_settings(void) {
     rnbd_session *session;
     rnbd_volume *volume;
+    char path[32];
+    int port;
     EXPECT(0, rnbd_session_new(&session));
     EXPECT(-EINVAL, rnbd_session_set(session, "nmae", "x"));
     SAYS(rnbd_session_error(session), "found the key \"nmae\", expected one of name");
@@ -74,6 +76,12 @@ static void wrong_settings(void) {
     EXPECT(0, rnbd_session_add_path(session, "127.0.0.1:1"));
     EXPECT(-EEXIST, rnbd_session_add_path(session, "tcp:127.0.0.1:1"));
     EXPECT(-ENOENT, rnbd_session_remove_path(session, "127.0.0.1:2"));
+    for (port = 2; port <= paths_max; port++) {
+        snprintf(path, sizeof path, "127.0.0.1:%d", port);
+        EXPECT(0, rnbd_session_add_path(session, path));
+    }
+    EXPECT(-ENOSPC, rnbd_session_add_path(session, "127.0.0.1:1000"));
+    SAYS(rnbd_session_error(session), "path 127.0.0.1:1000: a session has at most 128 paths");
     EXPECT(-ENOTCONN, rnbd_session_process(session, 0));
     EXPECT(-ENOTCONN, rnbd_session_fd(session));
     EXPECT(-ENOTCONN, rnbd_volume_open(session, "vol", 0, &volume));

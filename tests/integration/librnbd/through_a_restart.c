@@ -67,8 +67,8 @@ static void next(struct slot *slot) {
 }
 
 static void happened(void *context, const struct rnbd_event *event) {
-    static const char *const names[] = {"", "link up", "link down", "path up", "path down", "open",
-                                        "not open", "resized"};
+    static const char *const names[] = {"",          "link up", "link down", "path up",
+                                        "path down", "open",    "not open",  "resized"};
     (void)context;
     printf("%s\n", names[event->kind]);
     fflush(stdout);

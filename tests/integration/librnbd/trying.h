@@ -33,7 +33,7 @@ struct count {
     atomic_int last;
 };
 
-static void counted(void *context, int error) {
+static inline void counted(void *context, int error) {
     struct count *count = context;
     count->last = error;
     if (error == 0) count->succeeded++;
@@ -42,7 +42,7 @@ static void counted(void *context, int error) {
     count->calls++;
 }
 
-static void until(rnbd_session *session, struct count *count, int calls) {
+static inline void until(rnbd_session *session, struct count *count, int calls) {
     while (count->calls < calls) {
         if (threaded) {
             usleep(1000);
