@@ -11,9 +11,9 @@
  * thread of its own: then every function but fd and process, which are refused, may be called from
  * any thread, and callbacks come from the session's.
  *
- * CALLBACKS come from inside the functions that wait, rnbd_session_process(), rnbd_volume_wait() and
- * rnbd_session_free(), or from the session's thread; never from inside the call that caused them. In
- * them every function may be called but those that wait.
+ * CALLBACKS come from inside the functions that wait, rnbd_session_process(), rnbd_volume_wait()
+ * and rnbd_session_free(), or from the session's thread; never from inside the call that caused
+ * them. In them every function may be called but those that wait.
  */
 #ifndef LIBRNBD_H
 #define LIBRNBD_H
