@@ -38,10 +38,12 @@ void Client::unmap_ended(const Mapping& mapping,
 }
 
 void Client::on_mapping_used(Mapping& mapping) {
+    const KernelDevice& kernel = *mapping.kernel();
+    const std::string why =
+        kernel.reason().empty() ? " is mounted or used in another way" : ": " + kernel.reason();
     unmap_ended(mapping, std::unexpected(ControlFailure{
-                             ControlError::busy, mapping.kernel()->path() +
-                                                     " is mounted or used in another way; --force "
-                                                     "detaches it all the same"}));
+                             ControlError::busy,
+                             kernel.path() + why + "; --force detaches it all the same"}));
 }
 
 void Client::on_mapping_overdue(Mapping& mapping) {
@@ -85,7 +87,7 @@ void Client::on_mapping_stopped(Mapping& mapping) {
     logger("rnbd.device").info("{}: gone", mapping.config().name);
     const std::string session = mapping.config().session;
     std::expected<Gone, ControlFailure> result = Gone{mapping.loss()};
-    if (mapping.kernel() != nullptr && mapping.kernel()->left()) {
+    if (mapping.kernel() != nullptr && mapping.kernel()->left() && mapping.loss().empty()) {
         result = std::unexpected(ControlFailure{
             ControlError::busy, mapping.config().name +
                                     " is mounted or used in another way: the kernel keeps it, for "

@@ -119,9 +119,12 @@ void Mapping::on_kernel_detached(KernelDevice& kernel) {
 }
 
 void Mapping::on_kernel_used(KernelDevice&) {
-    stopping_ = false;
+    stopping_ = kernel_cut_ = false;
     stop_timer_.disarm();
-    logger("rnbd.device").info("{}: stays: {} is used", config_.name, kernel_->path());
+    const std::string& reason = kernel_->reason();
+    logger("rnbd.device")
+        .info("{}: stays: {}{}", config_.name, kernel_->path(),
+              reason.empty() ? " is used" : ": " + reason);
     owner_.on_mapping_changed(*this);  // what it was not told of while this one was to go
     owner_.on_mapping_used(*this);
 }
@@ -129,9 +132,9 @@ void Mapping::on_kernel_used(KernelDevice&) {
 void Mapping::on_stop_deadline() {
     if (kernel_ && !kernel_gone_) {
         const bool was_cut = std::exchange(kernel_cut_, true);
-        logger("rnbd.device")
-            .warn("{}: does not end in time: {} is cut off", config_.name, kernel_->path());
+        logger("rnbd.device").warn("{}: {} does not end in time", config_.name, kernel_->path());
         kernel_->cut();
+        if (!stopping_) return;  // it stays
         // Its requests may wait for the server: closing the volume ends them.
         if (!was_cut) return stop_timer_.arm(reactor_.now() + cut_time);
     }

@@ -30,6 +30,7 @@ void close_all(std::vector<int>& sockets) {
 }
 
 constexpr const char* no_thread = "there is no thread to call the kernel from";
+constexpr const char* not_asked = "the kernel could not be asked whether it is used";
 
 }  // namespace
 
@@ -156,10 +157,16 @@ void KernelDevice::update() {
 
 void KernelDevice::retry() {
     if (state_ == State::attached) return resize_if_needed();
+    if (state_ == State::detaching && !call_.running() && !let_go_) return detach();
     if ((state_ != State::failed && state_ != State::waiting) || stopping_) return;
     // update() goes on.
     if (!ready()) return set_state(State::waiting, reason_);
     attach();
+}
+
+// The deadline may be that of cut() by now.
+void KernelDevice::call_ended() {
+    if (!cut_call_.running() && !let_go_) deadline_.disarm();
 }
 
 // False: no thread can be had.
@@ -210,7 +217,7 @@ void KernelDevice::connected(Attempt& attempt) {
 }
 
 void KernelDevice::attached(std::expected<void, std::string> result) {
-    deadline_.disarm();
+    call_ended();
     if (!result) {
         abort_connections("it could not be attached");
         return failed(std::move(result.error()));
@@ -218,8 +225,13 @@ void KernelDevice::attached(std::expected<void, std::string> result) {
     pause_ = options_.retry_min;
     was_attached_ = true;
     set_state(State::attached, {});
-    if (stopping_) return detach();
+    go_on();
+}
+
+// Attached, and nothing is asked of the kernel: whatever has happened meanwhile was put off.
+void KernelDevice::go_on() {
     if (connections_.empty()) return failed("somebody has detached " + path());
+    if (stopping_) return detach();
     resize_if_needed();
 }
 
@@ -263,11 +275,10 @@ void KernelDevice::resize_if_needed() {
         run([this, kernel = kernel_, wanted, size_before, index = *index_]() -> KernelCall::Report {
             auto result = kernel->resize(wanted, index);
             return [this, result, size_before] {
-                deadline_.disarm();
+                call_ended();
                 if (state_ != State::attached) return;
                 set_state(State::attached, result ? std::string() : result.error());
-                if (stopping_) return detach();
-                if (result) return resize_if_needed();
+                if (result || stopping_) return go_on();
                 kernel_size_bytes_ = size_before;
                 retry_.arm(environment_.reactor.now() + options_.retry_max);
             };
@@ -283,42 +294,68 @@ void KernelDevice::stop(Use use) {
     // The end of the daemon is not taken back by who would have it stay if it is used.
     stopping_ = std::max(stopping_.value_or(use), use);
     retry_.disarm();
-    if (!first || call_.running()) return;
-    if (state_ == State::attached) return detach();
+    // Of what came before a failure nothing is waited for.
+    const bool waits = state_ != State::failed && state_ != State::waiting;
+    if (call_.running() && waits) return;
+    if (state_ == State::attached || state_ == State::detaching) return detach();
+    if (!first) return;
     let_go_ = true;
     end_if_done();
 }
 
 void KernelDevice::detach() {
+    retry_.disarm();
+    // What has begun to cut it off ends it.
+    if (let_go_ || cut_call_.running()) return;
     set_state(State::detaching, {});
-    run([this, kernel = kernel_, index = *index_, use = *stopping_]() -> KernelCall::Report {
-        auto result = kernel->detach(index, use);
-        return [this, result] { detach_ended(result); };
-    });
+    const bool runs =
+        run([this, kernel = kernel_, index = *index_, use = *stopping_]() -> KernelCall::Report {
+            auto result = kernel->detach(index, use);
+            return [this, result] { detach_ended(result); };
+        });
+    if (runs) return;
+    deadline_.disarm();
+    set_state(State::detaching, no_thread);
+    retry_.arm(environment_.reactor.now() + pause_);
+    pause_ = std::min(pause_ * 2, options_.retry_max);
 }
 
 void KernelDevice::detach_ended(std::expected<KernelNbd::Detached, std::string> result) {
-    deadline_.disarm();
-    if (state_ == State::detached) return;
-    if (result == KernelNbd::Detached::used && stopping_ == Use::refuse) {
-        stopping_.reset();
-        set_state(State::attached, {});
-        handler_.on_kernel_used(*this);
-        // What has happened meanwhile was put off.
-        if (connections_.empty()) return failed("somebody has detached " + path());
-        return resize_if_needed();
-    }
+    call_ended();
+    // What has begun to cut it off, or has done so, ends it.
+    if (let_go_ || cut_call_.running()) return;
+    if (result == KernelNbd::Detached::used && stopping_ == Use::refuse) return stay({});
     if (result == KernelNbd::Detached::used && stopping_ == Use::ignore) return detach();
-    if (result == KernelNbd::Detached::used) {
-        left_ = true;
-        set_state(State::detaching,
-                  fmt::format("it is used: the kernel keeps it; its I/O fails if no rnbd-client "
-                              "serves it again within {} s",
-                              orphan_seconds));
-    } else if (!result) {
+    if (result == KernelNbd::Detached::used) return leave("it is used");
+    if (!result) {
         loss_ = result.error();
         set_state(State::detaching, std::move(result.error()));
     }
+    let_go();
+}
+
+void KernelDevice::stay(std::string reason) {
+    retry_.disarm();
+    stopping_.reset();
+    set_state(state_ == State::detaching ? State::attached : state_, std::move(reason));
+    pause_ = options_.retry_min;
+    handler_.on_kernel_used(*this);
+    if (state_ != State::attached || call_.running()) return;
+    set_state(State::attached, {});
+    go_on();
+}
+
+void KernelDevice::leave(std::string_view why) {
+    left_ = true;
+    set_state(State::detaching,
+              fmt::format("{}: the kernel keeps it; its I/O fails if no rnbd-client serves it "
+                          "again within {} s",
+                          why, orphan_seconds));
+    let_go();
+}
+
+void KernelDevice::let_go() {
+    retry_.disarm();
     let_go_ = true;
     for (const auto& connection : connections_) connection->finish();
     end_if_done();
@@ -328,18 +365,24 @@ void KernelDevice::cut() {
     if (state_ == State::detached || !stopping_) return;
     // One that was left to the kernel has requests that nobody else can answer.
     if (!index_ || (let_go_ && !left_) || cut_call_.running()) return give_up();
+    // Whether it is used the kernel was not asked: there was no thread, or something else hangs.
+    // What may be mounted is cut off by force alone.
+    const bool asked = left_ || (state_ == State::detaching && call_.running());
+    if (!asked && stopping_ == Use::refuse) return stay(not_asked);
+    if (!asked && stopping_ == Use::leave) return leave(not_asked);
+    retry_.disarm();
     note_cut();
     deadline_.arm(environment_.reactor.now() + cut_time);
-    cut_call_.start([this, kernel = kernel_, index = *index_]() -> KernelCall::Report {
-        auto result = kernel->cut(index);
-        // What flushes or detaches returns now, too; if it does not, the deadline ends the wait.
-        return [this, result] {
-            let_go_ = true;
-            if (!result) set_state(state_, result.error());
-            for (const auto& connection : connections_) connection->finish();
-            end_if_done();
-        };
-    });
+    const bool runs =
+        cut_call_.start([this, kernel = kernel_, index = *index_]() -> KernelCall::Report {
+            auto result = kernel->cut(index);
+            // What flushes or detaches returns now, too; else the deadline ends the wait.
+            return [this, result] {
+                if (!result) set_state(state_, result.error());
+                let_go();
+            };
+        });
+    if (!runs) give_up();
 }
 
 void KernelDevice::on_deadline() {
@@ -348,10 +391,11 @@ void KernelDevice::on_deadline() {
     set_state(state_, text);
 }
 
-// Nobody hears any more what becomes of its flush.
+// Nobody hears any more what becomes of its flush, or of what its users do.
 void KernelDevice::note_cut() {
-    const bool flushes = state_ == State::detaching && call_.running();
-    if (flushes && loss_.empty()) loss_ = path() + " was cut off before it was flushed";
+    if (!index_ || !loss_.empty()) return;
+    if (left_) loss_ = path() + " was cut off while it was used";
+    if (!let_go_) loss_ = path() + " was cut off before it was flushed";
 }
 
 // Whatever the kernel does: our side ends.
@@ -365,6 +409,12 @@ void KernelDevice::give_up() {
 void KernelDevice::on_connection_closed(NbdConnection& connection) {
     std::erase_if(connections_, [&](const auto& one) { return one.get() == &connection; });
     if (!connections_.empty()) return;
+    // The number may be another's from now on.
+    const bool unasked = state_ == State::detaching && !call_.running() && !cut_call_.running();
+    if (unasked && !let_go_) {
+        loss_ = path() + " was detached by somebody else before it was flushed";
+        return let_go();
+    }
     if (stopping_) return end_if_done();
     if (state_ == State::attached) failed("somebody has detached " + path());
 }

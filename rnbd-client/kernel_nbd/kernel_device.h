@@ -11,7 +11,11 @@
 // | attached  | the connections ended         | failed    | somebody has detached it              |
 // | any       | stop()                        | detaching | flushes and detaches on a thread      |
 // | detaching | it is used, and may stay      | attached  | on_kernel_used                        |
+// | detaching | no thread to ask the kernel   | detaching | tries again later                     |
 // | detaching | the kernel has let go         | detached  | on_kernel_detached                    |
+// | any       | cut(), it may be used         | attached, | as stop() was told: it stays, or the  |
+// |           |                               | detached  | kernel keeps it                       |
+// | any       | cut()                         | detached  | the kernel lets go, or is left behind |
 //
 // A kernel that does not answer shows in status(): nothing else waits for it. OWNER: Mapping.
 // THREAD: the reactor's (rtrs/reactor.h).
@@ -51,7 +55,7 @@ class KernelDevice final : private NbdConnection::Owner {
       public:
         // After stop(): the kernel has nothing of it any more, or was left behind.
         virtual void on_kernel_detached(KernelDevice& device) = 0;
-        // After stop(Use::refuse): it stays attached.
+        // After stop(Use::refuse): it stays attached. reason(): why, if it is not known to be used.
         virtual void on_kernel_used(KernelDevice& device) = 0;
 
       protected:
@@ -70,7 +74,9 @@ class KernelDevice final : private NbdConnection::Owner {
     // The handler is called in this call or later. A second one outdoes the first with a use that
     // comes after that one's.
     void stop(KernelNbd::Use use);
-    // Requests that are not answered fail; the kernel gets a last while to let go.
+    // The time for stop() is over: requests that are not answered fail, and the kernel gets a last
+    // while to let go. One that may be used stays, or is left behind, as stop() was told; only by
+    // Use::ignore, and if it hangs although it was left, it is cut off all the same.
     void cut();
 
     State state() const noexcept { return state_; }
@@ -97,16 +103,21 @@ class KernelDevice final : private NbdConnection::Owner {
     void attach();
     void connected(Attempt& attempt);
     void attached(std::expected<void, std::string> result);
+    void go_on();
     void failed(std::string reason);
     void abort_connections(std::string_view why);
     void serve(const std::vector<int>& sockets);
     void resize_if_needed();
     void detach();
     void detach_ended(std::expected<KernelNbd::Detached, std::string> result);
+    void stay(std::string reason);
+    void leave(std::string_view why);
+    void let_go();
     void end_if_done();
     void note_cut();
     void give_up();
     bool run(std::function<KernelCall::Report()> work);
+    void call_ended();
     void on_deadline();
     void retry();
 

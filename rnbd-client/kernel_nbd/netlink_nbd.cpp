@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <system_error>
+#include <utility>
 
 #include "rnbd-client/kernel_nbd/identifier_lock.h"
 #include "rnbd-client/kernel_nbd/kernel_nbd.h"
@@ -76,6 +77,20 @@ bool is_used(std::uint32_t index) {
     const rtrs::Descriptor device(
         ::open(fmt::format("/dev/nbd{}", index).c_str(), O_RDONLY | O_CLOEXEC | O_EXCL));
     return !device && errno == EBUSY;
+}
+
+// The first that failed, and its errno. Each partition has a cache of its own, which a flush of the
+// whole device leaves as it is: of a file system or a claim that has ended there is nothing in it,
+// but of who has it open without one there may be. One that has gone meanwhile is no failure.
+std::pair<std::string, int> flush_partitions(std::uint32_t index) {
+    std::pair<std::string, int> failed;
+    for (const std::string& path : kernel_device_partitions(index)) {
+        const rtrs::Descriptor partition(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+        if (partition && ::fsync(partition.get()) == 0) continue;
+        if (!partition && (errno == ENOENT || errno == ENXIO)) continue;
+        if (failed.second == 0) failed = {path, errno};
+    }
+    return failed;
 }
 
 // What the kernel was told when the device was attached, and its users with it, stays.
@@ -264,16 +279,21 @@ class NetlinkNbd final : public KernelNbd {
         const std::string path = fmt::format("/dev/nbd{}", index);
         const int exclusive = use == Use::ignore ? 0 : O_EXCL;
         rtrs::Descriptor device(::open(path.c_str(), O_RDONLY | O_CLOEXEC | exclusive));
-        if (!device && errno == EBUSY) return Detached::used;
+        const int failed = device ? 0 : errno;
+        // What else keeps it from being opened says nothing about its users.
+        const bool used = failed == EBUSY || (failed != 0 && !kernel_device_use(index).empty());
+        if (used && use != Use::ignore) return Detached::used;
         // Who has it open otherwise may have written what only the kernel has.
-        const int flushed = device && ::fsync(device.get()) == 0 ? 0 : errno;
+        std::pair<std::string, int> unflushed{path, failed};
+        if (device) unflushed = flush_partitions(index);
+        if (device && ::fsync(device.get()) != 0) unflushed = {path, errno};
         // Open until it is cut: nobody can mount it in between.
         const auto done = cut(index);
         device.reset();
         if (!done) return std::unexpected(done.error());
-        if (flushed != 0) {
+        if (unflushed.second != 0) {
             return std::unexpected(fmt::format("flushing {} before it was detached failed: {}",
-                                               path, error_text(flushed)));
+                                               unflushed.first, error_text(unflushed.second)));
         }
         return Detached::gone;
     }

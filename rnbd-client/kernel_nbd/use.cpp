@@ -88,4 +88,11 @@ std::string kernel_device_use(std::uint32_t index, const KernelFiles& files) {
     return {};
 }
 
+std::vector<std::string> kernel_device_partitions(std::uint32_t index, const KernelFiles& files) {
+    std::vector<std::string> paths;
+    for (Part& part : parts_of(index, files)) paths.push_back(std::move(part.path));
+    paths.erase(paths.begin());
+    return paths;
+}
+
 }  // namespace rnbd

@@ -5,7 +5,8 @@ import hashlib
 from guest import *
 
 need_root()
-need("nbd-client", "fio", "mkfs.ext4", "modprobe", "resize2fs")
+need("nbd-client", "fio", "mkfs.ext4", "modprobe", "resize2fs", "addpart")
+PARTITION_AT, PARTITION_BYTES = 8 << 20, 4 << 20
 UDEVD = "/lib/systemd/systemd-udevd"
 RULES = os.path.join(os.path.dirname(__file__), "../../systemd/60-rnbd.rules")
 
@@ -257,6 +258,19 @@ with Lab() as lab:
     with open(f"/sys/block/nbd{number}/queue/max_sectors_kb") as limit:
         check(int(limit.read()) >= 1280, "what another server takes is not limited")
     client.ctl("unmap", "vol1")
+
+    step("an unmap flushes what was written to a partition that somebody has open")
+    client.ctl("map", "vol1", "--session", "host-a", "--device", "auto")
+    device = attached(client)
+    # It is in the kernel's memory alone: nothing is written to the device.
+    run("addpart", device, "1", str(PARTITION_AT // 512), str(PARTITION_BYTES // 512))
+    written = os.urandom(PARTITION_BYTES)
+    with open(device + "p1", "r+b", buffering=0) as partition:
+        partition.write(written)
+        client.ctl("unmap", "vol1")
+        with open(lab.path("vol1.img"), "rb") as volume:
+            volume.seek(PARTITION_AT)
+            check(volume.read(PARTITION_BYTES) == written, "it is in the volume's file")
 
     step("an unmap that could not flush says so")
     client.ctl("map", "vol1", "--session", "host-a", "--device", "auto")

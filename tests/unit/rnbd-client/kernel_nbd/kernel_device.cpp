@@ -1,6 +1,7 @@
 // A kernel that we play, against the real device, connections and reactor.
 #include "rnbd-client/kernel_nbd/kernel_device.h"
 
+#include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "rnbd-client/nbd/wire.h"
@@ -68,13 +70,15 @@ class PlayedKernel final : public KernelNbd {
         return {};
     }
     std::expected<void, std::string> resize(const KernelBinding& wanted, std::uint32_t) override {
-        const std::scoped_lock lock(mutex_);
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [this] { return !hangs; });
         if (refuses) return std::unexpected("no memory");
         binding = wanted;
         return {};
     }
     std::expected<Detached, std::string> detach(std::uint32_t, Use use) override {
         std::unique_lock lock(mutex_);
+        ++detaches;
         changed_.wait(lock, [this] { return !hangs; });
         if (used && use != Use::ignore) return Detached::used;
         close_sockets();
@@ -82,9 +86,10 @@ class PlayedKernel final : public KernelNbd {
         return Detached::gone;
     }
     std::expected<void, std::string> cut(std::uint32_t) override {
-        const std::scoped_lock lock(mutex_);
-        close_sockets();
+        std::unique_lock lock(mutex_);
         ++cuts;
+        changed_.wait(lock, [this] { return !cut_hangs; });
+        close_sockets();
         hangs = false;
         changed_.notify_all();
         return {};
@@ -95,7 +100,7 @@ class PlayedKernel final : public KernelNbd {
 
     void go_on() {
         const std::scoped_lock lock(mutex_);
-        hangs = refuses = false;
+        hangs = cut_hangs = refuses = false;
         unsettled.clear();
         changed_.notify_all();
     }
@@ -112,10 +117,10 @@ class PlayedKernel final : public KernelNbd {
         sockets_.clear();
     }
 
-    bool hangs = false, refuses = false, used = false, udev_reads = false;
+    bool hangs = false, cut_hangs = false, refuses = false, used = false, udev_reads = false;
     std::uint32_t left_blocks = 0;  // of what an earlier process left
     std::string unsettled, unflushed;
-    std::atomic<int> attempts = 0, cuts = 0;
+    std::atomic<int> attempts = 0, detaches = 0, cuts = 0;
     KernelBinding binding;
 
   private:
@@ -167,6 +172,29 @@ struct Fixture final : KernelDevice::Handler {
     std::unique_ptr<Device> device;
     std::unique_ptr<KernelDevice> kernel_device;
     int detached = 0, refused = 0;
+};
+
+// While it is there no thread can be made: none has room for such a stack.
+class NoThreads {
+  public:
+    NoThreads() {
+        constexpr std::size_t endless = std::size_t{1} << 47;
+        pthread_attr_t attributes;
+        REQUIRE(::pthread_getattr_default_np(&usual_) == 0);
+        REQUIRE(::pthread_attr_init(&attributes) == 0);
+        REQUIRE(::pthread_attr_setstacksize(&attributes, endless) == 0);
+        REQUIRE(::pthread_setattr_default_np(&attributes) == 0);
+        ::pthread_attr_destroy(&attributes);
+    }
+    ~NoThreads() {
+        ::pthread_setattr_default_np(&usual_);
+        ::pthread_attr_destroy(&usual_);
+    }
+    NoThreads(const NoThreads&) = delete;
+    NoThreads& operator=(const NoThreads&) = delete;
+
+  private:
+    pthread_attr_t usual_;
 };
 
 // A READ of 512 bytes, answered with what the volume's memory has.
@@ -297,6 +325,113 @@ TEST_CASE("kernel device: a flush that hangs is cut off") {
     fixture.until([&] { return fixture.detached == 1; });
     CHECK(fixture.kernel_device->connections() == 0);
     CHECK(fixture.kernel_device->loss() == "/dev/nbd3 was cut off before it was flushed");
+}
+
+TEST_CASE("kernel device: its end waits for a thread to be had") {
+    Fixture fixture;
+    fixture.kernel_device->update();
+    fixture.until(State::attached);
+    auto no_threads = std::make_optional<NoThreads>();
+    fixture.kernel_device->stop(Use::refuse);
+    fixture.until([&] { return !fixture.kernel_device->reason().empty(); });
+    CHECK(fixture.kernel_device->state() == State::detaching);
+    CHECK(fixture.kernel_device->reason() == "there is no thread to call the kernel from");
+    read_a_block(fixture, fixture.kernel->socket(0));
+    SECTION("it comes") {
+        no_threads.reset();
+        fixture.until([&] { return fixture.detached == 1; });
+        CHECK(fixture.kernel_device->loss().empty());
+    }
+    SECTION("it comes, and the end of the daemon asks again") {
+        fixture.kernel->used = true;
+        fixture.kernel_device->stop(Use::leave);
+        no_threads.reset();
+        fixture.until([&] { return fixture.detached == 1; });
+        CHECK(fixture.kernel_device->left());
+    }
+    SECTION("it does not, and it may be used") {
+        fixture.kernel_device->cut();
+        CHECK(fixture.refused == 1);
+        CHECK(fixture.kernel_device->state() == State::attached);
+        no_threads.reset();
+        read_a_block(fixture, fixture.kernel->socket(0));
+        CHECK(fixture.kernel->detaches == 0);
+    }
+    SECTION("it does not, and the daemon ends") {
+        fixture.kernel_device->stop(Use::leave);
+        fixture.kernel_device->cut();
+        fixture.until([&] { return fixture.detached == 1; });
+        CHECK(fixture.kernel_device->left());
+        CHECK(fixture.kernel_device->loss().empty());
+    }
+    SECTION("it does not, and it is to go by force") {
+        fixture.kernel_device->stop(Use::ignore);
+        fixture.kernel_device->cut();
+        fixture.until([&] { return fixture.detached == 1; });
+        CHECK(fixture.kernel_device->loss() == "/dev/nbd3 was cut off before it was flushed");
+    }
+    SECTION("somebody else detaches it") {
+        fixture.kernel->close_sockets();
+        fixture.until([&] { return fixture.detached == 1; });
+        CHECK(fixture.kernel_device->loss() ==
+              "/dev/nbd3 was detached by somebody else before it was flushed");
+        CHECK(fixture.kernel->detaches == 0);
+    }
+    CHECK(fixture.kernel->cuts == 0);
+}
+
+TEST_CASE("kernel device: what is cut off is not detached beside that") {
+    Fixture fixture;
+    fixture.kernel_device->update();
+    fixture.until(State::attached);
+    fixture.kernel->cut_hangs = true;
+    {
+        const NoThreads no_threads;
+        fixture.kernel_device->stop(Use::ignore);
+    }
+    fixture.kernel_device->cut();
+    fixture.until([&] { return fixture.kernel->cuts == 1; });
+    for (int turn = 0; turn < 20; ++turn) fixture.reactor->run_once(1ms);
+    fixture.kernel_device->stop(Use::ignore);
+    CHECK(fixture.kernel->detaches == 0);
+    SECTION("it is done") { fixture.kernel->go_on(); }
+    SECTION("the kernel does not let go") { fixture.kernel_device->cut(); }
+    fixture.until([&] { return fixture.detached == 1; });
+    CHECK(fixture.kernel->detaches == 0);
+    CHECK(fixture.kernel_device->loss() == "/dev/nbd3 was cut off before it was flushed");
+}
+
+TEST_CASE("kernel device: a kernel that does not take a size is not asked who uses it") {
+    Fixture fixture;
+    fixture.kernel_device->update();
+    fixture.until(State::attached);
+    fixture.kernel->hangs = fixture.kernel->used = true;
+    fake::settings().geometry.size_bytes = 128u << 20;
+    fixture.kernel_device->update();
+    SECTION("it stays") {
+        fixture.kernel_device->stop(Use::refuse);
+        fixture.kernel_device->cut();
+        CHECK(fixture.refused == 1);
+        CHECK(fixture.kernel_device->state() == State::attached);
+        fixture.kernel->go_on();
+        fixture.until([&] { return fixture.kernel->size() == 128u << 20; });
+        CHECK(fixture.kernel->detaches == 0);
+        CHECK(fixture.kernel->cuts == 0);
+    }
+    SECTION("it is left behind") {
+        fixture.kernel_device->stop(Use::leave);
+        fixture.kernel_device->cut();
+        fixture.until([&] { return fixture.detached == 1; });
+        CHECK(fixture.kernel_device->left());
+        CHECK(fixture.kernel->cuts == 0);
+    }
+    SECTION("by force it goes, and what was not flushed is told") {
+        fixture.kernel_device->stop(Use::ignore);
+        fixture.kernel_device->cut();
+        fixture.until([&] { return fixture.detached == 1; });
+        CHECK(fixture.kernel->cuts == 1);
+        CHECK(fixture.kernel_device->loss() == "/dev/nbd3 was cut off before it was flushed");
+    }
 }
 
 TEST_CASE("kernel device: what could not be flushed at its end is told") {

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <vector>
 
 using namespace rnbd;
 namespace fs = std::filesystem;
@@ -37,9 +39,13 @@ struct Machine {
         write("mountinfo", "21 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n" + lines +
                                "30 21 0:5 / /dev rw,nosuid shared:2 - devtmpfs udev rw\n");
     }
-    std::string use(std::uint32_t index) const {
-        return kernel_device_use(index, {(folder / "mountinfo").string(),
-                                         (folder / "swaps").string(), (folder / "block").string()});
+    KernelFiles files() const {
+        return {(folder / "mountinfo").string(), (folder / "swaps").string(),
+                (folder / "block").string()};
+    }
+    std::string use(std::uint32_t index) const { return kernel_device_use(index, files()); }
+    std::vector<std::string> partitions(std::uint32_t index) const {
+        return kernel_device_partitions(index, files());
     }
 
     fs::path folder;
@@ -54,6 +60,7 @@ TEST_CASE("kernel device use: nobody") {
 }
 
 TEST_CASE("kernel device use: what cannot be read is no use") {
+    CHECK(kernel_device_partitions(0, {"/nowhere/a", "/nowhere/b", "/nowhere/c"}).empty());
     CHECK(kernel_device_use(0, {"/nowhere/a", "/nowhere/b", "/nowhere/c"}).empty());
 }
 
@@ -86,6 +93,9 @@ TEST_CASE("kernel device use: a partition") {
     machine.mounts("50 21 43:2 / /srv rw - xfs /dev/nbd0p2 rw\n");
     CHECK(machine.use(0) == "/dev/nbd0p2 is mounted on /srv");
     CHECK(machine.use(1).empty());
+    machine.disk("nbd0/nbd0p1", "43:1");
+    CHECK(machine.partitions(0) == std::vector<std::string>{"/dev/nbd0p1", "/dev/nbd0p2"});
+    CHECK(machine.partitions(1).empty());
 }
 
 TEST_CASE("kernel device use: swap") {
