@@ -49,6 +49,8 @@ class Frame {
     std::expected<void, std::string> start();
     // After it failed.
     void remove_files() noexcept;
+    // Nothing can keep the daemon from its work any more.
+    void ready();
 
   private:
     void stop(int signal);
@@ -87,9 +89,12 @@ std::expected<void, std::string> Frame::start() {
     if (const auto served = serve_metrics(); !served) return served;
     if (const auto started = work_->start(*control_); !started) return started;
     config_.add_commands(*control_);
+    return {};
+}
+
+void Frame::ready() {
     notify_ready(work_->status());
     watchdog_.start();
-    return {};
 }
 
 void Frame::stop(int signal) {
@@ -356,6 +361,7 @@ int run(const DaemonProgram& program, const DaemonTypes& types,
         frame->remove_files();
         end_unserved();
     }
+    frame->ready();
     (*reactor)->run();
     if (*workers) (*workers)->stop();
     return exit_code::ok;

@@ -149,12 +149,14 @@ class Daemon final : public DaemonWork {
 
 std::expected<void, std::string> Daemon::start(ControlServer& control) {
     add_commands(control);
+    if (const auto opened = listeners_.open_all(config_.listen); !opened) {
+        return std::unexpected(opened.error().text);
+    }
+    // Nobody who has come in is served before the loop runs; and nothing that can be foreseen keeps
+    // it from running now.
     if (const auto error = epochs_.begin()) {
         return std::unexpected(epochs_.path() + ": " + error.message() +
                                "; expected to note there that the exports are in use");
-    }
-    if (const auto opened = listeners_.open_all(config_.listen); !opened) {
-        return std::unexpected(opened.error().text);
     }
     return {};
 }

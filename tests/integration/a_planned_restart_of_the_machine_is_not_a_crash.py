@@ -56,3 +56,14 @@ with Lab() as lab:
     check(write_then(server.stop) == 0, "nor an update of the server")
     check(write_then(server.kill, 4) == errno.EIO, "but a crash does, still")
     check(client.status()["devices"][0]["lost_caches"] == 2, "two were lost")
+
+    # A start that fails, in between, has served nobody: what was flushed stays so.
+    h.pwrite(b"x" * 4096, 0)
+    check(server.stop() == 0, "SIGTERM")
+    with socket.create_server(("127.0.0.1", server.port)):
+        server.start(wait=False)
+        check(server.process.wait(PATIENCE_S) != 0, "the port is taken")
+    boot(5)
+    server.start()
+    wait_for("open")
+    check(error_of(h.flush) == 0, "nothing was lost")
