@@ -34,15 +34,20 @@ constexpr rtrs::Duration reconnect_delay_max = 1s;
 
 // unforced: what has failed with FUA, once more without it.
 enum class Stage : std::uint8_t { data, unforced, flush };
+constexpr std::uint32_t stage_mask = 0xff;
 // Beside its stage: it was lost with a connection, or waited for one, and is on its way again.
 constexpr std::uint32_t sent_again = 1u << 8;
+// It is counted in plain_under_way_.
+constexpr std::uint32_t plain_change = 1u << 9;
+// The rest: how many syncs had failed when it was sent first.
+constexpr unsigned syncs_shift = 10;
 
 bool is(Stage stage, const BlockRequest& request) {
-    return (request.stage & ~sent_again) == static_cast<std::uint32_t>(stage);
+    return (request.stage & stage_mask) == static_cast<std::uint32_t>(stage);
 }
 
 void enter(Stage stage, BlockRequest& request) {
-    request.stage = static_cast<std::uint32_t>(stage) | (request.stage & sent_again);
+    request.stage = static_cast<std::uint32_t>(stage) | (request.stage & ~stage_mask);
 }
 
 std::unexpected<StorageError> refuse(int error, const std::string& uri, const std::string& text) {
@@ -65,6 +70,10 @@ std::string misfit(nbd_handle* handle, std::uint32_t block) {
 }
 
 bool changes(const BlockRequest& request) { return request.operation != BlockOperation::read; }
+
+bool changes_data(const BlockRequest& request) {
+    return changes(request) && request.operation != BlockOperation::flush;
+}
 
 std::uint64_t another_epoch() { return rtrs::Random::from_entropy().next() | 2; }
 
@@ -138,6 +147,7 @@ NbdStorage::NbdStorage(rtrs::Reactor& reactor, DeferredCompletions& deferred,
 NbdStorage::~NbdStorage() {
     RTRS_ASSERT(in_flight_ == 0 && held_.empty() && unfinished_.empty());
     RTRS_ASSERT(flushing_ == nullptr && waiting_to_flush_.empty());
+    RTRS_ASSERT(plain_under_way_ == 0);
     if (link_ != nullptr) link_->detach();
 }
 
@@ -167,8 +177,34 @@ void NbdStorage::start(BlockRequest& request) {
         (trims && geometry_.discard_bytes_max == 0)) {
         return end(request, from_errno(EOPNOTSUPP));
     }
+    note_start(request);
     send(request);
     link_->sent();
+}
+
+void NbdStorage::note_start(BlockRequest& request) noexcept {
+    constexpr std::uint32_t noted = (1u << syncs_shift) - 1;
+    request.stage = (request.stage & noted) | (syncs_failed_ << syncs_shift);
+    if (!changes_data(request) || request.force_unit_access) return;
+    request.stage |= plain_change;
+    ++plain_under_way_;
+}
+
+// The server has it no more, or never had.
+void NbdStorage::note_end(BlockRequest& request) noexcept {
+    if ((request.stage & plain_change) == 0) return;
+    request.stage &= ~plain_change;
+    --plain_under_way_;
+}
+
+// What the server has taken, and will not be covered by a flush that succeeds after it has told of
+// a failure: what it has answered, and what it may have taken and not answered yet.
+bool NbdStorage::at_stake() const noexcept {
+    return acknowledged_ > lost_ever_ || plain_under_way_ > 0;
+}
+
+bool NbdStorage::sync_failed_beside(const BlockRequest& request) const noexcept {
+    return request.stage >> syncs_shift != (syncs_failed_ << syncs_shift) >> syncs_shift;
 }
 
 std::uint64_t NbdStorage::piece_bytes(const BlockRequest& request) const noexcept {
@@ -283,20 +319,23 @@ void NbdStorage::take_answer(BlockRequest& request, int error) {
 // without FUA it shows which. If any of it can be made, writing back it was. Flushes that have
 // succeeded meanwhile prove nothing, so what they cover counts, too.
 void NbdStorage::failed(BlockRequest& request, std::error_code error) {
-    const bool at_stake = acknowledged_ > lost_ever_;
     const bool forced = changes(request) && request.force_unit_access && can_fua_;
-    if (at_stake && forced && is(Stage::data, request)) {
+    if (at_stake() && forced && is(Stage::data, request)) {
         request.done_bytes = 0;
         enter(Stage::unforced, request);
         return unfinished_.push_back(&request);
     }
-    if (at_stake && is(Stage::flush, request)) cache_is_another();
+    if (is(Stage::flush, request)) {
+        ++syncs_failed_;
+        if (at_stake()) cache_is_another();
+    }
     end(request, error);
 }
 
 void NbdStorage::piece_done(BlockRequest& request) {
     if (is(Stage::unforced, request)) {
-        if (acknowledged_ > lost_ever_) cache_is_another();
+        ++syncs_failed_;
+        if (at_stake()) cache_is_another();
         return end(request, from_errno(EIO));
     }
     if (is(Stage::flush, request)) flushed_ = std::max(flushed_, request.done_bytes);
@@ -309,11 +348,16 @@ void NbdStorage::piece_done(BlockRequest& request) {
         if (flush_behind || !complete) return unfinished_.push_back(&request);
         if (changes(request) && !request.force_unit_access) ++acknowledged_;
     }
+    // Its data may be what the server has told of, to somebody else, and dropped: it is no more
+    // among what the flush behind it covers.
+    const bool forced = changes_data(request) && request.force_unit_access;
+    if (forced && sync_failed_beside(request)) return end(request, from_errno(EIO));
     end(request, {});
 }
 
 // The server has answered it, or it is not for the server.
 void NbdStorage::end(BlockRequest& request, std::error_code error) {
+    note_end(request);
     const bool last = forget_sent_again(request) && sent_again_ == 0;
     // Some may be held beside them, by a server that leaves.
     if (last && held_.empty() && !server_leaves_) stop_counting();
@@ -339,7 +383,7 @@ void NbdStorage::refused_by_leaving(BlockRequest& request) {
     reason_ = "the NBD server is about to end";
     count_hold_time();
     // What it would have shown is not asked again.
-    if (is(Stage::unforced, request) && acknowledged_ > lost_ever_) cache_is_another();
+    if (is(Stage::unforced, request) && at_stake()) cache_is_another();
     request.done_bytes = 0;
     hold(request);
 }
@@ -349,7 +393,8 @@ void NbdStorage::count_hold_time() {
 }
 
 void NbdStorage::lost_under_way(BlockRequest& request) {
-    const bool again = !changes(request) || request.operation == BlockOperation::flush;
+    const bool again = !changes_data(request);
+    note_end(request);
     forget_sent_again(request);
     if (!again) return deferred_.add(request, from_errno(EIO));
     request.done_bytes = 0;
@@ -357,6 +402,7 @@ void NbdStorage::lost_under_way(BlockRequest& request) {
 }
 
 void NbdStorage::hold(BlockRequest& request) {
+    note_end(request);
     forget_sent_again(request);
     if (broken_ || given_up_ || hold_time_over_) return deferred_.add(request, from_errno(EIO));
     held_.push_back(&request);

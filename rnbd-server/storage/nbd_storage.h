@@ -9,7 +9,8 @@
 // connection is another life of the cache: another epoch. So is each opening, which clients see
 // unless everything was flushed before (EpochBook). And so is what comes after a flush that failed:
 // many NBD servers say only once that something cannot be written back, and forget it. So flushes
-// go one at a time: none succeeds beside one that is told.
+// go one at a time: none succeeds beside one that is told. Nor does a change with FUA that the
+// server had already when another's flush failed: it fails, too.
 //
 // OWNER: a Volume. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -66,6 +67,10 @@ class NbdStorage final : public Storage, private NbdLinkOwner {
     void hold(BlockRequest& request);
     void start(BlockRequest& request);
     void end(BlockRequest& request, std::error_code error);
+    void note_start(BlockRequest& request) noexcept;
+    void note_end(BlockRequest& request) noexcept;
+    bool at_stake() const noexcept;
+    bool sync_failed_beside(const BlockRequest& request) const noexcept;
     bool forget_sent_again(BlockRequest& request) noexcept;
     void stop_counting() noexcept;
     std::uint64_t piece_bytes(const BlockRequest& request) const noexcept;
@@ -101,9 +106,11 @@ class NbdStorage final : public Storage, private NbdLinkOwner {
     std::vector<BlockRequest*> flushing_too_;      // those that share it
     std::vector<BlockRequest*> waiting_to_flush_;  // those that came after it was sent
 
-    std::uint64_t acknowledged_ = 0;  // changes, without FUA
-    std::uint64_t flushed_ = 0;       // of them
-    std::uint64_t lost_ever_ = 0;     // of them, or flushed before such a loss
+    std::uint64_t acknowledged_ = 0;     // changes, without FUA
+    std::uint64_t flushed_ = 0;          // of them
+    std::uint64_t lost_ever_ = 0;        // of them, or flushed before such a loss
+    std::uint32_t plain_under_way_ = 0;  // changes without FUA that the server may have
+    std::uint32_t syncs_failed_ = 0;
     std::function<void()> lost_;
 };
 
