@@ -224,15 +224,13 @@ std::expected<std::string, std::string> with_piece(const std::string& text,
     if (!config.is_object())
         return std::unexpected(
             "it is not as rnbdctl writes it; move what it says into another file");
-    // Whether it was there.
     const auto drop = [&](const std::string& list, const json& name) {
         const auto found = config.find(list);
-        if (found == config.end() || !found->is_array()) return false;
-        const auto dropped = std::erase_if(found->get_ref<json::array_t&>(), [&](const json& one) {
+        if (found == config.end() || !found->is_array()) return;
+        std::erase_if(found->get_ref<json::array_t&>(), [&](const json& one) {
             return one.is_object() && one.value("name", json()) == name;
         });
         if (found->empty()) config.erase(found);
-        return dropped > 0;
     };
     for (const auto& [list, names] : piece.take.items()) {
         for (const json& name : names) {
@@ -244,7 +242,9 @@ std::expected<std::string, std::string> with_piece(const std::string& text,
     for (const auto& [list, elements] : piece.put.items()) {
         for (const json& element : elements) {
             const json name = element.value("name", json());
-            if (drop(list, name)) drop_amendment(config, list, name);
+            drop(list, name);
+            // Perhaps of a former one of this name, which is gone.
+            drop_amendment(config, list, name);
             config[list].push_back(element);
         }
     }

@@ -20,7 +20,7 @@ struct SavedPiece {
     nlohmann::json take = nlohmann::json::object();
     // {"session": "host-a", "policy": ..., "add_paths": [...]} or {"export": "vol1", "size": ...}:
     // how an object of any file is now. A path that is added is removed no longer, and the other
-    // way round. An object of this file that is replaced or taken out loses what was amended.
+    // way round. An object that is put in or taken out loses what was amended.
     nlohmann::json amend = nullptr;
 };
 

@@ -90,6 +90,19 @@ def a_size(lab, server, client):
     server.ctl("exports", "remove", "vol2", "--save")
     check(saved(server) == {"amend": [{"export": "vol1", "size": 1 << 20}]}, saved(server))
 
+    # What was left of a former one is nothing of a new one of that name.
+    vol3 = export("vol3", lab.path("vol3.img"), "1MiB")
+    server.config_with(lambda config: config["exports"].append(vol3))
+    config(server, "apply")
+    server.ctl("exports", "resize", "vol3", "2MiB", "--save")
+    server.config_with(lambda config: config["exports"].remove(vol3))
+    config(server, "apply")
+    server.ctl("exports", "add", "vol3", lab.path("new3.img"), "--size", "1MiB", "--save")
+    config(server, "apply")
+    check([e["size_bytes"] for e in server.status()["exports"]] == [1 << 20, 1 << 20], server.status()["exports"])
+    server.ctl("exports", "remove", "vol3", "--save")
+    check(saved(server) == {"amend": [{"export": "vol1", "size": 1 << 20}]}, saved(server))
+
 
 def what_is_wrong(lab, server, client):
     """The daemon refuses it at once, and says where; what is of something that is no more is passed over, aloud."""

@@ -87,4 +87,10 @@ TEST_CASE("saving: what an object of any file is now") {
     REQUIRE(gone);
     CHECK(parsed(*gone)["amend"].size() == 1);
     CHECK(!parsed(*gone).contains("exports"));
+    // What was left of a former one is nothing of a new one.
+    const auto left = with_piece("", {.amend = {{"export", "vol1"}, {"size", 4096}}});
+    REQUIRE(left);
+    const auto anew = with_piece(*left, {.put = {{"exports", {vol1}}}});
+    REQUIRE(anew);
+    CHECK(parsed(*anew) == json{{"exports", {vol1}}});
 }
