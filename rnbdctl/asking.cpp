@@ -159,6 +159,48 @@ std::expected<std::vector<Heard>, ControlCallFailure> hear_all(const Request& re
     return std::unexpected(std::move(none));
 }
 
+// --save of a removal of what the daemon does not have (any more).
+CtlExit forget_absent(const Request& request, const std::string& socket,
+                      const ControlCallFailure& failure, std::ostream& out, std::ostream& err) {
+    const auto kept = keep(request, request.forgetting->piece);
+    if (kept && kept->changed) {
+        if (request.output == Output::json)
+            report_result(request, request.forgetting->gone, out);
+        else
+            out << terminal_text(failure.message) << "\n";
+        say_kept(request, request.forgetting->piece, *kept, out, err);
+        return CtlExit::ok;
+    }
+    const CtlExit exit = report_failure(request, socket, failure, out, err);
+    if (!kept) err << "rnbdctl: it is not forgotten: " << terminal_text(kept.error()) << "\n";
+    return exit;
+}
+
+// A removal that failed: of the object's last flush, or of the removal itself?
+bool is_gone(const Request& request, const std::string& socket) {
+    const Answer answer = control_call({.socket_path = socket, .timeout = request.timeout},
+                                       request.forgetting->command, request.forgetting->arguments);
+    return !answer && answer.error().code == ControlError::not_found;
+}
+
+CtlExit end_of_failed(const Request& request, const std::string& socket,
+                      const ControlCallFailure& failure, std::ostream& out, std::ostream& err) {
+    if (request.forgetting && failure.code == ControlError::not_found)
+        return forget_absent(request, socket, failure, out, err);
+    const CtlExit exit = report_failure(request, socket, failure, out, err);
+    if (request.saved_while_it_goes_on && failure.code == ControlError::timed_out)
+        static_cast<void>(save(request, *request.saved_while_it_goes_on, out, err));
+    if (!request.forgetting) return exit;
+    if (failure.code == ControlError::failed && is_gone(request, socket))
+        static_cast<void>(save(request, request.forgetting->piece, out, err));
+    // Whether it was begun, or will be refused, is not known.
+    if (exit == CtlExit::timed_out)
+        err << "rnbdctl: it is not forgotten yet: once it is gone, the same command takes it out "
+               "of "
+            << saved_file_name << "\n";
+    return exit;
+}
+
 CtlExit ask_once(const Request& request, std::ostream& out, std::ostream& err) {
     const auto heard = hear_all(request);
     if (!heard) return report_failure(request, heard.error(), out, err);
@@ -172,11 +214,7 @@ CtlExit ask_once(const Request& request, std::ostream& out, std::ostream& err) {
             if (request.judge != nullptr) exit = request.judge(*answer);
             if (request.saved) exit = save(request, request.saved(*answer), out, err);
         } else {
-            exit = report_failure(request, (*heard)[i].socket, answer.error(), out, err);
-            const bool goes_on = answer.error().code == ControlError::timed_out;
-            if (goes_on && request.saved_while_it_goes_on) {
-                static_cast<void>(save(request, *request.saved_while_it_goes_on, out, err));
-            }
+            exit = end_of_failed(request, (*heard)[i].socket, answer.error(), out, err);
         }
         if (exit != CtlExit::ok) worst = exit;
     }

@@ -74,8 +74,11 @@ json path_argument(const std::string& text) {
     return {{"tcp", text.starts_with("tcp:") ? text.substr(4) : text}};
 }
 
-std::function<SavedPiece(const json&)> taken_out(const std::string& list, const std::string& name) {
-    return [list, name](const json&) { return SavedPiece{.take = {{list, json::array({name})}}}; };
+void forget(Request& request, const std::string& list, const std::string& name,
+            Request::Forgetting forgetting) {
+    forgetting.piece.take = {{list, json::array({name})}};
+    request.saved = [piece = forgetting.piece](const json&) { return piece; };
+    request.forgetting = std::move(forgetting);
 }
 
 std::function<SavedPiece(const json&)> amended(const char* kind, const char* key,

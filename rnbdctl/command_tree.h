@@ -107,8 +107,9 @@ constexpr const char* save_help =
     "Keep it: write it into 90-rnbdctl.yaml in the folder of the daemon's configuration";
 constexpr const char* forget_help =
     "Forget it: take it out of 90-rnbdctl.yaml in the folder of the daemon's configuration";
-std::function<SavedPiece(const nlohmann::json&)> taken_out(const std::string& list,
-                                                           const std::string& name);
+// Of a removal. list: of the configuration; what is in `forgetting` beside the piece is given.
+void forget(Request& request, const std::string& list, const std::string& name,
+            Request::Forgetting forgetting);
 // {kind: its name, key: what the answer has as `member`, or as `key`}.
 std::function<SavedPiece(const nlohmann::json&)> amended(const char* kind, const char* key,
                                                          const char* member = nullptr);

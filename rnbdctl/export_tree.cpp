@@ -91,7 +91,13 @@ void CommandTree::add_export_changes() {
                 request.command = "export_remove";
                 request.view = export_view;
                 request.arguments = {{"export", options_.exported}, {"force", options_.force}};
-                if (options_.save) request.saved = taken_out("exports", options_.exported);
+                if (options_.save) {
+                    const json named{{"export", options_.exported}};
+                    json gone = named;
+                    gone.update({{"state", "removed"}, {"reason", ""}});
+                    forget(request, "exports", options_.exported,
+                           {.gone = std::move(gone), .command = "exports", .arguments = named});
+                }
                 return understood;
             });
     option(*remove, "export", options_.exported, "EXPORT", "The export")->required();

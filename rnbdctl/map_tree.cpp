@@ -105,7 +105,11 @@ void CommandTree::add_mapping() {
                 request.command = "unmap";
                 request.view = unmap_view;
                 request.arguments = {{"device", options_.device}, {"force", options_.force}};
-                if (options_.save) request.saved = taken_out("devices", options_.device);
+                if (options_.save) {
+                    const json named{{"device", options_.device}};
+                    forget(request, "devices", options_.device,
+                           {.gone = named, .command = "explain", .arguments = named});
+                }
                 return understood;
             });
     option(*unmap, "device", options_.device, "DEVICE", "The device's name")->required();

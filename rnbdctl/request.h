@@ -49,6 +49,16 @@ struct Request {
     std::function<SavedPiece(const nlohmann::json& answer)> saved;
     // The same if the daemon answers that it goes on with what could not be done in time.
     std::optional<SavedPiece> saved_while_it_goes_on{};
+    // --save of a removal: what it takes out is forgotten, too, if it is gone in another way.
+    struct Forgetting {
+        SavedPiece piece;
+        // What the daemon answers to a removal that succeeds.
+        nlohmann::json gone;
+        // A question that it refuses with not_found if it does not have the object.
+        std::string command;
+        nlohmann::json arguments;
+    };
+    std::optional<Forgetting> forgetting{};
     Course course = Course::once;
     std::string text;
     // watch, top: between two questions; rounds: none is for ever.

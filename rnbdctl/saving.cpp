@@ -110,39 +110,6 @@ std::string errors_of(const json& checked) {
     return text;
 }
 
-std::expected<std::string, std::string> keep(const Request& request, const SavedPiece& piece) {
-    const auto described = check(request);
-    if (!described) return std::unexpected(described.error());
-    const std::string file = described->value("file", "");
-    const rtrs::Descriptor configuration(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    struct stat like{};
-    if (!configuration || ::fstat(configuration.get(), &like) != 0) return failed(file, errno);
-    if (const auto locked = lock_saving(configuration, request); !locked)
-        return std::unexpected(locked.error());
-    const auto before = check(request);
-    if (!before) return std::unexpected(before.error());
-    if (const std::string wrong = errors_of(*before); !wrong.empty())
-        return std::unexpected("the configuration is wrong already: " + wrong);
-    const std::string folder = config_folder_of(file);
-    const std::string path = folder + "/" + saved_file_name;
-    if (const auto made = make_folder(folder, like); !made) return std::unexpected(made.error());
-    const bool there = ::access(path.c_str(), F_OK) == 0;
-    const auto known = there ? read_config_file(path, PipeEnd::not_awaited) : std::string();
-    if (!known) return std::unexpected(to_string(known.error()));
-    const auto text = with_piece(*known, piece);
-    if (!text) return std::unexpected(path + ": " + text.error());
-    if (const auto written = write_whole(folder, *text, like); !written)
-        return std::unexpected(written.error());
-    const auto after = check(request);
-    const std::string wrong = after ? errors_of(*after) : after.error();
-    if (wrong.empty()) return path;
-    if (!there)
-        ::unlink(path.c_str());
-    else if (const auto back = write_whole(folder, *known, like); !back)
-        return std::unexpected(wrong + "; and " + back.error());
-    return std::unexpected(wrong);
-}
-
 // "rdma:SOURCE@HOST:PORT": what remove_paths says for an element of add_paths.
 std::string label_of(const json& path) {
     const std::string rdma = members::word(path, "rdma");
@@ -190,6 +157,8 @@ void drop_amendment(json& config, const std::string& list, const json& name) {
     });
     if (all->empty()) config.erase(all);
 }
+
+bool only_takes(const SavedPiece& piece) { return piece.put.empty() && piece.amend.is_null(); }
 
 // What was taken out, and the configuration would have all the same; empty: nothing.
 std::string comes_back(const Request& request, const SavedPiece& piece) {
@@ -252,20 +221,65 @@ std::expected<std::string, std::string> with_piece(const std::string& text,
     return head + config.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
-CtlExit save(const Request& request, const SavedPiece& piece, std::ostream& out,
-             std::ostream& err) {
-    const auto kept = keep(request, piece);
-    if (!kept) {
-        err << "rnbdctl: it is done, but not kept: " << terminal_text(kept.error()) << "\n";
-        return CtlExit::failed;
-    }
+std::expected<Kept, std::string> keep(const Request& request, const SavedPiece& piece) {
+    const auto described = check(request);
+    if (!described) return std::unexpected(described.error());
+    const std::string file = described->value("file", "");
+    const rtrs::Descriptor configuration(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    struct stat like{};
+    if (!configuration || ::fstat(configuration.get(), &like) != 0) return failed(file, errno);
+    if (const auto locked = lock_saving(configuration, request); !locked)
+        return std::unexpected(locked.error());
+    const std::string folder = config_folder_of(file);
+    const std::string path = folder + "/" + saved_file_name;
+    const bool there = ::access(path.c_str(), F_OK) == 0;
+    const auto known = there ? read_config_file(path, PipeEnd::not_awaited) : std::string();
+    if (!known) return std::unexpected(to_string(known.error()));
+    const auto text = with_piece(*known, piece);
+    if (!text) return std::unexpected(path + ": " + text.error());
+    const bool changed = text != with_piece(*known, {});
+    if (!changed && only_takes(piece)) return Kept{path, changed};
+    const auto before = check(request);
+    if (!before) return std::unexpected(before.error());
+    if (const std::string wrong = errors_of(*before); !wrong.empty())
+        return std::unexpected("the configuration is wrong already: " + wrong);
+    if (const auto made = make_folder(folder, like); !made) return std::unexpected(made.error());
+    if (const auto written = write_whole(folder, *text, like); !written)
+        return std::unexpected(written.error());
+    const auto after = check(request);
+    const std::string wrong = after ? errors_of(*after) : after.error();
+    if (wrong.empty()) return Kept{path, changed};
+    if (!there)
+        ::unlink(path.c_str());
+    else if (const auto back = write_whole(folder, *known, like); !back)
+        return std::unexpected(wrong + "; and " + back.error());
+    return std::unexpected(wrong);
+}
+
+void say_kept(const Request& request, const SavedPiece& piece, const Kept& kept, std::ostream& out,
+              std::ostream& err) {
     if (const auto back = comes_back(request, piece); !back.empty()) {
         err << "rnbdctl: " << terminal_text(back)
             << ": another file of the configuration has it, and it comes back with the next config "
                "apply or start; take it out there\n";
-        return CtlExit::ok;
+        return;
     }
-    if (request.output == Output::text) out << "kept in " << terminal_text(*kept) << "\n";
+    if (request.output != Output::text) return;
+    const char* const done = !only_takes(piece) ? "kept in "
+                             : kept.changed     ? "taken out of "
+                                                : "it was not in ";
+    out << done << terminal_text(kept.path) << "\n";
+}
+
+CtlExit save(const Request& request, const SavedPiece& piece, std::ostream& out,
+             std::ostream& err) {
+    const auto kept = keep(request, piece);
+    if (!kept) {
+        err << "rnbdctl: it is done, but not " << (only_takes(piece) ? "forgotten" : "kept") << ": "
+            << terminal_text(kept.error()) << "\n";
+        return CtlExit::failed;
+    }
+    say_kept(request, piece, *kept, out, err);
     return CtlExit::ok;
 }
 

@@ -31,8 +31,21 @@ constexpr const char* saved_file_name = "90-rnbdctl.yaml";
 std::expected<std::string, std::string> with_piece(const std::string& text,
                                                    const SavedPiece& piece);
 
+struct Kept {
+    // The file.
+    std::string path;
+    // Whether it says something else than before.
+    bool changed = false;
+};
+
 // Into the file of the daemon that has carried out the request: whole, or not at all. If the daemon
-// finds the configuration wrong with it, the file is as it was. Says where it is, or what is wrong.
+// finds the configuration wrong with it, the file is as it was. What only is taken out and is not
+// there is no reason to write. The error is a sentence.
+std::expected<Kept, std::string> keep(const Request& request, const SavedPiece& piece);
+// Says where it is.
+void say_kept(const Request& request, const SavedPiece& piece, const Kept& kept, std::ostream& out,
+              std::ostream& err);
+// Both, or says what is wrong.
 CtlExit save(const Request& request, const SavedPiece& piece, std::ostream& out, std::ostream& err);
 
 }  // namespace rnbd
