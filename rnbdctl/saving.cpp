@@ -127,8 +127,12 @@ void drop_path(json& amendment, const std::string& label) {
     }
 }
 
+const char* kind_amended(const json& amendment) {
+    return amendment.contains("session") ? "session" : "export";
+}
+
 void amend(json& config, const json& wanted) {
-    const char* const kind = wanted.contains("session") ? "session" : "export";
+    const char* const kind = kind_amended(wanted);
     json& all = config["amend"];
     if (!all.is_array()) all = json::array();
     auto found = std::ranges::find_if(all, [&](const json& one) {
@@ -156,6 +160,28 @@ void drop_amendment(json& config, const std::string& list, const json& name) {
         return one.is_object() && one.value(kind, json()) == name;
     });
     if (all->empty()) config.erase(all);
+}
+
+// What is amended, if no file has it: the daemon passes over that with a warning. Empty: one has.
+std::string amends_nothing(const json& checked, const SavedPiece& piece) {
+    if (piece.amend.is_null()) return "";
+    const std::string kind = kind_amended(piece.amend);
+    const std::string name = piece.amend.value(kind, "");
+    const std::string found = fmt::format("found \"{}\", which is no {} of any file", name, kind);
+    for (const json& warning : members::elements(checked, "warnings")) {
+        if (members::word(warning, "file").ends_with(std::string("/") + saved_file_name) &&
+            members::word(warning, "text").starts_with(terminal_text(found)))
+            return fmt::format("{} {} is in no file of the configuration", kind, name);
+    }
+    return "";
+}
+
+// With the piece in its file; empty: nothing.
+std::string what_is_wrong(const Request& request, const SavedPiece& piece) {
+    const auto checked = check(request);
+    if (!checked) return checked.error();
+    const std::string wrong = errors_of(*checked);
+    return wrong.empty() ? amends_nothing(*checked, piece) : wrong;
 }
 
 bool only_takes(const SavedPiece& piece) { return piece.put.empty() && piece.amend.is_null(); }
@@ -246,8 +272,7 @@ std::expected<Kept, std::string> keep(const Request& request, const SavedPiece& 
     if (const auto made = make_folder(folder, like); !made) return std::unexpected(made.error());
     if (const auto written = write_whole(folder, *text, like); !written)
         return std::unexpected(written.error());
-    const auto after = check(request);
-    const std::string wrong = after ? errors_of(*after) : after.error();
+    const std::string wrong = what_is_wrong(request, piece);
     if (wrong.empty()) return Kept{path, changed};
     if (!there)
         ::unlink(path.c_str());

@@ -119,6 +119,26 @@ def what_is_wrong(lab, server, client):
         os.unlink(os.path.join(folder_of(daemon), "50-hand.yaml"))
 
 
+def what_no_file_has(lab, server, client):
+    """A change of what no file has is not kept: the next start would have nothing to change."""
+    server.ctl("exports", "add", "made", lab.path("made.img"), "--size", "1MiB", "--allow", "host-m=rw")
+    client.ctl("map", "made", "from", f"127.0.0.1:{server.port}", "--session", "host-m", "--name", "made")
+    wait_until("it is open", lambda: all(d["state"] == "open" for d in client.status()["devices"]))
+    for daemon, words, what in (
+            (server, ("exports", "resize", "made", "2MiB"), "export made"),
+            (client, ("policy", "host-m", "round-robin"), "session host-m"),
+            (client, ("paths", "add", "host-m", f"127.0.0.2:{server.port}"), "session host-m"),
+            (client, ("paths", "remove", "host-m", f"127.0.0.2:{server.port}"), "session host-m")):
+        before = saved(daemon)
+        done = daemon.ctl(*words, "--save", ok=False)
+        check(done.returncode == 1 and f"not kept: {what} is in no file" in done.stderr, done)
+        check("kept in" not in done.stdout and saved(daemon) == before, (done, saved(daemon)))
+    sizes = {e["name"]: e["size_bytes"] for e in server.status()["exports"]}
+    check(sizes["made"] == 2 << 20, "it is done all the same")
+    client.ctl("unmap", "made")
+    server.ctl("exports", "remove", "made")
+
+
 def what_goes_elsewhere(lab, server, client):
     """Of what another file has nothing stays here when it goes; that it comes back is said. A path is kept that is not
     up yet."""
@@ -139,4 +159,5 @@ with Lab() as lab:
     a_policy_and_paths(lab, server, client)
     a_size(lab, server, client)
     what_is_wrong(lab, server, client)
+    what_no_file_has(lab, server, client)
     what_goes_elsewhere(lab, server, client)
