@@ -235,6 +235,13 @@ CtlExit follow_drain(Request request, std::ostream& out, std::ostream& err) {
             report_result(request, *answer, out);
             return CtlExit::ok;
         }
+        if (members::member(*answer, "draining") == false) {
+            return report_failure(request,
+                                  {.kind = ControlCallFailure::Kind::refused,
+                                   .message = "not drained: somebody has let sessions in again",
+                                   .advice = "rnbdctl drain begins it anew"},
+                                  out, err);
+        }
         const std::string progress = request.view(*answer);
         if (progress != said) err << progress << std::flush;
         said = progress;

@@ -99,6 +99,14 @@ with Lab() as lab:
     server.ctl("exports", "remove", "vol2", "--force")
     check(exported(server, "vol2") is None, "it is gone")
 
+    # Who waits for it to end is told that somebody else has taken it back.
+    waits = subprocess.Popen([os.path.join(BUILD, "rnbdctl", "rnbdctl"), "--socket", server.control, "drain"],
+                             stderr=subprocess.PIPE, text=True)
+    check("draining" in waits.stderr.readline(), "it waits")
+    server.ctl("drain", "--off")
+    check(waits.wait(timeout=PATIENCE_S) == 1 and "let sessions in again" in waits.stderr.read(),
+          "that it is over is said")
+
     # Nobody comes in any more; who is there goes on.
     answer = json.loads(server.ctl("--json", "drain", "--no-wait").stdout)["result"]
     check(answer["draining"] and not answer["done"] and answer["opens"] == 1, answer)

@@ -390,6 +390,32 @@ TEST_CASE("rnbdctl: paths, their operations, policy and explain") {
     CHECK(has(wrong.err, "paths is a command of rnbd-client"));
 }
 
+TEST_CASE("rnbdctl: a drain that somebody else ends is not waited for") {
+    World world;
+    const std::string socket = world.sockets.client;
+    const auto answer = [](bool draining) {
+        return emit_control_result({{"daemon", "rnbd-server"},
+                                    {"draining", draining},
+                                    {"done", false},
+                                    {"sessions", 1},
+                                    {"opens", 1},
+                                    {"in_flight", 0}});
+    };
+    const std::vector<std::string> answers{answer(true), answer(false)};
+    const auto text =
+        world.run_answered_each(answers, {"--socket", socket.c_str(), "drain", "--timeout", "20"});
+    CHECK(text.exit == number(CtlExit::failed));
+    CHECK(text.err ==
+          "draining: 1 session, 1 export open, 0 requests in flight\n"
+          "rnbdctl: not drained: somebody has let sessions in again\n"
+          "rnbdctl: rnbdctl drain begins it anew\n");
+    CHECK(world.request["arguments"] == json::object());
+    const auto as_json =
+        world.run_answered_each(answers, {"--socket", socket.c_str(), "drain", "--json"});
+    CHECK(as_json.exit == number(CtlExit::failed));
+    CHECK(json::parse(as_json.out)["error"]["code"] == "failed");
+}
+
 TEST_CASE("rnbdctl: each error has its exit code and advice") {
     World world;
     const auto exit_of = [&](ControlError code) {
