@@ -1,4 +1,4 @@
-// A storage on an NBD server that tells of what it cannot write back once, and has forgotten it then.
+// A storage on an NBD server that tells once of what it cannot write back, and forgets it.
 #include <chrono>
 #include <filesystem>
 #include <fstream>
