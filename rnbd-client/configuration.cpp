@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <memory>
 #include <set>
 #include <utility>
 
 #include "daemon/config/files.h"
 #include "daemon/counted.h"
+#include "daemon/reload/way_back.h"
 #include "rnbd-client/config_diff.h"
 #include "rtrs/base/assert.h"
 
@@ -54,6 +56,36 @@ std::string kernel_use(const Mapping& mapping) {
     return mapping.kernel() != nullptr ? mapping.kernel()->use() : std::string();
 }
 
+// A session that was removed by force took those with it that rnbdctl had mapped there.
+std::vector<ConfigChange> with_devices_of_sessions(std::vector<ConfigChange> changes,
+                                                   const ClientConfig& was) {
+    std::set<std::string> removed;
+    for (const ConfigChange& change : changes) {
+        if (change.object == "session" && change.kind == Kind::removed) removed.insert(change.name);
+    }
+    for (ConfigChange& change : changes) {
+        if (change.object != "device" || change.acts()) continue;
+        const Mapped* const device = find(was.devices, change.name);
+        if (device != nullptr && removed.contains(device->session)) change.kind = Kind::removed;
+    }
+    return changes;
+}
+
+// A session that came stays if rnbdctl has mapped something there, or has changed its paths.
+void keep_used_sessions(WayBack& way, const std::vector<ConfigChange>& changes,
+                        const std::vector<ConfigChange>& since,
+                        const std::vector<Mapped>& devices) {
+    std::set<std::string> used;
+    for (const Mapped& device : devices) used.insert(device.session);
+    for (const ConfigChange& change : since) {
+        if (change.object == "path") used.insert(session_and_label(change.name).first);
+    }
+    for (const ConfigChange& change : changes) {
+        if (change.object == "session" && change.kind == Kind::added && used.contains(change.name))
+            way.keep("session", change.name);
+    }
+}
+
 }  // namespace
 
 ClientConfiguration::ClientConfiguration(std::string path, ClientConfig started, Client& client,
@@ -96,19 +128,55 @@ ConfigPlan ClientConfiguration::plan_towards(const ClientConfig& wanted, How how
     add_session_steps(plan, wanted);
     add_path_steps(plan, wanted);
     add_device_steps(plan, wanted);
-    plan.finished = [this, wanted](const std::vector<ConfigChange>& changes) {
-        for (const Session& session : wanted.sessions) client_.keep_session(session);
-        finished(wanted, changes);
+    const auto applied = std::make_shared<Applied>(Applied{was, before_, wanted, {}});
+    plan.finished = [this, applied](const std::vector<ConfigChange>& changes) {
+        applied->changes = changes;
+        for (const Session& session : applied->wanted.sessions) client_.keep_session(session);
+        finished(applied->wanted, changes);
     };
-    plan.undo = [this, was, before = before_] {
-        ConfigPlan back = plan_towards(was, How::by_force);
-        back.finished = [this, was, before](const std::vector<ConfigChange>& changes) {
-            finished(was, changes);
-            before_ = before;
-        };
-        return back;
-    };
+    plan.undo = [this, applied] { return plan_back(*applied); };
     return plan;
+}
+
+ConfigPlan ClientConfiguration::plan_back(const Applied& applied) {
+    const ClientConfig now = running();
+    std::vector<std::string> kept;
+    ConfigPlan back = plan_towards(goal_of_way_back(now, applied, kept), How::by_force);
+    back.kept = std::move(kept);
+    back.finished = [this, before = applied.before,
+                     log_level = applied.was.log_level](const std::vector<ConfigChange>&) {
+        settings_.log_level = log_level;
+        before_ = before;
+    };
+    return back;
+}
+
+// kept: of WayBack.
+ClientConfig ClientConfiguration::goal_of_way_back(const ClientConfig& now, const Applied& applied,
+                                                   std::vector<std::string>& kept) {
+    const ClientConfig& was = applied.was;
+    const auto since = client_config_diff(now, applied.wanted, applied.wanted);
+    WayBack way(with_devices_of_sessions(applied.changes, was), since);
+    ClientConfig goal = was;
+    goal.devices = way.objects(
+        "device", now.devices, was.devices, [](const Mapped& one) { return one.name; },
+        [](const Mapped&, const Mapped& former) { return former; });
+    keep_used_sessions(way, applied.changes, since, goal.devices);
+    goal.sessions = way.objects(
+        "session", now.sessions, was.sessions, [](const Session& one) { return one.name; },
+        [](const Session&, const Session& former) { return former; });
+    // Their paths are objects of their own.
+    for (Session& session : goal.sessions) {
+        const Session* const running = find(now.sessions, session.name);
+        const Session* const former = find(was.sessions, session.name);
+        if (running == nullptr || former == nullptr) continue;
+        session.paths = way.objects(
+            "path", running->paths, former->paths,
+            [&](const Path& path) { return path_object_name(session.name, path); },
+            [](const Path&, const Path& before) { return before; });
+    }
+    kept = way.kept();
+    return goal;
 }
 
 // --- What stands against it.

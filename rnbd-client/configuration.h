@@ -33,6 +33,14 @@ class ClientConfiguration final : public ConfigSubject {
 
     ClientConfig running() const;
     ConfigPlan plan_towards(const ClientConfig& wanted, How how);
+    // A plan that was carried out, and what became of it.
+    struct Applied {
+        ClientConfig was, before, wanted;
+        std::vector<ConfigChange> changes;
+    };
+    ConfigPlan plan_back(const Applied& applied);
+    static ClientConfig goal_of_way_back(const ClientConfig& now, const Applied& applied,
+                                         std::vector<std::string>& kept);
     void find_conflicts(std::vector<ConfigChange>& changes, How how) const;
     // In this order: devices and sessions that go, sessions that come and those that stay, paths of
     // the latter, devices that come.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "daemon/config/files.h"
+#include "daemon/reload/way_back.h"
 #include "rnbd-server/config_diff.h"
 #include "rtrs/base/assert.h"
 
@@ -95,18 +96,34 @@ ConfigPlan ServerConfiguration::plan_towards(const ServerConfig& wanted, How how
     add_leaving_steps(plan, how);
     add_changing_steps(plan, exports);
     add_coming_steps(plan, exports);
-    plan.finished = [this, wanted](const std::vector<ConfigChange>& changes) {
-        finished(wanted, changes);
+    const auto applied = std::make_shared<Applied>(Applied{was, before_, wanted, {}});
+    plan.finished = [this, applied](const std::vector<ConfigChange>& changes) {
+        applied->changes = changes;
+        finished(applied->wanted, changes);
     };
-    plan.undo = [this, was, before = before_] {
-        ConfigPlan back = plan_towards(was, How::back);
-        back.finished = [this, was, before](const std::vector<ConfigChange>& changes) {
-            finished(was, changes);
-            before_ = before;
-        };
-        return back;
-    };
+    plan.undo = [this, applied] { return plan_back(*applied); };
     return plan;
+}
+
+// Listeners and settings are the files' alone; exports may be rnbdctl's by now.
+ConfigPlan ServerConfiguration::plan_back(const Applied& applied) {
+    const ServerConfig now = running();
+    auto since = server_config_diff(now, applied.wanted, applied.wanted);
+    std::erase_if(since, [](const ConfigChange& change) { return change.object != "export"; });
+    const WayBack way(applied.changes, since);
+    ServerConfig goal = applied.was;
+    goal.exports = way.objects(
+        "export", now.exports, applied.was.exports,
+        [](const ServerConfig::Export& one) { return one.name; },
+        [](const ServerConfig::Export&, const ServerConfig::Export& former) { return former; });
+    ConfigPlan back = plan_towards(goal, How::back);
+    back.kept = way.kept();
+    back.finished = [this, before = applied.before,
+                     log_level = goal.log_level](const std::vector<ConfigChange>&) {
+        settings_.log_level = log_level;
+        before_ = before;
+    };
+    return back;
 }
 
 // --- What stands against it.

@@ -36,6 +36,12 @@ class ServerConfiguration final : public ConfigSubject {
 
     ServerConfig running() const;
     ConfigPlan plan_towards(const ServerConfig& wanted, How how);
+    // A plan that was carried out, and what became of it.
+    struct Applied {
+        ServerConfig was, before, wanted;
+        std::vector<ConfigChange> changes;
+    };
+    ConfigPlan plan_back(const Applied& applied);
     void find_conflicts(std::vector<ConfigChange>& changes, const Exports& wanted, How how);
     std::string conflict_of(const ConfigChange& change, const ServerConfig::Export* wanted,
                             How how);

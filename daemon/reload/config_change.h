@@ -137,8 +137,11 @@ struct ConfigPlan {
     std::vector<ConfigStep> steps;
     // When the steps are over: what was wanted is from now on what was before.
     std::function<void(const std::vector<ConfigChange>& changes)> finished;
-    // The way back to how it was when this plan was made, by force.
+    // When the steps are over: the way back from what runs then, by force. It puts back what this
+    // plan changed, as it was when it was made, and nothing else.
     std::function<ConfigPlan()> undo;
+    // Of a way back: "export vol1", of those that stay as rnbdctl has made them since.
+    std::vector<std::string> kept{};
 };
 
 // What a setting takes that changes while the daemon runs: `log`.

@@ -29,6 +29,16 @@ bool failed(const std::vector<ConfigChange>& changes) {
     return std::ranges::any_of(changes, [](const auto& one) { return !one.failure.empty(); });
 }
 
+// What cannot come is no reason to take away what is in its place.
+void leave_out_conflicts(ConfigPlan& plan) {
+    std::erase_if(plan.steps, [&](const ConfigStep& step) {
+        return !plan.changes[step.change].conflict.empty();
+    });
+    for (ConfigChange& change : plan.changes) {
+        if (!change.conflict.empty()) change.failure = std::exchange(change.conflict, {});
+    }
+}
+
 using rtrs::in_seconds;
 
 }  // namespace
@@ -263,7 +273,14 @@ void ConfigControl::take_back() {
     }
     const auto undo = std::move(pending_->undo);
     pending_.reset();
-    run(undo(), [this](const std::vector<ConfigChange>& changes) { log_changes(changes); });
+    ConfigPlan back = undo();
+    leave_out_conflicts(back);
+    for (const std::string& one : back.kept) {
+        log_.warn("configuration: {}: changed by rnbdctl since, and stays as it is",
+                  printable(one));
+    }
+    run(std::move(back),
+        [this](const std::vector<ConfigChange>& changes) { log_changes(changes); });
 }
 
 void ConfigControl::log_changes(const std::vector<ConfigChange>& changes) const {
