@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <set>
 #include <unordered_map>
@@ -48,6 +49,55 @@ class ServerConfiguration::Exports {
 
   private:
     std::unordered_map<std::string, const ServerConfig::Export*> by_name_;
+};
+
+// What is going to stay may have what those need that come. Known before anything is removed: what
+// makes room for one that cannot come then would be gone.
+class ServerConfiguration::Staying {
+  public:
+    void add(const Volume& volume) {
+        const StorageOptions& has = volume.config().storage;
+        by_place_.emplace(has.place(), &volume);
+        if (has.uuid) by_uuid_.emplace(*has.uuid, &volume);
+        const auto found = found_uuid(volume);
+        if (found && found != has.uuid) by_uuid_.emplace(*found, &volume);
+    }
+    // As Target has it when one is added. Empty: there is none.
+    std::string obstacle_to(const StorageOptions& coming) const {
+        if (coming.uuid) {
+            const auto [first, last] = by_uuid_.equal_range(*coming.uuid);
+            for (auto other = first; other != last; ++other) {
+                if (!may_share_uuid(*other->second, coming))
+                    return "export " + other->second->name() + " has the uuid " +
+                           to_text(*coming.uuid) + " already";
+            }
+        }
+        if (coming.place().empty()) return "";
+        const auto [first, last] = by_place_.equal_range(coming.place());
+        for (auto other = first; other != last; ++other) {
+            if (!only_reads(other->second->config().storage) || !only_reads(coming))
+                return "export " + other->second->name() + " has " + coming.place() + " already";
+        }
+        return "";
+    }
+
+  private:
+    static bool only_reads(const StorageOptions& storage) {
+        return storage.use == StorageOptions::Use::read_only;
+    }
+    static std::optional<Uuid> found_uuid(const Volume& volume) {
+        if (volume.state() != Volume::State::ready) return std::nullopt;
+        return volume.geometry().medium.uuid;
+    }
+    static bool may_share_uuid(const Volume& volume, const StorageOptions& coming) {
+        const StorageOptions& has = volume.config().storage;
+        const bool same_place = !coming.place().empty() && has.place() == coming.place();
+        if (has.uuid == coming.uuid && !same_place) return false;
+        return found_uuid(volume) != coming.uuid || only_reads(has) || only_reads(coming);
+    }
+
+    std::unordered_multimap<std::string, const Volume*> by_place_;
+    std::multimap<Uuid, const Volume*> by_uuid_;
 };
 
 ServerConfiguration::ServerConfiguration(rtrs::Clock& clock, std::string path, ServerConfig started,
@@ -130,28 +180,17 @@ ConfigPlan ServerConfiguration::plan_back(const Applied& applied) {
 
 void ServerConfiguration::find_conflicts(std::vector<ConfigChange>& changes, const Exports& wanted,
                                          How how) {
-    std::unordered_multimap<std::string, const Volume*> staying;  // by their places
+    Staying staying;
     for (ConfigChange& change : changes) {
         if (change.object != "export") continue;
         change.conflict = conflict_of(change, wanted.find(change.name), how);
         const Volume* const volume = target_.find(change.name);
-        if (volume != nullptr && !change.leaves())
-            staying.emplace(volume->config().storage.place(), volume);
+        if (volume != nullptr && !change.leaves()) staying.add(*volume);
     }
-    // Of those that come: what stays may have their path.
     for (ConfigChange& change : changes) {
         if (change.object != "export" || !change.comes()) continue;
-        const StorageOptions& storage = wanted.find(change.name)->storage;
-        if (storage.place().empty()) continue;
-        const auto [first, last] = staying.equal_range(storage.place());
-        for (auto other = first; other != last; ++other) {
-            const Volume& volume = *other->second;
-            const bool both_read = volume.config().storage.use == StorageOptions::Use::read_only &&
-                                   storage.use == StorageOptions::Use::read_only;
-            if (!both_read)
-                change.conflict =
-                    "export " + volume.name() + " has " + storage.place() + " already";
-        }
+        const std::string obstacle = staying.obstacle_to(wanted.find(change.name)->storage);
+        if (!obstacle.empty()) change.conflict = obstacle;
     }
 }
 

@@ -32,6 +32,7 @@ class ServerConfiguration final : public ConfigSubject {
 
   private:
     class Exports;
+    class Staying;
     enum class How : std::uint8_t { gently, by_force, back };
 
     ServerConfig running() const;

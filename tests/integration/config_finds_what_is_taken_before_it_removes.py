@@ -1,0 +1,48 @@
+"""A new uuid or path that another export has, which stays, is a conflict: the export that was to be replaced is still there,
+also with --force."""
+from configurations import *
+from harness import *
+
+UUID = "11111111-2222-4333-8444-555555555555"
+
+
+def refused(server, name, what, *words):
+    document, code = config(server, "apply", *words, ok=False)
+    check(code != 0 and document["state"] == "refused", document)
+    conflicts = {one["name"]: one["conflict"] for one in document["objects"] if one["conflict"]}
+    check(set(conflicts) == {name} and what in conflicts[name], conflicts)
+
+
+def exports_of(server):
+    return {e["name"]: e["path"] for e in server.status()["exports"]}
+
+
+def the_uuid_of_another(lab, server):
+    before = exports_of(server)
+    server.config_with(lambda config: config["exports"][0].update(uuid=UUID))
+    for words in ((), ("--force",)):
+        refused(server, "vol", f"export d has the uuid {UUID} already", *words)
+    check("has the uuid" in reload(server), "so it is by a signal")
+    check(exports_of(server) == before, "nothing is gone")
+
+    # One that is found by itself.
+    found = {e["name"]: e["uuid"] for e in server.status()["exports"]}["found"]
+    server.config_with(lambda config: config["exports"][0].update(uuid=found))
+    refused(server, "vol", f"export found has the uuid {found} already", "--force")
+    check(exports_of(server) == before, "nothing is gone")
+
+    # Whoever goes is in nobody's way.
+    server.ctl("exports", "remove", "found")
+    check(config(server, "apply")[0]["state"] == "applied", "its uuid is free")
+    check({e["name"]: e["uuid"] for e in server.status()["exports"]}["vol"] == found, "vol has it")
+
+
+with Lab() as lab:
+    server = lab.server([export("vol", lab.path("vol.img"), "1MiB")])
+    # With a uuid it is not created.
+    with open(lab.path("d.img"), "wb") as image:
+        image.truncate(1 << 20)
+    server.ctl("exports", "add", "d", lab.path("d.img"), "--uuid", UUID, "--allow", "host-a=rw")
+    server.ctl("exports", "add", "found", lab.path("found.img"), "--size", "1MiB", "--allow", "host-a=rw")
+    wait_until("they are ready", lambda: all(e["state"] == "ready" for e in server.status()["exports"]))
+    the_uuid_of_another(lab, server)
