@@ -31,6 +31,10 @@ const ServerConfig::Listen& find_listener(const ServerConfig& config, const std:
     return config.listen[static_cast<std::size_t>(found - names.begin())];
 }
 
+bool is_in_memory(const Volume& volume) {
+    return volume.config().storage.kind == StorageOptions::Kind::memory;
+}
+
 std::string name_of(const ServerConfig::Listen& listen) { return listener_names({listen}).front(); }
 
 }  // namespace
@@ -198,8 +202,15 @@ std::string ServerConfiguration::conflict_of(const ConfigChange& change,
                                              const ServerConfig::Export* wanted, How how) {
     const Volume* const volume = target_.find(change.name);
     if (volume == nullptr) return "";
-    if (change.leaves() && how == How::gently && !volume->opens().empty()) {
-        return "it is open by " + holders_of(*volume) + "; --force takes it from them";
+    if (change.leaves() && how == How::gently) {
+        const std::string open =
+            volume->opens().empty() ? "" : "it is open by " + holders_of(*volume);
+        // A removal says itself what is lost.
+        if (change.kind == Kind::replaced && is_in_memory(*volume)) {
+            return (open.empty() ? "" : open + ", and ") +
+                   "what is in its memory would be lost; --force replaces it all the same";
+        }
+        if (!open.empty()) return open + "; --force takes it from them";
     }
     const bool same_medium =
         change.kind == Kind::changed ||
