@@ -21,6 +21,7 @@ using Session = ClientConfig::Session;
 using Mapped = ClientConfig::Device;
 using Path = ClientConfig::Path;
 
+constexpr const char* why_stopped = "rnbd-client is stopping";
 constexpr rtrs::Duration look_interval = std::chrono::milliseconds(10);
 // How long paths that go wait for those that come in their place.
 constexpr rtrs::Duration replacement_time = std::chrono::seconds(5);
@@ -105,6 +106,13 @@ std::expected<ConfigPlan, std::vector<ConfigError>> ClientConfiguration::plan(Fo
     if (!wanted) return std::unexpected(wanted.error());
     warnings_ = wanted->warnings;
     return plan_towards(*wanted, force == Force::yes ? How::by_force : How::gently);
+}
+
+// The step that looks again finds that it is over.
+void ClientConfiguration::stop() {
+    stopped_ = true;
+    again_timer_.disarm();
+    if (const auto again = std::exchange(again_, nullptr)) again();
 }
 
 ClientConfig ClientConfiguration::running() const {
@@ -316,6 +324,7 @@ void ClientConfiguration::wait_for_replacement(const std::string& session,
                                                const std::vector<std::string>& labels,
                                                rtrs::Instant deadline,
                                                const ConfigStep::Done& done) {
+    if (stopped_) return done(why_stopped);
     const auto found = client_.find_session(session);
     if (!found) return done("");
     const rtrs::ClientSessionStatus status = (*found)->remote.rtrs().status();
@@ -345,6 +354,7 @@ void ClientConfiguration::remove_path(const std::string& session, const std::str
 
 void ClientConfiguration::wait_for_end(const std::string& session, const std::string& label,
                                        const ConfigStep::Done& done) {
+    if (stopped_) return done(why_stopped);
     const auto found = client_.find_session(session);
     if (!found) return done("");
     const rtrs::ClientSessionStatus status = (*found)->remote.rtrs().status();

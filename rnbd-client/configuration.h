@@ -27,6 +27,7 @@ class ClientConfiguration final : public ConfigSubject {
     std::expected<ConfigPlan, std::vector<ConfigError>> plan(Force force) override;
     const std::string& config_path() const noexcept override { return path_; }
     const std::vector<ConfigError>& warnings() const noexcept override { return warnings_; }
+    void stop() override;
 
   private:
     enum class How : std::uint8_t { gently, by_force };
@@ -69,6 +70,7 @@ class ClientConfiguration final : public ConfigSubject {
     // A step that looks again and again.
     std::function<void()> again_;
     rtrs::Timer again_timer_;
+    bool stopped_ = false;
 };
 
 }  // namespace rnbd

@@ -18,6 +18,7 @@ namespace {
 
 using Kind = ConfigChange::Kind;
 
+constexpr const char* why_stopped = "rnbd-server is stopping";
 constexpr rtrs::Duration in_use_interval = std::chrono::milliseconds(20);
 
 bool has_key(const ConfigChange& change, std::string_view key) {
@@ -124,6 +125,13 @@ std::expected<ConfigPlan, std::vector<ConfigError>> ServerConfiguration::plan(Fo
     if (!wanted) return std::unexpected(wanted.error());
     warnings_ = wanted->warnings;
     return plan_towards(*wanted, force == Force::yes ? How::by_force : How::gently);
+}
+
+// The step that looks again finds that it is over.
+void ServerConfiguration::stop() {
+    stopped_ = true;
+    again_timer_.disarm();
+    if (const auto again = std::exchange(again_, nullptr)) again();
 }
 
 ServerConfig ServerConfiguration::running() const {
@@ -307,7 +315,7 @@ void ServerConfiguration::open_in_place_of(const std::vector<std::uint32_t>& in_
 // failure: of what was to take their place.
 void ServerConfiguration::open_again(std::vector<Closed> closed, std::string failure,
                                      const ConfigStep::Done& done) {
-    if (closed.empty()) return done(std::move(failure));
+    if (closed.empty() || stopped_) return done(std::move(failure));
     const Closed one = std::move(closed.back());
     closed.pop_back();
     open_listener(one.listen, Listeners::Absent::waits, one.portal, clock_.now() + in_use_patience,
@@ -321,6 +329,7 @@ void ServerConfiguration::open_listener(const ServerConfig::Listen& listen,
                                         Listeners::Absent absent,
                                         std::optional<std::uint32_t> again, rtrs::Instant deadline,
                                         const ConfigStep::Done& done) {
+    if (stopped_) return done(why_stopped);
     const auto opened = listeners_.open(listen, absent, again);
     if (opened) return done("");
     const bool in_use = opened.error().error == std::errc::address_in_use;

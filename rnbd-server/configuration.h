@@ -29,6 +29,7 @@ class ServerConfiguration final : public ConfigSubject {
     std::expected<ConfigPlan, std::vector<ConfigError>> plan(Force force) override;
     const std::string& config_path() const noexcept override { return path_; }
     const std::vector<ConfigError>& warnings() const noexcept override { return warnings_; }
+    void stop() override;
 
   private:
     class Exports;
@@ -81,6 +82,7 @@ class ServerConfiguration final : public ConfigSubject {
     // A listener whose address is still in use.
     std::function<void()> again_;
     rtrs::Timer again_timer_;
+    bool stopped_ = false;
 };
 
 }  // namespace rnbd

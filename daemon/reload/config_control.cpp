@@ -87,6 +87,7 @@ void ConfigControl::stop() {
     stopped_ = true;
     pending_.reset();
     confirm_timer_.disarm();
+    subject_.stop();
 }
 
 namespace {
@@ -248,6 +249,7 @@ void ConfigControl::step_done(std::uint64_t number, std::string failure) {
 
 void ConfigControl::run_over() {
     const auto over = std::move(run_);
+    fail_untried_steps(*over);
     over->plan.finished(over->plan.changes);
     over->done(over->plan.changes);
     changed_();
@@ -261,6 +263,15 @@ void ConfigControl::run_over() {
     reload_now([all = std::exchange(reloads_, {})] {
         for (const auto& done : all) done();
     });
+}
+
+// The daemon stops: else there are none.
+void ConfigControl::fail_untried_steps(Run& run) const {
+    const std::string why = daemon_ + " is stopping";
+    for (; run.next < run.plan.steps.size(); ++run.next) {
+        std::string& known = run.plan.changes[run.plan.steps[run.next].change].failure;
+        if (known.empty()) known = why;
+    }
 }
 
 void ConfigControl::take_back() {

@@ -34,6 +34,8 @@ class ConfigSubject {
     virtual const std::string& config_path() const noexcept = 0;
     // What the files that plan() has read last say in vain.
     virtual const std::vector<ConfigError>& warnings() const noexcept = 0;
+    // The daemon ends: a step that looks again and again does so no more, and fails.
+    virtual void stop() = 0;
 
   protected:
     ~ConfigSubject() = default;
@@ -52,7 +54,8 @@ class ConfigControl {
     void add_commands(ControlServer& control);
     // What goes on is finished first. Results go to the log; done is called in any case.
     void reload(std::function<void()> done);
-    // From now on nothing begins, and nothing is taken back.
+    // From now on nothing begins, and nothing is taken back. Steps of what goes on that were not
+    // tried yet have failed.
     void stop();
 
   private:
@@ -74,6 +77,7 @@ class ConfigControl {
     void next_step();
     void step_done(std::uint64_t number, std::string failure);
     void run_over();
+    void fail_untried_steps(Run& run) const;
     void take_back();
     nlohmann::json document(const char* state, const std::vector<ConfigError>& errors,
                             const std::vector<ConfigChange>& changes) const;

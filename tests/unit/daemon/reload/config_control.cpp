@@ -38,6 +38,11 @@ class Subject final : public ConfigSubject {
     const std::string& config_path() const noexcept override { return path; }
     const std::vector<ConfigError>& warnings() const noexcept override { return passed_over; }
 
+    void stop() override {
+        if (on_stop) on_stop();
+    }
+
+    std::function<void()> on_stop;
     std::string path = "/x.yaml";
     std::vector<ConfigError> errors, passed_over;
     ConfigPlan next;
@@ -180,8 +185,25 @@ TEST_CASE("config control: at the daemon's end nothing more is begun, and nobody
     world.control.stop();
     slow("");
     CHECK(!second);
+    REQUIRE(world.subject.finished.size() == 2);
+    CHECK(world.subject.finished[0].failure.empty());
+    CHECK(world.subject.finished[1].failure == "rnbd-test is stopping");
     CHECK(world.reloaded == 2);
     world.reload();
     CHECK(world.reloaded == 3);
     CHECK(world.subject.plans == 1);
+}
+
+TEST_CASE("config control: a step that gives up at the daemon's end is the last one") {
+    World world;
+    ConfigStep::Done slow;
+    world.add([&](ConfigStep::Done done) { slow = std::move(done); });
+    world.add([](const ConfigStep::Done& done) { done(""); });
+    world.subject.on_stop = [&] { slow("it looks no more"); };
+    world.reload();
+    world.control.stop();
+    CHECK(world.reloaded == 1);
+    REQUIRE(world.subject.finished.size() == 2);
+    CHECK(world.subject.finished[0].failure == "it looks no more");
+    CHECK(world.subject.finished[1].failure == "rnbd-test is stopping");
 }
