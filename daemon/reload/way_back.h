@@ -1,5 +1,5 @@
-// Which objects are put back when a plan is taken back: those that it changed. What rnbdctl has done
-// since stays, to them and to all others. Plain values.
+// Which objects are put back when a plan is taken back: those that it changed. What rnbdctl has
+// done since stays, to them and to all others. Plain values.
 #pragma once
 
 #include <cstdint>
