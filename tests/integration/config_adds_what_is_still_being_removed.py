@@ -40,8 +40,8 @@ with Lab() as lab:
         check("rnbd.volume: vol1: removed" not in server.log()[since:], "it is still being removed")
         os.unlink(gate)
         logged("rnbd.volume: vol1: added\n", since)
-        check([(e["name"], e["state"]) for e in server.status()["exports"]] == [("vol2", "ready"), ("vol1", "ready")],
-              server.status()["exports"])
+        check([e["name"] for e in server.status()["exports"]] == ["vol2", "vol1"], server.status()["exports"])
+        wait_until("both are ready", lambda: all(e["state"] == "ready" for e in server.status()["exports"]))
         wait_until("the client has it", lambda: client.status()["devices"][0]["state"] == "open")
         check(next(e for e in server.status()["exports"] if e["name"] == "vol1")["allow"][0]["access"] == access, "the rule")
 
