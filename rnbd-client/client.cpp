@@ -127,7 +127,8 @@ void Client::on_mapping_changed(Mapping& mapping) {
     if (mapping.stopping()) return;
     // Before it is open its epoch is that of the life before.
     const RemoteVolume& volume = mapping.volume();
-    const WriterNumbers::Life life{volume.writer(), volume.epoch(), volume.medium()};
+    const WriterNumbers::Life life{volume.writer(), volume.epoch(), volume.medium(),
+                                   mapping.device().has_untold_losses()};
     if (life != WriterNumbers::Life{} && writers_.keep(config.session, config.volume, life)) {
         writers_changed();
     }

@@ -342,7 +342,7 @@ void Device::piece_done(DevicePiece& piece, std::error_code error) {
     if (!request.error && !request.flushing && request.whole.needs_flush(volume_.geometry())) {
         return submit_flush(request);
     }
-    if (!request.error && request.whole.lost_in_part(caches_lost)) volume_.lost_in_part();
+    if (!request.error && request.whole.lost_in_part(caches_lost)) lost_in_part();
     if (!request.error && request.nbd.command == Command::read) {
         request.reply_bytes = request.nbd.length;
     }

@@ -20,6 +20,7 @@
 #include <sys/uio.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -126,6 +127,8 @@ class DeviceClient : public rtrs::ListLink {
 struct DeviceOptions {
     std::string name;         // the NBD export's, 1..4096 bytes
     std::string description;  // shown to people; may be empty
+    // has_untold_losses() may be another now, and the volume has not said so. May be empty.
+    std::function<void()> on_losses_changed = {};
 };
 
 class Device {
@@ -191,7 +194,7 @@ class Device {
     std::vector<DeviceStall> stalls();
 
     // The answer of a request with tells_losses has reached its client.
-    void told(DeviceClient& client, std::uint64_t losses) noexcept;
+    void told(DeviceClient& client, std::uint64_t losses);
     // Whether something was lost that no client was told of.
     bool has_untold_losses() const noexcept { return losses_told_ < volume_.losses().news; }
 
@@ -209,6 +212,7 @@ class Device {
     void run(DeviceRequest& request);
     void finish(DeviceRequest& request);
     void tell_losses(DeviceRequest& request) const noexcept;
+    void lost_in_part();
     void limit_blocks();
     void forget_abandoned(DeviceRequest& request) noexcept;
     void start_waiting();

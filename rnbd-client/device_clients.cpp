@@ -49,16 +49,24 @@ void Device::tell_losses(DeviceRequest& request) const noexcept {
     if (request.error == std::errc::io_error) request.tells_losses = losses;
 }
 
-void Device::told(DeviceClient& client, std::uint64_t losses) noexcept {
+void Device::lost_in_part() {
+    volume_.lost_in_part();
+    if (options_.on_losses_changed) options_.on_losses_changed();
+}
+
+void Device::told(DeviceClient& client, std::uint64_t losses) {
     const auto hears = [&](DeviceClient& one) {
         one.losses_told = std::max(one.losses_told, losses);
     };
     hears(client);
-    losses_told_ = std::max(losses_told_, losses);
-    if (client.client_kind != DeviceClient::Kind::kernel) return;
-    clients_.for_each([&](DeviceClient& other) {
-        if (other.client_kind == DeviceClient::Kind::kernel) hears(other);
-    });
+    if (client.client_kind == DeviceClient::Kind::kernel) {
+        clients_.for_each([&](DeviceClient& other) {
+            if (other.client_kind == DeviceClient::Kind::kernel) hears(other);
+        });
+    }
+    if (losses <= losses_told_) return;
+    losses_told_ = losses;
+    if (options_.on_losses_changed) options_.on_losses_changed();
 }
 
 // --- What gone clients left behind.

@@ -38,12 +38,14 @@ Mapping::Mapping(rtrs::Reactor& reactor, NbdSockets& sockets, RemoteSession& ses
                                                                  .access = config_.access,
                                                                  .writer = former.number,
                                                                  .epoch = former.epoch,
+                                                                 .untold_loss = former.untold_loss,
                                                                  .medium = former.medium},
                                              *this)),
       device_(std::make_unique<Device>(
           *volume_, shares,
           DeviceOptions{.name = config_.name,
-                        .description = config_.volume + " of session " + session.name()})),
+                        .description = config_.volume + " of session " + session.name(),
+                        .on_losses_changed = [this] { owner_.on_mapping_changed(*this); }})),
       stop_timer_(reactor, this, rtrs::member_call<&Mapping::on_stop_deadline>),
       former_(former) {
     if (!config_.kernel) return;
@@ -179,6 +181,7 @@ void Mapping::flush() {
     rtrs::Permit permit = std::move(last_flush_.permit);
     if (closing_ || volume_->state() != VolumeState::open) return close_volume();
     volume_->submit(std::move(permit), {.operation = VolumeOperation::flush,
+                                        .behind = true,
                                         .responded =
                                             [](void* context, rtrs::Permit, std::error_code error) {
                                                 static_cast<Mapping*>(context)->flush_ended(error);
@@ -190,9 +193,6 @@ void Mapping::flush_ended(std::error_code error) {
     // One that was given up is nothing lost if there was nothing to flush; close_volume() knows.
     const bool given_up = error == rtrs::Error::closed || error == rtrs::Error::no_path;
     if (error && !given_up) lost("its last flush failed: " + error.message());
-    if (device_->has_untold_losses()) {
-        lost("acknowledged writes were lost that were not flushed, and no client was told");
-    }
     close_volume();
 }
 
@@ -205,6 +205,10 @@ void Mapping::close_volume() {
     if (closing_) return;
     closing_ = true;
     if (last_flush_.linked()) volume_->session().rtrs().stop_waiting(last_flush_);
+    const bool untold_loss = device_->has_untold_losses();
+    if (untold_loss) {
+        lost("acknowledged writes were lost that were not flushed, and no client was told");
+    }
     const std::uint64_t unflushed =
         volume_->geometry().write_cache ? volume_->unflushed_writes() : 0;
     if (unflushed > 0 && loss_.empty()) {
@@ -216,7 +220,8 @@ void Mapping::close_volume() {
     // If their cache is lost by then, the next life has to say so.
     const bool unflushed_of_cache = volume_->epoch() != 0 && volume_->unflushed_writes() > 0;
     const bool holds = (kernel_ && kernel_->left()) || aborted_ || held_before ||
-                       unflushed_of_cache || volume_->state() == VolumeState::superseded ||
+                       unflushed_of_cache || untold_loss ||
+                       volume_->state() == VolumeState::superseded ||
                        volume_->open_error() == rtrs::from_errno(EMEDIUMTYPE);
     may_return_ = with_the_daemon_ && holds;
     volume_->close(may_return_ ? RemoteVolume::Close::may_return : RemoteVolume::Close::for_good);
@@ -225,7 +230,8 @@ void Mapping::close_volume() {
 WriterNumbers::Life Mapping::leaves() const noexcept {
     if (may_return_) {
         const bool unflushed = volume_->unflushed_writes() > 0;
-        return {volume_->writer(), unflushed ? volume_->epoch() : 0, volume_->medium()};
+        return {volume_->writer(), unflushed ? volume_->epoch() : 0, volume_->medium(),
+                device_->has_untold_losses()};
     }
     // They hold nothing, but may come again, with what they have read; in a later life, if they
     // found nothing to come to in this one.

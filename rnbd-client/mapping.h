@@ -28,7 +28,7 @@ class Mapping final : public RemoteVolumeHandler,
   public:
     class Owner {
       public:
-        // Its volume's writer() may be another one now.
+        // What a next life of the daemon has to know of it may be another now.
         virtual void on_mapping_changed(Mapping& mapping) = 0;
         // The mapping may be destroyed from inside this call.
         virtual void on_mapping_stopped(Mapping& mapping) = 0;

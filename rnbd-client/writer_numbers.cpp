@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iomanip>
 #include <sstream>
+#include <string_view>
 
 #include "rtrs/base/error.h"
 
@@ -19,6 +20,9 @@ std::string boot() {
     std::string id;
     return file >> id ? id : "unknown-boot";
 }
+
+// The last word of a line, if that is so.
+constexpr std::string_view untold_loss = "untold-loss";
 
 std::string first_line() { return "rnbd-client writers 1 " + boot(); }
 
@@ -38,6 +42,8 @@ std::error_code WriterNumbers::load() {
         words >> std::hex >> life.number >> std::quoted(session) >> std::quoted(volume) >>
             life.epoch >> uuid >> life.medium.life >> life.medium.number;
         if (!words) continue;
+        std::string last;
+        life.untold_loss = words >> last && last == untold_loss;
         life.medium.uuid = parse_uuid(uuid).value_or(Uuid{});
         numbers_[{session, volume}] = life;
     }
@@ -69,9 +75,10 @@ std::error_code WriterNumbers::write() const {
     for (const auto& [name, life] : numbers_) {
         text << fmt::format("{:016x} ", life.number) << std::quoted(name.first) << ' '
              << std::quoted(name.second)
-             << fmt::format(" {:016x} {} {:x} {:x}\n", life.epoch,
+             << fmt::format(" {:016x} {} {:x} {:x}", life.epoch,
                             life.medium.uuid == Uuid{} ? "-" : to_text(life.medium.uuid),
-                            life.medium.life, life.medium.number);
+                            life.medium.life, life.medium.number)
+             << (life.untold_loss ? ' ' + std::string(untold_loss) : "") << '\n';
     }
     const std::string temporary = path_ + ".new";
     std::ofstream file(temporary, std::ios::trunc);

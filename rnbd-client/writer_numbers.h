@@ -4,8 +4,8 @@
 // server has to recognise them.
 //
 // With each is the epoch of the server's cache that may have what was acknowledged and not flushed,
-// so that they hear of it if that cache is lost meanwhile, and the medium that they know: that of
-// volumes that are only read, too.
+// so that they hear of it if that cache is lost meanwhile; whether something was lost of which they
+// have not heard; and the medium that they know: that of volumes that are only read, too.
 //
 // What is unmapped holds nothing, and its number is forgotten; so it is at an end of the daemon in
 // order, if nobody may have been left with something. So are those of another boot of the machine.
@@ -35,6 +35,7 @@ class WriterNumbers {
         std::uint64_t number = 0;  // 0: none, it only reads
         std::uint64_t epoch = 0;   // as RemoteVolumeOptions::epoch
         MediumId medium{};         // likewise
+        bool untold_loss = false;  // likewise
         bool operator==(const Life&) const = default;
     };
     Life former(const std::string& session, const std::string& volume) const;

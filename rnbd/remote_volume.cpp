@@ -95,6 +95,7 @@ RemoteVolume::Inside::Inside(RemoteVolume& its_self, RemoteSession::Inside& its_
         epoch = options.epoch;
         acknowledged = 1;
     }
+    if (options.untold_loss) loss_of_former_life();
     session.volumes.push_back(this);
     arm_hold();
     if (session.ready) link_ready();

@@ -66,8 +66,9 @@ struct VolumeIo {
     bool force_unit_access = false;  // done when it is on stable storage; not for reads
     bool no_unmap = false;           // write_zeroes: the space stays allocated
     bool fast_only = false;          // write_zeroes: EOPNOTSUPP rather than as slow as a write
-    // A flush behind something with FUA, for that alone: who hears of its failure does not hear of
-    // other writes that were lost, and it does not fail for those that were lost before.
+    // A flush that is not for the volume's user to hear of: behind something with FUA, for that
+    // alone, or before the volume is closed. It does not fail for what was lost before it, and its
+    // failure does not count as told.
     bool behind = false;
     std::uint64_t offset = 0;  // bytes, a multiple of the logical block; not for flush
     // Likewise. Read, write: at most the session's max_io_bytes(), and the permit's payload() from
@@ -128,6 +129,9 @@ struct RemoteVolumeOptions {
     // flush has covered. If the server has another cache by now, a flush fails to say so. 0: there
     // are none.
     std::uint64_t epoch = 0;
+    // Of that life too: something was lost already, and its user has not heard of it. A flush fails
+    // to say so.
+    bool untold_loss = false;
     // Of that life too: the medium() that its user knows. Not known: any is taken.
     MediumId medium{};
 };

@@ -93,6 +93,7 @@ struct RemoteVolume::Inside {
     void note_epoch(std::uint64_t now);
     void cache_lost();
     void lost_in_part();
+    void loss_of_former_life();
     void fail_lost_flushes();
     void told(std::uint64_t covers);
 

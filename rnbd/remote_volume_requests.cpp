@@ -323,6 +323,19 @@ void RemoteVolume::Inside::lost_in_part() {
     untold = acknowledged;
 }
 
+// A flush covers acknowledged writes: without one, there is nothing that could fail.
+void RemoteVolume::Inside::loss_of_former_life() {
+    if (rtrs::planted(rtrs::PlantedBug::flush_forgotten)) return;
+    ++losses.writes;
+    ++losses.news;
+    session.environment.tracer.trace(
+        rtrs::TraceLevel::error, "rnbd.volume", session.session.options().name + "/" + options.name,
+        "acknowledged writes of a former life were lost, and nobody has heard of it; a flush fails "
+        "to say so");
+    if (acknowledged == 0) acknowledged = flushed = 1;
+    untold = acknowledged;
+}
+
 void RemoteVolume::Inside::cache_lost() {
     const std::uint64_t writes_lost = acknowledged - flushed;
     const bool of_former_life = options.epoch != 0 && flushed == 0;

@@ -16,8 +16,22 @@ def begin(lab):
     return server, client, handle
 
 
-def came_back(lab, server, client):
+def state(client):
+    return client.status()["devices"][0]["state"]
+
+
+def noticed(server, client):
+    """The server has lost its cache, this life of the client knows, and no flush has said so."""
+    server.kill()
+    wait_until("the client has seen it go", lambda: state(client) != "open")
     server.start()
+    wait_until("it is open again", lambda: state(client) == "open")
+    check(client.status()["devices"][0]["lost_caches"] == 1, "the loss is known")
+
+
+def came_back(lab, server, client):
+    if server is not None:
+        server.start()
     client.start()
     wait_until("it is open", lambda: client.status()["devices"][0]["state"] == "open")
     return connected(lab, "vol")
@@ -47,3 +61,45 @@ with Lab() as lab:
     server.kill()
     client.stop()
     came_back(lab, server, client).flush()
+
+# A loss that was noticed, but not told, outlives the client that noticed it.
+for end_client in (Daemon.stop, Daemon.kill):
+    with Lab() as lab:
+        server, client, handle = begin(lab)
+        noticed(server, client)
+        end_client(client)
+        for again in range(2):  # nor is it told by starting
+            handle = came_back(lab, None, client)
+            if again == 0:
+                end_client(client)
+        check(error_of(handle.flush) == errno.EIO, "the next life's flush says so")
+        check("and nobody has heard of it" in client.log(), "the log, too")
+        handle.flush()  # once
+        end_client(client)
+        came_back(lab, None, client).flush()  # and not in the life after that
+
+# What was acknowledged since, and not flushed, is kept apart from that.
+with Lab() as lab:
+    server, client, handle = begin(lab)
+    noticed(server, client)
+    handle.pwrite(BLOCK, 4096)
+    client.kill()
+    handle = came_back(lab, None, client)
+    check(error_of(handle.flush) == errno.EIO, "what was lost before is told")
+    server.kill()
+    wait_until("the client has seen it go", lambda: state(client) != "open")
+    client.kill()
+    check(error_of(came_back(lab, server, client).flush) == errno.EIO, "and what was lost now")
+
+# An unmap says it, whether the volume is open or not.
+for away in (False, True):
+    with Lab() as lab:
+        server, client, handle = begin(lab)
+        noticed(server, client)
+        handle = None  # its socket is closed
+        wait_until("nobody is connected", lambda: client.status()["devices"][0]["connections"] == 0)
+        if away:
+            server.kill()
+            wait_until("the client has seen it go", lambda: state(client) != "open")
+        unmapped = client.ctl("unmap", "vol", ok=False)
+        check(unmapped.returncode != 0 and "no client was told" in unmapped.stderr, unmapped.stderr)

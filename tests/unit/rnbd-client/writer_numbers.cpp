@@ -42,12 +42,15 @@ TEST_CASE("writer numbers: of a life that was killed, until they are forgotten")
         CHECK(numbers.keep("host-a", "vol2", {7}));
         CHECK(numbers.keep("host-a", "vol2", {8}));
         CHECK_FALSE(numbers.keep("host-a", "vol2", {8}));
+        CHECK(numbers.keep("host-a", "lost", {9, 0xe, medium, true}));
         REQUIRE(!numbers.write());
     }
     Loaded numbers(folder);
     CHECK(numbers.former("host-a", "vol1").number == 0xabc);
     CHECK(numbers.former("host-a", "vol1").epoch == 0xe);
     CHECK(numbers.former("host-a", "vol1").medium == medium);
+    CHECK_FALSE(numbers.former("host-a", "vol1").untold_loss);
+    CHECK(numbers.former("host-a", "lost") == WriterNumbers::Life{9, 0xe, medium, true});
     CHECK(numbers.keep("host-a", "vol1", {0xabc, 0xf}));
     CHECK(numbers.keep("host-a", "vol1", {0xabc, 0xe}));
     CHECK(numbers.former("host \"b\"\\", "vol1").number == 5);
