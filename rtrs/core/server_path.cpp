@@ -310,8 +310,9 @@ void ServerPath::last_words_overdue() {
     last_words_timer_.arm(environment_.clock.now() + options_.heartbeat_timeout);
 }
 
-// A heartbeat answer that nobody asked for, on every connection: once they have completed, all
-// answers before them have left.
+// An empty write on every connection: once they have completed, all answers before them have left.
+// The client sees nothing of it. Of any message it would: the kernel's warns of heartbeats, and of
+// their answers, that do not come over connection 0.
 void ServerPath::say_last_words() {
     last_words_timer_.arm(environment_.clock.now() + options_.heartbeat_timeout);
     // A connection whose establishment has not been heard of was never answered on.
@@ -324,10 +325,9 @@ void ServerPath::say_last_words() {
 
 void ServerPath::say_last_word(Connection& connection) {
     if (state_ != State::connected) return;
-    const WorkRequest work{.opcode = WorkOpcode::write_immediate,
+    const WorkRequest work{.opcode = WorkOpcode::write,
                            .signal = Signal::completion,
-                           .context = Connection::last_words_context,
-                           .immediate = ImmediateCodec::heartbeat_ack()};
+                           .context = Connection::last_words_context};
     const auto error = connection.endpoint->post({&work, 1});
     connection.last_word_waits = error == std::errc::no_buffer_space;
     if (error && !connection.last_word_waits) close(last_reason_);

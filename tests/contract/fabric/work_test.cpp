@@ -109,6 +109,17 @@ TEST_CASE("write with immediate: an empty one needs neither key nor address") {
     CHECK(pair.client.disconnected == 0);
 }
 
+TEST_CASE("write: an empty one needs neither key nor address, and the peer sees nothing of it") {
+    Pair pair;
+    pair.connect();
+    REQUIRE(!pair.client.post({.opcode = WorkOpcode::write, .signal = Signal::completion}));
+    pair.pump([&] { return pair.client.sends == 1; });
+    REQUIRE(!pair.client.post({.opcode = WorkOpcode::write_immediate, .immediate = 1}));
+    pair.pump([&] { return pair.server.receives == 1; });
+    CHECK(pair.server.completions[0].immediate == 1);
+    CHECK(pair.client.disconnected == 0);
+}
+
 TEST_CASE("read: fetches remote memory without the peer's help") {
     const std::size_t bytes = GENERATE(1, 4096, 300000);
     Pair pair;
