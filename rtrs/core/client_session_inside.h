@@ -129,6 +129,7 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     void open_other_paths();
     std::expected<void, Unusable> allocate(const ChunkGeometry& geometry);
     void announce_link_if_ready();
+    void dial_what_is_held_back();
     void close();
     void finish_close_if_done();
     void give_up_if_out_of_paths();

@@ -312,7 +312,7 @@ void ClientSession::Inside::path_down(ClientPath& path, std::error_code why) {
     if (planted(PlantedBug::quarantine_off)) hand_back(index);
     if (paths_up > 0) return;
     if (!dead) reason = "no path is up: " + why.message();
-    if (!link_up) return;
+    if (!link_up) return dial_what_is_held_back();
     link_up = false;
     since = environment.clock.now();
     if (closing) {
@@ -324,8 +324,12 @@ void ClientSession::Inside::path_down(ClientPath& path, std::error_code why) {
     owner_decides_all();
     report_unsettled();
     handler.on_link_down(why);
+    dial_what_is_held_back();
+}
+
+// No path is up. One that fails often is better than none.
+void ClientSession::Inside::dial_what_is_held_back() {
     if (closing) return;
-    // A path that fails often is better than none.
     for (const PathRecord& record : paths) record.path->needed();
 }
 

@@ -356,3 +356,43 @@ TEST_CASE("a dial on its way since before another path was up does not split the
         work_and_end(scene, 8, 100);
     }
 }
+
+TEST_CASE("a path that is held back is dialled when the last other one goes, announced or not") {
+    SceneOptions options = quick_options(1);
+    options.addresses = 2;
+    options.client.hold_time = 200ms;
+    Scene scene(options);
+    scene.start_server();
+    scene.start_client();
+    REQUIRE(scene.ready());
+    const auto path = [&](std::size_t index) {
+        return scene.client->session.status().paths.at(index).state;
+    };
+    const auto both_are_up = [&] {
+        return path(0) == PathState::connected && path(1) == PathState::connected;
+    };
+    REQUIRE(scene.run_until(both_are_up));
+    // What hangs is given up, and its fence waits for it.
+    scene.server->service_max = 1h;
+    scene.client->errors_expected = true;
+    scene.client->run(4, 4);
+    REQUIRE(scene.run_until([&] { return scene.server->working() > 0; }));
+    SimNetwork& network = scene.world.network();
+    network.cut("10.0.0.1", "10.0.0.2");
+    network.cut("10.0.1.1", "10.0.1.2");
+    REQUIRE(scene.run_until([&] { return scene.client->idle(); }));
+    network.heal_all();
+    REQUIRE(scene.run_until(both_are_up));
+    REQUIRE(!scene.client->session.status().link_up);
+
+    network.reset("10.0.1.1", "10.0.1.2", SimNetwork::Seen::by_both);
+    REQUIRE(scene.run_until([&] { return path(1) == PathState::backoff; }));
+    scene.world.run_for(100ms);
+    REQUIRE(path(1) == PathState::backoff);
+    network.reset("10.0.0.1", "10.0.0.2", SimNetwork::Seen::by_both);
+    CHECK(scene.run_until([&] { return path(1) == PathState::connected; }, 100ms));
+
+    REQUIRE(scene.run_until([&] { return scene.client->session.status().link_up; }, 2h));
+    scene.server->service_max = Duration{0};
+    work_and_end(scene, 8, 100);
+}
