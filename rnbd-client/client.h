@@ -128,6 +128,7 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
     void on_mapping_overdue(Mapping& mapping) override;
     bool only_overdue_on(const std::string& session) const noexcept;
     void cut_off(Session& session);
+    void connect_again(Session& session);
     void on_mapping_changed(Mapping& mapping) override;
     void unmap_ended(const Mapping& mapping, const std::expected<Gone, ControlFailure>& result);
     rtrs::Instant waits_since(Session& session) const;
@@ -161,7 +162,11 @@ struct Client::Session final : RemoteSessionHandler {
         : client(its_client),
           config(std::move(its_config)),
           remote(environment, std::move(options), *this),
-          questions(environment.clock, remote) {}
+          questions(environment.clock, remote),
+          connect_timer(environment.clock, this, [](void* self) {
+              auto& session = *static_cast<Session*>(self);
+              session.client.connect_again(session);
+          }) {}
     void on_session_closed() override { client.session_closed(*this); }
     void on_session_path_gone(std::string_view label) override;
     void on_catalog_event(const CatalogEvent& event) override;
@@ -179,6 +184,8 @@ struct Client::Session final : RemoteSessionHandler {
     // Made by rnbdctl map --path: goes with its last device.
     bool temporary = false;
     bool closing = false;
+    std::vector<std::string> cut_off;  // labels of paths, until its overdue devices have gone
+    rtrs::Timer connect_timer;         // while they are not closed yet
     Closed closed;
 };
 

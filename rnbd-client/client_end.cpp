@@ -11,6 +11,15 @@
 
 namespace rnbd {
 
+namespace {
+
+using PathOperation = rtrs::ClientSession::PathOperation;
+
+// About what a connection takes to close.
+constexpr rtrs::Duration closing_time = std::chrono::milliseconds(100);
+
+}  // namespace
+
 void Client::unmap(const std::string& device, Unmap how, Unmapped done) {
     const auto found = std::ranges::find_if(
         mappings_, [&](const auto& one) { return one->config().name == device; });
@@ -66,21 +75,37 @@ bool Client::only_overdue_on(const std::string& session) const noexcept {
 
 // What a server that lives does not answer would keep devices for ever, and with them the daemon.
 // Nothing else waits on the session's connections, which go now; the server closes what it had
-// open there.
+// open there. They come back when those devices have gone: requests are given up only while there
+// is no path, with one they are asked after, which waits as well.
 void Client::cut_off(Session& session) {
     logger("rnbd.client")
         .warn(
             "{}: its connections are cut off: the server does not answer what its devices wait "
             "for",
             session.config.name);
-    using PathOperation = rtrs::ClientSession::PathOperation;
-    const bool ends = session.temporary || stopped_;
     rtrs::ClientSession& rtrs = session.remote.rtrs();
     for (const rtrs::PathStatus& path : rtrs.status().paths) {
-        // Of one that is being dialled or closed nothing is to be cut off: that is no error.
-        static_cast<void>(rtrs.operate_path(
-            path.label, ends ? PathOperation::disconnect : PathOperation::reconnect));
+        // What was disconnected by an operator stays so.
+        using State = rtrs::PathState;
+        if (path.state == State::closing || path.state == State::closed) continue;
+        if (!rtrs.operate_path(path.label, PathOperation::disconnect))
+            session.cut_off.push_back(path.label);
     }
+}
+
+void Client::connect_again(Session& session) {
+    if (session.closing) return;
+    rtrs::ClientSession& rtrs = session.remote.rtrs();
+    std::vector<std::string> still_closing;
+    // What is in no such state was removed meanwhile, or told to reconnect.
+    for (const rtrs::PathStatus& path : rtrs.status().paths) {
+        if (std::ranges::find(session.cut_off, path.label) == session.cut_off.end()) continue;
+        if (path.state == rtrs::PathState::closing) still_closing.push_back(path.label);
+        if (path.state == rtrs::PathState::closed)
+            static_cast<void>(rtrs.operate_path(path.label, PathOperation::reconnect));
+    }
+    session.cut_off = std::move(still_closing);
+    if (!session.cut_off.empty()) session.connect_timer.arm(reactor_.now() + closing_time);
 }
 
 void Client::on_mapping_stopped(Mapping& mapping) {
@@ -114,7 +139,12 @@ void Client::on_mapping_stopped(Mapping& mapping) {
         return;
     }
     tell();
-    if (found != sessions_.end() && used && only_overdue_on(session)) cut_off(*found->second);
+    if (found == sessions_.end()) return;
+    const bool waits = std::ranges::any_of(mappings_, [&](const auto& one) {
+        return one->config().session == session && one->overdue();
+    });
+    if (waits && only_overdue_on(session)) return cut_off(*found->second);
+    if (!waits) connect_again(*found->second);
 }
 
 void Client::session_closed(Session& session) {

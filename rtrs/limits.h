@@ -46,6 +46,9 @@ inline constexpr std::size_t name_bytes_max = name_field_bytes - 1;  // a NUL mu
 // --- Sessions, paths, connections.
 inline constexpr std::uint32_t connections_max = 4096;  // (wire) per path
 inline constexpr std::uint32_t paths_max = 128;         // (wire) per session
+// Of one path at a time, where storage answers nothing and connections are lost again and again:
+// each keeps the memory of its chunks until its operations have ended.
+inline constexpr std::uint32_t path_lives_max = 8;
 inline constexpr std::uint16_t port_default = 1234;
 
 // --- Receives that a peer may rely on (kernel).

@@ -28,6 +28,7 @@ namespace rtrs {
     X(took_over)                /* a session ended for a newer one of the same client */ \
     X(retired_refused)          /* a session that was taken over came back */            \
     X(superseded)               /* a connect displaced a path that looked alive */       \
+    X(succeeded)                /* a path is back before its operations have ended */    \
     X(half_open_expired)        /* a path never said its name */                         \
     X(shaky_path)               /* a path failed too often and was held back */          \
     X(probed)                   /* an old request made its path be probed */             \

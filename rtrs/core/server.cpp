@@ -135,12 +135,9 @@ int Server::Inside::admit_messages(const Portal& portal, const ConnectRequestMes
                                    ConnectRequest& request) {
     const auto session = sessions.find(message.session_uuid);
     if (session == sessions.end()) return ECONNRESET;
-    for (const auto& path : session->second->inside_->paths) {
-        if (path->identity().path_uuid != message.path_uuid) continue;
-        if (&path->fabric() != &portal.fabric) break;
-        return to_errno(path->accept_messages(request, message));
-    }
-    return ECONNRESET;
+    ServerPath* const path = session->second->inside_->newest(message.path_uuid);
+    if (path == nullptr || &path->fabric() != &portal.fabric) return ECONNRESET;
+    return to_errno(path->accept_messages(request, message));
 }
 
 std::expected<ServerSession*, int> Server::Inside::find_or_make_session(

@@ -118,6 +118,9 @@ struct ServerSession::Inside final : ServerPathOwner, MessageCoreOwner {
     std::expected<ServerPath*, int> find_or_make_path(const Server::Inside::Portal& portal,
                                                       const ConnectRequestMessage& message,
                                                       const ConnectRequest& request);
+    ServerPath* newest(const Uuid& path_uuid) const noexcept;  // null: none
+    bool may_be_succeeded(const ServerPath& path,
+                          const ConnectRequestMessage& message) const noexcept;
     static bool joins(ServerPath& path, const Server::Inside::Portal& portal,
                       const ConnectRequestMessage& message);
     std::expected<ServerPath*, int> make_path(const Server::Inside::Portal& portal,

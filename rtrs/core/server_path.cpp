@@ -374,14 +374,19 @@ void ServerPath::connection_ended(std::error_code reason) {
                                           : "connection closed");
 }
 
-void ServerPath::drained() { finish_if_done(); }
+bool ServerPath::drained() const noexcept {
+    return (!link_ || link_->drained()) &&
+           std::ranges::none_of(connections_, [](const auto& connection) {
+               return connection && connection->endpoint;
+           });
+}
+
+bool ServerPath::only_operations_left() const noexcept {
+    return state_ == State::closing && running_ > 0 && drained();
+}
 
 void ServerPath::finish_if_done() {
-    if (state_ != State::closing || running_ > 0) return;
-    for (const auto& connection : connections_) {
-        if (connection && connection->endpoint) return;
-    }
-    if (link_ && !link_->drained()) return;
+    if (state_ != State::closing || running_ > 0 || !drained()) return;
     state_ = State::closed;
     for (std::uint32_t permit = 0; permit < chunks_.count(); ++permit) {
         void*& context = chunks_.slot(permit).chunk_context;

@@ -8,9 +8,10 @@
 //   closing     endpoints drained, operations answered closed      the session forgets the path
 //
 // An operation that is running when its path fails runs to its end; its answer goes nowhere. One
-// that waits for an earlier attempt is dropped. Only then is the path forgotten, and only then is a
-// reconnect with the same identity accepted: that acceptance tells the client that nothing of the
-// old path can happen any more.
+// that waits for an earlier attempt is dropped. Only then is the path forgotten. A reconnect with
+// the same identity is accepted when the endpoints are drained; of a client without sequences only
+// when the path is forgotten: that acceptance tells it that nothing of the old path can happen any
+// more.
 //
 // OWNER: ServerSession. THREAD: the server's.
 #pragma once
@@ -124,6 +125,8 @@ class ServerPath final : public MessageLinkOwner {
 
     State state() const noexcept { return state_; }
     Instant since() const noexcept { return since_; }  // when it came to that state
+    // It has ended, and is here for what runs in the storage.
+    bool only_operations_left() const noexcept;
     const ServerPathIdentity& identity() const noexcept { return identity_; }
     // Was that connection of it accepted already?
     bool has_connection(std::uint16_t id) const noexcept { return connections_[id] != nullptr; }
@@ -182,7 +185,7 @@ class ServerPath final : public MessageLinkOwner {
     void last_words_overdue();
     void post_heartbeat(std::uint32_t immediate);
     void beat();
-    void drained();
+    bool drained() const noexcept;
     void finish_if_done();
     void drop_waiting();
     void trace(TraceLevel level, std::string_view text);

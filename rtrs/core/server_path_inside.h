@@ -28,7 +28,7 @@ struct ServerPath::Connection final : EndpointHandler {
     void on_disconnected(std::error_code reason) override { path.connection_ended(reason); }
     void on_drained() override {
         endpoint.reset();
-        path.drained();
+        path.finish_if_done();
     }
 
     // work: its signal, if it has one, is of `signals`.

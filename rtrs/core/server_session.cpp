@@ -22,12 +22,36 @@ OpSlot& slot_of(Attempt& attempt) noexcept { return static_cast<OpSlot&>(attempt
 std::expected<ServerPath*, int> ServerSession::Inside::find_or_make_path(
     const Server::Inside::Portal& portal, const ConnectRequestMessage& message,
     const ConnectRequest& request) {
-    for (const auto& path : paths) {
-        if (path->identity().path_uuid != message.path_uuid) continue;
-        if (joins(*path, portal, message)) return path.get();
+    ServerPath* const known = newest(message.path_uuid);
+    if (known != nullptr && !may_be_succeeded(*known, message)) {
+        if (joins(*known, portal, message)) return known;
         return std::unexpected(ECONNRESET);
     }
-    return make_path(portal, message, request);
+    const auto made = make_path(portal, message, request);
+    if (made && known != nullptr) RTRS_RARE(succeeded);
+    return made;
+}
+
+// A path that has ended may wait for operations, and its client has made it anew meanwhile.
+ServerPath* ServerSession::Inside::newest(const Uuid& path_uuid) const noexcept {
+    ServerPath* found = nullptr;
+    for (const auto& path : paths) {
+        if (path->identity().path_uuid == path_uuid) found = path.get();
+    }
+    return found;
+}
+
+// One storage that hangs would keep the session's other volumes away with it. The old path's
+// operations change nothing that the new one has: it has chunks of its own, and admission lets a
+// request's second attempt wait for the first. A client without sequences takes the acceptance as
+// the end of those operations.
+bool ServerSession::Inside::may_be_succeeded(const ServerPath& path,
+                                             const ConnectRequestMessage& message) const noexcept {
+    const ServerPathIdentity& old = path.identity();
+    const auto of_it = [&](const auto& one) { return one->identity().path_uuid == old.path_uuid; };
+    return path.sequenced() && path.only_operations_left() &&
+           static_cast<std::int16_t>(message.reconnect_count - old.reconnect_count) > 0 &&
+           std::ranges::count_if(paths, of_it) < limits::path_lives_max;
 }
 
 // Whether the connection is one more of that path; if it is not, the answer is no.
@@ -41,8 +65,8 @@ bool ServerSession::Inside::joins(ServerPath& path, const Server::Inside::Portal
         // Refused with a reason, and no harm to what is there.
         return !path.has_connection(message.connection_id);
     }
-    // The client has given that attempt up, whatever this side thinks of it. Until the old
-    // path is drained and its operations have ended the answer is no; the client tries again.
+    // The client has given that attempt up, whatever this side thinks of it. Until the old path is
+    // drained, and may be succeeded or has gone, the answer is no; the client tries again.
     // A dial of an earlier attempt that arrives late changes nothing.
     if (static_cast<std::int16_t>(message.reconnect_count - known.reconnect_count) > 0) {
         RTRS_RARE(superseded);

@@ -1,4 +1,4 @@
-"""While one device waits for storage that never answers, others are flushed, unmapped and mapped again, on its address too."""
+"""While one device waits for storage that never answers, others are flushed, unmapped and mapped again, on its address too, and come back over a lost path."""
 from harness import *
 
 import struct
@@ -91,6 +91,15 @@ with Lab() as lab:
     client.ctl("unmap", "third")
     check(flushes() == 2, "the one elsewhere was flushed")
     serve("third", own)
+
+    # What hangs at the server is of a path that is lost; the others come back without its end.
+    for _ in range(2):
+        client.ctl("paths", "reconnect", "host-a", f"127.0.0.1:{server.port}")
+        for device, port in (("other", common), ("third", own)):
+            wait_until("it is open again", lambda: all(
+                one["state"] == "open" for one in client.status()["devices"] if one["name"] == device))
+            written(device, port)
+    check(len(server.status()["sessions"][0]["paths"]) == 2, "the old one is still there, for what hangs")
 
     check(unmap.poll() is None, "the first is still on its way")
     os.unlink(gate)

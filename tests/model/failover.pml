@@ -601,7 +601,9 @@ inline forget() {
     /* The other side notices, sooner or later. */ \
     :: d_step { up[p] && !open[p] -> client_loses(p) } \
     :: d_step { open[p] && !up[p] -> server_loses(p) } \
-    /* Accepted anew only when what the path had before has ended. */ \
+    /* Accepted anew only when what the path had before has ended. One that comes back earlier, with \
+     * chunks of its own, is one more path: with three there are runs in which the first one's \
+     * operations outlive it while the others work. */ \
     :: d_step { !up[p] && !open[p] && NOTHING_RUNS(p) -> accepted(p) }
 
 #define GIVE_UP(p, i) \

@@ -64,6 +64,45 @@ TEST_CASE("a lost connection costs nothing but time") {
     work_and_end(scene, 15, 100);
 }
 
+TEST_CASE("a path comes back while storage still works on what it brought") {
+    const auto seed = GENERATE(1u, 2u, 3u, 4u);
+    CAPTURE(seed);
+    SceneOptions options = quick_options(seed);
+    options.server.always_invalidate = seed % 2 == 0;
+    Scene scene(options);
+    scene.start_server();
+    scene.start_client();
+    REQUIRE(scene.ready());
+    const std::string client = scene.client_host.address(), server = scene.server_host.address();
+    std::size_t most_lives = 0;
+    for (int round = 0; round < 12; ++round) {
+        CAPTURE(round);
+        scene.client->run(15, 1'000'000);
+        const bool more_hangs = round == 0 || (seed > 2 && round < 10);
+        const std::size_t enough = scene.server->working() + (more_hangs ? 1 : 0);
+        if (more_hangs) scene.server->service_max = 2h;
+        REQUIRE(scene.run_until([&] { return scene.server->working() >= enough; }));
+        scene.server->service_max = Duration{0};
+        const std::uint32_t links = scene.client->links_up;
+        scene.world.network().reset(client, server, SimNetwork::Seen::by_both);
+        // With too many lives the next one waits for the first to end.
+        const Duration limit = seed > 2 && round >= 7 ? Duration(3h) : Duration(10s);
+        REQUIRE(scene.run_until(
+            [&] { return scene.client->links_up > links && scene.client->open; }, limit));
+        const std::uint64_t answered = scene.client->answered;
+        CHECK(scene.run_until([&] { return scene.client->answered > answered + 100; }));
+        const auto sessions = scene.server->server.sessions();
+        REQUIRE(sessions.size() == 1);
+        most_lives = std::max(most_lives, sessions.at(0)->status().paths.size());
+    }
+    CHECK(most_lives == (seed > 2 ? 8 : 2));
+    scene.client->pause();
+    REQUIRE(scene.finish(3h));
+    CHECK(scene.client->failed == 0);
+    CHECK(scene.server->server.sessions().at(0)->status().paths.size() == 1);
+    work_and_end(scene, 15, 100);
+}
+
 TEST_CASE("a server that crashes and comes back") {
     const auto seen = GENERATE(CrashSeen::by_reset, CrashSeen::never);
     Scene scene(quick_options(12));

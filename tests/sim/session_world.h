@@ -76,6 +76,8 @@ class ServerLife final : public ServerHandler {
     void on_closed() override { closed = true; }
 
     std::uint32_t in_flight() const;
+    // Of those: in the storage.
+    std::size_t working() const noexcept { return works_.size(); }
 
     Duration service_max{0};  // operations take up to so long; 0: most are answered at once
     std::error_code turn_away{};
