@@ -129,6 +129,7 @@ struct rnbd_volume_info {
     uint32_t max_io_bytes;         /* a longer request is cut; the size of a buffer */
     uint32_t queue_depth;          /* how many requests the session has under way at most */
     uint32_t discard_granularity_bytes;
+    uint64_t losses; /* how often the server lost what it had acknowledged; a flush told of each */
 };
 
 /* info_bytes: sizeof(struct rnbd_volume_info) as the program knows it. */

@@ -294,7 +294,7 @@ void Requests::piece_done(Piece& piece, rtrs::Permit permit, std::error_code err
     }
     if (request.in_flight > 0) return;
     if (!request.error && request.whole.lost_in_part(caches_lost)) {
-        request.volume->remote().lost_in_part();
+        request.volume->lost_in_part();
     }
     finished_(context_, request);
 }

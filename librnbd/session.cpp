@@ -8,6 +8,7 @@
 
 #include "rnbd/identity/session_identity.h"
 #include "rtrs/base/assert.h"
+#include "rtrs/base/member_call.h"
 
 namespace rnbd::library {
 
@@ -207,6 +208,7 @@ void Session::house_kept() {
         remote_->close();
     }
     if (!remote_closed_) return;
+    if (close_timer_) close_timer_->disarm();
     if (close_done_ != nullptr) close_done_(close_context_, 0);
     {
         const auto lock = loop_->lock();
@@ -267,7 +269,20 @@ void Session::begin_close() {
     for (const auto& volume : volumes_) {
         if (!volume->closing()) volume->end();
     }
+    if (settings_.close_time) {
+        close_timer_.emplace(loop_->reactor(), this, rtrs::member_call<&Session::cut_off>);
+        close_timer_->arm(loop_->reactor().now() + *settings_.close_time);
+    }
     keep_house();
+}
+
+// What a server that lives does not answer would keep the program for ever.
+void Session::cut_off() {
+    using PathOperation = rtrs::ClientSession::PathOperation;
+    for (const rtrs::PathStatus& path : remote_->rtrs().status().paths) {
+        // Of one that is being dialled or closed nothing is to be cut off: that is no error.
+        static_cast<void>(remote_->rtrs().operate_path(path.label, PathOperation::disconnect));
+    }
 }
 
 void Session::on_session_closed() {
@@ -292,6 +307,7 @@ int Session::take_down() {
         rtrs::Reactor::cancel_turn_end(turn_told_);
         rtrs::Reactor::cancel_turn_end(house_);  // of who waited for a volume that was closed
         ended_.clear();
+        close_timer_.reset();
         requests_.reset();
         remote_.reset();
         world_.reset();

@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -98,6 +99,7 @@ class Session final : public RemoteSessionHandler {
     int lock_names();
     void note_given_up(std::error_code reason);
     void begin_close();
+    void cut_off();
     void house_kept();
     void tell_events();
     void drop_closed_volumes();
@@ -129,6 +131,7 @@ class Session final : public RemoteSessionHandler {
     rtrs::MemberTask<&Session::house_kept> house_{*this};
     rtrs::MemberTask<&Session::tell_turn> turn_told_{*this};
     std::uint32_t buffers_ = 0;
+    std::optional<rtrs::Timer> close_timer_;
     bool remote_closing_ = false;
     bool remote_closed_ = false;
     rnbd_done_fn close_done_ = nullptr;

@@ -115,7 +115,8 @@ int Session::get_info(Volume& volume, rnbd_volume_info& info, std::size_t info_b
                                .physical_block_bytes = geometry.physical_block_bytes,
                                .max_io_bytes = known.max_io_bytes,
                                .queue_depth = known.queue_depth,
-                               .discard_granularity_bytes = geometry.discard_granularity_bytes};
+                               .discard_granularity_bytes = geometry.discard_granularity_bytes,
+                               .losses = known.losses};
     std::memset(&info, 0, info_bytes);
     std::memcpy(&info, &now, std::min(info_bytes, sizeof now));
     return 0;

@@ -116,6 +116,10 @@ constexpr Row rows[] = {
          if (!set) set.error() += ", or forever";
          return set;
      }},
+    {"close-time",
+     [](Settings& s, std::string_view v) {
+         return read(config_duration_or_forever(0s, 24h * 365), v, s.close_time);
+     }},
     {"thread",
      [](Settings& s, std::string_view v) -> Applied {
          bool own = false;

@@ -34,6 +34,8 @@ struct Settings {
     bool data_checksum = true;
     rtrs::Duration busy_poll = std::chrono::microseconds(100);
     bool prompt_sends = true;
+    // How long a close waits for what the server does not answer; none: for ever.
+    std::optional<rtrs::Duration> close_time = std::chrono::seconds(10);
     Thread thread = Thread::none;
 
     // The error says which keys there are, or what the value has to look like.

@@ -101,6 +101,7 @@ void Volume::on_volume_changed(RemoteVolume& volume) {
         const auto lock = session_.loop().lock();
         known_.open = open;
         known_.reason = volume.reason();
+        known_.losses = volume.losses().news;
         // EAGAIN: not yet, and asked again by itself.
         const std::error_code refused = volume.open_error();
         known_.refused = refused == rtrs::from_errno(EAGAIN) ? std::error_code{} : refused;
@@ -158,6 +159,12 @@ void Volume::note_given_up(std::error_code reason) {
 void Volume::request_ended() {
     --requests;
     if (closing_) session_.keep_house();
+}
+
+void Volume::lost_in_part() {
+    remote_.lost_in_part();
+    const auto lock = session_.loop().lock();
+    known_.losses = remote_.losses().news;
 }
 
 void Volume::on_volume_closed(RemoteVolume&) {

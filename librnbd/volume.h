@@ -21,6 +21,7 @@ struct VolumeKnown {
     VolumeGeometry geometry;
     std::uint32_t max_io_bytes = 0;
     std::uint32_t queue_depth = 0;
+    std::uint64_t losses = 0;  // VolumeLosses::news
     bool ever_open = false;
     bool open = false;
     bool closing = false;
@@ -55,6 +56,8 @@ class Volume final : public RemoteVolumeHandler {
     }
 
     void request_ended();
+    // A part of a request was acknowledged by a cache that was lost.
+    void lost_in_part();
 
     ErrorText error;
     PermitShare share;

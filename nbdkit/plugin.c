@@ -3,6 +3,7 @@
  * Requests come on nbdkit's threads, many at once; the session's own thread answers them. A thread
  * waits for its request, so nbdkit's --threads is the depth.
  */
+#define _GNU_SOURCE /* pthread_cond_clockwait() */
 #define NBDKIT_API_VERSION 2
 
 #include <errno.h>
@@ -13,11 +14,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+#include "nbdkit/watch.h"
 
 #define THREAD_MODEL NBDKIT_THREAD_MODEL_PARALLEL
 
-/* That nbdkit is to end is looked for this often while the volume is away. */
-enum { paths_max = 128, wait_ms_default = 10000, away_slice_ms = 200 };
+/* start_slice_ms: that nbdkit is to end is looked for this often while a start waits.
+ * late_s: a request that is not answered for so long is late. */
+enum { paths_max = 128, wait_ms_default = 10000, start_slice_ms = 200, late_s = 1 };
 
 static const char *session_name;
 static const char *volume_name;
@@ -71,6 +76,25 @@ static int nbd_errno(int error) {
     }
 }
 
+static void wait_until_finished(struct waiting *waiting) {
+    struct timespec late_at;
+    bool late = false;
+    clock_gettime(CLOCK_MONOTONIC, &late_at);
+    late_at.tv_sec += late_s;
+    pthread_mutex_lock(&waiting->mutex);
+    while (!waiting->finished) {
+        if (late) {
+            pthread_cond_wait(&waiting->done, &waiting->mutex);
+        } else if (pthread_cond_clockwait(&waiting->done, &waiting->mutex, CLOCK_MONOTONIC,
+                                          &late_at) == ETIMEDOUT) {
+            late = true;
+            watch_late_requests(1);
+        }
+    }
+    pthread_mutex_unlock(&waiting->mutex);
+    if (late) watch_late_requests(-1);
+}
+
 /* submitted: what the call that was to start it returned. */
 static int wait_for(struct waiting *waiting, const char *what, int submitted) {
     if (submitted < 0) {
@@ -78,9 +102,7 @@ static int wait_for(struct waiting *waiting, const char *what, int submitted) {
         nbdkit_set_error(nbd_errno(-submitted));
         return -1;
     }
-    pthread_mutex_lock(&waiting->mutex);
-    while (!waiting->finished) pthread_cond_wait(&waiting->done, &waiting->mutex);
-    pthread_mutex_unlock(&waiting->mutex);
+    wait_until_finished(waiting);
     if (waiting->error == 0) return 0;
     nbdkit_error("%s: %s", what, strerror(-waiting->error));
     nbdkit_set_error(nbd_errno(-waiting->error));
@@ -182,50 +204,6 @@ static int plugin_config_complete(void) {
     "readonly=BOOL  open it read-only\n"                                            \
     "KEY=VALUE      any other setting of librnbd(3), as hold-time=30s"
 
-/* --- The end, while the volume is away, with its server or from it: requests that wait for it fail,
- * since nbdkit waits for them. A thread of its own has no client: its sleep ends early only if
- * nbdkit is to end. */
-
-static struct {
-    pthread_t thread;
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
-    bool started, away, unloading;
-} watch = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-
-static void set_watch(bool *what, bool value) {
-    pthread_mutex_lock(&watch.mutex);
-    *what = value;
-    pthread_cond_signal(&watch.changed);
-    pthread_mutex_unlock(&watch.mutex);
-}
-
-static void happened(void *context, const struct rnbd_event *event) {
-    (void)context;
-    if (event->kind == RNBD_EVENT_OPEN) set_watch(&watch.away, false);
-    if (event->kind == RNBD_EVENT_NOT_OPEN) set_watch(&watch.away, true);
-}
-
-/* Whether it is away; once it is, or false at the end. */
-static bool wait_until_away(void) {
-    bool away;
-    pthread_mutex_lock(&watch.mutex);
-    while (!watch.away && !watch.unloading) pthread_cond_wait(&watch.changed, &watch.mutex);
-    away = !watch.unloading;
-    pthread_mutex_unlock(&watch.mutex);
-    return away;
-}
-
-static void *watch_for_the_end(void *context) {
-    (void)context;
-    while (wait_until_away()) {
-        if (nbdkit_nanosleep(0, away_slice_ms * 1000000) == 0) continue;
-        rnbd_session_close(session, NULL, NULL);
-        break;
-    }
-    return NULL;
-}
-
 /* --- Life. Threads start after nbdkit has forked. */
 
 static unsigned open_flags(void) { return read_only ? RNBD_READ_ONLY : 0; }
@@ -257,12 +235,18 @@ static int plugin_get_ready(void) {
 static int wait_until_open(void) {
     unsigned left_ms = wait_ms;
     for (;;) {
-        const unsigned slice_ms = left_ms < away_slice_ms ? left_ms : away_slice_ms;
+        const unsigned slice_ms = left_ms < start_slice_ms ? left_ms : start_slice_ms;
         const int error = rnbd_volume_wait(volume, (int)slice_ms);
         left_ms -= slice_ms;
         if (error != -ETIMEDOUT || left_ms == 0) return error;
         if (nbdkit_nanosleep(0, 1) < 0) return -EINTR;
     }
+}
+
+static void happened(void *context, const struct rnbd_event *event) {
+    (void)context;
+    if (event->kind == RNBD_EVENT_OPEN) watch_volume_away(false);
+    if (event->kind == RNBD_EVENT_NOT_OPEN) watch_volume_away(true);
 }
 
 static int plugin_after_fork(void) {
@@ -279,28 +263,42 @@ static int plugin_after_fork(void) {
                      strerror(-error));
         return -1;
     }
-    error = pthread_create(&watch.thread, NULL, watch_for_the_end, NULL);
-    watch.started = error == 0;
-    if (watch.started) return 0;
+    error = watch_start(session);
+    if (error == 0) return 0;
     nbdkit_error("a thread: %s", strerror(error));
     return -1;
 }
 
 static void plugin_unload(void) {
-    if (watch.started) {
-        set_watch(&watch.unloading, true);
-        pthread_join(watch.thread, NULL);
-    }
+    watch_stop();
     if (session != NULL) rnbd_session_free(session);
     if (trial != NULL) rnbd_session_free(trial);
 }
 
 static void plugin_dump(void) { printf("rnbd_librnbd_version=%s\n", rnbd_version()); }
 
+/* A loss is told by one flush of the volume, and has to be told to each client once; to one that
+ * comes later if none has heard of it. */
+struct client {
+    uint64_t losses_heard;
+};
+static pthread_mutex_t losses_mutex = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t losses_heard; /* by anybody */
+
 static void *plugin_open(int readonly) {
+    struct client *client = malloc(sizeof *client);
     (void)readonly;
-    return NBDKIT_HANDLE_NOT_NEEDED;
+    if (client == NULL) {
+        nbdkit_error("out of memory");
+        return NULL;
+    }
+    pthread_mutex_lock(&losses_mutex);
+    client->losses_heard = losses_heard;
+    pthread_mutex_unlock(&losses_mutex);
+    return client;
 }
+
+static void plugin_close(void *handle) { free(handle); }
 
 /* --- What the volume can. */
 
@@ -393,11 +391,29 @@ static int plugin_pwrite(void *handle, const void *buffer, uint32_t count, uint6
                     rnbd_writev(volume, &iov, 1, offset, fua(flags), finished, &waiting));
 }
 
+/* Whether it had not heard of all; now it has. */
+static bool hears_of_losses(struct client *client, uint64_t losses) {
+    bool news;
+    pthread_mutex_lock(&losses_mutex);
+    news = losses > client->losses_heard;
+    if (news) client->losses_heard = losses;
+    if (losses > losses_heard) losses_heard = losses;
+    pthread_mutex_unlock(&losses_mutex);
+    return news;
+}
+
 static int plugin_flush(void *handle, uint32_t flags) {
     struct waiting waiting = WAITING;
-    (void)handle;
+    struct rnbd_volume_info now;
+    int failed;
     (void)flags;
-    return wait_for(&waiting, "flush", rnbd_flush(volume, finished, &waiting));
+    failed = wait_for(&waiting, "flush", rnbd_flush(volume, finished, &waiting));
+    if (failed != 0 && waiting.error != -EIO) return failed;
+    if (info(&now) < 0) return -1;
+    if (!hears_of_losses(handle, now.losses) || failed != 0) return failed;
+    nbdkit_error("flush: the server has lost what was written before");
+    nbdkit_set_error(EIO);
+    return -1;
 }
 
 static int plugin_trim(void *handle, uint32_t count, uint64_t offset, uint32_t flags) {
@@ -458,6 +474,7 @@ static struct nbdkit_plugin plugin = {
     .get_ready = plugin_get_ready,
     .after_fork = plugin_after_fork,
     .open = plugin_open,
+    .close = plugin_close,
     .get_size = plugin_get_size,
     .block_size = plugin_block_size,
     .can_write = plugin_can_write,

@@ -1,5 +1,6 @@
 """nbdkit serves a volume through the plugin, bare and behind a filter, to tools that know NBD."""
 
+import errno
 import json
 import os
 import shutil
@@ -7,6 +8,7 @@ import subprocess
 
 from fio import fio_verify
 from harness import BUILD, Lab, built_with, check, export, need, run, same, skip, wait_until
+from nbd_clients import error_of, nbd
 
 PLUGIN = os.path.join(BUILD, "nbdkit/nbdkit-rnbd-plugin.so")
 SIZE = 32 << 20
@@ -34,8 +36,14 @@ with Lab() as lab:
     backing = lab.path("vol")
     with open(backing, "wb") as out:
         out.truncate(SIZE)
+    gate = lab.path("gate")
+    memory = {"kind": "memory", "size": "1MiB"}
+    allow = [{"session": "host-a", "access": "rw"}]
     server = lab.server([export("vol", backing), export("ro", image, access="ro"),
-                         export("fio", lab.path("fio"), "256MiB")])
+                         export("fio", lab.path("fio"), "256MiB"),
+                         {"name": "memory", "allow": allow, "storage": memory},
+                         {"name": "stuck", "allow": allow, "storage": {
+                             "kind": "delay", "of": memory, "gate": gate, "gate_operations": "all"}}])
 
     def plugin(volume, *words, session="host-a", ok=True, filters=()):
         """The command's words; the URI."""
@@ -214,6 +222,27 @@ for request in (lambda: h.pread(512, 0), lambda: h.pwrite(bytes(512), 0), lambda
     wait_until("it tries to connect", has_a_session)
     process.terminate()
     check(process.wait(timeout=60) != 0, "it ends")
+
+    # Or when its server lives, and the storage answers nothing.
+    process, uri = plugin("stuck", "close-time=100ms")
+    with open(gate, "w"):
+        ends_although_a_read_waits(process, uri)
+    os.unlink(gate)
+
+    # What the server has lost is told to each client once; to one that comes later no more.
+    process, uri = plugin("memory")
+    clients = [nbd.NBD() for _ in range(3)]
+    for client in clients[:2]:
+        client.connect_uri(uri)
+        client.pwrite(b"m" * 4096, 0)
+    server.kill()
+    server.start()
+    check([error_of(client.flush) for client in clients[:2]] == [errno.EIO] * 2, "both hear of it")
+    clients[2].connect_uri(uri)
+    check([error_of(client.flush) for client in clients] == [0] * 3, "once")
+    for client in clients:
+        client.shutdown()
+    stop(process)
 
     process, uri = plugin("ro", "readonly=true")
     check(json.loads(run("nbdinfo", "--json", uri).stdout)["exports"][0]["is_read_only"], "it is read-only")
