@@ -1,7 +1,6 @@
 #include "rnbd-server/storage/file_opening.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <mutex>
@@ -19,15 +18,12 @@ using namespace std::chrono_literals;
 
 // Longer than a busy disk takes, so that an export is there when it has been added.
 constexpr std::chrono::steady_clock::duration open_slice = 100ms;
-// While others are late, those that come to be late cost no more than a tenth of the time; but each
-// may show that its own file system answers.
+// Together, those that are quick enough and those that are late cost no more than a tenth of the
+// time; but each may show that its own file system answers.
 constexpr int open_share = 10;
 constexpr std::chrono::steady_clock::duration open_slice_min = 2ms;
 // A disk that is busy, or starts to turn, is no silent file system yet.
 constexpr std::chrono::steady_clock::duration silent_after = 1s;
-
-// Openings that were not waited for to the end, and are wanted still.
-std::atomic<int> late_openings = 0;
 
 Patience& patience() {
     thread_local Patience the_patience(open_slice, open_share);
@@ -44,13 +40,13 @@ struct FileOpening::Inside {
     bool is_let_go = false;          // it was taken, or is not wanted any more
     std::stop_source not_wanted;
 
-    void run(const StorageOptions& options);
+    void run(const StorageOptions& options, Opener open);
     void end();
 };
 
 // Closing may have to wait as opening may: what nobody has taken is closed here, too.
-void FileOpening::Inside::run(const StorageOptions& options) {
-    auto result = std::make_unique<Opened>(FileMedium::open(options, not_wanted.get_token()));
+void FileOpening::Inside::run(const StorageOptions& options, Opener open) {
+    auto result = std::make_unique<Opened>(open(options, not_wanted.get_token()));
     std::unique_lock lock(mutex);
     opened = std::move(result);
     over.notify_one();
@@ -69,14 +65,12 @@ void FileOpening::Inside::end() {
 FileOpening::FileOpening(const StorageOptions& options)
     : options_(options), inside_(std::make_shared<Inside>()) {}
 
-FileOpening::~FileOpening() {
-    inside_->end();
-    if (late_) --late_openings;
-}
+FileOpening::~FileOpening() { inside_->end(); }
 
-bool FileOpening::start() {
+bool FileOpening::start(Opener opener) {
     auto thread = rtrs::start_thread(
-        [inside = inside_, options = options_] { inside->run(options); }, "rnbd-opener");
+        [inside = inside_, options = options_, opener] { inside->run(options, opener); },
+        "rnbd-opener");
     if (thread) thread->detach();
     return thread.has_value();
 }
@@ -88,24 +82,23 @@ std::unique_ptr<FileOpening::Opened> FileOpening::wait_for(Clock::duration time)
 }
 
 FileOpening::Opened FileOpening::open(const StorageOptions& options,
-                                      std::shared_ptr<FileOpening>& begun) {
+                                      std::shared_ptr<FileOpening>& begun, Opener opener) {
     const auto failure = [&](int error, const char* why) {
         return std::unexpected(StorageError{rtrs::from_errno(error), options.path + ": " + why});
     };
     Clock::duration slice{0};
     if (!begun || begun->options_ != options) {
         begun.reset(new FileOpening(options));
-        if (!begun->start()) {
+        if (!begun->start(opener)) {
             begun.reset();
             return failure(EAGAIN, "no thread to open it by");
         }
-        slice = late_openings > 0 ? std::max(patience().left(), open_slice_min) : open_slice;
+        slice = std::max(patience().left(), open_slice_min);
     }
     const Clock::time_point asked = Clock::now();
     const std::unique_ptr<Opened> opened = begun->wait_for(slice);
+    patience().spend(Clock::now() - asked);
     if (!opened) {
-        patience().spend(Clock::now() - asked);
-        if (!std::exchange(begun->late_, true)) ++late_openings;
         return Clock::now() - begun->since_ < silent_after
                    ? failure(EALREADY, "is being opened")
                    : failure(ETIMEDOUT, "its file system has not answered yet");

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <expected>
 #include <memory>
+#include <stop_token>
 
 #include "rnbd-server/storage.h"
 #include "rnbd-server/storage/file_medium.h"
@@ -18,11 +19,13 @@ namespace rnbd {
 class FileOpening {
   public:
     using Opened = std::expected<FileMedium, StorageError>;
+    using Opener = Opened (*)(const StorageOptions& options, const std::stop_token& not_wanted);
     // FileMedium::open(), which has mostly ended when this returns. If not: EALREADY, after a
     // while ETIMEDOUT, and the next call with the same `begun` goes on, unless its options are
-    // others.
+    // others. What all calls of a thread wait is a tenth of its time at most, beside a moment each.
     // ERRORS: that, those of FileMedium::open(), EAGAIN (no thread).
-    static Opened open(const StorageOptions& options, std::shared_ptr<FileOpening>& begun);
+    static Opened open(const StorageOptions& options, std::shared_ptr<FileOpening>& begun,
+                       Opener opener = &FileMedium::open);
     ~FileOpening();
     FileOpening(const FileOpening&) = delete;
     FileOpening& operator=(const FileOpening&) = delete;
@@ -31,12 +34,11 @@ class FileOpening {
     using Clock = std::chrono::steady_clock;
     struct Inside;
     explicit FileOpening(const StorageOptions& options);
-    bool start();
+    bool start(Opener opener);
     std::unique_ptr<Opened> wait_for(Clock::duration time);
 
     const StorageOptions options_;
     const Clock::time_point since_ = Clock::now();
-    bool late_ = false;
     std::shared_ptr<Inside> inside_;  // the thread has a share
 };
 

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "rnbd-server/storage/file_medium.h"
+#include "rnbd-server/storage/file_opening.h"
 #include "rnbd-server/storage/lock_holder.h"
 #include "rtrs/base/process_words.h"
 #include "tests/contract/storage/support.h"
@@ -67,6 +68,28 @@ TEST_CASE("file storage: what is not wanted any more is not created") {
     struct stat status{};
     REQUIRE(::stat(folder.file("empty").c_str(), &status) == 0);
     REQUIRE(status.st_size == 0);
+}
+
+// The loop waits for them, and all exports with it.
+TEST_CASE("file storage: openings that all end a little late are not all waited for") {
+    TemporaryFolder folder;
+    const auto slowly = [](const StorageOptions& options, const std::stop_token& not_wanted) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(40));
+        return FileMedium::open(options, not_wanted);
+    };
+    std::vector<std::shared_ptr<FileOpening>> begun(8);
+    std::size_t not_waited_for = 0;
+    // Patience is a thread's, and other cases have used that of this one.
+    std::thread([&] {
+        for (std::size_t i = 0; i < begun.size(); ++i) {
+            const StorageOptions options = file_options(folder.file(std::to_string(i)));
+            const auto opened = FileOpening::open(options, begun[i], slowly);
+            if (opened || opened.error().code != std::errc::connection_already_in_progress)
+                continue;
+            ++not_waited_for;
+        }
+    }).join();
+    CHECK(not_waited_for > 0);
 }
 
 TEST_CASE("file storage: another file is another medium, the same one stays it") {
