@@ -146,6 +146,10 @@ constexpr std::array export_numbers{
                  [](const Volume& it) -> std::uint64_t {
                      return it.state() == Volume::State::ready ? 1 : 0;
                  }},
+    ExportNumber{"rnbd_server_export_flushes_fail", "",
+                 "1 while acknowledged writes are lost and each flush fails until it is opened "
+                 "anew.",
+                 [](const Volume& it) -> std::uint64_t { return it.flushes_fail() ? 1 : 0; }},
     ExportNumber{"rnbd_server_export_size", "bytes", "Its size; 0 while it is not ready.",
                  [](const Volume& it) -> std::uint64_t {
                      return it.state() == Volume::State::ready ? it.geometry().size_bytes : 0;

@@ -150,6 +150,7 @@ void Volume::begin_life() {
     storage_->when_writes_are_lost([this] { writes_are_lost(); });
     gone_ = false;
     in_trouble_ = false;
+    why_flushes_fail_.clear();
     shortage_.clear();
     sync_failed_ = false;
     ++generation_;
@@ -248,11 +249,12 @@ void Volume::cache_is_another() {
 // Flushes fail from now on; who opens it after this server's end is to know, too.
 void Volume::writes_are_lost() {
     if (storage_->geometry().cache_epoch != geometry_.cache_epoch) return cache_is_another();
-    logger("rnbd.volume")
-        .error(
-            "{}: acknowledged writes cannot be written back and are lost; flushes fail until it "
-            "is opened anew",
-            config_.name);
+    why_flushes_fail_ =
+        "acknowledged writes cannot be written back and are lost; flushes fail until it is opened "
+        "anew: see to " +
+        storage_->description() +
+        ", then restart rnbd-server, or remove the export and add it again";
+    logger("rnbd.volume").error("{}: {}", config_.name, why_flushes_fail_);
     note_loss();
 }
 
@@ -296,8 +298,8 @@ void Volume::check() {
 
 std::string Volume::reason() const {
     if (state() == State::waiting) return reason_;
-    const std::string trouble = storage_->trouble();
-    return trouble.empty() ? shortage_ : trouble;
+    if (std::string trouble = storage_->trouble(); !trouble.empty()) return trouble;
+    return flushes_fail() ? why_flushes_fail_ : shortage_;
 }
 
 void Volume::look_at_size() {

@@ -93,9 +93,13 @@ class Volume {
     const std::string& name() const noexcept { return config_.name; }
     const ServerConfig::Export& config() const noexcept { return config_; }
     State state() const noexcept { return storage_ && !gone_ ? State::ready : State::waiting; }
-    // Why it waits, or while ready what keeps its requests waiting or what was cut off from it;
-    // empty if there is nothing to say.
+    // Why it waits, or while ready what keeps its requests waiting, why its flushes fail, or what
+    // was cut off from it; empty if there is nothing to say.
     std::string reason() const;
+    // Acknowledged writes were lost for good: each flush of this life of the storage fails.
+    bool flushes_fail() const noexcept {
+        return state() == State::ready && !why_flushes_fail_.empty();
+    }
     rtrs::Instant since() const noexcept { return since_; }
     // When its storage is looked for again; none unless it waits.
     std::optional<rtrs::Instant> next_attempt() const noexcept {
@@ -282,6 +286,8 @@ class Volume {
     std::uint64_t losses_ = 0;
     std::string reason_ = "not opened yet";
     bool in_trouble_ = false;  // as the log was told
+    // In words, with what is to be done; empty if they do not.
+    std::string why_flushes_fail_;
     // Its medium was made smaller by others, in words. It stays so when the medium has its length
     // again, which a write at the end is enough for: what lay there is lost all the same.
     std::string shortage_;
