@@ -62,7 +62,15 @@ std::expected<BlockOperation, std::error_code> operation_for(const IoMessage& me
     return std::unexpected(from_errno(EOPNOTSUPP));
 }
 
-// Of what has a range: some bytes, whole blocks, none beyond the end.
+// What OPEN has announced. 0: of what moves data, the chunk is the limit.
+std::uint64_t range_bytes_max(Operation operation, const StorageGeometry& geometry) {
+    if (operation == Operation::discard) return geometry.discard_bytes_max;
+    if (operation == Operation::write_zeroes) return geometry.write_zeroes_bytes_max;
+    return 0;
+}
+
+// Of what has a range: some bytes, whole blocks, none beyond the end, no more than may be asked for
+// at once.
 std::error_code check_range(const IoMessage& message, const StorageGeometry& geometry) {
     const auto beyond = [&] { return from_errno(writes(message.operation) ? ENOSPC : EINVAL); };
     if (message.sector > geometry.size_bytes / sector_bytes || message.bytes == 0) return beyond();
@@ -70,6 +78,8 @@ std::error_code check_range(const IoMessage& message, const StorageGeometry& geo
     if (message.bytes > geometry.size_bytes - offset) return beyond();
     const std::uint64_t block = geometry.logical_block_bytes;
     if (offset % block != 0 || message.bytes % block != 0) return from_errno(EINVAL);
+    const std::uint64_t most = range_bytes_max(message.operation, geometry);
+    if (most > 0 && message.bytes > most) return from_errno(EINVAL);
     return {};
 }
 

@@ -83,6 +83,7 @@ std::error_code RemoteVolume::Inside::check(const VolumeIo& io) const {
 
 // Nothing else is sent: a server that does not know an operation may do another one instead.
 bool RemoteVolume::Inside::is_able_to(const VolumeIo& io) const noexcept {
+    const std::uint64_t one_block = geometry.logical_block_bytes;
     switch (io.operation) {
         case VolumeOperation::read:
         case VolumeOperation::write:
@@ -91,6 +92,8 @@ bool RemoteVolume::Inside::is_able_to(const VolumeIo& io) const noexcept {
         case VolumeOperation::discard:
             return geometry.discard_bytes_max > 0;
         case VolumeOperation::write_zeroes:
+            // More at once than before it has come back: the user writes them.
+            if (io.bytes > std::max(geometry.write_zeroes_bytes_max, one_block)) return false;
             return geometry.write_zeroes_bytes_max > 0 && (!io.fast_only || geometry.fast_zero);
         case VolumeOperation::extents:
             return geometry.extents;

@@ -319,6 +319,25 @@ TEST_CASE("zeroes that were held are asked of no server that makes none") {
     v.good_end();
 }
 
+TEST_CASE("zeroes that were held are asked of no server that makes fewer at once") {
+    Volumes v;
+    v.exports["vol1"].zeroes_sectors_max = 2;
+    v.begin(Feature::none);
+    v.server->delay = 1h;
+    REQUIRE(v.user1->issue(VolumeOperation::write_zeroes, 5, 2));
+    v.scene.world.run_for(1ms);
+    v.crash_server(SimHost::CrashSeen::by_reset);
+    REQUIRE(v.until([&] { return v.user1->volume.state() == VolumeState::reopening; }));
+    v.scene.server_host.restart();
+    v.exports["vol1"].zeroes_sectors_max = 1;
+    v.start_server();
+    CHECK(v.until([&] { return v.user1->idle(); }));
+    CHECK(v.server->ios == 0);
+    CHECK(v.user1->errors[from_errno(EOPNOTSUPP)] == 1);
+    v.user1->errors.clear();
+    v.good_end();
+}
+
 TEST_CASE("an answer to extents keeps nobody waiting who opens or closes") {
     Volumes v;
     v.begin(Feature::extents);

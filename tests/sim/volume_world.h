@@ -311,7 +311,7 @@ struct User final : RemoteVolumeHandler {
     void on_volume_changed(RemoteVolume&) override { ++changes; }
     void on_volume_closed(RemoteVolume&) override { closed = true; }
 
-    bool issue(VolumeOperation operation, std::uint32_t at) {
+    bool issue(VolumeOperation operation, std::uint32_t at, std::uint32_t blocks = 1) {
         auto permit = volume.session().rtrs().try_take();
         if (!permit) return false;
         const auto id = static_cast<std::uint32_t>(permit->id());
@@ -325,7 +325,7 @@ struct User final : RemoteVolumeHandler {
         volume.submit(std::move(*permit),
                       {.operation = operation,
                        .offset = std::uint64_t{at} * block,
-                       .bytes = operation == VolumeOperation::flush ? 0 : block,
+                       .bytes = operation == VolumeOperation::flush ? 0 : blocks * block,
                        .responded =
                            [](void* self, Permit answered_permit, std::error_code error) {
                                static_cast<User*>(self)->done(std::move(answered_permit), error);

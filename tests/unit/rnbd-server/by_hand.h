@@ -36,16 +36,19 @@ struct ByHand {
                    sent_as_read(operation) ? rtrs::Direction::read : rtrs::Direction::write);
     }
     int ask(std::uint32_t device, Operation operation, rtrs::Direction direction) {
+        return ask(device, operation, direction, carries_data(operation) ? 4096 : 0);
+    }
+    int ask(std::uint32_t device, Operation operation, rtrs::Direction direction,
+            std::uint32_t bytes) {
         auto permit = world.session->rtrs().try_take();
         REQUIRE(permit);
-        const std::uint32_t bytes = carries_data(operation) ? 4096 : 0;
         std::array<std::byte, IoMessage::wire_bytes> message{};
         IoMessage{.device_id = device, .operation = operation, .bytes = bytes}.emit(message);
         answer.reset();
         world.session->rtrs().submit(std::move(*permit),
                                      {.direction = direction,
                                       .message = message,
-                                      .payload_bytes = bytes,
+                                      .payload_bytes = carries_data(operation) ? bytes : 0,
                                       .responded =
                                           [](void* context, rtrs::Permit, std::error_code error) {
                                               static_cast<ByHand*>(context)->answer = error.value();
