@@ -50,6 +50,10 @@ struct BlockRequest {
     rtrs::Reactor::FixedBuffer fixed_buffer = rtrs::Reactor::FixedBuffer::none;
     std::uint32_t fixed_buffer_of = 0;
     Completed completed;
+    // With an error of what has FUA, which may be all that the medium ever says of what others have
+    // written: it is known to be no more than this request's own. The caller clears it, a storage
+    // sets it.
+    bool failed_alone = false;
     BlockRequest* next = nullptr;  // of those that wait, to be submitted or in the storage
 
     // The storage's, while it has the request.

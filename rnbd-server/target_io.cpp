@@ -237,6 +237,7 @@ void Target::waited(BlockRequest& request) {
     Io& io = static_cast<Io&>(request);
     OpenVolume& open = *io.open;
     if (Storage* storage = open.volume->storage(*open.open)) return start(io, *storage);
+    io.failed_alone = true;
     completed(io, from_errno(ENODEV));
 }
 
@@ -245,6 +246,7 @@ void Target::start(Io& io, Storage& storage) {
         io.operation = BlockOperation::flush;
         io.bytes = 0;
     }
+    io.failed_alone = false;
     RTRS_PROBE(storage_submitted, &io, static_cast<unsigned>(io.operation), io.offset, io.bytes);
     storage.submit(io);
 }
@@ -280,6 +282,7 @@ void Target::completed(BlockRequest& request, std::error_code error) {
         io.operation = BlockOperation::write;
         io.bytes = op.data().size();
         if (Storage* storage = open.volume->storage(*open.open)) return start(io, *storage);
+        io.failed_alone = true;
         error = from_errno(ENODEV);
     }
     const rtrs::Duration took = session.target.reactor_.now() - io.started;
@@ -291,7 +294,7 @@ void Target::completed(BlockRequest& request, std::error_code error) {
         ++statistics.errors;
         const bool sync = io.operation == BlockOperation::flush || io.force_unit_access;
         if (!covers_loss) {
-            if (sync) open.volume->sync_has_failed();
+            if (sync && !io.failed_alone) open.volume->sync_has_failed();
             session.target.log_failure(open, io, error);
             error = answered_as(error);
         }

@@ -172,8 +172,9 @@ class Volume {
     }
     // Its holder knows the epoch.
     void is_told(Open& open) const noexcept { open.losses_told = losses_; }
-    // A flush, or a write with FUA, has failed. What it has lost of what others wrote is not known,
-    // nor whether anybody hears of it: this life of the storage does not end as flushed.
+    // A flush, or a write with FUA, has failed, and its storage does not say that this was all
+    // (BlockRequest::failed_alone). What it has lost of what others wrote is not known, nor whether
+    // anybody hears of it: this life of the storage does not end as flushed.
     void sync_has_failed() noexcept { sync_failed_ = true; }
     // Flushes what was acknowledged, then calls done, once: a server ends, or an export goes. An
     // error: what was not flushed before may be lost.

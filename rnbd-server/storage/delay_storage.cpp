@@ -22,6 +22,7 @@ struct DelayStorage::Passage final : BlockRequest {
         : BlockRequest([](BlockRequest& request, std::error_code result) {
               auto& self = static_cast<Passage&>(request);
               self.error = result;
+              self.original->failed_alone = self.failed_alone;
               self.inner_done = true;
               if (self.outside.options_.when == DelayOptions::When::after) {
                   return self.outside.wait(self);
@@ -74,6 +75,7 @@ DelayStorage::Passage& DelayStorage::enter(BlockRequest& request) {
     passage.fixed_buffer = request.fixed_buffer;
     passage.fixed_buffer_of = request.fixed_buffer_of;
     passage.original = &request;
+    passage.failed_alone = false;
     passage.inner_done = false;
     passage.delay = delay_of(request.operation);
     passage.held = held_by_gate(request.operation);

@@ -100,6 +100,7 @@ void FileStorage::submit(BlockRequest& request) {
     const bool changes =
         request.operation != BlockOperation::read && request.operation != BlockOperation::flush;
     if (changes && use_ == StorageOptions::Use::read_only) {
+        request.failed_alone = true;
         deferred_.add(request, from_errno(EROFS));
         return;
     }

@@ -99,6 +99,7 @@ void FileStorage::on_synchronized(Operation& operation, const Result& result) {
         const bool asked = request.stage == static_cast<std::uint32_t>(Technique::ask_witness);
         // What it had failed with, if that was all.
         const int its_own = failed ? EIO : static_cast<int>(request.done_bytes);
+        request.failed_alone = asked && !failed;
         self.finish(request, asked ? from_errno(its_own) : error);
     }
 }

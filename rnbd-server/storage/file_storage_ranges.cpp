@@ -27,6 +27,7 @@ bool not_supported(int result) noexcept {
 // With no technique left the answer waits for its turn if this is still submit().
 void FileStorage::empty_range(BlockRequest& request) {
     const Technique technique = choose_technique(request);
+    const bool untried = request.stage == static_cast<std::uint32_t>(Technique::none);
     request.stage = static_cast<std::uint32_t>(technique);
     switch (technique) {
         case Technique::punch_hole:
@@ -43,6 +44,7 @@ void FileStorage::empty_range(BlockRequest& request) {
         case Technique::none:
             --in_flight_;
             if (holds_long(request)) --long_holders_;
+            request.failed_alone = untried;
             return deferred_.add(request, from_errno(EOPNOTSUPP));
     }
 }

@@ -165,6 +165,7 @@ void NbdStorage::start(BlockRequest& request) {
     const bool flush = request.operation == BlockOperation::flush;
     enter(flush ? Stage::flush : Stage::data, request);
     if (changes(request) && !flush && use_ == StorageOptions::Use::read_only) {
+        request.failed_alone = true;
         return end(request, from_errno(EROFS));
     }
     if (flush && (!can_flush_ || use_ == StorageOptions::Use::read_only)) {
@@ -175,6 +176,7 @@ void NbdStorage::start(BlockRequest& request) {
     const bool trims = request.operation == BlockOperation::discard;
     if ((request.fast_only && !geometry_.fast_zero) ||
         (trims && geometry_.discard_bytes_max == 0)) {
+        request.failed_alone = (request.stage & sent_again) == 0;
         return end(request, from_errno(EOPNOTSUPP));
     }
     note_start(request);

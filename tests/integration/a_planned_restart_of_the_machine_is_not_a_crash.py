@@ -15,7 +15,7 @@ def boot(number):
 
 
 def wait_for(word):
-    wait_until(f"the device is {word}", lambda: client.status()["devices"][0]["state"] == word)
+    wait_until(f"the devices are {word}", lambda: all(d["state"] == word for d in client.status()["devices"]))
 
 
 def restart(end):
@@ -36,16 +36,17 @@ def write_then(end, boot_number=None):
     return result
 
 
-with Lab() as lab:
+with Lab() as lab, small_tmpfs(lab, "small", "1m") as small:
     boot(1)
     inside = ["unshare", "-m", "sh", "-c",
               f"mount --bind {lab.path('boot_id')} /proc/sys/kernel/random/boot_id && exec \"$@\"", "sh"]
     if run(*inside, "true", ok=False).returncode != 0:
         skip("cannot bind files in a mount namespace here")
     os.mkdir(lab.path("state"))
-    server = lab.server([export("vol1", lab.path("vol1.img"), "1MiB")],
+    server = lab.server([export("vol1", lab.path("vol1.img"), "1MiB"),
+                         export("full", os.path.join(small, "full.img"), "4MiB")],
                         prefix=["env", f"STATE_DIRECTORY={lab.path('state')}"] + inside)
-    client = lab.client(server, {"vol1": {}})
+    client = lab.client(server, {"vol1": {}, "full": {}})
     h = connected(lab, "vol1")
 
     check(write_then(server.kill) == 0, "a killed process loses nothing")
@@ -55,7 +56,8 @@ with Lab() as lab:
     check(write_then(server.kill) == 0, "nor does a killed process after it")
     check(write_then(server.stop) == 0, "nor an update of the server")
     check(write_then(server.kill, 4) == errno.EIO, "but a crash does, still")
-    check(client.status()["devices"][0]["lost_caches"] == 2, "two were lost")
+    lost_caches = {d["name"]: d["lost_caches"] for d in client.status()["devices"]}
+    check(lost_caches["vol1"] == 2, "two were lost")
 
     # A start that fails, in between, has served nobody: what was flushed stays so.
     h.pwrite(b"x" * 4096, 0)
@@ -67,3 +69,13 @@ with Lab() as lab:
     server.start()
     wait_for("open")
     check(error_of(h.flush) == 0, "nothing was lost")
+
+    # A durable write that finds no room loses nothing but itself.
+    full = connected(lab, "full")
+    full.pwrite(b"x" * 4096, 0)
+    full.flush()
+    check(error_of(full.pwrite, b"x" * (2 << 20), 1 << 20, nbd.CMD_FLAG_FUA) == errno.ENOSPC, "it is full")
+    full.pwrite(b"y" * 4096, 0)
+    boot(6)
+    restart(server.stop)
+    check(error_of(full.flush) == 0, "nothing was lost of it")

@@ -183,6 +183,7 @@ class Bench {
         request.fixed_buffer = buffer;
         submit_in_a_turn(request);
         finish(request);
+        failed_alone = request.failed_alone;
         return request.error.value();
     }
     int read(std::uint64_t offset, rtrs::MutableBytes data) {
@@ -224,6 +225,7 @@ class Bench {
     std::unique_ptr<DeferredCompletions> deferred;
     std::unique_ptr<Storage> storage;
     std::string last_text;
+    bool failed_alone = false;  // as the last ask() has it
 };
 
 }  // namespace rnbd::testing

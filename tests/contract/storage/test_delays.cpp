@@ -129,6 +129,22 @@ TEST_CASE("delay: each kind of operation has its own, and all of the request get
     CHECK((!write.error && !zeroes.error && !flush.error));
 }
 
+TEST_CASE("delay: what its storage knows of a failure gets through, of this one alone") {
+    const auto when = GENERATE(DelayOptions::When::before, DelayOptions::When::after);
+    Delayed d({.write = 5ms, .when = when, .gate = {}, .gate_count = {}});
+    for (const bool alone : {true, false}) {
+        TestRequest write;
+        d.submit(write, BlockOperation::write);
+        d.clock.run_for(5ms);
+        CHECK(!d.reached.front()->failed_alone);
+        d.reached.front()->failed_alone = alone;
+        d.complete(std::make_error_code(std::errc::no_space_on_device));
+        d.clock.run_for(5ms);
+        REQUIRE(write.finished);
+        CHECK(write.failed_alone == alone);
+    }
+}
+
 TEST_CASE("delay: one of every few is later than the others") {
     Delayed d({.every = 3, .by = 100ms, .gate = {}, .gate_count = {}});
     std::deque<TestRequest> requests(7);

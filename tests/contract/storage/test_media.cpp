@@ -148,6 +148,7 @@ TEST_CASE("media: a write with FUA that has no room, while others make some, los
         bench.finish(write);
         bench.finish(discard);
         if (write.error.value() == ENOSPC) ++without_room;
+        REQUIRE(write.failed_alone == (write.error.value() == ENOSPC));
         REQUIRE((!write.error || write.error.value() == ENOSPC));
         REQUIRE(bench.flush() == 0);
         REQUIRE(bench.discard(0, 4u << 20) == 0);
@@ -230,7 +231,10 @@ TEST_CASE("media: without holes there is no discard and no fast zeroing, but zer
     REQUIRE(bench.storage->geometry().discard_bytes_max == 0);
     REQUIRE(!bench.storage->geometry().fast_zero);
     REQUIRE(bench.discard(0, 65536) == EOPNOTSUPP);
+    // What the first one tries may have done something, what is not tried has not.
     REQUIRE(bench.write_zeroes(0, 65536, Flag::fast) == EOPNOTSUPP);
+    REQUIRE(bench.write_zeroes(0, 65536, Flag::fast) == EOPNOTSUPP);
+    REQUIRE(bench.failed_alone);
     Pages pages(3u << 20);
     pages.fill(0x44);
     REQUIRE(bench.write(0, pages.bytes()) == 0);
@@ -274,6 +278,17 @@ TEST_CASE("media: a device's size and block size are its own") {
     REQUIRE(bench.storage->geometry().size_bytes == 1u << 20);
     REQUIRE(bench.storage->description() == "device " + device.path());
     REQUIRE(!bench.storage->check());
+}
+
+TEST_CASE("media: what a device itself fails may be more than the write that is told") {
+    if (::geteuid() != 0) skip_program("needs root");
+    LoopDevice device(8u << 20, 512);
+    device.take_its_room();
+    Bench bench;
+    REQUIRE(!bench.open({.path = device.path(), .io = StorageOptions::Io::direct}));
+    Pages pages(65536);
+    REQUIRE(bench.write(1u << 20, pages.bytes(), Flag::fua) != 0);
+    REQUIRE(!bench.failed_alone);
 }
 
 TEST_CASE("media: a device has one writer; who mounts or claims it is told apart") {
@@ -343,6 +358,7 @@ TEST_CASE("media: once something could not be written back, no flush succeeds an
     if (told_by == Flag::fua) {
         // The system tells the first who asks; here one who has not asked for this.
         REQUIRE(bench.write(2u << 20, pages.bytes(), Flag::fua) == EIO);
+        REQUIRE(!bench.failed_alone);
     } else {
         REQUIRE(bench.flush() == EIO);
     }
