@@ -216,7 +216,8 @@ std::uint64_t NbdStorage::piece_bytes(const BlockRequest& request) const noexcep
         case BlockOperation::write:
             return std::min(left, transfer_bytes_max_);
         case BlockOperation::write_zeroes:
-            return std::min<std::uint64_t>(left, can_zero_ ? range_bytes_max : zeroes_bytes);
+            if (can_zero_) break;
+            return std::min({left, std::uint64_t{zeroes_bytes}, transfer_bytes_max_});
         case BlockOperation::discard:
         case BlockOperation::flush:
             break;
