@@ -1,5 +1,7 @@
 // Target: the way of an IO request from its message to its answer.
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <expected>
@@ -345,9 +347,13 @@ void Target::log_failure(OpenVolume& open, const Io& io, std::error_code error) 
     if (error == open.logged_error && now < open.logged_at + failure_log_interval) return;
     open.logged_error = error;
     open.logged_at = now;
+    std::string what = name_of(io.wire_operation);
+    if (io.flush_first) what = "flush before a " + what;
+    const std::uint64_t bytes = io.flush_first ? io.op->data().size() : io.bytes;
+    if (bytes > 0) what += fmt::format(" of {} bytes at {}", bytes, io.offset);
     logger("rnbd.volume")
-        .warn("{}: {} of {} bytes at {} for {} failed: {}", open.name, name_of(io.wire_operation),
-              io.bytes, io.offset, printable(io.session->session.name()), error.message());
+        .warn("{}: {} for {} failed: {}", open.name, what, printable(io.session->session.name()),
+              error.message());
 }
 
 }  // namespace rnbd

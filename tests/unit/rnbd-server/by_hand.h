@@ -39,11 +39,12 @@ struct ByHand {
         return ask(device, operation, direction, carries_data(operation) ? 4096 : 0);
     }
     int ask(std::uint32_t device, Operation operation, rtrs::Direction direction,
-            std::uint32_t bytes) {
+            std::uint32_t bytes, IoFlag flags = IoFlag::none) {
         auto permit = world.session->rtrs().try_take();
         REQUIRE(permit);
         std::array<std::byte, IoMessage::wire_bytes> message{};
-        IoMessage{.device_id = device, .operation = operation, .bytes = bytes}.emit(message);
+        IoMessage{.device_id = device, .operation = operation, .flags = flags, .bytes = bytes}.emit(
+            message);
         answer.reset();
         world.session->rtrs().submit(std::move(*permit),
                                      {.direction = direction,

@@ -1,0 +1,62 @@
+// What the log says of requests that a storage has failed.
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "tests/contract/storage/nbd_server.h"
+#include "tests/skip.h"
+#include "tests/unit/rnbd-server/by_hand.h"
+
+using namespace rnbd;
+using namespace rnbd::told;
+using namespace rnbd::testing;
+
+namespace {
+
+// What `body` puts on stderr.
+template <typename Body>
+std::string said(Body body) {
+    std::FILE* const file = std::tmpfile();
+    REQUIRE(file != nullptr);
+    const int saved = ::dup(STDERR_FILENO);
+    ::dup2(::fileno(file), STDERR_FILENO);
+    body();
+    ::dup2(saved, STDERR_FILENO);
+    ::close(saved);
+    std::rewind(file);
+    std::string text(65536, '\0');
+    text.resize(std::fread(text.data(), 1, text.size(), file));
+    std::fclose(file);
+    return text;
+}
+
+}  // namespace
+
+TEST_CASE("failures: the log tells a write from the flush before it") {
+    try {
+        ServedFile served({"nbdkit", "-f", "-U", "SOCKET", "eval", "get_size=echo 1M",
+                           "pread=head -c $3 /dev/zero", "can_write=exit 0", "can_flush=exit 0",
+                           "pwrite=cat >/dev/null; [ $4 != 0 ] || { echo EIO >&2; exit 1; }",
+                           "flush=echo ENOSPC >&2; exit 1"});
+        ServerConfig::Export config;
+        config.name = "vol";
+        config.storage.kind = StorageOptions::Kind::nbd;
+        config.storage.uri = served.server->uri();
+        config.allow = {{.session = "host-a", .access = AccessMode::read_write}};
+        World world({config});
+        Volume& volume = *world.target.find("vol");
+        world.run_until([&] { return volume.state() == Volume::State::ready; });
+        ByHand hand{.world = world, .answer = {}};
+        const std::uint32_t id = hand.open("vol");
+        const std::string plain = said([&] { CHECK(hand.ask(id, Operation::write) == EIO); });
+        CHECK(plain.find("vol: write of 4096 bytes at 0 for host-a failed") != std::string::npos);
+        const std::string behind = said([&] {
+            CHECK(hand.ask(id, Operation::write, rtrs::Direction::write, 4096, IoFlag::preflush) ==
+                  ENOSPC);
+        });
+        CHECK(behind.find("vol: flush before a write of 4096 bytes at 0 for host-a failed") !=
+              std::string::npos);
+    } catch (const Unavailable& unavailable) {
+        skip(unavailable.reason);
+    }
+}
