@@ -161,6 +161,14 @@ void Catalog::look() {
     }
 }
 
+void Catalog::tell_size(const Volume& volume) {
+    const auto before = known_.find(volume.name());
+    const bool is_news = before == known_.end() ||
+                         before->second.entry.size_bytes != known_of(volume).entry.size_bytes;
+    look();
+    if (!is_news) tell(CatalogEventKind::resized, before->second);
+}
+
 void Catalog::tell(CatalogEventKind kind, const Known& known) {
     for (const auto& [session, subscriber] : subscribers_) {
         if (!subscriber->follows) continue;

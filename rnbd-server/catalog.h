@@ -31,6 +31,8 @@ class Catalog {
     void session_down(rtrs::ServerSession& session);
     // An export came, went, or is not what it was (size, state, rules): looked at in a coming turn.
     void changed() { timer_.arm(clock_.now()); }
+    // Its size, whatever was told last: some have heard another one by opening it.
+    void tell_size(const Volume& volume);
     // What the session has open of it was closed, and not by the session.
     void taken(const rtrs::ServerSession& session, const Volume& volume);
     // Whether sessions may come in and open exports. Tells everybody who follows.

@@ -184,6 +184,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     void closed_one(Volume& volume);
     void leave(Volume& volume);
     void on_volume_resized(Volume& volume) override;
+    void on_volume_keeps_size(Volume& volume) override;
     void on_volume_state(Volume& volume) override;
     void on_volume_epoch(Volume& volume) override;
 

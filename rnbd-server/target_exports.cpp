@@ -311,6 +311,9 @@ void Target::leave(Volume& volume) {
 
 void Target::on_volume_resized(Volume&) { catalog_.changed(); }
 
+// Who opened it meanwhile was told of the smaller one.
+void Target::on_volume_keeps_size(Volume& volume) { catalog_.tell_size(volume); }
+
 // A session that knows epochs opens it again, sees another one, and knows which of its flushes to
 // fail. The next flush of any other one fails.
 void Target::on_volume_epoch(Volume& volume) {

@@ -39,6 +39,8 @@ class VolumeEvents {
   public:
     // Its size is another now.
     virtual void on_volume_resized(Volume& volume) = 0;
+    // A smaller size, which it had while what was in flight ended, is not: its storage has refused.
+    virtual void on_volume_keeps_size(Volume& volume) = 0;
     // Ready, or waiting for its storage.
     virtual void on_volume_state(Volume& volume) = 0;
     // Its cache has another epoch now, and what was acknowledged before may be lost.

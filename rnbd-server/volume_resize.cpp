@@ -109,6 +109,7 @@ void Volume::finish_resize() {
     if (waits) return resize_timer_.arm(reactor_.now() + resize_interval);
     if (const auto cut = storage_->resize(geometry_.size_bytes); !cut) {
         geometry_.size_bytes = storage_->geometry().size_bytes;
+        if (events_ != nullptr) events_->on_volume_keeps_size(*this);
         return end_resize(std::unexpected(cut.error()));
     }
     end_resize(geometry_.size_bytes);

@@ -1,4 +1,6 @@
 // Exports that come, go and change while a session uses them, and at the server's end.
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -91,6 +93,90 @@ TEST_CASE("exports: a shrink waits for what was under way, not for what goes on 
             world.run_until([&] { return size && writer.under_way == 0; });
         }
     }
+    ::rmdir(folder);
+}
+
+namespace {
+
+// A session of another host to the same server, with a volume that only reads.
+struct Reader final : RemoteSessionHandler, RemoteVolumeHandler {
+    explicit Reader(World& its_world) : world(its_world) {
+        const auto address = world.server.listen(*world.tcp, "127.0.0.1:0");
+        REQUIRE(address);
+        rtrs::ClientSessionOptions options{.name = "host-b", .messages = rtrs::MessageOptions{}};
+        options.paths.push_back({world.tcp.get(), "", *address});
+        session = std::make_unique<RemoteSession>(
+            rtrs::SessionEnvironment{*world.reactor, world.random, world.tracer},
+            std::move(options), *this);
+        REQUIRE(!session->open());
+        world.run_until([&] { return session->catalog().known(); });
+    }
+    void open(const std::string& name) {
+        volume = std::make_unique<RemoteVolume>(
+            *session, RemoteVolumeOptions{.name = name, .access = AccessMode::read_only}, *this);
+        world.run_until([&] { return volume->state() == VolumeState::open; });
+    }
+    ~Reader() {
+        volume->close();
+        world.run_until([&] { return volume_closed; });
+        session->close();
+        world.run_until([&] { return session_closed; });
+    }
+    void on_volume_changed(RemoteVolume&) override {}
+    void on_volume_closed(RemoteVolume&) override { volume_closed = true; }
+    void on_session_closed() override { session_closed = true; }
+    void on_catalog_event(const CatalogEvent&) override {}
+
+    World& world;
+    bool volume_closed = false;
+    bool session_closed = false;
+    std::unique_ptr<RemoteSession> session;
+    std::unique_ptr<RemoteVolume> volume;
+};
+
+}  // namespace
+
+TEST_CASE("exports: who opened one during a shrink hears that its storage has refused that") {
+    char folder[] = "/tmp/rnbd-exports-XXXXXX";
+    REQUIRE(::mkdtemp(folder) != nullptr);
+    const std::string gate = std::string(folder) + "/gate";
+    std::ofstream(gate) << "shut";
+    const int file = ::memfd_create("image", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    REQUIRE(file >= 0);
+    REQUIRE(::ftruncate(file, 1 << 20) == 0);
+    auto slow = memory("vol", {{.session = "host-a", .access = AccessMode::read_write},
+                               {.session = "host-b", .access = AccessMode::read_only}});
+    slow.storage.kind = StorageOptions::Kind::path;
+    slow.storage.path = "/proc/self/fd/" + std::to_string(file);
+    slow.storage.delay = DelayOptions{.gate = gate};
+    {
+        World world({slow});
+        Writer writer(world, "vol");
+        Volume& volume = *world.target.find("vol");
+        // A session that comes has all others hear what is so at the moment.
+        const bool comes_meanwhile = GENERATE(false, true);
+        std::optional<Reader> reader;
+        if (!comes_meanwhile) reader.emplace(world);
+        writer.write();
+        world.run_until([&] { return volume.in_flight() == 1; });
+        std::optional<std::error_code> refused;
+        volume.resize(64 << 10, Volume::Shrink::cut, [&](const auto& resized) {
+            REQUIRE(!resized);
+            refused = resized.error().code;
+        });
+        // It looked as if that could be done.
+        CHECK(!refused);
+        REQUIRE(::fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
+        if (!reader) reader.emplace(world);
+        reader->open("vol");
+        CHECK(reader->volume->geometry().size_bytes == 64 << 10);
+        ::unlink(gate.c_str());
+        world.run_until([&] { return refused.has_value(); });
+        CHECK(refused->value() == EPERM);
+        world.run_until([&] { return reader->volume->geometry().size_bytes == 1 << 20; });
+        CHECK(writer.volume.geometry().size_bytes == 1 << 20);
+    }
+    ::close(file);
     ::rmdir(folder);
 }
 
