@@ -1,8 +1,10 @@
 #include "rnbd-server/storage/memory_storage.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "rnbd-server/storage/medium_identity.h"
@@ -23,16 +25,22 @@ constexpr std::uint64_t release_bytes_max = 16u << 20;
 // As much as a small write.
 constexpr std::uint64_t empty_now_bytes_max = 64u << 10;
 
+// The kernel calls a size beyond any address space an invalid argument.
+StorageError does_not_fit(std::uint64_t bytes) {
+    return {from_errno(ENOMEM),
+            fmt::format("memory: {} bytes do not fit in the address space (on x86-64 below 128 "
+                        "TiB, less by ulimit -v) or the machine's overcommit limit; make it "
+                        "smaller",
+                        bytes)};
+}
+
 }  // namespace
 
 std::expected<std::unique_ptr<Storage>, StorageError> MemoryStorage::open(
     DeferredCompletions& deferred, const StorageOptions& options) {
     auto memory = Mapping::make(*options.size_bytes, Mapping::Access::read_write);
     if (!memory) {
-        return std::unexpected(
-            StorageError{memory.error(),
-                         "memory: the address space or the overcommit limit does not allow its "
-                         "size; make it smaller"});
+        return std::unexpected(does_not_fit(*options.size_bytes));
     }
     return std::unique_ptr<Storage>(new MemoryStorage(deferred, std::move(*memory), options));
 }
@@ -143,9 +151,7 @@ std::uint64_t MemoryStorage::release(std::uint64_t offset, std::uint64_t bytes) 
 }
 
 std::expected<void, StorageError> MemoryStorage::resize(std::uint64_t bytes) {
-    if (const auto error = memory_.resize(bytes)) {
-        return std::unexpected(StorageError{error, "memory: " + error.message()});
-    }
+    if (memory_.resize(bytes)) return std::unexpected(does_not_fit(bytes));
     // What lay beyond the end is lost, also what is in a page with it.
     if (bytes < geometry_.size_bytes) {
         static const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));

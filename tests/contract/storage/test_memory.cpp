@@ -54,3 +54,25 @@ TEST_CASE("memory storage: a long range is emptied while other requests go on") 
         REQUIRE(pages.all(0x5a, to, (1u << 20) - to));
     }
 }
+
+TEST_CASE("memory storage: a size that no address space has is refused with what is possible") {
+    Bench bench;
+    StorageOptions options{.kind = StorageOptions::Kind::memory,
+                           .path = {},
+                           .size_bytes = 1u << 20,
+                           .logical_block_bytes = 512};
+    REQUIRE(!bench.open(options));
+    for (const std::uint64_t bytes : {1ull << 62, 1ull << 48}) {
+        const auto refused = bench.storage->resize(bytes);
+        REQUIRE(!refused);
+        CHECK(refused.error().code == std::errc::not_enough_memory);
+        CHECK(refused.error().text.find("below 128 TiB") != std::string::npos);
+        CHECK(bench.storage->geometry().size_bytes == 1u << 20);
+    }
+    Pages pages(4096);
+    CHECK(bench.read((1u << 20) - 4096, pages.bytes()) == 0);
+    bench.close();
+    options.size_bytes = 1ull << 62;
+    CHECK(bench.open(options) == std::errc::not_enough_memory);
+    CHECK(bench.last_text.find("below 128 TiB") != std::string::npos);
+}
