@@ -111,23 +111,28 @@ void StreamServer::wait_for_connections() {
 
 void StreamServer::waited_for_connections() {
     if (closing_) return close_when_empty();
-    accept_all();
+    accept_one();
 }
 
-void StreamServer::accept_all() {
-    for (;;) {
-        // Blocking sockets: the ring waits by itself, and a non-blocking one would answer EAGAIN.
-        const int fd = ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC);
-        if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
-        if (fd < 0 && errno != EAGAIN) return accept_again_.arm(reactor_.now() + accept_pause);
-        if (fd < 0) return wait_for_connections();
-        if (connections_.size() >= connections_max_ && !make_room()) {
-            ::close(fd);
-            continue;
-        }
-        const StreamConnection::Id id{++connections_ever_};
-        connections_.emplace(id, make_({*this, id, fd})).first->second->begin();
+// The rest waits in the socket's queue: whoever keeps that filled does not keep the loop.
+void StreamServer::accept_one() {
+    // Blocking sockets: the ring waits by itself, and a non-blocking one would answer EAGAIN.
+    const int fd = ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC);
+    if (fd >= 0) {
+        admit(fd);
+    } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+        return accept_again_.arm(reactor_.now() + accept_pause);
     }
+    wait_for_connections();
+}
+
+void StreamServer::admit(int fd) {
+    if (connections_.size() >= connections_max_ && !make_room()) {
+        ::close(fd);
+        return;
+    }
+    const StreamConnection::Id id{++connections_ever_};
+    connections_.emplace(id, make_({*this, id, fd})).first->second->begin();
 }
 
 // Those that have ended go in a later turn. ASSUMES: as many as there may be, or more.

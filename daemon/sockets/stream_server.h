@@ -94,8 +94,8 @@ class StreamServer {
     using Make =
         std::function<std::unique_ptr<StreamConnection>(const StreamConnection::Accepted&)>;
 
-    // listener: listens and does not block. connections_max: at one time; one more
-    // takes the place of the oldest that is idle, and is closed if none is.
+    // listener: listens and does not block; a turn accepts one. connections_max: at one time; one
+    // more takes the place of the oldest that is idle, and is closed if none is.
     StreamServer(rtrs::Reactor& reactor, rtrs::Descriptor listener, std::size_t connections_max,
                  Make make);
     ~StreamServer();  // ASSUMES: closed() was posted
@@ -115,7 +115,8 @@ class StreamServer {
 
     void wait_for_connections();
     void waited_for_connections();
-    void accept_all();
+    void accept_one();
+    void admit(int fd);
     bool make_room();
     void forget(StreamConnection::Id id);
     void close_when_empty();
