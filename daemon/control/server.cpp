@@ -22,6 +22,9 @@ namespace {
 // How long the daemon's end waits for a client to take its answer.
 constexpr std::chrono::seconds farewell_time{1};
 
+// Of empty lines that one turn passes over: a megabyte of newlines holds up nobody.
+constexpr std::size_t empty_bytes_a_turn = 16u << 10;
+
 constexpr mode_t socket_mode = 0600;
 
 }  // namespace
@@ -79,28 +82,47 @@ class ControlServer::Inside::Connection final : public StreamConnection {
   private:
     // Handles a line that is complete already, or waits for more bytes.
     void next_line() {
-        if (ended() || handling_ || sending()) return;
-        const auto newline = input_.find('\n', searched_);
-        if (newline != std::string::npos) {
-            const std::string line = input_.substr(0, newline);
-            input_.erase(0, newline + 1);
-            searched_ = 0;
-            if (line.find_first_not_of(" \t\r") == std::string::npos) return next_line_later();
-            handling_ = true;
-            unlimit_time();
-            inside_.handle(*this, line);
-            // Nobody may be left to hear the answer: a place is not kept for one that has gone.
-            if (handling_ && !ended()) read_more();
-            return;
+        if (ended() || handling_ || sending() || later_) return;
+        const std::size_t enough = handled_ + empty_bytes_a_turn;
+        while (handled_ < enough) {
+            const auto newline = input_.find('\n', searched_);
+            if (newline == std::string::npos) return wait_for_line();
+            const std::string line = input_.substr(handled_, newline - handled_);
+            handled_ = searched_ = newline + 1;
+            if (line.find_first_not_of(" \t\r") != std::string::npos) return handle(line);
         }
+        next_line_later();
+    }
+
+    void handle(const std::string& line) {
+        handling_ = true;
+        unlimit_time();
+        inside_.handle(*this, line);
+        // Nobody may be left to hear the answer: a place is not kept for one that has gone.
+        if (handling_ && !ended()) read_more();
+    }
+
+    void wait_for_line() {
         searched_ = input_.size();
-        if (input_.size() >= control_request_bytes_max) return refuse_long_line();
+        if (room() == 0) return refuse_long_line();
         if (!time_is_limited()) limit_time(inside_.options.idle_time);
         read_more();
     }
 
+    std::size_t room() const noexcept {
+        return control_request_bytes_max - (input_.size() - handled_);
+    }
+
     void read_more() {
-        if (input_.size() < control_request_bytes_max) await_readable();
+        if (room() > 0) await_readable();
+    }
+
+    // What is left moves to the front when that is the smaller part, so that no byte moves often.
+    void drop_handled() {
+        if (handled_ <= input_.size() / 2) return;
+        input_.erase(0, handled_);
+        searched_ -= handled_;
+        handled_ = 0;
     }
 
     // A client may say with shutdown() that it asks nothing more, and wait for its answer.
@@ -109,12 +131,15 @@ class ControlServer::Inside::Connection final : public StreamConnection {
         return ::poll(&look, 1, 0) > 0 && (look.revents & (POLLHUP | POLLERR)) != 0;
     }
 
-    // An empty line costs a turn, so that a megabyte of newlines neither recurses nor hogs.
     void next_line_later() {
+        later_ = true;
         inside_.streams.reactor().post([alive = std::weak_ptr(inside_.alive), id = id()] {
             const auto server = alive.lock();
             if (!server) return;
-            if (Connection* const connection = (*server)->find(id)) connection->next_line();
+            Connection* const connection = (*server)->find(id);
+            if (connection == nullptr) return;
+            connection->later_ = false;
+            connection->next_line();
         });
     }
 
@@ -128,9 +153,9 @@ class ControlServer::Inside::Connection final : public StreamConnection {
 
     void on_readable() override {
         char block[64u << 10];
-        const std::size_t room = control_request_bytes_max - input_.size();
-        const ssize_t bytes = ::recv(fd(), block, std::min(room, sizeof block), MSG_DONTWAIT);
+        const ssize_t bytes = ::recv(fd(), block, std::min(room(), sizeof block), MSG_DONTWAIT);
         if (bytes > 0) {
+            drop_handled();
             input_.append(block, static_cast<std::size_t>(bytes));
             next_line();
             read_more();
@@ -153,8 +178,10 @@ class ControlServer::Inside::Connection final : public StreamConnection {
 
     Inside& inside_;
     std::string input_;
-    std::size_t searched_ = 0;
+    std::size_t handled_ = 0;   // of input_
+    std::size_t searched_ = 0;  // without a newline, from handled_ on
     bool handling_ = false;
+    bool later_ = false;  // empty lines go on in a coming turn
     bool end_after_answer_ = false;
 };
 

@@ -55,6 +55,9 @@ class World {
             kept_count_.fetch_add(1);
             kept_count_.notify_all();
         });
+        server_->add_command("turns", [this](const json&, ControlReply reply) {
+            reply.succeed({{"turns", reactor_->statistics().turns}});
+        });
         server_->add_command("big", [](const json&, ControlReply reply) {
             reply.succeed({{"text", std::string(8u << 20, 'x')}});
         });
@@ -155,6 +158,40 @@ TEST_CASE("control server: requests in one packet, in pieces and between empty l
     send_text(fd, "rubbish\n{\"command\":\"echo\"}\n");
     CHECK(json::parse(read_line(fd))["error"]["code"] == "bad_request");
     CHECK(json::parse(read_line(fd))["ok"] == true);
+    ::close(fd);
+}
+
+TEST_CASE("control server: a megabyte of empty lines takes several turns, and few") {
+    World world;
+    const auto turns = [&] { return world.call("turns").value()["turns"].get<int>(); };
+    const int before = turns();
+    const int fd = world.connect();
+    send_text(fd, std::string(control_request_bytes_max, '\n'));
+    send_text(fd, "{\"command\":\"echo\"}\n");
+    CHECK(json::parse(read_line(fd))["ok"] == true);
+    const int took = turns() - before;
+    CHECK(took >= 32);
+    CHECK(took < 5000);
+    ::close(fd);
+}
+
+TEST_CASE("control server: more requests than may wait are all answered, in order") {
+    constexpr int count = 30000;
+    World world;
+    world.start();
+    const int fd = world.connect();
+    std::thread asking([&] {
+        std::string all;
+        for (int n = 0; n < count; ++n)
+            all += "{\"command\":\"echo\",\"arguments\":{\"n\":" + std::to_string(n) + "}}\n\n";
+        REQUIRE(all.size() > control_request_bytes_max);
+        send_text(fd, all);
+    });
+    int answered = 0;
+    while (answered < count && json::parse(read_line(fd))["result"]["n"] == answered) ++answered;
+    CHECK(answered == count);
+    ::shutdown(fd, SHUT_RDWR);
+    asking.join();
     ::close(fd);
 }
 
