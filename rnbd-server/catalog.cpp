@@ -11,11 +11,13 @@
 namespace rnbd {
 namespace {
 
-// Requests that one session may have waiting.
-constexpr int requests_posted = 4;
 // A new picture is for one that has caught up.
 constexpr std::uint32_t caught_up = 8;
 constexpr rtrs::Duration end_time_max = std::chrono::milliseconds(500);
+
+bool only_reads(const Volume& volume) {
+    return volume.config().storage.use == StorageOptions::Use::read_only;
+}
 
 // What this session may do with it; nullopt: not even read it.
 std::optional<bool> writable_by(const std::vector<ServerConfig::Allow>& allow, bool read_only,
@@ -29,12 +31,33 @@ std::optional<bool> writable_by(const std::vector<ServerConfig::Allow>& allow, b
     return writable;
 }
 
+std::optional<bool> writable_by(const Volume& volume, const rtrs::ServerSession& session) {
+    return writable_by(volume.config().allow, only_reads(volume), session);
+}
+
+CatalogEntry entry_of(const Volume& volume) {
+    const StorageOptions& storage = volume.config().storage;
+    const bool ready = volume.state() == Volume::State::ready;
+    return {.name = volume.name(),
+            .size_bytes = ready ? volume.geometry().size_bytes : storage.size_bytes.value_or(0),
+            .block_bytes = ready ? volume.geometry().logical_block_bytes
+                                 : static_cast<std::uint32_t>(storage.logical_block_bytes),
+            .in_use = static_cast<std::uint32_t>(volume.opens().size()),
+            .waiting = !ready};
+}
+
 }  // namespace
 
 struct Catalog::Subscriber {
     Subscriber(Catalog& its_catalog, rtrs::ServerSession& its_session,
                rtrs::MessageService& its_service)
-        : catalog(its_catalog), session(its_session), service(its_service) {}
+        : catalog(its_catalog),
+          session(its_session),
+          service(its_service),
+          goes_on(its_catalog.clock_, this, [](void* self) {
+              auto& asking = *static_cast<Subscriber*>(self);
+              asking.catalog.wait_for_request(asking);
+          }) {}
 
     Catalog& catalog;
     rtrs::ServerSession& session;
@@ -42,6 +65,9 @@ struct Catalog::Subscriber {
     bool follows = false;
     bool behind = false;  // an event found no room: a new picture is due
     bool down = false;
+    bool asked = false;          // a request is under way, and the next one waits
+    std::uint32_t pictures = 0;  // on their way
+    rtrs::Timer goes_on;
     rtrs::Seldom bad_requests;
     std::uint32_t number = 0;
     std::uint64_t generation = 0;
@@ -62,7 +88,7 @@ void Catalog::session_up(rtrs::ServerSession& session) {
     if (service == nullptr) return;
     auto& subscriber =
         *(subscribers_[&session] = std::make_unique<Subscriber>(*this, session, *service));
-    for (int i = 0; i < requests_posted; ++i) wait_for_request(subscriber);
+    wait_for_request(subscriber);
 }
 
 void Catalog::session_down(rtrs::ServerSession& session) {
@@ -70,7 +96,10 @@ void Catalog::session_down(rtrs::ServerSession& session) {
     subscribers_.erase(&session);
 }
 
+// The next one when the peer has taken the answer, further ones wait in the session's window: a
+// picture costs the server far more than a request costs whoever asks.
 void Catalog::wait_for_request(Subscriber& subscriber) {
+    subscriber.asked = false;
     static_cast<void>(subscriber.service.receive(
         {.tag = catalog_tag(CatalogTag::request, 0), .mask = catalog_tag_mask},
         CatalogRequest::wire_bytes,
@@ -87,8 +116,17 @@ void Catalog::requested(Subscriber& subscriber, const rtrs::ReceivedMessage& mes
         return;
     }
     if (message.error == rtrs::Error::path_lost) subscriber.follows = false;
-    wait_for_request(subscriber);
-    if (message.error) return;
+    subscriber.asked = true;
+    if (!message.error) answer(subscriber, message);
+    wait_if_answered(subscriber);
+}
+
+void Catalog::wait_if_answered(Subscriber& subscriber) {
+    const bool goes_on = subscriber.asked && subscriber.pictures == 0 && !subscriber.down;
+    if (goes_on) subscriber.goes_on.arm(clock_.now());
+}
+
+void Catalog::answer(Subscriber& subscriber, const rtrs::ReceivedMessage& message) {
     const auto request = CatalogRequest::parse(message.content);
     if (!request) {
         if (const auto times = subscriber.bad_requests.happened(clock_.now())) {
@@ -98,7 +136,10 @@ void Catalog::requested(Subscriber& subscriber, const rtrs::ReceivedMessage& mes
         }
         return;
     }
-    look();
+    if (timer_.armed()) {
+        timer_.disarm();
+        look();
+    }
     const auto number = static_cast<std::uint32_t>(message.tag);
     if (request->follow) {
         subscriber.follows = true;
@@ -110,30 +151,21 @@ void Catalog::requested(Subscriber& subscriber, const rtrs::ReceivedMessage& mes
 
 // --- What is told.
 
-Catalog::Known Catalog::known_of(const Volume& volume) const {
-    const auto& config = volume.config();
-    const bool ready = volume.state() == Volume::State::ready;
-    Known known{.entry = {.name = volume.name(),
-                          .size_bytes = ready ? volume.geometry().size_bytes
-                                              : config.storage.size_bytes.value_or(0),
-                          .block_bytes = ready ? volume.geometry().logical_block_bytes
-                                               : static_cast<std::uint32_t>(
-                                                     config.storage.logical_block_bytes),
-                          .in_use = static_cast<std::uint32_t>(volume.opens().size()),
-                          .waiting = !ready},
-                .read_only = config.storage.use == StorageOptions::Use::read_only,
-                .allow = config.allow,
-                .seen = looks_};
-    return known;
-}
-
 // Compares what is with what was told.
 void Catalog::look() {
     ++looks_;
     for (const auto& volume : volumes_) {
         const auto [place, added] = known_.try_emplace(volume->name());
-        const Known before = std::exchange(place->second, known_of(*volume));
         Known& now = place->second;
+        now.seen = looks_;
+        Known before;
+        before.entry = std::exchange(now.entry, entry_of(*volume));
+        const auto& allow = volume->config().allow;
+        const bool other_rules = now.read_only != only_reads(*volume) || now.allow != allow;
+        if (other_rules) {
+            before.read_only = std::exchange(now.read_only, only_reads(*volume));
+            before.allow = std::exchange(now.allow, allow);
+        }
         if (added) {
             tell(CatalogEventKind::added, now);
             continue;
@@ -147,9 +179,7 @@ void Catalog::look() {
             tell(now.entry.waiting ? CatalogEventKind::waiting : CatalogEventKind::ready, now);
         }
         if (before.entry.size_bytes != now.entry.size_bytes) tell(CatalogEventKind::resized, now);
-        if (before.read_only != now.read_only || before.allow != now.allow) {
-            tell_access(before, now);
-        }
+        if (other_rules) tell_access(before, now);
     }
     for (auto one = known_.begin(); one != known_.end();) {
         if (one->second.seen == looks_) {
@@ -163,8 +193,8 @@ void Catalog::look() {
 
 void Catalog::tell_size(const Volume& volume) {
     const auto before = known_.find(volume.name());
-    const bool is_news = before == known_.end() ||
-                         before->second.entry.size_bytes != known_of(volume).entry.size_bytes;
+    const bool is_news =
+        before == known_.end() || before->second.entry.size_bytes != entry_of(volume).size_bytes;
     look();
     if (!is_news) tell(CatalogEventKind::resized, before->second);
 }
@@ -183,9 +213,8 @@ void Catalog::tell(CatalogEventKind kind, const Known& known) {
 void Catalog::taken(const rtrs::ServerSession& session, const Volume& volume) {
     const auto found = subscribers_.find(&session);
     if (found == subscribers_.end() || !found->second->follows) return;
-    const Known known = known_of(volume);
-    CatalogEvent event{.kind = CatalogEventKind::taken, .entry = known.entry};
-    event.entry.writable = writable_by(known.allow, known.read_only, session).value_or(false);
+    CatalogEvent event{.kind = CatalogEventKind::taken, .entry = entry_of(volume)};
+    event.entry.writable = writable_by(volume, session).value_or(false);
     send(*found->second, event);
 }
 
@@ -238,10 +267,9 @@ void Catalog::send_picture(Subscriber& subscriber, std::uint32_t number) {
     CatalogPicture picture{.generation = subscriber.generation,
                            .draining = intent_ == ServerIntent::drain};
     for (const auto& volume : volumes_) {
-        const Known known = known_of(*volume);
-        const auto writable = writable_by(known.allow, known.read_only, subscriber.session);
+        const auto writable = writable_by(*volume, subscriber.session);
         if (!writable) continue;
-        picture.entries.push_back(known.entry);
+        picture.entries.push_back(entry_of(*volume));
         picture.entries.back().writable = *writable;
     }
     rtrs::MessageBuffer content(picture.wire_bytes());
@@ -254,13 +282,24 @@ void Catalog::send_picture(Subscriber& subscriber, std::uint32_t number) {
         catalog_tag(CatalogTag::picture, number), std::move(content),
         [](void* context, std::error_code failed) {
             auto& told = *static_cast<Subscriber*>(context);
-            if (failed && failed != rtrs::Error::path_lost && failed != rtrs::Error::closed) {
-                told.catalog.picture_failed(told, failed);
-            }
-            told.catalog.sent(told);
+            told.catalog.picture_sent(told, failed);
         },
         &subscriber);
-    if (error) picture_failed(subscriber, error);
+    if (error) return picture_failed(subscriber, error);
+    ++subscriber.pictures;
+}
+
+void Catalog::picture_sent(Subscriber& subscriber, std::error_code error) {
+    --subscriber.pictures;
+    if (error == rtrs::Error::closed) {
+        subscriber.down = true;
+    } else if (error == rtrs::Error::path_lost) {
+        subscriber.follows = false;
+    } else if (error) {
+        picture_failed(subscriber, error);
+    }
+    sent(subscriber);
+    wait_if_answered(subscriber);
 }
 
 void Catalog::picture_failed(Subscriber& subscriber, std::error_code error) {
@@ -271,7 +310,7 @@ void Catalog::picture_failed(Subscriber& subscriber, std::error_code error) {
 }
 
 void Catalog::sent(Subscriber& subscriber) {
-    if (subscriber.behind && subscriber.follows &&
+    if (subscriber.behind && subscriber.follows && !subscriber.down &&
         subscriber.service.status().sending < caught_up) {
         subscriber.behind = false;
         send_picture(subscriber, subscriber.number);

@@ -40,6 +40,8 @@ class Catalog {
     // Tells everybody who follows that the server is about to end; done() when they have heard it,
     // or soon.
     void end(std::function<void()> done);
+    // How often it has compared all exports with what was told.
+    std::uint64_t looks() const noexcept { return looks_; }
 
   private:
     struct Subscriber;
@@ -51,7 +53,6 @@ class Catalog {
         std::uint64_t seen = 0;
     };
 
-    Known known_of(const Volume& volume) const;
     void look();
     void tell(CatalogEventKind kind, const Known& known);
     void tell_access(const Known& before, const Known& now);
@@ -61,7 +62,10 @@ class Catalog {
     void send_picture(Subscriber& subscriber, std::uint32_t number);
     void wait_for_request(Subscriber& subscriber);
     void requested(Subscriber& subscriber, const rtrs::ReceivedMessage& message);
+    void answer(Subscriber& subscriber, const rtrs::ReceivedMessage& message);
+    void wait_if_answered(Subscriber& subscriber);
     void sent(Subscriber& subscriber);
+    void picture_sent(Subscriber& subscriber, std::error_code error);
     void picture_failed(Subscriber& subscriber, std::error_code error);
     void end_told();
 

@@ -48,3 +48,34 @@ TEST_CASE("catalog: draining and its end are told once") {
     CHECK(world.news == News{"draining ", "accepting "});
     CHECK(world.session->catalog().intent() == ServerIntent::serve);
 }
+
+TEST_CASE("catalog: many requests of a session are answered one a turn, with one look at most") {
+    constexpr int count = 50;
+    int answered = 0;
+    World world({memory("vol", {writes}), memory("theirs", {other})});
+    // Of what the world's beginning has changed.
+    world.reactor->run_once(std::chrono::milliseconds(0));
+    const std::uint64_t looks = world.target.catalog().looks();
+    for (int i = 0; i < count; ++i) {
+        world.session->catalog().ask([&](std::error_code error, const auto& entries) {
+            CHECK(!error);
+            CHECK(entries.size() == 1);
+            ++answered;
+        });
+    }
+    world.run_until([&, before = 0]() mutable {
+        REQUIRE(answered <= std::exchange(before, answered) + 1);
+        return answered == count;
+    });
+    CHECK(world.target.catalog().looks() == looks);
+    // A change is looked at before the answer is made.
+    world.target.set_allow(*world.target.find("theirs"), {reads});
+    world.session->catalog().ask([&](std::error_code error, const auto& entries) {
+        CHECK(!error);
+        CHECK(entries.size() == 2);
+        ++answered;
+    });
+    world.run_until([&] { return answered == count + 1; });
+    CHECK(world.news == News{"added theirs"});
+    CHECK(world.target.catalog().looks() == looks + 1);
+}
