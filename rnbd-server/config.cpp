@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
+#include <set>
+#include <utility>
 
 #include "daemon/config/common.h"
 #include "daemon/config/nearest_word.h"
@@ -29,15 +30,19 @@ using Use = StorageOptions::Use;
 struct Seen {
     // Each with the place where it was said first.
     std::map<std::string, std::string> listen;
-    std::map<std::string, std::string> names;
-    std::map<Uuid, std::string> uuids;
-    // Backing path -> its first export.
+    // Likewise, with the export.
     struct User {
         std::size_t index = 0;
         std::string place;
     };
-    std::map<std::string, User> paths;
+    std::map<std::string, User> names;
+    std::map<std::string, User> paths;  // that are exported
+    std::map<Uuid, std::string> uuids;
+    std::set<std::pair<Uuid, std::string>> uuids_of_paths;
 };
+
+// Of one export: whose rules there are.
+using Ruled = std::set<std::pair<std::string, std::optional<AddressRange>>>;
 
 ConfigType<Io> io_words() {
     return config_enum<Io>({{"direct", Io::direct}, {"buffered", Io::buffered}});
@@ -109,7 +114,7 @@ void read_listen(const ConfigValue& item, ServerConfig& config, Seen& seen) {
     });
 }
 
-void read_allow(const ConfigValue& item, ServerConfig::Export& target) {
+void read_allow(const ConfigValue& item, ServerConfig::Export& target, Ruled& ruled) {
     item.map([&](ConfigMap& map) {
         ServerConfig::Allow allow;
         const bool named = map.required("session", config_allowed_session(), allow.session);
@@ -119,10 +124,7 @@ void read_allow(const ConfigValue& item, ServerConfig::Export& target) {
             map.error("access",
                       fmt::format("found \"{}\" for an export that is read_only, expected ro",
                                   to_word(allow.access)));
-        const auto same = [&](const ServerConfig::Allow& earlier) {
-            return earlier.session == allow.session && earlier.address == allow.address;
-        };
-        if (named && std::ranges::any_of(target.allow, same))
+        if (named && !ruled.emplace(allow.session, allow.address).second)
             map.error("session", fmt::format("found \"{}\" a second time, expected one rule per "
                                              "session and address",
                                              allow.session));
@@ -273,11 +275,10 @@ void read_uuid(ConfigMap& map, ServerConfig& config, Seen& seen) {
     StorageOptions& storage = config.exports.back().storage;
     if (!map.optional("uuid", config_uuid(), storage.uuid) || !storage.uuid) return;
     const auto [first, added] = seen.uuids.emplace(*storage.uuid, map.place("uuid"));
-    const auto same = [&](const ServerConfig::Export& other) {
-        return &other != &config.exports.back() && other.storage.uuid == storage.uuid &&
-               other.storage.place() == storage.place() && !storage.place().empty();
-    };
-    if (added || std::ranges::any_of(config.exports, same)) return;
+    const std::string& where = storage.place();
+    const bool same_path =
+        !where.empty() && !seen.uuids_of_paths.emplace(*storage.uuid, where).second;
+    if (added || same_path) return;
     map.error("uuid", fmt::format("found \"{}\" a second time, expected each uuid once, or for one "
                                   "path (first at {})",
                                   to_text(*storage.uuid), first->second));
@@ -287,11 +288,12 @@ void read_export(const ConfigValue& item, ServerConfig& config, Seen& seen) {
     item.map([&](ConfigMap& map) {
         ServerConfig::Export& found = config.exports.emplace_back();
         if (map.required("name", config_volume_name(), found.name)) {
-            const auto [first, added] = seen.names.emplace(found.name, map.place("name"));
+            const auto [first, added] = seen.names.emplace(
+                found.name, Seen::User{config.exports.size() - 1, map.place("name")});
             if (!added)
                 map.error("name", fmt::format("found \"{}\" a second time, expected each name "
                                               "once (first at {})",
-                                              found.name, first->second));
+                                              found.name, first->second.place));
         }
         read_backing(map, found.storage);
         read_block_size(map, found.storage);
@@ -300,20 +302,22 @@ void read_export(const ConfigValue& item, ServerConfig& config, Seen& seen) {
         found.storage.use = read_only ? Use::read_only : Use::read_write;
         check_path_once(map, config, seen);
         read_uuid(map, config, seen);
-        map.optional_list("allow", {}, [&](const ConfigValue& rule) { read_allow(rule, found); });
+        Ruled ruled;
+        map.optional_list("allow", {},
+                          [&](const ConfigValue& rule) { read_allow(rule, found, ruled); });
     });
 }
 
 // What another file has said of an export, as rnbdctl --save has it now.
-void read_amendment(const ConfigValue& item, ServerConfig& config) {
+void read_amendment(const ConfigValue& item, ServerConfig& config, const Seen& seen) {
     item.map([&](ConfigMap& map) {
         std::string name;
         std::uint64_t bytes = 0;
         const bool named = map.required("export", config_volume_name(), name);
         const bool sized = map.required("size", config_size(512, export_bytes_max), bytes);
         if (!named) return;
-        const auto found = std::ranges::find(config.exports, name, &ServerConfig::Export::name);
-        if (found == config.exports.end()) {
+        const auto found = seen.names.find(name);
+        if (found == seen.names.end()) {
             // As what is left of an export that was taken out by hand: no reason not to start.
             return map.warning("export",
                                fmt::format("found \"{}\", which is no export of any file: "
@@ -321,7 +325,7 @@ void read_amendment(const ConfigValue& item, ServerConfig& config) {
                                            name));
         }
         if (!sized) return;
-        StorageOptions& storage = found->storage;
+        StorageOptions& storage = config.exports[found->second.index].storage;
         if (storage.kind == Kind::nbd)
             return map.error("size", "found a size for storage that has its own, expected none");
         if (bytes % storage.logical_block_bytes != 0)
@@ -362,7 +366,8 @@ void read_server(ConfigMap& map, ServerConfig& config) {
                       [&](const ConfigValue& item) { read_listen(item, config, seen); });
     map.optional_list("exports", {},
                       [&](const ConfigValue& item) { read_export(item, config, seen); });
-    map.optional_list("amend", {}, [&](const ConfigValue& item) { read_amendment(item, config); });
+    map.optional_list("amend", {},
+                      [&](const ConfigValue& item) { read_amendment(item, config, seen); });
     map.optional("control", config_socket_path(), config.control);
     read_transport(map, config);
     map.optional("always_invalidate",

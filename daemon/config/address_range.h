@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -24,7 +25,8 @@ class AddressRange {
     // "10.0.0.0/8"; a single address has no prefix.
     std::string to_string() const;
 
-    bool operator==(const AddressRange&) const noexcept = default;
+    // By their bits.
+    auto operator<=>(const AddressRange&) const noexcept = default;
 
   private:
     // IPv4 is kept as IPv4-mapped IPv6, so that one comparison serves both.

@@ -1,5 +1,7 @@
 #include "rnbd-server/config.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 
@@ -109,6 +111,36 @@ TEST_CASE("server config: defaults of an export") {
     const auto direct =
         ServerConfig::parse(with_export("    path: /a\n    io: direct\n"), "s.yaml");
     CHECK(direct->exports.at(0).storage.logical_block_bytes == 4096);
+}
+
+TEST_CASE("server config: as many rules, exports and amendments as fit") {
+    constexpr int count = 25000;
+    std::string text = "    path: /a\n    allow:\n";
+    for (int i = 0; i < count; ++i)
+        text += fmt::format("      - {{session: h, address: fd00::{:x}, access: rw}}\n", i);
+    const auto ruled = ServerConfig::parse(with_export(text), "s.yaml");
+    REQUIRE(ruled);
+    CHECK(ruled->exports[0].allow.size() == count);
+    CHECK(errors_of(with_export(text + "      - {session: h, address: fd00::7, access: ro}\n")) ==
+          fmt::format("s.yaml:{}:19: exports[0].allow[{}].session: found \"h\" a second time, "
+                      "expected one rule per session and address\n",
+                      count + 7, count));
+    // Without an address it is another rule, once.
+    const std::string anywhere = "      - {session: h, access: ro}\n";
+    CHECK(ServerConfig::parse(with_export(text + anywhere), "s.yaml"));
+    CHECK(complains(with_export(text + anywhere + anywhere), "a second time"));
+
+    constexpr int exports = 15000;
+    text = "listen: [{tcp: 127.0.0.1:1235}]\nexports:\n";
+    for (int i = 0; i < exports; ++i)
+        text += fmt::format("  - {{name: v{0}, path: /v{0}, size: 1MiB}}\n", i);
+    text += "amend:\n";
+    for (int i = exports; i-- > 0;) text += fmt::format("  - {{export: v{}, size: 2MiB}}\n", i);
+    const auto amended = ServerConfig::parse(text, "s.yaml");
+    REQUIRE(amended);
+    CHECK(std::ranges::all_of(amended->exports, [](const ServerConfig::Export& one) {
+        return one.storage.size_bytes == 2u << 20;
+    }));
 }
 
 TEST_CASE("server config: one mistake is one error") {
