@@ -48,7 +48,7 @@ std::string map_errors_text(std::vector<ConfigError> errors) {
             names, [&](const auto& one) { return error.key.starts_with(one.first); });
         if (name != std::end(names)) error.key.replace(0, name->first.size(), name->second);
     }
-    return config_errors_text(errors, "");
+    return config_errors_text(errors);
 }
 
 // The arguments as the configuration that they stand for: the same words, rules and messages.

@@ -408,4 +408,14 @@ std::expected<ServerConfig, std::vector<ConfigError>> ServerConfig::parse(std::s
     return parse(std::vector{ConfigSource{std::move(file), std::string(text)}});
 }
 
+std::expected<ServerConfig::Export, std::vector<ConfigError>> ServerConfig::parse_export(
+    std::string_view text, std::string file) {
+    ConfigDocument document(text, std::move(file));
+    ServerConfig config;
+    Seen seen;
+    if (document.well_formed()) read_export(document.root(), config, seen);
+    if (auto errors = document.errors(); !errors.empty()) return std::unexpected(std::move(errors));
+    return std::move(config.exports.front());
+}
+
 }  // namespace rnbd

@@ -99,6 +99,9 @@ struct ServerConfig : DaemonSettings {
     // Several files that are one configuration.
     static std::expected<ServerConfig, std::vector<ConfigError>> parse(
         const std::vector<ConfigSource>& sources);
+    // One export alone, as exports[] has it.
+    static std::expected<Export, std::vector<ConfigError>> parse_export(std::string_view text,
+                                                                        std::string file);
 };
 
 // Whether both cannot listen at the same time: one's address is the other's, or part of it.

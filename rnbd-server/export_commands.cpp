@@ -17,13 +17,11 @@ constexpr rtrs::Duration shut_out_max = std::chrono::hours(24);
 
 // An export as the configuration has it: the same words, rules and messages.
 std::expected<ServerConfig::Export, ControlFailure> parse_export(const json& description) {
-    // The rest only satisfies the rules of a whole configuration.
-    const json config{{"listen", {{{"tcp", "127.0.0.1:1"}}}}, {"exports", {description}}};
-    auto parsed =
-        ServerConfig::parse(config.dump(-1, ' ', false, json::error_handler_t::replace), "export");
-    if (parsed) return std::move(parsed->exports.front());
-    return std::unexpected(ControlFailure{ControlError::bad_arguments,
-                                          config_errors_text(parsed.error(), "exports[0].")});
+    auto parsed = ServerConfig::parse_export(
+        description.dump(-1, ' ', false, json::error_handler_t::replace), "export");
+    if (parsed) return std::move(*parsed);
+    return std::unexpected(
+        ControlFailure{ControlError::bad_arguments, config_errors_text(parsed.error())});
 }
 
 void answer(ControlReply& reply, const ControlFailure& failure) {

@@ -170,7 +170,7 @@ void Daemon::add_commands(ControlServer& control) {
         reply.succeed(server_status(state_));
     });
     control.add_command("list", [this](const nlohmann::json&, ControlReply reply) {
-        reply.succeed(server_list(state_));
+        reply.succeed(server_exports(state_, ""));
     });
     statistics_.add_commands(control);
     add_export_commands(control, target_, state_);

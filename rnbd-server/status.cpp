@@ -180,14 +180,6 @@ json server_statistics(const ServerState& state) {
     return items;
 }
 
-json server_list(const ServerState& state) {
-    json exports = json::array();
-    for (const auto& volume : state.target.volumes()) {
-        exports.push_back(describe(*volume, state));
-    }
-    return {{"daemon", "rnbd-server"}, {"exports", exports}};
-}
-
 json server_exports(const ServerState& state, const std::string& name) {
     json exports = json::array();
     for (const auto& volume : state.target.volumes()) {

@@ -31,7 +31,6 @@ struct ServerState {
 };
 
 nlohmann::json server_status(const ServerState& state);
-nlohmann::json server_list(const ServerState& state);
 // name: only this export; empty: all.
 nlohmann::json server_exports(const ServerState& state, const std::string& name);
 // Items of daemon/control/statistics.h.

@@ -11,13 +11,11 @@ std::string to_string(const ConfigError& error) {
     return result + ": " + error.text;
 }
 
-std::string config_errors_text(const std::vector<ConfigError>& errors, std::string_view prefix) {
+std::string config_errors_text(const std::vector<ConfigError>& errors) {
     std::string text;
     for (const ConfigError& error : errors) {
-        std::string_view key = error.key;
-        if (key.starts_with(prefix)) key.remove_prefix(prefix.size());
         text +=
-            (text.empty() ? "" : "; ") + std::string(key) + (key.empty() ? "" : ": ") + error.text;
+            (text.empty() ? "" : "; ") + error.key + (error.key.empty() ? "" : ": ") + error.text;
     }
     return text;
 }

@@ -23,7 +23,6 @@ struct ConfigError {
 // "server.yaml:3:5: exports[0].io: found ..."
 std::string to_string(const ConfigError& error);
 // All of them in one line, without places: for arguments that were read as a piece of a file.
-// prefix: of keys, left out.
-std::string config_errors_text(const std::vector<ConfigError>& errors, std::string_view prefix);
+std::string config_errors_text(const std::vector<ConfigError>& errors);
 
 }  // namespace rnbd
