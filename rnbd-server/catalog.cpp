@@ -15,10 +15,6 @@ namespace {
 constexpr std::uint32_t caught_up = 8;
 constexpr rtrs::Duration end_time_max = std::chrono::milliseconds(500);
 
-bool only_reads(const Volume& volume) {
-    return volume.config().storage.use == StorageOptions::Use::read_only;
-}
-
 // What this session may do with it; nullopt: not even read it.
 std::optional<bool> writable_by(const std::vector<ServerConfig::Allow>& allow, bool read_only,
                                 const rtrs::ServerSession& session) {
@@ -32,7 +28,8 @@ std::optional<bool> writable_by(const std::vector<ServerConfig::Allow>& allow, b
 }
 
 std::optional<bool> writable_by(const Volume& volume, const rtrs::ServerSession& session) {
-    return writable_by(volume.config().allow, only_reads(volume), session);
+    const ServerConfig::Export& config = volume.config();
+    return writable_by(config.allow, config.storage.only_reads(), session);
 }
 
 CatalogEntry entry_of(const Volume& volume) {
@@ -161,9 +158,10 @@ void Catalog::look() {
         Known before;
         before.entry = std::exchange(now.entry, entry_of(*volume));
         const auto& allow = volume->config().allow;
-        const bool other_rules = now.read_only != only_reads(*volume) || now.allow != allow;
+        const bool read_only = volume->config().storage.only_reads();
+        const bool other_rules = now.read_only != read_only || now.allow != allow;
         if (other_rules) {
-            before.read_only = std::exchange(now.read_only, only_reads(*volume));
+            before.read_only = std::exchange(now.read_only, read_only);
             before.allow = std::exchange(now.allow, allow);
         }
         if (added) {

@@ -120,7 +120,7 @@ void read_allow(const ConfigValue& item, ServerConfig::Export& target, Ruled& ru
         const bool named = map.required("session", config_allowed_session(), allow.session);
         map.optional("address", config_address_range(), allow.address);
         const bool moded = map.required("access", config_access(), allow.access);
-        if (moded && target.storage.use == Use::read_only && allow.access != AccessMode::read_only)
+        if (moded && target.storage.only_reads() && allow.access != AccessMode::read_only)
             map.error("access",
                       fmt::format("found \"{}\" for an export that is read_only, expected ro",
                                   to_word(allow.access)));
@@ -261,7 +261,7 @@ void check_path_once(ConfigMap& map, const ServerConfig& config, Seen& seen) {
         seen.paths.emplace(where, Seen::User{config.exports.size() - 1, map.place(key)});
     if (inserted) return;
     const ServerConfig::Export& earlier = config.exports[first->second.index];
-    if (earlier.storage.use == Use::read_only && found.storage.use == Use::read_only) return;
+    if (found.storage.may_share_place(earlier.storage)) return;
     // Its name may be what is wrong with it.
     const std::string who =
         earlier.name.empty() ? "another export" : fmt::format("export \"{}\"", earlier.name);

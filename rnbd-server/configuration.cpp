@@ -64,15 +64,16 @@ class ServerConfiguration::Staying {
         const StorageOptions& has = volume.config().storage;
         by_place_.emplace(has.place(), &volume);
         if (has.uuid) by_uuid_.emplace(*has.uuid, &volume);
-        const auto found = found_uuid(volume);
-        if (found && found != has.uuid) by_uuid_.emplace(*found, &volume);
+        if (volume.state() != Volume::State::ready) return;
+        const Uuid& found = volume.geometry().medium.uuid;
+        if (found != has.uuid) by_uuid_.emplace(found, &volume);
     }
-    // As Target has it when one is added. Empty: there is none.
+    // By the rules that Target has when one is added. Empty: there is none.
     std::string obstacle_to(const StorageOptions& coming) const {
         if (coming.uuid) {
             const auto [first, last] = by_uuid_.equal_range(*coming.uuid);
             for (auto other = first; other != last; ++other) {
-                if (!may_share_uuid(*other->second, coming))
+                if (!other->second->may_share_uuid(coming))
                     return "export " + other->second->name() + " has the uuid " +
                            to_text(*coming.uuid) + " already";
             }
@@ -80,27 +81,13 @@ class ServerConfiguration::Staying {
         if (coming.place().empty()) return "";
         const auto [first, last] = by_place_.equal_range(coming.place());
         for (auto other = first; other != last; ++other) {
-            if (!only_reads(other->second->config().storage) || !only_reads(coming))
+            if (!coming.may_share_place(other->second->config().storage))
                 return "export " + other->second->name() + " has " + coming.place() + " already";
         }
         return "";
     }
 
   private:
-    static bool only_reads(const StorageOptions& storage) {
-        return storage.use == StorageOptions::Use::read_only;
-    }
-    static std::optional<Uuid> found_uuid(const Volume& volume) {
-        if (volume.state() != Volume::State::ready) return std::nullopt;
-        return volume.geometry().medium.uuid;
-    }
-    static bool may_share_uuid(const Volume& volume, const StorageOptions& coming) {
-        const StorageOptions& has = volume.config().storage;
-        const bool same_place = !coming.place().empty() && has.place() == coming.place();
-        if (has.uuid == coming.uuid && !same_place) return false;
-        return found_uuid(volume) != coming.uuid || only_reads(has) || only_reads(coming);
-    }
-
     std::unordered_multimap<std::string, const Volume*> by_place_;
     std::multimap<Uuid, const Volume*> by_uuid_;
 };

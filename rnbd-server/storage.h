@@ -208,6 +208,11 @@ struct StorageOptions {
     bool operator==(const StorageOptions&) const = default;
     // Where it is, which only those that read may share: path or URI. Empty: it is nobody else's.
     const std::string& place() const noexcept { return kind == Kind::nbd ? uri : path; }
+    bool only_reads() const noexcept { return use == Use::read_only; }
+    // Whether there may be an export of each at one time, as far as their places say.
+    bool may_share_place(const StorageOptions& other) const noexcept {
+        return place().empty() || place() != other.place() || (only_reads() && other.only_reads());
+    }
 };
 
 class FileOpening;

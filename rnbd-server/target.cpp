@@ -34,8 +34,7 @@ Target::Target(rtrs::Reactor& reactor, const std::vector<ServerConfig::Export>& 
     // A uuid that is given is not another one's that is found first.
     std::vector<MediumClaims::Claim> given;
     for (const auto& config : exports) {
-        const bool writes = config.storage.use != StorageOptions::Use::read_only;
-        if (!config.storage.uuid || !writes) continue;
+        if (!config.storage.uuid || config.storage.only_reads()) continue;
         given.push_back(claims_.claim(*config.storage.uuid, config.name).value_or(nullptr));
     }
     for (const auto& config : exports) {

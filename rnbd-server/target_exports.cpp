@@ -18,10 +18,6 @@ std::unexpected<ControlFailure> failure(ControlError code, std::string message) 
     return std::unexpected(ControlFailure{code, std::move(message)});
 }
 
-bool only_reads(const ServerConfig::Export& config) {
-    return config.storage.use == StorageOptions::Use::read_only;
-}
-
 }  // namespace
 
 Volume* Target::find(const std::string& name) noexcept {
@@ -75,30 +71,18 @@ std::optional<Target::Obstacle> Target::obstacle_to(const ServerConfig::Export& 
     const auto namesake = by_name_.find(config.name);
     if (namesake != by_name_.end() && !is_going(*namesake->second, "export " + config.name))
         return stays("an export " + config.name + " is there already");
-    const std::string& place = config.storage.place();
     for (const auto& other : volumes_) {
-        const StorageOptions& has = other->config().storage;
-        if (!config.storage.uuid || has.uuid != config.storage.uuid || other->name() == config.name)
-            continue;
-        if (!place.empty() && has.place() == place) continue;
-        const std::string who = "export " + other->name();
-        if (!is_going(*other, who + ", which has this uuid,"))
-            return stays(who + " has the uuid " + to_text(*has.uuid) + " already");
-    }
-    // One that is found. As far as it is: else the claims say so when it is.
-    for (const auto& other : volumes_) {
-        const bool found = other->state() == Volume::State::ready && !only_reads(other->config()) &&
-                           other->geometry().medium.uuid == config.storage.uuid;
-        if (!found || only_reads(config) || other->name() == config.name) continue;
+        if (other->name() == config.name || other->may_share_uuid(config.storage)) continue;
         const std::string who = "export " + other->name();
         if (!is_going(*other, who + ", which has this uuid,"))
             return stays(who + " has the uuid " + to_text(*config.storage.uuid) + " already");
     }
+    const std::string& place = config.storage.place();
     if (place.empty()) return goes;
     const auto [first, last] = by_place_.equal_range(place);
     for (auto other = first; other != last; ++other) {
         const Volume& volume = *other->second;
-        if (only_reads(volume.config()) && only_reads(config)) continue;
+        if (volume.config().storage.may_share_place(config.storage)) continue;
         const std::string who = "export " + volume.name();
         if (!is_going(volume, who + ", which has " + place + ","))
             return stays(who + " has " + place +
@@ -128,7 +112,7 @@ void Target::add_export_when_free(ServerConfig::Export config, Added added) {
     }
     logger("rnbd.volume").info("{}: added later: {}", config.name, obstacle->failure.message);
     MediumClaims::Claim claim;
-    if (config.storage.uuid && !only_reads(config))
+    if (config.storage.uuid && !config.storage.only_reads())
         claim = claims_.claim(*config.storage.uuid, config.name).value_or(nullptr);
     coming_.push_back({std::move(config), std::move(added), std::move(claim)});
 }

@@ -187,6 +187,16 @@ void Volume::warn_of_size() const {
             larger ? " --shrink (what lies beyond is lost)" : "");
 }
 
+bool Volume::may_share_uuid(const StorageOptions& other) const noexcept {
+    if (!other.uuid) return true;
+    const StorageOptions& own = config_.storage;
+    const bool same_place = !own.place().empty() && own.place() == other.place();
+    if (own.uuid == other.uuid && !same_place) return false;
+    // As far as it was found: else the claims say so when it is.
+    const bool found = state() == State::ready && geometry_.medium.uuid == other.uuid;
+    return !found || own.only_reads() || other.only_reads();
+}
+
 // What was found is another export's: it is let go of, and waited for.
 bool Volume::claim_medium() {
     if (only_reads() || geometry_.medium.uuid == Uuid{}) return true;

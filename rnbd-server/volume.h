@@ -204,6 +204,9 @@ class Volume {
     // As resize() without a cut, as soon as its storage is there; the log has what goes wrong then.
     // The newest call counts; none: it stays as large as it is. ASSUMES: it waits.
     void grow_when_ready(std::optional<std::uint64_t> bytes);
+    // Whether there may be an export of that storage beside it, as far as its uuid says: that which
+    // is configured, and that which was found.
+    bool may_share_uuid(const StorageOptions& other) const noexcept;
     // Whether the rules let this session have it so.
     bool allows(const std::string& session, const std::string& host,
                 AccessMode access) const noexcept;
@@ -259,9 +262,7 @@ class Volume {
     void end_resize(std::expected<std::uint64_t, StorageError> result);
     void tell_state();
 
-    bool only_reads() const noexcept {
-        return config_.storage.use == StorageOptions::Use::read_only;
-    }
+    bool only_reads() const noexcept { return config_.storage.only_reads(); }
 
     rtrs::Reactor& reactor_;
     ServerConfig::Export config_;
