@@ -58,7 +58,7 @@ class Frame {
     void listen_again();
     void closed();
     std::expected<void, std::string> serve_metrics();
-    std::string metrics();
+    MetricsText metrics();
 
     rtrs::Reactor& reactor_;
     const DaemonProgram& program_;
@@ -160,7 +160,7 @@ std::expected<void, std::string> Frame::serve_metrics() {
     return {};
 }
 
-std::string Frame::metrics() {
+MetricsText Frame::metrics() {
     MetricsText text;
     text.family({"rnbd_build", "", MetricType::info, {"daemon", "version"}, "What is running."});
     text.sample({program_.description.name, version()}, std::uint64_t{1});
@@ -200,7 +200,7 @@ std::string Frame::metrics() {
     of_each_worker(
         [&](const std::string& worker, const auto& did) { text.sample({worker}, did.calls); });
     work_->metrics(text);
-    return text.finish();
+    return text;
 }
 
 // Before there is memory that should be near. Returns those that are there: none if none is wished.

@@ -1,8 +1,9 @@
 // Serves a text at GET /metrics by HTTP/1.1, for monitoring systems: on the daemon's own loop.
 //
-// A connection asks once, is answered and closed. The text is made when a request is whole, in one
-// go, and kept for that connection alone: a slow reader holds its copy until it has it or its time
-// is over, and nobody waits for it. How many there are at a time is bounded; more are turned away.
+// A connection asks once, is answered and closed. What is true when a request is whole is noted at
+// once, and made text a piece a turn, for all who have asked by then; who asks meanwhile waits for
+// the next one. A slow reader holds its text until it has it or its time is over, and nobody waits
+// for it. How many connections there are at a time is bounded; more are turned away.
 //
 // OWNER: the frame of a daemon. THREAD: the reactor's (rtrs/reactor.h).
 // LIFE: create() -> close() -> closed() -> destroyed.
@@ -16,6 +17,7 @@
 #include <string>
 #include <system_error>
 
+#include "daemon/metrics/text.h"
 #include "daemon/sockets/in_use.h"
 #include "rtrs/reactor.h"
 
@@ -34,7 +36,7 @@ struct MetricsServerOptions {
 class MetricsServer {
   public:
     // text: the document of now. Called from the loop.
-    using Text = std::function<std::string()>;
+    using Text = std::function<MetricsText()>;
 
     // ERRORS: those of listening; EINVAL (listen is none of its forms).
     static std::expected<std::unique_ptr<MetricsServer>, std::error_code> create(

@@ -50,80 +50,155 @@ void append_escaped(std::string& to, std::string_view value) {
     }
 }
 
+std::string name_of(const MetricFamily& family) {
+    return family.unit.empty() ? std::string(family.name)
+                               : fmt::format("{}_{}", family.name, family.unit);
+}
+
+// By bucket: its label.
+const std::vector<std::string>& bucket_labels() {
+    static const std::vector<std::string> labels = [] {
+        std::vector<std::string> made;
+        for (std::size_t i = 0; i < rtrs::LatencyHistogram::bucket_count; ++i) {
+            const rtrs::Duration bound = rtrs::LatencyHistogram::upper_bound(i);
+            made.push_back(bound == rtrs::Duration::max()
+                               ? std::string("le=\"+Inf\"")
+                               : fmt::format("le=\"{}\"", in_seconds(bound)));
+        }
+        return made;
+    }();
+    return labels;
+}
+
+std::string_view as_text(const fmt::format_int& number) noexcept {
+    return {number.data(), number.size()};
+}
+
+// Of a line, beside the family's name and the labels: suffix, a bucket's label, marks, value.
+constexpr std::size_t line_bytes_max = 80;
+constexpr std::size_t histogram_lines = rtrs::LatencyHistogram::bucket_count + 2;
+constexpr std::string_view last_line = "# EOF\n";
+
 }  // namespace
 
 void MetricsText::family(const MetricFamily& family) {
-    name_ = family.unit.empty() ? std::string(family.name)
-                                : fmt::format("{}_{}", family.name, family.unit);
-    labels_ = family.labels;
-    type_ = family.type;
+    RTRS_ASSERT(seen_names_.insert(name_of(family)).second);
+    if (bytes_max_ == 0) bytes_max_ = last_line.size();
+    bytes_max_ += 4 * (family.name.size() + family.unit.size() + 16) + family.help.size();
+    families_.push_back({family, samples_.size()});
+}
+
+void MetricsText::note(Labels labels, decltype(Sample::value) value) {
+    const MetricFamily& family = families_.back().what;
+    const auto count = static_cast<std::size_t>(std::ranges::count_if(
+        family.labels, [](std::string_view label) { return !label.empty(); }));
+    RTRS_ASSERT(labels.size() == count);
+    const std::size_t before = labels_.size();
+    for (std::size_t i = 0; i < count; ++i) {
+        if (i > 0) labels_ += ',';
+        labels_ += family.labels[i];
+        labels_ += "=\"";
+        append_escaped(labels_, std::data(labels)[i]);
+        labels_ += '"';
+    }
+    samples_.push_back({labels_.size(), value});
+    const std::size_t lines = family.type == MetricType::histogram ? histogram_lines : 1;
+    bytes_max_ += lines * (family.name.size() + family.unit.size() + labels_.size() - before +
+                           line_bytes_max);
+}
+
+void MetricsText::sample(Labels labels, std::uint64_t value) {
+    RTRS_ASSERT(families_.back().what.type != MetricType::histogram);
+    note(labels, value);
+}
+
+void MetricsText::sample(Labels labels, double value) {
+    RTRS_ASSERT(families_.back().what.type != MetricType::histogram);
+    note(labels, value);
+}
+
+void MetricsText::histogram(Labels labels, const rtrs::LatencyHistogram& histogram) {
+    RTRS_ASSERT(families_.back().what.type == MetricType::histogram);
+    note(labels, HistogramIndex{histograms_.size()});
+    histograms_.push_back(histogram);
+}
+
+// --- Its text.
+
+bool MetricsText::write(std::string& to, std::size_t bytes) {
+    const std::size_t enough = to.size() + bytes;
+    while (to.size() < enough) {
+        if (families_written_ < families_.size() &&
+            families_[families_written_].first_sample == samples_written_) {
+            write_head(to);
+        } else if (samples_written_ < samples_.size()) {
+            write_sample(to);
+        } else {
+            to += last_line;
+            return false;
+        }
+    }
+    return true;
+}
+
+void MetricsText::write_head(std::string& to) {
+    const MetricFamily& family = families_[families_written_++].what;
+    name_ = name_of(family);
     seen_labels_.clear();
-    RTRS_ASSERT(seen_names_.insert(name_).second);
-    auto out = std::back_inserter(text_);
-    fmt::format_to(out, "# TYPE {} {}\n", name_, to_word(type_));
+    auto out = std::back_inserter(to);
+    fmt::format_to(out, "# TYPE {} {}\n", name_, to_word(family.type));
     if (!family.unit.empty()) fmt::format_to(out, "# UNIT {} {}\n", name_, family.unit);
     fmt::format_to(out, "# HELP {} {}\n", name_, family.help);
 }
 
-bool MetricsText::is_new(Labels labels) {
-    const auto count = static_cast<std::size_t>(
-        std::ranges::count_if(labels_, [](std::string_view label) { return !label.empty(); }));
-    RTRS_ASSERT(labels.size() == count);
-    labels_text_.clear();
-    for (std::size_t i = 0; i < count; ++i) {
-        if (i > 0) labels_text_ += ',';
-        fmt::format_to(std::back_inserter(labels_text_), "{}=\"", labels_[i]);
-        append_escaped(labels_text_, std::data(labels)[i]);
-        labels_text_ += '"';
+void MetricsText::write_sample(std::string& to) {
+    const Sample& sample = samples_[samples_written_++];
+    const std::size_t begin = std::exchange(labels_written_, sample.labels_end);
+    const auto labels = std::string_view(labels_).substr(begin, sample.labels_end - begin);
+    if (!seen_labels_.insert(labels).second) return;
+    const std::string_view suffix = suffix_of(families_[families_written_ - 1].what.type);
+    if (const auto* whole = std::get_if<std::uint64_t>(&sample.value)) {
+        line(to, labels, suffix, "", as_text(fmt::format_int(*whole)));
+    } else if (const auto* number = std::get_if<double>(&sample.value)) {
+        line(to, labels, suffix, "", fmt::format("{}", *number));
+    } else {
+        const auto index = static_cast<std::size_t>(std::get<HistogramIndex>(sample.value));
+        write_histogram(to, labels, histograms_[index]);
     }
-    return seen_labels_.insert(labels_text_).second;
 }
 
-void MetricsText::line(std::string_view suffix, std::string_view more_labels,
-                       std::string_view value) {
-    text_ += name_;
-    text_ += suffix;
-    if (!labels_text_.empty() || !more_labels.empty()) {
-        text_ += '{';
-        text_ += labels_text_;
-        if (!labels_text_.empty() && !more_labels.empty()) text_ += ',';
-        text_ += more_labels;
-        text_ += '}';
-    }
-    text_ += ' ';
-    text_ += value;
-    text_ += '\n';
-}
-
-void MetricsText::sample(Labels labels, std::uint64_t value) {
-    RTRS_ASSERT(type_ != MetricType::histogram);
-    if (is_new(labels)) line(suffix_of(type_), "", fmt::format("{}", value));
-}
-
-void MetricsText::sample(Labels labels, double value) {
-    RTRS_ASSERT(type_ != MetricType::histogram);
-    if (is_new(labels)) line(suffix_of(type_), "", fmt::format("{}", value));
-}
-
-void MetricsText::histogram(Labels labels, const rtrs::LatencyHistogram& histogram) {
-    RTRS_ASSERT(type_ == MetricType::histogram);
-    if (!is_new(labels)) return;
+void MetricsText::write_histogram(std::string& to, std::string_view labels,
+                                  const rtrs::LatencyHistogram& histogram) const {
     std::uint64_t below = 0;
     for (std::size_t i = 0; i < rtrs::LatencyHistogram::bucket_count; ++i) {
         below += histogram.buckets()[i];
-        const rtrs::Duration bound = rtrs::LatencyHistogram::upper_bound(i);
-        const std::string le = bound == rtrs::Duration::max()
-                                   ? std::string("le=\"+Inf\"")
-                                   : fmt::format("le=\"{}\"", in_seconds(bound));
-        line("_bucket", le, fmt::format("{}", below));
+        line(to, labels, "_bucket", bucket_labels()[i], as_text(fmt::format_int(below)));
     }
-    line("_count", "", fmt::format("{}", histogram.count()));
-    line("_sum", "", fmt::format("{}", in_seconds(histogram.sum())));
+    line(to, labels, "_count", "", as_text(fmt::format_int(histogram.count())));
+    line(to, labels, "_sum", "", fmt::format("{}", in_seconds(histogram.sum())));
+}
+
+void MetricsText::line(std::string& to, std::string_view labels, std::string_view suffix,
+                       std::string_view more_labels, std::string_view value) const {
+    to += name_;
+    to += suffix;
+    if (!labels.empty() || !more_labels.empty()) {
+        to += '{';
+        to += labels;
+        if (!labels.empty() && !more_labels.empty()) to += ',';
+        to += more_labels;
+        to += '}';
+    }
+    to += ' ';
+    to += value;
+    to += '\n';
 }
 
 std::string MetricsText::finish() {
-    text_ += "# EOF\n";
-    return std::move(text_);
+    std::string text;
+    while (write(text, bytes_max())) {
+    }
+    return text;
 }
 
 }  // namespace rnbd

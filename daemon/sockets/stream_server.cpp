@@ -2,8 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <string_view>
 #include <utility>
 
 #include "rtrs/base/assert.h"
@@ -53,17 +55,26 @@ void StreamConnection::readable() {
     on_readable();
 }
 
-void StreamConnection::send(std::string text) {
+void StreamConnection::send(std::string text, std::shared_ptr<const std::string> shared) {
     output_ = std::move(text);
+    shared_output_ = std::move(shared);
     sent_ = 0;
     send_rest();
 }
 
 void StreamConnection::send_rest() {
-    piece_ = {output_.data() + sent_, output_.size() - sent_};
     message_ = {};
-    message_.msg_iov = &piece_;
-    message_.msg_iovlen = 1;
+    message_.msg_iov = pieces_.data();
+    std::size_t skip = sent_;
+    for (const std::string* text :
+         {static_cast<const std::string*>(&output_), shared_output_.get()}) {
+        if (text == nullptr) continue;
+        const std::string_view rest = std::string_view(*text).substr(std::min(skip, text->size()));
+        skip -= text->size() - rest.size();
+        if (rest.empty()) continue;
+        // The kernel only reads it.
+        pieces_[message_.msg_iovlen++] = {const_cast<char*>(rest.data()), rest.size()};
+    }
     server_.reactor().sendmsg(sending_, fd(), &message_);
 }
 
@@ -71,8 +82,10 @@ void StreamConnection::sent(std::int32_t result) {
     if (ended_) return leave_if_idle();
     if (result <= 0) return end();
     sent_ += static_cast<std::size_t>(result);
-    if (sent_ < output_.size()) return send_rest();
+    const std::size_t shared = shared_output_ ? shared_output_->size() : 0;
+    if (sent_ < output_.size() + shared) return send_rest();
     output_.clear();
+    shared_output_.reset();
     on_sent();
 }
 

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -58,8 +59,8 @@ class StreamConnection {
     int fd() const noexcept { return socket_.get(); }
     // on_readable() comes once. Nothing if that is waited for already.
     void await_readable();
-    // ASSUMES: !sending().
-    void send(std::string text);
+    // And behind it what others may be sent, too. ASSUMES: !sending().
+    void send(std::string text, std::shared_ptr<const std::string> shared = nullptr);
     bool sending() const noexcept { return sending_.in_flight; }
     bool ended() const noexcept { return ended_; }
     // Ends it then, in place of an earlier limit.
@@ -82,8 +83,9 @@ class StreamConnection {
     rtrs::MemberOperation<&StreamConnection::sent> sending_{*this};
     rtrs::Timer timer_;
     std::string output_;
-    std::size_t sent_ = 0;
-    iovec piece_{};
+    std::shared_ptr<const std::string> shared_output_;
+    std::size_t sent_ = 0;  // of both
+    std::array<iovec, 2> pieces_{};
     msghdr message_{};
     bool ended_ = false;
     bool left_ = false;

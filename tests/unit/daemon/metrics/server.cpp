@@ -9,7 +9,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/skip.h"
 
@@ -18,10 +20,19 @@ using namespace std::chrono_literals;
 
 namespace {
 
+// With so many lines.
+MetricsText document(int lines) {
+    MetricsText text;
+    if (lines == 0) return text;
+    text.family({"a", "", MetricType::gauge, {"line"}, "A."});
+    for (int i = 0; i < lines; ++i) text.sample({std::to_string(i)}, std::uint64_t{1});
+    return text;
+}
+
 // A server in a folder of its own, its loop, and plain clients.
 class Fixture {
   public:
-    explicit Fixture(MetricsServerOptions options = {}, std::string text = "# EOF\n") {
+    explicit Fixture(MetricsServerOptions options = {}, int lines = 0) {
         char folder[] = "/tmp/rnbd-metrics-XXXXXX";
         REQUIRE(::mkdtemp(folder) != nullptr);
         folder_ = folder;
@@ -29,7 +40,10 @@ class Fixture {
         if (!made) return;
         reactor_ = std::move(*made);
         options.listen = "unix:" + path();
-        auto server = MetricsServer::create(*reactor_, options, [text] { return text; });
+        auto server = MetricsServer::create(*reactor_, options, [this, lines] {
+            ++documents;
+            return document(lines);
+        });
         REQUIRE(server);
         server_ = std::move(*server);
     }
@@ -82,6 +96,8 @@ class Fixture {
     void turns(int count) {
         for (int i = 0; i < count; ++i) reactor_->run_once(1ms);
     }
+    std::uint64_t turns_so_far() const { return reactor_->statistics().turns; }
+    int documents = 0;
     void close() {
         bool closed = false;
         server_->close([&] { closed = true; });
@@ -95,7 +111,8 @@ class Fixture {
     std::unique_ptr<MetricsServer> server_;
 };
 
-const std::string large(8u << 20, 'x');
+constexpr int many = 100000;
+const std::string large = document(many).finish();
 const std::string get = "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n";
 
 }  // namespace
@@ -125,19 +142,19 @@ TEST_CASE("metrics server: who says nothing is cut") {
 }
 
 TEST_CASE("metrics server: who does not read is cut") {
-    Fixture server({.answer_time = 20ms}, large);
+    Fixture server({.answer_time = 300ms}, many);
     if (!server.usable()) return;
     const int slow = server.connect();
     Fixture::say(slow, get);
     server.wait_until_readable(slow);
     // Longer than the answer may take; the turn after that cuts it.
-    std::this_thread::sleep_for(40ms);
+    std::this_thread::sleep_for(400ms);
     server.turns(5);
     CHECK(server.answer(slow).size() < large.size());
 }
 
 TEST_CASE("metrics server: nobody waits for who does not read") {
-    Fixture server({}, large);
+    Fixture server({}, many);
     if (!server.usable()) return;
     const int slow = server.connect();
     Fixture::say(slow, get);
@@ -146,8 +163,39 @@ TEST_CASE("metrics server: nobody waits for who does not read") {
     CHECK(server.answer(slow).ends_with(large));
 }
 
+TEST_CASE("metrics server: a long document takes many turns, and is made for all who wait") {
+    Fixture server({}, many);
+    if (!server.usable()) return;
+    const std::uint64_t before = server.turns_so_far();
+    std::vector<int> readers;
+    for (int i = 0; i < 8; ++i) {
+        readers.push_back(server.connect());
+        Fixture::say(readers.back(), get);
+    }
+    server.wait_until_readable(readers.front());
+    CHECK(server.turns_so_far() - before > large.size() / (128u << 10));
+    for (const int fd : readers) CHECK(server.answer(fd).ends_with("\r\n\r\n" + large));
+    // That of the first, and one for those who came while it was made.
+    CHECK(server.documents == 2);
+}
+
+TEST_CASE("metrics server: readers that go while their document is made, and an end meanwhile") {
+    Fixture server({}, many);
+    if (!server.usable()) return;
+    const int gone = server.connect();
+    Fixture::say(gone, get);
+    server.turns(10);
+    ::close(gone);
+    CHECK(server.ask(get).ends_with(large));
+    const int open = server.connect();
+    Fixture::say(open, get);
+    server.turns(10);
+    server.close();
+    ::close(open);
+}
+
 TEST_CASE("metrics server: so many at a time, the oldest that asks nothing goes for the next") {
-    Fixture server({.connections_max = 2}, large);
+    Fixture server({.connections_max = 2}, many);
     if (!server.usable()) return;
     const int first = server.connect();
     const int second = server.connect();

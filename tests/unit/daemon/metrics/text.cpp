@@ -68,3 +68,33 @@ TEST_CASE("metrics text: a histogram's buckets count what is below them") {
         CHECK(all.find(line) != std::string::npos);
     }
 }
+
+TEST_CASE("metrics text: in pieces it is the same, and none is much longer than was asked for") {
+    rtrs::LatencyHistogram durations;
+    durations.add(3us);
+    const auto made = [&] {
+        MetricsText text;
+        text.family({"empty", "", MetricType::gauge, {}, "None."});
+        text.family({"a", "bytes", MetricType::counter, {"name"}, "A."});
+        for (int i = 0; i < 100; ++i) text.sample({std::to_string(i % 70)}, std::uint64_t{1});
+        text.family({"d", "seconds", MetricType::histogram, {"o", "p"}, "D."});
+        text.histogram({"read", "x"}, durations);
+        text.histogram({"write", "y"}, durations);
+        durations.add(5s);  // what is noted stays as it was
+        return text;
+    };
+    const std::string whole = made().finish();
+    durations = {};
+    durations.add(3us);
+    MetricsText text = made();
+    CHECK(whole.size() <= text.bytes_max());
+    std::string pieces;
+    for (bool more = true; more;) {
+        const std::size_t before = pieces.size();
+        more = text.write(pieces, 100);
+        CHECK(pieces.size() < before + 100 + 30 * 80);
+        if (more) CHECK(pieces.size() >= before + 100);
+    }
+    CHECK(pieces == whole);
+    CHECK(whole.find("_bucket{o=\"write\",p=\"y\",le=\"+Inf\"} 1\n") != std::string::npos);
+}
