@@ -113,6 +113,25 @@ TEST_CASE("server config: defaults of an export") {
     CHECK(direct->exports.at(0).storage.logical_block_bytes == 4096);
 }
 
+TEST_CASE("server config: one export alone") {
+    const auto config = ServerConfig::parse_export(
+        R"({"name": "v", "path": "/a", "allow": [{"session": "h", "access": "ro"}]})", "export");
+    REQUIRE(config);
+    CHECK(config->name == "v");
+    CHECK(config->allow.size() == 1);
+    for (const auto& [text, error] :
+         {std::pair{R"({"name": "v"})", "path: found no such key"},
+          std::pair{R"({"name": "v", "path": "/a", "allow": [{"session": "h", "access": "x"}]})",
+                    "allow[0].access: found \"x\""},
+          std::pair{"[]", "found a list, expected a mapping"},
+          std::pair{"{", "found no valid YAML"}}) {
+        const auto wrong = ServerConfig::parse_export(text, "export");
+        REQUIRE_FALSE(wrong);
+        CAPTURE(to_string(wrong.error().front()), error);
+        CHECK(to_string(wrong.error().front()).find(error) != std::string::npos);
+    }
+}
+
 TEST_CASE("server config: as many rules, exports and amendments as fit") {
     constexpr int count = 25000;
     std::string text = "    path: /a\n    allow:\n";
