@@ -250,10 +250,9 @@ void read_device(const ConfigValue& item, ClientConfig& config, Seen& seen) {
                                               "once (first at {})",
                                               device.name, first->second));
         }
-        const auto& sessions = seen.sessions;
         if (map.required("session", config_session_name(), device.session) &&
-            std::find(sessions.begin(), sessions.end(), device.session) == sessions.end()) {
-            const std::string nearest = nearest_word(device.session, sessions);
+            !seen.session_places.contains(device.session)) {
+            const std::string nearest = nearest_word(device.session, seen.sessions);
             map.error("session",
                       fmt::format("found \"{}\", expected the name of a session{}", device.session,
                                   nearest.empty() ? ""
