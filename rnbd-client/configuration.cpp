@@ -224,8 +224,8 @@ void ClientConfiguration::add_leaving_steps(ConfigPlan& plan, How how) {
                  if (find_mapping(client_, device) == nullptr) return done("");
                  client_.unmap(device, unmap,
                                [done](const std::expected<Client::Gone, ControlFailure>& result) {
-                                   // The log has what of its data may be lost.
-                                   done(result ? "" : result.error().message);
+                                   if (!result) return done(result.error().message);
+                                   done(ConfigStep::Result::lost(result->loss));
                                });
              }});
     };

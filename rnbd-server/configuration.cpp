@@ -17,6 +17,7 @@ namespace rnbd {
 namespace {
 
 using Kind = ConfigChange::Kind;
+using Result = ConfigStep::Result;
 
 constexpr const char* why_stopped = "rnbd-server is stopping";
 constexpr rtrs::Duration in_use_interval = std::chrono::milliseconds(20);
@@ -239,9 +240,10 @@ void ServerConfiguration::add_listener_steps(ConfigPlan& plan, const ServerConfi
                                          const ConfigStep::Done& done) {
                                       open_in_place_of(
                                           in_the_way, listen, absent,
-                                          [listen, not_opened, done](std::string failure) {
-                                              if (!failure.empty()) *not_opened = name_of(listen);
-                                              done(std::move(failure));
+                                          [listen, not_opened, done](const Result& result) {
+                                              if (!result.failure.empty())
+                                                  *not_opened = name_of(listen);
+                                              done(result);
                                           });
                                   }});
         } else {
@@ -293,9 +295,9 @@ void ServerConfiguration::open_in_place_of(const std::vector<std::uint32_t>& in_
         listeners_.close(portal);
     }
     open_listener(listen, absent, {}, clock_.now() + in_use_patience,
-                  [this, closed, done](std::string text) {
-                      if (text.empty()) return done("");
-                      open_again(closed, std::move(text), done);
+                  [this, closed, done](const Result& result) {
+                      if (result.failure.empty()) return done("");
+                      open_again(closed, result.failure, done);
                   });
 }
 
@@ -306,8 +308,9 @@ void ServerConfiguration::open_again(std::vector<Closed> closed, std::string fai
     const Closed one = std::move(closed.back());
     closed.pop_back();
     open_listener(one.listen, Listeners::Absent::waits, one.portal, clock_.now() + in_use_patience,
-                  [this, closed, failure, done](const std::string& text) {
-                      open_again(closed, failure + (text.empty() ? "" : "; " + text), done);
+                  [this, closed, failure, done](const Result& result) {
+                      const std::string& more = result.failure;
+                      open_again(closed, failure + (more.empty() ? "" : "; " + more), done);
                   });
 }
 
@@ -333,12 +336,14 @@ void ServerConfiguration::add_leaving_steps(ConfigPlan& plan, How how) {
     for (std::size_t i = 0; i < plan.changes.size(); ++i) {
         const ConfigChange& change = plan.changes[i];
         if (change.object != "export" || !change.leaves()) continue;
-        plan.steps.push_back({i, [this, name = change.name, removal](const ConfigStep::Done& done) {
-                                  const auto removed = target_.remove_export(
-                                      // The log has what of its data may be lost.
-                                      name, removal, [done](std::error_code) { done(""); });
-                                  if (!removed) done(removed.error().message);
-                              }});
+        plan.steps.push_back(
+            {i, [this, name = change.name, removal](const ConfigStep::Done& done) {
+                 const auto removed =
+                     target_.remove_export(name, removal, [done](std::error_code last_flush) {
+                         done(Result::lost(last_flush ? Target::loss_of(last_flush) : ""));
+                     });
+                 if (!removed) done(removed.error().message);
+             }});
     }
 }
 

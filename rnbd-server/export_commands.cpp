@@ -65,10 +65,8 @@ void remove(Target& target, const json& given, ControlReply reply) {
         name, force ? Target::Removal::by_force : Target::Removal::if_unused,
         [later, name](std::error_code last_flush) {
             if (last_flush) {
-                later->fail(ControlError::failed, name + ": removed, but its last flush failed (" +
-                                                      last_flush.message() +
-                                                      "): acknowledged writes may be lost");
-                return;
+                return later->fail(ControlError::failed,
+                                   name + ": removed, but " + Target::loss_of(last_flush));
             }
             later->succeed({{"export", name}, {"state", "removed"}, {"reason", ""}});
         });

@@ -86,6 +86,8 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     using Removed = std::function<void(std::error_code last_flush)>;
     std::expected<void, ControlFailure> remove_export(const std::string& name, Removal how,
                                                       Removed done);
+    // What an error of it means, the end of a sentence.
+    static std::string loss_of(std::error_code last_flush);
     // Takes the export from a session, when what it has in flight has ended, and lets it open it
     // again no earlier than after `out`. ERRORS: not_found.
     std::expected<void, ControlFailure> evict(const std::string& name, const std::string& session,

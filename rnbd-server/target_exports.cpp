@@ -168,6 +168,10 @@ void Target::remove_coming(const std::string& name, Removed done) {
     added(failure(ControlError::failed, "it was removed before it could be added"));
 }
 
+std::string Target::loss_of(std::error_code last_flush) {
+    return "its last flush failed (" + last_flush.message() + "): acknowledged writes may be lost";
+}
+
 std::expected<void, ControlFailure> Target::remove_export(const std::string& name, Removal how,
                                                           Removed done) {
     Volume* const volume = find(name);

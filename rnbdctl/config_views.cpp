@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "rnbdctl/members.h"
@@ -32,6 +33,8 @@ std::string what_of(const json& change) {
     add(word(change, "conflict"));
     const std::string failure = word(change, "failure");
     if (!failure.empty()) add("failed: " + failure);
+    const std::string loss = word(change, "loss");
+    if (!loss.empty()) add("done, but " + loss);
     return text;
 }
 
@@ -89,7 +92,9 @@ std::string config_view(const json& document) {
 
 CtlExit config_exit(const json& document) {
     const json& state = member(document, "state");
-    if (state == "incomplete") return CtlExit::failed;
+    const bool lossless = std::ranges::all_of(
+        elements(document, "objects"), [](const json& one) { return word(one, "loss").empty(); });
+    if (state == "incomplete" || !lossless) return CtlExit::failed;
     if (state != "refused") return CtlExit::ok;
     return elements(document, "errors").empty() ? CtlExit::conflict : CtlExit::failed;
 }

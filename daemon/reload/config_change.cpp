@@ -32,7 +32,8 @@ nlohmann::json to_json(const ConfigChange& change) {
             {"restart_keys", change.restart_keys},
             {"drift", change.drift},
             {"conflict", change.conflict},
-            {"failure", change.failure}};
+            {"failure", change.failure},
+            {"loss", change.loss}};
 }
 
 std::string to_string(const ConfigChange& change) {
@@ -43,6 +44,7 @@ std::string to_string(const ConfigChange& change) {
     if (!change.drift.empty()) text += fmt::format(", {} by rnbdctl", change.drift);
     if (!change.conflict.empty()) text += ": " + change.conflict;
     if (!change.failure.empty()) text += ", which failed: " + change.failure;
+    if (!change.loss.empty()) text += ", but " + change.loss;
     return text;
 }
 

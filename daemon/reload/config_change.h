@@ -41,6 +41,8 @@ struct ConfigChange {
     std::string conflict{};
     // Why it was not done although it was tried; empty: it was.
     std::string failure{};
+    // What of its data may be lost, though it was done: the end of a sentence; empty: nothing.
+    std::string loss{};
 
     bool operator==(const ConfigChange&) const = default;
     bool acts() const noexcept { return kind != Kind::unchanged && kind != Kind::restart; }
@@ -122,10 +124,23 @@ void compare_loop_settings(const DaemonSettings& running, const DaemonSettings& 
 void compare_process_settings(const DaemonSettings& running, const DaemonSettings& wanted,
                               std::vector<ConfigChange>& changes);
 
-// Part of a change. Ends with done(), possibly from inside; text: what went wrong, empty for
-// nothing.
+// Part of a change. Ends with done(), possibly from inside.
 struct ConfigStep {
-    using Done = std::function<void(std::string text)>;
+    // As ConfigChange has them.
+    struct Result {
+        // NOLINTNEXTLINE(google-explicit-constructor): most have a failure, or none, to say
+        Result(std::string its_failure) : failure(std::move(its_failure)) {}
+        // NOLINTNEXTLINE(google-explicit-constructor)
+        Result(const char* its_failure) : failure(its_failure) {}
+        static Result lost(std::string what) {
+            Result result("");
+            result.loss = std::move(what);
+            return result;
+        }
+        std::string failure;
+        std::string loss{};
+    };
+    using Done = std::function<void(Result result)>;
     // Of ConfigPlan::changes.
     std::size_t change = 0;
     std::function<void(Done done)> run;

@@ -226,7 +226,7 @@ void ConfigControl::next_step() {
         step_timer_.arm(clock_.now() + step_time_max);
         step_ = Step::begins;
         run_->plan.steps[run_->next].run(
-            [this, number](std::string failure) { step_done(number, std::move(failure)); });
+            [this, number](const ConfigStep::Result& result) { step_done(number, result); });
         if (step_ == Step::begins) {
             step_ = Step::waits;
             return;
@@ -236,13 +236,15 @@ void ConfigControl::next_step() {
 }
 
 // number: of the step; one that ends after its time is not waited for any more.
-void ConfigControl::step_done(std::uint64_t number, std::string failure) {
+void ConfigControl::step_done(std::uint64_t number, const ConfigStep::Result& result) {
     if (!run_ || number != steps_begun_ || step_ == Step::over) return;
     step_timer_.disarm();
-    if (!failure.empty()) {
-        std::string& known = run_->plan.changes[run_->plan.steps[run_->next].change].failure;
-        known += (known.empty() ? "" : "; ") + failure;
-    }
+    ConfigChange& change = run_->plan.changes[run_->plan.steps[run_->next].change];
+    const auto add = [](std::string& known, const std::string& more) {
+        if (!more.empty()) known += (known.empty() ? "" : "; ") + more;
+    };
+    add(change.failure, result.failure);
+    add(change.loss, result.loss);
     ++run_->next;
     if (std::exchange(step_, Step::over) == Step::waits) next_step();
 }
@@ -299,7 +301,7 @@ void ConfigControl::log_changes(const std::vector<ConfigChange>& changes) const 
     for (const ConfigChange& change : changes) {
         if (change.kind == ConfigChange::Kind::unchanged)
             ++unchanged;
-        else if (!change.failure.empty())
+        else if (!change.failure.empty() || !change.loss.empty())
             log_.error("configuration: {}", printable(to_string(change)));
         else
             log_.info("configuration: {}", printable(to_string(change)));

@@ -75,7 +75,7 @@ class ConfigControl {
     // Carries it out; done gets the changes with what became of them.
     void run(ConfigPlan plan, std::function<void(const std::vector<ConfigChange>& changes)> done);
     void next_step();
-    void step_done(std::uint64_t number, std::string failure);
+    void step_done(std::uint64_t number, const ConfigStep::Result& result);
     void run_over();
     void fail_untried_steps(Run& run) const;
     void take_back();

@@ -51,3 +51,19 @@ with Lab() as lab:
     check(unmapped.returncode == 1 and f"second is unmapped, but {said}" in unmapped.stderr,
           f"who unmaps it is told: {unmapped.stderr}")
     check(f"second: {said}" in client.log(), "the log has it")
+
+# Nor is it silent when a configuration without the device is applied.
+with Lab() as lab:
+    server = lab.server([export("vol", lab.path("vol.img"), "1MiB")])
+    client = lab.client(server, {"vol": {}})
+    h = connected(lab, "vol")
+    h.pwrite(BLOCK, 0)
+    h.shutdown()
+    server.kill()
+    wait_until("the server is away", lambda: client.status()["devices"][0]["state"] == "reopening")
+    client.config_with(lambda config: config["devices"].clear())
+    applied = client.ctl("--json", "config", "apply", ok=False)
+    changes = [one for one in json.loads(applied.stdout)["result"]["objects"] if one["change"] == "removed"]
+    check([(one["name"], one["failure"]) for one in changes] == [("vol", "")], f"it is gone: {changes}")
+    check(changes[0]["loss"] == said and applied.returncode == 1, f"what is lost is told: {applied}")
+    check(f"device vol: removed, but {said}" in client.log(), "the log has it")

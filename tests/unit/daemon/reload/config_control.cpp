@@ -91,7 +91,7 @@ TEST_CASE("config control: steps are done one after the other, and one that fail
     });
     world.add([&](const ConfigStep::Done& done) {
         order.push_back(3);
-        done("");
+        done(ConfigStep::Result::lost("a write was lost"));
     });
     world.reload();
     CHECK(order == std::vector{1});
@@ -103,6 +103,8 @@ TEST_CASE("config control: steps are done one after the other, and one that fail
     REQUIRE(world.subject.finished.size() == 3);
     CHECK(world.subject.finished[0].failure.empty());
     CHECK(world.subject.finished[1].failure == "no room");
+    CHECK(world.subject.finished[2].failure.empty());
+    CHECK(world.subject.finished[2].loss == "a write was lost");
 }
 
 TEST_CASE("config control: a step that does not end holds the others up for 30 s at most") {
