@@ -92,7 +92,8 @@ with Lab() as lab:
     def zero_over_a_loss(flags):
         with open(gate, "w"):
             zeroes = h.aio_zero(2 << 30, 0, flags=flags)
-            h.pwrite(b"y" * 4096, 0)  # behind the second piece
+            h.pwrite(b"y" * 4096, 0)
+            wait_until("the second piece is done", lambda: server.status()["sessions"][0]["in_flight"] == 1)
         server.kill()
         wait_until("the client has noticed", lambda: device(client, "pieces")["state"] != "open")
         flush = h.aio_flush()
