@@ -283,7 +283,7 @@ std::expected<void, Unusable> ClientPath::accept_first(const ConnectResponseMess
 }
 
 std::error_code ClientPath::prepare_receives(Connection& connection) {
-    connection.waiting = LazyArray<PathRequest>(geometry_.queue_depth);
+    connection.waiting = LazyQueue<PathRequest>(geometry_.queue_depth);
     if (!connection.waiting) return from_errno(ENOMEM);
     connection.receives =
         connection.id == 0 ? limits::client_service_receives : io_receives(geometry_.queue_depth);

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "rtrs/base/error.h"
-#include "rtrs/base/lazy_array.h"
+#include "rtrs/base/lazy_queue.h"
 #include "rtrs/core/client_path.h"
 #include "rtrs/core/send_signals.h"
 #include "rtrs/wire/connect.h"
@@ -61,9 +61,7 @@ struct ClientPath::Connection final : EndpointHandler {
     std::uint32_t control_uses = 0;
     SendSignals signals;
     // Requests for which the send queue had no place, oldest first: a ring.
-    LazyArray<PathRequest> waiting;
-    std::size_t waiting_first = 0;
-    std::size_t waiting_count = 0;
+    LazyQueue<PathRequest> waiting;
 };
 
 }  // namespace rtrs

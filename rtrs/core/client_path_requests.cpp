@@ -21,13 +21,10 @@ void ClientPath::post(const PathRequest& request) {
     RTRS_ASSERT(connected());
     Connection& connection = *connections_[request.connection];
     const std::error_code error =
-        connection.waiting_count > 0 ? from_errno(ENOBUFS) : try_post(connection, request);
+        connection.waiting.empty() ? try_post(connection, request) : from_errno(ENOBUFS);
     if (!error) return;
-    if (error == std::errc::no_buffer_space &&
-        connection.waiting_count < connection.waiting.size()) {
-        const std::size_t last = connection.waiting_first + connection.waiting_count++;
-        connection.waiting[last % connection.waiting.size()] = request;
-        return;
+    if (error == std::errc::no_buffer_space && !connection.waiting.full()) {
+        return connection.waiting.push(request);
     }
     // The loss is heard of in a coming turn: nothing may happen to the path inside submit().
     trace(TraceLevel::warning, "cannot post a request: " + error.message());
@@ -36,13 +33,11 @@ void ClientPath::post(const PathRequest& request) {
 
 // A completion has made room.
 void ClientPath::post_waiting(Connection& connection) {
-    while (connection.waiting_count > 0 && connected() && !connection.disconnecting) {
-        const std::error_code error =
-            try_post(connection, connection.waiting[connection.waiting_first]);
+    while (!connection.waiting.empty() && connected() && !connection.disconnecting) {
+        const std::error_code error = try_post(connection, connection.waiting.front());
         if (error == std::errc::no_buffer_space) return;
         if (error) return fail(error, "cannot post a request");
-        connection.waiting_first = (connection.waiting_first + 1) % connection.waiting.size();
-        --connection.waiting_count;
+        connection.waiting.pop();
     }
 }
 

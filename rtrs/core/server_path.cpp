@@ -117,7 +117,7 @@ std::error_code ServerPath::accept(ConnectRequest& request, const ConnectRequest
     auto endpoint = request.accept(*memory_.domain, private_data, endpoint_options, *connection);
     if (!endpoint) return endpoint.error();
     connection->endpoint = std::move(*endpoint);
-    connection->waiting = LazyArray<OpSlot*>(options_.queue_depth);
+    connection->waiting = LazyQueue<OpSlot*>(options_.queue_depth);
     const bool has_memory = static_cast<bool>(connection->waiting);
     place = std::move(connection);
     if (!has_memory) return from_errno(ENOMEM);
@@ -302,7 +302,7 @@ void ServerPath::close_after_answers(std::string_view reason) {
 // The client takes nothing on one connection, and its heartbeats go over another.
 void ServerPath::last_words_overdue() {
     const bool answers_wait = std::ranges::any_of(
-        connections_, [](const auto& connection) { return connection->waiting_count > 0; });
+        connections_, [](const auto& connection) { return !connection->waiting.empty(); });
     if (running_ == 0 || answers_wait) {
         return close(last_reason_);
     }
@@ -353,11 +353,8 @@ void ServerPath::close(std::string_view reason, TraceLevel level) {
     drop_waiting();
     for (const auto& connection : connections_) {
         if (!connection) continue;
-        while (connection->waiting_count > 0) {
-            connection->waiting[connection->waiting_first]->state = OpSlot::State::free;
-            connection->waiting_first =
-                (connection->waiting_first + 1) % connection->waiting.size();
-            --connection->waiting_count;
+        for (; !connection->waiting.empty(); connection->waiting.pop()) {
+            connection->waiting.front()->state = OpSlot::State::free;
             --running_;
         }
     }

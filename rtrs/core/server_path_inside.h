@@ -6,7 +6,7 @@
 #include <memory>
 #include <span>
 
-#include "rtrs/base/lazy_array.h"
+#include "rtrs/base/lazy_queue.h"
 #include "rtrs/core/send_signals.h"
 #include "rtrs/core/server_path.h"
 
@@ -44,10 +44,8 @@ struct ServerPath::Connection final : EndpointHandler {
     bool disconnecting = false;
     std::unique_ptr<Endpoint> endpoint;
     SendSignals signals;
-    // Answers for which the send queue had no place, oldest first: a ring.
-    LazyArray<OpSlot*> waiting;
-    std::size_t waiting_first = 0;
-    std::size_t waiting_count = 0;
+    // Answers for which the send queue had no place.
+    LazyQueue<OpSlot*> waiting;
     bool last_word_waits = false;
 };
 

@@ -202,12 +202,9 @@ void ServerPath::respond(OpSlot& slot, std::error_code error, std::uint32_t prod
     slot.state = OpSlot::State::answering;
     if (state_ != State::connected) return answer_posted(slot);
     Connection& connection = *connections_[slot.connection];
-    const auto failed = connection.waiting_count > 0 ? from_errno(ENOBUFS) : post_answer(slot);
-    if (failed == std::errc::no_buffer_space &&
-        connection.waiting_count < connection.waiting.size()) {
-        const std::size_t last = connection.waiting_first + connection.waiting_count++;
-        connection.waiting[last % connection.waiting.size()] = &slot;
-        return;
+    const auto failed = connection.waiting.empty() ? post_answer(slot) : from_errno(ENOBUFS);
+    if (failed == std::errc::no_buffer_space && !connection.waiting.full()) {
+        return connection.waiting.push(&slot);
     }
     if (failed) close("cannot post an answer: " + failed.message());
     answer_posted(slot);
@@ -223,13 +220,12 @@ void ServerPath::answer_posted(OpSlot& slot) {
 
 // A completion has made room.
 void ServerPath::post_waiting(Connection& connection) {
-    while (connection.waiting_count > 0 && state_ == State::connected) {
-        OpSlot& slot = *connection.waiting[connection.waiting_first];
+    while (!connection.waiting.empty() && state_ == State::connected) {
+        OpSlot& slot = *connection.waiting.front();
         const auto failed = post_answer(slot);
         if (failed == std::errc::no_buffer_space) return;
         if (failed) return close("cannot post an answer: " + failed.message());
-        connection.waiting_first = (connection.waiting_first + 1) % connection.waiting.size();
-        --connection.waiting_count;
+        connection.waiting.pop();
         answer_posted(slot);
     }
 }
