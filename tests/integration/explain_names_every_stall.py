@@ -239,14 +239,17 @@ def no_path_is_up(lab, server, client, gate):
 
 
 def an_older_attempt_is_under_way(lab, server, client, link, gate):
-    """Its path was lost while it was in the storage: the server takes no new one before that has ended."""
+    """Its path was lost while it was in the storage: at the server the next attempt waits until that has ended."""
     h = connected(lab, "vol", client.name)
     open(gate, "w").close()
     cookie = write(h, BLOCK)
     wait_until("the server has it", lambda: h.poll(0) is not None and
                any(s["in_flight"] == 1 for s in server.status()["sessions"]))
     link.cut()
-    stalled_at(client, BLOCK, "no_path", "connect", "held_for_ever")
+    wait_until("it was sent again", lambda: explain(client)[0]["attempts"] == 2)
+    stalled_at(client, BLOCK, "in_flight", "probe", "path_dead")
+    wait_until("it waits at the server", lambda: any(
+        s["waited"] > 0 for s in server.status()["sessions"]))
     os.unlink(gate)
     check(ended(h, cookie) == 0, "then it is done")
 
