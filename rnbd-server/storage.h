@@ -220,6 +220,7 @@ class FileOpening;
 // that.
 struct StorageOpening {
     std::shared_ptr<FileOpening> file{};
+    bool failed = false;  // the last one
 };
 
 // deferred: outlives it; completes what needs no waiting. begun: of this storage alone.

@@ -138,11 +138,9 @@ void Volume::is_not_there(const StorageError& error) {
                                      : ": not there; it is not created, since its uuid says "
                                        "that it has content"));
     }
-    if (error.code == std::errc::connection_already_in_progress) {
-        wait_untold(error.text);
-    } else {
-        wait(error.text);
-    }
+    if (error.code != std::errc::connection_already_in_progress) return wait(error.text);
+    // What the last attempt has found stands until this one has ended.
+    wait_untold(reason_.empty() ? error.text : reason_);
 }
 
 // Of the storage that was opened.
@@ -150,6 +148,7 @@ void Volume::begin_life() {
     storage_->when_writes_are_lost([this] { writes_are_lost(); });
     gone_ = false;
     in_trouble_ = false;
+    parting_error_.clear();
     why_flushes_fail_.clear();
     shortage_.clear();
     sync_failed_ = false;
@@ -341,7 +340,8 @@ void Volume::log_trouble() {
 void Volume::flush(std::function<void(std::error_code error)> done) {
     timer_.disarm();
     if (only_reads() || (!storage_ && !parting_)) {
-        reactor_.post([done = std::move(done)] { done({}); });
+        // Of one that is gone, its parting flush was the last.
+        reactor_.post([done = std::move(done), error = parting_error_] { done(error); });
         return;
     }
     flushed_ = std::move(done);

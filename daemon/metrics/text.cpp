@@ -77,13 +77,11 @@ std::string_view as_text(const fmt::format_int& number) noexcept {
 // Of a line, beside the family's name and the labels: suffix, a bucket's label, marks, value.
 constexpr std::size_t line_bytes_max = 80;
 constexpr std::size_t histogram_lines = rtrs::LatencyHistogram::bucket_count + 2;
-constexpr std::string_view last_line = "# EOF\n";
 
 }  // namespace
 
 void MetricsText::family(const MetricFamily& family) {
     RTRS_ASSERT(seen_names_.insert(name_of(family)).second);
-    if (bytes_max_ == 0) bytes_max_ = last_line.size();
     bytes_max_ += 4 * (family.name.size() + family.unit.size() + 16) + family.help.size();
     families_.push_back({family, samples_.size()});
 }

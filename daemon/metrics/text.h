@@ -86,8 +86,9 @@ class MetricsText {
     std::vector<Sample> samples_;
     std::vector<rtrs::LatencyHistogram> histograms_;
     std::string labels_;  // of all samples, escaped
+    static constexpr std::string_view last_line = "# EOF\n";
     std::set<std::string> seen_names_;
-    std::size_t bytes_max_ = 0;
+    std::size_t bytes_max_ = last_line.size();
     // How far it is written.
     std::size_t families_written_ = 0;
     std::size_t samples_written_ = 0;

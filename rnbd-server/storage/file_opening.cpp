@@ -1,6 +1,7 @@
 #include "rnbd-server/storage/file_opening.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <mutex>
@@ -18,12 +19,15 @@ using namespace std::chrono_literals;
 
 // Longer than a busy disk takes, so that an export is there when it has been added.
 constexpr std::chrono::steady_clock::duration open_slice = 100ms;
-// Together, those that are quick enough and those that are late cost no more than a tenth of the
-// time; but each may show that its own file system answers.
+// Those that are tried again and again, and all while others are late, cost no more than a tenth of
+// the time together; but each may show that its own file system answers.
 constexpr int open_share = 10;
 constexpr std::chrono::steady_clock::duration open_slice_min = 2ms;
 // A disk that is busy, or starts to turn, is no silent file system yet.
 constexpr std::chrono::steady_clock::duration silent_after = 1s;
+
+// Openings that were not waited for to the end, and are wanted still.
+std::atomic<int> late_openings = 0;
 
 Patience& patience() {
     thread_local Patience the_patience(open_slice, open_share);
@@ -65,7 +69,10 @@ void FileOpening::Inside::end() {
 FileOpening::FileOpening(const StorageOptions& options)
     : options_(options), inside_(std::make_shared<Inside>()) {}
 
-FileOpening::~FileOpening() { inside_->end(); }
+FileOpening::~FileOpening() {
+    inside_->end();
+    if (late_) --late_openings;
+}
 
 bool FileOpening::start(Opener opener) {
     auto thread = rtrs::start_thread(
@@ -81,7 +88,7 @@ std::unique_ptr<FileOpening::Opened> FileOpening::wait_for(Clock::duration time)
     return std::move(inside_->opened);
 }
 
-FileOpening::Opened FileOpening::open(const StorageOptions& options,
+FileOpening::Opened FileOpening::open(const StorageOptions& options, Attempt attempt,
                                       std::shared_ptr<FileOpening>& begun, Opener opener) {
     const auto failure = [&](int error, const char* why) {
         return std::unexpected(StorageError{rtrs::from_errno(error), options.path + ": " + why});
@@ -93,12 +100,14 @@ FileOpening::Opened FileOpening::open(const StorageOptions& options,
             begun.reset();
             return failure(EAGAIN, "no thread to open it by");
         }
-        slice = std::max(patience().left(), open_slice_min);
+        const bool in_full = attempt == Attempt::first && late_openings == 0;
+        slice = in_full ? open_slice : std::max(patience().left(), open_slice_min);
     }
     const Clock::time_point asked = Clock::now();
     const std::unique_ptr<Opened> opened = begun->wait_for(slice);
     patience().spend(Clock::now() - asked);
     if (!opened) {
+        if (!std::exchange(begun->late_, true)) ++late_openings;
         return Clock::now() - begun->since_ < silent_after
                    ? failure(EALREADY, "is being opened")
                    : failure(ETIMEDOUT, "its file system has not answered yet");

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <expected>
 #include <memory>
 #include <stop_token>
@@ -20,12 +21,14 @@ class FileOpening {
   public:
     using Opened = std::expected<FileMedium, StorageError>;
     using Opener = Opened (*)(const StorageOptions& options, const std::stop_token& not_wanted);
+    // again: the last one has failed. What those of a thread wait is a tenth of its time at most,
+    // beside a moment each; so it is for all while one is late.
+    enum class Attempt : std::uint8_t { first, again };
     // FileMedium::open(), which has mostly ended when this returns. If not: EALREADY, after a
     // while ETIMEDOUT, and the next call with the same `begun` goes on, unless its options are
-    // others. What all calls of a thread wait is a tenth of its time at most, beside a moment each.
-    // ERRORS: that, those of FileMedium::open(), EAGAIN (no thread).
-    static Opened open(const StorageOptions& options, std::shared_ptr<FileOpening>& begun,
-                       Opener opener = &FileMedium::open);
+    // others. ERRORS: that, those of FileMedium::open(), EAGAIN (no thread).
+    static Opened open(const StorageOptions& options, Attempt attempt,
+                       std::shared_ptr<FileOpening>& begun, Opener opener = &FileMedium::open);
     ~FileOpening();
     FileOpening(const FileOpening&) = delete;
     FileOpening& operator=(const FileOpening&) = delete;
@@ -39,6 +42,7 @@ class FileOpening {
 
     const StorageOptions options_;
     const Clock::time_point since_ = Clock::now();
+    bool late_ = false;
     std::shared_ptr<Inside> inside_;  // the thread has a share
 };
 

@@ -25,7 +25,10 @@ constexpr std::size_t zeroes_bytes = 1u << 20;
 std::expected<std::unique_ptr<Storage>, StorageError> FileStorage::open(
     rtrs::Reactor& reactor, DeferredCompletions& deferred, const StorageOptions& options,
     StorageOpening& begun) {
-    FileOpening::Opened medium = FileOpening::open(options, begun.file);
+    using Attempt = FileOpening::Attempt;
+    FileOpening::Opened medium =
+        FileOpening::open(options, begun.failed ? Attempt::again : Attempt::first, begun.file);
+    begun.failed = !medium;
     if (!medium) return std::unexpected(medium.error());
     auto zeroes = Mapping::make(zeroes_bytes, Mapping::Access::read_only);
     if (!zeroes) return std::unexpected(StorageError{zeroes.error(), options.path + ": no memory"});

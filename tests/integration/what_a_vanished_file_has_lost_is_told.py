@@ -50,10 +50,13 @@ with Lab() as lab, small_tmpfs(lab, "small", "24m") as small:
                 links.append(os.readlink(f"/proc/{server.process.pid}/fd/{fd}"))
         return any(link.endswith("/image") for link in links)
 
-    def goes_and_comes(meanwhile=lambda: None):
+    def goes():
         run("umount", "-l", folder)
         wait_until("the device says so", lambda: "storage is gone" in reason())
         wait_until("it was let go of", lambda: not has_it_open())
+
+    def goes_and_comes(meanwhile=lambda: None):
+        goes()
         meanwhile()
         mount()
         wait_until("it is back", lambda: reason() == "" and client.status()["devices"][0]["state"] == "open")
@@ -64,18 +67,16 @@ with Lab() as lab, small_tmpfs(lab, "small", "24m") as small:
     h.flush()
     check(h.pread(BLOCK, 0) == b"y" * BLOCK, "it is there")
 
-    fill = open(os.path.join(small, "fill"), "wb")
-    with contextlib.suppress(OSError):
-        while True:
-            fill.write(b"f" * 65536)
-            fill.flush()
+    filling = os.path.join(small, "fill")
+
+    def fill_up():
+        with contextlib.suppress(OSError), open(filling, "wb", buffering=0) as fill:
+            while fill.write(b"f" * 65536) == 65536:
+                pass
+
+    fill_up()
     h.pwrite(b"n" * BLOCK * 16, AT)
-
-    def make_room():
-        fill.close()
-        os.unlink(os.path.join(small, "fill"))
-
-    goes_and_comes(make_room)
+    goes_and_comes(lambda: os.unlink(filling))
     check(error_of(h.flush) == errno.EIO, "the flush says that it was lost")
     check("acknowledged writes may be lost, and the next flush says so" in server.log(), server.log())
     h.flush()
@@ -95,3 +96,10 @@ with Lab() as lab, small_tmpfs(lab, "small", "24m") as small:
     wait_until("it is back", lambda: reason() == "" and client.status()["devices"][0]["state"] == "open")
     check(error_of(h.flush) == errno.EIO, "the flush says that it was lost")
     h.flush()
+
+    # So does who removes the export before it is back.
+    fill_up()
+    h.pwrite(b"n" * BLOCK * 16, AT)
+    goes()
+    removed = server.ctl("exports", "remove", "vol", "--force", ok=False)
+    check(removed.returncode == 1 and "its last flush failed" in removed.stderr, removed)
