@@ -276,6 +276,12 @@ void Session::begin_close() {
     keep_house();
 }
 
+void Session::close_goes_on() {
+    const bool waits = close_timer_ && close_timer_->armed();
+    if (waits) close_timer_->arm(loop_->reactor().now() + *settings_.close_time);
+    keep_house();
+}
+
 // What a server that lives does not answer would keep the program for ever.
 void Session::cut_off() {
     using PathOperation = rtrs::ClientSession::PathOperation;

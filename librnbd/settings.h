@@ -34,7 +34,7 @@ struct Settings {
     bool data_checksum = true;
     rtrs::Duration busy_poll = std::chrono::microseconds(100);
     bool prompt_sends = true;
-    // How long a close waits for what the server does not answer; none: for ever.
+    // How long a close waits while the server answers nothing; none: for ever.
     std::optional<rtrs::Duration> close_time = std::chrono::seconds(10);
     Thread thread = Thread::none;
 

@@ -158,7 +158,7 @@ void Volume::note_given_up(std::error_code reason) {
 
 void Volume::request_ended() {
     --requests;
-    if (closing_) session_.keep_house();
+    if (closing_) session_.close_goes_on();
 }
 
 void Volume::lost_in_part() {

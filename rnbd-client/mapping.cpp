@@ -205,8 +205,7 @@ void Mapping::close_volume() {
     if (closing_) return;
     closing_ = true;
     if (last_flush_.linked()) volume_->session().rtrs().stop_waiting(last_flush_);
-    const bool untold_loss = device_->has_untold_losses();
-    if (untold_loss) {
+    if (device_->has_untold_losses()) {
         lost("acknowledged writes were lost that were not flushed, and no client was told");
     }
     const std::uint64_t unflushed =
@@ -220,8 +219,7 @@ void Mapping::close_volume() {
     // If their cache is lost by then, the next life has to say so.
     const bool unflushed_of_cache = volume_->epoch() != 0 && volume_->unflushed_writes() > 0;
     const bool holds = (kernel_ && kernel_->left()) || aborted_ || held_before ||
-                       unflushed_of_cache || untold_loss ||
-                       volume_->state() == VolumeState::superseded ||
+                       unflushed_of_cache || volume_->state() == VolumeState::superseded ||
                        volume_->open_error() == rtrs::from_errno(EMEDIUMTYPE);
     may_return_ = with_the_daemon_ && holds;
     volume_->close(may_return_ ? RemoteVolume::Close::may_return : RemoteVolume::Close::for_good);
@@ -236,8 +234,9 @@ WriterNumbers::Life Mapping::leaves() const noexcept {
     // They hold nothing, but may come again, with what they have read; in a later life, if they
     // found nothing to come to in this one.
     const bool may_come = had_clients_ || (former_.medium.known() && !device_->was_used());
-    if (with_the_daemon_ && may_come) return {.medium = volume_->medium()};
-    return {};
+    if (!with_the_daemon_) return {};
+    return {.medium = may_come ? volume_->medium() : MediumId{},
+            .untold_loss = device_->has_untold_losses()};
 }
 
 void Mapping::on_volume_closed(RemoteVolume&) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <numeric>
 
 #include "daemon/attributes/commands.h"
 #include "daemon/attributes/machine.h"
@@ -39,10 +40,18 @@ std::string name_of(const rtrs::ServerPathStatus& path) {
            attribute_address(rtrs::host_of(path.local));
 }
 
+// A path that has ended may be there for its operations, beside its next life, which has the name.
 std::vector<std::string> names_of(const rtrs::ServerSessionStatus& status) {
+    std::vector<std::size_t> order(status.paths.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::stable_partition(
+        order, [&](std::size_t i) { return status.paths[i].state != std::string_view("closing"); });
     std::vector<std::string> names;
-    for (const auto& path : status.paths) names.push_back(name_of(path));
-    return unique_names(std::move(names));
+    for (const std::size_t i : order) names.push_back(name_of(status.paths[i]));
+    names = unique_names(std::move(names));
+    std::vector<std::string> by_path(names.size());
+    for (std::size_t i = 0; i < order.size(); ++i) by_path[order[i]] = std::move(names[i]);
+    return by_path;
 }
 
 // "sdb" for /dev/disk/by-id/something; empty for what is no device.

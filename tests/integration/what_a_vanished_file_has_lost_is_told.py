@@ -84,6 +84,13 @@ with Lab() as lab, small_tmpfs(lab, "small", "24m") as small:
     h.flush()
     check(h.pread(BLOCK, AT) == b"n" * BLOCK, "it goes on")
 
+    # So does who removes the export before it is back.
+    fill_up()
+    h.pwrite(b"n" * BLOCK * 16, AT // 2)
+    goes()
+    removed = server.ctl("exports", "remove", "vol", "--force", ok=False)
+    check(removed.returncode == 1 and "its last flush failed" in removed.stderr, removed)
+
     # Another file in its place, by the same uuid, has none of it.
     plain, copy = lab.random_file("plain", 1 << 20), lab.path("copy")
     shutil.copyfile(plain, copy)
@@ -96,10 +103,3 @@ with Lab() as lab, small_tmpfs(lab, "small", "24m") as small:
     wait_until("it is back", lambda: reason() == "" and client.status()["devices"][0]["state"] == "open")
     check(error_of(h.flush) == errno.EIO, "the flush says that it was lost")
     h.flush()
-
-    # So does who removes the export before it is back.
-    fill_up()
-    h.pwrite(b"n" * BLOCK * 16, AT)
-    goes()
-    removed = server.ctl("exports", "remove", "vol", "--force", ok=False)
-    check(removed.returncode == 1 and "its last flush failed" in removed.stderr, removed)
