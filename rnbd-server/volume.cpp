@@ -140,7 +140,8 @@ void Volume::is_not_there(const StorageError& error) {
     }
     if (error.code != std::errc::connection_already_in_progress) return wait(error.text);
     // What the last attempt has found stands until this one has ended.
-    wait_untold(reason_.empty() ? error.text : reason_);
+    const bool first = reason_.empty() || reason_ == not_opened_yet;
+    wait_untold(first ? error.text : reason_);
 }
 
 // Of the storage that was opened.

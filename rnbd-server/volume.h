@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -288,7 +289,8 @@ class Volume {
     std::uint64_t cache_epoch_ = 0;
     bool sync_failed_ = false;  // in this life of the cache
     std::uint64_t losses_ = 0;
-    std::string reason_ = "not opened yet";
+    static constexpr std::string_view not_opened_yet = "not opened yet";
+    std::string reason_{not_opened_yet};
     bool in_trouble_ = false;  // as the log was told
     // In words, with what is to be done; empty if they do not.
     std::string why_flushes_fail_;
