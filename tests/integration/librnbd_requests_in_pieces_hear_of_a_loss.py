@@ -4,7 +4,7 @@ import errno
 import os
 import subprocess
 
-from harness import BUILD, Lab, check
+from harness import BUILD, Lab, check, wait_until
 
 PROGRAM = os.path.join(BUILD, "tests/integration/librnbd/librnbd_in_pieces")
 
@@ -13,8 +13,12 @@ def said_by(lab, server, *words):
     gate = lab.path("gate")
     open(gate, "w").close()
     program = subprocess.Popen([PROGRAM, f"127.0.0.1:{server.port}", str(server.process.pid), *words],
-                               stdout=subprocess.PIPE, text=True)
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     lab.cleanups.append(program.kill)
+    check(program.stdout.readline() == "sent\n", "the server has both pieces")
+    wait_until("the second piece is done", lambda: server.status()["sessions"][0]["in_flight"] == 1)
+    program.stdin.write("go on\n")
+    program.stdin.flush()
     check(program.stdout.readline() == "killed\n", "one piece was acknowledged, the other was not")
     server.process.wait()
     os.unlink(gate)

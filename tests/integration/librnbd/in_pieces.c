@@ -5,6 +5,8 @@
  *   in_pieces HOST:PORT SERVER_PID [forced]     the server exports vol (rw) for host-a, of memory,
  *                                               where the first of the pieces waits
  *                                               forced: with RNBD_FUA
+ *
+ * It says "sent", and waits for a line: that the server has done the second.
  */
 #include <errno.h>
 #include <librnbd/librnbd.h>
@@ -18,7 +20,7 @@ enum { block = 4096, limit_s = 120 };
 
 static char data[block];
 static struct iovec one_block = {data, block};
-static int zeroed = 1, written = 1, flushed = 1, down; /* 1: not answered */
+static int zeroed = 1, flushed = 1, down; /* 1: not answered */
 
 static void check(int error, const char *what, const char *text) {
     if (error >= 0) return;
@@ -41,12 +43,21 @@ static int flush_now(rnbd_session *session, rnbd_volume *volume) {
     return said;
 }
 
+static void write_now(rnbd_session *session, rnbd_volume *volume) {
+    int said = 1;
+    check(rnbd_writev(volume, &one_block, 1, 0, 0, finished, &said), "write",
+          rnbd_volume_error(volume));
+    while (said == 1) rnbd_session_process(session, -1);
+    check(said, "write", rnbd_volume_error(volume));
+}
+
 int main(int argc, char **argv) {
     unsigned flags = argc == 4 ? RNBD_FUA : 0;
     int again = 1, next, last;
     rnbd_session *session;
     rnbd_volume *volume;
     struct rnbd_volume_info info;
+    char line[16];
 
     if (argc < 3) return 2;
     alarm(limit_s);
@@ -61,10 +72,11 @@ int main(int argc, char **argv) {
 
     check(rnbd_write_zeroes(volume, 0, info.size_bytes, flags, finished, &zeroed), "zeroes",
           rnbd_volume_error(volume));
-    /* What comes behind the second piece says that it is through. */
-    check(rnbd_writev(volume, &one_block, 1, 0, 0, finished, &written), "write",
-          rnbd_volume_error(volume));
-    while (written == 1) rnbd_session_process(session, -1);
+    write_now(session, volume); /* Behind both: the server has them. */
+    puts("sent");
+    fflush(stdout);
+    if (fgets(line, sizeof line, stdin) == NULL) return 2;
+    write_now(session, volume); /* Behind the answer to the second piece: it is here. */
     if (zeroed != 1) return 3;
     kill((pid_t)atoi(argv[2]), SIGKILL);
     while (!down) rnbd_session_process(session, -1);
