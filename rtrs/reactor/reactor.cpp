@@ -93,6 +93,7 @@ void Reactor::Inside::listen_to_bell() {
 }
 
 void Reactor::Inside::on_bell() {
+    bell_was_rung = true;
     listen_to_bell();
     mailbox.deliver();
 }
@@ -137,6 +138,7 @@ void Reactor::Inside::turn(std::optional<Duration> max_wait) {
     RTRS_ASSERT(!in_turn);
     receive_buffers.top_up();
     wait_for_news(max_wait);
+    if (watched) forget_notice();
     now = read_clock();
     if (now - std::exchange(woke, now) >= rest_after) receive_buffers.rest();
     begin_turn();
@@ -338,8 +340,6 @@ void Reactor::run_turn_end() {
 }
 
 void Reactor::run_once(std::optional<Duration> max_wait) {
-    const bool watched = inside_->watched;
-    if (watched) inside_->forget_notice();  // before the turn: what comes during it counts again
     if (!inside_->turn_end.empty()) {
         run_turn_end();
         max_wait = Duration::zero();
@@ -347,7 +347,7 @@ void Reactor::run_once(std::optional<Duration> max_wait) {
         inside_->now = Inside::read_clock();
     }
     inside_->turn(max_wait);
-    if (watched) inside_->announce_deadline();
+    if (inside_->watched) inside_->announce_deadline();
 }
 
 void Reactor::stop() {

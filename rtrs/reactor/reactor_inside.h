@@ -68,6 +68,8 @@ struct Reactor::Inside {
     bool announce_sleep() noexcept;
     // For who waits elsewhere, on fd().
     int watch();
+    void signal_notice() noexcept;
+    void renew_notice() noexcept;
     void forget_notice() noexcept;
     void announce_deadline();
 
@@ -152,6 +154,9 @@ struct Reactor::Inside {
     std::uint64_t cancellations_asked = 0;
     Descriptor notice;     // eventfd for those who wait on fd(), or to wait aside of the ring
     bool watched = false;  // fd() was asked for
+    // What renew_notice() goes by.
+    bool bell_was_rung = false;
+    bool polls_strangers = false;
     std::atomic<bool> stopping = false;
 };
 

@@ -47,6 +47,7 @@ class Ring {
     // Costs some system calls more. Only of a ring that idles aside.
     bool idles_aside() const noexcept { return tells_news_ && idle_flag_ == 0; }
     void submit_and_wait_aside(std::optional<Duration> wait, int notice) noexcept;
+    // Also brings the completions that the kernel has announced (liburing since 2.3).
     void submit() noexcept;
     // Prepared entries that wait for their submission.
     unsigned prepared() noexcept { return io_uring_sq_ready(&ring_); }

@@ -209,11 +209,13 @@ void Reactor::fallocate(Operation& operation, int fd, int mode, std::uint64_t of
 }
 
 void Reactor::poll_readable(Operation& operation, int fd) {
+    inside_->polls_strangers = true;
     inside_->begin(operation,
                    [=](io_uring_sqe* entry) { io_uring_prep_poll_add(entry, fd, POLLIN); });
 }
 
 void Reactor::poll_writable(Operation& operation, int fd) {
+    inside_->polls_strangers = true;
     inside_->begin(operation,
                    [=](io_uring_sqe* entry) { io_uring_prep_poll_add(entry, fd, POLLOUT); });
 }

@@ -156,18 +156,31 @@ int Reactor::Inside::watch() {
     RTRS_ASSERT(!polled.is_open());
     if (std::exchange(watched, true)) return notice.get();
     RTRS_ASSERT(io_uring_register_eventfd(ring.raw(), notice.get()) == 0);
+    signal_notice();
+    return notice.get();
+}
+
+void Reactor::Inside::signal_notice() noexcept {
     constexpr std::uint64_t once = 1;
     RTRS_ASSERT(::write(notice.get(), &once, sizeof once) == sizeof once);
-    return notice.get();
 }
 
 // A signal that may not be given where it is caused is put off by Linux; from 6.11 on that happens
 // once in the life of a registration, and later ones are lost (seen with 6.12.117). Nobody would be
-// woken any more then: work is only announced if none waits already. So each turn has a
-// registration of its own: at least one signal comes after it.
-void Reactor::Inside::forget_notice() noexcept {
+// woken any more then: work is only announced if none waits already. That is so where another
+// eventfd's signal is the cause, of our bell or of whatever a poll waits for. So behind one of
+// these comes a new registration: at least one signal comes after it.
+void Reactor::Inside::renew_notice() noexcept {
+    if (!std::exchange(bell_was_rung, false) && !polls_strangers) return;
     RTRS_ASSERT(io_uring_unregister_eventfd(ring.raw()) == 0);
     RTRS_ASSERT(io_uring_register_eventfd(ring.raw(), notice.get()) == 0);
+    if (ring.has_news()) signal_notice();  // it may have come while no signal could be given
+}
+
+// Behind the wait of a turn, whose own system call signals what it brings: that is no news any
+// more. What came since then was perhaps signalled before this; the turn ends with a submit(), which
+// brings it and signals again.
+void Reactor::Inside::forget_notice() noexcept {
     std::uint64_t count = 0;
     RTRS_ASSERT(::read(notice.get(), &count, sizeof count) == sizeof count || errno == EAGAIN);
 }
@@ -192,6 +205,7 @@ void Reactor::Inside::announce_deadline() {
         }
     }
     receive_buffers.top_up();
+    renew_notice();
     ring.submit();
 }
 

@@ -1,6 +1,8 @@
 // Turns: timers, turn-end tasks, waiting, the descriptor for embedders, and the end.
 #include <poll.h>
 
+#include <array>
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <set>
@@ -246,6 +248,78 @@ TEST_CASE("reactor: its descriptor becomes readable for completions, posts and t
     }
     REQUIRE(received.value() == 1);
     reactor->return_buffer(*received.results.back().buffer);
+}
+
+TEST_CASE("reactor: its descriptor becomes readable each time, whoever rings") {
+    auto reactor = make_reactor();
+    const int fd = reactor->fd();
+    auto turn_when_readable = [&] {
+        pollfd waiting{fd, POLLIN, 0};
+        REQUIRE(::poll(&waiting, 1, -1) == 1);
+        reactor->run_once(0ns);
+    };
+    auto [near, far] = unix_pair();
+    constexpr int rounds = 200;
+    std::atomic<int> heard = 0;  // posts and bytes in turn
+    std::thread other([&, bell = static_cast<int>(far)] {
+        for (int i = 0; i < 2 * rounds; ++i) {
+            while (heard < i) std::this_thread::yield();
+            std::this_thread::sleep_for(50us);  // it waits by now, mostly
+            if (i % 2 == 0) {
+                reactor->post([&] { ++heard; });
+            } else if (::write(bell, "x", 1) != 1) {
+                std::abort();
+            }
+        }
+    });
+    for (int i = 0; i < rounds; ++i) {
+        while (heard == 2 * i) turn_when_readable();
+        Recorded byte;
+        reactor->recv_provided(byte, near, 0, Reactor::FirstTry::at_once);
+        reactor->run_once(0ns);
+        while (!byte.finished()) turn_when_readable();
+        REQUIRE(byte.value() == 1);
+        reactor->return_buffer(*byte.results.back().buffer);
+        ++heard;
+    }
+    other.join();
+}
+
+TEST_CASE("reactor: what comes while its descriptor is read is told") {
+    auto reactor = make_reactor();
+    const int fd = reactor->fd();
+    auto [near_first, far_first] = unix_pair();
+    auto [near_second, far_second] = unix_pair();
+    constexpr int rounds = 1000;
+    std::atomic<int> round = -1;
+    std::thread other([&, first = static_cast<int>(far_first),
+                       second = static_cast<int>(far_second)] {
+        for (int i = 0; i < rounds; ++i) {
+            while (round < i) std::this_thread::yield();
+            std::this_thread::sleep_for(20us);  // it waits by now, mostly
+            bool written = ::write(first, "x", 1) == 1;
+            // Sooner or later, so that some come in between.
+            for (volatile int spin = 0; spin < i % 1000 * 40; spin = spin + 1) continue;
+            written = written && ::write(second, "x", 1) == 1;
+            if (!written) std::abort();
+        }
+    });
+    reactor->run_once(0ns);
+    for (int i = 0; i < rounds; ++i) {
+        Recorded one;
+        Recorded two;
+        std::array<std::byte, 2> bytes;
+        reactor->recv_all(one, near_first, std::span(bytes).first(1));
+        reactor->recv_all(two, near_second, std::span(bytes).last(1));
+        reactor->run_once(0ns);
+        round = i;
+        while (!one.finished() || !two.finished()) {
+            pollfd waiting{fd, POLLIN, 0};
+            REQUIRE(::poll(&waiting, 1, -1) == 1);
+            reactor->run_once(0ns);
+        }
+    }
+    other.join();
 }
 
 TEST_CASE("reactor: destroyed with operations in flight it cancels them without calling handlers") {
