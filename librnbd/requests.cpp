@@ -263,6 +263,7 @@ void Requests::piece_done(Piece& piece, rtrs::Permit permit, std::error_code err
     Request& request = *piece.request;
     --request.in_flight;
     --pieces_under_way_;
+    request.volume->answered();
     if (zeroes_are_due(piece.operation, (request.flags & RNBD_FAST_ZERO) != 0, error)) {
         return write_zeroes(piece, std::move(permit), piece.at, piece.bytes);
     }

@@ -70,7 +70,7 @@ class Session final : public RemoteSessionHandler {
     void tell(PendingEvent event);
     // What is left to do when a call is over: events, volumes that have closed, the end.
     void keep_house();
-    // A request of a volume that closes has ended.
+    // A request of a volume that closes, or a part of one, has ended.
     void close_goes_on();
     // Requests that other threads have submitted.
     void take_in();

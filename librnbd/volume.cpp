@@ -156,9 +156,13 @@ void Volume::note_given_up(std::error_code reason) {
     known_.given_up = reason;
 }
 
+void Volume::answered() {
+    if (closing_) session_.close_goes_on();
+}
+
 void Volume::request_ended() {
     --requests;
-    if (closing_) session_.close_goes_on();
+    answered();
 }
 
 void Volume::lost_in_part() {

@@ -55,6 +55,8 @@ class Volume final : public RemoteVolumeHandler {
         if (close_done_ != nullptr) close_done_(close_context_, 0);
     }
 
+    // The server did a part of a request, or all of it.
+    void answered();
     void request_ended();
     // A part of a request was acknowledged by a cache that was lost.
     void lost_in_part();

@@ -114,8 +114,7 @@ ClientConfig::Path::Fabric Client::fabric_towards(const ClientConfig::Path& path
 
 // What uses it may have outlived this daemon's former life, which ended without an unmap.
 Mapping& Client::add_mapping(Session& session, const ClientConfig::Device& config) {
-    WriterNumbers::Life former = writers_.former(config.session, config.volume);
-    if (config.access == AccessMode::read_only) former = {.medium = former.medium};
+    const WriterNumbers::Life former = writers_.former(config.session, config.volume);
     Mapping& made = *mappings_.emplace_back(std::make_unique<Mapping>(
         reactor_, sockets_, session.remote, session.shares, config, free_number(), former, *this));
     on_mapping_changed(made);
@@ -125,10 +124,7 @@ Mapping& Client::add_mapping(Session& session, const ClientConfig::Device& confi
 void Client::on_mapping_changed(Mapping& mapping) {
     const ClientConfig::Device& config = mapping.config();
     if (mapping.stopping()) return;
-    // Before it is open its epoch is that of the life before.
-    const RemoteVolume& volume = mapping.volume();
-    const WriterNumbers::Life life{volume.writer(), volume.epoch(), volume.medium(),
-                                   mapping.device().has_untold_losses()};
+    const WriterNumbers::Life life = mapping.life();
     if (life != WriterNumbers::Life{} && writers_.keep(config.session, config.volume, life)) {
         writers_changed();
     }

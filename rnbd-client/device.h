@@ -127,7 +127,7 @@ class DeviceClient : public rtrs::ListLink {
 struct DeviceOptions {
     std::string name;         // the NBD export's, 1..4096 bytes
     std::string description;  // shown to people; may be empty
-    // has_untold_losses() may be another now, and the volume has not said so. May be empty.
+    // owes_losses() may be another now, and the volume has not said so. May be empty.
     std::function<void()> on_losses_changed = {};
 };
 
@@ -197,6 +197,11 @@ class Device {
     void told(DeviceClient& client, std::uint64_t losses);
     // Whether something was lost that no client was told of.
     bool has_untold_losses() const noexcept { return losses_told_ < volume_.losses().news; }
+    // Whether that is so, or one of its clients was not told, who may be back in the daemon's next
+    // life.
+    bool owes_losses() noexcept;
+    // Whether its clients have to leave from now on: it owes them what they were not told by then.
+    void set_ending(bool ending) noexcept { ending_ = ending; }
 
     // Payload of the reply. Returns the entries written. ASSUMES: done; to has request.pieces.
     static std::size_t gather(const DeviceRequest& request, std::span<iovec> to) noexcept;
@@ -212,6 +217,7 @@ class Device {
     void run(DeviceRequest& request);
     void finish(DeviceRequest& request);
     void tell_losses(DeviceRequest& request) const noexcept;
+    bool has_heard_all(const DeviceClient& client) const noexcept;
     void lost_in_part();
     void limit_blocks();
     void forget_abandoned(DeviceRequest& request) noexcept;
@@ -239,6 +245,8 @@ class Device {
     std::uint32_t kernel_block_bytes_ = 0;  // 0: the kernel has none of it
     bool was_used_ = false;
     std::uint64_t losses_told_ = 0;  // to anybody
+    bool ending_ = false;
+    bool one_left_untold_ = false;  // while it was ending
     DeviceRequest* abandoned_ = nullptr;
     DeviceRequest* waiting_ = nullptr;  // newest first
     LeftBehind left_behind_;

@@ -64,9 +64,18 @@ void Device::told(DeviceClient& client, std::uint64_t losses) {
             if (other.client_kind == DeviceClient::Kind::kernel) hears(other);
         });
     }
-    if (losses <= losses_told_) return;
-    losses_told_ = losses;
+    losses_told_ = std::max(losses_told_, losses);
     if (options_.on_losses_changed) options_.on_losses_changed();
+}
+
+bool Device::has_heard_all(const DeviceClient& client) const noexcept {
+    return client.losses_told >= volume_.losses().news;
+}
+
+bool Device::owes_losses() noexcept {
+    bool owes = has_untold_losses() || one_left_untold_;
+    clients_.for_each([&](const DeviceClient& client) { owes = owes || !has_heard_all(client); });
+    return owes;
 }
 
 // --- What gone clients left behind.
@@ -83,6 +92,10 @@ void Device::leave(DeviceClient& client) {
     if (!client.linked()) return;
     rtrs::IntrusiveList<DeviceClient>::remove(client);
     limit_blocks();
+    if (!has_heard_all(client)) {
+        one_left_untold_ = one_left_untold_ || ending_;
+        if (options_.on_losses_changed) options_.on_losses_changed();
+    }
     clients_.for_each([](DeviceClient& other) { other.on_other_left(); });
 }
 

@@ -33,21 +33,24 @@ Mapping::Mapping(rtrs::Reactor& reactor, NbdSockets& sockets, RemoteSession& ses
       config_(std::move(config)),
       number_(number),
       owner_(owner),
+      noted_(former),
+      former_(config_.access == AccessMode::read_only
+                  ? WriterNumbers::Life{.medium = former.medium}
+                  : former),
       volume_(std::make_unique<RemoteVolume>(session,
                                              RemoteVolumeOptions{.name = config_.volume,
                                                                  .access = config_.access,
-                                                                 .writer = former.number,
-                                                                 .epoch = former.epoch,
-                                                                 .untold_loss = former.untold_loss,
-                                                                 .medium = former.medium},
+                                                                 .writer = former_.number,
+                                                                 .epoch = former_.epoch,
+                                                                 .untold_loss = former_.untold_loss,
+                                                                 .medium = former_.medium},
                                              *this)),
       device_(std::make_unique<Device>(
           *volume_, shares,
           DeviceOptions{.name = config_.name,
                         .description = config_.volume + " of session " + session.name(),
                         .on_losses_changed = [this] { owner_.on_mapping_changed(*this); }})),
-      stop_timer_(reactor, this, rtrs::member_call<&Mapping::on_stop_deadline>),
-      former_(former) {
+      stop_timer_(reactor, this, rtrs::member_call<&Mapping::on_stop_deadline>) {
     if (!config_.kernel) return;
     // A file system on one that was left is of the writer that mounted it.
     const bool takes_over = former_.number != 0 || config_.access == AccessMode::read_only;
@@ -108,6 +111,7 @@ void Mapping::stop(KernelNbd::Use use) {
     stopping_ = true;
     with_the_daemon_ = use == KernelNbd::Use::leave;
     had_clients_ = connections() > 0;
+    device_->set_ending(true);
     logger("rnbd.device").info("{}: stopping", config_.name);
     stop_timer_.arm(reactor_.now() + stop_time);
     if (kernel_) return kernel_->stop(use);
@@ -122,6 +126,7 @@ void Mapping::on_kernel_detached(KernelDevice& kernel) {
 
 void Mapping::on_kernel_used(KernelDevice&) {
     stopping_ = kernel_cut_ = false;
+    device_->set_ending(false);
     stop_timer_.disarm();
     const std::string& reason = kernel_->reason();
     logger("rnbd.device")
@@ -208,6 +213,10 @@ void Mapping::close_volume() {
     if (device_->has_untold_losses()) {
         lost("acknowledged writes were lost that were not flushed, and no client was told");
     }
+    if (!with_the_daemon_ && beside_noted({}).untold_loss) {
+        lost("acknowledged writes were lost before it was mapped to be read, and no client was "
+             "told");
+    }
     const std::uint64_t unflushed =
         volume_->geometry().write_cache ? volume_->unflushed_writes() : 0;
     if (unflushed > 0 && loss_.empty()) {
@@ -225,18 +234,33 @@ void Mapping::close_volume() {
     volume_->close(may_return_ ? RemoteVolume::Close::may_return : RemoteVolume::Close::for_good);
 }
 
+// Before it is open its epoch is that of the life before.
+WriterNumbers::Life Mapping::life() const noexcept {
+    return beside_noted(
+        {volume_->writer(), volume_->epoch(), volume_->medium(), device_->owes_losses()});
+}
+
 WriterNumbers::Life Mapping::leaves() const noexcept {
+    if (!with_the_daemon_) return {};
     if (may_return_) {
         const bool unflushed = volume_->unflushed_writes() > 0;
-        return {volume_->writer(), unflushed ? volume_->epoch() : 0, volume_->medium(),
-                device_->has_untold_losses()};
+        return beside_noted({volume_->writer(), unflushed ? volume_->epoch() : 0, volume_->medium(),
+                             device_->owes_losses()});
     }
     // They hold nothing, but may come again, with what they have read; in a later life, if they
     // found nothing to come to in this one.
     const bool may_come = had_clients_ || (former_.medium.known() && !device_->was_used());
-    if (!with_the_daemon_) return {};
-    return {.medium = may_come ? volume_->medium() : MediumId{},
-            .untold_loss = device_->has_untold_losses()};
+    return beside_noted({.medium = may_come ? volume_->medium() : MediumId{},
+                         .untold_loss = device_->owes_losses()});
+}
+
+// Who only reads can tell nobody of what writers may have lost, so that it stays noted.
+WriterNumbers::Life Mapping::beside_noted(const WriterNumbers::Life& life) const noexcept {
+    const bool of_writers = noted_.number != 0 || noted_.epoch != 0 || noted_.untold_loss;
+    if (config_.access != AccessMode::read_only || !of_writers) return life;
+    WriterNumbers::Life both = noted_;
+    if (life.medium.known()) both.medium = life.medium;
+    return both;
 }
 
 void Mapping::on_volume_closed(RemoteVolume&) {

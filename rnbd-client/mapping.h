@@ -66,6 +66,8 @@ class Mapping final : public RemoteVolumeHandler,
     bool stopping() const noexcept { return stopping_; }
     // On its way to on_mapping_stopped, longer than stop_time: all that could be cut off was.
     bool overdue() const noexcept { return overdue_; }
+    // What a next life of the daemon has to know if this one is killed now.
+    WriterNumbers::Life life() const noexcept;
     // Once it has stopped: who uses it may go on without this daemon, and come back with what it
     // holds, or has read. What its next life has to know, if it comes; nothing if nobody can.
     WriterNumbers::Life leaves() const noexcept;
@@ -85,6 +87,7 @@ class Mapping final : public RemoteVolumeHandler,
     void flush_ended(std::error_code error);
     void close_volume();
     void lost(std::string what);
+    WriterNumbers::Life beside_noted(const WriterNumbers::Life& life) const noexcept;
     void end_if_done();
 
     rtrs::Reactor& reactor_;
@@ -92,6 +95,9 @@ class Mapping final : public RemoteVolumeHandler,
     ClientConfig::Device config_;
     std::uint32_t number_;
     Owner& owner_;
+    // What was noted by the life before, and what of it this one goes on with.
+    WriterNumbers::Life noted_;
+    WriterNumbers::Life former_;
     std::unique_ptr<RemoteVolume> volume_;
     std::unique_ptr<Device> device_;
     std::unique_ptr<KernelDevice> kernel_;
@@ -103,7 +109,6 @@ class Mapping final : public RemoteVolumeHandler,
         rtrs::Permit permit;
         rtrs::Timer timer;  // permits come from the middle of somebody's release
     } last_flush_{*this};
-    WriterNumbers::Life former_;
     bool was_open_ = false;
     bool stopping_ = false;
     bool with_the_daemon_ = false;  // is the reason for that

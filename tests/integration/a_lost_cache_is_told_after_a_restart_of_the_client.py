@@ -91,6 +91,33 @@ with Lab() as lab:
     client.kill()
     check(error_of(came_back(lab, server, client).flush) == errno.EIO, "and what was lost now")
 
+# Each client hears of it, also if another one did in the life before.
+for end_client in (Daemon.stop, Daemon.kill):
+    with Lab() as lab:
+        server, client, handle = begin(lab)
+        other = connected(lab, "vol")
+        other.pwrite(BLOCK, 4096)
+        noticed(server, client)
+        check(error_of(other.flush) == errno.EIO, "one of two hears of it")
+        end_client(client)
+        check(error_of(came_back(lab, None, client).flush) == errno.EIO, "the other one in the next life")
+
+# It is for who writes: a life that only reads keeps it.
+for unmapped in (False, True):
+    with Lab() as lab:
+        server, client, handle = begin(lab)
+        noticed(server, client)
+        client.stop()
+        client.config_with(lambda config: config["devices"][0].update(access="ro"))
+        handle = came_back(lab, None, client)
+        if unmapped:
+            said = client.ctl("unmap", "vol", "--force", ok=False)
+            check(said.returncode != 0 and "no client was told" in said.stderr, said.stderr)
+            continue
+        client.stop()
+        client.config_with(lambda config: config["devices"][0].update(access="rw"))
+        check(error_of(came_back(lab, None, client).flush) == errno.EIO, "the next that writes is told")
+
 # An unmap says it, whether the volume is open or not.
 for away in (False, True):
     with Lab() as lab:

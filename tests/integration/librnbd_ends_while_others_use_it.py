@@ -11,10 +11,14 @@ SIZE = 16 << 20
 CASES = (("handles", "off"), ("handles", "on"), ("waits", "on"), ("accepted", "on"), ("threads", "on"), ("locked", "off"),
          ("looks", "off"), ("looks", "on"), ("forks", "off"), ("forks", "on"),
          ("names", "off"), ("names", "on"), ("made", "off"), ("made", "on"), ("descriptor", "off"),
-         ("gives-up", "off"), ("gives-up", "on"), ("unsaid", "off"), ("unsaid", "on"))
+         ("gives-up", "off"), ("gives-up", "on"), ("unsaid", "off"), ("unsaid", "on"),
+         ("parts", "off"), ("parts", "on"))
 
 with Lab() as lab:
-    server = lab.server([export("vol", lab.random_file("vol", SIZE))])
+    # What is longer than a GiB of memory is two requests.
+    parts = {"name": "parts", "allow": [{"session": "host-a", "access": "rw"}],
+             "storage": {"kind": "delay", "of": {"kind": "memory", "size": "2GiB"}, "write": "2s", "every": 2, "by": "2s"}}
+    server = lab.server([export("vol", lab.random_file("vol", SIZE)), parts])
     # What was given back to malloc is not what it was.
     scribbled = dict(os.environ, MALLOC_PERTURB_="165")
 

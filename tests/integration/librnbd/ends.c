@@ -432,6 +432,23 @@ static void a_refusal_that_is_tried_again(void) {
     EXPECT(0, rnbd_session_free(session));
 }
 
+/* An answer to a part of what is under way is an answer. */
+static void waits_while_parts_are_answered(void) {
+    rnbd_session *session = fresh(server);
+    rnbd_volume *volume;
+    struct rnbd_volume_info info;
+    struct count zeroes = {0};
+    EXPECT(0, rnbd_session_set(session, "close-time", "3s"));
+    EXPECT(0, rnbd_session_start(session));
+    EXPECT(0, rnbd_volume_open(session, "parts", 0, &volume)); /* answers one after 2 s, one after 4 */
+    EXPECT(0, rnbd_volume_wait(volume, -1));
+    EXPECT(0, rnbd_volume_get_info(volume, &info, sizeof info));
+    EXPECT(0, rnbd_write_zeroes(volume, 0, info.size_bytes, 0, counted, &zeroes));
+    EXPECT(0, rnbd_session_free(session));
+    EXPECT(1, zeroes.calls);
+    EXPECT(0, zeroes.last);
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
@@ -449,7 +466,8 @@ int main(int argc, char **argv) {
                  {"descriptor", the_descriptor_tells_of_the_start},
                  {"gives-up", who_waits_in_vain_is_told},
                  {"refused", a_refusal_is_not_the_last_word},
-                 {"stubborn", a_refusal_that_is_tried_again}};
+                 {"stubborn", a_refusal_that_is_tried_again},
+                 {"parts", waits_while_parts_are_answered}};
     size_t i;
     if (argc != 5) return 2;
     threaded = strcmp(argv[2], "on") == 0;
