@@ -256,8 +256,8 @@ WriterNumbers::Life Mapping::leaves() const noexcept {
 
 // Who only reads can tell nobody of what writers may have lost, so that it stays noted.
 WriterNumbers::Life Mapping::beside_noted(const WriterNumbers::Life& life) const noexcept {
-    const bool of_writers = noted_.number != 0 || noted_.epoch != 0 || noted_.untold_loss;
-    if (config_.access != AccessMode::read_only || !of_writers) return life;
+    if (config_.access != AccessMode::read_only) return life;
+    if (noted_.number == 0 && !noted_.untold_loss) return {.medium = life.medium};
     WriterNumbers::Life both = noted_;
     if (life.medium.known()) both.medium = life.medium;
     return both;
