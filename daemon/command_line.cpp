@@ -39,7 +39,7 @@ std::expected<DaemonCommandLine, int> parse_command_line(const DaemonDescription
         ->type_name("LEVEL")
         ->check(not_empty("LEVEL"));
     try {
-        app.parse(argc, argv);
+        app.parse(words_to_parse({argv + 1, argv + argc}));
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() != 0) return usage(command_line_complaint(app, error));
         app.exit(error);  // prints help or version

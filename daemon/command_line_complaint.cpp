@@ -27,4 +27,21 @@ CLI::Validator not_empty(std::string kind) {
             ""};
 }
 
+std::vector<std::string> words_to_parse(std::vector<std::string> words) {
+    std::vector<std::string> result;
+    bool options = true;
+    for (std::string& word : words) {
+        options = options && word != "--";
+        if (options && word.starts_with("--") && word.ends_with('=')) {
+            word.pop_back();
+            result.push_back(std::move(word));
+            result.emplace_back();
+        } else {
+            result.push_back(std::move(word));
+        }
+    }
+    std::ranges::reverse(result);
+    return result;
+}
+
 }  // namespace rnbd

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 namespace rnbd {
 
@@ -14,5 +15,9 @@ std::string command_line_complaint(const CLI::App& app, const CLI::ParseError& e
 // For CLI::Option::check(): an empty value is an error, for an unset variable of a script must not
 // stand for what no value stands for. kind: what is expected, as "FILE".
 CLI::Validator not_empty(std::string kind);
+
+// The words of a command line as app.parse() takes them, last first. Of CLI11 itself "--name="
+// takes the next word for its value; here its value is empty.
+std::vector<std::string> words_to_parse(std::vector<std::string> words);
 
 }  // namespace rnbd

@@ -52,7 +52,7 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
         ->type_name("OPTION")
         ->allow_extra_args(false);
     try {
-        app.parse(argc, argv);
+        app.parse(words_to_parse({argv + 1, argv + argc}));
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() != 0) {
             std::fprintf(stderr, "rnbd-sysfs: %s\n", command_line_complaint(app, error).c_str());

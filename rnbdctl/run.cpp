@@ -30,8 +30,7 @@ std::optional<int> parse(CommandTree& tree, Words words, std::ostream& out, std:
     if (!written_out) return usage(err, written_out.error());
     CLI::App& app = tree.app();
     try {
-        // CLI11 takes them from the back.
-        app.parse(Words(written_out->rbegin(), written_out->rend()));
+        app.parse(words_to_parse(std::move(*written_out)));
         if (app.get_subcommands().empty()) throw CLI::RequiredError("A command");
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() != 0)

@@ -45,5 +45,9 @@ TEST_CASE("command line: help and version end well, rubbish does not") {
         const auto empty = parse({option, ""});
         REQUIRE_FALSE(empty);
         CHECK(empty.error() == exit_code::usage);
+        const std::string joined = std::string(option) + "=";
+        const auto before_another = parse({joined.c_str(), "--check-config"});
+        REQUIRE_FALSE(before_another);
+        CHECK(before_another.error() == exit_code::usage);
     }
 }

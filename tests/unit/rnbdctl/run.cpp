@@ -190,6 +190,8 @@ TEST_CASE("rnbdctl: an empty word stands for nothing, not for what no word stand
     CHECK(has(refused({"exports", "resize", "e", ""}), "size: found nothing"));
     CHECK(has(refused({"map", "v", "from", "s", "--name", ""}), "--name: found nothing"));
     CHECK(has(refused({"exports", "add", "e", "/f", "--allow", ""}), "--allow: found nothing"));
+    CHECK(has(refused({"map", "v", "from", "s", "--name=", "--ro"}), "--name: found nothing"));
+    CHECK(has(refused({"--socket=", "list"}), "--socket: found nothing, expected FILE"));
     // A file may be written empty.
     CHECK(world.run({"--client", "set", "a", ""}).exit == number(CtlExit::unreachable));
 }
