@@ -34,9 +34,8 @@ Mapping::Mapping(rtrs::Reactor& reactor, NbdSockets& sockets, RemoteSession& ses
       number_(number),
       owner_(owner),
       noted_(former),
-      former_(config_.access == AccessMode::read_only
-                  ? WriterNumbers::Life{.medium = former.medium}
-                  : former),
+      former_(config_.access == AccessMode::read_only ? WriterNumbers::Life{.medium = former.medium}
+                                                      : former),
       volume_(std::make_unique<RemoteVolume>(session,
                                              RemoteVolumeOptions{.name = config_.volume,
                                                                  .access = config_.access,
@@ -214,8 +213,9 @@ void Mapping::close_volume() {
         lost("acknowledged writes were lost that were not flushed, and no client was told");
     }
     if (!with_the_daemon_ && beside_noted({}).untold_loss) {
-        lost("acknowledged writes were lost before it was mapped to be read, and no client was "
-             "told");
+        lost(
+            "acknowledged writes were lost before it was mapped to be read, and no client was "
+            "told");
     }
     const std::uint64_t unflushed =
         volume_->geometry().write_cache ? volume_->unflushed_writes() : 0;

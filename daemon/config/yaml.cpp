@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "daemon/config/tabs.h"
+#include "daemon/config/yaml_complaint.h"
 
 namespace rnbd {
 namespace {
@@ -248,7 +249,10 @@ std::expected<ConfigNode, ConfigYamlError> parse_config_yaml(const std::string& 
                 "(the parser says: " +
                     exception.msg + ")"});
         }
-        return failed_at(exception.mark, "found no valid YAML: " + exception.msg);
+        const auto column = static_cast<std::size_t>(std::max(exception.mark.column, 0));
+        const ConfigTextPlace place = config_place_inside(text, {line, column});
+        return std::unexpected(ConfigYamlError{place.line + 1, place.column + 1,
+                                               config_yaml_complaint(exception.msg)});
     } catch (const std::exception& exception) {
         return failed(std::string("found no valid YAML: ") + exception.what());
     }

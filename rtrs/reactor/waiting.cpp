@@ -178,8 +178,8 @@ void Reactor::Inside::renew_notice() noexcept {
 }
 
 // Behind the wait of a turn, whose own system call signals what it brings: that is no news any
-// more. What came since then was perhaps signalled before this; the turn ends with a submit(), which
-// brings it and signals again.
+// more. What came since then was perhaps signalled before this; the turn ends with a submit(),
+// which brings it and signals again.
 void Reactor::Inside::forget_notice() noexcept {
     std::uint64_t count = 0;
     RTRS_ASSERT(::read(notice.get(), &count, sizeof count) == sizeof count || errno == EAGAIN);

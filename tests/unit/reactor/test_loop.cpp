@@ -292,18 +292,18 @@ TEST_CASE("reactor: what comes while its descriptor is read is told") {
     auto [near_second, far_second] = unix_pair();
     constexpr int rounds = 1000;
     std::atomic<int> round = -1;
-    std::thread other([&, first = static_cast<int>(far_first),
-                       second = static_cast<int>(far_second)] {
-        for (int i = 0; i < rounds; ++i) {
-            while (round < i) std::this_thread::yield();
-            std::this_thread::sleep_for(20us);  // it waits by now, mostly
-            bool written = ::write(first, "x", 1) == 1;
-            // Sooner or later, so that some come in between.
-            for (volatile int spin = 0; spin < i % 1000 * 40; spin = spin + 1) continue;
-            written = written && ::write(second, "x", 1) == 1;
-            if (!written) std::abort();
-        }
-    });
+    std::thread other(
+        [&, first = static_cast<int>(far_first), second = static_cast<int>(far_second)] {
+            for (int i = 0; i < rounds; ++i) {
+                while (round < i) std::this_thread::yield();
+                std::this_thread::sleep_for(20us);  // it waits by now, mostly
+                bool written = ::write(first, "x", 1) == 1;
+                // Sooner or later, so that some come in between.
+                for (volatile int spin = 0; spin < i % 1000 * 40; spin = spin + 1) continue;
+                written = written && ::write(second, "x", 1) == 1;
+                if (!written) std::abort();
+            }
+        });
     reactor->run_once(0ns);
     for (int i = 0; i < rounds; ++i) {
         Recorded one;

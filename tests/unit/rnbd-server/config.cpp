@@ -124,12 +124,30 @@ TEST_CASE("server config: one export alone") {
           std::pair{R"({"name": "v", "path": "/a", "allow": [{"session": "h", "access": "x"}]})",
                     "allow[0].access: found \"x\""},
           std::pair{"[]", "found a list, expected a mapping"},
-          std::pair{"{", "found no valid YAML"}}) {
+          std::pair{"{", "found a mapping in braces that is not closed"}}) {
         const auto wrong = ServerConfig::parse_export(text, "export");
         REQUIRE_FALSE(wrong);
         CAPTURE(to_string(wrong.error().front()), error);
         CHECK(to_string(wrong.error().front()).find(error) != std::string::npos);
     }
+}
+
+TEST_CASE("server config: a size that another one overrules is told") {
+    const std::string exports =
+        "listen: [{tcp: \"127.0.0.1:1\"}]\n"
+        "exports: [{name: a, path: /a, size: 2MiB, allow: [{session: h, access: rw}]}]\n";
+    const auto other =
+        ServerConfig::parse(exports + "amend: [{export: a, size: 1MiB}]\n", "s.yaml");
+    REQUIRE(other);
+    CHECK(other->exports[0].storage.size_bytes == 1u << 20);
+    REQUIRE(other->warnings.size() == 1);
+    CHECK(
+        to_string(other->warnings[0]) ==
+        "s.yaml:3:27: amend[0].size: found 1048576 bytes, which count, not the 2097152 that \"a\" "
+        "has at s.yaml:2: take one of both out");
+    const auto same = ServerConfig::parse(exports + "amend: [{export: a, size: 2MiB}]\n", "s.yaml");
+    REQUIRE(same);
+    CHECK(same->warnings.empty());
 }
 
 TEST_CASE("server config: as many rules, exports and amendments as fit") {

@@ -134,12 +134,28 @@ TEST_CASE("config reader: a tab is blamed where YAML takes none, not elsewhere")
         INFO(innocent);
         CHECK(tab_of(innocent).empty());
     }
-    CHECK(errors_of("a: [1,\n\t2 }\n").starts_with("f.yaml:2:4: found no valid YAML: "));
+    CHECK(errors_of("a: [1,\n\t2 }\n")
+              .starts_with("f.yaml:2:4: found a bracket or brace that closes nothing"));
 }
 
 TEST_CASE("config reader: what is not YAML, and what YAML bombs are made of, is refused") {
     CHECK(errors_of("name: 'a\n").starts_with("f.yaml:"));
-    CHECK(errors_of("a: [\n").find("found no valid YAML") != std::string::npos);
+    CHECK(errors_of("a: [\n") ==
+          "f.yaml:1:5: found a list in brackets that is not closed, expected \",\" or \"]\" (no "
+          "valid "
+          "YAML: end of sequence flow not found)\n");
+    // What is missing at the end is missing where the text ends.
+    CHECK(errors_of("a:\n  - b: \"c\n\n\n")
+              .starts_with("f.yaml:2:10: found quotes that are not closed"));
+    CHECK(errors_of("a: 'b\nc: {d\n").starts_with("f.yaml:2:6: found quotes that are not closed"));
+    CHECK(errors_of("c: {d: 1\n").starts_with("f.yaml:1:9: found a mapping in braces"));
+    CHECK(errors_of("- a b\n  c: 1\n").starts_with("f.yaml:2:4: found \": \" where no key ends"));
+    CHECK(errors_of("a: 1\n- b\n").starts_with("f.yaml:2:1: found text that goes on with nothing"));
+    CHECK(errors_of("a: @b\n").starts_with("f.yaml:1:4: found a character that no text begins"));
+    CHECK(errors_of("a: ]\n").starts_with("f.yaml:1:4: found "));
+    CHECK(errors_of("a: - b\n").starts_with("f.yaml:1:4: found \"- \" where no list"));
+    CHECK(errors_of("a: \"\\q\"\n").find("found no valid YAML: unknown escape") !=
+          std::string::npos);
     for (const char* text : {"list:\n  - name: a\n\tflag: true\n", "list:\n  - a\n\t- b\n"})
         CHECK(errors_of(text).starts_with(
             "f.yaml:3:1: found a tab in the indent of the line, expected spaces: YAML takes no "
