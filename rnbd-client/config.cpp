@@ -240,6 +240,15 @@ void check_volume_unused(const ConfigMap& map, const ClientConfig& config,
                                       device.volume, other.name, device.session, first->second));
 }
 
+// ", nearest valid value "host-a"", or all if there are few.
+std::string those_there_are(const std::vector<std::string>& names, const std::string& found) {
+    constexpr std::size_t few = 8;
+    const std::string nearest = nearest_word(found, names);
+    if (!nearest.empty()) return fmt::format(", nearest valid value \"{}\"", nearest);
+    if (names.empty()) return "; there is none";
+    return names.size() <= few ? fmt::format(": {}", fmt::join(names, ", ")) : "";
+}
+
 void read_device(const ConfigValue& item, ClientConfig& config, Seen& seen) {
     item.map([&](ConfigMap& map) {
         ClientConfig::Device device;
@@ -252,13 +261,9 @@ void read_device(const ConfigValue& item, ClientConfig& config, Seen& seen) {
         }
         if (map.required("session", config_session_name(), device.session) &&
             !seen.session_places.contains(device.session)) {
-            const std::string nearest = nearest_word(device.session, seen.sessions);
             map.error("session",
                       fmt::format("found \"{}\", expected the name of a session{}", device.session,
-                                  nearest.empty() ? ""
-                                                  : fmt::format(", nearest valid value "
-                                                                "\"{}\"",
-                                                                nearest)));
+                                  those_there_are(seen.sessions, device.session)));
         }
         const bool known = map.required("volume", config_volume_name(), device.volume);
         map.required("access", config_access(), device.access);

@@ -92,7 +92,9 @@ CtlExit report_failure(const Request& request, const ControlCallFailure& failure
 CtlExit report_failure(const Request& request, const std::string& socket,
                        const ControlCallFailure& failure, std::ostream& out, std::ostream& err) {
     const auto other = asked_the_other(request, socket, failure);
-    return report_failure(request, other ? *other : in_own_words(request, failure), out, err);
+    ControlCallFailure said = other ? *other : in_own_words(request, failure);
+    if (request.sockets.size() > 1) said.message = socket + ": " + said.message;
+    return report_failure(request, said, out, err);
 }
 
 CtlExit report_failure(const Request& request, const ControlCallFailure& failure, std::ostream& out,
@@ -246,10 +248,11 @@ CtlExit follow_drain(Request request, std::ostream& out, std::ostream& err) {
         if (progress != said) err << progress << std::flush;
         said = progress;
         if (std::chrono::steady_clock::now() >= deadline) {
-            return report_failure(
-                request,
-                {ControlCallFailure::Kind::timed_out, "not drained yet; nobody new comes in", {}},
-                out, err);
+            return report_failure(request,
+                                  {ControlCallFailure::Kind::timed_out,
+                                   "not drained yet; nobody new comes in until rnbdctl drain --off",
+                                   {}},
+                                  out, err);
         }
         // The first question began it; what comes is only looked at.
         request.arguments.erase("set");

@@ -50,12 +50,6 @@ std::function<SavedPiece(const json&)> saved_path(const std::string& command,
     };
 }
 
-std::string lines_of(const std::vector<std::string>& words) {
-    std::string text;
-    for (const auto& word : words) text += word + "\n";
-    return text;
-}
-
 }  // namespace
 
 std::vector<std::string> fixed_words(const std::string& kind) {
@@ -353,7 +347,8 @@ void CommandTree::add_completion() {
                          request.course = Request::Course::local;
                          request.text = completion_script(options_.shell);
                          if (!request.text.empty()) return understood;
-                         return "completion: expected one of\n" + lines_of(fixed_words("SHELL"));
+                         return fmt::format("shell: found \"{}\", expected {}", options_.shell,
+                                            fmt::join(fixed_words("SHELL"), " or "));
                      });
     option(*made, "shell", options_.shell, "SHELL", "bash or zsh")->required();
 }

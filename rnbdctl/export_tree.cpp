@@ -112,7 +112,10 @@ void CommandTree::add_export_changes() {
                 if (!options_.size.empty()) {
                     const auto bytes = parse_size(options_.size);
                     if (!bytes)
-                        return "size: expected bytes, or a number with KiB, MiB, GiB, TiB or PiB";
+                        return fmt::format(
+                            "size: found \"{}\", expected bytes, or a number with KiB, MiB, GiB, "
+                            "TiB or PiB",
+                            options_.size);
                     request.arguments["size_bytes"] = *bytes;
                 }
                 if (options_.shrink) request.arguments["shrink"] = true;

@@ -379,7 +379,7 @@ std::string export_evict_view(const json& document) {
 
 std::string drain_view(const json& document) {
     if (member(document, "draining") != true) return "sessions may come in\n";
-    return fmt::format("draining: {}, {} open, {} in flight\n",
+    return fmt::format("draining until rnbdctl drain --off: {}, {} open, {} in flight\n",
                        counted(dash(count(document, "sessions")), "session"),
                        counted(dash(count(document, "opens")), "export"),
                        counted(dash(count(document, "in_flight")), "request"));

@@ -299,7 +299,8 @@ TEST_CASE("reactor: what comes while its descriptor is read is told") {
                 std::this_thread::sleep_for(20us);  // it waits by now, mostly
                 bool written = ::write(first, "x", 1) == 1;
                 // Sooner or later, so that some come in between.
-                for (volatile int spin = 0; spin < i % 1000 * 40; spin = spin + 1) continue;
+                for (int spin = 0; spin < i % 1000 * 40; ++spin)
+                    std::atomic_signal_fence(std::memory_order_seq_cst);
                 written = written && ::write(second, "x", 1) == 1;
                 if (!written) std::abort();
             }

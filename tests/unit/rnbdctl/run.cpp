@@ -408,7 +408,7 @@ TEST_CASE("rnbdctl: a drain that somebody else ends is not waited for") {
         world.run_answered_each(answers, {"--socket", socket.c_str(), "drain", "--timeout", "20"});
     CHECK(text.exit == number(CtlExit::failed));
     CHECK(text.err ==
-          "draining: 1 session, 1 export open, 0 requests in flight\n"
+          "draining until rnbdctl drain --off: 1 session, 1 export open, 0 requests in flight\n"
           "rnbdctl: not drained: somebody has let sessions in again\n"
           "rnbdctl: rnbdctl drain begins it anew\n");
     CHECK(world.request["arguments"] == json::object());

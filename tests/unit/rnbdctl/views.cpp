@@ -174,7 +174,7 @@ TEST_CASE("views: exports say when their storage is tried again, and that their 
 
 TEST_CASE("views: one is one") {
     CHECK(drain_view(json::parse(R"({"draining":true,"sessions":1,"opens":2,"in_flight":0})")) ==
-          "draining: 1 session, 2 exports open, 0 requests in flight\n");
+          "draining until rnbdctl drain --off: 1 session, 2 exports open, 0 requests in flight\n");
 }
 
 TEST_CASE("views: explain says what each request waits for") {

@@ -229,7 +229,10 @@ TEST_CASE("client config: devices") {
     CHECK(errors_of(with_device("    access: rw\n    nbd: [\"unix:/a\", \"tcp:[::1]:10809\"]\n"))
               .empty());
     CHECK(complains("devices: [{name: d, session: t, volume: v, access: rw, nbd: 'unix:/a'}]",
-                    "expected the name of a session"));
+                    "expected the name of a session; there is none"));
+    CHECK(complains(with_session("devices: [{name: d, session: other, volume: v, access: rw, nbd: "
+                                 "'unix:/a'}]"),
+                    "found \"other\", expected the name of a session: s"));
     CHECK(complains(
         with_session("devices: [{name: d, session: ss, volume: v, access: rw, nbd: 'unix:/a'}]"),
         "nearest valid value \"s\""));
