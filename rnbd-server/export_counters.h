@@ -4,8 +4,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <system_error>
 
 #include "rnbd/messages.h"
+#include "rtrs/base/instant.h"
 #include "rtrs/base/latency_histogram.h"
 
 namespace rnbd {
@@ -21,6 +24,16 @@ struct ExportCounters {
     };
     static constexpr std::size_t kinds = 6;
     std::array<Kind, kinds> by_operation{};
+
+    // The newest request that its storage failed; not one that it cannot do.
+    struct LastError {
+        std::string request;  // "write of 4096 bytes at 0"
+        std::string session;
+        std::error_code error;
+        rtrs::Instant at{};
+        std::uint64_t errors = 0;  // so many; 0: none, and the others say nothing
+    };
+    LastError last_error;
 
     Kind& of(Operation operation) noexcept {
         return by_operation[static_cast<std::size_t>(operation)];

@@ -36,6 +36,16 @@ const char* kind_of(StorageOptions::Kind kind) {
     return "?";
 }
 
+json last_error(const Volume& volume, rtrs::Instant now) {
+    const ExportCounters::LastError& last = volume.counters().last_error;
+    if (last.errors == 0) return nullptr;
+    return {{"request", last.request},
+            {"session", last.session},
+            {"error", last.error.message()},
+            {"age_s", in_seconds(now - last.at)},
+            {"errors", last.errors}};
+}
+
 json describe(const Volume& volume, const ServerState& state) {
     const rtrs::Instant now = state.reactor.now();
     const bool leaves = state.target.is_leaving(volume);
@@ -74,6 +84,7 @@ json describe(const Volume& volume, const ServerState& state) {
             {"age_s", in_seconds(now - volume.since())},
             {"next_attempt_s", left(leaves ? std::nullopt : volume.next_attempt(), now)},
             {"in_flight", volume.in_flight()},
+            {"last_error", last_error(volume, now)},
             {"allow", allow},
             {"shut_out", shut_out},
             {"away", away},

@@ -165,7 +165,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     // Some errors of a medium (a FUSE file system that ended, NFS) mean another thing to a client:
     // that the device is to be opened again, that an attempt came late.
     static std::error_code answered_as(std::error_code error) noexcept;
-    void log_failure(OpenVolume& open, const Io& io, std::error_code error);
+    void note_failure(OpenVolume& open, const Io& io, std::error_code error);
     static SessionFigures figures_of(const rtrs::ServerSession& session);
     const KernelListener* kernel_portal(std::uint32_t portal) const noexcept;
     std::string export_for(const Session& session, const std::string& asked) const;

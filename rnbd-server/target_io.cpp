@@ -297,7 +297,7 @@ void Target::completed(BlockRequest& request, std::error_code error) {
         const bool sync = io.operation == BlockOperation::flush || io.force_unit_access;
         if (!covers_loss) {
             if (sync && !io.failed_alone) open.volume->sync_has_failed();
-            session.target.log_failure(open, io, error);
+            session.target.note_failure(open, io, error);
             error = answered_as(error);
         }
     } else if (io.wire_operation == Operation::read) {
@@ -342,18 +342,22 @@ void Target::answer(InFlight& done, std::error_code error, std::uint32_t produce
     if (ends_what_is_out) target.reactor_.post([&target] { target.writes_go_on(); });
 }
 
-void Target::log_failure(OpenVolume& open, const Io& io, std::error_code error) {
+void Target::note_failure(OpenVolume& open, const Io& io, std::error_code error) {
     const rtrs::Instant now = reactor_.now();
-    if (error == open.logged_error && now < open.logged_at + failure_log_interval) return;
-    open.logged_error = error;
-    open.logged_at = now;
     std::string what = name_of(io.wire_operation);
     if (io.flush_first) what = "flush before a " + what;
     const std::uint64_t bytes = io.flush_first ? io.op->data().size() : io.bytes;
     if (bytes > 0) what += fmt::format(" of {} bytes at {}", bytes, io.offset);
+    const std::string& session = io.session->session.name();
+    if (error != std::errc::operation_not_supported) {
+        ExportCounters::LastError& last = open.volume->counters().last_error;
+        last = {what, session, error, now, last.errors + 1};
+    }
+    if (error == open.logged_error && now < open.logged_at + failure_log_interval) return;
+    open.logged_error = error;
+    open.logged_at = now;
     logger("rnbd.volume")
-        .warn("{}: {} for {} failed: {}", open.name, what, printable(io.session->session.name()),
-              error.message());
+        .warn("{}: {} for {} failed: {}", open.name, what, printable(session), error.message());
 }
 
 }  // namespace rnbd

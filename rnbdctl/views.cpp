@@ -354,6 +354,12 @@ std::string exports_view(const json& document) {
         if (!configured.empty() && another && member(item, "state") == "ready") {
             text += other_size(item);
         }
+        if (const json& last = member(item, "last_error"); last.is_object()) {
+            text += fmt::format("{}: {} failed, the last one {} ago: {} for {}: {}\n",
+                                word(item, "name"), counted(count(last, "errors"), "request"),
+                                dash(short_age(last, "age_s")), word(last, "request"),
+                                word(last, "session"), word(last, "error"));
+        }
         for (const json& out : elements(item, "shut_out")) {
             text += fmt::format("{}: session {} may not open it for {}\n", word(item, "name"),
                                 word(out, "session"), dash(short_age(out, "left_s")));

@@ -51,6 +51,11 @@ with Lab() as lab, small_tmpfs(lab, "small", "4m") as small, small_tmpfs(lab, "r
     check(len(h.pread(4096, 0)) == 4096, "reads go on")
     check(lines(server, "full", "No space left"), "the log names the full volume")
     check(len(lines(server, "full", "No space left")) <= 3, "and does not repeat itself")
+    last = server.status()["exports"][0]["last_error"]
+    check(last["error"] == "No space left on device" and last["request"].startswith("write of ") and last["errors"] > 0, last)
+    shown = server.ctl("exports").stdout
+    check("full: " in shown and f"for {last['session']}: No space left on device" in shown, shown)
+    check(server.status()["exports"][1]["last_error"] is None, "of the others there is none")
 
     h = connected(lab, "read-only")
     check(h.is_read_only(), "read-only is announced")
