@@ -25,8 +25,8 @@ const std::pair<std::string_view, const char*> complaints[] = {
     {said::DOC_IN_SCALAR, open_quotes},
     {said::EOF_IN_SCALAR, open_quotes},
     {said::MAP_VALUE,
-     "found \": \" where no key ends, expected one \"key: value\" a line, in the column of the keys "
-     "beside it, and text with \": \" in quotes; or the line above has no \":\""},
+     "found \": \" where no key ends, expected one \"key: value\" a line, in the column of the "
+     "keys beside it, and text with \": \" in quotes; or the line above has no \":\""},
     {said::END_OF_MAP, other_indent},
     {said::END_OF_SEQ, other_indent},
     {said::BLOCK_ENTRY,

@@ -113,7 +113,7 @@ ONLY_IN = {
     "linux/io_uring.h": ["rtrs/reactor/"],
     "infiniband/": ["rtrs/fabric/verbs/"],
     "rdma/": ["rtrs/fabric/verbs/"],
-    "yaml-cpp/": ["daemon/config/yaml.cpp"],
+    "yaml-cpp/": ["daemon/config/yaml.cpp", "daemon/config/yaml_complaint.cpp"],
     "spdlog/": ["daemon/log/log.cpp"],
     "libnbd.h": ["rnbd-server/storage/"],
     "isa-l": ["rtrs/fabric/tcp/"],
