@@ -354,8 +354,9 @@ std::string RemoteVolume::Inside::why_refused(std::error_code error) const {
     if (error == rtrs::from_errno(EMEDIUMTYPE)) {
         const std::string uuid = to_text(medium.uuid);
         why += " (it stands for another file or device there than this volume" +
-               (uuid.empty() ? "" : ", whose uuid is " + uuid) +
-               ": bring that back, or close and open it (unmap, map) to use what is there now)";
+               (uuid.empty() ? ": bring that back if it is still there, as memory is not"
+                             : ", whose uuid is " + uuid + ": bring that back") +
+               ", or close and open it (unmap, map) to use what is there now)";
     }
     return why;
 }
