@@ -49,7 +49,10 @@ int main(int argc, char **argv) {
     struct iovec in = {back, sizeof back};
     int result;
 
-    if (argc != 4) return 2;
+    if (argc != 4) {
+        fprintf(stderr, "usage: %s SESSION HOST:PORT VOLUME\n", argv[0]);
+        return 2;
+    }
     check(rnbd_session_new(&session), "session");
     check_session(rnbd_session_set(session, "name", argv[1]), "name", session);
     check_session(rnbd_session_add_path(session, argv[2]), "path", session);

@@ -91,7 +91,10 @@ int main(int argc, char **argv) {
     unsigned i;
     int ok = 1;
 
-    if (argc != 4) return 2;
+    if (argc != 4) {
+        fprintf(stderr, "usage: %s SESSION HOST:PORT VOLUME\n", argv[0]);
+        return 2;
+    }
     check(rnbd_session_new(&session), "session");
     check_session(rnbd_session_set(session, "name", argv[1]), "name", session);
     check_session(rnbd_session_set(session, "thread", "on"), "thread", session);
