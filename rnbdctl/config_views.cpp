@@ -14,8 +14,9 @@ namespace {
 using namespace members;
 
 std::string words(const json& object, const char* key) {
-    return joined(elements(object, key),
-                  [](const json& one) { return word({{"word", one}}, "word"); });
+    return joined(elements(object, key), [](const json& one) {
+        return word({{"word", one}}, "word");
+    });
 }
 
 // "allow, size; needs a restart: heartbeat; changed by rnbdctl"
@@ -55,7 +56,13 @@ const char* sentence_of(const json& document) {
     const json& state = member(document, "state");
     if (state == "good") return "good";
     if (state == "same") return "the daemon is as it says";
-    if (state == "differs") return "the daemon is not as it says";
+    if (state == "differs") {
+        const bool would_change = std::ranges::any_of(
+            elements(document, "objects"),
+            [](const json& one) { return member(one, "change") != "unchanged"; });
+        return would_change ? "the daemon is not as it says"
+                            : "the daemon is as it says, but for what rnbdctl did without --save";
+    }
     if (state == "applied") return "applied";
     if (state == "incomplete") return "applied, but not all of it";
     if (state == "confirmed") return "confirmed";

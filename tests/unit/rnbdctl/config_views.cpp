@@ -53,6 +53,11 @@ TEST_CASE("config view: each change says what, and why not") {
           "  export  b     unchanged  made by rnbdctl, in no file\n"
           "  export  c     removed    it is open\n"
           "  export  d     added      failed: no room\n");
+    CHECK(config_view(document("differs", json::array({drift}))) ==
+          "rnbd-server: /etc/rnbd/server.yaml: the daemon is as it says, but for what rnbdctl did "
+          "without --save\n"
+          "  OBJECT  NAME  CHANGE     WHAT\n"
+          "  export  b     unchanged  made by rnbdctl, in no file\n");
 }
 
 TEST_CASE("config view: errors have their places; a change that waits says until when") {
