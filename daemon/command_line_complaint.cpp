@@ -32,7 +32,7 @@ std::vector<std::string> words_to_parse(std::vector<std::string> words) {
     bool options = true;
     for (std::string& word : words) {
         options = options && word != "--";
-        if (options && word.starts_with("--") && word.ends_with('=')) {
+        if (options && word.starts_with("--") && word.find('=') == word.size() - 1) {
             word.pop_back();
             result.push_back(std::move(word));
             result.emplace_back();

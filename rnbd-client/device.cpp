@@ -46,7 +46,10 @@ VolumeOperation operation_of(Command command) noexcept {
 }  // namespace
 
 Device::Device(RemoteVolume& volume, PermitShares& shares, DeviceOptions options)
-    : volume_(volume), shares_(shares), options_(std::move(options)) {
+    : volume_(volume),
+      shares_(shares),
+      options_(std::move(options)),
+      losses_of_former_life_(volume.losses().news) {
     shares_.join(share_);
 }
 

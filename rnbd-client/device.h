@@ -198,10 +198,14 @@ class Device {
     // Whether something was lost that no client was told of.
     bool has_untold_losses() const noexcept { return losses_told_ < volume_.losses().news; }
     // Whether that is so, or one of its clients was not told, who may be back in the daemon's next
-    // life.
+    // life. Of a loss of a former life it is enough that one was told in this one: else a client
+    // that never flushes would make it news for ever.
     bool owes_losses() noexcept;
     // Whether its clients have to leave from now on: it owes them what they were not told by then.
-    void set_ending(bool ending) noexcept { ending_ = ending; }
+    void set_ending(bool ending) noexcept {
+        ending_ = ending;
+        if (!ending) one_left_untold_ = false;
+    }
 
     // Payload of the reply. Returns the entries written. ASSUMES: done; to has request.pieces.
     static std::size_t gather(const DeviceRequest& request, std::span<iovec> to) noexcept;
@@ -217,7 +221,7 @@ class Device {
     void run(DeviceRequest& request);
     void finish(DeviceRequest& request);
     void tell_losses(DeviceRequest& request) const noexcept;
-    bool has_heard_all(const DeviceClient& client) const noexcept;
+    bool is_owed(const DeviceClient& client) const noexcept;
     void lost_in_part();
     void limit_blocks();
     void forget_abandoned(DeviceRequest& request) noexcept;
@@ -245,6 +249,7 @@ class Device {
     std::uint32_t kernel_block_bytes_ = 0;  // 0: the kernel has none of it
     bool was_used_ = false;
     std::uint64_t losses_told_ = 0;  // to anybody
+    std::uint64_t losses_of_former_life_;
     bool ending_ = false;
     bool one_left_untold_ = false;  // while it was ending
     DeviceRequest* abandoned_ = nullptr;

@@ -68,13 +68,14 @@ void Device::told(DeviceClient& client, std::uint64_t losses) {
     if (options_.on_losses_changed) options_.on_losses_changed();
 }
 
-bool Device::has_heard_all(const DeviceClient& client) const noexcept {
-    return client.losses_told >= volume_.losses().news;
+bool Device::is_owed(const DeviceClient& client) const noexcept {
+    const std::uint64_t losses = volume_.losses().news;
+    return losses > losses_of_former_life_ && client.losses_told < losses;
 }
 
 bool Device::owes_losses() noexcept {
     bool owes = has_untold_losses() || one_left_untold_;
-    clients_.for_each([&](const DeviceClient& client) { owes = owes || !has_heard_all(client); });
+    clients_.for_each([&](const DeviceClient& client) { owes = owes || is_owed(client); });
     return owes;
 }
 
@@ -92,7 +93,7 @@ void Device::leave(DeviceClient& client) {
     if (!client.linked()) return;
     rtrs::IntrusiveList<DeviceClient>::remove(client);
     limit_blocks();
-    if (!has_heard_all(client)) {
+    if (is_owed(client)) {
         one_left_untold_ = one_left_untold_ || ending_;
         if (options_.on_losses_changed) options_.on_losses_changed();
     }

@@ -211,6 +211,8 @@ void Mapping::close_volume() {
     if (last_flush_.linked()) volume_->session().rtrs().stop_waiting(last_flush_);
     if (device_->has_untold_losses()) {
         lost("acknowledged writes were lost that were not flushed, and no client was told");
+    } else if (!with_the_daemon_ && device_->owes_losses()) {
+        lost("acknowledged writes were lost that were not flushed, and not every client was told");
     }
     if (!with_the_daemon_ && beside_noted({}).untold_loss) {
         lost(

@@ -333,8 +333,8 @@ void RemoteVolume::Inside::loss_of_former_life() {
     ++losses.news;
     session.environment.tracer.trace(
         rtrs::TraceLevel::error, "rnbd.volume", session.session.options().name + "/" + options.name,
-        "acknowledged writes of a former life were lost, and nobody has heard of it; a flush fails "
-        "to say so");
+        "acknowledged writes of a former life were lost, and not all who use it have heard of "
+        "that; a flush fails to say so");
     if (acknowledged == 0) acknowledged = flushed = 1;
     untold = acknowledged;
 }

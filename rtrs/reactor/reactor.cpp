@@ -327,7 +327,11 @@ void Reactor::run() {
     } while (!inside_->stopping.load(std::memory_order_acquire));
     inside_->stopping.store(false, std::memory_order_relaxed);
     // What the last turn prepared.
-    inside_->ring.submit();
+    if (inside_->watched) {
+        inside_->announce_deadline();
+    } else {
+        inside_->ring.submit();
+    }
     if (inside_->polled.prepared() > 0) inside_->polled.look();
 }
 

@@ -47,7 +47,6 @@ class Ring {
     // Costs some system calls more. Only of a ring that idles aside.
     bool idles_aside() const noexcept { return tells_news_ && idle_flag_ == 0; }
     void submit_and_wait_aside(std::optional<Duration> wait, int notice) noexcept;
-    // Also brings the completions that the kernel has announced (liburing since 2.3).
     void submit() noexcept;
     // Prepared entries that wait for their submission.
     unsigned prepared() noexcept { return io_uring_sq_ready(&ring_); }
@@ -57,6 +56,10 @@ class Ring {
     bool has_news() noexcept {
         return io_uring_cq_ready(&ring_) > 0 ||
                (IO_URING_READ_ONCE(*ring_.sq.kflags) & more_flags) != 0;
+    }
+    // Whether a system call has something to do, or to bring, that is known now.
+    bool is_behind() noexcept {
+        return prepared() > 0 || (IO_URING_READ_ONCE(*ring_.sq.kflags) & more_flags) != 0;
     }
     // Whether completions are there, and a system call would bring no more of them now.
     bool has_all_news() noexcept {

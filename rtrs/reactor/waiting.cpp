@@ -178,8 +178,7 @@ void Reactor::Inside::renew_notice() noexcept {
 }
 
 // Behind the wait of a turn, whose own system call signals what it brings: that is no news any
-// more. What came since then was perhaps signalled before this; the turn ends with a submit(),
-// which brings it and signals again.
+// more. What came since then was perhaps signalled before this: announce_deadline() sees to it.
 void Reactor::Inside::forget_notice() noexcept {
     std::uint64_t count = 0;
     RTRS_ASSERT(::read(notice.get(), &count, sizeof count) == sizeof count || errno == EAGAIN);
@@ -207,6 +206,9 @@ void Reactor::Inside::announce_deadline() {
     receive_buffers.top_up();
     renew_notice();
     ring.submit();
+    // Work of which a signal is gone, and that this has not brought: the kernel does some of it at
+    // a time, and what of that completes nothing is signalled no more.
+    if (ring.is_behind()) signal_notice();
 }
 
 }  // namespace rtrs

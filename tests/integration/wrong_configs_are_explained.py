@@ -107,12 +107,13 @@ with Lab() as lab:
         listen=[{"tcp": "127.0.0.1:0"}], exports=[export("vol1", lab.path("vol1.img"))]))
     lab.daemons.append(second)
     second.start()
-    reason = second.status()["exports"][0]["reason"]
+    reason = lambda: second.status()["exports"][0]["reason"]
+    wait_until("it was looked for", lambda: "is being opened" not in reason())
     image = os.stat(lab.path("vol1.img"))
     with open("/proc/locks") as locks:
         told = f" {os.major(image.st_dev):02x}:{os.minor(image.st_dev):02x}:{image.st_ino} " in locks.read()
     holder = f"rnbd-server (pid {server.process.pid})" if told else "another program, a second server, "
-    check(f"locked: by {holder}" in reason, reason)
+    check(f"locked: by {holder}" in reason(), reason())
     check(second.status()["exports"][0]["next_attempt_s"] is not None, "when it is tried again")
     second.stop()
     # A file that was there keeps its size, and that is told.

@@ -40,6 +40,7 @@ TEST_CASE("command line: help and version end well, rubbish does not") {
     CHECK(parse({"--cofnig", "x"}).error() == exit_code::usage);
     CHECK(parse({"--log-level", "loud"}).error() == exit_code::usage);
     CHECK(parse({"x"}).error() == exit_code::usage);
+    CHECK(parse({"--config=/x=", "--check-config"})->config_path == "/x=");
     // As of an unset variable in a script.
     for (const char* option : {"--config", "--log-level"}) {
         const auto empty = parse({option, ""});

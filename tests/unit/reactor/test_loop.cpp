@@ -1,11 +1,13 @@
 // Turns: timers, turn-end tasks, waiting, the descriptor for embedders, and the end.
 #include <poll.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <deque>
 #include <functional>
 #include <set>
+#include <string_view>
 #include <thread>
 
 #include "tests/unit/reactor/support.h"
@@ -321,6 +323,59 @@ TEST_CASE("reactor: what comes while its descriptor is read is told") {
         }
     }
     other.join();
+}
+
+TEST_CASE("reactor: its descriptor tells of work that the kernel puts off") {
+    // Of what waits it does some 20 at a time, and half a payload completes nothing.
+    for (const int whole : {0, 1, 25}) {
+        constexpr std::size_t sockets = 200;
+        INFO(whole);
+        auto reactor = make_reactor();
+        const int fd = reactor->fd();
+        std::vector<std::pair<Descriptor, Descriptor>> pairs;
+        std::deque<Recorded> received(sockets);
+        std::array<std::array<std::byte, 2>, sockets> bytes;
+        for (std::size_t i = 0; i < sockets; ++i) {
+            pairs.push_back(unix_pair());
+            reactor->recv_all(received[i], pairs[i].first, bytes[i]);
+            reactor->run_once(0ns);
+        }
+        const auto send = [&](std::size_t i, std::string_view text) {
+            REQUIRE(::write(pairs[i].second, text.data(), text.size()) == std::ssize(text));
+        };
+        for (int i = 0; i < static_cast<int>(sockets) - 1; ++i) send(i, i < whole ? "xy" : "x");
+        send(sockets - 1, "xy");
+        while (!received.back().finished()) {
+            pollfd waiting{fd, POLLIN, 0};
+            REQUIRE(::poll(&waiting, 1, -1) == 1);
+            reactor->run_once(0ns);
+        }
+        for (std::size_t i = whole; i < sockets - 1; ++i) send(i, "y");
+        while (!std::ranges::all_of(received, &Recorded::finished)) reactor->run_once(0ns);
+    }
+}
+
+TEST_CASE("reactor: its descriptor goes on telling behind run()") {
+    auto reactor = make_reactor();
+    const int fd = reactor->fd();
+    int ran = 0;
+    std::thread other([&] {
+        reactor->post([&] { ++ran; });
+        std::this_thread::sleep_for(100ms);  // until the kernel has told what it put off
+        reactor->stop();
+    });
+    reactor->run();
+    other.join();
+    std::thread later([&] {
+        std::this_thread::sleep_for(100ms);
+        reactor->post([&] { ++ran; });
+    });
+    while (ran < 2) {
+        pollfd waiting{fd, POLLIN, 0};
+        REQUIRE(::poll(&waiting, 1, -1) == 1);
+        reactor->run_once(0ns);
+    }
+    later.join();
 }
 
 TEST_CASE("reactor: destroyed with operations in flight it cancels them without calling handlers") {
