@@ -27,8 +27,10 @@ with Lab() as lab:
     exports.append(null("theirs", 4096, session="host-b"))
     exports.append(export("readable", disk, size=8 << 20, access="ro"))
     exports.append(export("disk", lab.path("disk2"), size=8 << 20))
-    server = lab.server(exports)
-    client = lab.client(server, {"disk": {}})
+    # A sanitized daemon beside other work is busy with so many for longer than a path's usual silence.
+    patient = {"heartbeat": {"interval": "1s", "timeout": "300s"}}
+    server = lab.server(exports, **patient)
+    client = lab.client(server, {"disk": {}}, session_options=dict(patient, request_deadline="200s"))
 
     started = time.monotonic()
     found = discover(client, "host-a")
