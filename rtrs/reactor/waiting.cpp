@@ -207,8 +207,12 @@ void Reactor::Inside::announce_deadline() {
     renew_notice();
     ring.submit();
     // Work of which a signal is gone, and that this has not brought: the kernel does some of it at
-    // a time, and what of that completes nothing is signalled no more.
-    if (ring.is_behind()) signal_notice();
+    // a time, and what of that completes nothing is signalled no more. It may also have left the
+    // mark that there is some when it has done the last; the bell makes it look again, so that
+    // nobody is woken by that for ever.
+    if (!ring.is_behind()) return;
+    mailbox.ring_bell();
+    signal_notice();
 }
 
 }  // namespace rtrs

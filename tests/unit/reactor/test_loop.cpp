@@ -352,6 +352,48 @@ TEST_CASE("reactor: its descriptor tells of work that the kernel puts off") {
         }
         for (std::size_t i = whole; i < sockets - 1; ++i) send(i, "y");
         while (!std::ranges::all_of(received, &Recorded::finished)) reactor->run_once(0ns);
+        // Then there is nothing, and it says so.
+        int turns = 0;
+        const auto readable = [fd] {
+            pollfd waiting{fd, POLLIN, 0};
+            return ::poll(&waiting, 1, 50) == 1;
+        };
+        for (; turns < 1000 && readable(); ++turns) reactor->run_once(0ns);
+        REQUIRE(turns < 1000);
+    }
+}
+
+TEST_CASE("reactor: its descriptor falls silent behind a burst") {
+    constexpr std::size_t sockets = 100;
+    auto reactor = make_reactor();
+    const int fd = reactor->fd();
+    std::vector<std::pair<Descriptor, Descriptor>> pairs;
+    for (std::size_t i = 0; i < sockets; ++i) pairs.push_back(unix_pair());
+    std::array<std::array<std::byte, 2>, sockets> bytes;
+    for (int round = 0; round < 50; ++round) {
+        std::deque<Recorded> received(sockets);
+        for (std::size_t i = 0; i < sockets; ++i)
+            reactor->recv_all(received[i], pairs[i].first, bytes[i]);
+        reactor->run_once(0ns);
+        std::thread other([&] {
+            for (const char* half : {"x", "y"}) {
+                for (const auto& pair : pairs) {
+                    if (::write(pair.second, half, 1) != 1) std::abort();
+                }
+            }
+        });
+        int turns = 0;
+        const auto turn_if_readable = [&](int timeout_ms) {
+            pollfd waiting{fd, POLLIN, 0};
+            if (::poll(&waiting, 1, timeout_ms) != 1) return false;
+            reactor->run_once(0ns);
+            return ++turns < 10000;
+        };
+        while (!std::ranges::all_of(received, &Recorded::finished) && turn_if_readable(-1))
+            continue;
+        other.join();
+        while (turn_if_readable(2)) continue;
+        REQUIRE(turns < 10000);
     }
 }
 
