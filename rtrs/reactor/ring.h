@@ -50,12 +50,12 @@ class Ring {
     void submit() noexcept;
     // Prepared entries that wait for their submission.
     unsigned prepared() noexcept { return io_uring_sq_ready(&ring_); }
-    // Whether submit_and_wait() would return at once: one look at memory, no system call. A plain
-    // ring does not tell all.
+    // Whether submit_and_wait() would return at once, most likely: one look at memory, no system
+    // call. What the kernel has to do may complete nothing. A plain ring does not tell all.
     bool tells_news() const noexcept { return tells_news_; }
+    bool has_completions() noexcept { return io_uring_cq_ready(&ring_) > 0; }
     bool has_news() noexcept {
-        return io_uring_cq_ready(&ring_) > 0 ||
-               (IO_URING_READ_ONCE(*ring_.sq.kflags) & more_flags) != 0;
+        return has_completions() || (IO_URING_READ_ONCE(*ring_.sq.kflags) & more_flags) != 0;
     }
     // Whether a system call has something to do, or to bring, that is known now.
     bool is_behind() noexcept {
@@ -63,7 +63,7 @@ class Ring {
     }
     // Whether completions are there, and a system call would bring no more of them now.
     bool has_all_news() noexcept {
-        return tells_news_ && prepared() == 0 && io_uring_cq_ready(&ring_) > 0 &&
+        return tells_news_ && prepared() == 0 && has_completions() &&
                (IO_URING_READ_ONCE(*ring_.sq.kflags) & more_flags) == 0;
     }
     // From now on as many threads of the kernel may wait for files as have to.

@@ -30,7 +30,9 @@ void Reactor::Inside::wait_for_news(std::optional<Duration> max_wait) {
     if (wait != Duration::zero() && may_look() && found_by_looking(wait)) {
         wait = Duration::zero();
     }
-    if (wait != Duration::zero() && !ring.has_news() && announce_sleep()) wait = Duration::zero();
+    // Not by has_news(): what completes nothing does not keep the wait from sleeping.
+    const bool may_sleep = wait != Duration::zero() && !ring.has_completions();
+    if (may_sleep && announce_sleep()) wait = Duration::zero();
     // In a group the others have their turn while this member waits.
     if (group == nullptr && ring.has_all_news()) return;
     this->wait(wait);
