@@ -248,10 +248,13 @@ TEST_CASE("a session over verbs reads back what it wrote, through the loss of ea
     REQUIRE(!work.session.open());
     for (int round = 0; round < 6; ++round) {
         const std::uint64_t before = work.answered;
-        REQUIRE(world.run_until([&] { return work.answered >= before + 300; }));
-        const auto paths = work.session.status().paths;
-        REQUIRE(!work.session.operate_path(paths[static_cast<std::size_t>(round % 2)].label,
-                                           ClientSession::PathOperation::reconnect));
+        const auto path = [&] {
+            return work.session.status().paths[static_cast<std::size_t>(round % 2)];
+        };
+        // It was lost two rounds ago, and may still be dialled, which is refused.
+        REQUIRE(world.run_until(
+            [&] { return work.answered >= before + 300 && path().state == PathState::connected; }));
+        REQUIRE(!work.session.operate_path(path().label, ClientSession::PathOperation::reconnect));
     }
     // Both come back.
     REQUIRE(world.run_until([&] {
