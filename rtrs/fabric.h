@@ -193,8 +193,8 @@ class EndpointHandler {
     virtual void on_rejected(Bytes private_data) = 0;
     virtual void on_completion(const Completion& completion) = 0;
     // The connection is no more, whoever ended it. reason: empty if this side called disconnect(),
-    // Error::closed_by_peer if the peer did (a fabric that cannot tell says ECONNRESET), ECONNRESET
-    // and the like from the system, Error::protocol, Error::checksum, ...
+    // Error::closed_by_peer if the peer did (over RDMA also its kernel, for a program that was
+    // killed), ECONNRESET and the like from the system, Error::protocol, Error::checksum, ...
     // Completions of outstanding work follow, then on_drained.
     virtual void on_disconnected(std::error_code reason) = 0;
     // The endpoint may be destroyed from here on, also inside this call.

@@ -20,6 +20,10 @@ namespace {
 // What a connection may have posted besides requests: heartbeats, their answers, the info request.
 constexpr std::uint32_t send_queue_reserve = 64;
 
+// For the answers and the ends of the other connections, once the peer has ended one in peace:
+// about a retransmission.
+constexpr Duration last_answers_patience = std::chrono::milliseconds(200);
+
 // A server may offer more chunks than a queue has entries.
 std::uint32_t io_receives(std::uint32_t queue_depth) {
     return std::min(limits::client_io_receives_per_permit * queue_depth, Endpoint::queue_depth_max);
@@ -62,6 +66,7 @@ ClientPath::ClientPath(SessionEnvironment environment, const ClientSessionOption
           environment.clock, this,
           [](void* self) { static_cast<ClientPath*>(self)->handle(PathMachine::Event::deadline); }),
       heartbeat_timer_(environment.clock, this, member_call<&ClientPath::beat>),
+      last_answers_timer_(environment.clock, this, member_call<&ClientPath::last_answers_overdue>),
       connection_count_(static_cast<std::uint16_t>(options.io_connections + 1)),
       link_timer_(environment.clock, this, member_call<&ClientPath::dial_messages>) {}
 
@@ -123,6 +128,7 @@ void ClientPath::apply(PathMachine::Actions actions) {
     if ((actions & PathMachine::path_down) != 0) {
         heartbeat_.stop();
         heartbeat_timer_.disarm();
+        last_answers_timer_.disarm();
         // Without a failure it was this side: the session's end, or the operator.
         owner_.path_down(*this, reason_ ? reason_ : make_error_code(Error::closed));
     }
@@ -133,6 +139,20 @@ void ClientPath::apply(PathMachine::Actions actions) {
         owner_.path_closed(*this);
     }
 }
+
+// A server that ends in peace answers what it has promised, over all connections, before it ends
+// the first of them. But they are read one after the other, and over a network in any order.
+void ClientPath::peer_ended(std::error_code reason, std::string_view what) {
+    const bool orderly = last_answers_timer_.armed() || reason == Error::closed_by_peer;
+    if (!connected() || !orderly) return fail(reason, what);
+    const auto is_open = [](const auto& connection) { return !connection->ended; };
+    if (std::ranges::none_of(connections_, is_open)) return last_answers_overdue();
+    if (last_answers_timer_.armed()) return;
+    const Duration patience = std::min(last_answers_patience, options_.heartbeat_timeout);
+    last_answers_timer_.arm(environment_.clock.now() + patience);
+}
+
+void ClientPath::last_answers_overdue() { fail(Error::closed_by_peer, "connection lost"); }
 
 void ClientPath::fail(std::error_code reason, std::string_view what) {
     const PathState state = machine_.state();
@@ -412,6 +432,7 @@ std::error_code ClientPath::disconnect() {
 }
 
 void ClientPath::post_heartbeat(std::uint32_t immediate) {
+    if (!connections_[0]->endpoint) return;  // ended; the others are read to their end
     const WorkRequest work{.opcode = WorkOpcode::write_immediate,
                            .signal = connections_[0]->signals.next(1),
                            .immediate = immediate};
@@ -447,7 +468,7 @@ void ClientPath::dial_messages() {
 void ClientPath::message_link_lost(MessageLink&, WasUp was_up, std::error_code reason,
                                    std::string_view why) {
     // It was good and is not: then the path is not either. Otherwise it is tried again.
-    if (was_up == WasUp::yes) return fail(reason, why);
+    if (was_up == WasUp::yes) return peer_ended(reason, why);
     trace(TraceLevel::debug, std::string(why) + ": " + reason.message());
 }
 

@@ -161,6 +161,10 @@ class ClientPath final : public MessageLinkOwner {
     void handle(PathMachine::Event event);
     void apply(PathMachine::Actions actions);
     void dial(std::uint16_t connection);
+    // A connection has ended. An orderly end of one is not the path's before the others' have come,
+    // or the patience with them is over.
+    void peer_ended(std::error_code reason, std::string_view what);
+    void last_answers_overdue();
     void established(Connection& connection, Bytes private_data);
     std::expected<void, Unusable> accept_first(const ConnectResponseMessage& response);
     // As fail(), for what this side has found.
@@ -202,6 +206,7 @@ class ClientPath final : public MessageLinkOwner {
     Heartbeat heartbeat_;
     Timer machine_timer_;
     Timer heartbeat_timer_;
+    Timer last_answers_timer_;  // armed: the peer ends, and this side still reads
     std::uint16_t connection_count_;
     std::uint16_t reconnect_count_ = 0;
     FirstConnection first_connection_ = FirstConnection::yes;

@@ -37,7 +37,8 @@ struct ClientPath::Connection final : EndpointHandler {
     }
     void on_completion(const Completion& completion) override { path.completed(*this, completion); }
     void on_disconnected(std::error_code reason) override {
-        path.fail(
+        ended = true;
+        path.peer_ended(
             reason ? reason : make_error_code(Error::path_lost),
             path.machine_.state() == PathState::connecting ? "cannot connect" : "connection lost");
     }
@@ -49,6 +50,7 @@ struct ClientPath::Connection final : EndpointHandler {
     ClientPath& path;
     std::uint16_t id;
     bool disconnecting = false;
+    bool ended = false;  // by the peer, or by the fabric
     std::unique_ptr<Endpoint> endpoint;
     LazyMemory receive_memory;
     std::unique_ptr<MemoryRegion> receive_region;

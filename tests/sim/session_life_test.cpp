@@ -2,6 +2,7 @@
 // turned away.
 #include <catch2/catch.hpp>
 
+#include "tests/sim/seeds.h"
 #include "tests/sim/session_end.h"
 #include "tests/sim/session_world.h"
 
@@ -25,6 +26,31 @@ TEST_CASE("the server ends in peace: what runs is answered first") {
     CHECK(scene.client->failed == 0);
     scene.start_server();
     work_and_end(scene, 15, 20);
+}
+
+TEST_CASE("the last answers of a server that ends are taken, whichever connection is read first") {
+    const Seeds seeds = chosen_seeds(100);
+    for (std::uint64_t seed = seeds.first; seed < seeds.end(); ++seed) {
+        CAPTURE(seed);
+        SceneOptions options = quick_options(seed);
+        options.client_faults.completion_delay_max = 5ms;
+        Scene scene(options);
+        scene.start_server();
+        scene.server->service_max = 100ms;
+        scene.start_client();
+        REQUIRE(scene.ready());
+        scene.client->run(15, 30);
+        const auto all_at_server = [&] {
+            return scene.client->made == 30 && scene.server->in_flight() > 0 &&
+                   scene.server->in_flight() == scene.client->made - scene.client->answered;
+        };
+        REQUIRE(scene.run_until(all_at_server));
+        CHECK(scene.close_server());
+        CHECK(scene.run_until([&] { return scene.client->idle(); }, 1s));
+        CHECK(scene.client->failed == 0);
+        scene.start_server();
+        work_and_end(scene, 15, 20);
+    }
 }
 
 TEST_CASE("a server that is closed twice, idle, or while a client connects") {

@@ -49,6 +49,8 @@ std::error_code error_of(const CmEvent& event) noexcept {
             return from_errno(EHOSTUNREACH);
         case RDMA_CM_EVENT_DEVICE_REMOVAL:
             return from_errno(ENODEV);
+        case RDMA_CM_EVENT_DISCONNECTED:
+            return Error::closed_by_peer;
         default:
             return from_errno(ECONNRESET);
     }
