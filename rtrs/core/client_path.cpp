@@ -142,14 +142,19 @@ void ClientPath::apply(PathMachine::Actions actions) {
 
 // A server that ends in peace answers what it has promised, over all connections, before it ends
 // the first of them. But they are read one after the other, and over a network in any order.
+// Nothing is sent meanwhile: what meets a closed socket there makes it drop what it has still to
+// say.
 void ClientPath::peer_ended(std::error_code reason, std::string_view what) {
-    const bool orderly = last_answers_timer_.armed() || reason == Error::closed_by_peer;
-    if (!connected() || !orderly) return fail(reason, what);
+    // The goodbye of a connection that was in the middle of something is left out.
+    const bool orderly = reason == Error::closed_by_peer ||
+                         (reads_to_the_end() && reason == std::errc::connection_reset);
     const auto is_open = [](const auto& connection) { return !connection->ended; };
+    if (!connected() || !orderly) return fail(reason, what);
     if (std::ranges::none_of(connections_, is_open)) return last_answers_overdue();
-    if (last_answers_timer_.armed()) return;
+    if (reads_to_the_end()) return;
     const Duration patience = std::min(last_answers_patience, options_.heartbeat_timeout);
     last_answers_timer_.arm(environment_.clock.now() + patience);
+    owner_.path_ending(*this);
 }
 
 void ClientPath::last_answers_overdue() { fail(Error::closed_by_peer, "connection lost"); }
@@ -432,7 +437,7 @@ std::error_code ClientPath::disconnect() {
 }
 
 void ClientPath::post_heartbeat(std::uint32_t immediate) {
-    if (!connections_[0]->endpoint) return;  // ended; the others are read to their end
+    if (reads_to_the_end()) return;
     const WorkRequest work{.opcode = WorkOpcode::write_immediate,
                            .signal = connections_[0]->signals.next(1),
                            .immediate = immediate};

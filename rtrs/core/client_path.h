@@ -68,6 +68,8 @@ class ClientPathOwner {
                                                           const ChunkGeometry& geometry) = 0;
     virtual bool any_path_connected() const noexcept = 0;
     virtual void path_up(ClientPath& path) = 0;
+    // Still up, but nothing may be posted any more; path_down follows.
+    virtual void path_ending(ClientPath& path) noexcept = 0;
     virtual void path_down(ClientPath& path, std::error_code reason) = 0;
     // The path's endpoints are drained: what it left unanswered is the session's again.
     virtual void path_drained(ClientPath& path) = 0;
@@ -164,6 +166,7 @@ class ClientPath final : public MessageLinkOwner {
     // A connection has ended. An orderly end of one is not the path's before the others' have come,
     // or the patience with them is over.
     void peer_ended(std::error_code reason, std::string_view what);
+    bool reads_to_the_end() const noexcept { return last_answers_timer_.armed(); }
     void last_answers_overdue();
     void established(Connection& connection, Bytes private_data);
     std::expected<void, Unusable> accept_first(const ConnectResponseMessage& response);
@@ -206,7 +209,7 @@ class ClientPath final : public MessageLinkOwner {
     Heartbeat heartbeat_;
     Timer machine_timer_;
     Timer heartbeat_timer_;
-    Timer last_answers_timer_;  // armed: the peer ends, and this side still reads
+    Timer last_answers_timer_;  // see reads_to_the_end()
     std::uint16_t connection_count_;
     std::uint16_t reconnect_count_ = 0;
     FirstConnection first_connection_ = FirstConnection::yes;

@@ -20,7 +20,6 @@ constexpr std::uint64_t sent_context = std::uint64_t{1} << 32;
 void ClientPath::post(const PathRequest& request) {
     RTRS_ASSERT(connected());
     Connection& connection = *connections_[request.connection];
-    if (connection.ended) return;  // path_drained reports it
     const std::error_code error =
         connection.waiting.empty() ? try_post(connection, request) : from_errno(ENOBUFS);
     if (!error) return;
@@ -35,7 +34,7 @@ void ClientPath::post(const PathRequest& request) {
 // A completion has made room.
 void ClientPath::post_waiting(Connection& connection) {
     while (!connection.waiting.empty() && connected() && !connection.disconnecting &&
-           !connection.ended) {
+           !reads_to_the_end()) {
         const std::error_code error = try_post(connection, connection.waiting.front());
         if (error == std::errc::no_buffer_space) return;
         if (error) return fail(error, "cannot post a request");

@@ -300,6 +300,10 @@ void ClientSession::Inside::announce_link_if_ready() {
     send_next_user();
 }
 
+void ClientSession::Inside::path_ending(ClientPath& path) noexcept {
+    loads[index_of(path)].usable = false;
+}
+
 void ClientSession::Inside::path_down(ClientPath& path, std::error_code why) {
     RTRS_ASSERT(paths_up > 0);
     const std::uint16_t index = index_of(path);

@@ -59,8 +59,7 @@ void ClientSession::Inside::send_or_hold(std::uint32_t permit) {
 }
 
 std::uint16_t ClientSession::Inside::choose_path(std::uint32_t payload_bytes) noexcept {
-    if (paths_up == 0) return no_path;
-    if (loads.size() == 1) return 0;
+    if (loads.size() == 1) return loads[0].usable ? 0 : no_path;
     const auto index = selector.select(loads, payload_bytes, environment.clock.now());
     return index ? static_cast<std::uint16_t>(*index) : no_path;
 }

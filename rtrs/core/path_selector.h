@@ -46,7 +46,7 @@ namespace rtrs {
 class PathLoad {
   public:
     // Kept current by the owner.
-    bool usable = false;  // connected: may be chosen
+    bool usable = false;  // connected, and its server is not about to end: may be chosen
     PathPriority priority = PathPriority::prefer;
     Duration latency{};  // newest heartbeat round trip; 0: unmeasured
 
