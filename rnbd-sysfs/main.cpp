@@ -116,13 +116,18 @@ int run(const Options& options) {
 }  // namespace rnbd
 
 int main(int argc, char** argv) {
-    rnbd::Options options;
-    if (const auto exit = rnbd::parse(argc, argv, options)) return *exit;
-    // It leaves the folder that it was started in.
-    for (std::string* path : {&options.mount_point, &options.server, &options.client}) {
-        std::error_code error;
-        const auto absolute = std::filesystem::absolute(*path, error);
-        if (!error) *path = absolute.string();
+    try {
+        rnbd::Options options;
+        if (const auto exit = rnbd::parse(argc, argv, options)) return *exit;
+        // It leaves the folder that it was started in.
+        for (std::string* path : {&options.mount_point, &options.server, &options.client}) {
+            std::error_code error;
+            const auto absolute = std::filesystem::absolute(*path, error);
+            if (!error) *path = absolute.string();
+        }
+        return rnbd::run(options);
+    } catch (const std::exception& exception) {
+        std::fprintf(stderr, "rnbd-sysfs: %s\n", exception.what());
+        return rnbd::exit_code::failed;
     }
-    return rnbd::run(options);
 }

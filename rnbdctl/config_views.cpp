@@ -14,9 +14,8 @@ namespace {
 using namespace members;
 
 std::string words(const json& object, const char* key) {
-    return joined(elements(object, key), [](const json& one) {
-        return word({{"word", one}}, "word");
-    });
+    return joined(elements(object, key),
+                  [](const json& one) { return word({{"word", one}}, "word"); });
 }
 
 // "allow, size; needs a restart: heartbeat; changed by rnbdctl"

@@ -22,7 +22,7 @@ using namespace members;
 std::string nbd_addresses(const json& device) {
     const std::string kernel = word(member(device, "kernel"), "path");
     const json& nbd = member(device, "nbd");
-    const std::string sockets =
+    std::string sockets =
         nbd.is_array()
             ? joined(nbd,
                      [](const json& address) {
@@ -274,6 +274,24 @@ std::string client_status_view(const json& document) {
     return io.empty() ? text : text + section("Traffic", io, "none");
 }
 
+// Of a file that was there and keeps its size.
+std::string other_size(const json& item) {
+    const json& configured = member(item, "configured_size_bytes");
+    const json& has = member(item, "size_bytes");
+    if (!unsigned_number(configured) || !unsigned_number(has)) return "";
+    const std::string text =
+        fmt::format("{}: its configured size is {}, but its file was there and keeps its own",
+                    word(item, "name"), size_words(configured.get<std::uint64_t>()));
+    if (has.get<std::uint64_t>() < configured.get<std::uint64_t>()) {
+        return text + fmt::format("; rnbdctl exports resize {} {} makes it so large\n",
+                                  word(item, "name"), configured.get<std::uint64_t>());
+    }
+    return text + fmt::format(
+                      ", which is larger: expected {} in the configuration (to cut the "
+                      "file would lose what lies beyond)\n",
+                      has.get<std::uint64_t>());
+}
+
 }  // namespace
 
 std::string list_view(const json& document) {
@@ -320,24 +338,6 @@ std::string sessions_view(const json& document) {
         text += fmt::format("the server of {}: {}\n", word(session, "name"), server_says(remote));
     }
     return text;
-}
-
-// Of a file that was there and keeps its size.
-std::string other_size(const json& item) {
-    const json& configured = member(item, "configured_size_bytes");
-    const json& has = member(item, "size_bytes");
-    if (!unsigned_number(configured) || !unsigned_number(has)) return "";
-    const std::string text =
-        fmt::format("{}: its configured size is {}, but its file was there and keeps its own",
-                    word(item, "name"), size_words(configured.get<std::uint64_t>()));
-    if (has.get<std::uint64_t>() < configured.get<std::uint64_t>()) {
-        return text + fmt::format("; rnbdctl exports resize {} {} makes it so large\n",
-                                  word(item, "name"), configured.get<std::uint64_t>());
-    }
-    return text + fmt::format(
-                      ", which is larger: expected {} in the configuration (to cut the "
-                      "file would lose what lies beyond)\n",
-                      has.get<std::uint64_t>());
 }
 
 std::string exports_view(const json& document) {

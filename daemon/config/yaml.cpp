@@ -260,9 +260,7 @@ std::expected<ConfigNode, ConfigYamlError> parse_config_yaml(const std::string& 
 
 void merge_config(ConfigNode& into, ConfigNode more) {
     using Kind = ConfigNode::Kind;
-    if (into.kind == Kind::null) {
-        into = std::move(more);
-    } else if (into.kind == Kind::list && more.kind == Kind::list) {
+    if (into.kind == Kind::list && more.kind == Kind::list) {
         std::ranges::move(more.children, std::back_inserter(into.children));
     } else if (into.kind == Kind::map && more.kind == Kind::map) {
         std::set<std::string> said;
