@@ -390,7 +390,7 @@ static void the_descriptor_tells_of_the_start(void) {
 
 struct stubborn {
     rnbd_volume *volume;
-    int refused;
+    atomic_int refused;
     atomic_int answered;
 };
 
