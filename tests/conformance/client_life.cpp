@@ -252,7 +252,8 @@ void heartbeats(ClientTask& task) {
         throw Stop{fmt::format("{} heartbeats in {:.1f} s", path.heartbeats.size(),
                                seconds(3 * interval + 5s))};
     }
-    const Duration second = path.heartbeats[2] - path.heartbeats[1];
+    // Of two intervals the mean: one that is heard of late makes the next look short.
+    const Duration second = (path.heartbeats[2] - path.heartbeats[0]) / 2;
     report.check("C58", second > interval / 2, fmt::format("every {:.2f} s", seconds(second)),
                  fmt::format("every {:.2f} s", seconds(interval)));
     report.ok("C58", fmt::format("every {:.2f} s", seconds(second)));

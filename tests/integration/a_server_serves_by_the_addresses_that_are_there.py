@@ -58,7 +58,7 @@ with Lab() as lab:
     server.start()
     wait_until("the client is back", lambda: client.status()["devices"][0]["state"] == "open")
     server.config_with(lambda config: config["listen"].pop(0))
-    server.ctl("config", "apply", "--confirm-within", "1")
+    server.ctl("config", "apply", "--confirm-within", "5")
     check(states() == {present: "listening"}, listeners())
     wait_until("it waits again", lambda: states() == {absent: "waiting", present: "listening"})
     # Who listens nowhere serves nobody.

@@ -113,7 +113,7 @@ with Lab() as lab:
     wait_until("the client hears that it is not", lambda: session()["server"] == "serving")
     check(session()["reason"] == "", session()["reason"])
     server.stop()
-    check("host-a: the server is about to end" in client.log(), "the client hears of the end")
+    wait_until("the client hears of the end", lambda: "host-a: the server is about to end" in client.log())
     check(session()["server"] == "ending", session()["server"])
     # A session without its server is not asked for ever; who asks says how long.
     for _ in range(2):

@@ -27,7 +27,7 @@ with Lab() as lab:
     write()
     wait_until("it has written", lambda: "written 0" in lines() and "known 0" in lines())
 
-    server.ctl("exports", "evict", "vol", "host-a", "--for", "2")
+    server.ctl("exports", "evict", "vol", "host-a", "--for", "10")
     before = len(lines())
     write()  # held
     other = lab.client(server, {"vol": {}}, session="host-b")

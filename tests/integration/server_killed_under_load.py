@@ -10,7 +10,7 @@ ROUNDS = int(os.environ.get("RNBD_ROUNDS", "4"))
 with Lab() as lab:
     server = lab.server([export("vol1", lab.path("vol1.img"), "256MiB")])
     client = lab.client(server, {"vol1": {}})
-    fio = start_verify(lab.uri("vol1"), 3 + ROUNDS, lab.path("fio.log"), lab.folder)
+    fio = start_verify(lab.uri("vol1"), 3 + 2 * ROUNDS, lab.path("fio.log"), lab.folder)
     for round_number in range(ROUNDS):
         time.sleep(random.uniform(0.3, 0.8))
         check(fio.poll() is None, f"fio ended in round {round_number}")

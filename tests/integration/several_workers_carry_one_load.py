@@ -47,7 +47,7 @@ with Lab() as lab:
         check(min(grown) > 200, f"{daemon.name}: completions of its workers have grown by {grown}")
 
     # Verified load of several connections, with the server killed in the middle of it.
-    fio = start_verify(lab.uri("file"), 6, lab.path("fio.log"), lab.folder, block=4096)
+    fio = start_verify(lab.uri("file"), 12, lab.path("fio.log"), lab.folder, block=4096)
     for _ in range(3):
         time.sleep(1)
         check(fio.poll() is None, "fio ended early")

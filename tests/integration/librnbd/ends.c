@@ -438,10 +438,10 @@ static void waits_while_parts_are_answered(void) {
     rnbd_volume *volume;
     struct rnbd_volume_info info;
     struct count zeroes = {0};
-    EXPECT(0, rnbd_session_set(session, "close-time", "3s"));
+    EXPECT(0, rnbd_session_set(session, "close-time", "5s"));
     EXPECT(0, rnbd_session_start(session));
     EXPECT(0,
-           rnbd_volume_open(session, "parts", 0, &volume)); /* answers one after 2 s, one after 4 */
+           rnbd_volume_open(session, "parts", 0, &volume)); /* answers one after 3 s, one after 6 */
     EXPECT(0, rnbd_volume_wait(volume, -1));
     EXPECT(0, rnbd_volume_get_info(volume, &info, sizeof info));
     EXPECT(0, rnbd_write_zeroes(volume, 0, info.size_bytes, 0, counted, &zeroes));
