@@ -85,12 +85,19 @@ constexpr Row rows[] = {
      }},
     {"heartbeat-interval",
      [](Settings& s, std::string_view v) {
-         return read(config_duration(10ms, 10min), v, s.session.heartbeat_interval);
+         const auto set = read(config_duration(10ms, 10min), v, s.session.heartbeat_interval);
+         if (set) s.heartbeat_interval_said = true;
+         return set;
      }},
     {"heartbeat-timeout",
      [](Settings& s, std::string_view v) {
          const auto set = read(config_duration(20ms, 1h), v, s.session.heartbeat_timeout);
-         if (set) s.session.probe_timeout = s.session.heartbeat_timeout / 4;
+         if (!set) return set;
+         s.session.probe_timeout = s.session.heartbeat_timeout / 4;
+         if (!s.heartbeat_interval_said) {
+             s.session.heartbeat_interval =
+                 rtrs::heartbeat_interval_beside(s.session.heartbeat_timeout);
+         }
          return set;
      }},
     {"request-deadline",

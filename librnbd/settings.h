@@ -29,7 +29,8 @@ struct PathSetting {
 enum class Thread : std::uint8_t { none, own };
 
 struct Settings {
-    rtrs::ClientSessionOptions session;  // its paths are not used
+    rtrs::ClientSessionOptions session;    // its paths are not used
+    bool heartbeat_interval_said = false;  // if not, it goes by the timeout
     std::vector<PathSetting> paths;
     bool data_checksum = true;
     rtrs::Duration busy_poll = std::chrono::microseconds(100);

@@ -15,6 +15,7 @@
 #include "daemon/config/common.h"
 #include "rnbd/messages.h"
 #include "rtrs/base/instant.h"
+#include "rtrs/heartbeat_times.h"
 #include "rtrs/path_policy.h"
 
 namespace rnbd {
@@ -85,9 +86,10 @@ struct ClientConfig : DaemonSettings {
         rtrs::Duration reconnect_delay_max = std::chrono::seconds(1);
         // What an attempt to bring a path up may take, 10 ms .. 10 min.
         rtrs::Duration connect_timeout = std::chrono::seconds(5);
-        // 10 ms .. 10 min; the timeout is at least twice the interval.
-        rtrs::Duration heartbeat_interval = std::chrono::seconds(1);
-        rtrs::Duration heartbeat_timeout = std::chrono::seconds(5);
+        // 10 ms .. 10 min; the timeout is at least twice the interval, which goes by it if the file
+        // does not say.
+        rtrs::Duration heartbeat_interval = rtrs::heartbeat_interval_default;
+        rtrs::Duration heartbeat_timeout = rtrs::heartbeat_timeout_default;
         // Age of an unanswered request at which its path is probed, 10 ms .. 1 h.
         rtrs::Duration request_deadline = std::chrono::seconds(2);
         // Silence after a probe at which the path is given up, 5 ms .. heartbeat_timeout; a quarter

@@ -18,6 +18,7 @@
 #include "rnbd-server/storage.h"
 #include "rnbd/messages.h"
 #include "rtrs/base/instant.h"
+#include "rtrs/heartbeat_times.h"
 #include "rtrs/limits.h"
 
 namespace rnbd {
@@ -76,8 +77,8 @@ struct ServerConfig : DaemonSettings {
     // Whether this side wants payloads checksummed on TCP.
     bool data_checksum = true;
     // 10 ms .. 10 min; the timeout is at least twice the interval.
-    rtrs::Duration heartbeat_interval = std::chrono::seconds(1);
-    rtrs::Duration heartbeat_timeout = std::chrono::seconds(5);
+    rtrs::Duration heartbeat_interval = rtrs::heartbeat_interval_default;
+    rtrs::Duration heartbeat_timeout = rtrs::heartbeat_timeout_default;
     // Buffered reads go so many bytes per turn (rnbd-server/read_pacer.h).
     bool read_portions = true;
     // Requests may go to a disk, or to a file in memory, inside a turn (rtrs/reactor.h).

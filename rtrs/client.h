@@ -31,6 +31,7 @@
 #include "rtrs/base/random.h"
 #include "rtrs/base/uuid.h"
 #include "rtrs/fabric.h"
+#include "rtrs/heartbeat_times.h"
 #include "rtrs/limits.h"
 #include "rtrs/messages.h"
 #include "rtrs/path_policy.h"
@@ -125,9 +126,9 @@ struct ClientSessionOptions {
     std::vector<PathAddress> paths;    // 1..limits::paths_max
     std::uint32_t io_connections = 1;  // per path, beside the service connection; 1..64
     Duration connect_timeout = std::chrono::seconds(5);  // a whole path: dial to INFO response
-    Duration heartbeat_interval = std::chrono::seconds(1);
+    Duration heartbeat_interval = heartbeat_interval_default;
     // Silence after which a path is dead; longer than the interval.
-    Duration heartbeat_timeout = std::chrono::seconds(5);
+    Duration heartbeat_timeout = heartbeat_timeout_default;
     Duration reconnect_delay_min = std::chrono::milliseconds(10);  // doubled per failed attempt
     Duration reconnect_delay_max = std::chrono::seconds(1);        // each delay is jittered
     std::optional<std::uint32_t> reconnect_attempts_max;           // none: for ever

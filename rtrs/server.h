@@ -27,6 +27,7 @@
 #include "rtrs/base/uuid.h"
 #include "rtrs/client.h"
 #include "rtrs/fabric.h"
+#include "rtrs/heartbeat_times.h"
 #include "rtrs/limits.h"
 #include "rtrs/messages.h"
 #include "rtrs/trace.h"
@@ -76,9 +77,9 @@ struct ServerOptions {
     // Of a chunk, for messages, at least limits::header_bytes_default; max_io = chunk - header.
     std::uint32_t header_bytes = limits::header_bytes_default;
     bool always_invalidate = true;  // revoke a chunk's key while its request is served
-    Duration heartbeat_interval = std::chrono::seconds(1);  // positive, as all durations
-    Duration heartbeat_timeout = std::chrono::seconds(5);   // longer than the interval
-    Duration half_open_timeout = std::chrono::seconds(10);  // first connection to INFO request
+    Duration heartbeat_interval = heartbeat_interval_default;  // positive, as all durations
+    Duration heartbeat_timeout = heartbeat_timeout_default;    // longer than the interval
+    Duration half_open_timeout = std::chrono::seconds(10);     // first connection to INFO request
     std::uint32_t sessions_max = 4096;  // at least 1; an eighth more for those that return
     Protection protection = Protection::exactly_once;  // with clients that can
     std::optional<MessageOptions> messages{};          // with clients that can; none: not offered

@@ -1,5 +1,6 @@
 #include "daemon/config/common.h"
 
+#include "rtrs/heartbeat_times.h"
 #include "rtrs/reactor_group.h"
 
 namespace rnbd {
@@ -34,8 +35,9 @@ ConfigType<std::string> config_socket_path() { return config_path(socket_path_by
 void read_heartbeat(ConfigMap& map, rtrs::Duration& interval, rtrs::Duration& timeout) {
     using namespace std::chrono_literals;
     map.optional_map("heartbeat", [&](ConfigMap& heartbeat) {
-        heartbeat.optional("interval", config_duration(10ms, 10min), interval);
+        const bool said = heartbeat.optional("interval", config_duration(10ms, 10min), interval);
         heartbeat.optional("timeout", config_duration(20ms, 1h), timeout);
+        if (!said) interval = rtrs::heartbeat_interval_beside(timeout);
         if (timeout < 2 * interval)
             heartbeat.error("timeout",
                             "found less than twice the interval, expected at least that, so that "

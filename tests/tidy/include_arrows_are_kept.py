@@ -10,7 +10,7 @@ from tidy import Report, read, tree
 
 BASE = ["rtrs/base/"]
 # What users of the transport see; the reactor and the fabrics are named where they are allowed.
-PUBLIC = BASE + ["rtrs/client.h", "rtrs/server.h", "rtrs/fabric.h", "rtrs/limits.h",
+PUBLIC = BASE + ["rtrs/client.h", "rtrs/server.h", "rtrs/fabric.h", "rtrs/heartbeat_times.h", "rtrs/limits.h",
                  "rtrs/messages.h", "rtrs/path_policy.h", "rtrs/tag/matcher.h", "rtrs/trace.h"]
 BLOCK_PROTOCOL = ["rnbd/catalog.h", "rnbd/fair_share.h", "rnbd/figures.h", "rnbd/identity/", "rnbd/medium_id.h",
                   "rnbd/messages.h",
@@ -59,7 +59,7 @@ ROOMS = {
     "rnbd/identity/": {"may": BASE + ["rnbd/identity/"]},
     "daemon/": {"may": BASE + ["rtrs/reactor.h", "rtrs/reactor_group.h"] + DAEMON},
     "daemon/config/": {
-        "may": BASE + ["rtrs/reactor_group.h", "rnbd/messages.h", "daemon/config/", "daemon/log/level.h"],
+        "may": BASE + ["rtrs/heartbeat_times.h", "rtrs/reactor_group.h", "rnbd/messages.h", "daemon/config/", "daemon/log/level.h"],
     },
     "daemon/log/": {"may": BASE + ["rtrs/trace.h", "daemon/log/"]},
     "daemon/sockets/": {"may": BASE + ["rtrs/reactor.h", "daemon/sockets/"]},

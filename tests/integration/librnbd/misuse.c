@@ -74,6 +74,11 @@ static void wrong_settings(void) {
     EXPECT(-EINVAL, rnbd_session_start(session));
     SAYS(rnbd_session_error(session), "path");
     EXPECT(0, rnbd_session_add_path(session, "127.0.0.1:1"));
+    /* What was said stays, also when it no longer fits what is said afterwards. */
+    EXPECT(0, rnbd_session_set(session, "heartbeat-interval", "2s"));
+    EXPECT(0, rnbd_session_set(session, "heartbeat-timeout", "3s"));
+    EXPECT(-EINVAL, rnbd_session_start(session));
+    SAYS(rnbd_session_error(session), "less than twice heartbeat-interval");
     EXPECT(-EEXIST, rnbd_session_add_path(session, "tcp:127.0.0.1:1"));
     EXPECT(-ENOENT, rnbd_session_remove_path(session, "127.0.0.1:2"));
     for (port = 2; port <= paths_max; port++) {
@@ -86,6 +91,14 @@ static void wrong_settings(void) {
     EXPECT(-ENOTCONN, rnbd_session_fd(session));
     EXPECT(-ENOTCONN, rnbd_volume_open(session, "vol", 0, &volume));
     EXPECT(-ENOTCONN, rnbd_session_close(session, NULL, NULL));
+    EXPECT(0, rnbd_session_free(session));
+}
+
+static void short_timeout(void) {
+    rnbd_session *session = fresh("host-a", "127.0.0.1:1");
+    EXPECT(0, rnbd_session_set(session, "heartbeat-timeout", "20ms"));
+    /* The interval goes by it. */
+    EXPECT(0, rnbd_session_start(session));
     EXPECT(0, rnbd_session_free(session));
 }
 
@@ -402,6 +415,7 @@ int main(int argc, char **argv) {
     threaded = strcmp(argv[1], "on") == 0;
     null_handles();
     wrong_settings();
+    short_timeout();
     rdma_paths();
     nobody_there();
     names_are_given_back(argv[2]);

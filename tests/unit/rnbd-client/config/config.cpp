@@ -205,6 +205,15 @@ TEST_CASE("client config: policy, deadlines, probes") {
         with_session("    heartbeat: {interval: 100ms, timeout: 400ms}\n"), "c");
     REQUIRE(quarter);
     CHECK(quarter->sessions[0].probe_timeout == rtrs::Duration(100ms));
+    // Two fifths of it, at most 2 s.
+    const auto interval = [](const std::string& timeout) {
+        const auto tuned =
+            ClientConfig::parse(with_session("    heartbeat: {timeout: " + timeout + "}\n"), "c");
+        REQUIRE(tuned);
+        return tuned->sessions[0].heartbeat_interval;
+    };
+    CHECK(interval("1s") == rtrs::Duration(400ms));
+    CHECK(interval("1h") == rtrs::Duration(2s));
     CHECK(complains(with_session("    probe_timeout: 5001ms\n"),
                     "more than the heartbeat's timeout"));
     CHECK(errors_of(with_session("    probe_timeout: 5s\n")).empty());

@@ -1,0 +1,26 @@
+// How long an idle path may be silent, and how often it is asked, where nobody says so.
+//
+// A dead path is found by the timeout, however often it is asked; the interval decides what an
+// idle session costs and how long a peer may stand still without harm (the timeout less the
+// interval). The kernel asks every 5 s.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+
+#include "rtrs/base/instant.h"
+
+namespace rtrs {
+
+inline constexpr Duration heartbeat_timeout_default = std::chrono::seconds(5);
+
+// Two fifths of the timeout, at most 2 s: there is time for two questions, and for the answer to
+// the second one.
+constexpr Duration heartbeat_interval_beside(Duration timeout) noexcept {
+    return std::min<Duration>(2 * timeout / 5, std::chrono::seconds(2));
+}
+
+inline constexpr Duration heartbeat_interval_default =
+    heartbeat_interval_beside(heartbeat_timeout_default);
+
+}  // namespace rtrs
