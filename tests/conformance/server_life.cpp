@@ -1,5 +1,7 @@
 // A server under test: heartbeats, and what happens when paths go and come, C58..C68.
 
+#include <algorithm>
+
 #include "tests/conformance/server_task.h"
 
 namespace conformance {
@@ -126,20 +128,24 @@ void one_at_a_time(ServerTask& task) {
     second.greeting.flags = 0;
     second.open_path(task.options.session);
     const VolumeWords volume = first->volume(task.options.slow_volume, 1);
-    // How long one takes.
-    const Instant start = task.lab.now();
-    first->ask(write_of(volume.device_id, pattern(4096, 1)));
-    const Duration one = task.lab.now() - start;
+    // How long one takes, without what else this machine does at times.
+    Duration one = Duration::max();
+    for (int i = 0; i < 3; ++i) {
+        const Instant start = task.lab.now();
+        first->ask(write_of(volume.device_id, pattern(4096, 1)));
+        one = std::min(one, task.lab.now() - start);
+    }
     if (one < 200ms) throw Stop{"the slow volume is not slow"};
 
+    const Instant sent = task.lab.now();
     first->submit(write_of(volume.device_id, pattern(4096, 2)));
     task.lab.pause(one / 5);
-    const Instant sent = task.lab.now();
     const Answer answer = second.ask(write_of(volume.device_id, pattern(4096, 3)));
     const Duration took = task.lab.now() - sent;
-    // Alone it takes `one`; behind the first, of which a fifth is over, 1.8 of it.
-    task.report.check("C68", answer.came && answer.error == 0 && took > one * 3 / 2,
-                      fmt::format("the second ran beside the first: {:.2f} s, one takes {:.2f} s",
+    // Beside the first both are over after 1.2 of it; behind it after 2.
+    task.report.check("C68", answer.came && answer.error == 0 && took > one * 9 / 5,
+                      fmt::format("the second ran beside the first: both took {:.2f} s, one takes "
+                                  "{:.2f} s",
                                   seconds(took), seconds(one)),
                       "the second after the first");
     const Answer read = second.io(BlockOp::read, volume.device_id, 64, 4096);

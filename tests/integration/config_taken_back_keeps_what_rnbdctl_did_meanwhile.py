@@ -8,7 +8,7 @@ def paths(server):
     return {e["name"]: os.path.basename(e["path"]) for e in server.status()["exports"]}
 
 
-def taken_back(daemon, meanwhile, seconds=4):
+def taken_back(daemon, meanwhile, seconds=10):
     """Applies the files, does that, and gives what is logged when the time is over."""
     since = len(daemon.log())
     document, _ = config(daemon, "apply", "--force", "--confirm-within", f"{seconds}s")

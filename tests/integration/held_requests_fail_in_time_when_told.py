@@ -7,7 +7,7 @@ import errno
 from harness import *
 from nbd_clients import *
 
-LIMIT_S = 2
+LIMIT_S = 3
 BLOCK = 4096
 
 
@@ -125,7 +125,7 @@ def it_stays_until_told(lab, server, client):
     check(answer_of(h, held) == errno.EIO, "the next loss")
     come_back(server, client)
 
-    check("at most 2 s" in client.ctl("hold").stdout, "shown to people")
+    check(f"at most {LIMIT_S} s" in client.ctl("hold").stdout, "shown to people")
     check("as configured" in client.ctl("hold", "--off").stdout, "taken back")
     lose(server, client)
     held = h.aio_pwrite(buffer(b"F"), 0)

@@ -17,7 +17,7 @@ SLOW = ("heartbeats", "drains", "one-at-a-time")
 
 def exports(lab):
     allow = [{"session": name, "access": "migration"} for name in SESSIONS]
-    slow = {"kind": "delay", "of": {"kind": "memory", "size": "8MiB"}, "write": "600ms"}
+    slow = {"kind": "delay", "of": {"kind": "memory", "size": "8MiB"}, "write": "2s"}
     return [dict(export("vol", lab.path("vol.img"), size="8MiB"), allow=allow),
             {"name": "slow", "storage": slow, "allow": allow}]
 

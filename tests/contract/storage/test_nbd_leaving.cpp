@@ -125,6 +125,9 @@ TEST_CASE(
         const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
         while (bench.read(4096, pages.bytes()) != 0) {
             REQUIRE(std::chrono::steady_clock::now() < deadline);
+            // nbdkit 1.32 may die of an assertion (raw_send_socket) when connections are closed
+            // while it answers: not what is tested here.
+            if (served.server->has_ended()) served.server->start();
         }
         CHECK(bench.read(4096, pages.bytes()) == 0);
     } catch (const Unavailable& unavailable) {
