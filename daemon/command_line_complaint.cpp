@@ -8,15 +8,36 @@
 
 namespace rnbd {
 
+namespace {
+
+// The innermost command that was found before the error.
+const CLI::App& found(const CLI::App& app) {
+    const auto commands = app.get_subcommands();
+    return commands.empty() ? app : found(*commands.front());
+}
+
+std::string words_of(const CLI::App& app) {
+    const CLI::App* const parent = app.get_parent();
+    return parent == nullptr ? app.get_name() : words_of(*parent) + " " + app.get_name();
+}
+
+}  // namespace
+
+std::string see_help(const CLI::App& command) {
+    if (command.get_parent() == nullptr) return "(see --help)";
+    return fmt::format("(see {} --help)", words_of(command));
+}
+
 std::string command_line_complaint(const CLI::App& app, const CLI::ParseError& error) {
+    const std::string help = see_help(found(app));
     // A mistyped option may be why a word is missing, so it comes first.
     const std::vector<std::string> unknown = app.remaining(true);
     const auto option = std::ranges::find_if(
         unknown, [](const std::string& word) { return word.starts_with('-'); });
-    if (option != unknown.end()) return fmt::format("unknown option \"{}\" (see --help)", *option);
+    if (option != unknown.end()) return fmt::format("unknown option \"{}\" {}", *option, help);
     if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
-        return fmt::format("unexpected word \"{}\" (see --help)", unknown.front());
-    return fmt::format("{} (see --help)", error.what());
+        return fmt::format("unexpected word \"{}\" {}", unknown.front(), help);
+    return fmt::format("{} {}", error.what(), help);
 }
 
 CLI::Validator not_empty(std::string kind) {

@@ -109,12 +109,7 @@ CtlExit report_failure(const Request& request, const ControlCallFailure& failure
                                  // A newer daemon's word.
                                  : failure.kind == Kind::refused ? to_string(ControlError::failed)
                                                                  : "unreachable";
-        json error{{"code", word}, {"message", failure.message}};
-        if (failure.error_number != 0) error["errno"] = failure.error_number;
-        out << json_line({{"schema", control_schema},
-                          {"version", control_version},
-                          {"ok", false},
-                          {"error", error}});
+        out << failure_line(word, failure.message, failure.error_number);
         return exit;
     }
     err << "rnbdctl: " << terminal_text(failure.message) << "\n";
@@ -291,6 +286,15 @@ CtlExit follow_rates(const Request& request, std::ostream& out, std::ostream& er
 }
 
 }  // namespace
+
+std::string failure_line(const std::string& code, const std::string& message, int error_number) {
+    json error{{"code", code}, {"message", message}};
+    if (error_number != 0) error["errno"] = error_number;
+    return json_line({{"schema", control_schema},
+                      {"version", control_version},
+                      {"ok", false},
+                      {"error", error}});
+}
 
 CtlExit ask(const Request& request, std::ostream& out, std::ostream& err) {
     switch (request.course) {

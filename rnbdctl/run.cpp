@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <ostream>
 #include <vector>
@@ -19,22 +20,37 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-int usage(std::ostream& err, const std::string& text) {
-    err << "rnbdctl: " << text << "\n";
-    return static_cast<int>(CtlExit::usage);
-}
+// What is wrong with the words themselves, told as what is wrong with an answer.
+class Complaints {
+  public:
+    Complaints(const Words& words, std::ostream& out, std::ostream& err)
+        : out_(out), err_(err), as_json_(std::ranges::find(words, "--json") != words.end()) {}
+    int usage(const std::string& text) {
+        if (as_json_) {
+            out_ << failure_line(to_string(ControlError::bad_arguments), text);
+        } else {
+            err_ << "rnbdctl: " << terminal_text(text) << "\n";
+        }
+        return static_cast<int>(CtlExit::usage);
+    }
+
+  private:
+    std::ostream& out_;
+    std::ostream& err_;
+    bool as_json_;
+};
 
 // Returns an exit code if there is nothing to ask a daemon.
-std::optional<int> parse(CommandTree& tree, Words words, std::ostream& out, std::ostream& err) {
+std::optional<int> parse(CommandTree& tree, Words words, Complaints& complaints, std::ostream& out,
+                         std::ostream& err) {
     auto written_out = write_out(tree, std::move(words));
-    if (!written_out) return usage(err, written_out.error());
+    if (!written_out) return complaints.usage(written_out.error());
     CLI::App& app = tree.app();
     try {
         app.parse(words_to_parse(std::move(*written_out)));
         if (app.get_subcommands().empty()) throw CLI::RequiredError("A command");
     } catch (const CLI::ParseError& error) {
-        if (error.get_exit_code() != 0)
-            return usage(err, terminal_text(command_line_complaint(app, error)));
+        if (error.get_exit_code() != 0) return complaints.usage(command_line_complaint(app, error));
         app.exit(error, out, err);  // prints help or version
         return static_cast<int>(CtlExit::ok);
     }
@@ -42,10 +58,10 @@ std::optional<int> parse(CommandTree& tree, Words words, std::ostream& out, std:
     const Daemon daemon = tree.asked();
     if ((options.server && daemon == Daemon::client) ||
         (options.client && daemon == Daemon::server)) {
-        return usage(err, fmt::format("{} is a command of {}: leave --{} out",
-                                      app.get_subcommands().front()->get_name(),
-                                      daemon == Daemon::client ? "rnbd-client" : "rnbd-server",
-                                      options.server ? "server" : "client"));
+        return complaints.usage(fmt::format(
+            "{} is a command of {}: leave --{} out", app.get_subcommands().front()->get_name(),
+            daemon == Daemon::client ? "rnbd-client" : "rnbd-server",
+            options.server ? "server" : "client"));
     }
     return std::nullopt;
 }
@@ -80,7 +96,8 @@ int run_words(int argc, const char* const* argv, std::ostream& out, std::ostream
         return static_cast<int>(CtlExit::ok);
     }
     CommandTree tree;
-    if (const auto exit = parse(tree, words, out, err)) return *exit;
+    Complaints complaints(words, out, err);
+    if (const auto exit = parse(tree, words, complaints, out, err)) return *exit;
     const Options& options = tree.options();
     Request request;
     request.output = options.as_json ? Output::json : Output::text;
@@ -88,7 +105,7 @@ int run_words(int argc, const char* const* argv, std::ostream& out, std::ostream
     request.of = tree.asked();
     request.words = words_of(*tree.chosen()->app);
     find_sockets(request, options, request.of, sockets);
-    if (const auto wrong = tree.chosen()->fill(request)) return usage(err, *wrong);
+    if (const auto wrong = tree.chosen()->fill(request)) return complaints.usage(*wrong);
     return static_cast<int>(ask(request, out, err));
 }
 

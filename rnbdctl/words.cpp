@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "daemon/command_line_complaint.h"
 #include "daemon/config/nearest_word.h"
-#include "rnbdctl/units.h"
 
 namespace rnbd {
 namespace {
@@ -35,11 +35,12 @@ bool takes_next(const CLI::App& root, const CLI::App& app, const std::string& wo
     return false;
 }
 
-std::string no_command(const std::string& word, const std::vector<std::string>& words) {
-    std::string text = fmt::format("no command \"{}\": ", terminal_text(word));
+std::string no_command(const std::string& word, const std::vector<std::string>& words,
+                       const std::string& help) {
+    std::string text = fmt::format("no command \"{}\": ", word);
     const std::string nearest = nearest_word(word, words);
-    if (!nearest.empty()) return text + fmt::format("did you mean {}? (see --help)", nearest);
-    return text + fmt::format("expected {} (see --help)", fmt::join(words, ", "));
+    if (!nearest.empty()) return text + fmt::format("did you mean {}? {}", nearest, help);
+    return text + fmt::format("expected {} {}", fmt::join(words, ", "), help);
 }
 
 bool more_words(const CLI::App& root, const CLI::App& app, const std::vector<std::string>& words,
@@ -71,10 +72,10 @@ std::expected<std::vector<std::string>, std::string> write_out(CommandTree& tree
         // A name may be the last word; with others behind it, it is a command.
         const bool is_name = takes_value && !more_words(tree.app(), *at, words, i + 1);
         if (is_name && (found.empty() || found.front() != word)) break;
-        if (found.empty()) return std::unexpected(no_command(word, known));
+        if (found.empty()) return std::unexpected(no_command(word, known, see_help(*at)));
         if (found.size() > 1) {
-            return std::unexpected(fmt::format("\"{}\" may be {} (see --help)", terminal_text(word),
-                                               fmt::join(found, ", ")));
+            return std::unexpected(
+                fmt::format("\"{}\" may be {} {}", word, fmt::join(found, ", "), see_help(*at)));
         }
         words[i] = found.front();
         at = at->get_subcommand(words[i]);

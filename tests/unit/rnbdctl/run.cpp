@@ -199,12 +199,36 @@ TEST_CASE("rnbdctl: an empty word stands for nothing, not for what no word stand
 TEST_CASE("rnbdctl: every complaint about words begins with the program's name") {
     World world;
     CHECK(world.run({}).err == "rnbdctl: A command is required (see --help)\n");
-    CHECK(world.run({"unmap"}).err == "rnbdctl: device is required (see --help)\n");
+    CHECK(world.run({"unmap"}).err == "rnbdctl: device is required (see rnbdctl unmap --help)\n");
     CHECK(has(world.run({"hold", "soon"}).err, "rnbdctl: time: found \"soon\""));
     // Which word is missing may follow from which option is unknown.
     CHECK(world.run({"unmap", "--frob"}).err ==
-          "rnbdctl: unknown option \"--frob\" (see --help)\n");
-    CHECK(world.run({"unmap", "d", "e"}).err == "rnbdctl: unexpected word \"e\" (see --help)\n");
+          "rnbdctl: unknown option \"--frob\" (see rnbdctl unmap --help)\n");
+    CHECK(world.run({"unmap", "d", "e"}).err ==
+          "rnbdctl: unexpected word \"e\" (see rnbdctl unmap --help)\n");
+    CHECK(has(world.run({"exports", "resize"}).err, "(see rnbdctl exports resize --help)\n"));
+    CHECK(has(world.run({"exports", "resze", "v", "1"}).err,
+              "did you mean resize? (see rnbdctl exports --help)\n"));
+}
+
+TEST_CASE("rnbdctl: a complaint about words is JSON where answers are") {
+    World world;
+    const auto complaint = [&](const std::vector<const char*>& words) {
+        const auto result = world.run(words);
+        CHECK(result.exit == number(CtlExit::usage));
+        CHECK(result.err.empty());
+        const json document = json::parse(result.out);
+        CHECK(document["schema"] == "rnbd-control");
+        CHECK(document["version"] == 1);
+        CHECK(document["ok"] == false);
+        CHECK(document["error"]["code"] == "bad_arguments");
+        return document["error"]["message"].get<std::string>();
+    };
+    CHECK(complaint({"--json", "unmap"}) == "device is required (see rnbdctl unmap --help)");
+    CHECK(complaint({"unmap", "--json", "d", "--frob"}) ==
+          "unknown option \"--frob\" (see rnbdctl unmap --help)");
+    CHECK(has(complaint({"--json", "statsu"}), "did you mean status?"));
+    CHECK(has(complaint({"--json", "hold", "soon"}), "time: found \"soon\""));
 }
 
 TEST_CASE("rnbdctl: advice is about what was asked for") {

@@ -45,9 +45,9 @@ TEST_CASE("rnbdctl: what is no command, or several, is said with the nearest") {
     CHECK(written({"xyzzyx"}).front().find("expected list, status") != std::string::npos);
     CHECK(written({"st"}).front() == "\"st\" may be status, stats (see --help)");
     CHECK(written({"paths", "disconnet", "s", "p"}).front() ==
-          "no command \"disconnet\": did you mean disconnect? (see --help)");
+          "no command \"disconnet\": did you mean disconnect? (see rnbdctl paths --help)");
     CHECK(written({"exports", "foo", "bar", "baz"}).front() ==
-          "no command \"foo\": expected add, remove, resize, evict (see --help)");
+          "no command \"foo\": expected add, remove, resize, evict (see rnbdctl exports --help)");
     CHECK(written({"exports", "re", "v", "w"}).front().find("remove, resize") != std::string::npos);
 }
 
