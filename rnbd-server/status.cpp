@@ -138,6 +138,20 @@ json describe(const rtrs::ServerSession& session, rtrs::Instant now) {
             {"features", json::object()}};
 }
 
+struct LifeOfServer {
+    const char* state;
+    double age_s;
+};
+
+LifeOfServer life_of(const ServerState& state) {
+    const bool draining = state.target.draining() == Target::Draining::on;
+    const rtrs::Instant since = state.stopping.value_or(state.target.draining_since());
+    return {.state = state.stopping ? "stopping"
+                     : draining     ? "draining"
+                                    : "running",
+            .age_s = in_seconds(state.reactor.now() - since)};
+}
+
 }  // namespace
 
 json server_status(const ServerState& state) {
@@ -159,16 +173,13 @@ json server_status(const ServerState& state) {
     for (const rtrs::ServerSession* session : sessions_let_in(state)) {
         sessions.push_back(describe(*session, now));
     }
-    const bool draining = state.target.draining() == Target::Draining::on;
-    const rtrs::Instant since = state.stopping.value_or(state.target.draining_since());
+    const LifeOfServer life = life_of(state);
     return {{"daemon", "rnbd-server"},
             {"version", version()},
             {"pid", ::getpid()},
             {"uptime_s", in_seconds(now - state.started)},
-            {"state", state.stopping ? "stopping"
-                      : draining     ? "draining"
-                                     : "running"},
-            {"age_s", in_seconds(now - since)},
+            {"state", life.state},
+            {"age_s", life.age_s},
             {"workers", describe_workers(state.reactor)},
             {"listen", listen},
             {"exports", exports},
@@ -198,7 +209,11 @@ json server_exports(const ServerState& state, const std::string& name) {
             exports.push_back(describe(*volume, state));
         }
     }
-    return {{"daemon", "rnbd-server"}, {"exports", exports}};
+    const LifeOfServer life = life_of(state);
+    return {{"daemon", "rnbd-server"},
+            {"state", life.state},
+            {"age_s", life.age_s},
+            {"exports", exports}};
 }
 
 json server_drain(const ServerState& state) {

@@ -64,6 +64,17 @@ std::string head_line(const json& document) {
     return line + "\n";
 }
 
+// Above what a server shows while it is about to end, or nobody comes in; else nothing.
+std::string server_state_line(const json& document) {
+    const std::string what = word(document, "state");
+    if (what.empty() || what == "running") return "";
+    const std::string since = age(document, "age_s");
+    return fmt::format("rnbd-server is {}{}{}\n", what, since.empty() ? "" : " for " + since,
+                       what == "draining"
+                           ? ": no session comes in, nothing is opened, until rnbdctl drain --off"
+                           : "");
+}
+
 Table io_table(std::vector<Table::Column> first) {
     for (const char* title : {"READS", "READ", "WRITES", "WRITTEN", "ERRORS"})
         first.push_back({title, Align::right});
@@ -300,7 +311,7 @@ std::string list_view(const json& document) {
         for (const json& item : elements(document, "exports"))
             table.add({word(item, "name"), volume_size(item),
                        std::to_string(elements(item, "opens").size()), state(item)});
-        return table.empty() ? "no exports\n" : table.text(0);
+        return server_state_line(document) + (table.empty() ? "no exports\n" : table.text(0));
     }
     Table table({{"DEVICE"}, {"SIZE", Align::right}, {"ACCESS"}, {"VOLUME"}, {"NBD"}, {"STATE"}});
     for (const json& item : elements(document, "devices"))
@@ -342,7 +353,8 @@ std::string sessions_view(const json& document) {
 
 std::string exports_view(const json& document) {
     const Table table = export_table(document);
-    std::string text = table.empty() ? "no exports\n" : table.text(0);
+    std::string text =
+        server_state_line(document) + (table.empty() ? "no exports\n" : table.text(0));
     const auto& exports = elements(document, "exports");
     if (exports.size() == 1 && member(exports.front(), "uuid").is_string()) {
         text += fmt::format("{}: uuid {}\n", word(exports.front(), "name"),

@@ -109,6 +109,9 @@ with Lab() as lab:
     check("being drained" in session()["reason"], session()["reason"])
     check("being drained" in client.ctl("sessions").stdout, "rnbdctl sessions")
     check(session()["state"] == "connected", "what is open goes on")
+    for words in (["list"], ["exports"]):
+        check("rnbd-server is draining for " in server.ctl(*words).stdout, words)
+        check(json.loads(server.ctl("--json", *words).stdout)["result"]["state"] == "draining", words)
     server.ctl("drain", "--off")
     wait_until("the client hears that it is not", lambda: session()["server"] == "serving")
     check(session()["reason"] == "", session()["reason"])

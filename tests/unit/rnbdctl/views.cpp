@@ -50,6 +50,13 @@ TEST_CASE("views: the server's list and status") {
     CHECK(has(status_view(drained), "pid 7, running for 1m 1s, draining\n"));
     drained["age_s"] = 2.4;
     CHECK(has(status_view(drained), "pid 7, running for 1m 1s, draining for 2s\n"));
+    const std::string told =
+        "rnbd-server is draining for 2s: no session comes in, nothing is opened, until rnbdctl "
+        "drain --off\n";
+    CHECK(list_view(drained) == told + list_view(server));
+    CHECK(exports_view(drained) == told + exports_view(server));
+    drained["state"] = "stopping";
+    CHECK(list_view(drained) == "rnbd-server is stopping for 2s\n" + list_view(server));
     json absent = server;
     absent["listen"].push_back({{"fabric", "tcp"},
                                 {"address", "192.0.2.1:1235"},
