@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
@@ -16,6 +17,7 @@
 #include "rnbdctl/members.h"
 #include "rnbdctl/rates.h"
 #include "rnbdctl/saving.h"
+#include "rnbdctl/screen.h"
 #include "rnbdctl/units.h"
 
 namespace rnbd {
@@ -37,6 +39,8 @@ std::string hint_for(const Request& request, const ControlCallFailure& failure) 
     if (!failure.advice.empty()) return failure.advice;
     if (exit == CtlExit::not_found) return request.absent_hint;
     if (exit == CtlExit::conflict) return request.in_use_hint;
+    if (exit == CtlExit::usage && !request.words.empty())
+        return fmt::format("see rnbdctl {} --help", request.words);
     return hint_for(exit);
 }
 
@@ -93,7 +97,10 @@ CtlExit report_failure(const Request& request, const std::string& socket,
                        const ControlCallFailure& failure, std::ostream& out, std::ostream& err) {
     const auto other = asked_the_other(request, socket, failure);
     ControlCallFailure said = other ? *other : in_own_words(request, failure);
-    if (request.sockets.size() > 1) said.message = socket + ": " + said.message;
+    // What is wrong with the socket names it already.
+    const std::string whose = socket + ": ";
+    if (request.sockets.size() > 1 && !said.message.starts_with(whose))
+        said.message = whose + said.message;
     return report_failure(request, said, out, err);
 }
 
@@ -201,17 +208,23 @@ CtlExit end_of_failed(const Request& request, const std::string& socket,
 CtlExit ask_once(const Request& request, std::ostream& out, std::ostream& err) {
     const auto heard = hear_all(request);
     if (!heard) return report_failure(request, heard.error(), out, err);
+    const bool somebody_has_it =
+        std::ranges::any_of(*heard, [](const Heard& one) { return one.answer.has_value(); });
     CtlExit worst = CtlExit::ok;
-    for (std::size_t i = 0; i < heard->size(); ++i) {
-        const Answer& answer = (*heard)[i].answer;
-        if (i > 0 && request.output == Output::text) out << "\n";
+    bool first = true;
+    for (const auto& [socket, answer] : *heard) {
+        if (request.of_one && somebody_has_it && !answer &&
+            answer.error().code == ControlError::not_found)
+            continue;
+        if (!first && request.output == Output::text) out << "\n";
+        first = false;
         CtlExit exit = CtlExit::ok;
         if (answer) {
             report_result(request, *answer, out);
             if (request.judge != nullptr) exit = request.judge(*answer);
             if (request.saved) exit = save(request, request.saved(*answer), out, err);
         } else {
-            exit = end_of_failed(request, (*heard)[i].socket, answer.error(), out, err);
+            exit = end_of_failed(request, socket, answer.error(), out, err);
         }
         if (exit != CtlExit::ok) worst = exit;
     }
@@ -267,15 +280,20 @@ CtlExit follow_rates(const Request& request, std::ostream& out, std::ostream& er
         auto after = hear_all(request);
         const auto now = std::chrono::steady_clock::now();
         if (!after) return report_failure(request, after.error(), out, err);
-        if (top && colour_is_on() && request.output == Output::text) out << clear_screen;
+        std::size_t most = std::numeric_limits<std::size_t>::max();
+        if (top && colour_is_on() && request.output == Output::text) {
+            out << clear_screen;
+            if (const auto rows = screen_rows()) most = rows_for_each(*rows, after->size());
+        }
         for (const Heard& one : *after) {
             if (!one.answer) return report_failure(request, one.answer.error(), out, err);
             for (const Heard& earlier : *before) {
                 if (earlier.socket != one.socket || !earlier.answer) continue;
-                report_result(request,
-                              rates(*earlier.answer, *one.answer,
-                                    std::chrono::duration<double>(now - asked).count(), order),
-                              out);
+                report_result(
+                    request,
+                    rates(*earlier.answer, *one.answer,
+                          std::chrono::duration<double>(now - asked).count(), order, most),
+                    out);
             }
         }
         if (!out) break;  // nobody reads it

@@ -195,6 +195,7 @@ void CommandTree::add_looking() {
                         request.command = "log";
                         request.view = log_view;
                         request.absent_hint.clear();
+                        request.of_one = true;
                         if (!options_.level.empty()) request.arguments["level"] = options_.level;
                         if (!options_.area.empty()) request.arguments["area"] = options_.area;
                         return understood;

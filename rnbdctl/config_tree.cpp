@@ -30,6 +30,8 @@ void CommandTree::add_config() {
     const auto add_one = [&](const char* word, const char* help, const char* command) {
         return add(*config, word, help, Daemon::both, [command](Request& request) {
             fill_change(request, command);
+            // Of the daemon that has a change which waits for it.
+            request.of_one = request.command == "config_confirm";
             return understood;
         });
     };

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "rnbdctl/members.h"
@@ -159,9 +160,11 @@ std::string exactly(const json& settings, const char* key) {
     return value.is_number() ? setting_words(value.get<double>()) : "";
 }
 
-std::string limit(const json& settings, const char* key, const char* none) {
-    const std::string text = exactly(settings, key);
-    return text.empty() ? none : text;
+// A limit that is set while there is no path counts from then on, so it is no round number.
+std::string held_for(const json& session) {
+    const json& value = member(session, "hold_time_s");
+    if (!value.is_number()) return "ever";
+    return setting_words(std::round(value.get<double>() * 100) / 100);
 }
 
 std::string settings_line(const json& settings) {
@@ -212,8 +215,7 @@ std::string hold_view(const json& document) {
                                              limited);
     Table table({{"SESSION"}, {"HOLDS FOR", Align::right}, {"FAILS IN", Align::right}});
     for (const json& session : elements(document, "sessions")) {
-        table.add({word(session, "name"), limit(session, "hold_time_s", "ever"),
-                   short_age(session, "hold_left_s")});
+        table.add({word(session, "name"), held_for(session), short_age(session, "hold_left_s")});
     }
     return table.empty() ? text : text + table.text(0);
 }

@@ -44,7 +44,8 @@ json rate_of(const json& before, const json& after, double elapsed_s) {
 
 }  // namespace
 
-json rates(const json& before, const json& after, double elapsed_s, RateOrder order) {
+json rates(const json& before, const json& after, double elapsed_s, RateOrder order,
+           std::size_t most) {
     json result = after;
     std::vector<json> items;
     for (const json& item : elements(after, "items")) {
@@ -56,7 +57,12 @@ json rates(const json& before, const json& after, double elapsed_s, RateOrder or
     if (order == RateOrder::busiest_first) {
         std::ranges::stable_sort(items, std::greater<>{}, business);
     }
+    if (items.size() > most) {
+        result["left_out"] = items.size() - most;
+        items.resize(most);
+    }
     result["items"] = items;
+    result["per"] = "second";
     result["since_s"] = elapsed_s;
     return result;
 }

@@ -41,6 +41,8 @@ struct Request {
     // What an answer means for the exit code; null: success.
     using Judge = CtlExit (*)(const nlohmann::json&);
     Judge judge = nullptr;
+    // What it names is of one of the daemons, whichever: that the other has not got it is no error.
+    bool of_one = false;
     // What the user may look at if something that was named is not there, or is in use. Empty: the
     // daemon's message says all.
     std::string absent_hint = "rnbdctl status shows what there is";

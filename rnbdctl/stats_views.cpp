@@ -52,9 +52,11 @@ std::string log_view(const json& document) {
 
 std::string rates_view(const json& document) {
     const Table table = items_table(document);
+    const std::string left_out = count(document, "left_out");
     return fmt::format("{}: per second, over {}\n", dash(word(document, "daemon")),
                        dash(short_age(document, "since_s"))) +
-           (table.empty() ? "nothing to count\n" : table.text(0));
+           (table.empty() ? "nothing to count\n" : table.text(0)) +
+           (left_out.empty() ? "" : fmt::format("and {} more\n", left_out));
 }
 
 }  // namespace rnbd

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/counted.h"
+#include "rnbdctl/export_views.h"
 #include "rnbdctl/members.h"
 #include "rnbdctl/table.h"
 #include "rnbdctl/units.h"
@@ -64,17 +65,6 @@ std::string head_line(const json& document) {
     return line + "\n";
 }
 
-// Above what a server shows while it is about to end, or nobody comes in; else nothing.
-std::string server_state_line(const json& document) {
-    const std::string what = word(document, "state");
-    if (what.empty() || what == "running") return "";
-    const std::string since = age(document, "age_s");
-    return fmt::format("rnbd-server is {}{}{}\n", what, since.empty() ? "" : " for " + since,
-                       what == "draining"
-                           ? ": no session comes in, nothing is opened, until rnbdctl drain --off"
-                           : "");
-}
-
 Table io_table(std::vector<Table::Column> first) {
     for (const char* title : {"READS", "READ", "WRITES", "WRITTEN", "ERRORS"})
         first.push_back({title, Align::right});
@@ -88,37 +78,6 @@ void add_io(std::vector<std::string>& row, const json& object) {
 }
 
 // --- The server ---
-
-// "/srv/vol1.img", "memory (delayed)"
-std::string backing(const json& item) {
-    const std::string path = word(item, "path");
-    return (path.empty() ? word(item, "kind") : path) +
-           (member(item, "delayed") == true ? " (delayed)" : "");
-}
-
-Table export_table(const json& document) {
-    Table table({{"NAME"},
-                 {"SIZE", Align::right},
-                 {"BLOCK", Align::right},
-                 {"IO"},
-                 {"BACKING"},
-                 {"AGE", Align::right},
-                 {"NEXT"},
-                 {"OPENED BY"},
-                 {"STATE"}});
-    for (const json& item : elements(document, "exports")) {
-        std::string opens = joined(elements(item, "opens"), [](const json& open) {
-            return fmt::format("{} ({})", word(open, "session"), word(open, "access"));
-        });
-        const std::string away = joined(elements(item, "away"), [](const json& session) {
-            return fmt::format("{} (away)", session.is_string() ? dash(session) : "-");
-        });
-        if (!away.empty()) opens += (opens.empty() ? "" : ", ") + away;
-        table.add({word(item, "name"), volume_size(item), block_size(item), word(item, "io"),
-                   backing(item), age(item, "age_s"), next(item), opens, state(item)});
-    }
-    return table;
-}
 
 std::string server_session_view(const json& session) {
     std::string text = fmt::format(
@@ -162,6 +121,7 @@ std::string server_status_view(const json& document) {
                             age(listen, "next_attempt_s"));
     }
     text += section("Exports", export_table(document), "none");
+    text += export_remarks(document, "  ");
     Table io = io_table({{"SESSION"}});
     for (const json& session : elements(document, "sessions")) {
         std::vector<std::string> row{word(session, "name")};
@@ -285,24 +245,6 @@ std::string client_status_view(const json& document) {
     return io.empty() ? text : text + section("Traffic", io, "none");
 }
 
-// Of a file that was there and keeps its size.
-std::string other_size(const json& item) {
-    const json& configured = member(item, "configured_size_bytes");
-    const json& has = member(item, "size_bytes");
-    if (!unsigned_number(configured) || !unsigned_number(has)) return "";
-    const std::string text =
-        fmt::format("{}: its configured size is {}, but its file was there and keeps its own",
-                    word(item, "name"), size_words(configured.get<std::uint64_t>()));
-    if (has.get<std::uint64_t>() < configured.get<std::uint64_t>()) {
-        return text + fmt::format("; rnbdctl exports resize {} {} makes it so large\n",
-                                  word(item, "name"), configured.get<std::uint64_t>());
-    }
-    return text + fmt::format(
-                      ", which is larger: expected {} in the configuration (to cut the "
-                      "file would lose what lies beyond)\n",
-                      has.get<std::uint64_t>());
-}
-
 }  // namespace
 
 std::string list_view(const json& document) {
@@ -349,58 +291,6 @@ std::string sessions_view(const json& document) {
         text += fmt::format("the server of {}: {}\n", word(session, "name"), server_says(remote));
     }
     return text;
-}
-
-std::string exports_view(const json& document) {
-    const Table table = export_table(document);
-    std::string text =
-        server_state_line(document) + (table.empty() ? "no exports\n" : table.text(0));
-    const auto& exports = elements(document, "exports");
-    if (exports.size() == 1 && member(exports.front(), "uuid").is_string()) {
-        text += fmt::format("{}: uuid {}\n", word(exports.front(), "name"),
-                            word(exports.front(), "uuid"));
-    }
-    for (const json& item : exports) {
-        const std::string configured = size(item, "configured_size_bytes");
-        const bool another = member(item, "configured_size_bytes") != member(item, "size_bytes");
-        if (!configured.empty() && another && member(item, "state") == "ready") {
-            text += other_size(item);
-        }
-        if (const json& last = member(item, "last_error"); last.is_object()) {
-            text += fmt::format("{}: {} failed, the last one {} ago: {} for {}: {}\n",
-                                word(item, "name"), counted(count(last, "errors"), "request"),
-                                dash(short_age(last, "age_s")), word(last, "request"),
-                                word(last, "session"), word(last, "error"));
-        }
-        for (const json& out : elements(item, "shut_out")) {
-            text += fmt::format("{}: session {} may not open it for {}\n", word(item, "name"),
-                                word(out, "session"), dash(short_age(out, "left_s")));
-        }
-    }
-    return text;
-}
-
-std::string export_view(const json& document) {
-    return fmt::format("export {} is {}\n", dash(word(document, "export")), dash(state(document)));
-}
-
-std::string export_resize_view(const json& document) {
-    return fmt::format("export {} has {} now\n", dash(word(document, "export")),
-                       dash(size(document, "size_bytes")));
-}
-
-std::string export_evict_view(const json& document) {
-    return fmt::format("export {} is taken from session {}, which may open it again in {}\n",
-                       dash(word(document, "export")), dash(word(document, "session")),
-                       dash(short_age(document, "out_s")));
-}
-
-std::string drain_view(const json& document) {
-    if (member(document, "draining") != true) return "sessions may come in\n";
-    return fmt::format("draining until rnbdctl drain --off: {}, {} open, {} in flight\n",
-                       counted(dash(count(document, "sessions")), "session"),
-                       counted(dash(count(document, "opens")), "export"),
-                       counted(dash(count(document, "in_flight")), "request"));
 }
 
 std::string map_view(const json& document) {

@@ -57,6 +57,11 @@ bool more_words(const CLI::App& root, const CLI::App& app, const std::vector<std
 std::expected<std::vector<std::string>, std::string> write_out(CommandTree& tree,
                                                                std::vector<std::string> words) {
     CLI::App* at = &tree.app();
+    // "help exports resize"
+    if (!words.empty() && words.front() == "help") {
+        words.erase(words.begin());
+        words.emplace_back("--help");
+    }
     for (std::size_t i = 0; i < words.size(); ++i) {
         const std::string& word = words[i];
         if (word == "--") break;

@@ -38,7 +38,8 @@ std::unexpected<ControlCallFailure> at(const std::string& path, ControlCallFailu
     failure.message = path + ": " + failure.message;
     if (failure.kind == Kind::timed_out) {
         failure.advice =
-            "it may be busy or stopped, and what was asked may still happen: the daemon's log says "
+            "the daemon may be busy or stopped, or what was asked takes longer and may still "
+            "happen: the daemon's log says "
             "more, and --timeout waits longer";
     }
     return std::unexpected(std::move(failure));
@@ -175,7 +176,7 @@ std::expected<std::string, ControlCallFailure> receive_line(const rtrs::Descript
             return ended_early("the daemon went away before it answered");
         } else if (errno == EAGAIN) {
             if (!wait_for(socket.get(), POLLIN, deadline))
-                return fail(Kind::timed_out, "the daemon does not answer");
+                return fail(Kind::timed_out, "no answer in time");
         } else if (errno != EINTR) {
             return ended_early(errno == ECONNRESET
                                    ? "the daemon closed the connection before it answered"

@@ -150,7 +150,7 @@ TEST_CASE("rnbdctl: a daemon that gives no answer is exit 7, with its word in JS
     const auto listening = world.listen_only();
     const auto text = world.run({"--client", "--timeout", "1", "list"});
     CHECK(text.exit == number(CtlExit::timed_out));
-    CHECK(has(text.err, (world.sockets.client + ": the daemon does not answer\n").c_str()));
+    CHECK(has(text.err, (world.sockets.client + ": no answer in time\n").c_str()));
     CHECK(has(text.err, "--timeout waits longer"));
     const auto silent = world.run({"--client", "--timeout", "1", "--json", "list"});
     CHECK(silent.exit == number(CtlExit::timed_out));

@@ -157,6 +157,9 @@ TEST_CASE("views: paths, one line each; results of operations") {
           "SESSION  HOLDS FOR  FAILS IN\n"
           "s           1.25 s    500 ms\n"
           "t             ever         -\n");
+    CHECK(has(hold_view(json::parse(
+                  R"({"limit_s":10,"sessions":[{"name":"s","hold_time_s":14.0038791}]})")),
+              "s             14 s         -\n"));
 }
 
 TEST_CASE("views: exports say when their storage is tried again, and that their size is another") {
@@ -177,6 +180,33 @@ TEST_CASE("views: exports say when their storage is tried again, and that their 
               "rnbdctl exports resize vol1 2147483648 makes it so large\n"));
     other["exports"][0]["configured_size_bytes"] = other["exports"][0]["size_bytes"];
     CHECK_FALSE(has(exports_view(other), "configured size"));
+}
+
+TEST_CASE("views: what is wrong with an export is in the status, too") {
+    json odd = server;
+    odd["exports"][0]["last_error"] = {{"errors", 16},
+                                       {"age_s", 2.5},
+                                       {"request", "write"},
+                                       {"session", "host-a"},
+                                       {"error", "No space left on device"}};
+    odd["exports"][1]["shut_out"] = {{{"session", "host-b"}, {"left_s", 30}}};
+    const std::string failed =
+        "vol1: 16 requests failed, the last one 2.5 s ago: write for host-a: No space left on "
+        "device\n";
+    const std::string out = "vol2: session host-b may not open it for 30.0 s\n";
+    CHECK(has(exports_view(odd), failed + out));
+    CHECK(has(status_view(odd), "  " + failed + "  " + out));
+}
+
+TEST_CASE("views: one export shows who may open it") {
+    json one = server;
+    one["exports"].erase(1);
+    one["exports"][0]["allow"] = {{{"session", "host-a"}, {"address", nullptr}, {"access", "rw"}},
+                                  {{"session", "*"}, {"address", "10.0.0.0/8"}, {"access", "ro"}}};
+    CHECK(has(exports_view(one), "vol1: may be opened by host-a (rw), * (ro) from 10.0.0.0/8\n"));
+    one["exports"][0]["allow"] = json::array();
+    CHECK(has(exports_view(one), "vol1: may be opened by nobody\n"));
+    CHECK_FALSE(has(exports_view(server), "may be opened"));
 }
 
 TEST_CASE("views: one is one") {

@@ -7,6 +7,8 @@
 #include "rnbdctl/colour.h"
 #include "rnbdctl/completion.h"
 #include "rnbdctl/rates.h"
+#include "rnbdctl/screen.h"
+#include "rnbdctl/views.h"
 
 using namespace rnbd;
 using Words = std::vector<std::string>;
@@ -49,6 +51,33 @@ TEST_CASE("rnbdctl: what is no command, or several, is said with the nearest") {
     CHECK(written({"exports", "foo", "bar", "baz"}).front() ==
           "no command \"foo\": expected add, remove, resize, evict (see rnbdctl exports --help)");
     CHECK(written({"exports", "re", "v", "w"}).front().find("remove, resize") != std::string::npos);
+}
+
+TEST_CASE("rnbdctl: help of a command is its --help") {
+    CHECK(written({"help"}) == Words{"--help"});
+    CHECK(written({"help", "exp"}).front().find("may be explain, exports") != std::string::npos);
+    CHECK(written({"help", "exports", "res"}) == Words{"exports", "res", "--help"});
+    CHECK(written({"help", "exports", "resize"}) == Words{"exports", "resize", "--help"});
+}
+
+TEST_CASE("rnbdctl: as many rows as the screen has lines for") {
+    // Two lines of heads, one for what is left out, one for the cursor.
+    CHECK(rows_for_each(24, 1) == 20);
+    CHECK(rows_for_each(24, 2) == 8);
+    for (const std::size_t small : {0u, 1u, 4u, 5u}) CHECK(rows_for_each(small, 2) == 1);
+    const auto items = [](int first, int second) {
+        return json{{"items",
+                     {{{"kind", "device"}, {"name", "a"}, {"reads", first}},
+                      {{"kind", "device"}, {"name", "b"}, {"reads", second}}}}};
+    };
+    const json all = rates(items(0, 0), items(1, 2), 1, RateOrder::busiest_first);
+    CHECK(all["items"].size() == 2);
+    CHECK_FALSE(all.contains("left_out"));
+    CHECK_FALSE(rates_view(all).ends_with("more\n"));
+    const json one = rates(items(0, 0), items(1, 2), 1, RateOrder::busiest_first, 1);
+    CHECK(one["items"].size() == 1);
+    CHECK(one["items"][0]["name"] == "b");
+    CHECK(rates_view(one).ends_with("and 1 more\n"));
 }
 
 TEST_CASE("rnbdctl: completion goes by the tree") {
