@@ -55,11 +55,12 @@ class World {
     }
 
     // A client daemon that lets everybody connect and says nothing.
-    int listen_only() {
+    int listen_only() { return listen_at(sockets.client); }
+    static int listen_at(const std::string& path) {
         const int listening = ::socket(AF_UNIX, SOCK_STREAM, 0);
         sockaddr_un address{};
         address.sun_family = AF_UNIX;
-        std::strcpy(address.sun_path, sockets.client.c_str());
+        std::strcpy(address.sun_path, path.c_str());
         REQUIRE(::bind(listening, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
         REQUIRE(::listen(listening, 8) == 0);
         return listening;
@@ -75,16 +76,7 @@ class World {
                           const std::vector<const char*>& arguments) {
         const int listening = listen_only();
         std::thread daemon([&] {
-            for (const std::string& answer : answers) {
-                const int fd = ::accept(listening, nullptr, nullptr);
-                std::string line;
-                char c = 0;
-                while (::recv(fd, &c, 1, 0) == 1 && c != '\n') line += c;
-                request = json::parse(line, nullptr, false);
-                const std::string text = answer + "\n";
-                static_cast<void>(::send(fd, text.data(), text.size(), MSG_NOSIGNAL));
-                ::close(fd);
-            }
+            for (const std::string& answer : answers) answer_one(listening, answer);
         });
         Ran ran = run(arguments);
         daemon.join();
@@ -93,10 +85,38 @@ class World {
         return ran;
     }
 
+    // With both daemons, each of which is asked once.
+    Ran run_answered_by_both(const std::string& server, const std::string& client,
+                             const std::vector<const char*>& arguments) {
+        const int servers = listen_at(sockets.server), clients = listen_only();
+        std::thread daemons([&] {
+            answer_one(servers, server);
+            answer_one(clients, client);
+        });
+        Ran ran = run(arguments);
+        daemons.join();
+        ::close(servers);
+        ::close(clients);
+        ::unlink(sockets.server.c_str());
+        ::unlink(sockets.client.c_str());
+        return ran;
+    }
+
     DefaultSockets sockets;
     json request;
 
   private:
+    void answer_one(int listening, const std::string& answer) {
+        const int fd = ::accept(listening, nullptr, nullptr);
+        std::string line;
+        char c = 0;
+        while (::recv(fd, &c, 1, 0) == 1 && c != '\n') line += c;
+        request = json::parse(line, nullptr, false);
+        const std::string text = answer + "\n";
+        static_cast<void>(::send(fd, text.data(), text.size(), MSG_NOSIGNAL));
+        ::close(fd);
+    }
+
     std::string directory_;
 };
 
@@ -297,6 +317,26 @@ TEST_CASE("rnbdctl: a command of the other daemon is said to be that") {
               ") has no paths add: that is a command of rnbd-client\n"));
     // An older one of the right kind.
     CHECK(has(asked("rnbd-client", {"explain", "d"}), "rnbdctl: commands are: a, b\n"));
+}
+
+TEST_CASE("rnbdctl: what one of two daemons has, the other need not have") {
+    World world;
+    const auto answer = [](const char* rest) {
+        return std::string(R"({"schema":"rnbd-control","version":1,)") + rest + "}";
+    };
+    const std::string none =
+        answer(R"("ok":false,"error":{"code":"not_found","message":"no change waits"})");
+    const std::string confirmed =
+        answer(R"("ok":true,"result":{"daemon":"rnbd-client","state":"confirmed"})");
+    const Ran one = world.run_answered_by_both(none, confirmed, {"config", "confirm"});
+    CHECK(one.exit == number(CtlExit::ok));
+    CHECK(one.err.empty());
+    CHECK(one.out == world.run_answered(confirmed, {"--client", "config", "confirm"}).out);
+    const Ran neither = world.run_answered_by_both(none, none, {"config", "confirm"});
+    CHECK(neither.exit == number(CtlExit::not_found));
+    // Of what both have it is an error.
+    const Ran list = world.run_answered_by_both(none, confirmed, {"list"});
+    CHECK(list.exit == number(CtlExit::not_found));
 }
 
 TEST_CASE("rnbdctl: what is wrong with an answer is told apart in JSON") {
