@@ -89,7 +89,8 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     // What an error of it means, the end of a sentence.
     static std::string loss_of(std::error_code last_flush);
     // Takes the export from a session, when what it has in flight has ended, and lets it open it
-    // again no earlier than after `out`. ERRORS: not_found.
+    // again no earlier than after `out`. Where it was taken from before, and may not open it yet,
+    // only the time is another. ERRORS: not_found.
     std::expected<void, ControlFailure> evict(const std::string& name, const std::string& session,
                                               rtrs::Duration out);
     // Who may open it from now on; it is taken from those that may not.

@@ -7,6 +7,7 @@
 #include "daemon/log/log.h"
 #include "rnbd-server/target_inside.h"
 #include "rtrs/base/assert.h"
+#include "rtrs/base/seconds.h"
 
 namespace rnbd {
 namespace {
@@ -209,18 +210,31 @@ std::expected<void, ControlFailure> Target::evict(const std::string& name,
     if (volume == nullptr) return std::unexpected(why_none(name));
     const bool open = std::ranges::any_of(volume->opens(),
                                           [&](const auto& one) { return one->session == session; });
-    if (!open) {
+    if (!open && !volume->is_shut_out(session)) {
         return failure(ControlError::not_found,
                        "export " + name + " is not open by session " + session +
                            (volume->opens().empty() ? "" : "; it is by " + holders_of(*volume)));
     }
-    if (out > rtrs::Duration::zero()) volume->shut_out(session, reactor_.now() + out);
+    volume->shut_out(session, reactor_.now() + out);
+    if (out > rtrs::Duration::zero()) {
+        logger("rnbd.session")
+            .info("{}: may not open {} for {:.9g} s", printable(session), name,
+                  rtrs::in_seconds(out));
+    } else {
+        logger("rnbd.session").info("{}: may open {} again", printable(session), name);
+    }
     take_away(*volume, &session);
     return {};
 }
 
 void Target::set_draining(Draining draining) {
-    if (draining_ != draining) draining_since_ = reactor_.now();
+    if (draining_ != draining) {
+        draining_since_ = reactor_.now();
+        logger("rnbd.server")
+            .info("{}", draining == Draining::on
+                            ? "draining: no session comes in, nothing is opened"
+                            : "no longer draining: sessions may come in");
+    }
     draining_ = draining;
     catalog_.intend(draining == Draining::on ? ServerIntent::drain : ServerIntent::serve);
 }

@@ -138,9 +138,10 @@ std::string export_resize_view(const json& document) {
 }
 
 std::string export_evict_view(const json& document) {
-    return fmt::format("export {} is taken from session {}, which may open it again in {}\n",
+    const json& out = member(document, "out_s");
+    return fmt::format("export {} is taken from session {}, which may open it again {}\n",
                        dash(word(document, "export")), dash(word(document, "session")),
-                       dash(short_age(document, "out_s")));
+                       out == 0 ? "now" : "in " + dash(short_age(document, "out_s")));
 }
 
 std::string drain_view(const json& document) {

@@ -170,6 +170,8 @@ void ConfigControl::apply(const json& given, ControlReply reply) {
     if (within > rtrs::Duration::zero()) {
         pending_ = Pending{plan->undo, clock_.now() + within};
         confirm_timer_.arm(pending_->until);
+        log_.info("configuration: taken back in {:.9g} s, if it is not confirmed by then",
+                  rtrs::in_seconds(within));
     }
     // The reply outlives this call: it is given when all is done. Nobody needs to wait for it.
     const auto later = std::make_shared<ControlReply>(std::move(reply));

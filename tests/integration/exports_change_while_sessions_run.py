@@ -81,7 +81,16 @@ with Lab() as lab:
     server.ctl("exports", "evict", "vol2", "host-a", "--for", "3600")
     check(not exported(server, "vol2")["opens"], "nobody has it open")
     check(exported(server, "vol2")["shut_out"][0]["session"] == "host-a", "and it may not come back")
-    check(server.ctl("exports", "evict", "vol2", "host-a", ok=False).returncode == 4, "it has it not")
+    check("host-a: may not open vol2 for 3600 s" in server.log(), "it is logged")
+    check(server.ctl("exports", "evict", "vol2", "host-b", ok=False).returncode == 4, "it has it not")
+    # For another time, or none.
+    server.ctl("exports", "evict", "vol2", "host-a", "--for", "1800")
+    check(1700 < exported(server, "vol2")["shut_out"][0]["left_s"] <= 1800, exported(server, "vol2"))
+    said = server.ctl("exports", "evict", "vol2", "host-a", "--for", "0").stdout
+    check("may open it again now" in said, said)
+    wait_until("it is open again", lambda: exported(server, "vol2")["opens"])
+    check(exported(server, "vol2")["shut_out"] == [], "nothing is left of it")
+    server.ctl("exports", "evict", "vol2", "host-a", "--for", "3600")
     wait_until("the client is told so, though nobody uses it", lambda: "evicted by the server" in device(client, "vol2")["reason"])
     io = subprocess.Popen(["qemu-io", "-f", "raw", "-c", "write -P 7 0 64k",
                            f"nbd+unix:///vol2?socket={lab.path('two.sock')}"],
@@ -128,6 +137,7 @@ with Lab() as lab:
     check(server.status()["sessions"][0]["id"] == session, "the session is the same")
     check(device(client, "vol1")["errors"] == 0, "no error was seen")
     server.ctl("drain", "--evict")
+    check("draining: no session comes in" in server.log(), "it is logged")
     check(not exported(server, "vol1")["opens"], "drained")
     wait_until("the client is told so, though nobody uses it",
                lambda: "the server is being drained" in device(client, "vol1")["reason"])
