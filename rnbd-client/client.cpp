@@ -354,20 +354,24 @@ std::expected<void, ControlFailure> Client::discover(const std::string& server,
             return failure(session.error().code,
                            session.error().message + " (a server is HOST:PORT, numeric)");
         }
+        if (!session_name.empty() && session_name != server) {
+            return failure(ControlError::bad_arguments, "session: found " + session_name +
+                                                            " beside the session " + server +
+                                                            ", expected it with HOST:PORT");
+        }
         over(**session);
         return {};
     }
     for (const auto& [name, session] : sessions_) {
         if (session->closing || (!session_name.empty() && name != session_name)) continue;
         for (const auto& known : session->paths()) {
-            if (known.destination != path->destination) continue;
+            if (known.fabric != path->fabric || known.destination != path->destination) continue;
             over(*session);
             return {};
         }
     }
     if (session_name.empty()) {
-        return failure(ControlError::bad_arguments, "no session has a path to " +
-                                                        path->destination +
+        return failure(ControlError::bad_arguments, "no session has a path to " + server +
                                                         ": --session says under which name to ask");
     }
     if (sessions_.contains(session_name)) {

@@ -217,17 +217,20 @@ void discover(Client& client, const json& given, ControlReply reply) {
     ControlArguments arguments(given);
     const std::string server =
         arguments.text("server", Need::required, "a session's name or HOST:PORT");
-    const std::string session = arguments.text("session", Need::optional, a_name);
+    const ConfigType<std::string> name = config_session_name();
+    const auto session = arguments.word("session", name.parse, name.expected);
     const rtrs::Duration timeout = arguments.seconds("timeout_s", discover_default, discover_max);
     if (const auto failure = arguments.failure()) return reply.fail(*failure);
     // The reply outlives this call: it is given when the server has answered.
     auto later = std::make_shared<ControlReply>(std::move(reply));
-    const auto asked = client.discover(
-        server, session, timeout,
-        [later, server](const std::string& error, const std::vector<CatalogEntry>& entries) {
-            if (!error.empty()) return later->fail(ControlError::failed, server + ": " + error);
-            later->succeed(catalog_document(server, entries));
-        });
+    const auto asked =
+        client.discover(server, session.value_or(""), timeout,
+                        [later, server](const std::optional<ControlFailure>& failure,
+                                        const std::vector<CatalogEntry>& entries) {
+                            if (failure)
+                                return later->fail(failure->code, server + ": " + failure->message);
+                            later->succeed(catalog_document(server, entries));
+                        });
     if (!asked) later->fail(asked.error());
 }
 

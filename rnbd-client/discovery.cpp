@@ -10,22 +10,24 @@
 namespace rnbd {
 namespace {
 
-std::string no_answer(const rtrs::ClientSessionStatus& status) {
+ControlFailure no_answer(const rtrs::ClientSessionStatus& status) {
     std::string why = "no answer in time";
     for (const auto& path : status.paths) {
         if (!path.reason.empty()) why += "; " + path.destination + ": " + path.reason;
     }
-    return why;
+    return {ControlError::timed_out, std::move(why)};
+}
+
+std::optional<ControlFailure> failure_of(std::error_code error) {
+    if (!error) return std::nullopt;
+    return ControlFailure{
+        ControlError::failed,
+        error == std::errc::operation_not_supported
+            ? "the server has no catalog: it is not an rnbd-server, or an older one"
+            : error.message()};
 }
 
 }  // namespace
-
-std::string catalog_failure(std::error_code error) {
-    if (error == std::errc::operation_not_supported) {
-        return "the server has no catalog: it is not an rnbd-server, or an older one";
-    }
-    return error.message();
-}
 
 Discovery::Discovery(rtrs::SessionEnvironment environment, rtrs::ClientSessionOptions options,
                      Owner& owner)
@@ -43,19 +45,22 @@ std::error_code Discovery::start(rtrs::Duration timeout, Answered answered) {
     answered_ = std::move(answered);
     timer_.arm(environment_.clock.now() + timeout);
     remote_.catalog().ask([this](std::error_code error, const std::vector<CatalogEntry>& entries) {
-        answer(error ? catalog_failure(error) : "", entries);
+        answer(failure_of(error), entries);
     });
     return {};
 }
 
-void Discovery::stop() { answer("rnbd-client is stopping", {}); }
+void Discovery::stop() {
+    answer(ControlFailure{ControlError::stopping, "rnbd-client is stopping"}, {});
+}
 
 void Discovery::time_is_up() { answer(no_answer(remote_.rtrs().status()), {}); }
 
-void Discovery::answer(const std::string& error, const std::vector<CatalogEntry>& entries) {
+void Discovery::answer(const std::optional<ControlFailure>& failure,
+                       const std::vector<CatalogEntry>& entries) {
     if (!answered_) return;
     timer_.disarm();
-    std::exchange(answered_, nullptr)(error, entries);
+    std::exchange(answered_, nullptr)(failure, entries);
     remote_.close();
 }
 
@@ -73,13 +78,14 @@ void CatalogQuestions::ask(rtrs::Duration timeout, Discovery::Answered answered)
     if (std::exchange(asked_, true)) return;
     remote_.catalog().ask([this](std::error_code error, const std::vector<CatalogEntry>& entries) {
         asked_ = false;
-        answer(error ? catalog_failure(error) : "", entries);
+        answer(failure_of(error), entries);
     });
 }
 
-void CatalogQuestions::answer(const std::string& error, const std::vector<CatalogEntry>& entries) {
+void CatalogQuestions::answer(const std::optional<ControlFailure>& failure,
+                              const std::vector<CatalogEntry>& entries) {
     timer_.disarm();
-    for (const Question& one : std::exchange(waiting_, {})) one.answered(error, entries);
+    for (const Question& one : std::exchange(waiting_, {})) one.answered(failure, entries);
 }
 
 void CatalogQuestions::look() {
@@ -92,7 +98,7 @@ void CatalogQuestions::look() {
     if (!waiting_.empty()) {
         timer_.arm(std::ranges::min(waiting_, {}, &Question::deadline).deadline);
     }
-    const std::string why = no_answer(remote_.rtrs().status());
+    const ControlFailure why = no_answer(remote_.rtrs().status());
     for (const Question& one : over) one.answered(why, {});
 }
 

@@ -6,9 +6,11 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "daemon/control/protocol.h"
 #include "rnbd/identity/session_lock.h"
 #include "rnbd/remote_volume.h"
 #include "rtrs/base/clock.h"
@@ -25,9 +27,9 @@ class Discovery final : public RemoteSessionHandler {
       protected:
         ~Owner() = default;
     };
-    // Once; error: what was wrong, for people.
-    using Answered =
-        std::function<void(const std::string& error, const std::vector<CatalogEntry>& entries)>;
+    // Once. failure: why there is no answer; then there are no entries.
+    using Answered = std::function<void(const std::optional<ControlFailure>& failure,
+                                        const std::vector<CatalogEntry>& entries)>;
 
     Discovery(rtrs::SessionEnvironment environment, rtrs::ClientSessionOptions options,
               Owner& owner);
@@ -40,7 +42,8 @@ class Discovery final : public RemoteSessionHandler {
 
   private:
     void on_session_closed() override { owner_.on_discovery_over(*this); }
-    void answer(const std::string& error, const std::vector<CatalogEntry>& entries);
+    void answer(const std::optional<ControlFailure>& failure,
+                const std::vector<CatalogEntry>& entries);
     void time_is_up();
 
     rtrs::SessionEnvironment environment_;
@@ -65,7 +68,8 @@ class CatalogQuestions {
         rtrs::Instant deadline;
         Discovery::Answered answered;
     };
-    void answer(const std::string& error, const std::vector<CatalogEntry>& entries);
+    void answer(const std::optional<ControlFailure>& failure,
+                const std::vector<CatalogEntry>& entries);
     void look();
 
     rtrs::Clock& clock_;
@@ -74,8 +78,5 @@ class CatalogQuestions {
     std::vector<Question> waiting_;
     bool asked_ = false;
 };
-
-// What a failed question means, for people.
-std::string catalog_failure(std::error_code error);
 
 }  // namespace rnbd

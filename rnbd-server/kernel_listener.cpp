@@ -14,7 +14,7 @@ constexpr std::size_t device_path_bytes_max = 254;
 
 // As a kernel client may give it: with or without the leading '/'.
 ConfigType<std::string> config_device_path() {
-    return {"a device path of 1 to 254 printable characters without space and \"..\"",
+    return {"a device path of 1 to 254 printable ASCII characters without space and \"..\"",
             [](std::string_view text) -> std::optional<std::string> {
                 const auto odd = [](char c) { return c <= 0x20 || c >= 0x7f; };
                 if (text.size() > device_path_bytes_max || std::ranges::any_of(text, odd) ||

@@ -218,6 +218,7 @@ void CommandTree::add_looking() {
             Daemon::client, [this](Request& request) {
                 const rtrs::Duration patience = options_.timeout.value_or(path_patience);
                 request.command = "discover";
+                request.options = {{"server", "SERVER"}, {"session", "--session"}};
                 request.view = discover_view;
                 request.arguments = {{"server", options_.server_address},
                                      {"timeout_s", in_seconds(patience)}};

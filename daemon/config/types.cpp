@@ -178,7 +178,7 @@ ConfigType<std::string> config_path(std::size_t bytes_max) {
 }
 
 ConfigType<std::string> config_session_name() {
-    return {"a session name of 1 to 254 printable characters without space, '/' and '.'",
+    return {"a session name of 1 to 254 printable ASCII characters without space, '/' and '.'",
             [](std::string_view text) -> std::optional<std::string> {
                 if (text.empty() || text.size() > 254 || !printable(text)) return std::nullopt;
                 if (text.find_first_of("/.") != std::string_view::npos) return std::nullopt;
@@ -188,7 +188,7 @@ ConfigType<std::string> config_session_name() {
 
 ConfigType<std::string> config_allowed_session() {
     return {
-        "the name of one session, for there are no patterns: 1 to 254 printable characters "
+        "the name of one session, for there are no patterns: 1 to 254 printable ASCII characters "
         "without space, '/', '.' and '*'",
         [one = config_session_name()](std::string_view text) -> std::optional<std::string> {
             if (text.contains('*')) return std::nullopt;
@@ -197,7 +197,7 @@ ConfigType<std::string> config_allowed_session() {
 }
 
 ConfigType<std::string> config_volume_name() {
-    return {"a name of 1 to 254 printable characters without space, \"..\" and leading '/'",
+    return {"a name of 1 to 254 printable ASCII characters without space, \"..\" and leading '/'",
             [](std::string_view text) -> std::optional<std::string> {
                 if (text.empty() || text.size() > 254 || !printable(text)) return std::nullopt;
                 if (text.front() == '/' || text.find("..") != std::string_view::npos)

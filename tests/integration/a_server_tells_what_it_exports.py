@@ -55,8 +55,15 @@ with Lab() as lab:
     check(client.ctl("discover", "host-z", ok=False).returncode == 4, "no such session")
     nobody = f"127.0.0.1:{free_port()}"
     check(client.ctl("discover", nobody, ok=False).returncode == 2, "no name to ask under")
+    for words, why in ((["host-a", "--session", "host-b"], "--session: found host-b beside the session host-a"),
+                       ([nobody, "--session", "a.b"], '--session: found "a.b", expected a session name')):
+        wrong = client.ctl("discover", *words, ok=False)
+        check(wrong.returncode == 2 and why in wrong.stderr, wrong.stderr)
+    # Nor is the session that has a path to it by TCP the one to ask by RDMA.
+    rdma = client.ctl("discover", f"rdma:{address}", ok=False)
+    check(rdma.returncode == 2 and f"no session has a path to rdma:{address}" in rdma.stderr, rdma.stderr)
     late = client.ctl("--timeout", "1", "discover", nobody, "--session", "host-c", ok=False)
-    check(late.returncode == 1 and "no answer in time" in late.stderr, late.stderr)
+    check(late.returncode == 7 and "no answer in time" in late.stderr, late.stderr)
     # A server's RDMA address is not asked over TCP.
     rdma = client.ctl("--timeout", "1", "discover", f"rdma:{address}", "--session", "host-d",
                       ok=False)
@@ -121,7 +128,7 @@ with Lab() as lab:
     # A session without its server is not asked for ever; who asks says how long.
     for _ in range(2):
         late = client.ctl("--timeout", "1", "discover", "host-a", ok=False)
-        check(late.returncode == 1 and "no answer in time" in late.stderr, (late.returncode, late.stderr))
+        check(late.returncode == 7 and "no answer in time" in late.stderr, (late.returncode, late.stderr))
     server.start()
     wait_until("the device is open again",
                lambda: client.status()["devices"][0]["state"] == "open")

@@ -14,7 +14,7 @@ def taken_back(daemon, meanwhile, seconds=10):
     document, _ = config(daemon, "apply", "--force", "--confirm-within", f"{seconds}s")
     check(document["state"] == "applied", document)
     meanwhile()
-    check("taken back" not in daemon.log()[since:], "it was done in time")
+    check("the change is taken back" not in daemon.log()[since:], "it was done in time")
 
     def over():
         _, back, text = daemon.log()[since:].partition("the change is taken back")
