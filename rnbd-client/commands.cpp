@@ -90,15 +90,19 @@ void map(Client& client, const std::string& socket_folder, const json& arguments
          ControlReply reply) {
     const auto request = parse_map(arguments, socket_folder);
     if (!request) return reply.fail(request.error());
-    json nbd = json::array();
-    for (const auto& address : request->device.nbd) nbd.push_back(address.to_string());
     // The reply outlives this call: what failed may take a while to be gone.
     const auto later = std::make_shared<ControlReply>(std::move(reply));
     client.map(request->device, request->with_paths ? &request->session : nullptr,
                [later, name = request->device.name,
-                nbd](const std::expected<void, ControlFailure>& mapped) {
+                &client](const std::expected<void, ControlFailure>& mapped) {
                    if (!mapped) return later->fail(mapped.error());
-                   later->succeed({{"device", name}, {"nbd", nbd}});
+                   const auto& mappings = client.mappings();
+                   const auto made = std::ranges::find_if(
+                       mappings, [&](const auto& one) { return one->config().name == name; });
+                   if (made == mappings.end()) {
+                       return later->fail(ControlError::failed, name + " is gone again");
+                   }
+                   later->succeed({{"device", name}, {"nbd", (*made)->nbd_addresses()}});
                });
 }
 

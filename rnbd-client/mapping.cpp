@@ -72,12 +72,23 @@ std::expected<void, std::string> Mapping::start(InUse in_use) {
             patience, [&] { return sockets_.attach(*parsed, *device_); },
             &NbdListener::Failure::error);
         if (!attached) {
+            logger("rnbd.device").error("{}: not served: {}", config_.name, attached.error().text);
             stop(KernelNbd::Use::leave);
             return std::unexpected(attached.error().text);
         }
-        logger("rnbd.device").info("{}: NBD on {}", config_.name, parsed->text());
+        logger("rnbd.device").info("{}: NBD on {}", config_.name, sockets_.bound(*parsed).text());
     }
     return {};
+}
+
+std::vector<std::string> Mapping::nbd_addresses() const {
+    std::vector<std::string> texts;
+    for (const DeviceAddress& address : config_.nbd) {
+        const auto parsed = NbdAddress::parse(address.to_string());
+        RTRS_ASSERT(parsed);  // the configuration was checked
+        texts.push_back(sockets_.bound(*parsed).text());
+    }
+    return texts;
 }
 
 void Mapping::on_volume_changed(RemoteVolume&) {

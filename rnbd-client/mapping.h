@@ -10,6 +10,7 @@
 #include <expected>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "daemon/sockets/in_use.h"
 #include "rnbd-client/config.h"
@@ -56,6 +57,8 @@ class Mapping final : public RemoteVolumeHandler,
     void stop(KernelNbd::Use use);
 
     const ClientConfig::Device& config() const noexcept { return config_; }
+    // As in the configuration, but with the ports that the system chose for port 0.
+    std::vector<std::string> nbd_addresses() const;
     // The N of its attributes in block/rnbdN: the lowest that was free.
     std::uint32_t number() const noexcept { return number_; }
     RemoteVolume& volume() noexcept { return *volume_; }

@@ -162,8 +162,6 @@ json describe_device(Mapping& mapping, rtrs::Instant now) {
     const auto& writes = counters.of(nbd::Command::write);
     std::uint64_t errors = 0;
     for (const auto& kind : counters.by_command) errors += kind.errors;
-    json nbd = json::array();
-    for (const auto& address : mapping.config().nbd) nbd.push_back(address.to_string());
     const std::string uuid = to_text(volume.medium().uuid);
     return {{"name", mapping.config().name},
             {"session", mapping.config().session},
@@ -176,7 +174,7 @@ json describe_device(Mapping& mapping, rtrs::Instant now) {
             {"size_bytes", volume.geometry().size_bytes},
             {"block_size", was_open(volume) ? volume.geometry().logical_block_bytes : 0},
             {"uuid", uuid.empty() ? json() : json(uuid)},
-            {"nbd", nbd},
+            {"nbd", mapping.nbd_addresses()},
             {"connections", mapping.connections()},
             {"kernel", describe_kernel(mapping.kernel(), now)},
             {"reads", reads.requests},

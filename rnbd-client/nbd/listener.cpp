@@ -81,8 +81,14 @@ std::expected<void, NbdListener::Failure> NbdListener::open() {
     }
     open_ = true;
     accept();
-    environment_.tracer.trace(TraceLevel::info, subsystem, options_.address.text(), "listening");
+    environment_.tracer.trace(TraceLevel::info, subsystem, bound().text(), "listening");
     return {};
+}
+
+NbdAddress NbdListener::bound() const {
+    NbdAddress address = options_.address;
+    if (port_ != 0) address.port = std::to_string(port_);
+    return address;
 }
 
 std::expected<void, NbdListener::Failure> NbdListener::open_unix() {

@@ -79,6 +79,8 @@ class NbdListener final : private NbdConnection::Owner {
     bool listening() const noexcept { return fd_ >= 0; }
     // tcp with port 0: the one that the system chose.
     std::uint16_t port() const noexcept { return port_; }
+    // The address with the port that the system chose, if it was to choose.
+    NbdAddress bound() const;
     const NbdListenerOptions& options() const noexcept { return options_; }
     const std::vector<std::unique_ptr<NbdConnection>>& connections() const noexcept {
         return connections_;

@@ -27,6 +27,15 @@ std::expected<void, NbdListener::Failure> NbdSockets::attach(const NbdAddress& a
     return {};
 }
 
+NbdAddress NbdSockets::bound(const NbdAddress& address) const {
+    const std::string text = address.text();
+    for (const auto& socket : sockets_) {
+        if (!socket->closing && socket->listener->options().address.text() == text)
+            return socket->listener->bound();
+    }
+    return address;
+}
+
 void NbdSockets::listen_again() {
     for (const auto& socket : sockets_) socket->listener->listen_again();
 }

@@ -38,6 +38,9 @@ class NbdSockets final : public NbdListener::Handler {
 
     // ERRORS: as NbdListener::open.
     std::expected<void, NbdListener::Failure> attach(const NbdAddress& address, Device& device);
+    // Where a socket that was opened for this address is found: the port that the system chose for
+    // port 0. As it is if there is none.
+    NbdAddress bound(const NbdAddress& address) const;
     // Makes socket files anew that others have removed, and traces it.
     void listen_again();
     // The process ends, and has served nobody (NbdListener::remove_file).

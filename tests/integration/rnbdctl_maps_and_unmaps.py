@@ -1,4 +1,6 @@
 """rnbdctl map, list, status, unmap on a running client; exit codes and JSON."""
+import re
+
 from harness import *
 
 
@@ -83,9 +85,18 @@ with Lab() as lab:
         for answer in answers(client, [("map", asked)] * 20):
             check(not answer["ok"] and "another process serves" in answer["error"]["message"], answer)
         check([d["name"] for d in client.status()["devices"]] == ["vol1"], "nothing is left of it")
+    check("vol2: not served: unix:" in client.log(), "the log says why")
     other.close()
     os.unlink(taken)
     client.ctl("map", "vol2", "--session", "host-a", "--nbd", f"unix:{taken}")
+    client.ctl("unmap", "vol2")
+    # The system chooses the port, and it is told.
+    answer = json.loads(client.ctl("--json", "map", "vol2", "--session", "host-a", "--nbd", "tcp:127.0.0.1:0").stdout)
+    chosen = answer["result"]["nbd"][0]
+    check(re.fullmatch(r"tcp:127\.0\.0\.1:[1-9]\d*", chosen), chosen)
+    check(next(d for d in client.status()["devices"] if d["name"] == "vol2")["nbd"] == [chosen], "status")
+    check(f"vol2: NBD on {chosen}" in client.log(), "the log")
+    wait_until("it is served there", lambda: run("nbdinfo", "--size", f"nbd://{chosen[4:]}/vol2", ok=False).returncode == 0)
     client.ctl("unmap", "vol2")
     # A session of its own, which goes with its last device.
     client.ctl("map", "vol2", "--session", "host-x", "--path", f"127.0.0.1:{server.port}")
