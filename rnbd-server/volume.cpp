@@ -128,8 +128,6 @@ void Volume::try_open() {
 bool Volume::may_be_made() const noexcept { return generation_ == 0 && !config_.storage.uuid; }
 
 void Volume::is_not_there(const StorageError& error) {
-    // Each call goes on with what the one before has begun.
-    if (error.code == std::errc::operation_in_progress) delay_ = retry_delay_min;
     const bool absent = error.code == std::errc::no_such_file_or_directory;
     if (absent && !may_be_made() && (generation_ > 0 || config_.storage.size_bytes)) {
         return wait(config_.storage.path +
@@ -138,10 +136,13 @@ void Volume::is_not_there(const StorageError& error) {
                                      : ": not there; it is not created, since its uuid says "
                                        "that it has content"));
     }
-    if (error.code != std::errc::connection_already_in_progress) return wait(error.text);
+    // Each call goes on with what the one before has begun: soon, and the delay between attempts is
+    // as it was.
+    const bool begun = error.code == std::errc::operation_in_progress;
+    if (!begun && error.code != std::errc::connection_already_in_progress) return wait(error.text);
     // What the last attempt has found stands until this one has ended.
     const bool first = reason_.empty() || reason_ == not_opened_yet;
-    wait_untold(first ? error.text : reason_);
+    wait_untold(first ? error.text : reason_, begun ? retry_delay_min : grown_delay());
 }
 
 // Of the storage that was opened.
@@ -279,15 +280,19 @@ void Volume::note_loss() {
 
 void Volume::wait(std::string reason) {
     if (reason != reason_) logger("rnbd.volume").warn("{}: waiting: {}", config_.name, reason);
-    wait_untold(std::move(reason));
+    wait_untold(std::move(reason), grown_delay());
 }
 
-void Volume::wait_untold(std::string reason) {
+// The delay before the next attempt; the one after it is twice as long.
+rtrs::Duration Volume::grown_delay() noexcept {
+    return std::exchange(delay_, std::min(2 * delay_, retry_delay_max));
+}
+
+void Volume::wait_untold(std::string reason, rtrs::Duration delay) {
     const bool changed = reason != reason_;
     if (changed) since_ = reactor_.now();
     reason_ = std::move(reason);
-    timer_.arm(reactor_.now() + delay_);
-    delay_ = std::min(2 * delay_, retry_delay_max);
+    timer_.arm(reactor_.now() + delay);
     if (changed) tell_state();
 }
 

@@ -241,7 +241,8 @@ class Volume {
     void begin_life();
     void check();
     void wait(std::string reason);
-    void wait_untold(std::string reason);  // which is no news for the log
+    void wait_untold(std::string reason, rtrs::Duration delay);  // which is no news for the log
+    rtrs::Duration grown_delay() noexcept;
     void log_trouble();
     void look_at_size();
     void note_shortage(std::uint64_t medium_bytes);

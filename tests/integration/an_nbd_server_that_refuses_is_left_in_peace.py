@@ -1,0 +1,39 @@
+"""An NBD server that takes its time and then has not what is exported is asked ever more slowly, and the log says so once."""
+
+import subprocess
+import time
+
+from harness import Lab, built_with, check, need, skip, wait_until
+
+need("nbdkit")
+if built_with("LIBNBD_FOUND") != "1":
+    skip("the server was built without libnbd")
+
+with Lab() as lab:
+    socket, asked = lab.path("nbdkit.sock"), lab.path("asked")
+    # Slower than what the daemon waits for in one turn; read-only.
+    nbdkit = subprocess.Popen(["nbdkit", "-f", "-U", socket, "eval", f"open=echo >>{asked}; sleep 0.1",
+                               "get_size=echo 1M", "can_write=exit 3", "pread=head -c $3 /dev/zero"])
+    lab.cleanups.append(nbdkit.kill)
+    server = lab.server([{"name": "vol", "storage": {"kind": "nbd", "uri": f"nbd+unix:///?socket={socket}"},
+                          "allow": [{"session": "host-a", "access": "rw"}]}])
+
+    def attempts():
+        try:
+            with open(asked) as text:
+                return len(text.readlines())
+        except FileNotFoundError:
+            return 0
+
+    def reason():
+        return server.status()["exports"][0]["reason"]
+
+    wait_until("it has been asked some times", lambda: attempts() >= 6)
+    said = reason()
+    check("read-only" in said, said)
+    before = attempts()
+    time.sleep(4)
+    # At most one a second by now.
+    check(0 < attempts() - before <= 6, f"asked {attempts() - before} times in 4 s")
+    check(reason() == said, f"{reason()} instead of {said}")
+    check(server.log().count("vol: waiting: ") <= 2, server.log())
