@@ -27,9 +27,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* head =
-    "# What rnbdctl --save keeps: one JSON object, which is YAML, too. rnbdctl writes it anew.\n";
-
 std::unexpected<std::string> failed(const std::string& what, int error) {
     return std::unexpected(what + ": " + std::strerror(error));
 }
@@ -110,58 +107,6 @@ std::string errors_of(const json& checked) {
     return text;
 }
 
-// "rdma:SOURCE@HOST:PORT": what remove_paths says for an element of add_paths.
-std::string label_of(const json& path) {
-    const std::string rdma = members::word(path, "rdma");
-    return rdma.empty() ? members::word(path, "tcp") : "rdma:" + rdma;
-}
-
-void drop_path(json& amendment, const std::string& label) {
-    for (const char* const list : {"add_paths", "remove_paths"}) {
-        const auto found = amendment.find(list);
-        if (found == amendment.end() || !found->is_array()) continue;
-        std::erase_if(found->get_ref<json::array_t&>(), [&](const json& one) {
-            return one.is_string() ? one == label : one.is_object() && label_of(one) == label;
-        });
-        if (found->empty()) amendment.erase(found);
-    }
-}
-
-const char* kind_amended(const json& amendment) {
-    return amendment.contains("session") ? "session" : "export";
-}
-
-void amend(json& config, const json& wanted) {
-    const char* const kind = kind_amended(wanted);
-    json& all = config["amend"];
-    if (!all.is_array()) all = json::array();
-    auto found = std::ranges::find_if(all, [&](const json& one) {
-        return one.is_object() && one.value(kind, json()) == wanted[kind];
-    });
-    if (found == all.end()) found = all.insert(all.end(), json{{kind, wanted[kind]}});
-    for (const auto& [key, value] : wanted.items()) {
-        if (key != "add_paths" && key != "remove_paths") {
-            (*found)[key] = value;
-            continue;
-        }
-        for (const json& path : value) {
-            drop_path(*found, path.is_string() ? path.get<std::string>() : label_of(path));
-            (*found)[key].push_back(path);
-        }
-    }
-}
-
-void drop_amendment(json& config, const std::string& list, const json& name) {
-    const auto all = config.find("amend");
-    if (all == config.end() || !all->is_array() || (list != "sessions" && list != "exports"))
-        return;
-    const std::string kind = list.substr(0, list.size() - 1);
-    std::erase_if(all->get_ref<json::array_t&>(), [&](const json& one) {
-        return one.is_object() && one.value(kind, json()) == name;
-    });
-    if (all->empty()) config.erase(all);
-}
-
 // What is amended, if no file has it: the daemon passes over that with a warning. Empty: one has.
 std::string amends_nothing(const json& checked, const SavedPiece& piece) {
     if (piece.amend.is_null()) return "";
@@ -186,14 +131,25 @@ std::string what_is_wrong(const Request& request, const SavedPiece& piece) {
 
 bool only_takes(const SavedPiece& piece) { return piece.put.empty() && piece.amend.is_null(); }
 
+// Whether nothing but the file that --save writes says so; also if that cannot be known.
+bool may_leave(const std::string& session, const std::string& file, const std::string& own) {
+    const ConfigFiles files = read_config_files(file, PipeEnd::not_awaited);
+    return files.errors.empty() &&
+           std::ranges::none_of(files.sources, [&](const ConfigSource& one) {
+               return one.file != own && names_session(one, session);
+           });
+}
+
+// What the files say and the daemon does not do; nothing if it does not answer.
+json differences(const Request& request) {
+    auto answer = control_call({.socket_path = request.sockets.front(), .timeout = request.timeout},
+                               "config_diff", json::object());
+    return answer ? members::elements(*answer, "objects") : json::array();
+}
+
 // What was taken out, and the configuration would have all the same; empty: nothing.
-std::string comes_back(const Request& request, const SavedPiece& piece) {
-    if (piece.take.empty()) return "";
-    const auto answer =
-        control_call({.socket_path = request.sockets.front(), .timeout = request.timeout},
-                     "config_diff", json::object());
-    if (!answer) return "";
-    for (const json& object : members::elements(*answer, "objects")) {
+std::string comes_back(const json& objects, const SavedPiece& piece) {
+    for (const json& object : objects) {
         const std::string list = members::word(object, "object") + "s";
         const auto names = piece.take.find(list);
         if (names == piece.take.end() || members::word(object, "change") != "added") continue;
@@ -206,46 +162,26 @@ std::string comes_back(const Request& request, const SavedPiece& piece) {
     return "";
 }
 
-}  // namespace
-
-std::expected<std::string, std::string> with_piece(const std::string& text,
-                                                   const SavedPiece& piece) {
-    std::string_view left = text;
-    while (left.starts_with('#')) {
-        const auto end = left.find('\n');
-        left.remove_prefix(end == std::string_view::npos ? left.size() : end + 1);
-    }
-    json config = left.empty() ? json::object() : json::parse(left, nullptr, false);
-    if (!config.is_object())
-        return std::unexpected(
-            "it is not as rnbdctl writes it; move what it says into another file");
-    const auto drop = [&](const std::string& list, const json& name) {
-        const auto found = config.find(list);
-        if (found == config.end() || !found->is_array()) return;
-        std::erase_if(found->get_ref<json::array_t&>(), [&](const json& one) {
-            return one.is_object() && one.value("name", json()) == name;
-        });
-        if (found->empty()) config.erase(found);
-    };
-    for (const auto& [list, names] : piece.take.items()) {
-        for (const json& name : names) {
-            drop(list, name);
-            // Also of what another file has: when that goes, too, nothing may be left of it here.
-            drop_amendment(config, list, name);
-        }
-    }
-    for (const auto& [list, elements] : piece.put.items()) {
-        for (const json& element : elements) {
-            const json name = element.value("name", json());
-            drop(list, name);
-            // Perhaps of a former one of this name, which is gone.
-            drop_amendment(config, list, name);
-            config[list].push_back(element);
-        }
-    }
-    if (!piece.amend.is_null()) amend(config, piece.amend);
-    return head + config.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+// A session that has left the file, and what the daemon does with it, if it has it.
+void say_gone(const Request& request, const json& objects, const std::string& session,
+              std::ostream& out, std::ostream& err) {
+    const auto runs = std::ranges::find_if(objects, [&](const json& one) {
+        return members::word(one, "object") == "session" &&
+               members::word(one, "name") == terminal_text(session) &&
+               members::word(one, "change") == "removed";
+    });
+    const bool stays = runs != objects.end();
+    if (request.output == Output::text)
+        out << "with session " << terminal_text(session) << ", which no file names any more"
+            << (stays ? "; it runs until the next config apply" : "") << "\n";
+    // That is refused as a whole then, whatever else the files say.
+    if (const std::string conflict = stays ? members::word(*runs, "conflict") : "";
+        !conflict.empty())
+        err << "rnbdctl: the next config apply is refused as long as session "
+            << terminal_text(session) << " is in use: " << conflict << "\n";
 }
+
+}  // namespace
 
 std::expected<Kept, std::string> keep(const Request& request, const SavedPiece& piece) {
     const auto described = check(request);
@@ -261,10 +197,15 @@ std::expected<Kept, std::string> keep(const Request& request, const SavedPiece& 
     const bool there = ::access(path.c_str(), F_OK) == 0;
     const auto known = there ? read_config_file(path, PipeEnd::not_awaited) : std::string();
     if (!known) return std::unexpected(to_string(known.error()));
-    const auto text = with_piece(*known, piece);
+    Kept kept{.path = path};
+    const auto text = with_piece(*known, piece, [&](const std::string& session) {
+        if (!may_leave(session, file, path)) return false;
+        kept.sessions_gone.push_back(session);
+        return true;
+    });
     if (!text) return std::unexpected(path + ": " + text.error());
-    const bool changed = text != with_piece(*known, {});
-    if (!changed && only_takes(piece)) return Kept{path, changed};
+    kept.changed = text != with_piece(*known, {});
+    if (!kept.changed && only_takes(piece)) return kept;
     const auto before = check(request);
     if (!before) return std::unexpected(before.error());
     if (const std::string wrong = errors_of(*before); !wrong.empty())
@@ -273,7 +214,7 @@ std::expected<Kept, std::string> keep(const Request& request, const SavedPiece& 
     if (const auto written = write_whole(folder, *text, like); !written)
         return std::unexpected(written.error());
     const std::string wrong = what_is_wrong(request, piece);
-    if (wrong.empty()) return Kept{path, changed};
+    if (wrong.empty()) return kept;
     if (!there)
         ::unlink(path.c_str());
     else if (const auto back = write_whole(folder, *known, like); !back)
@@ -283,17 +224,22 @@ std::expected<Kept, std::string> keep(const Request& request, const SavedPiece& 
 
 void say_kept(const Request& request, const SavedPiece& piece, const Kept& kept, std::ostream& out,
               std::ostream& err) {
-    if (const auto back = comes_back(request, piece); !back.empty()) {
+    const bool leaves = !piece.take.empty() || !kept.sessions_gone.empty();
+    const json objects = leaves ? differences(request) : json::array();
+    if (const auto back = comes_back(objects, piece); !back.empty()) {
         err << "rnbdctl: " << terminal_text(back)
             << ": another file of the configuration has it, and it comes back with the next config "
                "apply or start; take it out there\n";
         return;
     }
-    if (request.output != Output::text) return;
-    const char* const done = !only_takes(piece) ? "kept in "
-                             : kept.changed     ? "taken out of "
-                                                : "it was not in ";
-    out << done << terminal_text(kept.path) << "\n";
+    if (request.output == Output::text) {
+        const char* const done = !only_takes(piece) ? "kept in "
+                                 : kept.changed     ? "taken out of "
+                                                    : "it was not in ";
+        out << done << terminal_text(kept.path) << "\n";
+    }
+    for (const std::string& session : kept.sessions_gone)
+        say_gone(request, objects, session, out, err);
 }
 
 CtlExit save(const Request& request, const SavedPiece& piece, std::ostream& out,

@@ -3,39 +3,26 @@
 
 #include <expected>
 #include <iosfwd>
-#include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "rnbdctl/exit_codes.h"
+#include "rnbdctl/saved_piece.h"
 
 namespace rnbd {
 
 struct Request;
 
-// Part of a configuration.
-struct SavedPiece {
-    // {"devices": [{"name": ..., ...}]}: put in, in the place of those of the same names.
-    nlohmann::json put = nlohmann::json::object();
-    // {"devices": ["vol1"]}: taken out.
-    nlohmann::json take = nlohmann::json::object();
-    // {"session": "host-a", "policy": ..., "add_paths": [...]} or {"export": "vol1", "size": ...}:
-    // how an object of any file is now. A path that is added is removed no longer, and the other
-    // way round. An object that is put in or taken out loses what was amended.
-    nlohmann::json amend = nullptr;
-};
-
 // The file's name in the folder of the configuration.
 constexpr const char* saved_file_name = "90-rnbdctl.yaml";
-
-// text: what the file has by now. The error is a sentence.
-std::expected<std::string, std::string> with_piece(const std::string& text,
-                                                   const SavedPiece& piece);
 
 struct Kept {
     // The file.
     std::string path;
     // Whether it says something else than before.
     bool changed = false;
+    // That have left it because nothing in the files uses them any more.
+    std::vector<std::string> sessions_gone{};
 };
 
 // Into the file of the daemon that has carried out the request: whole, or not at all. If the daemon

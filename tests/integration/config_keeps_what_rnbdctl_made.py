@@ -8,6 +8,58 @@ def drift(daemon):
             for one in config(daemon, "diff")[0]["objects"] if one["drift"]}
 
 
+def sessions_go_with_their_devices(lab, server, client):
+    """A session of the file leaves it with the last device there that is on it, unless another file names it."""
+    server.ctl("exports", "add", "vol3", lab.path("vol3.img"), "--allow", "host-c=ro")
+    server.ctl("exports", "add", "vol5", lab.path("vol5.img"), "--size", "1MiB", "--allow", "host-c=ro")
+
+    def made(volume, name, *more):
+        client.ctl("map", volume, "from", f"127.0.0.1:{server.port}", "--session", "host-c", "--name", name, "--ro", *more)
+
+    def of(document, kind):
+        return [one["name"] for one in document.get(kind, [])]
+
+    # Two on it, and none of them was ever applied.
+    made("vol3", "one", "--save")
+    made("vol5", "two", "--save")
+    first = client.ctl("unmap", "one", "--save").stdout
+    check("session" not in first and of(saved(client), "sessions") == ["host-c"], (first, saved(client)))
+    last = client.ctl("unmap", "two", "--save").stdout
+    check("with session host-c" in last and "runs" not in last and saved(client) == {}, (last, saved(client)))
+    check(config(client, "diff")[0]["state"] == "same", "nothing comes back")
+    check(of(client.status(), "sessions") == ["host-a"], "nor is it there")
+
+    # A device takes the place of one that was unmapped, on another session.
+    made("vol3", "one", "--save")
+    client.ctl("unmap", "one")
+    client.ctl("map", "vol1", "from", "host-b", "--path", f"127.0.0.1:{server.port}", "--name", "one", "--ro", "--save")
+    check(of(saved(client), "sessions") == ["host-b"], saved(client))
+    client.ctl("unmap", "one", "--save")
+    check(saved(client) == {}, saved(client))
+
+    # The administrator says something of it.
+    made("vol3", "one", "--save")
+    hand = os.path.join(folder_of(client), "50-hand.yaml")
+    with open(hand, "w") as out:
+        out.write("amend:\n  - session: host-c\n    policy: round-robin\n")
+    stays = client.ctl("unmap", "one", "--save").stdout
+    check("session" not in stays and of(saved(client), "sessions") == ["host-c"], (stays, saved(client)))
+    os.unlink(hand)
+
+    # It runs for a device that was not kept.
+    made("vol3", "one", "--save")
+    check(config(client, "apply")[0]["state"] == "applied", "it is the files' session")
+    made("vol5", "two")
+    used = client.ctl("unmap", "one", "--save")
+    check("refused as long as session host-c is in use: device two" in used.stderr and saved(client) == {}, used)
+    check(config(client, "apply", ok=False)[0]["state"] == "refused", "as was said")
+    client.ctl("unmap", "two")
+    check(config(client, "apply")[0]["state"] == "applied", "nobody uses it")
+    check(of(client.status(), "sessions") == ["host-a"], "it is gone")
+    for name in ("vol3", "vol5"):
+        server.ctl("exports", "remove", name)
+
+
 with Lab() as lab:
     server = lab.server([export("vol1", lab.path("vol1.img"), "1MiB")])
     client = lab.client(server, {"vol1": {}})
@@ -53,11 +105,17 @@ with Lab() as lab:
     check({e["name"] for e in server.status()["exports"]} == {"vol1", "vol3"}, "vol2 was not kept")
 
     # Forgotten again.
-    client.ctl("unmap", "again", "--save")
+    said = client.ctl("unmap", "again", "--save").stdout
     check([d["name"] for d in saved(client)["devices"]] == ["three"], saved(client))
+    check("sessions" not in saved(client) and "host-c, which no file names any more; it runs until" in said, said)
+    check(changes(config(client, "diff")[0]) == {"session host-c": "removed"}, "it is of the files that were applied")
+    check(config(client, "apply")[0]["state"] == "applied", "and goes")
+    check([s["name"] for s in client.status()["sessions"]] == ["host-a"], "with the next apply")
     client.ctl("unmap", "three", "--save")
+    check(saved(client) == {}, saved(client))
     server.ctl("exports", "remove", "vol3", "--force", "--save")
     check(saved(server) == {}, saved(server))
+    sessions_go_with_their_devices(lab, server, client)
 
     # Several at a time: what one keeps, no other forgets.
     names = [f"many{i}" for i in range(12)]

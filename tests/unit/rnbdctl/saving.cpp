@@ -1,6 +1,10 @@
 #include "rnbdctl/saving.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <string>
+#include <utility>
+#include <vector>
 
 using namespace rnbd;
 using nlohmann::json;
@@ -93,4 +97,86 @@ TEST_CASE("saving: what an object of any file is now") {
     const auto anew = with_piece(*left, {.put = {{"exports", {vol1}}}});
     REQUIRE(anew);
     CHECK(parsed(*anew) == json{{"exports", {vol1}}});
+}
+
+namespace {
+
+// Two devices on a session that was made for them.
+const char* const two_devices = R"({"sessions":[{"name":"s","paths":[{"tcp":"1.2.3.4:5"}]}],
+                                    "devices":[{"name":"a","session":"s","volume":"a"},
+                                               {"name":"b","session":"s","volume":"b"}]})";
+
+}  // namespace
+
+TEST_CASE("saving: a session of the file goes with the last device that is on it") {
+    using Names = std::vector<std::string>;
+    const auto without = [](const std::string& text, const char* device,
+                            const Names& used_elsewhere = {}) {
+        Names asked;
+        const auto made =
+            with_piece(text, {.take = {{"devices", {device}}}}, [&](const std::string& session) {
+                asked.push_back(session);
+                return std::ranges::find(used_elsewhere, session) == used_elsewhere.end();
+            });
+        REQUIRE(made);
+        return std::pair(*made, asked);
+    };
+    const auto [one, asked_early] = without(two_devices, "a");
+    CHECK(asked_early.empty());
+    CHECK(parsed(one)["sessions"].size() == 1);
+    const auto [none, asked] = without(one, "b");
+    CHECK(asked == Names{"s"});
+    CHECK(parsed(none) == json::object());
+    const auto [kept, asked_too] = without(one, "b", {"s"});
+    CHECK(asked_too == asked);
+    CHECK(parsed(kept) == json::parse(one.substr(one.find('\n')))
+                              .patch(json::parse(R"([{"op":"remove","path":"/devices"}])")));
+    // One that is not there has no session; what nobody took a device from stays.
+    const auto [same, not_asked] = without(kept, "b");
+    CHECK(not_asked.empty());
+    CHECK(same == kept);
+    // With what was amended of it, but not what was amended of another file's.
+    const auto [rest, asked_once] = without(
+        R"({"sessions":[{"name":"s"}],"devices":[{"name":"a","session":"s"}],
+            "amend":[{"session":"s","policy":"round-robin"},
+                     {"session":"t","policy":"round-robin"}]})",
+        "a");
+    CHECK(asked_once == asked);
+    CHECK(parsed(rest) == json::parse(R"({"amend":[{"session":"t","policy":"round-robin"}]})"));
+    const auto [amended, never_asked] = without(
+        R"({"devices":[{"name":"a","session":"t"}],
+            "amend":[{"session":"t","policy":"round-robin"}]})",
+        "a");
+    CHECK(never_asked.empty());
+    CHECK(parsed(amended)["amend"].size() == 1);
+}
+
+TEST_CASE("saving: a session goes, too, if its last device is put on another one") {
+    const auto moved = with_piece(two_devices, {.take = {{"devices", {"a"}}}});
+    REQUIRE(moved);
+    const json other = json::parse(R"({
+        "devices":[{"name":"b","session":"t","volume":"b"}],
+        "sessions":[{"name":"t","paths":[{"tcp":"1.2.3.4:6"}]}]})");
+    const auto there = with_piece(*moved, {.put = other});
+    REQUIRE(there);
+    CHECK(parsed(*there)["sessions"] ==
+          json::parse(R"([{"name":"t","paths":[{"tcp":"1.2.3.4:6"}]}])"));
+    // The same one again is none that goes.
+    const auto again = with_piece(*there, {.put = parsed(*there)});
+    REQUIRE(again);
+    CHECK(*again == *there);
+}
+
+TEST_CASE("saving: which sessions a file of the configuration names") {
+    const auto names = [](const char* text) { return names_session({"x.yaml", text}, "s"); };
+    CHECK(names("devices:\n  - name: a\n    session: s\n"));
+    CHECK(names("amend:\n  - session: 's'\n"));
+    CHECK(names(R"({"devices": [1, {"name": "b"}, {"session": "s"}]})"));
+    CHECK(!names("devices:\n  - name: s\n    session: t\n"));
+    CHECK(!names("sessions:\n  - name: t\ndevices: s\namend: {session: s}\n"));
+    CHECK(!names(""));
+    CHECK(!names("# s\n"));
+    // Who knows?
+    CHECK(names("devices: [\n"));
+    CHECK(names("- session: t\n"));
 }
