@@ -14,6 +14,8 @@
 #include <expected>
 #include <ostream>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "daemon/config/files.h"
 #include "daemon/control/client.h"
@@ -131,13 +133,24 @@ std::string what_is_wrong(const Request& request, const SavedPiece& piece) {
 
 bool only_takes(const SavedPiece& piece) { return piece.put.empty() && piece.amend.is_null(); }
 
-// Whether nothing but the file that --save writes says so; also if that cannot be known.
-bool may_leave(const std::string& session, const std::string& file, const std::string& own) {
-    const ConfigFiles files = read_config_files(file, PipeEnd::not_awaited);
-    return files.errors.empty() &&
-           std::ranges::none_of(files.sources, [&](const ConfigSource& one) {
-               return one.file != own && names_session(one, session);
-           });
+// The files beside the one that --save writes; what one says that cannot be read is not known.
+// gone: gets the sessions that may leave.
+Elsewhere others(const std::string& file, const std::string& own, std::vector<std::string>& gone) {
+    auto files = read_config_files(file, PipeEnd::not_awaited);
+    std::erase_if(files.sources, [&](const ConfigSource& one) { return one.file == own; });
+    const auto any = [files = std::move(files)](const auto& says) {
+        return !files.errors.empty() || std::ranges::any_of(files.sources, says);
+    };
+    Elsewhere elsewhere;
+    elsewhere.may_leave = [any, &gone](const std::string& session) {
+        if (any([&](const ConfigSource& one) { return names_session(one, session); })) return false;
+        gone.push_back(session);
+        return true;
+    };
+    elsewhere.amends = [any](const std::string& kind, const std::string& name) {
+        return any([&](const ConfigSource& one) { return amends(one, kind, name); });
+    };
+    return elsewhere;
 }
 
 // What the files say and the daemon does not do; nothing if it does not answer.
@@ -198,13 +211,10 @@ std::expected<Kept, std::string> keep(const Request& request, const SavedPiece& 
     const auto known = there ? read_config_file(path, PipeEnd::not_awaited) : std::string();
     if (!known) return std::unexpected(to_string(known.error()));
     Kept kept{.path = path};
-    const auto text = with_piece(*known, piece, [&](const std::string& session) {
-        if (!may_leave(session, file, path)) return false;
-        kept.sessions_gone.push_back(session);
-        return true;
-    });
+    const Elsewhere elsewhere = others(file, path, kept.sessions_gone);
+    const auto text = with_piece(*known, piece, elsewhere);
     if (!text) return std::unexpected(path + ": " + text.error());
-    kept.changed = text != with_piece(*known, {});
+    kept.changed = text != with_piece(*known, {}, elsewhere);
     if (!kept.changed && only_takes(piece)) return kept;
     const auto before = check(request);
     if (!before) return std::unexpected(before.error());

@@ -16,6 +16,11 @@ def same_as_files(daemon):
     check(document["state"] == "same", document)
 
 
+def nothing_to_warn_of(daemon):
+    document = config(daemon, "check")[0]
+    check(document["state"] == "good" and not document["warnings"], document)
+
+
 def all_open(client):
     wait_until("the device is open", lambda: client.status()["devices"][0]["state"] == "open")
 
@@ -83,10 +88,24 @@ def a_size(lab, server, client):
     for words in (("vol1", "--save"), ("vol1", "1MiB", "--shrink", "--save", "--off")):
         check(server.ctl("exports", "resize", *words, ok=False).returncode == 2, words)
 
-    # One of this very file goes with all that was said of it.
+    # One of this very file is changed there.
     server.ctl("exports", "add", "vol2", lab.path("vol2.img"), "--size", "1MiB", "--allow", "host-a=rw", "--save")
     server.ctl("exports", "resize", "vol2", "2MiB", "--save")
+    check([one["size"] for one in saved(server)["exports"]] == [2 << 20], saved(server))
+    check(saved(server)["amend"] == [{"export": "vol1", "size": 1 << 20}], saved(server))
+    nothing_to_warn_of(server)
+    same_as_files(server)
+    # But what another file amends would count over that.
+    hand = os.path.join(folder_of(server), "50-hand.yaml")
+    with open(hand, "w") as out:
+        out.write("amend: [{export: vol2, size: 2MiB}]\n")
+    server.ctl("exports", "resize", "vol2", "3MiB", "--save")
     check([one["export"] for one in saved(server)["amend"]] == ["vol1", "vol2"], saved(server))
+    same_as_files(server)
+    os.unlink(hand)
+    server.ctl("exports", "resize", "vol2", "4MiB", "--save")
+    check([one["size"] for one in saved(server)["exports"]] == [4 << 20], saved(server))
+    nothing_to_warn_of(server)
     server.ctl("exports", "remove", "vol2", "--save")
     check(saved(server) == {"amend": [{"export": "vol1", "size": 1 << 20}]}, saved(server))
 
@@ -102,6 +121,43 @@ def a_size(lab, server, client):
     check([e["size_bytes"] for e in server.status()["exports"]] == [1 << 20, 1 << 20], server.status()["exports"])
     server.ctl("exports", "remove", "vol3", "--save")
     check(saved(server) == {"amend": [{"export": "vol1", "size": 1 << 20}]}, saved(server))
+
+
+def a_session_of_rnbdctl(lab, server, client):
+    """A session that --save has made is changed where it stands, and goes with its devices, whatever was done to it."""
+    first, second, third = (f"127.0.0.{n}:{server.port}" for n in (1, 2, 3))
+    before = saved(client)
+    server.ctl("exports", "add", "made", lab.path("own.img"), "--size", "1MiB", "--allow", "host-o=rw")
+    server.ctl("exports", "add", "more", lab.path("more.img"), "--size", "1MiB", "--allow", "host-o=rw")
+
+    def kept():
+        check(saved(client)["amend"] == before["amend"], saved(client))
+        nothing_to_warn_of(client)
+        return saved(client)["sessions"]
+
+    client.ctl("map", "made", "from", first, "--session", "host-o", "--name", "made", "--save")
+    client.ctl("policy", "host-o", "round-robin", "--save")
+    client.ctl("paths", "add", "host-o", second, "--priority", "standby", "--save")
+    client.ctl("paths", "add", "host-o", third, "--save")
+    client.ctl("paths", "remove", "host-o", first, "--save")
+    changed = {"name": "host-o", "policy": "round-robin",
+               "paths": [{"tcp": second, "priority": "standby"}, {"tcp": third}]}
+    check(kept() == [changed], saved(client))
+    client.ctl("map", "more", "from", third, "--path", second, "--session", "host-o", "--save")
+    check(kept() == [changed], saved(client))
+    differing = changes(config(client, "diff")[0])
+    check(not [name for name in differing if "host-o" in name], differing)
+    # The last path that the files have.
+    client.ctl("paths", "add", "host-o", first)
+    client.ctl("paths", "remove", "host-o", second, "--save")
+    left = client.ctl("paths", "remove", "host-o", third, "--save", ok=False)
+    check(left.returncode == 1 and "not kept" in left.stderr and "paths" in left.stderr, left.stderr)
+    check(kept() == [dict(changed, paths=[{"tcp": third}])], saved(client))
+    client.ctl("unmap", "made", "--save")
+    client.ctl("unmap", "more", "--save")
+    check(saved(client) == before, saved(client))
+    for name in ("made", "more"):
+        server.ctl("exports", "remove", name)
 
 
 def what_is_wrong(lab, server, client):
@@ -158,6 +214,7 @@ with Lab() as lab:
     client = lab.client(server, {"vol1": {}})
     a_policy_and_paths(lab, server, client)
     a_size(lab, server, client)
+    a_session_of_rnbdctl(lab, server, client)
     what_is_wrong(lab, server, client)
     what_no_file_has(lab, server, client)
     what_goes_elsewhere(lab, server, client)

@@ -113,11 +113,11 @@ TEST_CASE("saving: a session of the file goes with the last device that is on it
     const auto without = [](const std::string& text, const char* device,
                             const Names& used_elsewhere = {}) {
         Names asked;
-        const auto made =
-            with_piece(text, {.take = {{"devices", {device}}}}, [&](const std::string& session) {
+        const auto made = with_piece(
+            text, {.take = {{"devices", {device}}}}, {.may_leave = [&](const std::string& session) {
                 asked.push_back(session);
                 return std::ranges::find(used_elsewhere, session) == used_elsewhere.end();
-            });
+            }});
         REQUIRE(made);
         return std::pair(*made, asked);
     };
@@ -179,4 +179,107 @@ TEST_CASE("saving: which sessions a file of the configuration names") {
     // Who knows?
     CHECK(names("devices: [\n"));
     CHECK(names("- session: t\n"));
+}
+
+namespace {
+
+json amended(const json& file, const char* amendment, const Elsewhere& elsewhere = {}) {
+    const auto made = with_piece(file.dump(), {.amend = json::parse(amendment)}, elsewhere);
+    REQUIRE(made);
+    return parsed(*made);
+}
+
+}  // namespace
+
+TEST_CASE("saving: an object of this file is changed where it stands") {
+    const json file = json::parse(R"({
+        "sessions":[{"name":"s","paths":[{"tcp":"1.2.3.4:5"},
+                                         {"tcp":"[0:0::1]:5","source":"::2","priority":"standby"}]},
+                    {"name":"t","paths":[{"tcp":"1.2.3.4:5"}]}],
+        "exports":[{"name":"s","path":"/a","size":"1MiB"},{"name":"e","path":"/b"},
+                   {"name":"m","storage":{"kind":"memory","size":"1MiB"}},
+                   {"name":"d","storage":{"kind":"delay","of":{"kind":"null","size":512}}}]})");
+    const auto with = [&](const char* patch) { return file.patch(json::parse(patch)); };
+    CHECK(amended(file, R"({"session":"s","policy":"round-robin"})") ==
+          with(R"([{"op":"add","path":"/sessions/0/policy","value":"round-robin"}])"));
+    // However a path is written.
+    CHECK(amended(file, R"({"session":"s","remove_paths":["::2@[::1]:5"]})") ==
+          with(R"([{"op":"remove","path":"/sessions/0/paths/1"}])"));
+    CHECK(amended(file, R"({"session":"s","add_paths":[{"tcp":"::2@[::1]:5"}]})") ==
+          with(R"([{"op":"remove","path":"/sessions/0/paths/1/priority"}])"));
+    CHECK(amended(file,
+                  R"({"session":"s","add_paths":[{"tcp":"1.2.3.4:5","priority":"standby"}]})") ==
+          with(R"([{"op":"add","path":"/sessions/0/paths/0/priority","value":"standby"}])"));
+    CHECK(amended(file, R"({"session":"s","add_paths":[{"rdma":"1.2.3.4:5"}]})") ==
+          with(R"([{"op":"add","path":"/sessions/0/paths/-","value":{"rdma":"1.2.3.4:5"}}])"));
+    // Wherever an export has its size.
+    CHECK(amended(file, R"({"export":"s","size":4096})") ==
+          with(R"([{"op":"replace","path":"/exports/0/size","value":4096}])"));
+    CHECK(amended(file, R"({"export":"e","size":4096})") ==
+          with(R"([{"op":"add","path":"/exports/1/size","value":4096}])"));
+    CHECK(amended(file, R"({"export":"m","size":4096})") ==
+          with(R"([{"op":"replace","path":"/exports/2/storage/size","value":4096}])"));
+    CHECK(amended(file, R"({"export":"d","size":4096})") ==
+          with(R"([{"op":"replace","path":"/exports/3/storage/of/size","value":4096}])"));
+    // Of another file; and what another file amends, too, which would count over this.
+    const char* const other = R"({"export":"t","size":4096})";
+    CHECK(amended(file, other)["amend"] == json::array({json::parse(other)}));
+    const char* const own = R"({"export":"s","size":4096})";
+    const Elsewhere all{.amends = [](const auto&, const auto&) { return true; }};
+    CHECK(amended(file, own, all)["amend"] == json::array({json::parse(own)}));
+    // Elements of any form are no reason to fail.
+    CHECK(amended(json::parse(R"({"sessions":[1,{"name":"s","paths":["1.2.3.4:5",2]}]})"),
+                  R"({"session":"s","add_paths":[{"tcp":"1.2.3.4:5"}]})")["sessions"][1]["paths"]
+              .size() == 3);
+    CHECK(amended(json::parse(R"({"sessions":[{"name":"s","paths":7}]})"),
+                  R"({"session":"s","add_paths":[{"tcp":"1.2.3.4:5"}]})") ==
+          json::parse(R"({"sessions":[{"name":"s","paths":7}]})"));
+}
+
+TEST_CASE("saving: what was amended of an object of this file moves to where it stands") {
+    const char* const text =
+        R"({"sessions":[{"name":"s","paths":[{"tcp":"1.2.3.4:5"},{"tcp":"1.2.3.4:6"}]}],
+            "exports":[{"name":"e","path":"/a","size":"1MiB"}],
+            "amend":[{"session":"s","remove_paths":["1.2.3.4:5"],"add_paths":[{"tcp":"1.2.3.4:7"}]},
+                     {"export":"e","size":4096},{"export":"s","size":8192},
+                     {"session":"s","policy":"round-robin"},{"session":7},8]})";
+    const auto settled = with_piece(text, {});
+    REQUIRE(settled);
+    const json there = json::parse(
+        R"({"sessions":[{"name":"s","policy":"round-robin",
+                         "paths":[{"tcp":"1.2.3.4:6"},{"tcp":"1.2.3.4:7"}]}],
+            "exports":[{"name":"e","path":"/a","size":4096}],
+            "amend":[{"export":"s","size":8192},{"session":7},8]})");
+    CHECK(parsed(*settled) == there);
+    const auto not_all = with_piece(text, {}, {.amends = [](const std::string& kind, const auto&) {
+                                        return kind == "export";
+                                    }});
+    REQUIRE(not_all);
+    CHECK(parsed(*not_all)["amend"].size() == 4);
+    CHECK(parsed(*not_all)["exports"] == json::parse(text)["exports"]);
+}
+
+TEST_CASE("saving: a session that has one more device keeps what was said of it") {
+    const char* const text =
+        R"({"sessions":[{"name":"s","policy":"round-robin",
+                         "paths":[{"tcp":"1.2.3.4:5"},{"tcp":"[::1]:5","priority":"standby"}]}]})";
+    const auto again = with_piece(
+        text, {.put = json::parse(R"({"sessions":[{"name":"s","paths":[{"tcp":"[0::1]:5"},
+                                                                       {"tcp":"1.2.3.4:5"}]}]})")});
+    REQUIRE(again);
+    CHECK(parsed(*again) == json::parse(text));
+    const json other = json::parse(R"({"sessions":[{"name":"s","paths":[{"tcp":"1.2.3.4:5"}]}]})");
+    const auto anew = with_piece(text, {.put = other});
+    REQUIRE(anew);
+    CHECK(parsed(*anew) == other);
+}
+
+TEST_CASE("saving: what a file of the configuration amends") {
+    const auto of = [](const char* text, const char* kind) {
+        return amends({"x.yaml", text}, kind, "a");
+    };
+    CHECK(of("amend:\n  - export: a\n    size: 1MiB\n", "export"));
+    CHECK(!of("amend:\n  - export: a\n    size: 1MiB\n", "session"));
+    CHECK(!of("devices:\n  - name: d\n    session: a\n", "session"));
+    CHECK(of("amend: [\n", "session"));
 }
