@@ -24,6 +24,10 @@
 
 /* --- A job. */
 
+/* When fio was told to end, and nothing is answered for so long, the session is closed: it waits for
+ * answers for its close-time then. */
+enum { silence_max_s = 5 };
+
 struct job;
 
 struct slot {
@@ -36,6 +40,9 @@ struct job {
     struct bond own; /* bond, unless it is shared */
     bool shared;
     bool ending;     /* the session was told to close, a shared one when all its jobs are ending */
+    bool told;       /* to end; then, until another answer comes: */
+    uint64_t answered_then;
+    struct timespec quiet_since;
     bool complained; /* a request's error was said in words */
     unsigned batch;  /* requests that commit() sends together */
     struct io_u **unsent_io_us; /* whose time of issue is that of the turn that sends them */
@@ -293,7 +300,10 @@ static void note_issue(struct thread_data *td, struct io_u *const *io_us, unsign
     unsigned i;
     if (count == 0 || !fio_fill_issue_time(td)) return;
     fio_gettime(&now, NULL);
-    for (i = 0; i < count; i++) io_us[i]->issue_time = now;
+    for (i = 0; i < count; i++) {
+        io_us[i]->issue_time = now;
+        io_u_queued(td, io_us[i]); /* what fio calls slat ends here */
+    }
     if (td->o.read_iolog_file) td->last_issue = now;
 }
 
@@ -337,9 +347,26 @@ static bool is_away(const struct job *job) {
     return __atomic_load_n(&job->bond->away, __ATOMIC_RELAXED);
 }
 
-/* The end was asked for while the volume is away: requests that wait for it fail. */
+/* No answer for long since the end was asked for, of a server that is there: its storage hangs. */
+static bool is_silent(struct job *job) {
+    struct timespec now;
+    uint64_t answered;
+    lock_job(job);
+    answered = job->answered_count;
+    unlock_job(job);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (!job->told || job->answered_then != answered) {
+        job->told = true;
+        job->answered_then = answered;
+        job->quiet_since = now;
+    }
+    return now.tv_sec - job->quiet_since.tv_sec > silence_max_s;
+}
+
+/* The end was asked for while the volume is away, or answers nothing: requests that wait for it
+ * fail. */
 static void end_if_told(const struct thread_data *td, struct job *job) {
-    if (!td->terminate || job->ending || !is_away(job)) return;
+    if (!td->terminate || job->ending || !(is_away(job) || is_silent(job))) return;
     job->ending = true;
     if (job->shared) {
         leave_shared(job->bond);
@@ -376,7 +403,8 @@ static int wait_own(struct thread_data *td, struct job *job, unsigned min,
         int timeout = deadline == NULL ? -1 : left_ms(deadline);
         if (deadline != NULL && timeout == 0) return turn(td, job, 0);
         end_if_told(td, job);
-        if (is_away(job) && (timeout < 0 || timeout > away_slice_ms)) timeout = away_slice_ms;
+        if ((is_away(job) || td->terminate) && (timeout < 0 || timeout > away_slice_ms))
+            timeout = away_slice_ms;
         error = turn(td, job, timeout);
     }
     return error;

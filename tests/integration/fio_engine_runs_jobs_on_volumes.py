@@ -38,6 +38,7 @@ with Lab() as lab:
         job, = fio.run(server, "vol", "--rw=randrw", "--fsync=64", *VERIFY, "--size=100%",
                        "--time_based", f"--runtime={SECONDS}", *words)
         check(bytes_of(job, "read") > 0 and bytes_of(job, "write") > 0, f"{words}: {job}")
+        check(job["read"]["slat_ns"]["N"] > 0, f"{words}: times to submission: {job}")
         check(job["sync"]["total_ios"] > 0, f"{words}: flushes: {job}")
     check(os.path.getsize(backing) == SIZE, "the volume's size is fio's 100%")
 
@@ -171,6 +172,22 @@ with Lab() as lab:
         text = load.communicate(timeout=60)[0]
         check("terminating on signal" in text and "stuck" not in text, text[-2000:])
         server.ctl("exports", "add", "ro", lab.path("ro"), "--allow", "host-a=ro")
+
+    # --- Storage that hangs, at a server that stays.
+    gate = lab.path("gate")
+    server.config_with(lambda config: config["exports"].append({
+        "name": "gated", "allow": [{"session": "host-a", "access": "rw"}],
+        "storage": {"kind": "delay", "gate": gate, "of": {"kind": "memory", "size": "8MiB"}}}))
+    server.ctl("config", "apply")
+    for words in ([], ["--thread", "--shared=1", "--numjobs=2"]):
+        load = fio.start(server, "gated", "--rw=randread", "--bs=4k", "--iodepth=16", "--size=100%",
+                         "--settings=close-time=1s", "--time_based", "--runtime=3600", *words)
+        wait_until("fio reads", working)
+        open(gate, "w").close()
+        load.send_signal(signal.SIGINT)
+        text = load.communicate(timeout=60)[0]
+        check("terminating on signal" in text and "stuck" not in text, text[-2000:])
+        os.unlink(gate)
 
     # --- A start that waits ends, too.
     load = fio.start(server, "vol", "--rw=read", "--open_seconds=86400", "--path=127.0.0.5:1")
