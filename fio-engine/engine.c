@@ -39,12 +39,12 @@ struct job {
     struct bond *bond;
     struct bond own; /* bond, unless it is shared */
     bool shared;
-    bool ending;     /* the session was told to close, a shared one when all its jobs are ending */
-    bool told;       /* to end; then, until another answer comes: */
+    bool ending; /* the session was told to close, a shared one when all its jobs are ending */
+    bool told;   /* to end; then, until another answer comes: */
     uint64_t answered_then;
     struct timespec quiet_since;
-    bool complained; /* a request's error was said in words */
-    unsigned batch;  /* requests that commit() sends together */
+    bool complained;            /* a request's error was said in words */
+    unsigned batch;             /* requests that commit() sends together */
     struct io_u **unsent_io_us; /* whose time of issue is that of the turn that sends them */
     unsigned unsent;
     uint64_t submitted;

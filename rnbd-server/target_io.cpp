@@ -150,7 +150,11 @@ std::expected<Target::OpenVolume*, std::error_code> Target::find_open(Session& s
     if (open.ends() || open.asks_anew || open.open->is_out) {
         return std::unexpected(from_errno(ENOTCONN));
     }
-    if (open.volume->storage(*open.open) == nullptr) return std::unexpected(from_errno(ENODEV));
+    if (open.volume->storage(*open.open) == nullptr) {
+        // Of a former storage, in whose place there is one again, or none.
+        const bool is_back = open.volume->state() == Volume::State::ready;
+        return std::unexpected(from_errno(is_back ? ENOTCONN : ENODEV));
+    }
     return &open;
 }
 

@@ -177,7 +177,7 @@ with Lab() as lab:
     gate = lab.path("gate")
     server.config_with(lambda config: config["exports"].append({
         "name": "gated", "allow": [{"session": "host-a", "access": "rw"}],
-        "storage": {"kind": "delay", "gate": gate, "of": {"kind": "memory", "size": "8MiB"}}}))
+        "storage": {"kind": "delay", "gate": gate, "gate_operations": "all", "of": {"kind": "memory", "size": "8MiB"}}}))
     server.ctl("config", "apply")
     for words in ([], ["--thread", "--shared=1", "--numjobs=2"]):
         load = fio.start(server, "gated", "--rw=randread", "--bs=4k", "--iodepth=16", "--size=100%",
@@ -188,6 +188,8 @@ with Lab() as lab:
         text = load.communicate(timeout=60)[0]
         check("terminating on signal" in text and "stuck" not in text, text[-2000:])
         os.unlink(gate)
+        wait_until("nothing is under way", lambda: not any(
+            session["in_flight"] for session in server.status()["sessions"]))
 
     # --- A start that waits ends, too.
     load = fio.start(server, "vol", "--rw=read", "--open_seconds=86400", "--path=127.0.0.5:1")

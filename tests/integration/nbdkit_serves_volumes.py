@@ -208,6 +208,25 @@ for request in (lambda: h.pread(512, 0), lambda: h.pwrite(bytes(512), 0), lambda
     stop(process)
     server.start()
 
+    # An export whose file was away serves those that have it open as soon as it is back.
+    process, uri = plugin("vol")
+    away = subprocess.Popen(["nbdsh", "-u", uri, "-c", """
+h.pread(512, 0)
+print("read", flush=True)
+input()
+h.pread(512, 0)
+"""], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    lab.cleanups.append(away.kill)
+    check(away.stdout.readline() == "read\n", "it has read")
+    state = lambda: next(one for one in server.status()["exports"] if one["name"] == "vol")["state"]
+    os.rename(backing, backing + ".away")
+    wait_until("the file is missed", lambda: state() == "waiting")
+    os.rename(backing + ".away", backing)
+    wait_until("it is back", lambda: state() == "ready")
+    away.communicate("go\n", timeout=60)
+    check(away.returncode == 0, "the first request is answered")
+    stop(process)
+
     # What waits also fails when nbdkit is told to end while not the server is gone, but the export.
     process, uri = plugin("fio")
     server.ctl("exports", "remove", "fio", "--force")
