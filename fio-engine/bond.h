@@ -50,7 +50,7 @@ void put_shared(struct bond *bond);
 void wake_later(struct bond *bond, struct waiter *waiter);
 /* It is woken no more. */
 void forget_waiter(struct bond *bond, struct waiter *waiter);
-/* A user was told to end while the volume is away or silent. When all were, requests that wait fail.
- * Taken back before put_shared(). */
+/* A user was told to end while the volume is away or silent. When all were, requests that wait
+ * fail. Taken back before put_shared(). */
 void leave_shared(struct bond *bond);
 void leave_shared_no_more(struct bond *bond);

@@ -111,13 +111,13 @@ void Requests::refuse(Request& request, std::error_code why) {
 
 void Requests::take(Request& request, rtrs::Permit permit) {
     ++held_;
-    ++request.volume->share.held;
+    if (request.volume->share.held++ == 0) ++holders_;
     send_piece(request, std::move(permit));
 }
 
 void Requests::give_back(Request& request, rtrs::Permit permit) {
     --held_;
-    --request.volume->share.held;
+    if (--request.volume->share.held == 0) --holders_;
     dispatch(std::move(permit));
 }
 
@@ -171,6 +171,13 @@ void Requests::left(const PermitShare& share) {
     RTRS_ASSERT(share.held == 0 && share.waiting.empty());
     --volumes_;
     dispatch({});
+}
+
+bool Requests::has_room_for_buffer() const noexcept {
+    const std::uint32_t all = permits_.permits_max();
+    const std::uint32_t kept =
+        std::max(std::min(volumes_ - holders_, all / 2), holders_ > 0 ? 0u : 1u);
+    return held_ + buffers_ + kept < all;
 }
 
 void Requests::set_buffers(std::uint32_t count) {

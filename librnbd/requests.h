@@ -113,6 +113,10 @@ class Requests {
     void left(const PermitShare& share);
     // Permits that the program has as buffers.
     void set_buffers(std::uint32_t count);
+    // Whether it may have one more: a permit stays for each volume that holds none, of many volumes
+    // for half as many as there are permits, so that buffers and what hangs do not stop the others.
+    bool has_room_for_buffer() const noexcept;
+    bool is_idle() const noexcept { return held_ == 0; }
 
   private:
     // A permit at work; by the permit's id.
@@ -161,7 +165,8 @@ class Requests {
     std::uint32_t pieces_under_way_ = 0;  // the reactor reads it
     std::uint32_t volumes_ = 0;
     std::uint32_t buffers_ = 0;
-    std::uint32_t held_ = 0;  // by all of them, without buffers
+    std::uint32_t held_ = 0;     // by all of them, without buffers
+    std::uint32_t holders_ = 0;  // volumes that hold some of them
     rtrs::IntrusiveList<PermitShare> waiting_;
     rtrs::IntrusiveList<Request> failed_;
     rtrs::Timer reporter_;

@@ -58,12 +58,13 @@ int Session::get_buffer(Buffer*& buffer) {
         if (remote_->rtrs().permits_max() == 0) {
             return error.set(-ENOTCONN, "the session was never connected");
         }
-        // One stays for requests that bring memory of their own.
-        if (buffers_ + 1 >= remote_->rtrs().permits_max()) {
-            return error.set(-ENOBUFS, "all buffers of the session are taken");
+        if (!requests_->has_room_for_buffer()) {
+            return requests_->is_idle()
+                       ? error.set(-ENOBUFS, "all buffers of the session are taken")
+                       : error.set(-EAGAIN, "all others have requests under way");
         }
         auto permit = remote_->rtrs().try_take();
-        if (!permit) return error.set(-EAGAIN, "all buffers have requests under way");
+        if (!permit) return error.set(-EAGAIN, "all others have requests under way");
         const rtrs::MutableBytes memory = permit->payload();
         buffer = new Buffer{this, std::move(*permit), memory, false};
         requests_->set_buffers(++buffers_);

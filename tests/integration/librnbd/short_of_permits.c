@@ -60,6 +60,19 @@ static void starve(const char *path) {
     EXPECT(0, rnbd_session_free(session));
 }
 
+/* All buffers that there are, while another volume's requests hang. */
+static void all_buffers(rnbd_session *session, rnbd_volume *there) {
+    static struct count answered;
+    rnbd_buffer *buffers[many];
+    int held = 0;
+    while (rnbd_buffer_get(session, &buffers[held]) == 0) held++;
+    EXPECT(-EAGAIN, rnbd_buffer_get(session, &buffers[held]));
+    submit(there, &answered, few);
+    until(session, &answered, few);
+    EXPECT(few, answered.succeeded);
+    while (held > 0) EXPECT(0, rnbd_buffer_put(buffers[--held]));
+}
+
 /* What another volume, or the program's buffers, leave free again is used at once. */
 static void depth(const char *path) {
     static struct count waits, closed;
@@ -69,6 +82,7 @@ static void depth(const char *path) {
     for (int i = 0; i < 10; i++) EXPECT(0, rnbd_buffer_get(session, &buffers[i]));
     submit(slow, &waits, many);
     say_and_hear(session, "part");
+    all_buffers(session, there);
     for (int i = 0; i < 10; i++) EXPECT(0, rnbd_buffer_put(buffers[i]));
     say_and_hear(session, "more");
     EXPECT(0, rnbd_volume_close(there, counted, &closed));
