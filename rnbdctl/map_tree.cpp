@@ -1,5 +1,6 @@
 // The commands map and unmap.
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include "rnbdctl/command_tree.h"
@@ -46,8 +47,14 @@ std::optional<std::string> CommandTree::fill_map(Request& request) const {
         return "map: expected EXPORT from SERVER";
     }
     const bool address = given.server_address.find(':') != std::string::npos;
+    // No session has such a name, and no address is without a port.
+    if (!address && given.server_address.contains('.')) {
+        return fmt::format("map: found \"{}\", expected a session's name or HOST:PORT",
+                           given.server_address);
+    }
     std::string session = given.session;
-    if (session.empty()) session = address ? machine_name() : given.server_address;
+    if (session.empty())
+        session = address || !given.paths.empty() ? machine_name() : given.server_address;
     if (session.empty()) return "map: expected EXPORT from SERVER, or --session NAME";
     if (!given.session.empty() && !given.server_address.empty() && !address)
         return "map: found a session behind from and with --session, expected one of them";

@@ -222,12 +222,12 @@ std::string left_behind(const json& device) {
 }
 
 // A line for a device that the kernel should have and has not.
-std::string kernel_fault(const json& device) {
+std::string kernel_fault(const json& device, const char* indent) {
     const json& kernel = member(device, "kernel");
     const std::string reason = word(kernel, "reason");
     if (!kernel.is_object() || reason.empty()) return "";
-    return fmt::format("  {}: kernel device {}: {}\n", word(device, "name"), word(kernel, "state"),
-                       reason);
+    return fmt::format("{}{}: kernel device {}: {}\n", indent, word(device, "name"),
+                       word(kernel, "state"), reason);
 }
 
 std::string client_status_view(const json& document) {
@@ -235,7 +235,7 @@ std::string client_status_view(const json& document) {
     for (const json& session : elements(document, "sessions")) text += client_session_view(session);
     text += section("Devices", device_table(document), "none");
     for (const json& device : elements(document, "devices"))
-        text += losses(device) + left_behind(device) + kernel_fault(device);
+        text += losses(device) + left_behind(device) + kernel_fault(device, "  ");
     Table io = io_table({{"DEVICE"}});
     for (const json& device : elements(document, "devices")) {
         std::vector<std::string> row{word(device, "name")};
@@ -260,7 +260,9 @@ std::string list_view(const json& document) {
         table.add({word(item, "name"), volume_size(item), word(item, "access"),
                    fmt::format("{} at {}", word(item, "volume"), word(item, "session")),
                    nbd_addresses(item), state(item)});
-    return table.empty() ? "no devices\n" : table.text(0);
+    std::string text = table.empty() ? "no devices\n" : table.text(0);
+    for (const json& item : elements(document, "devices")) text += kernel_fault(item, "");
+    return text;
 }
 
 std::string status_view(const json& document) {

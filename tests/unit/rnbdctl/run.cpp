@@ -398,6 +398,14 @@ TEST_CASE("rnbdctl: map and unmap say everything to the daemon") {
     world.run_answered(mapped, {"map", "v", "--session", "s"});
     CHECK(world.request["arguments"] ==
           json::parse(R"({"volume":"v","session":"s","device":"v","access":"rw"})"));
+    // A new session is called as the machine.
+    world.run_answered(mapped, {"map", "v", "--path", "1.2.3.4:5"});
+    const json by_path = world.request["arguments"]["session"];
+    CHECK(by_path != "");
+    world.run_answered(mapped, {"map", "v", "from", "1.2.3.4:5"});
+    CHECK(world.request["arguments"]["session"] == by_path);
+    CHECK(world.run({"map", "v", "from", "1.2.3.4"}).err ==
+          "rnbdctl: map: found \"1.2.3.4\", expected a session's name or HOST:PORT\n");
     const auto unmap =
         world.run_answered(emit_control_result({{"device", "d"}}), {"unmap", "d", "--force"});
     CHECK(unmap.out == "d is no longer served\n");

@@ -198,6 +198,13 @@ TEST_CASE("views: what is wrong with an export is in the status, too") {
     CHECK(has(status_view(odd), "  " + failed + "  " + out));
 }
 
+TEST_CASE("views: a device that the kernel has not is one in the list and the status") {
+    json without = client;
+    without["devices"][0]["kernel"] = {{"path", ""}, {"state", "waiting"}, {"reason", "no nbd"}};
+    CHECK(list_view(without) == list_view(client) + "vol1: kernel device waiting: no nbd\n");
+    CHECK(has(status_view(without), "  vol1: kernel device waiting: no nbd\n"));
+}
+
 TEST_CASE("views: one export shows who may open it") {
     json one = server;
     one["exports"].erase(1);
