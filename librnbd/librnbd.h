@@ -104,7 +104,9 @@ enum rnbd_open_flags {
 /* Begins to open it. flags: enum rnbd_open_flags. Once it was open, requests wait while it is not;
  * before that they are refused (-ENOTCONN). */
 int rnbd_volume_open(rnbd_session *session, const char *name, unsigned flags, rnbd_volume **volume);
-/* Until it is open, or the server has refused it. timeout_ms: as process. */
+/* Until it is open, or the server has refused it. timeout_ms: as process. A refusal that was heard
+ * before the call is not the answer while there is time: the server is asked again by itself, at
+ * most two seconds later. When the time is over, or with 0, it is the newest refusal. */
 int rnbd_volume_wait(rnbd_volume *volume, int timeout_ms);
 /* done (may be NULL): after those of its requests. The handle is not to be used from here on. */
 int rnbd_volume_close(rnbd_volume *volume, rnbd_done_fn done, void *context);

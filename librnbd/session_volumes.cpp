@@ -59,16 +59,22 @@ int Session::wait_volume(Volume& volume, int timeout_ms) {
 int Session::wait_until_settled(Volume& volume, std::optional<Loop::Deadline> deadline) {
     // What was known may have changed: nothing else may be done between a wait and the next.
     if (!loop_->threaded() && !volume.known().open) loop_->turn(rtrs::Duration::zero());
+    // A refusal that was there before may be out of date: while there is time, the next attempt's
+    // result is the answer, unless there is none.
     VolumeKnown known;
-    const bool settled = loop_->wait_until(
+    std::optional<std::uint64_t> refused_before;
+    loop_->wait_until(
         [&] {
             known = volume.known();
-            return known.open || known.refused || known.closing || known.given_up;
+            if (!refused_before) refused_before = known.times_refused;
+            const bool refused_anew = known.refused && known.times_refused != *refused_before;
+            return known.open || refused_anew || known.superseded || known.closing ||
+                   known.given_up;
         },
         deadline);
     if (known.closing) return volume.error.set(-ESHUTDOWN, "the volume is closing");
     if (known.open) return 0;
-    if (settled && !known.given_up)
+    if (known.refused && !known.given_up)
         return volume.error.set(-rtrs::to_errno(known.refused), known.reason);
     std::string why;
     on_loop([&] {

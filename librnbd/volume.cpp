@@ -105,6 +105,7 @@ void Volume::on_volume_changed(RemoteVolume& volume) {
         // EAGAIN: not yet, and asked again by itself.
         const std::error_code refused = volume.open_error();
         known_.refused = refused == rtrs::from_errno(EAGAIN) ? std::error_code{} : refused;
+        known_.superseded = volume.state() == VolumeState::superseded;
         if (open) {
             known_.ever_open = true;
             known_.geometry = volume.geometry();
@@ -119,6 +120,14 @@ void Volume::on_volume_changed(RemoteVolume& volume) {
     volume.limit_blocks(volume.geometry().logical_block_bytes);
     if (!was_open) tell(RNBD_EVENT_OPEN);
     if (was_ever_open && before != size_told_) tell(RNBD_EVENT_RESIZED);
+}
+
+void Volume::on_volume_refused(RemoteVolume&) {
+    {
+        const auto lock = session_.loop().lock();
+        ++known_.times_refused;
+    }
+    session_.loop().changed();
 }
 
 void Volume::tell(int kind) const {

@@ -25,7 +25,9 @@ struct VolumeKnown {
     bool ever_open = false;
     bool open = false;
     bool closing = false;
-    std::error_code refused;   // the server's answer to the newest open
+    std::error_code refused;  // the server's answer to the newest open
+    std::uint64_t times_refused = 0;
+    bool superseded = false;   // refused for ever
     std::error_code given_up;  // by the session, which asks no more
     std::string reason;        // why it is not open
 };
@@ -68,6 +70,7 @@ class Volume final : public RemoteVolumeHandler {
 
   private:
     void on_volume_changed(RemoteVolume& volume) override;
+    void on_volume_refused(RemoteVolume& volume) override;
     void on_volume_closed(RemoteVolume& volume) override;
     void tell(int kind) const;
     int check_operation(const Request& request);

@@ -305,6 +305,7 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
     open_error = error;
     retry_timer.arm(session.environment.clock.now() + std::min(delay, retry_delay_max));
     set_state(state == VolumeState::open ? VolumeState::reopening : state, why_refused(error));
+    handler.on_volume_refused(self);
 }
 
 // What was opened is not what is meant: others may want it.

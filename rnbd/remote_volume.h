@@ -112,6 +112,9 @@ class RemoteVolumeHandler {
     // The state, its reason, the geometry, the epoch or the medium changed. Not called from inside
     // submit().
     virtual void on_volume_changed(RemoteVolume& volume) = 0;
+    // The server has refused an OPEN, also if that was the answer to the one before: after
+    // on_volume_changed(), if something has.
+    virtual void on_volume_refused(RemoteVolume& /*volume*/) {}
     // After close(): the server has been told (or is gone), nothing is in flight.
     virtual void on_volume_closed(RemoteVolume& volume) = 0;
 

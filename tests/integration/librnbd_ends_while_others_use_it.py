@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import time
 
 from harness import BUILD, Lab, check, export, run
 
@@ -39,10 +40,13 @@ with Lab() as lab:
         server.start()
         check(program.stdout.read() == "done\n" and program.wait() == 0, f"stubborn, thread {thread}")
     lab.random_file("later", SIZE)
-    for thread in ("off", "on"):
-        program = subprocess.Popen(words("refused", thread), stdout=subprocess.PIPE, text=True)
+    for case, thread in (("refused", "off"), ("refused", "on"), ("anew", "off"), ("anew", "on")):
+        program = subprocess.Popen(words(case, thread), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         lab.cleanups.append(program.kill)
         check(program.stdout.readline() == "refused\n", "it is refused at first")
+        if case == "refused":
+            time.sleep(1)
         server.ctl("exports", "add", "later", lab.path("later"), "--allow", "host-a=rw")
-        check(program.stdout.read() == "done\n" and program.wait() == 0, f"refused, thread {thread}")
+        said = program.communicate("\n")[0]
+        check(said == "done\n" and program.returncode == 0, f"{case}, thread {thread}: {said}")
         server.ctl("exports", "remove", "later")

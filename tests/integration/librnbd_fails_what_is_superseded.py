@@ -19,8 +19,8 @@ with Lab() as lab:
         with open(said) as text:
             return text.read().splitlines()
 
-    def write():
-        program.stdin.write("now\n")
+    def write(word="now"):
+        program.stdin.write(word + "\n")
         program.stdin.flush()
 
     wait_until("it is open", lambda: lines() == ["open 0"])
@@ -41,5 +41,7 @@ with Lab() as lab:
     before = len(lines())
     write()
     wait_until("so does what comes", lambda: sorted(lines()[before:]) == [f"known {stale}", f"written {stale}"])
+    write("wait")
+    wait_until("no wait is for what cannot come", lambda: lines()[-1] == f"waited {stale}")
     program.stdin.close()
     check(program.wait(timeout=60) == 0, "it ends")

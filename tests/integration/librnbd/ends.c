@@ -209,18 +209,39 @@ static void a_look_is_enough(void) {
     EXPECT(0, rnbd_session_free(session));
 }
 
-/* The export comes later: whoever asks again and again, and does nothing else, hears of it. */
+/* The export comes a second later: whoever asks again and again, and does nothing else, hears of it,
+ * and has the answers to a few attempts, not thousands of one. */
 static void a_refusal_is_not_the_last_word(void) {
     rnbd_session *session = fresh(server);
     rnbd_volume *volume;
-    int error;
+    int error, answers = 0;
     EXPECT(0, rnbd_session_start(session));
     EXPECT(0, rnbd_volume_open(session, "later", 0, &volume));
     EXPECT(-ENOENT, rnbd_volume_wait(volume, -1));
     puts("refused");
     fflush(stdout);
-    while ((error = rnbd_volume_wait(volume, -1)) == -ENOENT) usleep(1000);
+    while ((error = rnbd_volume_wait(volume, -1)) == -ENOENT) answers++;
     EXPECT(0, error);
+    EXPECT(1, answers < 100);
+    EXPECT(0, rnbd_session_free(session));
+}
+
+/* Who has time hears what comes of an attempt after that: not what was said before. */
+static void a_refusal_is_not_said_twice(void) {
+    rnbd_session *session = fresh(server);
+    rnbd_volume *volume;
+    int i;
+    EXPECT(0, rnbd_session_start(session));
+    EXPECT(0, rnbd_volume_open(session, "later", 0, &volume));
+    for (i = 0; i < 4; i++) {
+        EXPECT(-ENOENT, rnbd_volume_wait(volume, -1));
+        EXPECT(-ENOENT, rnbd_volume_wait(volume, 0)); /* what is known */
+        EXPECT(-ENOENT, rnbd_volume_wait(volume, 1)); /* or is known by then */
+    }
+    puts("refused");
+    fflush(stdout);
+    EXPECT('\n', getchar()); /* it is there */
+    EXPECT(0, rnbd_volume_wait(volume, -1));
     EXPECT(0, rnbd_session_free(session));
 }
 
@@ -467,6 +488,7 @@ int main(int argc, char **argv) {
                  {"descriptor", the_descriptor_tells_of_the_start},
                  {"gives-up", who_waits_in_vain_is_told},
                  {"refused", a_refusal_is_not_the_last_word},
+                 {"anew", a_refusal_is_not_said_twice},
                  {"stubborn", a_refusal_that_is_tried_again},
                  {"parts", waits_while_parts_are_answered}};
     size_t i;

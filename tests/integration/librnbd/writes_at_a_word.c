@@ -1,4 +1,5 @@
-/* Opens a volume, writes a block at each line of its standard input, and prints what comes of it.
+/* Opens a volume, writes a block at each line of its standard input, or waits for the volume if that
+ * is "wait", and prints what comes of it.
  *
  *   writes_at_a_word HOST:PORT VOLUME
  */
@@ -61,6 +62,10 @@ int main(int argc, char **argv) {
         if (poll(ready, 2, -1) < 0) return 1;
         if (ready[0].revents == 0) continue;
         if (read(0, line, sizeof line) <= 0) break;
+        if (strncmp(line, "wait", 4) == 0) {
+            say("waited", rnbd_volume_wait(volume, -1));
+            continue;
+        }
         check(rnbd_writev(volume, &one_block, 1, 0, 0, written, NULL), rnbd_volume_error(volume));
         check(rnbd_get_extents(volume, 0, block, known, NULL), rnbd_volume_error(volume));
     }
