@@ -13,6 +13,7 @@
 #include <mutex>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "rtrs/base/error.h"
 #include "rtrs/base/fnv1a.h"
@@ -29,6 +30,9 @@ using Clock = std::chrono::steady_clock;
 
 // When its child has run, and given up what is not its own, nobody tells the process that forked.
 constexpr Clock::duration child_runs_within = std::chrono::seconds(1);
+// That there is a child of vfork(2), posix_spawn(3) or clone(2), nobody tells either; it soon has
+// another program, which has none of the sockets.
+constexpr Clock::duration other_program_within = std::chrono::milliseconds(100);
 constexpr Clock::duration look_again_after = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -38,7 +42,31 @@ constexpr Clock::duration look_again_after = std::chrono::milliseconds(1);
 struct SessionLock::All {
     std::mutex mutex;
     std::set<SessionLock*> locks;
+    // Names that a child may have still.
+    Sockets given_up;
     Clock::time_point children_have_run{};
+
+    // Allocates nothing.
+    void give_up(Sockets& from, Sockets::iterator which) noexcept {
+        const Clock::time_point now = Clock::now();
+        std::erase_if(given_up,
+                      [now](const auto& one) { return now >= one.second.children_have_run; });
+        ::close(which->second.descriptor);
+        auto node = from.extract(which);
+        node.mapped() = {
+            .descriptor = -1,
+            .children_have_run = std::max(children_have_run, now + other_program_within)};
+        const auto put = given_up.insert(std::move(node));
+        if (!put.inserted) put.position->second = put.node.mapped();
+    }
+    // Who has it again in this process keeps it: that is not waited for.
+    bool may_be_a_childs(const std::string& name) const {
+        const auto found = given_up.find(name);
+        if (found == given_up.end()) return false;
+        if (Clock::now() >= found->second.children_have_run) return false;
+        return std::ranges::none_of(
+            locks, [&](const SessionLock* lock) { return lock->sockets_.contains(name); });
+    }
 
     // Never destroyed: locks may be given up while the process ends.
     static All& here() {
@@ -55,7 +83,10 @@ struct SessionLock::All {
         here().mutex.unlock();
     }
     static void in_child() {
-        for (SessionLock* lock : here().locks) lock->give_up();
+        for (SessionLock* lock : here().locks) {
+            for (const auto& [name, socket] : lock->sockets_) ::close(socket.descriptor);
+            lock->sockets_.clear();
+        }
         here().mutex.unlock();
     }
 };
@@ -74,21 +105,18 @@ SessionLock::~SessionLock() {
 }
 
 void SessionLock::give_up() noexcept {
-    for (const auto& [name, socket] : sockets_) ::close(socket);
-    sockets_.clear();
+    while (!sockets_.empty()) All::here().give_up(sockets_, sockets_.begin());
 }
 
 std::error_code SessionLock::take(const std::string& session, const std::string& destination) {
     const std::string name = socket_name(session, destination);
     for (;;) {
-        Clock::time_point children_have_run;
         {
             const std::scoped_lock held(All::here().mutex);
             const std::error_code error = try_to_take(name);
             if (error != std::errc::address_in_use) return error;
-            children_have_run = All::here().children_have_run;
+            if (!All::here().may_be_a_childs(name)) return error;
         }
-        if (Clock::now() >= children_have_run) return rtrs::from_errno(EADDRINUSE);
         std::this_thread::sleep_for(look_again_after);
     }
 }
@@ -97,8 +125,7 @@ void SessionLock::release(const std::string& session, const std::string& destina
     const std::scoped_lock held(All::here().mutex);
     const auto found = sockets_.find(socket_name(session, destination));
     if (found == sockets_.end()) return;
-    ::close(found->second);
-    sockets_.erase(found);
+    All::here().give_up(sockets_, found);
 }
 
 void SessionLock::release_all() noexcept {
@@ -109,8 +136,8 @@ void SessionLock::release_all() noexcept {
 std::error_code SessionLock::try_to_take(const std::string& name) {
     if (sockets_.contains(name)) return {};
     // Before the name is taken: what throws afterwards would keep it.
-    decltype(sockets_) one;
-    one.emplace(name, -1);
+    Sockets one;
+    one.emplace(name, Socket{});
     const int socket = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (socket < 0) return rtrs::from_errno(errno);
     sockaddr_un address{};
@@ -123,7 +150,7 @@ std::error_code SessionLock::try_to_take(const std::string& name) {
         ::close(socket);
         return rtrs::from_errno(error);
     }
-    one.begin()->second = socket;
+    one.begin()->second.descriptor = socket;
     sockets_.merge(one);
     return {};
 }

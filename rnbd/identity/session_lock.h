@@ -9,6 +9,7 @@
 // THREAD: any; one lock is used by one at a time.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <string>
 #include <system_error>
@@ -22,8 +23,9 @@ class SessionLock {
     SessionLock(const SessionLock&) = delete;
     SessionLock& operator=(const SessionLock&) = delete;
 
-    // Once more for what it has already does nothing. Within a second of a fork(2) it waits for a
-    // name that is taken: the child may not have run yet.
+    // Once more for what it has already does nothing. It waits for a name that is taken only if
+    // this process gave it up a moment ago and has not taken it again: a child may have it still,
+    // as long as that has not run. After a fork(2) that is at most a second.
     // ERRORS: EADDRINUSE (another client has it), EMFILE, ...
     std::error_code take(const std::string& session, const std::string& destination);
     // From now on another client may take it.
@@ -33,10 +35,17 @@ class SessionLock {
   private:
     struct All;  // of the process
 
+    struct Socket {
+        int descriptor = -1;
+        // Once it is given up.
+        std::chrono::steady_clock::time_point children_have_run{};
+    };
+    using Sockets = std::map<std::string, Socket>;  // by name
+
     std::error_code try_to_take(const std::string& name);
     void give_up() noexcept;
 
-    std::map<std::string, int> sockets_;  // by name; guarded by All, for fork(2)
+    Sockets sockets_;  // guarded by All, for fork(2)
 };
 
 }  // namespace rnbd
