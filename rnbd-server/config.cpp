@@ -165,15 +165,32 @@ ConfigType<StorageWord> storage_words(bool with_delay) {
     return config_enum<Word>(std::move(words));
 }
 
+// As libnbd finds it, which takes & and ; between parameters.
+bool names_socket(std::string_view uri) {
+    constexpr std::string_view key = "socket=";
+    uri = uri.substr(0, uri.find('#'));
+    auto begin = uri.find('?');
+    while (begin != uri.npos) {
+        uri.remove_prefix(begin + 1);
+        begin = uri.find_first_of("&;");
+        const std::string_view parameter = uri.substr(0, begin);
+        if (parameter.starts_with(key) && parameter.size() > key.size()) return true;
+    }
+    return false;
+}
+
+// One that libnbd will never take would be tried for ever.
 ConfigType<std::string> config_nbd_uri() {
-    return {"a URI that begins with nbd://, nbds://, nbd+unix:// or nbds+unix://",
-            [](std::string_view text) -> std::optional<std::string> {
-                for (const std::string_view scheme :
-                     {"nbd://", "nbds://", "nbd+unix://", "nbds+unix://"}) {
-                    if (text.starts_with(scheme)) return std::string(text);
-                }
-                return std::nullopt;
-            }};
+    return {
+        "a URI that begins with nbd:// or nbds://, or with nbd+unix:// or nbds+unix:// and has "
+        "?socket=PATH",
+        [](std::string_view text) -> std::optional<std::string> {
+            const bool by_host = text.starts_with("nbd://") || text.starts_with("nbds://");
+            const bool by_path =
+                text.starts_with("nbd+unix://") || text.starts_with("nbds+unix://");
+            if ((!by_host && !by_path) || by_path != names_socket(text)) return std::nullopt;
+            return std::string(text);
+        }};
 }
 
 void read_storage_path(ConfigMap& map, StorageOptions& storage) {

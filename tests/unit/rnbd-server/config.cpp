@@ -57,6 +57,25 @@ TEST_CASE("server config: an NBD server behind an export") {
     CHECK(to_string(wrong.error()[0]).find("expected a URI that begins with nbd://") !=
           std::string::npos);
     CHECK(to_string(wrong.error()[1]).find("which export \"b\" has already") != std::string::npos);
+
+    const auto with_uri = [](const std::string& uri) {
+        return "listen: [{tcp: 127.0.0.1:1235}]\n"
+               "exports: [{name: a, storage: {kind: nbd, uri: '" +
+               uri + "'}}]\n";
+    };
+    for (const char* uri :
+         {"nbd+unix:///", "nbds+unix:///x", "nbd+unix:///x?socket=", "nbd+unix:///x?no-socket=/s",
+          "nbd+unix:///x#?socket=/s", "nbd:///?socket=/s", "nbd:/h"}) {
+        INFO(uri);
+        CHECK(complains(with_uri(uri), "exports[0].storage.uri: found \"" + std::string(uri)));
+        CHECK(complains(with_uri(uri), "and has ?socket=PATH"));
+    }
+    for (const char* uri :
+         {"nbd://h", "nbds://h/x?tls-type=x509", "nbd+unix://?socket=/s",
+          "nbds+unix:///x?tls-type=x509&socket=/s", "nbd+unix:///?a=b;socket=/s"}) {
+        INFO(uri);
+        CHECK(ServerConfig::parse(with_uri(uri), "s.yaml"));
+    }
 }
 
 TEST_CASE("server config: the example is right, and says the defaults") {
