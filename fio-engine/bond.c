@@ -63,6 +63,18 @@ static int for_parts(const char *list, int (*each)(char *part, void *context), v
     return error;
 }
 
+/* Those that options of the engine say. */
+static int refuse_own(char *part, void *context) {
+    part[strcspn(part, "=")] = '\0';
+    if (strcmp(part, "thread") == 0) {
+        return complain(context, -EINVAL, "settings: thread", "shared= says it");
+    }
+    if (strcmp(part, "name") == 0) {
+        return complain(context, -EINVAL, "settings: name", "session= says it");
+    }
+    return 0;
+}
+
 static int add_path(char *part, void *context) { return rnbd_session_add_path(context, part); }
 
 static int apply_setting(char *part, void *context) {
@@ -70,10 +82,6 @@ static int apply_setting(char *part, void *context) {
     /* librnbd says what is wrong with a key that is none. */
     if (value == NULL) return rnbd_session_set(context, part, "");
     *value++ = '\0';
-    if (strcmp(part, "thread") == 0 || strcmp(part, "name") == 0) {
-        log_err("fio: rnbd: settings: %s: fio's shared= and session= say it\n", part);
-        return -EINVAL;
-    }
     return rnbd_session_set(context, part, value);
 }
 
@@ -91,8 +99,10 @@ static char *session_name(const struct thread_data *td, const char *pattern) {
 
 static int make_session(struct thread_data *td, const struct engine_options *o, struct bond *bond,
                         bool threaded) {
-    char *name = session_name(td, o->session);
+    char *name;
     int error;
+    if (o->settings != NULL && for_parts(o->settings, refuse_own, td) > 0) return 1;
+    name = session_name(td, o->session);
     if (name == NULL || rnbd_session_new(&bond->session) < 0) {
         free(name);
         return complain(td, -ENOMEM, "session", "out of memory");
@@ -109,10 +119,14 @@ static int make_session(struct thread_data *td, const struct engine_options *o, 
     if (error == 0) error = rnbd_session_start(bond->session);
     if (error == 0) return 0;
     complain(td, error, "session", rnbd_session_error(bond->session));
-    /* Of those that fio has; another program may be the one that has it. */
-    if (error == -EADDRINUSE && thread_number > 1 && strstr(o->session, "%j") == NULL) {
-        log_err("fio: rnbd: jobs need a name each (session=%s-%%j) or thread=1 and shared=1\n",
-                o->session);
+    /* Of those that fio has; another program may be the one that has it: it is, where it was had
+     * before the jobs that share it began. */
+    if (error == -EADDRINUSE && thread_number > 1 && strstr(o->session, "%j") == NULL &&
+        (threaded || !o->shared)) {
+        log_err(
+            "fio: rnbd: jobs need a name each (session=%s-%%j), or all of them thread=1 and "
+            "shared=1\n",
+            o->session);
     }
     return 1;
 }
@@ -164,12 +178,18 @@ unsigned open_flags(const struct thread_data *td, const struct engine_options *o
 static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct bond *shared_bonds;
 
-static struct bond *find_shared(const char *key) {
+/* Whose key begins so. */
+static struct bond *find_shared(const char *key, size_t bytes) {
     struct bond *bond;
     for (bond = shared_bonds; bond != NULL; bond = bond->next) {
-        if (strcmp(bond->key, key) == 0) return bond;
+        if (strncmp(bond->key, key, bytes) == 0) return bond;
     }
     return NULL;
+}
+
+/* ASSUMES: shared_lock is held. key: NAME/VOLUME; a name of a session has no slash. */
+static bool other_volume_has_session(const char *key) {
+    return find_shared(key, strcspn(key, "/") + 1) != NULL;
 }
 
 /* ASSUMES: shared_lock is held. */
@@ -204,8 +224,11 @@ struct bond *take_shared(struct thread_data *td, const struct engine_options *o)
         return NULL;
     }
     pthread_mutex_lock(&shared_lock);
-    bond = find_shared(key);
-    if (bond == NULL) {
+    bond = find_shared(key, strlen(key) + 1);
+    if (bond == NULL && other_volume_has_session(key)) {
+        complain(td, -EADDRINUSE, o->volume,
+                 "jobs on another volume have this session: set another session=");
+    } else if (bond == NULL) {
         bond = new_shared(td, o, key);
         if (bond != NULL) key = NULL;
     } else if (job_writes(td) && !bond->writes) {

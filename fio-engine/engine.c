@@ -98,9 +98,11 @@ static int check_options(struct thread_data *td, const struct engine_options *o)
     if (strstr(o->path, "rdma:") != NULL && !td->o.use_thread) {
         return complain(td, -EINVAL, "path", "RDMA in processes: fio's thread=1 is needed");
     }
-    /* fio's own check lets negative numbers pass. */
     if (o->open_seconds > open_seconds_max) {
         return complain(td, -EINVAL, "open_seconds", "expected 0 to 86400");
+    }
+    if (o->batch < 1 || o->batch > batch_max) {
+        return complain(td, -EINVAL, "batch", "expected 1 to 65535");
     }
     /* fio reads what it takes for the file itself. */
     if (td->o.pre_read) {

@@ -3,11 +3,11 @@
 #include <optgroup.h>
 #include <stddef.h>
 
-enum { batch_max = 65535 };
-
 #define OPTION(field) .off1 = offsetof(struct engine_options, field)
 #define GROUP .category = FIO_OPT_C_ENGINE, .group = FIO_OPT_G_INVALID
 
+/* Without a .minval: of a number below it fio prints that it is, takes what is behind the minus for
+ * the end of a range, and goes on with the default. The engine looks itself. */
 struct fio_option engine_option_table[] = {
     {
         .name = "path",
@@ -63,7 +63,6 @@ struct fio_option engine_option_table[] = {
         .lname = "Wait for the volume",
         .type = FIO_OPT_INT,
         OPTION(open_seconds),
-        .minval = 0,
         .maxval = open_seconds_max,
         .def = "10",
         .help = "How many seconds a start waits for the volume",
@@ -74,7 +73,6 @@ struct fio_option engine_option_table[] = {
         .lname = "Requests in a batch",
         .type = FIO_OPT_INT,
         OPTION(batch),
-        .minval = 1,
         .maxval = batch_max,
         .def = "16",
         .help = "Requests that leave together, unless the job waits for one first",

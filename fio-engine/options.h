@@ -3,7 +3,7 @@
 
 #include <fio.h>
 
-enum { open_seconds_max = 86400 };
+enum { open_seconds_max = 86400, batch_max = 65535 };
 
 enum access { access_auto, access_ro, access_rw, access_migration };
 

@@ -67,6 +67,12 @@ with Lab() as lab:
     wrong = fio.attempt(server, "vol", "--rw=read", "--numjobs=2", "--shared=1")
     check(wrong.returncode != 0 and "thread=1" in wrong.stderr + wrong.stdout, f"explained: {wrong}")
 
+    sharing = ["--rw=read", "--bs=4k", "--size=8m", "--time_based", "--runtime=3", "--thread", "--shared=1"]
+    wrong = fio.attempt(server, "vol", *sharing, "--name=other", *command(server, "ro", *sharing)[2:])
+    text = wrong.stderr + wrong.stdout
+    check(wrong.returncode != 0 and "ro: jobs on another volume have this session" in text, f"explained: {wrong}")
+    check("thread=1 and shared=1" not in text, f"what is set is not advised: {wrong}")
+
     # --- A log that is replayed: fio asks for no answers after its last line.
     replayed = lab.path("replayed")
     with open(replayed, "w") as log:
@@ -99,6 +105,7 @@ with Lab() as lab:
         result = fio.attempt(server, volume, f"--rw={rw}", "--bs=4k", "--size=1m", *words, **options)
         text = result.stdout + result.stderr
         check(result.returncode != 0 and what in text, f"{words}: {result.returncode}: {text}")
+        check("session: \n" not in text, f"no line without a reason: {text}")
 
     fio.run(server, "ro", "--rw=read", "--bs=64k", "--size=100%")
     refused("no such export", volume="no-such")
@@ -111,9 +118,12 @@ with Lab() as lab:
     refused("not whole blocks of 512", "--bs=1000")
     refused("one volume", "--nrfiles=2")
     refused("not in a cache of this machine", "--pre_read=1")
-    refused("fio's shared= and session= say it", "--settings=thread=on")
-    refused("fio's shared= and session= say it", "--settings=name=host-b")
+    refused("settings: thread: shared= says it", "--settings=hold-time=5s,thread=on")
+    refused("settings: name: session= says it", "--settings=name=host-b")
     refused("expected 0 to 86400", "--open_seconds=-1")
+    for batch in (-1, 0):
+        refused("expected 1 to 65535", f"--batch={batch}")
+    refused("max value out of range", "--batch=65536")
     refused("can't be used with offloaded submit", "--io_submit_mode=offload")
     refused("RDMA in processes: fio's thread=1 is needed", "--path=rdma:192.0.2.1:1235")
     missing = fio.any("fio", "--name=job", f"--ioengine=external:{ENGINE}", "--rw=read", "--size=1m")
