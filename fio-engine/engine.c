@@ -98,8 +98,8 @@ static int check_options(struct thread_data *td, const struct engine_options *o)
     if (strstr(o->path, "rdma:") != NULL && !td->o.use_thread) {
         return complain(td, -EINVAL, "path", "RDMA in processes: fio's thread=1 is needed");
     }
-    if (o->open_seconds > open_seconds_max) {
-        return complain(td, -EINVAL, "open_seconds", "expected 0 to 86400");
+    if (o->open_seconds < 1 || o->open_seconds > open_seconds_max) {
+        return complain(td, -EINVAL, "open_seconds", "expected 1 to 86400");
     }
     if (o->batch < 1 || o->batch > batch_max) {
         return complain(td, -EINVAL, "batch", "expected 1 to 65535");

@@ -148,8 +148,8 @@ static int config_session(const char *value) {
 static int config_wait(const char *value) {
     unsigned seconds;
     if (nbdkit_parse_unsigned("wait", value, &seconds) < 0) return -1;
-    if (seconds > 86400) {
-        nbdkit_error("wait: found %u, expected 0 to 86400 seconds", seconds);
+    if (seconds < 1 || seconds > 86400) {
+        nbdkit_error("wait: found %u, expected 1 to 86400 seconds", seconds);
         return -1;
     }
     wait_ms = seconds * 1000;

@@ -120,7 +120,8 @@ with Lab() as lab:
     refused("not in a cache of this machine", "--pre_read=1")
     refused("settings: thread: shared= says it", "--settings=hold-time=5s,thread=on")
     refused("settings: name: session= says it", "--settings=name=host-b")
-    refused("expected 0 to 86400", "--open_seconds=-1")
+    refused("expected 1 to 86400", "--open_seconds=-1")
+    refused("expected 1 to 86400", "--open_seconds=0")
     for batch in (-1, 0):
         refused("expected 1 to 65535", f"--batch={batch}")
     refused("max value out of range", "--batch=65536")
