@@ -1,13 +1,15 @@
 """tests/bench/report measures what it finds, names what it does not find, and leaves nothing behind."""
 
 import glob
+import importlib
 import json
 import os
 import re
 import signal
 import subprocess
+import sys
 
-from harness import BUILD, Lab, built_with, check, need, run, small_tmpfs, wait_until
+from harness import BUILD, Daemon, Lab, built_with, check, free_port, need, run, small_tmpfs, wait_until
 
 REPORT = os.path.join(os.path.dirname(__file__), "../bench/report")
 FIGURES = ("iops", "bytes_per_s", "p50_us", "p99_us", "p999_us", "fio_us", "cpu_us")
@@ -92,6 +94,27 @@ with Lab() as lab:
     check("IOPS ratio" in result.stdout, "the table is printed")
     check(os.listdir(lab.path("all-storage")) == [], "images are gone")
     check("There are no ratios" in page or report["baseline"], page)
+
+    # As many reads are under way as the row says, up to the most that is counted.
+    sys.path.insert(0, REPORT)
+    scaling = importlib.import_module("scaling")
+    (n,) = scaling.counts_of("depth", [1 << 20])
+    check(n >= 1000, f"the default counts: {n}")
+    config = scaling.config_of({"depth": n}, free_port(), "")
+    (volume,) = config["exports"]
+    volume["storage"] = {"kind": "delay", "gate": lab.path("gate"), "gate_operations": "read", "of": volume["storage"]}
+    with open(lab.path("gate"), "w"):
+        server = Daemon(lab, "rnbd-server", "deep", config)
+    lab.daemons.append(server)
+    server.start()
+    load = subprocess.Popen([os.path.join(BUILD, "tests/bench/volume_load"), "--path", config["listen"][0]["tcp"],
+                             "--depth", str(n), "--seconds", "0"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    lab.cleanups.append(load.kill)
+    load.stdin.write(b"\n\n\n")
+    load.stdin.flush()
+    wait_until(f"{n} are under way", lambda: any(one["in_flight"] == n for one in server.status()["sessions"]))
+    os.unlink(lab.path("gate"))
+    check(load.wait(timeout=60) == 0, "the load ends")
 
     # Nothing of ours: its folder is named, and what was asked for was not done.
     os.mkdir(lab.path("empty"))

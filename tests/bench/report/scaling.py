@@ -14,6 +14,9 @@ import time
 
 from processes import CPUS, Daemons, Failed, check_interrupted, end, free_port, machine_s, rss_bytes
 
+# The deepest queue of a server with requests of the default size is 1024; of each a session keeps one
+# for messages of its own.
+DEPTH_MAX = 1024 - 1
 # What is counted -> (title, options of volume_load at n, the largest n that is allowed).
 KINDS = {
     "volumes": ("n volumes of one session, 32 reads under way over all of them",
@@ -24,7 +27,7 @@ KINDS = {
                       lambda n: {"sessions": n, "busy": 1}, 1 << 20),
     "connections": ("n connections of one session, 32 reads under way",
                     lambda n: {"connections": n}, 64),
-    "depth": ("n reads under way on one session", lambda n: {"depth": n}, 1 << 20),
+    "depth": ("n reads under way on one session", lambda n: {"depth": n}, DEPTH_MAX),
 }
 # Whose memory is looked at; more depth is memory of the load's own.
 IN_MEMORY = set(KINDS) - {"depth"}
@@ -60,15 +63,26 @@ class Load:
         end(self.process.pid, self.process)
 
 
+def queue_depth_of(options):
+    """As the load needs it on each session, which has no more under way; the default at the least."""
+    busy = options.get("busy", options.get("sessions", 1))
+    return max(512, -(-options.get("depth", 32) // busy) + 1)
+
+
+def config_of(options, port, control):
+    """A server whose volumes may all be opened by every session."""
+    allow = [{"session": f"load-{i}", "access": "ro"} for i in range(options.get("sessions", 1))]
+    return {"listen": [{"tcp": f"127.0.0.1:{port}"}], "control": control, "queue_depth": queue_depth_of(options),
+            "exports": [{"name": f"volume-{i}", "storage": {"kind": "null", "size": 1 << 30},
+                         "allow": allow} for i in range(options.get("volumes", 1))]}
+
+
 def start_server(bench, options):
-    """(daemons, port); every volume may be opened by every session."""
+    """(daemons, port)"""
     folder = os.path.join(bench.folder, f"scaling-{time.monotonic_ns()}")
     os.makedirs(folder)
     port = free_port()
-    allow = [{"session": f"load-{i}", "access": "ro"} for i in range(options.get("sessions", 1))]
-    config = {"listen": [{"tcp": f"127.0.0.1:{port}"}], "control": os.path.join(folder, "ctl"),
-              "exports": [{"name": f"volume-{i}", "storage": {"kind": "null", "size": 1 << 30},
-                           "allow": allow} for i in range(options.get("volumes", 1))]}
+    config = config_of(options, port, os.path.join(folder, "ctl"))
     path = os.path.join(folder, "server.yaml")
     with open(path, "w") as file:
         json.dump(config, file)
