@@ -125,6 +125,15 @@ with Lab() as lab:
         missing = json.load(file)["missing"]
     check({"rnbd-one-hop", "rnbd-two-hops", "scaling"} <= set(missing), f"absent ones are named: {missing}")
 
+    # Nor if all that is asked for is a part that was not built.
+    os.makedirs(lab.path("part/rnbd-server"))
+    os.symlink(os.path.abspath(os.path.join(BUILD, "rnbd-server/rnbd-server")), lab.path("part/rnbd-server/rnbd-server"))
+    for number, (asked, part) in enumerate(((["--stands=one-hop"], "fio-engine/fio-rnbd.so"),
+                                            (["--jobs=none", "--scaling=depth"], "tests/bench/volume_load"))):
+        absent = run(*words(f"part-{number}", *asked), ok=False, env=dict(environment, RNBD_BUILD=lab.path("part")))
+        check(absent.returncode == 1, f"{part}: {absent}")
+        check(f"nothing of rnbd is measured: {part} is not in {lab.path('part')}" in absent.stderr, f"{absent}")
+
     # In the folder of a report before, whose plots go, as nothing else does.
     with open(lab.path("absent/notes.png"), "w"), open(lab.path("absent/scaling-volumes.svg"), "w"):
         pass

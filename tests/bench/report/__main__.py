@@ -237,8 +237,7 @@ def start_stands(bench, options, storages, running, report):
             except Failed as failed:
                 stand.stop()
                 running[storage].remove(stand)
-                report["missing"][f"{kind.name} ({storage})"] = str(failed)
-                tell(f"not measured: {kind.name}: {failed}")
+                fail(report, f"{kind.name} ({storage}): {failed}")
 
 
 def plan(jobs, running):
@@ -325,15 +324,25 @@ def measure_jobs(bench, options, jobs, report):
     report["rows"] = in_order(summarize(report["cells"], report["baseline"]))
 
 
+def scaling_missing(bench):
+    return bench.not_built("rnbd-server/rnbd-server") or bench.not_built("tests/bench/volume_load")
+
+
+def nothing_of_ours(bench, options):
+    """Why nothing of ours that was asked for can be measured; or None, also if nothing was."""
+    kinds = [kind for kind in ALL if options.jobs and kind.name in options.stands and issubclass(kind, Ours)]
+    whys = [kind.missing(bench) for kind in kinds] + ([scaling_missing(bench)] if options.scaling else [])
+    return "; ".join(dict.fromkeys(whys)) if whys and all(whys) else None
+
+
 def measure(bench, options, report):
     jobs = [Job(os.path.join(JOBS, f"{name}.fio")) for name in options.jobs]
     report["titles"] |= {job.name: job.title for job in jobs}
-    asked = options.scaling or any(issubclass(kind, Ours) for kind in ALL if kind.name in options.stands)
-    missing = bench.not_built("rnbd-server/rnbd-server")
-    if asked and missing:
-        fail(report, f"nothing of rnbd is measured: {missing}")
+    why = nothing_of_ours(bench, options)
+    if why:
+        fail(report, f"nothing of rnbd is measured: {why}")
     measure_jobs(bench, options, jobs, report)
-    missing = missing or bench.not_built("tests/bench/volume_load")
+    missing = scaling_missing(bench)
     if options.scaling and missing:
         report["missing"]["scaling"] = missing
         tell(f"not measured: scaling: {missing}")
