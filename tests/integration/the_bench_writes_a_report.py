@@ -177,6 +177,18 @@ with Lab() as lab:
     for count in (1, 4, 9, 10, 16):
         interrupted_at("starts: ", count, signal.SIGTERM if count % 2 else signal.SIGINT)
 
+    # While it is still being read, too, without a word.
+    os.makedirs(lab.path("slow/matplotlib"))
+    with open(lab.path("slow/matplotlib/__init__.py"), "w") as slow:
+        slow.write(f"import time\nopen({lab.path('slow/begun')!r}, 'w').close()\ntime.sleep(600)\n")
+    process = subprocess.Popen(words("unread"), env=dict(environment, PYTHONPATH=lab.path("slow")),
+                               stderr=subprocess.PIPE, text=True)
+    lab.cleanups.append(process.kill)
+    wait_until("it imports", lambda: os.path.exists(lab.path("slow/begun")))
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=60)[1]
+    check(process.returncode == -signal.SIGINT and said == "", f"{process.returncode}: {said}")
+
     for number, (word, said) in enumerate((
             ("--rounds=0", "expected a number of 1 or more"), ("--seconds=x", "expected a number of 0.1 or more"),
             ("--size=0", "expected a number of 1 or more"), ("--jobs=[", "expected a regular expression"),

@@ -7,6 +7,11 @@ report before. Everything listens on loopback or Unix sockets; Ctrl-C ends all t
 --help lists the options.
 """
 
+import signal
+
+# Nothing is started yet: while imports take their time, Ctrl-C just ends it. See remember_signals().
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import argparse
 import datetime
 import json
