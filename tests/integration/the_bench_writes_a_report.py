@@ -1,5 +1,6 @@
 """tests/bench/report measures what it finds, names what it does not find, and leaves nothing behind."""
 
+import contextlib
 import glob
 import importlib
 import json
@@ -225,5 +226,13 @@ with Lab() as lab:
             check(wrong.returncode == 1 and "No space left on device" in wrong.stderr, f"it says so: {wrong}")
             check("Traceback" not in wrong.stderr, wrong.stderr)
             check(os.listdir(lab.path("full")) == [], "images are gone")
+            # Full before it begins.
+            with open(lab.path("full/filling"), "wb", buffering=0) as filling, contextlib.suppress(OSError):
+                while True:
+                    filling.write(bytes(1 << 20))
+            wrong = run(*words("full-before", f"--storage={lab.path('full')}", "--stands=local"), ok=False)
+            said = wrong.stderr.splitlines()[-1]
+            check(wrong.returncode == 1 and "Traceback" not in wrong.stderr, wrong.stderr)
+            check(said.startswith("report: ") and "No space left on device" in said and lab.path("full/") in said, said)
     else:
         print("NOT CHECKED: a full disk and congestion control, which need root")

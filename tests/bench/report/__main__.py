@@ -28,7 +28,7 @@ import plots
 import scaling
 from figures import summarize
 from measure import Job, differs, fio_start_s, run_cell
-from processes import CPUS, Failed, Interrupted, check_interrupted, remember_signals
+from processes import CPUS, Failed, Interrupted, check_interrupted, remember_signals, writing
 from stands import ALL, Ours
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -74,7 +74,7 @@ class Bench:
         """A file full of noise in the page cache, on disk or in memory."""
         if (storage, name) not in self.images:
             path = os.path.join(self.folder if storage == "file" else self.memory, name)
-            with open(path, "wb") as file:
+            with writing(path) as file:
                 for _ in range(self.size >> 20):
                     check_interrupted()
                     file.write(os.urandom(1 << 20))
@@ -289,8 +289,8 @@ def in_order(rows):
 
 
 def save(out, name, content):
-    with open(os.path.join(out, name), "w") as file:
-        file.write(content)
+    with writing(os.path.join(out, name)) as file:
+        file.write(content.encode())
 
 
 def remove_former(out):
@@ -382,7 +382,7 @@ def main():
         write(options.out, report)
     except Interrupted:
         sys.exit("report: interrupted; everything that was started has ended")
-    except OSError as wrong:  # a full disk, a folder that is none
+    except (OSError, Failed) as wrong:  # a full disk, a folder that is none, a fio that does not run
         sys.exit(f"report: {wrong}")
     finally:
         if bench:

@@ -49,34 +49,37 @@ def differs(stand, job, placement):
 
 def run_fio(bench, words, cpus):
     """(fio's report, CPU seconds of the process and all of its jobs, threads of io_uring included)."""
-    out_path = os.path.join(bench.folder, "fio.out")
     words = ["taskset", "--cpu-list", ",".join(map(str, sorted(cpus))), *words]
     deadline = time.monotonic() + bench.seconds + 120
-    with open(out_path, "wb") as out:
+    # A disk that is full of images would take nothing of it, and fio does not say so.
+    with open(os.memfd_create("fio.out"), "w+b") as out:
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
                                    cwd=bench.folder, start_new_session=True)
-    try:
-        ended = 0
-        while ended == 0:
-            check_interrupted()
-            time.sleep(0.005)
-            ended, status, used = os.wait4(process.pid, os.WNOHANG)
-            if time.monotonic() > deadline:
-                process.kill()
-        process.returncode = os.waitstatus_to_exitcode(status)
-    finally:
-        end(process.pid, process)
-    with open(out_path, errors="replace") as out:
-        text = out.read()
+        try:
+            ended = 0
+            while ended == 0:
+                check_interrupted()
+                time.sleep(0.005)
+                ended, status, used = os.wait4(process.pid, os.WNOHANG)
+                if time.monotonic() > deadline:
+                    process.kill()
+            process.returncode = os.waitstatus_to_exitcode(status)
+        finally:
+            end(process.pid, process)
+        out.seek(0)
+        text = out.read().decode(errors="replace")
     if process.returncode != 0 or "{\n" not in text:
-        raise Failed(f"fio ends with {process.returncode}: {text.strip().split(chr(10))[0]}")
+        raise Failed(f"fio ends with {process.returncode}: {text.strip().split(chr(10))[0] or 'it says nothing'}")
     return json.loads(text[text.index("{\n"):]), used.ru_utime + used.ru_stime
 
 
 def fio_start_s(bench):
     """CPU seconds of a fio that does nothing: it reads its options and looks at the clock."""
     words = [*FIO, "--name=start", "--ioengine=null", "--size=4k"]
-    return min(run_fio(bench, words, CPUS[:1])[1] for _ in range(3))
+    try:
+        return min(run_fio(bench, words, CPUS[:1])[1] for _ in range(3))
+    except Failed as failed:
+        raise Failed(f"{' '.join(words)}: {failed}")
 
 
 def percentile(jobs, key):

@@ -1,5 +1,6 @@
 """Daemons of a bench: started, watched, accounted for and ended by their pids."""
 
+import contextlib
 import os
 import shlex
 import signal
@@ -33,6 +34,16 @@ def check_interrupted():
     """Called where all that was started is known, in everything that waits; not by what cleans up."""
     if SIGNALS:
         raise Interrupted
+
+
+@contextlib.contextmanager
+def writing(path):
+    """What fails in a write or at the end of one does not say where."""
+    try:
+        with open(path, "wb") as file:
+            yield file
+    except OSError as wrong:
+        raise OSError(wrong.errno, wrong.strerror, path)
 
 
 def free_port():

@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import time
 
-from processes import CPUS, Daemons, Failed, check_interrupted, end, free_port, machine_s, rss_bytes
+from processes import CPUS, Daemons, Failed, check_interrupted, end, free_port, machine_s, rss_bytes, writing
 
 # The deepest queue of a server with requests of the default size is 1024; of each a session keeps one
 # for messages of its own.
@@ -84,8 +84,8 @@ def start_server(bench, options):
     port = free_port()
     config = config_of(options, port, os.path.join(folder, "ctl"))
     path = os.path.join(folder, "server.yaml")
-    with open(path, "w") as file:
-        json.dump(config, file)
+    with writing(path) as file:
+        file.write(json.dumps(config).encode())
     daemons = Daemons(folder)
     try:
         daemons.start("server", bench.built("rnbd-server/rnbd-server"), "--config", path,

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 
-from processes import Daemons, free_port
+from processes import Daemons, free_port, writing
 
 SESSIONS_MAX = 16  # of our engine: one for each job
 
@@ -38,8 +38,8 @@ class Stand:
 
     def write(self, name, content):
         self.files[name] = content
-        with open(self.path(name), "w") as file:
-            file.write(content)
+        with writing(self.path(name)) as file:
+            file.write(content.encode())
         return self.path(name)
 
     def as_started(self):
