@@ -53,8 +53,8 @@ std::optional<std::string> CommandTree::fill_map(Request& request) const {
                            given.server_address);
     }
     std::string session = given.session;
-    if (session.empty())
-        session = address || !given.paths.empty() ? machine_name() : given.server_address;
+    if (session.empty() && !address) session = given.server_address;
+    if (session.empty() && (address || !given.paths.empty())) session = machine_name();
     if (session.empty()) return "map: expected EXPORT from SERVER, or --session NAME";
     if (!given.session.empty() && !given.server_address.empty() && !address)
         return "map: found a session behind from and with --session, expected one of them";

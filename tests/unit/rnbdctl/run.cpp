@@ -404,6 +404,8 @@ TEST_CASE("rnbdctl: map and unmap say everything to the daemon") {
     CHECK(by_path != "");
     world.run_answered(mapped, {"map", "v", "from", "1.2.3.4:5"});
     CHECK(world.request["arguments"]["session"] == by_path);
+    world.run_answered(mapped, {"map", "v", "from", "s", "--path", "1.2.3.4:5"});
+    CHECK(world.request["arguments"]["session"] == "s");
     CHECK(world.run({"map", "v", "from", "1.2.3.4"}).err ==
           "rnbdctl: map: found \"1.2.3.4\", expected a session's name or HOST:PORT\n");
     const auto unmap =
