@@ -24,13 +24,13 @@ Session& inside(rnbd_session* session) { return *reinterpret_cast<Session*>(sess
 Volume& inside(rnbd_volume* volume) { return *reinterpret_cast<Volume*>(volume); }
 Buffer& inside(rnbd_buffer* buffer) { return *reinterpret_cast<Buffer*>(buffer); }
 
-// What is allocated here is small: who has no memory for it learns no more.
+// Every error has a text but that of a handle that is not there.
 template <typename Call>
-int guarded(Call call) noexcept {
+int guarded(rnbd::library::ErrorText& error, Call call) noexcept {
     try {
         return call();
     } catch (const std::bad_alloc&) {
-        return -ENOMEM;
+        return error.set_no_memory();
     }
 }
 
@@ -46,7 +46,7 @@ template <typename Fill>
 int submit(rnbd_volume* volume, rnbd_done_fn done, void* context, Fill fill) noexcept {
     if (volume == nullptr) return -EINVAL;
     Volume& inner = inside(volume);
-    return guarded([&] {
+    return guarded(inner.error, [&] {
         if (done == nullptr) return inner.error.set(-EINVAL, "done: it is NULL");
         return inner.session().submit(inner, [&](Request& request) {
             request.done = done;
@@ -73,7 +73,8 @@ int submit_vector(VolumeOperation operation, rnbd_volume* volume, const iovec* i
                   std::uint64_t offset, unsigned flags, rnbd_done_fn done, void* context) noexcept {
     if (volume == nullptr) return -EINVAL;
     const auto wrong = [volume](const char* why) {
-        return guarded([&] { return inside(volume).error.set(-EINVAL, why); });
+        return guarded(inside(volume).error,
+                       [&] { return inside(volume).error.set(-EINVAL, why); });
     };
     if (iov == nullptr || iov_count < 1) return wrong("iov: expected one entry or more");
     std::uint64_t bytes = 0;
@@ -92,7 +93,8 @@ int submit_buffer(VolumeOperation operation, rnbd_volume* volume, rnbd_buffer* b
                   const Range& range, rnbd_done_fn done, void* context) noexcept {
     if (volume == nullptr) return -EINVAL;
     if (buffer == nullptr) {
-        return guarded([&] { return inside(volume).error.set(-EINVAL, "buffer: it is NULL"); });
+        return guarded(inside(volume).error,
+                       [&] { return inside(volume).error.set(-EINVAL, "buffer: it is NULL"); });
     }
     return submit(volume, done, context, [&](Request& request) {
         describe(request, operation, range);
@@ -118,15 +120,17 @@ const char* rnbd_version(void) { return RNBD_VERSION; }
 
 int rnbd_session_new(rnbd_session** session) {
     if (session == nullptr) return -EINVAL;
-    return guarded([&] {
+    try {
         *session = reinterpret_cast<rnbd_session*>(new Session);
         return 0;
-    });
+    } catch (const std::bad_alloc&) {
+        return -ENOMEM;
+    }
 }
 
 int rnbd_session_set(rnbd_session* session, const char* key, const char* value) {
     if (session == nullptr) return -EINVAL;
-    return guarded([&] {
+    return guarded(inside(session).error, [&] {
         if (key == nullptr || value == nullptr) {
             return inside(session).error.set(-EINVAL, "a key or a value is NULL");
         }
@@ -136,17 +140,17 @@ int rnbd_session_set(rnbd_session* session, const char* key, const char* value) 
 
 int rnbd_session_on_event(rnbd_session* session, rnbd_event_fn event, void* context) {
     if (session == nullptr) return -EINVAL;
-    return guarded([&] { return inside(session).on_event(event, context); });
+    return guarded(inside(session).error, [&] { return inside(session).on_event(event, context); });
 }
 
 int rnbd_session_on_turn(rnbd_session* session, rnbd_turn_fn turn, void* context) {
     if (session == nullptr) return -EINVAL;
-    return guarded([&] { return inside(session).on_turn(turn, context); });
+    return guarded(inside(session).error, [&] { return inside(session).on_turn(turn, context); });
 }
 
 int rnbd_session_add_path(rnbd_session* session, const char* path) {
     if (session == nullptr) return -EINVAL;
-    return guarded([&] {
+    return guarded(inside(session).error, [&] {
         if (path == nullptr) return inside(session).error.set(-EINVAL, "path: it is NULL");
         return inside(session).add_path(path);
     });
@@ -154,7 +158,7 @@ int rnbd_session_add_path(rnbd_session* session, const char* path) {
 
 int rnbd_session_remove_path(rnbd_session* session, const char* path) {
     if (session == nullptr) return -EINVAL;
-    return guarded([&] {
+    return guarded(inside(session).error, [&] {
         if (path == nullptr) return inside(session).error.set(-EINVAL, "path: it is NULL");
         return inside(session).remove_path(path);
     });
@@ -162,12 +166,12 @@ int rnbd_session_remove_path(rnbd_session* session, const char* path) {
 
 int rnbd_session_start(rnbd_session* session) {
     if (session == nullptr) return -EINVAL;
-    return guarded([&] { return inside(session).start(); });
+    return guarded(inside(session).error, [&] { return inside(session).start(); });
 }
 
 int rnbd_session_fd(rnbd_session* session) {
     if (session == nullptr) return -EINVAL;
-    return guarded([&] { return inside(session).fd(); });
+    return guarded(inside(session).error, [&] { return inside(session).fd(); });
 }
 
 int rnbd_session_process(rnbd_session* session, int timeout_ms) {
@@ -177,12 +181,12 @@ int rnbd_session_process(rnbd_session* session, int timeout_ms) {
 
 int rnbd_session_close(rnbd_session* session, rnbd_done_fn done, void* context) {
     if (session == nullptr) return -EINVAL;
-    return guarded([&] { return inside(session).close(done, context); });
+    return guarded(inside(session).error, [&] { return inside(session).close(done, context); });
 }
 
 int rnbd_session_free(rnbd_session* session) {
     if (session == nullptr) return 0;
-    const int failed = guarded([&] { return inside(session).take_down(); });
+    const int failed = guarded(inside(session).error, [&] { return inside(session).take_down(); });
     if (failed != 0) return failed;
     delete &inside(session);
     return 0;
@@ -197,7 +201,7 @@ const char* rnbd_session_error(rnbd_session* session) {
 int rnbd_volume_open(rnbd_session* session, const char* name, unsigned flags,
                      rnbd_volume** volume) {
     if (session == nullptr) return -EINVAL;
-    return guarded([&] {
+    return guarded(inside(session).error, [&] {
         if (name == nullptr || volume == nullptr) {
             return inside(session).error.set(-EINVAL, "name or volume: it is NULL");
         }
@@ -211,13 +215,13 @@ int rnbd_volume_open(rnbd_session* session, const char* name, unsigned flags,
 int rnbd_volume_wait(rnbd_volume* volume, int timeout_ms) {
     if (volume == nullptr) return -EINVAL;
     Volume& inner = inside(volume);
-    return guarded([&] { return inner.session().wait_volume(inner, timeout_ms); });
+    return guarded(inner.error, [&] { return inner.session().wait_volume(inner, timeout_ms); });
 }
 
 int rnbd_volume_close(rnbd_volume* volume, rnbd_done_fn done, void* context) {
     if (volume == nullptr) return -EINVAL;
     Volume& inner = inside(volume);
-    return guarded([&] { return inner.session().close_volume(inner, done, context); });
+    return guarded(inner.error, [&] { return inner.session().close_volume(inner, done, context); });
 }
 
 const char* rnbd_volume_error(rnbd_volume* volume) {
@@ -227,7 +231,7 @@ const char* rnbd_volume_error(rnbd_volume* volume) {
 int rnbd_volume_get_info(rnbd_volume* volume, rnbd_volume_info* info, size_t info_bytes) {
     if (volume == nullptr) return -EINVAL;
     Volume& inner = inside(volume);
-    return guarded([&] {
+    return guarded(inner.error, [&] {
         if (info == nullptr) return inner.error.set(-EINVAL, "info: it is NULL");
         return inner.session().get_info(inner, *info, info_bytes);
     });
@@ -270,7 +274,7 @@ int rnbd_get_extents(rnbd_volume* volume, uint64_t offset, uint64_t bytes, rnbd_
                      void* context) {
     if (volume == nullptr) return -EINVAL;
     Volume& inner = inside(volume);
-    return guarded([&] {
+    return guarded(inner.error, [&] {
         if (known == nullptr) return inner.error.set(-EINVAL, "known: it is NULL");
         auto question = std::make_unique<ExtentsQuestion>(known, context);
         const int failed = submit(volume, &extents_known, question.get(), [&](Request& request) {
@@ -285,7 +289,7 @@ int rnbd_get_extents(rnbd_volume* volume, uint64_t offset, uint64_t bytes, rnbd_
 
 int rnbd_buffer_get(rnbd_session* session, rnbd_buffer** buffer) {
     if (session == nullptr) return -EINVAL;
-    return guarded([&] {
+    return guarded(inside(session).error, [&] {
         if (buffer == nullptr) return inside(session).error.set(-EINVAL, "buffer: it is NULL");
         Buffer* got = nullptr;
         const int failed = inside(session).get_buffer(got);
@@ -304,7 +308,8 @@ size_t rnbd_buffer_size(rnbd_buffer* buffer) {
 
 int rnbd_buffer_put(rnbd_buffer* buffer) {
     if (buffer == nullptr) return 0;
-    return guarded([&] { return inside(buffer).session->put_buffer(inside(buffer)); });
+    return guarded(inside(buffer).session->error,
+                   [&] { return inside(buffer).session->put_buffer(inside(buffer)); });
 }
 
 int rnbd_read_buffer(rnbd_volume* volume, rnbd_buffer* buffer, size_t bytes, uint64_t offset,

@@ -3,6 +3,7 @@
 // THREAD: anywhere.
 #pragma once
 
+#include <cerrno>
 #include <mutex>
 #include <string>
 
@@ -14,12 +15,20 @@ class ErrorText {
     int set(int error, std::string text) {
         const std::scoped_lock lock(mutex_);
         text_ = std::move(text);
+        no_memory_ = false;
         return error;
+    }
+    // As set(), and allocates nothing.
+    int set_no_memory() noexcept {
+        const std::scoped_lock lock(mutex_);
+        no_memory_ = true;
+        return -ENOMEM;
     }
     // Lives until this thread asks again, for any handle.
     const char* get() const {
         thread_local std::string copy;
         const std::scoped_lock lock(mutex_);
+        if (no_memory_) return "there is no memory for it";
         copy = text_;
         return copy.c_str();
     }
@@ -27,6 +36,7 @@ class ErrorText {
   private:
     mutable std::mutex mutex_;
     std::string text_;
+    bool no_memory_ = false;  // instead of the text
 };
 
 }  // namespace rnbd::library

@@ -51,7 +51,7 @@ int Session::start() {
         if (failed == 0) failed = make_loop();
         if (failed == 0) failed = begin();
     } catch (const std::bad_alloc&) {
-        failed = -ENOMEM;
+        failed = error.set_no_memory();
     }
     if (failed == 0) return 0;
     if (loop_) loop_->stop();
