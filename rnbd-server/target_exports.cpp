@@ -1,5 +1,7 @@
 // Exports of a Target that come, go and change while sessions run. See target.h.
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -85,9 +87,10 @@ std::optional<Target::Obstacle> Target::obstacle_to(const ServerConfig::Export& 
         const Volume& volume = *other->second;
         if (volume.config().storage.may_share_place(config.storage)) continue;
         const std::string who = "export " + volume.name();
-        if (!is_going(volume, who + ", which has " + place + ","))
-            return stays(who + " has " + place +
-                         " already; only exports that are both read_only may share it");
+        if (!is_going(volume, fmt::format("{}, which has {},", who, place)))
+            return stays(
+                fmt::format("{} has {} already; only exports that are both read_only may share it",
+                            who, place));
     }
     return goes;
 }
