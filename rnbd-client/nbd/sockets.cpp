@@ -28,6 +28,7 @@ std::expected<void, NbdListener::Failure> NbdSockets::attach(const NbdAddress& a
 }
 
 NbdAddress NbdSockets::bound(const NbdAddress& address) const {
+    if (address.port != "0") return address;  // of many devices not all are looked through for each
     const std::string text = address.text();
     for (const auto& socket : sockets_) {
         if (!socket->closing && socket->listener->options().address.text() == text)
