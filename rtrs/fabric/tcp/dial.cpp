@@ -97,61 +97,31 @@ void Dial::stop() noexcept {
     endpoint_.reactor_.cancel(receive_);
 }
 
-Bytes Dial::private_data() const noexcept {
-    return Bytes(bytes_).subspan(header_bytes + hello_bytes, hello_.private_bytes);
-}
-
 void Dial::on_connected(const Operation::Result& result) {
     if (endpoint_.state_ != TcpEndpoint::State::connecting) return endpoint_.schedule();
     if (result.value < 0) return endpoint_.fail(from_errno(result.value));
     if (const std::error_code error = send_now(endpoint_.fd_, request_)) {
         return endpoint_.fail(error);
     }
-    receive(header_bytes);
+    receive();
 }
 
-// Exactly so many: what follows the answer belongs to the endpoint.
-void Dial::receive(std::size_t bytes) {
-    endpoint_.reactor_.recv_all(receive_, endpoint_.fd_,
-                                MutableBytes(bytes_).subspan(received_, bytes));
-}
+void Dial::receive() { endpoint_.reactor_.recv_all(receive_, endpoint_.fd_, answer_.space()); }
 
 void Dial::on_received(const Operation::Result& result) {
     if (endpoint_.state_ != TcpEndpoint::State::connecting) return endpoint_.schedule();
     if (result.value <= 0) {
         return endpoint_.fail(from_errno(result.value == 0 ? ECONNRESET : result.value));
     }
-    const std::size_t wanted =
-        received_ < header_bytes ? header_bytes : header_bytes + header_.payload_bytes;
-    received_ += static_cast<std::size_t>(result.value);
-    if (received_ < wanted) return receive(wanted - received_);
-    return received_ == header_bytes ? take_header() : take_payload();
+    const auto progress = answer_.received(static_cast<std::size_t>(result.value));
+    if (!progress) return endpoint_.fail(progress.error());
+    return *progress == HandshakeReader::Progress::more ? receive() : take_answer();
 }
 
-void Dial::take_header() {
-    const auto header = parse_header(std::span(bytes_).first<header_bytes>());
-    if (!header) return endpoint_.fail(header.error());
-    if (header->opcode != Opcode::accept && header->opcode != Opcode::reject) {
-        return endpoint_.fail(Error::protocol);
-    }
-    header_ = *header;
-    receive(header_.payload_bytes);
-}
-
-void Dial::take_payload() {
-    const Bytes payload = Bytes(bytes_).subspan(header_bytes, header_.payload_bytes);
-    if (!header_.has_payload_crc() || crc32c(payload) != header_.payload_crc) {
-        return endpoint_.fail(Error::checksum);
-    }
-    const auto hello = parse_hello(payload);
-    if (!hello) return endpoint_.fail(hello.error());
-    take_hello(*hello);
-}
-
-void Dial::take_hello(const Hello& hello) {
-    hello_ = hello;
+void Dial::take_answer() {
+    const Hello& hello = answer_.hello();
     if (hello.version != fabric_version) return endpoint_.fail(Error::protocol);
-    if (header_.opcode == Opcode::reject) {
+    if (answer_.opcode() == Opcode::reject) {
         if (hello.reason != RejectReason::refused) return endpoint_.fail(Error::protocol);
         endpoint_.rejected_ = true;
         return endpoint_.fail(Error::rejected);
@@ -165,8 +135,9 @@ void Dial::take_hello(const Hello& hello) {
 void Dial::accepted() {
     timer_.disarm();
     endpoint_.agreement_.payload_crc =
-        hello_.payload_crc ? SendQueue::PayloadCrc::computed : SendQueue::PayloadCrc::none;
-    endpoint_.agreement_.peer_reads_max = std::min(hello_.reads_max, TcpEndpoint::reads_max);
+        answer_.hello().payload_crc ? SendQueue::PayloadCrc::computed : SendQueue::PayloadCrc::none;
+    endpoint_.agreement_.peer_reads_max =
+        std::min(answer_.hello().reads_max, TcpEndpoint::reads_max);
     const std::unique_ptr<Dial> self = std::move(endpoint_.dial_);
     endpoint_.establish(private_data());
 }

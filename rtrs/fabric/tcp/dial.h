@@ -2,12 +2,11 @@
 // Owned by its endpoint until that is established or drained.
 #pragma once
 
-#include <array>
-
 #include "rtrs/base/clock.h"
 #include "rtrs/fabric/address.h"
 #include "rtrs/fabric/tcp/endpoint.h"
 #include "rtrs/fabric/tcp/frame.h"
+#include "rtrs/fabric/tcp/handshake_reader.h"
 
 namespace rtrs::tcp {
 
@@ -28,16 +27,14 @@ class Dial {
     void stop() noexcept;
     bool idle() const noexcept { return !connect_.in_flight && !receive_.in_flight; }
     // What the peer said with its answer.
-    Bytes private_data() const noexcept;
+    Bytes private_data() const noexcept { return answer_.private_data(); }
 
   private:
     std::error_code open(const Address* source);
     void on_connected(const Operation::Result& result);
     void on_received(const Operation::Result& result);
-    void receive(std::size_t bytes);
-    void take_header();
-    void take_payload();
-    void take_hello(const Hello& hello);
+    void receive();
+    void take_answer();
     void accepted();
 
     TcpEndpoint& endpoint_;
@@ -49,11 +46,7 @@ class Dial {
     MemberOperation<&Dial::on_connected> connect_{*this};
     MemberOperation<&Dial::on_received> receive_{*this};
     HandshakeFrame request_;
-    // The answer.
-    std::array<std::byte, HandshakeFrame::bytes_max> bytes_{};
-    std::size_t received_ = 0;
-    FrameHeader header_;
-    Hello hello_;
+    HandshakeReader answer_{HandshakeReader::Awaited::answer};
 };
 
 }  // namespace rtrs::tcp

@@ -11,7 +11,6 @@
 #include "rtrs/base/descriptors.h"
 #include "rtrs/base/member_call.h"
 #include "rtrs/fabric/tcp/connect_request.h"
-#include "rtrs/fabric/tcp/crc32c.h"
 #include "rtrs/fabric/tcp/dial.h"
 
 namespace rtrs::tcp {
@@ -49,7 +48,7 @@ std::error_code bind_and_listen(int fd, const Address& address) noexcept {
 Handshake::Handshake(Acceptor& acceptor, int fd)
     : acceptor_(acceptor), fd_(fd), timer_(acceptor.reactor_, this, member_call<&Handshake::stop>) {
     timer_.arm(acceptor.reactor_.now() + acceptor.options_.handshake_timeout);
-    receive(header_bytes);
+    receive();
 }
 
 void Handshake::stop() {
@@ -60,36 +59,15 @@ void Handshake::stop() {
     acceptor_.reactor_.cancel(receive_);
 }
 
-// Exactly so many: what follows the request belongs to the endpoint.
-void Handshake::receive(std::size_t bytes) {
-    acceptor_.reactor_.recv_all(receive_, fd_, MutableBytes(bytes_).subspan(received_, bytes));
-}
+void Handshake::receive() { acceptor_.reactor_.recv_all(receive_, fd_, request_.space()); }
 
 void Handshake::on_received(const Operation::Result& result) {
     if (stopping_ || result.value <= 0) return acceptor_.finished(*this);
-    const std::size_t wanted =
-        received_ < header_bytes ? header_bytes : header_bytes + header_.payload_bytes;
-    received_ += static_cast<std::size_t>(result.value);
-    if (received_ < wanted) return receive(wanted - received_);
-    return received_ == header_bytes ? take_header() : take_payload();
-}
-
-void Handshake::take_header() {
-    const auto header = parse_header(std::span(bytes_).first<header_bytes>());
-    if (!header || header->opcode != Opcode::connect_request) return acceptor_.finished(*this);
-    header_ = *header;
-    receive(header_.payload_bytes);
-}
-
-void Handshake::take_payload() {
-    const Bytes payload = Bytes(bytes_).subspan(header_bytes, header_.payload_bytes);
-    if (!header_.has_payload_crc() || crc32c(payload) != header_.payload_crc) {
-        return acceptor_.finished(*this);
-    }
-    const auto hello = parse_hello(payload);
-    if (!hello) return acceptor_.finished(*this);
-    if (hello->version != fabric_version) return refuse_version();
-    acceptor_.hand_over(*this, *hello);
+    const auto progress = request_.received(static_cast<std::size_t>(result.value));
+    if (!progress) return acceptor_.finished(*this);
+    if (*progress == HandshakeReader::Progress::more) return receive();
+    if (request_.hello().version != fabric_version) return refuse_version();
+    acceptor_.hand_over(*this);
 }
 
 void Handshake::refuse_version() {
@@ -180,11 +158,10 @@ void Acceptor::finished(Handshake& handshake) {
     delete &handshake;
 }
 
-void Acceptor::hand_over(Handshake& handshake, const Hello& hello) {
+void Acceptor::hand_over(Handshake& handshake) {
     const int fd = std::exchange(handshake.fd_, -1);
     auto request = std::make_unique<TcpConnectRequest>(
-        reactor_, options_, fd, hello,
-        Bytes(handshake.bytes_).subspan(header_bytes + hello_bytes, hello.private_bytes));
+        reactor_, options_, fd, handshake.request_.hello(), handshake.request_.private_data());
     finished(handshake);
     handler_.on_connect_request(std::move(request));  // may end the listener
 }

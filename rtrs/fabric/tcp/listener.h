@@ -3,13 +3,12 @@
 // An Acceptor outlives its Listener for the turns that the ring needs to let go of it.
 #pragma once
 
-#include <array>
 #include <memory>
 
 #include "rtrs/base/clock.h"
 #include "rtrs/base/intrusive_list.h"
 #include "rtrs/fabric/address.h"
-#include "rtrs/fabric/tcp/frame.h"
+#include "rtrs/fabric/tcp/handshake_reader.h"
 #include "rtrs/fabrics.h"
 
 namespace rtrs::tcp {
@@ -25,10 +24,8 @@ class Handshake : public ListLink {
 
   private:
     friend class Acceptor;
-    void receive(std::size_t bytes);
+    void receive();
     void on_received(const Operation::Result& result);
-    void take_header();
-    void take_payload();
     void refuse_version();
 
     Acceptor& acceptor_;
@@ -36,9 +33,7 @@ class Handshake : public ListLink {
     bool stopping_ = false;
     Timer timer_;
     MemberOperation<&Handshake::on_received> receive_{*this};
-    std::array<std::byte, header_bytes + hello_bytes + private_data_request_max> bytes_{};
-    std::size_t received_ = 0;
-    FrameHeader header_;
+    HandshakeReader request_{HandshakeReader::Awaited::connect_request};
 };
 
 class Acceptor : public std::enable_shared_from_this<Acceptor> {
@@ -60,7 +55,7 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
     std::uint64_t handshakes_max(int fd) const noexcept;
     void ending(Handshake& handshake);
     void finished(Handshake& handshake);
-    void hand_over(Handshake& handshake, const Hello& hello);
+    void hand_over(Handshake& handshake);
     static void linger(const std::shared_ptr<Acceptor>& acceptor);
 
     Reactor& reactor_;
