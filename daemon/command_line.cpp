@@ -67,4 +67,8 @@ void print_config_errors(const std::vector<ConfigError>& errors) {
     for (const ConfigError& error : errors) fmt::print(stderr, "{}\n", to_string(error));
 }
 
+void print_config_warnings(const std::vector<ConfigError>& warnings) {
+    for (const ConfigError& one : warnings) fmt::print(stderr, "warning: {}\n", to_string(one));
+}
+
 }  // namespace rnbd

@@ -45,7 +45,8 @@ struct DaemonCommandLine {
 std::expected<DaemonCommandLine, int> parse_command_line(const DaemonDescription& description,
                                                          int argc, const char* const* argv);
 
-// Each error as a line on stderr.
+// Each as a line on stderr.
 void print_config_errors(const std::vector<ConfigError>& errors);
+void print_config_warnings(const std::vector<ConfigError>& warnings);
 
 }  // namespace rnbd

@@ -304,12 +304,12 @@ std::expected<DaemonSettings, int> configure(const DaemonProgram& program, const
     auto warnings = config_files_passed_over(command_line.config_path);
     if (!settings) {
         print_config_errors(settings.error());
-        print_config_errors(warnings);
+        print_config_warnings(warnings);
         return std::unexpected(exit_code::config);
     }
     std::ranges::move(settings->warnings, std::back_inserter(warnings));
     if (command_line.mode == DaemonCommandLine::Mode::check_config) {
-        print_config_errors(warnings);
+        print_config_warnings(warnings);
         return std::unexpected(exit_code::ok);
     }
     set_log_level(command_line.log_level.value_or(settings->log_level));

@@ -28,7 +28,8 @@ void Client::unmap(const std::string& device, Unmap how, Unmapped done) {
             ControlFailure{ControlError::not_found, "no device " + device + " is mapped"}));
     }
     Mapping& mapping = **found;
-    if (how == Unmap::if_unused && mapping.connections() > 0) {
+    // One that goes already is only waited for.
+    if (how == Unmap::if_unused && !mapping.stopping() && mapping.connections() > 0) {
         return done(std::unexpected(ControlFailure{
             ControlError::busy, device + " has " + counted(mapping.connections(), "NBD client") +
                                     "; --force disconnects them"}));

@@ -125,15 +125,42 @@ CtlExit report_failure(const Request& request, const ControlCallFailure& failure
     return exit;
 }
 
+json success(const json& result) {
+    return {
+        {"schema", control_schema}, {"version", control_version}, {"ok", true}, {"result", result}};
+}
+
 void report_result(const Request& request, const json& result, std::ostream& out) {
     if (request.output == Output::json)
-        out << json_line({{"schema", control_schema},
-                          {"version", control_version},
-                          {"ok", true},
-                          {"result", result}});
+        out << json_line(success(result));
     else
         out << request.view(result);
     out.flush();
+}
+
+// What was done and is kept. In JSON the answer tells of both, and is a failure if one failed.
+CtlExit report_saved(const Request& request, const json& result, std::ostream& out,
+                     std::ostream& err) {
+    const SavedPiece piece = request.saved(result);
+    if (request.output == Output::text) {
+        report_result(request, result, out);
+        return save(request, piece, out, err);
+    }
+    json document = success(result);
+    const auto kept = keep(request, piece);
+    if (kept) {
+        document["saved"] = {{"file", kept->path},
+                             {"changed", kept->changed},
+                             {"sessions_gone", kept->sessions_gone}};
+    } else {
+        document["ok"] = false;
+        document["error"] = {{"code", to_string(ControlError::failed)},
+                             {"message", say_not_kept(piece, kept.error())}};
+    }
+    out << json_line(document);
+    if (!kept) return CtlExit::failed;
+    say_kept(request, piece, *kept, out, err);
+    return CtlExit::ok;
 }
 
 // A socket and what the daemon behind it answered.
@@ -220,9 +247,12 @@ CtlExit ask_once(const Request& request, std::ostream& out, std::ostream& err) {
         first = false;
         CtlExit exit = CtlExit::ok;
         if (answer) {
-            report_result(request, *answer, out);
-            if (request.judge != nullptr) exit = request.judge(*answer);
-            if (request.saved) exit = save(request, request.saved(*answer), out, err);
+            if (request.saved) {
+                exit = report_saved(request, *answer, out, err);
+            } else {
+                report_result(request, *answer, out);
+                if (request.judge != nullptr) exit = request.judge(*answer);
+            }
         } else {
             exit = end_of_failed(request, socket, answer.error(), out, err);
         }

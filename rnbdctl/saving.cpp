@@ -252,12 +252,16 @@ void say_kept(const Request& request, const SavedPiece& piece, const Kept& kept,
         say_gone(request, objects, session, out, err);
 }
 
+std::string say_not_kept(const SavedPiece& piece, const std::string& why) {
+    return fmt::format("it is done, but not {}: {}", only_takes(piece) ? "forgotten" : "kept",
+                       terminal_text(why));
+}
+
 CtlExit save(const Request& request, const SavedPiece& piece, std::ostream& out,
              std::ostream& err) {
     const auto kept = keep(request, piece);
     if (!kept) {
-        err << "rnbdctl: it is done, but not " << (only_takes(piece) ? "forgotten" : "kept") << ": "
-            << terminal_text(kept.error()) << "\n";
+        err << "rnbdctl: " << say_not_kept(piece, kept.error()) << "\n";
         return CtlExit::failed;
     }
     say_kept(request, piece, *kept, out, err);

@@ -32,6 +32,8 @@ std::expected<Kept, std::string> keep(const Request& request, const SavedPiece& 
 // Says where it is.
 void say_kept(const Request& request, const SavedPiece& piece, const Kept& kept, std::ostream& out,
               std::ostream& err);
+// That what was done is not kept, and why: a sentence.
+std::string say_not_kept(const SavedPiece& piece, const std::string& why);
 // Both, or says what is wrong.
 CtlExit save(const Request& request, const SavedPiece& piece, std::ostream& out, std::ostream& err);
 

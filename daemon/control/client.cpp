@@ -72,6 +72,9 @@ std::unexpected<ControlCallFailure> not_permitted(const std::string& path) {
     return std::unexpected(std::move(failure));
 }
 
+constexpr const char* where_it_is =
+    "`control` in the daemon's configuration names its socket, as /run/rnbd/server.ctl";
+
 std::unexpected<ControlCallFailure> nobody_listens(const std::string& path) {
     struct stat file{};
     if (::stat(path.c_str(), &file) != 0 || S_ISSOCK(file.st_mode))
@@ -82,8 +85,17 @@ std::unexpected<ControlCallFailure> nobody_listens(const std::string& path) {
     ControlCallFailure failure{
         Kind::unreachable,
         fmt::format("{}: found a {}, expected the socket of a daemon", path, what)};
-    failure.advice =
-        "`control` in the daemon's configuration names its socket, as /run/rnbd/server.ctl";
+    failure.advice = where_it_is;
+    return std::unexpected(std::move(failure));
+}
+
+// What it says instead of an answer.
+std::unexpected<ControlCallFailure> no_daemon(std::string_view said) {
+    ControlCallFailure failure{
+        Kind::nonsense,
+        fmt::format("found {}, expected the control socket of a daemon",
+                    said.starts_with("NBDMAGIC") ? "an NBD server" : "another kind of server")};
+    failure.advice = where_it_is;
     return std::unexpected(std::move(failure));
 }
 
@@ -169,6 +181,8 @@ std::expected<std::string, ControlCallFailure> receive_line(const rtrs::Descript
         const ssize_t bytes = ::recv(socket.get(), block, sizeof block, 0);
         if (bytes > 0) {
             line.append(block, static_cast<std::size_t>(bytes));
+            // As an NBD server, which would end the connection, or wait, after its greeting.
+            if (line.front() != '{') return no_daemon(line);
             if (block[bytes - 1] == '\n') return line;
             if (line.size() > control_answer_bytes_max)
                 return fail(Kind::nonsense, "the answer is too long");

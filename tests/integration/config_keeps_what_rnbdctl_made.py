@@ -130,6 +130,9 @@ with Lab() as lab:
         server.ctl("exports", "remove", name, "--save")
     check(saved(server) == {}, saved(server))
 
+    answer = json.loads(server.ctl("--json", "exports", "add", "vol4", lab.path("vol4.img"), "--save").stdout)
+    check(answer["ok"] and answer["saved"]["changed"] and answer["saved"]["file"].endswith("90-rnbdctl.yaml"), answer)
+    server.ctl("exports", "remove", "vol4", "--save")
     # What the daemon could not read at its next start is not kept.
     with open(server.config_path) as text:
         files = json.load(text)
@@ -140,6 +143,11 @@ with Lab() as lab:
     check(refused.returncode == 1 and "not kept" in refused.stderr and "a second time" in refused.stderr,
           refused.stderr)
     check(saved(server) is None, "the file is as it was")
+    server.ctl("exports", "remove", "vol4")
+    as_json = server.ctl("--json", "exports", "add", "vol4", lab.path("vol4.img"), "--save", ok=False)
+    answer = json.loads(as_json.stdout)
+    check(as_json.returncode == 1 and not answer["ok"] and answer["error"]["code"] == "failed", as_json)
+    check("not kept" in answer["error"]["message"] and answer["result"]["export"] == "vol4", answer)
     own = os.path.join(folder_of(server), "90-rnbdctl.yaml")
     with open(own, "w") as out:
         out.write("exports:\n  - name: by-hand\n    storage: {kind: memory, size: 1MiB}\n")

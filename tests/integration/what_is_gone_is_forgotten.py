@@ -61,6 +61,8 @@ def an_answer_that_comes_too_late(lab, server, client):
         late = daemon.ctl("--timeout", "0.5", *remove, "late", "--force", "--save", ok=False)
         check(late.returncode == 7 and "not forgotten yet" in late.stderr, late)
         check(names(daemon, kind) == ["late"], saved(daemon))
+    # It goes already, whoever asks, and however.
+    check(client.ctl("--timeout", "0.2", "unmap", "late", ok=False).returncode == 7, "it is waited for")
     os.unlink(gate)
     for daemon, remove, kind in both:
         wait_until("it is gone", lambda: "late" not in [one["name"] for one in daemon.status()[kind]])

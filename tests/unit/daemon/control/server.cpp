@@ -439,6 +439,10 @@ TEST_CASE("control client: nobody there, nonsense, other versions") {
     };
     CHECK(answered_with("hello\n").error().kind == Kind::nonsense);
     CHECK(answered_with("[1]\n").error().kind == Kind::nonsense);
+    // Its greeting, before and without a line's end.
+    const auto nbd_server = answered_with("NBDMAGICIHAVEOPT");
+    CHECK(nbd_server.error().kind == Kind::nonsense);
+    CHECK(nbd_server.error().message.find("found an NBD server") != std::string::npos);
     CHECK(answered_with("{\"schema\":\"rnbd-control\",\"version\":2}\n").error().kind ==
           Kind::nonsense);
     CHECK(answered_with("").error().kind == Kind::unreachable);
