@@ -23,7 +23,7 @@
 
 #include "rtrs/base/bytes.h"
 #include "rtrs/base/instant.h"
-#include "rtrs/base/lazy_array.h"
+#include "rtrs/base/lazy_memory.h"
 #include "rtrs/tag/matcher.h"
 
 namespace rtrs {

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "rtrs/base/clock.h"
-#include "rtrs/base/lazy_array.h"
+#include "rtrs/base/lazy_memory.h"
 #include "rtrs/fabric.h"
 #include "rtrs/messages.h"
 #include "rtrs/wire/tag.h"

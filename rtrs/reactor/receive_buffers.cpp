@@ -19,36 +19,21 @@ constexpr std::uint32_t count_max = 32768;
 // between them spreads them.
 constexpr std::size_t stagger_bytes = page_bytes + 64;
 
-std::byte* map(std::size_t bytes) noexcept {
-    void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
-}
-
 }  // namespace
 
-ReceiveBuffers::~ReceiveBuffers() {
-    if (ring_ != nullptr) ::munmap(ring_, ring_bytes_);
-    if (memory_ != nullptr) ::munmap(memory_, mapped_bytes_);
-}
-
-std::error_code ReceiveBuffers::open(io_uring* ring, std::uint32_t count, std::uint32_t bytes) {
+std::error_code ReceiveBuffers::open(io_uring* kernel, std::uint32_t count, std::uint32_t bytes) {
     if (!std::has_single_bit(count) || count > count_max || bytes == 0) return from_errno(EINVAL);
     stride_ = bytes + stagger_bytes;
-    mapped_bytes_ = stride_ * count;
-    ring_bytes_ = count * sizeof(io_uring_buf);
-    memory_ = map(mapped_bytes_);
-    ring_ = reinterpret_cast<io_uring_buf_ring*>(map(ring_bytes_));
-    if (memory_ == nullptr || ring_ == nullptr) return from_errno(ENOMEM);
-    // A huge page would commit 2 MiB for the first small message.
-    ::madvise(memory_, mapped_bytes_, MADV_NOHUGEPAGE);
-    io_uring_buf_ring_init(ring_);
+    memory_ = LazyMemory(stride_ * count);
+    ring_memory_ = LazyMemory(count * sizeof(io_uring_buf));
+    if (!memory_ || !ring_memory_) return from_errno(ENOMEM);
+    io_uring_buf_ring_init(ring());
 
     io_uring_buf_reg registration{};
-    registration.ring_addr = reinterpret_cast<std::uintptr_t>(ring_);
+    registration.ring_addr = reinterpret_cast<std::uintptr_t>(ring());
     registration.ring_entries = count;
     registration.bgid = group;
-    const int result = io_uring_register_buf_ring(ring, &registration, 0);
+    const int result = io_uring_register_buf_ring(kernel, &registration, 0);
     if (result < 0) return from_errno(result);
 
     count_ = count;
@@ -112,8 +97,8 @@ void ReceiveBuffers::shrink(std::uint16_t buffer) noexcept {
 }
 
 void ReceiveBuffers::offer(std::uint16_t buffer) noexcept {
-    io_uring_buf_ring_add(ring_, at(buffer), bytes_, buffer, io_uring_buf_ring_mask(count_), 0);
-    io_uring_buf_ring_advance(ring_, 1);
+    io_uring_buf_ring_add(ring(), at(buffer), bytes_, buffer, io_uring_buf_ring_mask(count_), 0);
+    io_uring_buf_ring_advance(ring(), 1);
     ++offered_;
 }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "rtrs/base/bytes.h"
+#include "rtrs/base/lazy_memory.h"
 
 namespace rtrs {
 
@@ -24,13 +25,12 @@ class ReceiveBuffers {
     static constexpr std::uint16_t group = 0;
 
     ReceiveBuffers() = default;
-    ~ReceiveBuffers();
     ReceiveBuffers(const ReceiveBuffers&) = delete;
     ReceiveBuffers& operator=(const ReceiveBuffers&) = delete;
 
     // count: a power of two, 1..32768. Memory is reserved, not committed.
     // ERRORS: EINVAL (kernel before 5.19), ENOMEM.
-    std::error_code open(io_uring* ring, std::uint32_t count, std::uint32_t bytes);
+    std::error_code open(io_uring* kernel, std::uint32_t count, std::uint32_t bytes);
     std::uint32_t bytes() const noexcept { return bytes_; }
     MutableBytes memory(std::uint16_t buffer, std::uint32_t length) noexcept;
 
@@ -49,12 +49,13 @@ class ReceiveBuffers {
   private:
     void offer(std::uint16_t buffer) noexcept;
     void shrink(std::uint16_t buffer) noexcept;
-    std::byte* at(std::uint16_t buffer) const noexcept { return memory_ + buffer * stride_; }
+    std::byte* at(std::uint16_t buffer) const noexcept { return memory_.data() + buffer * stride_; }
+    io_uring_buf_ring* ring() const noexcept {
+        return reinterpret_cast<io_uring_buf_ring*>(ring_memory_.data());
+    }
 
-    io_uring_buf_ring* ring_ = nullptr;
-    std::byte* memory_ = nullptr;
-    std::size_t mapped_bytes_ = 0;
-    std::size_t ring_bytes_ = 0;
+    LazyMemory memory_;
+    LazyMemory ring_memory_;
     std::size_t stride_ = 0;
     std::uint32_t bytes_ = 0;
     std::uint32_t count_ = 0;

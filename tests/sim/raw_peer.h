@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "rtrs/base/lazy_array.h"
+#include "rtrs/base/lazy_memory.h"
 #include "rtrs/fabric/sim/sim_world.h"
 #include "rtrs/wire/connect.h"
 #include "rtrs/wire/immediate.h"

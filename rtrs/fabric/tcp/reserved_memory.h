@@ -1,11 +1,10 @@
-// Zeroed memory that costs pages only where it is touched: sized for the worst case, paid for what
-// is used.
+// Several arrays in one piece of lazy memory.
 #pragma once
 
 #include <cstddef>
-#include <utility>
 
-#include "rtrs/base/bytes.h"
+#include "rtrs/base/assert.h"
+#include "rtrs/base/lazy_memory.h"
 #include "rtrs/base/pages.h"
 
 namespace rtrs::tcp {
@@ -14,21 +13,16 @@ class ReservedMemory {
   public:
     ReservedMemory() = default;
     // Empty on failure (out of address space).
-    explicit ReservedMemory(std::size_t bytes) noexcept;
-    ~ReservedMemory();
-    ReservedMemory(ReservedMemory&& other) noexcept
-        : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-    ReservedMemory& operator=(ReservedMemory&& other) noexcept {
-        std::swap(data_, other.data_);
-        std::swap(bytes_, other.bytes_);
-        return *this;
-    }
+    explicit ReservedMemory(std::size_t bytes) noexcept : memory_(bytes) {}
 
-    bool empty() const noexcept { return data_ == nullptr; }
+    bool empty() const noexcept { return !memory_; }
     // Cuts an array of count T off the front of what is left; each begins on a page of its own.
     template <typename T>
     T* cut(std::size_t count) noexcept {
-        return reinterpret_cast<T*>(cut_bytes(count * sizeof(T)));
+        std::byte* piece = memory_.data() + cut_;
+        cut_ += bytes_for<T>(count);
+        RTRS_ASSERT(cut_ <= memory_.bytes().size());
+        return reinterpret_cast<T*>(piece);
     }
     // What cut() takes for it.
     template <typename T>
@@ -37,10 +31,7 @@ class ReservedMemory {
     }
 
   private:
-    std::byte* cut_bytes(std::size_t bytes) noexcept;
-
-    std::byte* data_ = nullptr;
-    std::size_t bytes_ = 0;
+    LazyMemory memory_;
     std::size_t cut_ = 0;
 };
 

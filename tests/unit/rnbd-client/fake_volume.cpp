@@ -6,7 +6,7 @@
 #include <random>
 
 #include "rtrs/base/assert.h"
-#include "rtrs/base/lazy_array.h"
+#include "rtrs/base/lazy_memory.h"
 
 namespace rtrs {
 
