@@ -269,6 +269,9 @@ class Reactor : public Clock {
     void fsync(Operation& operation, int fd, SyncMode mode);
     void fallocate(Operation& operation, int fd, int mode, std::uint64_t offset,
                    std::uint64_t bytes);
+    // What the page cache has of the range goes to the file or device, and is waited for: the disk's
+    // own cache, and the file's size, are none of it. A failure is told once, as by fsync().
+    void write_back(Operation& operation, int fd, std::uint64_t offset, std::uint64_t bytes);
     void poll_readable(Operation& operation, int fd);
     void poll_writable(Operation& operation, int fd);
     // Files that begin slowly may keep each of the ring's threads that waits for them, of which

@@ -93,6 +93,8 @@ class FileStorage final : public Storage {
     bool begun_polled(BlockRequest& request, std::uint64_t bytes, int flags);
     void empty_range(BlockRequest& request);
     Technique choose_technique(const BlockRequest& request) const noexcept;
+    void write_back(BlockRequest& request);
+    void empty_by_kernel(BlockRequest& request);
     void allocate(BlockRequest& request, Technique technique);
     void discard_elsewhere(BlockRequest& request);
     bool run_elsewhere(std::function<void()> work, std::function<void()> done);
@@ -116,6 +118,7 @@ class FileStorage final : public Storage {
     static FileStorage& storage_of(BlockRequest& request) noexcept;
     static void on_transferred(Operation& operation, const Result& result);
     static void on_polled(Operation& operation, const Result& result);
+    static void on_written_back(Operation& operation, const Result& result);
     static void on_allocated(Operation& operation, const Result& result);
     static void on_synchronized(Operation& operation, const Result& result);
     static void on_cleared_up(Operation& operation, const Result& result);

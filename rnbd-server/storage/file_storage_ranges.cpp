@@ -32,9 +32,8 @@ void FileStorage::empty_range(BlockRequest& request) {
     switch (technique) {
         case Technique::punch_hole:
         case Technique::zero_range:
-            return allocate(request, technique);
         case Technique::discard_call:
-            return discard_elsewhere(request);
+            return write_back(request);
         case Technique::write_zeroes:
             return transfer(request);
         case Technique::rewrite:  // these are no choice
@@ -66,6 +65,31 @@ void FileStorage::forget(Technique technique) noexcept {
     if (technique == Technique::discard_call) can_discard_call_ = false;
 }
 
+// The kernel drops what the page cache has of a device's range, and then asks the device. If that
+// refuses, what comes to light must not be older than what was acknowledged last.
+void FileStorage::write_back(BlockRequest& request) {
+    const bool may_lose = medium_.kind() == FileMedium::Kind::block_device && uses_page_cache();
+    if (!may_lose) return empty_by_kernel(request);
+    request.work.completed = &on_written_back;
+    reactor_.here().write_back(request.work, medium_.fd(), request.offset, request.bytes);
+}
+
+void FileStorage::on_written_back(Operation& operation, const Result& result) {
+    BlockRequest& request = request_of(operation);
+    FileStorage& self = storage_of(request);
+    if (interrupted(result.value)) return self.write_back(request);
+    if (result.value < 0) {
+        return self.finish(request, self.cache_broken(from_errno(result.value)));
+    }
+    self.empty_by_kernel(request);
+}
+
+void FileStorage::empty_by_kernel(BlockRequest& request) {
+    const auto technique = static_cast<Technique>(request.stage);
+    if (technique == Technique::discard_call) return discard_elsewhere(request);
+    allocate(request, technique);
+}
+
 void FileStorage::allocate(BlockRequest& request, Technique technique) {
     request.work.completed = &on_allocated;
     const int kind =
@@ -86,7 +110,7 @@ void FileStorage::on_allocated(Operation& operation, const Result& result) {
     self.finish_range(request);
 }
 
-// File systems drop what the page cache has of a range before they zero it. Where zeroing has
+// File systems, too, drop what the page cache has of a range before they zero it. Where zeroing has
 // failed since, above all for lack of room, what comes to light is older than what was acknowledged
 // last. A hole needs no room; then each block is as it was, or zero, as of any failed request.
 void FileStorage::clear_up(BlockRequest& request, std::int32_t result) {

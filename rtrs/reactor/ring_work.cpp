@@ -1,12 +1,14 @@
 // Reactor: the ring work. Each call prepares one entry, on the ring's own thread or through its
 // mailbox.
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <limits>
 
 #include "rtrs/base/assert.h"
 #include "rtrs/reactor/reactor_inside.h"
@@ -205,6 +207,17 @@ void Reactor::fallocate(Operation& operation, int fd, int mode, std::uint64_t of
     inside_->begin_on_storage(operation, [=](io_uring_sqe* entry) {
         io_uring_prep_fallocate(entry, fd, mode, static_cast<off_t>(offset),
                                 static_cast<off_t>(bytes));
+    });
+}
+
+void Reactor::write_back(Operation& operation, int fd, std::uint64_t offset, std::uint64_t bytes) {
+    // What an entry has no room for is all there is from the offset on.
+    const bool fits = bytes <= std::numeric_limits<std::uint32_t>::max();
+    const auto length = fits ? static_cast<std::uint32_t>(bytes) : 0;
+    inside_->begin_on_storage(operation, [=](io_uring_sqe* entry) {
+        io_uring_prep_sync_file_range(
+            entry, fd, length, offset,
+            SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
     });
 }
 

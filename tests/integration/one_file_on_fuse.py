@@ -1,4 +1,5 @@
-"""A file system on FUSE with one file: what is written, and synchronized, is told in a log, each with the handle that it came by."""
+"""A file system on FUSE with one file: what is written, and synchronized, is told in a log, each with the handle that it came by.
+Ranges of it can be emptied if the folder of the log has a file `holes`, and are refused for want of room as long as that says so."""
 import ctypes
 import errno
 import struct
@@ -10,7 +11,7 @@ PAGE = 4096
 FILE = 2  # its inode; the folder's is 1
 # Of FUSE's protocol.
 LOOKUP, FORGET, GETATTR, SETATTR, OPEN, READ, WRITE, STATFS, RELEASE, FSYNC = 1, 2, 3, 4, 14, 15, 16, 17, 18, 20
-FLUSH, INIT, OPENDIR, RELEASEDIR, INTERRUPT, BATCH_FORGET, LSEEK = 25, 26, 27, 29, 36, 42, 46
+FLUSH, INIT, OPENDIR, RELEASEDIR, INTERRUPT, BATCH_FORGET, FALLOCATE, LSEEK = 25, 26, 27, 29, 36, 42, 43, 46
 FOPEN_DIRECT_IO = 1
 WRITEBACK_CACHE = 1 << 16
 
@@ -40,6 +41,18 @@ class OneFile:
                 return struct.pack("<Q", place)
         return errno.ENXIO if whence == os.SEEK_DATA else struct.pack("<Q", SIZE)
 
+    def empty(self, body):
+        _, at, size = struct.unpack_from("<QQQ", body)
+        try:
+            with open(os.path.join(os.path.dirname(self.log), "holes")) as holes:
+                if holes.read() == "no room":
+                    return errno.ENOSPC
+        except FileNotFoundError:
+            return errno.ENOSYS
+        self.content[at:at + size] = bytes(size)
+        self.tell("empty", body)
+        return b""
+
     def answer(self, what, inode, body):
         if what == INIT:
             return struct.pack("<IIIIHHIIHHI", 7, 31, 0x20000, self.init_flags, 16, 16, 1 << 17, 1, 32, 0, 0) + bytes(24)
@@ -62,6 +75,8 @@ class OneFile:
             return struct.pack("<II", size, 0)
         if what == STATFS:
             return struct.pack("<5Q4I", 1, 1, 1, 1, 1, 4096, 255, 4096, 0) + bytes(24)
+        if what == FALLOCATE:
+            return self.empty(body)
         if what == LSEEK:
             return self.seek(body)
         if what == FSYNC:
