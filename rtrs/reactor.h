@@ -269,8 +269,8 @@ class Reactor : public Clock {
     void fsync(Operation& operation, int fd, SyncMode mode);
     void fallocate(Operation& operation, int fd, int mode, std::uint64_t offset,
                    std::uint64_t bytes);
-    // What the page cache has of the range goes to the file or device, and is waited for: the disk's
-    // own cache, and the file's size, are none of it. A failure is told once, as by fsync().
+    // What the page cache has of the range goes to the file or device, and is waited for: not the
+    // disk's own cache, nor the file's size. A failure is told once, as by fsync().
     void write_back(Operation& operation, int fd, std::uint64_t offset, std::uint64_t bytes);
     void poll_readable(Operation& operation, int fd);
     void poll_writable(Operation& operation, int fd);
