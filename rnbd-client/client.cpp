@@ -242,6 +242,7 @@ void Client::map(const ClientConfig::Device& device, const ClientConfig::Session
     }
     const auto session = session_for(device, new_session);
     if (!session) return done(std::unexpected(session.error()));
+    if ((*session)->taken_over()) return map_on_successor(**session, device, std::move(done));
     Mapping& mapping = add_mapping(**session, device);
     const auto started = mapping.start(InUse::fails);
     if (started) return done({});
@@ -253,6 +254,29 @@ void Client::map(const ClientConfig::Device& device, const ClientConfig::Session
         [done = std::move(done), failure](const std::expected<Gone, ControlFailure>&) {
             done(std::unexpected(failure));
         });
+}
+
+// To map something anew is to take the name back, unless there are devices still that knew the
+// volumes before: what they hold must not be written now.
+void Client::map_on_successor(Session& session, const ClientConfig::Device& device, Mapped done) {
+    const std::string& name = session.config.name;
+    for (const auto& mapping : mappings_) {
+        if (mapping->config().session != name) continue;
+        return done(std::unexpected(ControlFailure{
+            ControlError::busy, "session " + name + " has ended (" +
+                                    session.remote.rtrs().status().reason + "): unmap its device " +
+                                    mapping->config().name + " first"}));
+    }
+    const auto close_and_go_on =
+        [this, config = session.now(), temporary = session.temporary, device,
+         done = std::move(done)](const std::expected<void, ControlFailure>& closed) {
+            if (!closed) return done(std::unexpected(closed.error()));
+            if (const auto made = make_session(config); !made)
+                return done(std::unexpected(made.error()));
+            sessions_.at(config.name)->temporary = temporary;
+            map(device, nullptr, done);
+        };
+    close_session(name, close_and_go_on);
 }
 
 std::expected<void, ControlFailure> Client::make_session(const ClientConfig::Session& config) {
@@ -375,11 +399,15 @@ std::expected<void, ControlFailure> Client::discover(const std::string& server,
                                                         ": --session says under which name to ask");
     }
     if (sessions_.contains(session_name)) {
-        return failure(ControlError::exists, "session " + session_name + " is to another server");
+        return failure(ControlError::exists, "session " + session_name + " has no path to " +
+                                                 server + ": discover " + session_name +
+                                                 " asks over those that it has");
     }
+    // Of the oldest life: a session of this name that another program of this machine has is not
+    // taken over for a question.
     rtrs::ClientSessionOptions options{.name = session_name,
                                        .identity = machine_identity(),
-                                       .life = session_life(),
+                                       .life = 1,
                                        .messages = rtrs::MessageOptions{}};
     auto address = address_of({.name = session_name}, *path);
     if (!address) return failure(ControlError::failed, path->to_string() + ": " + address.error());
@@ -418,6 +446,15 @@ void Client::Session::release_lock(const std::string& destination) {
     const auto found = std::ranges::find(all, destination, &ClientConfig::Path::destination);
     if (found != all.end()) return;
     lock.release(config.name, destination);
+}
+
+ClientConfig::Session Client::Session::now() {
+    ClientConfig::Session is = config;
+    const rtrs::ClientSessionOptions& options = remote.rtrs().options();
+    is.policy = remote.rtrs().status().policy;
+    is.max_reconnect_attempts = options.reconnect_attempts_max;
+    is.paths = paths();
+    return is;
 }
 
 // What it has sent by that path is over: nothing of it lands any more.

@@ -123,6 +123,7 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
     // The session of a device that is about to be mapped. ERRORS: as map().
     std::expected<Session*, ControlFailure> session_for(const ClientConfig::Device& device,
                                                         const ClientConfig::Session* new_session);
+    void map_on_successor(Session& session, const ClientConfig::Device& device, Mapped done);
     void on_mapping_stopped(Mapping& mapping) override;
     void on_mapping_used(Mapping& mapping) override;
     void on_mapping_overdue(Mapping& mapping) override;
@@ -172,6 +173,10 @@ struct Client::Session final : RemoteSessionHandler {
     void on_catalog_event(const CatalogEvent& event) override;
     // That it has now; config has those that it began with.
     std::vector<ClientConfig::Path> paths();
+    // What it is now, whoever made it so.
+    ClientConfig::Session now();
+    // Another client has its name: it does not come back by itself, and nothing new goes over it.
+    bool taken_over() noexcept { return remote.rtrs().refuses_new() == rtrs::Error::rejected; }
     // Of an address that none of its paths leads to: another client may have it.
     void release_lock(const std::string& destination);
 

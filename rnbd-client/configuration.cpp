@@ -36,16 +36,6 @@ std::string text_of(const std::expected<void, ControlFailure>& result) {
     return result ? "" : result.error().message;
 }
 
-// What a session is now, whoever made it so.
-Session session_now(Client::Session& session) {
-    Session now = session.config;
-    const rtrs::ClientSessionOptions& options = session.remote.rtrs().options();
-    now.policy = session.remote.rtrs().status().policy;
-    now.max_reconnect_attempts = options.reconnect_attempts_max;
-    now.paths = session.paths();
-    return now;
-}
-
 const Mapping* find_mapping(const Client& client, const std::string& name) {
     for (const auto& mapping : client.mappings()) {
         if (mapping->config().name == name && !mapping->stopping()) return mapping.get();
@@ -120,7 +110,7 @@ ClientConfig ClientConfiguration::running() const {
     config.sessions.clear();
     config.devices.clear();
     for (const auto& [name, session] : client_.sessions()) {
-        if (!session->closing) config.sessions.push_back(session_now(*session));
+        if (!session->closing) config.sessions.push_back(session->now());
     }
     for (const auto& mapping : client_.mappings()) {
         if (!mapping->stopping()) config.devices.push_back(mapping->config());
@@ -134,7 +124,7 @@ ConfigPlan ClientConfiguration::plan_towards(const ClientConfig& wanted, How how
     find_conflicts(plan.changes, how);
     add_leaving_steps(plan, how);
     add_session_steps(plan, wanted);
-    add_path_steps(plan, wanted);
+    add_path_steps(plan, wanted, how);
     add_device_steps(plan, wanted);
     const auto applied = std::make_shared<Applied>(Applied{was, before_, wanted, {}});
     plan.finished = [this, applied](const std::vector<ConfigChange>& changes) {
@@ -281,16 +271,24 @@ void ClientConfiguration::change_session(const ConfigChange& change, const Sessi
     done("");
 }
 
+// Of a session whose paths go while others come.
+struct ClientConfiguration::Replacement {
+    std::vector<std::string> coming;  // labels
+    std::optional<rtrs::Instant> deadline;
+};
+
 // First those that come, then those that go: a session has always one.
-void ClientConfiguration::add_path_steps(ConfigPlan& plan, const ClientConfig& wanted) {
-    std::map<std::string, std::vector<std::string>> coming;
+void ClientConfiguration::add_path_steps(ConfigPlan& plan, const ClientConfig& wanted, How how) {
+    std::map<std::string, std::shared_ptr<Replacement>> replacements;
     for (std::size_t i = 0; i < plan.changes.size(); ++i) {
         const ConfigChange& change = plan.changes[i];
         if (change.object != "path" || !(change.acts() && change.kind != Kind::removed)) continue;
         const auto [session, label] = session_and_label(change.name);
         const auto& paths = find(wanted.sessions, session)->paths;
         const Path path = *std::ranges::find(paths, label, &Path::to_string);
-        if (change.kind == Kind::added) coming[session].push_back(label);
+        auto& replacement = replacements[session];
+        if (!replacement) replacement = std::make_shared<Replacement>();
+        if (change.kind == Kind::added) replacement->coming.push_back(label);
         plan.steps.push_back({i, [this, session, path, added = change.kind == Kind::added](
                                      const ConfigStep::Done& done) {
                                   if (added) return done(text_of(client_.add_path(session, path)));
@@ -305,36 +303,44 @@ void ClientConfiguration::add_path_steps(ConfigPlan& plan, const ClientConfig& w
         const ConfigChange& change = plan.changes[i];
         if (change.object != "path" || change.kind != Kind::removed) continue;
         const auto [session, label] = session_and_label(change.name);
-        if (const auto labels = coming.extract(session)) {
-            plan.steps.push_back(
-                {i, [this, session, labels = labels.mapped()](const ConfigStep::Done& done) {
-                     wait_for_replacement(session, labels, client_.clock().now() + replacement_time,
-                                          done);
-                 }});
-        }
-        plan.steps.push_back({i, [this, session, label](const ConfigStep::Done& done) {
-                                  remove_path(session, label, done);
-                              }});
+        const auto found = replacements.find(session);
+        const bool replaced = found != replacements.end() && !found->second->coming.empty();
+        plan.steps.push_back(
+            {i, [this, session, label, replacement = replaced ? found->second : nullptr,
+                 how](const ConfigStep::Done& done) {
+                 if (!replacement) return remove_path(session, label, done);
+                 if (!replacement->deadline)
+                     replacement->deadline = client_.clock().now() + replacement_time;
+                 remove_when_replaced(session, label, replacement, how, done);
+             }});
     }
 }
 
-// Until one of the new paths is up, so that requests need not wait; not for ever, for the new ones
-// may lead nowhere.
-void ClientConfiguration::wait_for_replacement(const std::string& session,
-                                               const std::vector<std::string>& labels,
-                                               rtrs::Instant deadline,
-                                               const ConfigStep::Done& done) {
+// Waits until one of the new paths is up, so that requests need not wait; not for ever, for the new
+// ones may lead nowhere. Then what works is kept.
+void ClientConfiguration::remove_when_replaced(const std::string& session, const std::string& label,
+                                               const std::shared_ptr<Replacement>& replacement,
+                                               How how, const ConfigStep::Done& done) {
     if (stopped_) return done(why_stopped);
     const auto found = client_.find_session(session);
-    if (!found) return done("");
+    if (!found) return done(found.error().message);
     const rtrs::ClientSessionStatus status = (*found)->remote.rtrs().status();
-    const bool up = std::ranges::any_of(status.paths, [&](const rtrs::PathStatus& path) {
-        return path.state == rtrs::PathState::connected &&
-               std::ranges::find(labels, path.label) != labels.end();
-    });
-    if (up || !status.link_up || client_.clock().now() >= deadline) return done("");
-    again_ = [this, session, labels, deadline, done] {
-        wait_for_replacement(session, labels, deadline, done);
+    std::string why;
+    for (const rtrs::PathStatus& path : status.paths) {
+        if (std::ranges::find(replacement->coming, path.label) == replacement->coming.end())
+            continue;
+        if (path.state == rtrs::PathState::connected) return remove_path(session, label, done);
+        why += (why.empty() ? "" : "; ") + path.label + ": " +
+               (path.reason.empty() ? "does not answer" : path.reason);
+    }
+    if (!status.link_up) return remove_path(session, label, done);
+    if (client_.clock().now() >= *replacement->deadline) {
+        if (how == How::by_force) return remove_path(session, label, done);
+        return done("it stays, because none that comes in its place is connected (" + why +
+                    "); --force removes it all the same");
+    }
+    again_ = [this, session, label, replacement, how, done] {
+        remove_when_replaced(session, label, replacement, how, done);
     };
     again_timer_.arm(client_.clock().now() + look_interval);
 }
@@ -389,6 +395,16 @@ void ClientConfiguration::map(const Mapped& device, const std::optional<Mapped>&
     });
 }
 
+// A path of a session that stays.
+void ClientConfiguration::keep_path(ClientConfig& wanted, const std::string& object) const {
+    const auto [name, label] = session_and_label(object);
+    const Session* const before = find(before_.sessions, name);
+    const auto session = std::ranges::find(wanted.sessions, name, &Session::name);
+    if (before == nullptr || session == wanted.sessions.end()) return;
+    const auto path = std::ranges::find(before->paths, label, &Path::to_string);
+    if (path != before->paths.end()) session->paths.push_back(*path);
+}
+
 // What could not be removed is still one of the files' objects: the next time tries it again. What
 // could not be made is none yet: that it is not there is no doing of rnbdctl's.
 void ClientConfiguration::finished(ClientConfig wanted, const std::vector<ConfigChange>& changes) {
@@ -409,6 +425,7 @@ void ClientConfiguration::finished(ClientConfig wanted, const std::vector<Config
                           [&](const Session& one) { return one.name == change.name; });
         }
         if (change.kind != Kind::removed) continue;
+        if (change.object == "path") keep_path(wanted, change.name);
         const Mapped* const device = find(before_.devices, change.name);
         const Session* const session = find(before_.sessions, change.name);
         if (change.object == "device" && device != nullptr) wanted.devices.push_back(*device);

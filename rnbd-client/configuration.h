@@ -6,6 +6,7 @@
 
 #include <expected>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,7 +48,7 @@ class ClientConfiguration final : public ConfigSubject {
     // the latter, devices that come.
     void add_leaving_steps(ConfigPlan& plan, How how);
     void add_session_steps(ConfigPlan& plan, const ClientConfig& wanted);
-    void add_path_steps(ConfigPlan& plan, const ClientConfig& wanted);
+    void add_path_steps(ConfigPlan& plan, const ClientConfig& wanted, How how);
     void map(const ClientConfig::Device& device, const std::optional<ClientConfig::Device>& old,
              const ConfigStep::Done& done);
     void add_device_steps(ConfigPlan& plan, const ClientConfig& wanted);
@@ -57,8 +58,11 @@ class ClientConfiguration final : public ConfigSubject {
                      const ConfigStep::Done& done);
     void wait_for_end(const std::string& session, const std::string& label,
                       const ConfigStep::Done& done);
-    void wait_for_replacement(const std::string& session, const std::vector<std::string>& labels,
-                              rtrs::Instant deadline, const ConfigStep::Done& done);
+    struct Replacement;
+    void remove_when_replaced(const std::string& session, const std::string& label,
+                              const std::shared_ptr<Replacement>& replacement, How how,
+                              const ConfigStep::Done& done);
+    void keep_path(ClientConfig& wanted, const std::string& object) const;
     void finished(ClientConfig wanted, const std::vector<ConfigChange>& changes);
 
     std::string path_;

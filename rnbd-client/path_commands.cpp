@@ -177,7 +177,9 @@ bool PathCommands::begin(Wait& wait, rtrs::ClientSession& session) {
     }
     wait.reply.fail(ControlError::failed,
                     error == std::errc::not_connected
-                        ? fmt::format("session {} has ended: {}", wait.session, status.reason)
+                        ? fmt::format("session {} has ended: {}; to take its name back, unmap "
+                                      "its devices, and map them anew",
+                                      wait.session, status.reason)
                         : error.message());
     return true;
 }

@@ -312,6 +312,8 @@ class Fabric {
     // ERRORS: EADDRINUSE, EACCES, EINVAL (address not understood), EADDRNOTAVAIL.
     virtual std::expected<std::unique_ptr<Listener>, std::error_code> listen(
         const std::string& address, ListenerHandler& handler) = 0;
+    // What connect() may take, until ETIMEDOUT is its result.
+    virtual Duration connect_timeout() const noexcept = 0;
     // source: local address to dial from ("HOST"), or empty. The result arrives as an event.
     // ERRORS: EINVAL (address not understood), EMSGSIZE (private data), ENOMEM.
     virtual std::expected<std::unique_ptr<Endpoint>, std::error_code> connect(

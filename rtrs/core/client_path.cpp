@@ -250,6 +250,7 @@ void ClientPath::dial(std::uint16_t id) {
         return;
     }
     connection.endpoint = std::move(*endpoint);
+    dial_ends_ = environment_.clock.now() + address_.fabric->connect_timeout();
 }
 
 std::expected<std::unique_ptr<Endpoint>, std::error_code> ClientPath::dial_over(
@@ -265,6 +266,7 @@ std::expected<std::unique_ptr<Endpoint>, std::error_code> ClientPath::dial_over(
 
 void ClientPath::established(Connection& connection, Bytes private_data) {
     if (machine_.state() != PathState::connecting) return;  // overtaken by a failure
+    dial_ends_.reset();
     const auto response = ConnectResponseMessage::parse(private_data);
     if (!response) return fail(Error::protocol, text(response.error()));
     if (response->error != 0) return fail(from_errno(response->error), "refused by the server");
@@ -537,6 +539,8 @@ PathStatus ClientPath::status() const {
     if (machine_.held_back()) status.reason = machine_.hold_reason() + "; " + reason_text_;
     const bool waits = machine_.state() == PathState::backoff;
     (waits ? status.next_attempt : status.fails_at) = machine_.deadline();
+    const bool dials = machine_.state() == PathState::connecting && dial_ends_;
+    if (dials && status.fails_at) status.fails_at = std::min(*status.fails_at, *dial_ends_);
     return status;
 }
 

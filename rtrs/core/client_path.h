@@ -218,6 +218,7 @@ class ClientPath final : public MessageLinkOwner {
     ChunkGeometry geometry_{};
     ImmediateCodec codec_{1};
     std::vector<std::unique_ptr<Connection>> connections_;
+    std::optional<Instant> dial_ends_;  // of the newest of them, until it is established
     // Of messages, while the path is connected and until it is drained.
     std::unique_ptr<MessageLink> link_;
     Timer link_timer_;

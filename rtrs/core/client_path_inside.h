@@ -30,10 +30,19 @@ struct ClientPath::Connection final : EndpointHandler {
         const auto response = ConnectResponseMessage::parse(private_data);
         const int error = response && response->error != 0 ? response->error : ECONNREFUSED;
         if (error == ESTALE) path.owner_.taken_over();
-        path.fail(from_errno(error), error == EEXIST
-                                         ? "rejected by the server, which has a path between "
-                                           "the same addresses already"
-                                         : "rejected by the server");
+        path.fail(from_errno(error), rejected_with(error));
+    }
+    static const char* rejected_with(int error) noexcept {
+        switch (error) {
+            case EEXIST:
+                return "rejected by the server, which has a path between the same addresses "
+                       "already";
+            case ENXIO:
+                return "rejected by the server, which does not know this session: it is another "
+                       "server, or has forgotten it";
+            default:
+                return "rejected by the server";
+        }
     }
     void on_completion(const Completion& completion) override { path.completed(*this, completion); }
     void on_disconnected(std::error_code reason) override {

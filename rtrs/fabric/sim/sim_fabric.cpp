@@ -76,6 +76,10 @@ void ProcessClock::on_event(std::uint64_t wake) {
 
 SimListener::~SimListener() { process_.unbind(*this); }
 
+Duration SimFabric::connect_timeout() const noexcept {
+    return process_.world().options().connect_timeout;
+}
+
 std::expected<std::unique_ptr<ProtectionDomain>, std::error_code> SimFabric::create_domain() {
     return std::make_unique<Domain>(process_);
 }

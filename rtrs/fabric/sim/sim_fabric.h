@@ -68,6 +68,7 @@ class SimFabric final : public Fabric {
   public:
     explicit SimFabric(Process& process) noexcept : process_(process) {}
     const char* name() const noexcept override { return "sim"; }
+    Duration connect_timeout() const noexcept override;
     std::expected<std::unique_ptr<ProtectionDomain>, std::error_code> create_domain() override;
     std::expected<std::unique_ptr<Listener>, std::error_code> listen(
         const std::string& address, ListenerHandler& handler) override;

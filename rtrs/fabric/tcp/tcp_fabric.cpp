@@ -15,6 +15,7 @@ class TcpFabric final : public Fabric {
         : reactor_(reactor), options_(options) {}
 
     const char* name() const noexcept override { return "tcp"; }
+    Duration connect_timeout() const noexcept override { return options_.connect_timeout; }
 
     std::expected<std::unique_ptr<ProtectionDomain>, std::error_code> create_domain() override {
         return std::make_unique<tcp::TcpDomain>();

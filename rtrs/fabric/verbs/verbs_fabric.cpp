@@ -19,6 +19,7 @@ class VerbsFabric final : public Fabric {
     ~VerbsFabric() override { engine_->stop(); }
 
     const char* name() const noexcept override { return "rdma"; }
+    Duration connect_timeout() const noexcept override { return engine_->connect_timeout(); }
     std::string device() const override {
         return engine_->device_is_there() ? engine_->device_name() : std::string{};
     }

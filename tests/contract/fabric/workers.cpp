@@ -55,6 +55,7 @@ class SpreadFabric final : public Fabric {
   public:
     explicit SpreadFabric(std::unique_ptr<Fabric> inner) : inner_(std::move(inner)) {}
     const char* name() const noexcept override { return inner_->name(); }
+    Duration connect_timeout() const noexcept override { return inner_->connect_timeout(); }
     std::expected<std::unique_ptr<ProtectionDomain>, std::error_code> create_domain() override {
         return inner_->create_domain();
     }

@@ -13,6 +13,7 @@ class FakeFabric final : public Fabric {
   public:
     explicit FakeFabric(std::string device) : device_(std::move(device)) {}
     const char* name() const noexcept override { return "rdma"; }
+    Duration connect_timeout() const noexcept override { return std::chrono::seconds(1); }
     std::string device() const override { return away ? std::string{} : device_; }
     bool away = false;
     std::expected<std::unique_ptr<ProtectionDomain>, std::error_code> create_domain() override {
