@@ -19,9 +19,9 @@
 namespace rnbd {
 namespace {
 
-std::unique_ptr<rtrs::Fabric> tcp(rtrs::Reactor& reactor,
+std::unique_ptr<rtrs::Fabric> tcp(rtrs::Reactor& reactor, rtrs::Tracer& tracer,
                                   rtrs::TcpFabricOptions::DataChecksum checksum) {
-    return rtrs::make_tcp_fabric(reactor, {.data_checksum = checksum});
+    return rtrs::make_tcp_fabric(reactor, {.data_checksum = checksum, .tracer = &tracer});
 }
 
 // The daemon from its first session to its last flush.
@@ -30,8 +30,8 @@ class Daemon final : public DaemonWork {
     Daemon(const DaemonContext& context, const ClientConfig& config)
         : config_(config),
           random_(rtrs::Random::from_entropy()),
-          tcp_(tcp(context.reactor, rtrs::TcpFabricOptions::DataChecksum::on)),
-          tcp_unchecked_(tcp(context.reactor, rtrs::TcpFabricOptions::DataChecksum::off)),
+          tcp_(tcp(context.reactor, tracer_, rtrs::TcpFabricOptions::DataChecksum::on)),
+          tcp_unchecked_(tcp(context.reactor, tracer_, rtrs::TcpFabricOptions::DataChecksum::off)),
           rdma_(rtrs::rdma_fabrics(context.reactor, tracer_)),
           writers_(config.control + ".writers"),
           client_(context.reactor, random_, tracer_,
@@ -102,6 +102,6 @@ int main(int argc, char** argv) {
                          .config_path = "/etc/rnbd/client.yaml"},
          .log = "rnbd.client",
          .log_areas = {"rnbd.client", "rnbd.device", "rnbd.kernel", "rnbd.nbd", "rnbd.volume",
-                       "rtrs.fabric.verbs", "rtrs.path", "rtrs.session"}},
+                       "rtrs.fabric.tcp", "rtrs.fabric.verbs", "rtrs.path", "rtrs.session"}},
         argc, argv);
 }

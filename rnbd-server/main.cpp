@@ -63,9 +63,10 @@ WriterBook& opened(WriterBook& writers) {
     return writers;
 }
 
-rtrs::TcpFabricOptions tcp_options(const ServerConfig& config) {
+rtrs::TcpFabricOptions tcp_options(const ServerConfig& config, rtrs::Tracer& tracer) {
     using Options = rtrs::TcpFabricOptions;
     Options options;
+    options.tracer = &tracer;
     options.data_checksum =
         config.data_checksum ? Options::DataChecksum::on : Options::DataChecksum::off;
     options.zero_copy = config.zero_copy_sends ? Options::ZeroCopy::on : Options::ZeroCopy::off;
@@ -87,7 +88,7 @@ class Daemon final : public DaemonWork {
     Daemon(const DaemonContext& context, const ServerConfig& config)
         : config_(config),
           random_(rtrs::Random::from_entropy()),
-          tcp_(rtrs::make_tcp_fabric(context.reactor, tcp_options(config))),
+          tcp_(rtrs::make_tcp_fabric(context.reactor, tcp_options(config, tracer_))),
           rdma_(rtrs::rdma_fabrics(context.reactor, tracer_)),
           epochs_(state_file_path("server.epochs")),
           writers_(context.reactor, state_file_path("server.writers")),
@@ -217,7 +218,7 @@ int main(int argc, char** argv) {
                          .purpose = "Exports files and block devices to RTRS sessions.",
                          .config_path = "/etc/rnbd/server.yaml"},
          .log = "rnbd.server",
-         .log_areas = {"rnbd.server", "rnbd.session", "rnbd.volume", "rtrs.fabric.verbs",
-                       "rtrs.path", "rtrs.server"}},
+         .log_areas = {"rnbd.server", "rnbd.session", "rnbd.volume", "rtrs.fabric.tcp",
+                       "rtrs.fabric.verbs", "rtrs.path", "rtrs.server"}},
         argc, argv);
 }

@@ -34,6 +34,9 @@ struct TcpFabricOptions {
     Duration handshake_timeout = std::chrono::seconds(5);
     // Sockets in the handshake at one time, at least 1; one more closes the oldest of them.
     std::uint32_t handshakes_max = 1024;
+    // Hears in words what peers did that ends their connection. May be null. Lives longer than the
+    // fabric and its endpoints.
+    Tracer* tracer = nullptr;
 };
 
 // RDMA's words over sockets (docs/reference/tcp-fabric.md). Lives shorter than the reactor. Of a

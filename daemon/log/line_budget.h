@@ -1,6 +1,7 @@
-// How many lines a subsystem may log: what others can cause as often as they like, such as clients
-// that come and go, must not fill the disk that the log is on. A burst is written as it is; when it
-// is used up nothing is, until there is room for a good part of it again. Pure: told the time.
+// How many lines a subsystem may log, of warnings and of others: what peers can cause as often as
+// they like, such as clients that come and go, must not fill the disk that the log is on. A burst
+// is written as it is; when it is used up nothing is, until there is room for a good part of it
+// again. Pure: told the time.
 #pragma once
 
 #include <algorithm>

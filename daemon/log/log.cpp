@@ -20,6 +20,7 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <utility>
 
 #include "daemon/log/line_budget.h"
 
@@ -128,10 +129,12 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
         LineBudget* const budget = budget_of(message);
         if (budget != nullptr &&
             !budget->spend(rtrs::Instant(std::chrono::steady_clock::now().time_since_epoch()))) {
+            const bool first = budget->left_out() == 1;
+            if (first && (!write_rest() || !told_of_lost() || !tell_that_some_go(message))) ++lost_;
             return;
         }
         // A line is whole or is not there: one that was begun is ended first.
-        if (!write_rest() || !told_of_lost() || !told_of_left_out(budget, message.logger_name) ||
+        if (!write_rest() || !told_of_lost() || !told_of_left_out(budget, message) ||
             !write(message)) {
             ++lost_;
         }
@@ -139,20 +142,36 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
     void flush_() override {}
 
   private:
+    using Message = spdlog::details::log_msg;
+
     // Null: none. Who asks for debug lines wants them all, and the last words of a daemon are few.
-    LineBudget* budget_of(const spdlog::details::log_msg& message) {
+    // What goes wrong is not left out for what goes as it should.
+    LineBudget* budget_of(const Message& message) {
         if (message.level <= spdlog::level::debug || message.level >= spdlog::level::critical) {
             return nullptr;
         }
-        return &budgets_[std::string(message.logger_name.data(), message.logger_name.size())];
+        return &budgets_[{std::string(area_of(message)), is_warning(message)}];
     }
 
-    bool told_of_left_out(LineBudget* budget, spdlog::string_view_t area) {
+    static std::string_view area_of(const Message& message) {
+        return {message.logger_name.data(), message.logger_name.size()};
+    }
+    static bool is_warning(const Message& message) { return message.level >= spdlog::level::warn; }
+    static std::string lines_of(const Message& message) {
+        return fmt::format("{} of {}", is_warning(message) ? "warnings and errors" : "info lines",
+                           area_of(message));
+    }
+
+    bool tell_that_some_go(const Message& message) {
+        return say(fmt::format("{} are left out from here on: there were more than {} a second",
+                               lines_of(message), LineBudget::per_second));
+    }
+
+    bool told_of_left_out(LineBudget* budget, const Message& message) {
         if (budget == nullptr || budget->left_out() == 0) return true;
-        const std::string text = fmt::format(
-            "{} lines of {} were left out here: it had more than {} a second", budget->left_out(),
-            std::string_view(area.data(), area.size()), LineBudget::per_second);
-        if (!write(spdlog::details::log_msg("rnbd.log", spdlog::level::warn, text))) return false;
+        if (!say(fmt::format("{} {} were left out here: there were more than {} a second",
+                             budget->left_out(), lines_of(message), LineBudget::per_second)))
+            return false;
         budget->told();
         return rest_.empty();
     }
@@ -161,13 +180,17 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
         if (lost_ == 0) return true;
         const std::string text = fmt::format("{} {} lost here: nobody read the log", lost_,
                                              lost_ == 1 ? "line was" : "lines were");
-        if (!write(spdlog::details::log_msg("rnbd.log", spdlog::level::warn, text))) return false;
+        if (!say(text)) return false;
         lost_ = 0;
         return rest_.empty();
     }
 
+    bool say(const std::string& text) {
+        return write(Message("rnbd.log", spdlog::level::warn, text));
+    }
+
     // False: nothing of it is written, nor will be.
-    bool write(const spdlog::details::log_msg& message) {
+    bool write(const Message& message) {
         spdlog::memory_buf_t line;
         formatter_->format(message, line);
         rest_.assign(line.data(), line.size());
@@ -199,8 +222,8 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
         return false;
     }
 
-    std::map<std::string, LineBudget> budgets_;
-    std::string rest_;  // of a line that was begun
+    std::map<std::pair<std::string, bool>, LineBudget> budgets_;  // of an area's warnings: true
+    std::string rest_;                                            // of a line that was begun
     std::uint64_t lost_ = 0;
     std::chrono::steady_clock::time_point no_patience_until_;
 };

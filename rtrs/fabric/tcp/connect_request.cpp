@@ -15,6 +15,7 @@ TcpConnectRequest::TcpConnectRequest(Reactor& reactor, const TcpFabricOptions& o
       payload_crc_(hello.payload_crc &&
                    options.data_checksum == TcpFabricOptions::DataChecksum::on),
       zero_copy_(options.zero_copy == TcpFabricOptions::ZeroCopy::on),
+      tracer_(options.tracer),
       peer_reads_max_(std::min(hello.reads_max, TcpEndpoint::reads_max)),
       fd_(fd),
       private_bytes_(private_data.size()) {
@@ -38,8 +39,9 @@ std::expected<std::unique_ptr<Endpoint>, std::error_code> TcpConnectRequest::acc
     EndpointHandler& handler) {
     RTRS_ASSERT(fd_ >= 0);
     if (private_data.size() > private_data_reply_max) return std::unexpected(from_errno(EMSGSIZE));
-    auto endpoint = TcpEndpoint::create({reactor_.member(options.worker % reactor_.members()),
-                                         static_cast<TcpDomain&>(domain), options, handler});
+    auto endpoint =
+        TcpEndpoint::create({reactor_.member(options.worker % reactor_.members()),
+                             static_cast<TcpDomain&>(domain), options, handler, tracer_});
     if (!endpoint) return std::unexpected(endpoint.error());
     Hello hello;
     hello.payload_crc = payload_crc_;

@@ -29,6 +29,7 @@ class TcpConnectRequest final : public ConnectRequest {
     Reactor& reactor_;
     bool payload_crc_;
     bool zero_copy_;
+    Tracer* tracer_;
     std::uint16_t peer_reads_max_;
     int fd_;  // -1: answered
     std::array<std::byte, private_data_request_max> private_data_{};

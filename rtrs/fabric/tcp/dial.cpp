@@ -114,20 +114,31 @@ void Dial::on_received(const Operation::Result& result) {
         return endpoint_.fail(from_errno(result.value == 0 ? ECONNRESET : result.value));
     }
     const auto progress = answer_.received(static_cast<std::size_t>(result.value));
-    if (!progress) return endpoint_.fail(progress.error());
+    if (!progress) return endpoint_.refuse(progress.error(), answer_.complaint());
     return *progress == HandshakeReader::Progress::more ? receive() : take_answer();
 }
 
 void Dial::take_answer() {
     const Hello& hello = answer_.hello();
-    if (hello.version != fabric_version) return endpoint_.fail(Error::protocol);
+    if (hello.version != fabric_version || hello.reason == RejectReason::version) {
+        return endpoint_.refuse(Error::protocol, "version of its answer: found " +
+                                                     std::to_string(hello.version) + ", expected " +
+                                                     std::to_string(fabric_version));
+    }
     if (answer_.opcode() == Opcode::reject) {
-        if (hello.reason != RejectReason::refused) return endpoint_.fail(Error::protocol);
+        if (hello.reason != RejectReason::refused) {
+            return endpoint_.refuse(Error::protocol,
+                                    "reason of its reject: found " +
+                                        std::to_string(static_cast<unsigned>(hello.reason)) +
+                                        ", expected 0 or 1");
+        }
         endpoint_.rejected_ = true;
         return endpoint_.fail(Error::rejected);
     }
     if (hello.payload_crc && payload_crc_ == SendQueue::PayloadCrc::none) {
-        return endpoint_.fail(Error::protocol);
+        return endpoint_.refuse(Error::protocol,
+                                "its answer: found payload checksums, expected none, as none were "
+                                "asked for");
     }
     accepted();
 }

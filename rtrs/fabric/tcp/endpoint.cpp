@@ -38,6 +38,7 @@ TcpEndpoint::TcpEndpoint(const Setup& setup, ReservedMemory read_memory)
     : reactor_(setup.reactor),
       domain_(setup.domain),
       handler_(setup.handler),
+      tracer_(setup.tracer),
       silence_max_(setup.depths.silence_max),
       sends_(setup.depths.send_queue_depth, answers_max),
       read_memory_(std::move(read_memory)),
@@ -102,6 +103,16 @@ void TcpEndpoint::fail(std::error_code reason) {
 void TcpEndpoint::end_zero_copies() noexcept {
     if (reason_ || !zero_copies_->holds()) return let_go_of_held();
     let_go_->arm(reactor_.now() + last_bytes_patience);
+}
+
+void TcpEndpoint::refuse(std::error_code reason, const std::string& what) {
+    const bool news = state_ == State::established || state_ == State::connecting;
+    if (news && tracer_ != nullptr) {
+        const std::string peer = fd_ < 0 ? std::string() : rtrs::remote_address(fd_);
+        tracer_->trace(TraceLevel::warning, "rtrs.fabric.tcp", peer,
+                       "the peer broke the protocol: " + what);
+    }
+    fail(reason);
 }
 
 // A courtesy: tells the peer why, if the stream is between two frames and the socket takes it now.

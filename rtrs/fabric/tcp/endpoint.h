@@ -51,6 +51,7 @@ class TcpEndpoint final : public Endpoint, public ListLink {
         TcpDomain& domain;
         const EndpointOptions& depths;
         EndpointHandler& handler;
+        Tracer* tracer;  // TcpFabricOptions::tracer
     };
     // ERRORS: ENOMEM, EINVAL (depths).
     static std::expected<std::unique_ptr<TcpEndpoint>, std::error_code> create(const Setup& setup);
@@ -120,6 +121,8 @@ class TcpEndpoint final : public Endpoint, public ListLink {
 
     // Life cycle.
     void fail(std::error_code reason);
+    // For what the peer did: the log says what.
+    void refuse(std::error_code reason, const std::string& what);
     void say_goodbye() noexcept;
     void schedule() noexcept { reactor_.at_turn_end(turn_task_); }
     void end_of_turn();
@@ -180,6 +183,7 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     Reactor& reactor_;
     TcpDomain& domain_;
     EndpointHandler& handler_;
+    Tracer* tracer_;  // may be null
     Duration silence_max_;
     State state_ = State::idle;
     bool told_ = false;  // on_rejected or on_disconnected was delivered

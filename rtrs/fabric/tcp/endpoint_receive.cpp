@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "rtrs/fabric/tcp/complaints.h"
 #include "rtrs/fabric/tcp/dial.h"
 #include "rtrs/fabric/tcp/endpoint.h"
 
@@ -133,12 +134,12 @@ Bytes TcpEndpoint::take_header(Bytes bytes) {
         partial_header_bytes_ = 0;
         header = partial_header_.data();
     }
-    const auto parsed =
-        parse_header(std::span<const std::byte, header_bytes>(header, header_bytes));
+    const std::span<const std::byte, header_bytes> its_bytes(header, header_bytes);
+    const auto parsed = parse_header(its_bytes);
     if (parsed) {
         begin_frame(*parsed);
     } else {
-        fail(parsed.error());
+        refuse(parsed.error(), wrong_with_header(its_bytes));
     }
     return bytes;
 }
@@ -169,7 +170,7 @@ bool TcpEndpoint::writes_remotely() const noexcept {
 void TcpEndpoint::begin_frame(const FrameHeader& header) {
     const bool checksummed = agreement_.payload_crc == SendQueue::PayloadCrc::computed;
     if (header.has_payload_crc() != (checksummed && header.payload_bytes > 0)) {
-        return fail(Error::protocol);
+        return refuse(Error::protocol, complaints::has_checksum_or_not(header, checksummed));
     }
     frame_ = header;
     payload_left_ = header.payload_bytes;
@@ -198,7 +199,10 @@ std::byte* TcpEndpoint::find_target(const FrameHeader& header) {
         case Opcode::write_immediate: {
             std::byte* memory = domain_.keys().open(header.key, header.address,
                                                     header.payload_bytes, Access::remote_write);
-            if (memory == nullptr) fail(Error::remote_access);
+            if (memory == nullptr) {
+                refuse(Error::remote_access,
+                       complaints::no_such_memory(header, header.payload_bytes));
+            }
             return memory;
         }
         case Opcode::read_request:
@@ -211,37 +215,41 @@ std::byte* TcpEndpoint::find_target(const FrameHeader& header) {
         case Opcode::disconnect:
             break;
     }
-    fail(Error::protocol);
+    refuse(Error::protocol, complaints::out_of_place(header));
     return nullptr;
 }
 
 std::byte* TcpEndpoint::find_receive(const FrameHeader& header) {
     if (receives_.empty()) {
-        fail(Error::protocol);
+        refuse(Error::protocol, complaints::no_receive(header));
         return nullptr;
     }
     const Segment buffer = receives_.next().buffer;
     if (header.payload_bytes > buffer.bytes) {
         first_receive_status_ = CompletionStatus::length;
-        fail(Error::protocol);
+        refuse(Error::protocol, complaints::longer_than_receive(header, buffer.bytes));
         return nullptr;
     }
     return buffer.data;
 }
 
 std::byte* TcpEndpoint::find_read(const FrameHeader& header) {
-    if (reads_.empty() || header.address != reads_.front().id ||
-        header.payload_bytes != reads_.front().target.bytes) {
-        fail(Error::protocol);
+    if (reads_.empty()) {
+        refuse(Error::protocol, complaints::no_such_read(header));
         return nullptr;
     }
-    return reads_.front().target.data;
+    const Read& first = reads_.front();
+    if (header.address != first.id || header.payload_bytes != first.target.bytes) {
+        refuse(Error::protocol, complaints::another_read(header, {first.target.bytes, first.id}));
+        return nullptr;
+    }
+    return first.target.data;
 }
 
 void TcpEndpoint::finish_frame() {
     in_payload_ = false;
     if (frame_.has_payload_crc() && payload_crc_.value() != frame_.payload_crc) {
-        return fail(Error::checksum);
+        return refuse(Error::checksum, complaints::payload_checksum(frame_, payload_crc_.value()));
     }
     const std::uint32_t empty_before = std::exchange(empty_writes_, 0);
     switch (frame_.opcode) {
@@ -264,18 +272,19 @@ void TcpEndpoint::finish_frame() {
         case Opcode::connect_request:
         case Opcode::accept:
         case Opcode::reject:
-            return fail(Error::protocol);
+            return refuse(Error::protocol, complaints::out_of_place(frame_));
     }
 }
 
 // Its owner does not see them: nobody else would stop a peer that sends nothing else.
 void TcpEndpoint::empty_write(std::uint32_t before) {
     empty_writes_ = before + 1;
-    if (empty_writes_ > empty_writes_max) fail(Error::protocol);
+    if (empty_writes_ > empty_writes_max)
+        refuse(Error::protocol, complaints::too_many_empty_writes(empty_writes_));
 }
 
 void TcpEndpoint::deliver_receive(CompletionOpcode opcode) {
-    if (receives_.empty()) return fail(Error::protocol);
+    if (receives_.empty()) return refuse(Error::protocol, complaints::no_receive(frame_));
     Completion completion;
     completion.opcode = opcode;
     completion.context = receives_.pop().context;
@@ -286,8 +295,10 @@ void TcpEndpoint::deliver_receive(CompletionOpcode opcode) {
 }
 
 void TcpEndpoint::invalidate_and_deliver() {
-    if (receives_.empty()) return fail(Error::protocol);
-    if (!domain_.invalidate(frame_.key)) return fail(Error::remote_access);
+    if (receives_.empty()) return refuse(Error::protocol, complaints::no_receive(frame_));
+    if (!domain_.invalidate(frame_.key)) {
+        return refuse(Error::remote_access, complaints::no_such_key(frame_));
+    }
     deliver_receive(CompletionOpcode::receive_invalidate);
 }
 
@@ -297,14 +308,17 @@ void TcpEndpoint::answer_read() {
     if (zero_copies_) give_up_zero_copies();
     const ReadRequest request = parse_read_request(read_request_);
     if (request.bytes > payload_bytes_max || answers_.count() == answers_max) {
-        return fail(Error::protocol);
+        return refuse(Error::protocol,
+                      complaints::too_much_to_read(request, answers_.count(), answers_max));
     }
     Segment source{nullptr, request.bytes};
     Answer answer;
     if (request.bytes > 0) {
         source.data =
             domain_.keys().open(frame_.key, frame_.address, request.bytes, Access::remote_read);
-        if (source.data == nullptr) return fail(Error::remote_access);
+        if (source.data == nullptr) {
+            return refuse(Error::remote_access, complaints::no_such_memory(frame_, request.bytes));
+        }
         answer.slot = domain_.keys().find(frame_.key);
         domain_.begin_placing(answer.slot);
     }

@@ -57,13 +57,9 @@ bool fields_allowed(const FrameHeader& header) noexcept {
 
 }  // namespace
 
-std::expected<FrameHeader, std::error_code> parse_header(
-    std::span<const std::byte, header_bytes> bytes) noexcept {
-    const std::byte* p = bytes.data();
-    if (load_le16(p) != frame_magic) return std::unexpected(make_error_code(Error::protocol));
-    if (load_le32(p + header_crc_offset) != crc32c(bytes.first(header_crc_offset))) {
-        return std::unexpected(make_error_code(Error::checksum));
-    }
+namespace {
+
+FrameHeader unchecked_header(const std::byte* p) noexcept {
     FrameHeader header;
     header.opcode = static_cast<Opcode>(load_u8(p + 2));
     header.flags = load_u8(p + 3);
@@ -72,8 +68,65 @@ std::expected<FrameHeader, std::error_code> parse_header(
     header.key = load_le32(p + 16);
     header.immediate = load_be32(p + 20);
     header.payload_crc = load_le32(p + 24);
+    return header;
+}
+
+std::string found(const char* field, std::uint64_t is, const std::string& expected) {
+    return std::string(field) + ": found " + std::to_string(is) + ", expected " + expected;
+}
+
+}  // namespace
+
+std::expected<FrameHeader, std::error_code> parse_header(
+    std::span<const std::byte, header_bytes> bytes) noexcept {
+    const std::byte* p = bytes.data();
+    if (load_le16(p) != frame_magic) return std::unexpected(make_error_code(Error::protocol));
+    if (load_le32(p + header_crc_offset) != crc32c(bytes.first(header_crc_offset))) {
+        return std::unexpected(make_error_code(Error::checksum));
+    }
+    const FrameHeader header = unchecked_header(p);
     if (!fields_allowed(header)) return std::unexpected(make_error_code(Error::protocol));
     return header;
+}
+
+std::string text_of(Opcode opcode) {
+    static constexpr std::array<const char*, 12> names{
+        "none",           "connect_request", "accept", "reject",          "send",
+        "send_immediate", "send_invalidate", "write",  "write_immediate", "read_request",
+        "read_response",  "disconnect"};
+    const auto number = static_cast<std::size_t>(opcode);
+    return std::to_string(number) + " (" + (number < names.size() ? names[number] : "unknown") +
+           ")";
+}
+
+std::string wrong_with_header(std::span<const std::byte, header_bytes> bytes) {
+    const std::byte* p = bytes.data();
+    if (load_le16(p) != frame_magic)
+        return found("magic of a frame", load_le16(p), std::to_string(frame_magic));
+    if (const std::uint32_t is = crc32c(bytes.first(header_crc_offset));
+        load_le32(p + header_crc_offset) != is)
+        return found("checksum of a frame's header", load_le32(p + header_crc_offset),
+                     std::to_string(is));
+    const FrameHeader header = unchecked_header(p);
+    const auto opcode = static_cast<std::size_t>(header.opcode);
+    if (opcode >= uses.size() || !uses[opcode].known)
+        return found("opcode of a frame", opcode, "1 to " + std::to_string(uses.size() - 1));
+    const Use& use = uses[opcode];
+    const std::string of = " of a frame with opcode " + text_of(header.opcode);
+    if (header.payload_bytes < use.payload_min || header.payload_bytes > use.payload_max)
+        return found(("payload length" + of).c_str(), header.payload_bytes,
+                     std::to_string(use.payload_min) + " to " + std::to_string(use.payload_max));
+    if ((header.flags & ~flag_payload_crc) != 0)
+        return found(("flags" + of).c_str(), header.flags, "0 or 1");
+    if (header.has_payload_crc() && header.payload_bytes == 0)
+        return found(("flags" + of).c_str(), header.flags, "0, as it has no payload");
+    if (!header.has_payload_crc() && header.payload_crc != 0)
+        return found(("payload checksum" + of).c_str(), header.payload_crc,
+                     "0, as its flags say that there is none");
+    if (!use.address && header.address != 0)
+        return found(("address" + of).c_str(), header.address, "0");
+    if (!use.key && header.key != 0) return found(("key" + of).c_str(), header.key, "0");
+    return found(("immediate" + of).c_str(), header.immediate, "0");
 }
 
 void emit_header(const FrameHeader& header, std::byte* target) noexcept {
@@ -104,6 +157,18 @@ std::expected<Hello, std::error_code> parse_hello(Bytes payload) noexcept {
     if (load_le32(p + 10) != 0 || load_le16(p + 14) != 0) return refused;
     if (payload.size() != hello_bytes + hello.private_bytes) return refused;
     return hello;
+}
+
+std::string wrong_with_hello(Bytes payload) {
+    const std::byte* p = payload.data();
+    if (payload.size() < hello_bytes)
+        return found("length of a hello", payload.size(), std::to_string(hello_bytes));
+    if ((load_le16(p + 2) & ~hello_flag_payload_crc) != 0)
+        return found("flags of a hello", load_le16(p + 2), "0 or 1");
+    if (load_le32(p + 10) != 0 || load_le16(p + 14) != 0)
+        return "reserved bytes of a hello: found others than zeroes, expected zeroes";
+    return found("private length of a hello", load_le16(p + 8),
+                 std::to_string(payload.size() - hello_bytes) + ", as the frame has left");
 }
 
 HandshakeFrame emit_handshake(Opcode opcode, Hello hello, Bytes private_data) noexcept {

@@ -26,6 +26,7 @@
 #include <cstdint>
 #include <expected>
 #include <span>
+#include <string>
 #include <system_error>
 
 #include "rtrs/base/bytes.h"
@@ -74,6 +75,10 @@ struct FrameHeader {
 // ERRORS: Error::protocol, Error::checksum.
 std::expected<FrameHeader, std::error_code> parse_header(
     std::span<const std::byte, header_bytes> bytes) noexcept;
+// Of what parse_header() refuses, in words: the field, what was found and what was expected.
+std::string wrong_with_header(std::span<const std::byte, header_bytes> bytes);
+// "3 (reject)".
+std::string text_of(Opcode opcode);
 void emit_header(const FrameHeader& header, std::byte* target) noexcept;
 
 enum class RejectReason : std::uint16_t { refused = 0, version = 1 };
@@ -89,6 +94,8 @@ struct Hello {
 // payload: all of the frame's. An unknown version is returned as it is, with nothing else parsed.
 // ERRORS: Error::protocol (lengths, reserved bits).
 std::expected<Hello, std::error_code> parse_hello(Bytes payload) noexcept;
+// As wrong_with_header().
+std::string wrong_with_hello(Bytes payload);
 
 // A whole handshake frame: header, hello, private data.
 struct HandshakeFrame {

@@ -34,12 +34,15 @@ std::expected<HandshakeReader::Progress, std::error_code> HandshakeReader::recei
     return Progress::whole;
 }
 
+bool HandshakeReader::is_awaited(Opcode opcode) const noexcept {
+    if (awaited_ == Awaited::connect_request) return opcode == Opcode::connect_request;
+    return opcode == Opcode::accept || opcode == Opcode::reject;
+}
+
 std::error_code HandshakeReader::take_header() noexcept {
     const auto header = parse_header(std::span(bytes_).first<header_bytes>());
     if (!header) return header.error();
-    const bool is_request = header->opcode == Opcode::connect_request;
-    const bool is_answer = header->opcode == Opcode::accept || header->opcode == Opcode::reject;
-    if (awaited_ == Awaited::connect_request ? !is_request : !is_answer) return Error::protocol;
+    if (!is_awaited(header->opcode)) return Error::protocol;
     header_ = *header;
     return {};
 }
@@ -52,6 +55,31 @@ std::error_code HandshakeReader::take_payload() noexcept {
     if (!hello) return hello.error();
     hello_ = *hello;
     return {};
+}
+
+std::string HandshakeReader::complaint() const {
+    const bool awaits_request = awaited_ == Awaited::connect_request;
+    const std::string what =
+        awaits_request ? "a connect request" : "the answer to a connect request";
+    const auto header = std::span(bytes_).first<header_bytes>();
+    if (received_ < header_bytes)
+        return std::to_string(received_) + " bytes came of " + what + ", expected " +
+               std::to_string(header_bytes) + " and more";
+    const auto parsed = parse_header(header);
+    if (!parsed) return wrong_with_header(header);
+    if (!is_awaited(parsed->opcode))
+        return "opcode of the first frame: found " + text_of(parsed->opcode) + ", expected " +
+               (awaits_request ? text_of(Opcode::connect_request)
+                               : text_of(Opcode::accept) + " or " + text_of(Opcode::reject));
+    if (received_ < wanted())
+        return std::to_string(received_) + " bytes came of " + what + ", expected " +
+               std::to_string(wanted());
+    const Bytes payload = Bytes(bytes_).subspan(header_bytes, header_.payload_bytes);
+    if (!header_.has_payload_crc() || crc32c(payload) != header_.payload_crc)
+        return "payload checksum of " + what + ": found " +
+               (header_.has_payload_crc() ? std::to_string(header_.payload_crc) : "none") +
+               ", expected " + std::to_string(crc32c(payload));
+    return wrong_with_hello(payload);
 }
 
 }  // namespace rtrs::tcp

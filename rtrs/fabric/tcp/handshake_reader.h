@@ -4,7 +4,9 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <expected>
+#include <string>
 #include <system_error>
 
 #include "rtrs/base/bytes.h"
@@ -25,13 +27,17 @@ class HandshakeReader {
     // bytes: received into space(), 1 to all of it. Nothing may follow an error.
     // ERRORS: Error::protocol, Error::checksum.
     std::expected<Progress, std::error_code> received(std::size_t bytes) noexcept;
+    // After an error: what was wrong, in words. Before all is there: how much is.
+    std::string complaint() const;
 
+    bool begun() const noexcept { return received_ > 0; }
     // Once all is there. hello: of another version, only that is in it.
     Opcode opcode() const noexcept { return header_.opcode; }
     const Hello& hello() const noexcept { return hello_; }
     Bytes private_data() const noexcept;
 
   private:
+    bool is_awaited(Opcode opcode) const noexcept;
     std::error_code take_header() noexcept;
     std::error_code take_payload() noexcept;
     std::size_t wanted() const noexcept;

@@ -62,9 +62,12 @@ void Handshake::stop() {
 void Handshake::receive() { acceptor_.reactor_.recv_all(receive_, fd_, request_.space()); }
 
 void Handshake::on_received(const Operation::Result& result) {
-    if (stopping_ || result.value <= 0) return acceptor_.finished(*this);
+    if (stopping_ || result.value <= 0) {
+        // Who only looks whether somebody listens says nothing.
+        return request_.begun() ? acceptor_.refused(*this) : acceptor_.finished(*this);
+    }
     const auto progress = request_.received(static_cast<std::size_t>(result.value));
-    if (!progress) return acceptor_.finished(*this);
+    if (!progress) return acceptor_.refused(*this);
     if (*progress == HandshakeReader::Progress::more) return receive();
     if (request_.hello().version != fabric_version) return refuse_version();
     acceptor_.hand_over(*this);
@@ -149,6 +152,15 @@ void Acceptor::ending(Handshake& handshake) {
     IntrusiveList<Handshake>::remove(handshake);
     --handshakes_count_;
     ending_.push_back(handshake);
+}
+
+void Acceptor::refused(Handshake& handshake) {
+    if (!stopped_ && options_.tracer != nullptr) {
+        options_.tracer->trace(TraceLevel::warning, "rtrs.fabric.tcp",
+                               rtrs::remote_address(handshake.fd_),
+                               "no connection: " + handshake.request_.complaint());
+    }
+    finished(handshake);
 }
 
 void Acceptor::finished(Handshake& handshake) {

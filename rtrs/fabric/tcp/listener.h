@@ -54,6 +54,8 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
     // At one time; fd: the newest.
     std::uint64_t handshakes_max(int fd) const noexcept;
     void ending(Handshake& handshake);
+    // Its request is not one, or did not come.
+    void refused(Handshake& handshake);
     void finished(Handshake& handshake);
     void hand_over(Handshake& handshake);
     static void linger(const std::shared_ptr<Acceptor>& acceptor);

@@ -45,9 +45,9 @@ std::expected<std::unique_ptr<Endpoint>, std::error_code> TcpFabric::connect(
     if (private_data.size() > private_data_request_max) {
         return std::unexpected(from_errno(EMSGSIZE));
     }
-    auto endpoint =
-        tcp::TcpEndpoint::create({reactor_.member(options.worker % reactor_.members()),
-                                  static_cast<tcp::TcpDomain&>(domain), options, handler});
+    auto endpoint = tcp::TcpEndpoint::create({reactor_.member(options.worker % reactor_.members()),
+                                              static_cast<tcp::TcpDomain&>(domain), options,
+                                              handler, options_.tracer});
     if (!endpoint) return std::unexpected(endpoint.error());
     using PayloadCrc = tcp::SendQueue::PayloadCrc;
     (*endpoint)->dial({route->source ? &*route->source : nullptr, route->destination, private_data,

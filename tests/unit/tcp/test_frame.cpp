@@ -228,3 +228,35 @@ TEST_CASE("frame: what was parsed is emitted as it was, for any bytes") {
     }
     CHECK(good > 1000);
 }
+
+TEST_CASE("frame: what is refused is told in words, of each field") {
+    const auto wrong = [](FrameHeader header, auto change) {
+        HeaderBytes bytes = bytes_of(header);
+        change(bytes);
+        store_le32(bytes.data() + 28, crc32c(Bytes(bytes).first(28)));
+        REQUIRE_FALSE(parse_header(bytes));
+        return wrong_with_header(bytes);
+    };
+    const auto nothing = [](HeaderBytes&) {};
+    const auto set = [](std::size_t at, std::uint8_t value) {
+        return [=](HeaderBytes& bytes) { bytes[at] = std::byte{value}; };
+    };
+    FrameHeader send;
+    CHECK(wrong(send, set(0, 0)) == "magic of a frame: found 17920, expected 18002");
+    CHECK(wrong(send, set(2, 99)) == "opcode of a frame: found 99, expected 1 to 11");
+    CHECK(wrong(send, set(3, 2)) ==
+          "flags of a frame with opcode 4 (send): found 2, expected 0 or 1");
+    CHECK(wrong(send, set(3, 1)) ==
+          "flags of a frame with opcode 4 (send): found 1, expected 0, as it has no payload");
+    CHECK(wrong(send, set(24, 7)) ==
+          "payload checksum of a frame with opcode 4 (send): found 7, expected 0, as its flags say "
+          "that there is none");
+    CHECK(wrong(send, set(8, 5)) == "address of a frame with opcode 4 (send): found 5, expected 0");
+    CHECK(wrong(send, set(16, 5)) == "key of a frame with opcode 4 (send): found 5, expected 0");
+    CHECK(wrong(send, set(23, 5)) ==
+          "immediate of a frame with opcode 4 (send): found 5, expected 0");
+    FrameHeader read;
+    read.opcode = Opcode::read_request;
+    CHECK(wrong(read, nothing) ==
+          "payload length of a frame with opcode 9 (read_request): found 0, expected 8 to 8");
+}

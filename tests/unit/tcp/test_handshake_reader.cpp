@@ -108,3 +108,29 @@ TEST_CASE("handshake reader: checksums, lengths, and a hello of another version"
     CHECK(reader.hello().version == fabric_version + 1);
     CHECK(reader.private_data().empty());
 }
+
+TEST_CASE("handshake reader: complaints name the field, what was found and what was expected") {
+    const auto complaint = [](Bytes bytes) {
+        HandshakeReader reader(Awaited::connect_request);
+        static_cast<void>(feed(reader, bytes));
+        return reader.complaint();
+    };
+    const HandshakeFrame good = emit_handshake(Opcode::connect_request, hello_of(1), {});
+    CHECK(complaint(bytes_of(good).first(10)) ==
+          "10 bytes came of a connect request, expected 32 and more");
+    CHECK(complaint(bytes_of(good).first(40)) == "40 bytes came of a connect request, expected 48");
+    HandshakeFrame frame = good;
+    frame.bytes[0] = std::byte{0x47};  // as of "GET / HTTP/1.0"
+    CHECK(complaint(bytes_of(frame).first(header_bytes)) ==
+          "magic of a frame: found 17991, expected 18002");
+    frame = good;
+    frame.bytes[8] ^= std::byte{1};
+    CHECK(complaint(bytes_of(frame).first(header_bytes))
+              .starts_with("checksum of a frame's header: found "));
+    frame = good;
+    frame.bytes[header_bytes] ^= std::byte{1};
+    CHECK(complaint(bytes_of(frame)).starts_with("payload checksum of a connect request: found "));
+    const HandshakeFrame answer = emit_handshake(Opcode::accept, hello_of(1), {});
+    CHECK(complaint(bytes_of(answer).first(header_bytes)) ==
+          "opcode of the first frame: found 2 (accept), expected 1 (connect_request)");
+}

@@ -120,12 +120,15 @@ TEST_CASE("log: of a subsystem with too many lines some are left out, of others 
     const auto text = captured([] {
         for (std::uint64_t i = 0; i < 2 * LineBudget::burst; ++i) logger("rnbd.loud").info("loud");
         logger("rnbd.loud").debug("asked for");
+        logger("rnbd.loud").warn("wrong");
         logger("rnbd.quiet").info("quiet");
     });
     const auto lines = static_cast<std::uint64_t>(std::ranges::count(text, '\n'));
     CHECK(lines >= LineBudget::burst + 2);
     CHECK(lines < 2 * LineBudget::burst);  // with what was earned meanwhile
     CHECK(text.find("rnbd.loud: asked for") != std::string::npos);
+    CHECK(text.find("rnbd.loud: wrong") != std::string::npos);
+    CHECK(text.find("info lines of rnbd.loud are left out from here on") != std::string::npos);
     CHECK(text.find("rnbd.quiet: quiet") != std::string::npos);
     set_log_level(LogLevel::info);
 }
