@@ -290,6 +290,7 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
             open_at_server = true;
         }
         if (another || too_large) give_back();
+        if (error == rtrs::Error::protocol) wrong_answer = wrong_with(parsed, response.size());
     }
     if (error == rtrs::from_errno(ESTALE) && has(session.features, Feature::writer)) {
         if (knows_content) return supersede();
@@ -325,7 +326,23 @@ void RemoteVolume::Inside::ask_later() {
     retry_timer.arm(session.environment.clock.now() + retry_delay_min);
 }
 
+std::string RemoteVolume::Inside::wrong_with(const std::expected<OpenResponse, ParseError>& parsed,
+                                             std::size_t bytes) const {
+    const std::string what = "the server's answer to OPEN cannot be used: found ";
+    if (!parsed) {
+        return parsed.error() == ParseError::too_short
+                   ? what + std::to_string(bytes) + " bytes, expected at least " +
+                         std::to_string(OpenResponse::wire_bytes)
+                   : what + "blocks of 0 bytes";
+    }
+    return what + "blocks of " + std::to_string(parsed->logical_block_bytes) + " bytes and " +
+           std::to_string(parsed->sectors) + " sectors, expected a power of two from " +
+           std::to_string(sector_bytes) + " to " + std::to_string(session.session.max_io_bytes()) +
+           ", and at most " + std::to_string(sectors_max);
+}
+
 std::string RemoteVolume::Inside::why_refused(std::error_code error) const {
+    if (error == rtrs::Error::protocol && !wrong_answer.empty()) return wrong_answer;
     std::string why = "the server refuses to open it: " + error.message();
     if (error == std::errc::permission_denied)
         why += " (its allow list does not have this session, or not with this access)";

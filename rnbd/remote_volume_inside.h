@@ -55,6 +55,9 @@ struct RemoteVolume::Inside {
     bool storage_is_known_to_be_gone() const;
     void try_again();
     std::string why_refused(std::error_code error) const;
+    // bytes: of what came.
+    std::string wrong_with(const std::expected<OpenResponse, ParseError>& parsed,
+                           std::size_t bytes) const;
     void open_answered(std::error_code error, rtrs::Bytes response);
     bool usable(const OpenResponse& response) const;
     bool is_another(const MediumId& found) const noexcept;
@@ -122,6 +125,7 @@ struct RemoteVolume::Inside {
     VolumeState state = VolumeState::opening;
     std::string reason = "the session is not connected";
     std::error_code open_error;
+    std::string wrong_answer;  // of the newest OPEN that had one
     rtrs::Instant since;
     VolumeGeometry geometry{};
     std::uint32_t blocks_limit = 0;    // 0: none
