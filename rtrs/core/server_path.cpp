@@ -156,7 +156,12 @@ std::error_code ServerPath::accept_messages(ConnectRequest& request,
 
 void ServerPath::message_link_lost(MessageLink&, WasUp was_up, std::error_code reason,
                                    std::string_view why) {
-    if (was_up == WasUp::no) return;
+    if (was_up == WasUp::no) {
+        // The path goes on without, and its client may dial another one.
+        if (reason == Error::protocol)
+            trace(TraceLevel::warning, std::string(why) + ": " + reason.message());
+        return;
+    }
     close(reason == Error::closed_by_peer ? reason.message()
                                           : std::string(why) + ": " + reason.message());
 }

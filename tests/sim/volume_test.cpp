@@ -49,8 +49,7 @@ TEST_CASE("a volume of blocks that cannot be is not used") {
     v.start_client();
     CHECK(v.until([&] { return v.user1->volume.open_error() == rtrs::Error::protocol; }));
     CHECK(
-        v.user1->volume.reason().starts_with(
-        "the server's answer to OPEN cannot be used: found"));
+        v.user1->volume.reason().starts_with("the server's answer to OPEN cannot be used: found"));
     CHECK(v.user1->volume.state() == VolumeState::opening);
     v.exports["vol1"].logical_block_bytes = block;
     v.exports["vol1"].sectors = 64;
