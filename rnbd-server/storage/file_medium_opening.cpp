@@ -59,6 +59,16 @@ bool is_of_this_machine(int fd) {
            std::ranges::find(known, static_cast<std::uint32_t>(status.f_type)) != known.end();
 }
 
+// They say that they are regular files, and keep nothing.
+bool is_of_the_kernel(int fd) {
+    constexpr std::array<std::uint32_t, 6> known{PROC_SUPER_MAGIC, SYSFS_MAGIC,
+                                                 DEBUGFS_MAGIC,    TRACEFS_MAGIC,
+                                                 SECURITYFS_MAGIC, CGROUP2_SUPER_MAGIC};
+    struct statfs status{};
+    return ::fstatfs(fd, &status) == 0 &&
+           std::ranges::find(known, static_cast<std::uint32_t>(status.f_type)) != known.end();
+}
+
 bool machine_swaps() {
     struct sysinfo machine{};
     return ::sysinfo(&machine) != 0 || machine.totalswap > 0;
@@ -189,6 +199,10 @@ FileMedium::Step FileMedium::identify(const StorageOptions&) {
     struct stat status{};
     if (::fstat(fd(), &status) != 0) return failure(errno, "cannot be examined");
     if (S_ISREG(status.st_mode)) {
+        if (is_of_the_kernel(fd())) {
+            return failure(EINVAL,
+                           "found a file by which the kernel talks, expected one that keeps data");
+        }
         kind_ = Kind::regular;
         device_ = status.st_dev;
         inode_ = status.st_ino;

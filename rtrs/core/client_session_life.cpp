@@ -385,6 +385,7 @@ void ClientSession::Inside::out_of_paths() {
     if (!dead) refuse(Error::no_path, Refusing::after_all_attempts);
     RTRS_ASSERT(refuse_new);
     hold_time_over = true;
+    arm_waiting();  // there is nothing more that would be over
     const std::error_code why = dead ? refuse_new : Error::path_lost;
     for (std::uint32_t id = 0; id < request_permits() && held > 0; ++id) {
         if (requests[id].state == RequestState::held) fail_later(id, why);

@@ -166,6 +166,9 @@ TEST_CASE("file storage: what is no file is refused with a word on it") {
     TemporaryFolder folder;
     Bench bench;
     REQUIRE(bench.open(file_options("/dev/null")) == std::errc::invalid_argument);
+    StorageOptions kernels = file_options("/proc/self/comm");
+    kernels.io = StorageOptions::Io::buffered;
+    REQUIRE(bench.open(kernels) == std::errc::invalid_argument);
     REQUIRE(bench.open(file_options(folder.file("."))) == std::errc::invalid_argument);
     const std::string fifo = folder.file("fifo");
     REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
