@@ -167,21 +167,36 @@ void ConfigControl::apply(const json& given, ControlReply reply) {
         log_refusal(errors, changes);
         return reply.succeed(document("refused", errors, changes));
     }
-    if (within > rtrs::Duration::zero()) {
-        pending_ = Pending{plan->undo, clock_.now() + within};
-        confirm_timer_.arm(pending_->until);
-        log_.info("configuration: taken back in {:.9g} s, if it is not confirmed by then",
-                  rtrs::in_seconds(within));
-    }
+    // What fails may have been done in part, or go on: that is taken back, too.
+    const bool acts =
+        std::ranges::any_of(plan->changes, [](const auto& one) { return one.acts(); });
+    confirm_within_ = acts ? within : rtrs::Duration::zero();
     // The reply outlives this call: it is given when all is done. Nobody needs to wait for it.
     const auto later = std::make_shared<ControlReply>(std::move(reply));
-    run(std::move(*plan), [this, later](const std::vector<ConfigChange>& changes) {
-        log_changes(changes);
-        later->succeed(document(failed(changes) ? "incomplete" : "applied", {}, changes));
-    });
+    auto undo = plan->undo;
+    run(std::move(*plan),
+        [this, later, undo = std::move(undo)](const std::vector<ConfigChange>& changes) {
+            log_changes(changes);
+            await_confirmation(undo);
+            later->succeed(document(failed(changes) ? "incomplete" : "applied", {}, changes));
+        });
+}
+
+// The time counts from when all is done: nobody can judge a change before.
+void ConfigControl::await_confirmation(const std::function<ConfigPlan()>& undo) {
+    const rtrs::Duration within = std::exchange(confirm_within_, {});
+    if (stopped_ || within == rtrs::Duration::zero()) return;
+    pending_ = Pending{undo, clock_.now() + within};
+    confirm_timer_.arm(pending_->until);
+    log_.info("configuration: taken back in {:.9g} s, if it is not confirmed by then",
+              rtrs::in_seconds(within));
 }
 
 void ConfigControl::confirm(ControlReply reply) {
+    if (confirm_within_ > rtrs::Duration::zero()) {
+        return reply.fail(ControlError::busy,
+                          "the change is under way: it can be confirmed when it is done");
+    }
     if (!pending_) {
         return reply.fail(ControlError::not_found, "no change waits for a confirmation");
     }
@@ -261,7 +276,6 @@ void ConfigControl::run_over() {
         for (const auto& done : std::exchange(reloads_, {})) done();
         return;
     }
-    if (pending_ && clock_.now() >= pending_->until) return take_back();
     // Those that were asked for meanwhile are one.
     if (reloads_.empty()) return;
     reload_now([all = std::exchange(reloads_, {})] {
@@ -279,13 +293,7 @@ void ConfigControl::fail_untried_steps(Run& run) const {
 }
 
 void ConfigControl::take_back() {
-    if (run_ || !pending_) return;  // run_over() comes back to it
     log_.warn("configuration: not confirmed in time: the change is taken back");
-    // Asked for while the change was under way: its files are those that are taken back.
-    for (const auto& done : std::exchange(reloads_, {})) {
-        log_.error("configuration: not read again: the last change was not confirmed");
-        done();
-    }
     const auto undo = std::move(pending_->undo);
     pending_.reset();
     ConfigPlan back = undo();

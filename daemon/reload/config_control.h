@@ -70,6 +70,7 @@ class ConfigControl {
     void check(ControlReply reply);
     void diff(ControlReply reply);
     void apply(const nlohmann::json& arguments, ControlReply reply);
+    void await_confirmation(const std::function<ConfigPlan()>& undo);
     void confirm(ControlReply reply);
     void reload_now(std::function<void()> done);
     // Carries it out; done gets the changes with what became of them.
@@ -96,6 +97,9 @@ class ConfigControl {
     Step step_ = Step::over;
     std::uint64_t steps_begun_ = 0;
     rtrs::Timer step_timer_;
+    // Of the change under way: how long it waits for its confirmation when it is done; zero: it
+    // does not.
+    rtrs::Duration confirm_within_{};
     std::optional<Pending> pending_;
     rtrs::Timer confirm_timer_;
     std::vector<std::function<void()>> reloads_;  // asked for while a change was under way

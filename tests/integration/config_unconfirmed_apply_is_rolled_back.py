@@ -64,6 +64,34 @@ with Lab() as lab:
     check(server.ctl("config", "confirm", ok=False).returncode == 4, "once")
     check(set(served(server)) == {"vol1", "vol2", "vol4"}, "it stays")
     check(config(server, "diff")[0]["state"] == "same", "as the files say")
+
+    # What changes nothing waits for nothing.
+    document, _ = config(server, "apply", "--confirm-within", "1h")
+    check(document["state"] == "applied" and document["confirm_left_s"] is None, document)
+    check(config(server, "apply")[0]["state"] == "applied", "it is in nobody's way")
+
+    # The time counts from when all is done: here a listener waits longer for an address that another one has.
+    holder = socket.socket()
+    lab.cleanups.append(holder.close)
+    holder.bind(("127.0.0.1", 0))
+    holder.listen()
+    server.config_with(lambda config: (
+        config["listen"].append({"tcp": "127.0.0.1:%d" % holder.getsockname()[1]}),
+        config["exports"].append(export("vol5", lab.path("vol5.img"), "1MiB"))))
+    since = len(server.log())
+    with socket.socket(socket.AF_UNIX) as control:
+        control.connect(server.control)
+        control.sendall(json.dumps({"command": "config_apply", "arguments": {
+            "confirm_within_s": 0.5}}).encode() + b"\n")
+        wait_until("it has begun", lambda: "under way" in server.ctl("config", "apply", ok=False).stderr)
+        early = server.ctl("config", "confirm", ok=False)
+        check(early.returncode == 5 and "when it is done" in early.stderr, early.stderr)
+        document = json.loads(control.makefile().readline())["result"]
+    check(document["state"] == "incomplete" and document["confirm_left_s"] > 0, document)
+    wait_until("it is taken back", lambda: "export vol5: removed" in server.log()[since:])
+    check("export vol5: added" in server.log()[since:], server.log()[since:])
+    server.config_with(lambda config: (config["listen"].pop(), config["exports"].pop()))
+
     wrong = server.ctl("config", "apply", "--confirm-within", "soon", ok=False)
     check(wrong.returncode == 2 and "5min" in wrong.stderr, wrong.stderr)
 
