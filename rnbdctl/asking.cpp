@@ -163,11 +163,21 @@ CtlExit report_saved(const Request& request, const json& result, std::ostream& o
     return CtlExit::ok;
 }
 
-// A socket and what the daemon behind it answered.
+// A socket, what the daemon behind it answered, and when.
 struct Heard {
     std::string socket;
     Answer answer;
+    std::chrono::steady_clock::time_point at;
 };
+
+bool is_passed_over(const Request& request, const ControlCallFailure& failure) {
+    using Kind = ControlCallFailure::Kind;
+    if (request.absent != Request::Absent::is_skipped) return false;
+    // One that is followed may be started anew meanwhile.
+    const bool followed =
+        request.course == Request::Course::watch || request.course == Request::Course::top;
+    return failure.kind == Kind::absent || (followed && failure.kind == Kind::away);
+}
 
 // Of the sockets that count; ERRORS: none of them is there.
 std::expected<std::vector<Heard>, ControlCallFailure> hear_all(const Request& request) {
@@ -176,12 +186,10 @@ std::expected<std::vector<Heard>, ControlCallFailure> hear_all(const Request& re
     for (const std::string& socket : request.sockets) {
         Answer answer = control_call({.socket_path = socket, .timeout = request.timeout},
                                      request.command, request.arguments);
-        if (!answer && answer.error().kind == ControlCallFailure::Kind::absent &&
-            request.absent == Request::Absent::is_skipped) {
+        if (!answer && is_passed_over(request, answer.error()))
             absent.push_back(answer.error());
-        } else {
-            heard.push_back({socket, std::move(answer)});
-        }
+        else
+            heard.push_back({socket, std::move(answer), std::chrono::steady_clock::now()});
     }
     if (!heard.empty()) return heard;
     ControlCallFailure none = absent.front();
@@ -239,7 +247,7 @@ CtlExit ask_once(const Request& request, std::ostream& out, std::ostream& err) {
         std::ranges::any_of(*heard, [](const Heard& one) { return one.answer.has_value(); });
     CtlExit worst = CtlExit::ok;
     bool first = true;
-    for (const auto& [socket, answer] : *heard) {
+    for (const auto& [socket, answer, at] : *heard) {
         if (request.of_one && somebody_has_it && !answer &&
             answer.error().code == ControlError::not_found)
             continue;
@@ -303,12 +311,10 @@ CtlExit follow_rates(const Request& request, std::ostream& out, std::ostream& er
     const bool top = request.course == Request::Course::top;
     const RateOrder order = top ? RateOrder::busiest_first : RateOrder::as_given;
     auto before = hear_all(request);
-    auto asked = std::chrono::steady_clock::now();
     for (std::uint32_t round = 0; !request.rounds || round < *request.rounds; ++round) {
         if (!before) return report_failure(request, before.error(), out, err);
         std::this_thread::sleep_for(request.interval);
         auto after = hear_all(request);
-        const auto now = std::chrono::steady_clock::now();
         if (!after) return report_failure(request, after.error(), out, err);
         std::size_t most = std::numeric_limits<std::size_t>::max();
         if (top && colour_is_on() && request.output == Output::text) {
@@ -319,16 +325,14 @@ CtlExit follow_rates(const Request& request, std::ostream& out, std::ostream& er
             if (!one.answer) return report_failure(request, one.answer.error(), out, err);
             for (const Heard& earlier : *before) {
                 if (earlier.socket != one.socket || !earlier.answer) continue;
-                report_result(
-                    request,
-                    rates(*earlier.answer, *one.answer,
-                          std::chrono::duration<double>(now - asked).count(), order, most),
-                    out);
+                const double elapsed_s = std::chrono::duration<double>(one.at - earlier.at).count();
+                if (counts_anew(*one.answer, elapsed_s)) continue;
+                report_result(request, rates(*earlier.answer, *one.answer, elapsed_s, order, most),
+                              out);
             }
         }
         if (!out) break;  // nobody reads it
         before = std::move(after);
-        asked = now;
     }
     return CtlExit::ok;
 }

@@ -58,6 +58,7 @@ CtlExit exit_for(ControlError error) noexcept {
 CtlExit exit_for(const ControlCallFailure& failure) noexcept {
     switch (failure.kind) {
         case ControlCallFailure::Kind::absent:
+        case ControlCallFailure::Kind::away:
         case ControlCallFailure::Kind::unreachable:
             return CtlExit::unreachable;
         case ControlCallFailure::Kind::timed_out:

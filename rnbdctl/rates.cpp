@@ -44,6 +44,11 @@ json rate_of(const json& before, const json& after, double elapsed_s) {
 
 }  // namespace
 
+bool counts_anew(const json& after, double elapsed_s) {
+    const json& since = member(after, "since_s");
+    return since.is_number() && since.get<double>() < elapsed_s;
+}
+
 json rates(const json& before, const json& after, double elapsed_s, RateOrder order,
            std::size_t most) {
     json result = after;

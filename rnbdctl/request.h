@@ -68,7 +68,8 @@ struct Request {
     std::optional<std::uint32_t> rounds;
     // Sockets to ask, in order.
     std::vector<std::string> sockets;
-    // Whether a socket that does not exist is passed over, if another one answers.
+    // Whether a socket that does not exist is passed over, if another one answers. watch, top: and
+    // a daemon that is away, until it is there again.
     enum class Absent : std::uint8_t { is_an_error, is_skipped };
     Absent absent = Absent::is_an_error;
     Output output = Output::text;

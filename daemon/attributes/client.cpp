@@ -20,7 +20,8 @@ std::string_view trimmed(std::string_view path) {
 }
 
 bool nobody_there(const ControlCallFailure& failure) noexcept {
-    return failure.kind == Kind::absent || failure.kind == Kind::unreachable;
+    return failure.kind == Kind::absent || failure.kind == Kind::away ||
+           failure.kind == Kind::unreachable;
 }
 
 std::string text_in(const json& object, const char* key) {
@@ -125,6 +126,7 @@ AttributeClient::Answer<AttributeListing> AttributeClient::list(std::string_view
 int to_errno(const ControlCallFailure& failure) noexcept {
     switch (failure.kind) {
         case Kind::absent:
+        case Kind::away:
         case Kind::unreachable:
             return ENOENT;
         case Kind::timed_out:

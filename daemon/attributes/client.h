@@ -47,8 +47,8 @@ class AttributeClient {
 
     explicit AttributeClient(AttributeSockets sockets) : sockets_(std::move(sockets)) {}
 
-    // ERRORS: as control_call(); refused: with the errno. absent or unreachable: of the daemon that
-    // the path belongs to, or of both if it is of none.
+    // ERRORS: as control_call(); refused: with the errno. absent, away or unreachable: of the
+    // daemon that the path belongs to, or of both if it is of none.
     Answer<std::string> read(std::string_view path) const;
     Answer<void> write(std::string_view path, std::string_view value) const;
     Answer<AttributeListing> list(std::string_view path, Depth depth) const;

@@ -78,7 +78,7 @@ constexpr const char* where_it_is =
 std::unexpected<ControlCallFailure> nobody_listens(const std::string& path) {
     struct stat file{};
     if (::stat(path.c_str(), &file) != 0 || S_ISSOCK(file.st_mode))
-        return fail(Kind::unreachable, fmt::format("{}: nobody listens", path));
+        return fail(Kind::away, fmt::format("{}: nobody listens", path));
     const char* const what = S_ISDIR(file.st_mode)   ? "folder"
                              : S_ISREG(file.st_mode) ? "file"
                                                      : "special file";
@@ -148,7 +148,7 @@ bool wait_for(int fd, short events, SteadyTime deadline) {
 
 // It was there: whom it has no room for it closes the connection to.
 std::unexpected<ControlCallFailure> ended_early(std::string message) {
-    ControlCallFailure failure{Kind::unreachable, std::move(message)};
+    ControlCallFailure failure{Kind::away, std::move(message)};
     failure.advice =
         "it ended just now, or has as many control connections as it takes: try it again, and end "
         "what holds them open";

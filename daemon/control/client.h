@@ -18,7 +18,8 @@ namespace rnbd {
 struct ControlCallFailure {
     enum class Kind : std::uint8_t {
         absent,       // there is no such socket
-        unreachable,  // nobody listens, no permission, or the daemon went away before it answered
+        away,         // nobody listens, or the daemon went away before it answered
+        unreachable,  // no permission, or no socket of a daemon
         refused,      // the daemon answered with an error: `failure`
         timed_out,    // no answer in time; the request may still be carried out
         nonsense,     // the answer is not of this protocol or version

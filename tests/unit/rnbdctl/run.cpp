@@ -10,8 +10,10 @@
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "daemon/control/protocol.h"
 #include "rnbdctl/exit_codes.h"
@@ -85,6 +87,40 @@ class World {
         return ran;
     }
 
+    // With both daemons, which are asked in turn. The server answers `server` to each question
+    // (null: it is asked none), the client the next of these: "" ends before it has answered; null:
+    // it is not there.
+    Ran run_followed(const std::optional<std::string>& server,
+                     const std::vector<std::optional<std::string>>& clients,
+                     const std::vector<const char*>& arguments) {
+        const int servers = listen_at(sockets.server);
+        int listening = listen_only();
+        std::thread daemons([&] {
+            for (const auto& client : clients) {
+                // The client is asked after the server: until then it can come and go.
+                const int asked = server ? ::accept(servers, nullptr, nullptr) : -1;
+                if (client && listening < 0) {
+                    ::unlink(sockets.client.c_str());
+                    listening = listen_only();
+                } else if (!client && listening >= 0) {
+                    ::close(std::exchange(listening, -1));  // its socket's file stays
+                }
+                if (server) answer_on(asked, *server);
+                if (client && client->empty())
+                    ::close(::accept(listening, nullptr, nullptr));
+                else if (client)
+                    answer_one(listening, *client);
+            }
+            ::close(servers);
+            ::unlink(sockets.server.c_str());
+            if (listening >= 0) ::close(listening);
+        });
+        Ran ran = run(arguments);
+        daemons.join();
+        ::unlink(sockets.client.c_str());
+        return ran;
+    }
+
     // With both daemons, each of which is asked once.
     Ran run_answered_by_both(const std::string& server, const std::string& client,
                              const std::vector<const char*>& arguments) {
@@ -107,7 +143,9 @@ class World {
 
   private:
     void answer_one(int listening, const std::string& answer) {
-        const int fd = ::accept(listening, nullptr, nullptr);
+        answer_on(::accept(listening, nullptr, nullptr), answer);
+    }
+    void answer_on(int fd, const std::string& answer) {
         std::string line;
         char c = 0;
         while (::recv(fd, &c, 1, 0) == 1 && c != '\n') line += c;
@@ -490,6 +528,49 @@ TEST_CASE("rnbdctl: a drain that somebody else ends is not waited for") {
         world.run_answered_each(answers, {"--socket", socket.c_str(), "drain", "--json"});
     CHECK(as_json.exit == number(CtlExit::failed));
     CHECK(json::parse(as_json.out)["error"]["code"] == "failed");
+}
+
+TEST_CASE("rnbdctl: a daemon that is followed may go and come back") {
+    World world;
+    const auto answer = [](const char* daemon, int reads, double since_s) {
+        return emit_control_result(
+            {{"daemon", daemon},
+             {"since_s", since_s},
+             {"items", {{{"kind", "device"}, {"name", "vol1"}, {"reads", reads}}}}});
+    };
+    const std::string server = answer("rnbd-server", 1, 1000);
+    const auto shown = [](const std::string& lines, const char* daemon) {
+        std::istringstream all(lines);
+        int count = 0;
+        for (std::string line; std::getline(all, line);)
+            count += json::parse(line)["result"]["daemon"] == daemon ? 1 : 0;
+        return count;
+    };
+    for (const auto& words : {std::vector<const char*>{"top"}, {"stats", "watch"}}) {
+        std::vector<const char*> arguments = words;
+        for (const char* const word : {"--json", "--interval", "0.05", "--rounds", "6"})
+            arguments.push_back(word);
+        const auto ran =
+            world.run_followed(server,
+                               {answer("rnbd-client", 9, 1000), "", std::nullopt,
+                                answer("rnbd-client", 1, 1), answer("rnbd-client", 2, 2),
+                                // Another process, that has counted more by now.
+                                answer("rnbd-client", 1000, 0.001), answer("rnbd-client", 1001, 1)},
+                               arguments);
+        INFO(ran.out << ran.err);
+        CHECK(ran.exit == 0);
+        CHECK(ran.err.empty());
+        CHECK(shown(ran.out, "rnbd-server") == 6);
+        CHECK(shown(ran.out, "rnbd-client") == 2);
+    }
+    // One that was asked for by name is there or not.
+    const auto named = world.run_followed(std::nullopt, {answer("rnbd-client", 1, 1000), ""},
+                                          {"--client", "top", "--interval", "0.05"});
+    CHECK(named.exit == number(CtlExit::unreachable));
+    const auto neither =
+        world.run_followed(server, {std::nullopt}, {"stats", "watch", "--interval", "0.05"});
+    CHECK(neither.exit == number(CtlExit::unreachable));
+    CHECK(has(neither.err, "rnbdctl: neither daemon is here: "));
 }
 
 TEST_CASE("rnbdctl: each error has its exit code and advice") {

@@ -420,7 +420,7 @@ TEST_CASE("control client: nobody there, nonsense, other versions") {
     address.sun_family = AF_UNIX;
     std::strcpy(address.sun_path, path.c_str());
     REQUIRE(::bind(listening, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
-    CHECK(control_call(options, "a", json::object()).error().kind == Kind::unreachable);
+    CHECK(control_call(options, "a", json::object()).error().kind == Kind::away);
     REQUIRE(::listen(listening, 5) == 0);
     CHECK(control_call({.socket_path = path, .timeout = 20ms}, "a", json::object()).error().kind ==
           Kind::timed_out);
@@ -445,7 +445,7 @@ TEST_CASE("control client: nobody there, nonsense, other versions") {
     CHECK(nbd_server.error().message.find("found an NBD server") != std::string::npos);
     CHECK(answered_with("{\"schema\":\"rnbd-control\",\"version\":2}\n").error().kind ==
           Kind::nonsense);
-    CHECK(answered_with("").error().kind == Kind::unreachable);
+    CHECK(answered_with("").error().kind == Kind::away);
     const auto odd = answered_with(
         "{\"schema\":\"rnbd-control\",\"version\":1,\"ok\":false,\"error\":{\"code\":\"new\"}}\n");
     CHECK(odd.error().kind == Kind::refused);
