@@ -11,11 +11,19 @@ namespace rnbd {
 namespace {
 
 ControlFailure no_answer(const rtrs::ClientSessionStatus& status) {
-    std::string why = "no answer in time";
+    std::string why;
+    bool asked = false;  // over a path that is up: its server owes the answer
     for (const auto& path : status.paths) {
-        if (!path.reason.empty()) why += "; " + path.destination + ": " + path.reason;
+        if (path.reason.empty()) {
+            asked = true;
+            continue;
+        }
+        if (!why.empty()) why += "; ";
+        if (status.paths.size() > 1) why += path.destination + ": ";
+        why += path.reason;
     }
-    return {ControlError::timed_out, std::move(why)};
+    if (why.empty()) return {ControlError::timed_out, "no answer in time"};
+    return {ControlError::timed_out, asked ? "no answer in time; " + why : std::move(why)};
 }
 
 std::optional<ControlFailure> failure_of(std::error_code error) {

@@ -39,6 +39,8 @@ std::string hint_for(const Request& request, const ControlCallFailure& failure) 
     if (!failure.advice.empty()) return failure.advice;
     if (exit == CtlExit::not_found) return request.absent_hint;
     if (exit == CtlExit::conflict) return request.in_use_hint;
+    if (exit == CtlExit::timed_out) return request.late_hint;
+    if (exit == CtlExit::failed) return request.failed_hint;
     if (exit == CtlExit::usage && !request.words.empty())
         return fmt::format("see rnbdctl {} --help", request.words);
     return hint_for(exit);

@@ -220,6 +220,7 @@ void CommandTree::add_looking() {
                 request.command = "discover";
                 request.options = {{"server", "SERVER"}, {"session", "--session"}};
                 request.view = discover_view;
+                request.late_hint = "does rnbd-server listen there? --timeout waits longer";
                 request.arguments = {{"server", options_.server_address},
                                      {"timeout_s", in_seconds(patience)}};
                 if (!options_.session.empty()) request.arguments["session"] = options_.session;

@@ -16,7 +16,7 @@ struct Row {
 
 constexpr std::array<Row, 9> rows{{
     {CtlExit::ok, "success", ""},
-    {CtlExit::failed, "the operation failed", "the daemon's log says more"},
+    {CtlExit::failed, "the operation failed", ""},
     {CtlExit::usage, "wrong command line or arguments", "see rnbdctl --help"},
     {CtlExit::unreachable, "the daemon cannot be reached",
      "is it running? --socket says where it listens (`control` in its configuration)"},
@@ -24,8 +24,7 @@ constexpr std::array<Row, 9> rows{{
     {CtlExit::conflict, "the name is taken, or it is in use", ""},
     {CtlExit::denied, "the server refused this session",
      "the export's allow rules in the server's configuration name who may open it"},
-    {CtlExit::timed_out, "no answer in time; it may still happen",
-     "rnbdctl status shows how far it is"},
+    {CtlExit::timed_out, "no answer in time; it may still happen", ""},
     {CtlExit::nonsense, "the daemon's answer is not understood",
      "use the rnbdctl of the daemon's version"},
 }};

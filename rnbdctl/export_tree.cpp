@@ -108,6 +108,8 @@ void CommandTree::add_export_changes() {
             Daemon::server, [this](Request& request) -> std::optional<std::string> {
                 request.command = "export_resize";
                 request.view = export_resize_view;
+                // The storage says why, and the log no more.
+                request.failed_hint.clear();
                 request.arguments = {{"export", options_.exported}};
                 if (!options_.size.empty()) {
                     const auto bytes = parse_size(options_.size);

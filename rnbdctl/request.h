@@ -47,6 +47,9 @@ struct Request {
     // daemon's message says all.
     std::string absent_hint = "rnbdctl status shows what there is";
     std::string in_use_hint = "rnbdctl status shows what is in use";
+    // The same if it failed, and if no answer came in time.
+    std::string failed_hint = "the daemon's log says more";
+    std::string late_hint = "rnbdctl status shows how far it is";
     // --save: what of the configuration an answer stands for; null: nothing is kept.
     std::function<SavedPiece(const nlohmann::json& answer)> saved;
     // The same if the daemon answers that it goes on with what could not be done in time.

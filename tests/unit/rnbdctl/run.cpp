@@ -589,4 +589,9 @@ TEST_CASE("rnbdctl: each error has its exit code and advice") {
     CHECK(exit_of(ControlError::denied) == 6);
     CHECK(exit_of(ControlError::timed_out) == 7);
     CHECK(world.run_answered("what?", {"unmap", "d"}).exit == 8);
+    // What the storage says is all that there is to say.
+    const auto resize = world.run_answered(
+        emit_control_failure({ControlError::failed, "e: because"}),
+        {"--socket", world.sockets.client.c_str(), "exports", "resize", "e", "1MiB"});
+    CHECK(resize.err == "rnbdctl: e: because\n");
 }
