@@ -350,12 +350,14 @@ void read_amendment(const ConfigValue& item, ServerConfig& config, const Seen& s
                              fmt::format("found {} bytes, expected a multiple of the block size {}",
                                          bytes, storage.logical_block_bytes));
         // Whoever has just changed the other one has to learn why nothing comes of it.
-        if (storage.size_bytes && *storage.size_bytes != bytes)
-            map.warning(
-                "size",
-                fmt::format("found {} bytes, which count, not the {} that \"{}\" has at {}: "
-                            "take one of both out",
-                            bytes, *storage.size_bytes, name, found->second.place));
+        if (storage.size_bytes && *storage.size_bytes != bytes) {
+            std::string text = fmt::format(
+                "found {} bytes, which count, not the {} that \"{}\" has at {}: "
+                "take one of both out",
+                bytes, *storage.size_bytes, name, found->second.place);
+            map.warning("size", text);
+            config.overruled.push_back({name, *storage.size_bytes, std::move(text)});
+        }
         storage.size_bytes = bytes;
     });
 }

@@ -66,8 +66,16 @@ struct ServerConfig : DaemonSettings {
         std::vector<Allow> allow;
     };
 
+    // amend[]: a size that an export has in another place, and that does not count.
+    struct Overruled {
+        std::string name;
+        std::uint64_t bytes = 0;
+        std::string warning;  // the text of the one that tells it
+    };
+
     std::vector<Listen> listen;
     std::vector<Export> exports;
+    std::vector<Overruled> overruled;
     // Requests per session, 1..32768 (together with max_io_bytes: rtrs/limits.h).
     std::uint32_t queue_depth = rtrs::limits::queue_depth_default;
     // Longest payload of one request, bytes, a multiple of 4096.

@@ -37,6 +37,16 @@ bool is_in_memory(const Volume& volume) {
     return volume.config().storage.kind == StorageOptions::Kind::memory;
 }
 
+// Whether the files had that size there, too, when they were this.
+bool is_said(const ServerConfig::Overruled& size, const ServerConfig& config) {
+    return std::ranges::any_of(
+               config.overruled,
+               [&](const auto& one) { return one.name == size.name && one.bytes == size.bytes; }) ||
+           std::ranges::any_of(config.exports, [&](const auto& one) {
+               return one.name == size.name && one.storage.size_bytes == size.bytes;
+           });
+}
+
 std::string name_of(const ServerConfig::Listen& listen) { return listener_names({listen}).front(); }
 
 }  // namespace
@@ -112,6 +122,12 @@ std::expected<ConfigPlan, std::vector<ConfigError>> ServerConfiguration::plan(Fo
     warnings_.clear();
     if (!wanted) return std::unexpected(wanted.error());
     warnings_ = wanted->warnings;
+    // What --save has overruled is as it should be, until a file has another size there.
+    std::erase_if(warnings_, [&](const ConfigError& warning) {
+        const auto told =
+            std::ranges::find(wanted->overruled, warning.text, &ServerConfig::Overruled::warning);
+        return told != wanted->overruled.end() && is_said(*told, before_);
+    });
     return plan_towards(*wanted, force == Force::yes ? How::by_force : How::gently);
 }
 

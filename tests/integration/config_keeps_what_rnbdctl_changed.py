@@ -76,12 +76,20 @@ def a_size(lab, server, client):
     server.ctl("exports", "resize", "vol1", "3MiB", "--save")
     check(saved(server) == {"amend": [{"export": "vol1", "size": 3 << 20}]}, saved(server))
     same_as_files(server)
+    nothing_to_warn_of(server)
+    # Who gives it another size where it is described is told that it does not count, until that is applied.
+    server.config_with(lambda config: config["exports"][0].update(size="7MiB"))
+    for word in ("check", "diff", "apply"):
+        told = config(server, word)[0]["warnings"]
+        check(len(told) == 1 and "3145728 bytes, which count, not the 7340032" in told[0]["text"], told)
+    nothing_to_warn_of(server)
     server.stop()
     # Another machine with the same configuration: the file is created with that size.
     os.rename(lab.path("vol1.img"), lab.path("elsewhere.img"))
     server.start()
     size = lambda: server.status()["exports"][0]["size_bytes"]
     check(size() == 3 << 20, "it is as large")
+    nothing_to_warn_of(server)
     server.ctl("exports", "resize", "vol1", "1MiB", "--shrink", "--save")
     check(saved(server) == {"amend": [{"export": "vol1", "size": 1 << 20}]} and size() == 1 << 20, "smaller")
     same_as_files(server)
