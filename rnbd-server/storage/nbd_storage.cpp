@@ -415,7 +415,10 @@ void NbdStorage::hold(BlockRequest& request) {
 
 std::string NbdStorage::trouble() const {
     if (link_ != nullptr && !server_leaves_) return "";
-    return uri_ + (broken_ ? ": " : ": connecting again after: ") + reason_;
+    // What went wrong with a connection names it already.
+    const std::string whose = uri_ + ": ";
+    const std::string why = reason_.starts_with(whose) ? reason_.substr(whose.size()) : reason_;
+    return whose + (broken_ ? "" : "connecting again after: ") + why;
 }
 
 void NbdStorage::connected(std::unique_ptr<NbdLink> link) {

@@ -46,7 +46,8 @@ with Lab() as lab:
     # Killed and started again, between requests: nobody sees an error.
     qemu.kill()
     qemu.wait()
-    wait_until("status says that it is away", lambda: "connecting again after" in status()["reason"])
+    wait_until("status says that it is away, and names it once", lambda: "connecting again after: " in (
+        reason := status()["reason"]) and "Connection refused" in reason and reason.count("nbd+unix:") == 1)
     wait_until("the log, too", lambda: "vol: requests wait: " in server.log())
     reading = subprocess.Popen(["nbdcopy", uri, lab.path("copy")])
     qemu = serve()
