@@ -14,7 +14,8 @@ constexpr std::chrono::seconds apply_patience{600};
 
 void fill_change(Request& request, const char* command) {
     request.command = command;
-    request.view = config_view;
+    const bool looks = request.command == "config_check" || request.command == "config_diff";
+    request.view = looks ? config_look_view : config_view;
     request.judge = config_exit;
     // What is not there, or stands against it, is a change of the configuration.
     request.absent_hint.clear();

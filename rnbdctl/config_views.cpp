@@ -51,7 +51,8 @@ std::string errors_text(const json& document, const char* key_of_list, const cha
     return text;
 }
 
-const char* sentence_of(const json& document) {
+// refused: of a document whose files have errors, or with changes that must not be made.
+const char* sentence_of(const json& document, const char* refused) {
     const json& state = member(document, "state");
     if (state == "good") return "good";
     if (state == "same") return "the daemon is as it says";
@@ -65,15 +66,13 @@ const char* sentence_of(const json& document) {
     if (state == "applied") return "applied";
     if (state == "incomplete") return "applied, but not all of it";
     if (state == "confirmed") return "confirmed";
-    if (state == "refused") return "refused; nothing is changed";
+    if (state == "refused") return refused;
     return "?";
 }
 
-}  // namespace
-
-std::string config_view(const json& document) {
+std::string view(const json& document, const char* refused) {
     std::string text = fmt::format("{}: {}: {}\n", word(document, "daemon"), word(document, "file"),
-                                   sentence_of(document));
+                                   sentence_of(document, refused));
     text += errors_text(document, "errors", "  ");
     text += errors_text(document, "warnings", "  warning: ");
     Table table({{"OBJECT"}, {"NAME"}, {"CHANGE"}, {"WHAT"}});
@@ -94,6 +93,16 @@ std::string config_view(const json& document) {
     if (!left.empty())
         text += fmt::format("  taken back in {}, unless rnbdctl config confirm comes\n", left);
     return text;
+}
+
+}  // namespace
+
+std::string config_view(const json& document) {
+    return view(document, "refused; nothing is changed");
+}
+
+std::string config_look_view(const json& document) {
+    return view(document, "the configuration has errors");
 }
 
 CtlExit config_exit(const json& document) {

@@ -9,6 +9,8 @@
 namespace rnbd {
 
 std::string config_view(const nlohmann::json& document);
+// Of a question that would change nothing in any case.
+std::string config_look_view(const nlohmann::json& document);
 // failed: the files are wrong, or something could not be done; conflict: something is in use.
 CtlExit config_exit(const nlohmann::json& document);
 

@@ -71,6 +71,8 @@ TEST_CASE("config view: errors have their places; a change that waits says until
           "rnbd-server: /etc/rnbd/server.yaml: refused; nothing is changed\n"
           "  s.yaml:3:5: exports[0].io: found x\n"
           "  s.d: no\n");
+    CHECK(config_look_view(document("refused", json::array(), errors))
+              .starts_with("rnbd-server: /etc/rnbd/server.yaml: the configuration has errors\n"));
     json warned = document("good");
     warned["warnings"] = {
         {{"file", "s.d/a.yml"}, {"line", 0}, {"column", 0}, {"key", ""}, {"text", "not read"}}};
