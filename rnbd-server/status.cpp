@@ -66,7 +66,12 @@ json describe(const Volume& volume, const ServerState& state) {
             shut_out.push_back({{"session", session}, {"left_s", in_seconds(until - now)}});
     }
     json away = json::array();
-    for (const Writers::One& writer : volume.away()) away.push_back(writer.session);
+    for (const Writers::One& writer : volume.away()) {
+        // Who it is just being taken from is listed with what is open still.
+        const bool is_listed = std::ranges::any_of(
+            volume.opens(), [&](const auto& open) { return open->writer == writer.id; });
+        if (!is_listed) away.push_back(writer.session);
+    }
     const bool ready = volume.state() == Volume::State::ready;
     const std::string uuid =
         to_text(ready ? volume.geometry().medium.uuid : storage.uuid.value_or(Uuid{}));

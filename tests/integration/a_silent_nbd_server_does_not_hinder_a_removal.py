@@ -31,6 +31,10 @@ with Lab() as lab:
     wait_until("the write is at the server",
                lambda: sum(s["in_flight"] for s in server.status()["sessions"]) == 1)
     removals = [removal_of("busy", "--force"), removal_of("idle", "--force")]
+    leaving = wait_until("it is being removed", lambda: next(
+        (e for e in server.status()["exports"] if e["name"] == "busy" and e["state"] == "removing"), None))
+    check([one["session"] for one in leaving["opens"]] == ["host-a"] and leaving["away"] == [],
+          f"who has it open is listed once: {leaving}")
     for number in range(100):
         h["file"].pwrite(number.to_bytes(2, "little") * 256, number * 512)
     for removal in removals:
