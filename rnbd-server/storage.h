@@ -159,6 +159,8 @@ class Storage {
     // given up by it, in words. Empty: nothing is in flight, or the kernel has it, which can only
     // be waited for; then nothing has changed.
     virtual std::string give_up() { return {}; }
+    // Its file was not there and has been created: nothing is in it.
+    virtual bool was_created() const noexcept { return false; }
     // "file /srv/vol1.img", "memory", "null"; "..., delayed on purpose".
     virtual std::string description() const = 0;
 };

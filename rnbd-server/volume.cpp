@@ -160,9 +160,10 @@ void Volume::begin_life() {
     since_ = reactor_.now();
     return_until_ = since_ + return_time;
     delay_ = retry_delay_min;
+    // An empty one may stand where a disk was not mounted.
     logger("rnbd.volume")
-        .info("{}: ready: {}, {} bytes", config_.name, storage_->description(),
-              geometry_.size_bytes);
+        .info("{}: ready: {}, {}{} bytes", config_.name, storage_->description(),
+              storage_->was_created() ? "created, " : "", geometry_.size_bytes);
     if (config_.storage.delay) {
         logger("rnbd.volume")
             .warn(

@@ -50,6 +50,7 @@ class DelayStorage final : public Storage {
     }
     std::string trouble() const override { return inner_->trouble(); }
     std::string give_up() override { return inner_->give_up(); }
+    bool was_created() const noexcept override { return inner_->was_created(); }
     std::string description() const override {
         return inner_->description() + ", delayed on purpose";
     }

@@ -43,6 +43,8 @@ class FileMedium {
     // What flushes go through, so that what a write with FUA was told they are told, too.
     int sync_fd() const noexcept { return witness_ ? witness() : fd(); }
     Kind kind() const noexcept { return kind_; }
+    // By open(): nothing was there.
+    bool was_created() const noexcept { return was_created_; }
     // A regular file whose blocks are nowhere but in memory, so that to read and to write it waits
     // for no disk. As it was when it was opened: a machine without swap then may have some since.
     bool in_memory() const noexcept { return in_memory_; }
@@ -97,6 +99,7 @@ class FileMedium {
     rtrs::Descriptor fd_;  // closed behind the witness: with it the lock goes
     rtrs::Descriptor witness_;
     Kind kind_ = Kind::regular;
+    bool was_created_ = false;
     dev_t device_ = 0;                         // of the file, or the block device itself
     ino_t inode_ = 0;                          // regular only
     std::optional<std::uint64_t> attachment_;  // of a block device; none: not known

@@ -173,6 +173,7 @@ FileMedium::Step FileMedium::create_file(const StorageOptions& options, int flag
     const Step given = give_new_size(creating.get(), *options.size_bytes);
     creating.reset();
     if (!given) return given;
+    was_created_ = true;
     // As good as it goes: not every file system has it for folders.
     static_cast<void>(synchronize_folder(path_));
     fd_ = rtrs::Descriptor(::open(path_.c_str(), flags));

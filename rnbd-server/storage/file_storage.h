@@ -64,6 +64,7 @@ class FileStorage final : public Storage {
         return medium_.may_resize(bytes, use_);
     }
     void when_writes_are_lost(std::function<void()> lost) override { lost_ = std::move(lost); }
+    bool was_created() const noexcept override { return medium_.was_created(); }
     std::string description() const override;
 
   private:

@@ -27,6 +27,12 @@ def looks(server, lab, times):
 
 with Lab() as lab:
     server = lab.server([export("vol1", lab.path("vol1.img"), "64MiB")])
+    # Whether its file was there is told: that of a disk which is not mounted is made anew, and empty.
+    ready = f"vol1: ready: file {lab.path('vol1.img')}, "
+    check(ready + "created, 67108864 bytes" in server.log(), server.log())
+    server.stop()
+    server.start()
+    check(ready + "67108864 bytes" in server.log(), server.log())
     client = lab.client(server, {"vol1": {}})
     session = server.status()["sessions"][0]["id"]
     load = start_verify(lab.uri("vol1"), 15, lab.path("fio.log"), lab.folder)
