@@ -82,8 +82,13 @@ void Host::admit(std::unique_ptr<rtrs::ConnectRequest> request, std::size_t addr
         if (const auto why = refuse(dial)) return turn_away(*why);
     }
     HostPath* path = nullptr;
+    bool has_gone = false;  // since its cid 0: this one was on its way already
     for (const auto& known : paths) {
-        if (known->greeting.sess_uuid != dial.greeting.sess_uuid || known->gone()) continue;
+        if (known->greeting.sess_uuid != dial.greeting.sess_uuid) continue;
+        if (known->gone()) {
+            has_gone = has_gone || known->greeting.recon_cnt == dial.greeting.recon_cnt;
+            continue;
+        }
         path = known.get();
         if (dial.greeting.cid == 0 || path->links.contains(dial.greeting.cid) || path->down()) {
             ++refusals;
@@ -91,7 +96,10 @@ void Host::admit(std::unique_ptr<rtrs::ConnectRequest> request, std::size_t addr
         }
     }
     if (dial.greeting.cid != 0 && path == nullptr) {
-        report.not_ok("C3", fmt::format("cid {} before cid 0", dial.greeting.cid), "cid 0 first");
+        if (!has_gone) {
+            report.not_ok("C3", fmt::format("cid {} before cid 0", dial.greeting.cid),
+                          "cid 0 first");
+        }
         return turn_away(reject(-ECONNRESET));
     }
     if (path == nullptr) {

@@ -55,10 +55,6 @@ bool fields_allowed(const FrameHeader& header) noexcept {
            (use.immediate || header.immediate == 0);
 }
 
-}  // namespace
-
-namespace {
-
 FrameHeader unchecked_header(const std::byte* p) noexcept {
     FrameHeader header;
     header.opcode = static_cast<Opcode>(load_u8(p + 2));
@@ -71,8 +67,8 @@ FrameHeader unchecked_header(const std::byte* p) noexcept {
     return header;
 }
 
-std::string found(const char* field, std::uint64_t is, const std::string& expected) {
-    return std::string(field) + ": found " + std::to_string(is) + ", expected " + expected;
+std::string found(const std::string& field, std::uint64_t is, const std::string& expected) {
+    return field + ": found " + std::to_string(is) + ", expected " + expected;
 }
 
 }  // namespace
@@ -114,19 +110,17 @@ std::string wrong_with_header(std::span<const std::byte, header_bytes> bytes) {
     const Use& use = uses[opcode];
     const std::string of = " of a frame with opcode " + text_of(header.opcode);
     if (header.payload_bytes < use.payload_min || header.payload_bytes > use.payload_max)
-        return found(("payload length" + of).c_str(), header.payload_bytes,
+        return found("payload length" + of, header.payload_bytes,
                      std::to_string(use.payload_min) + " to " + std::to_string(use.payload_max));
-    if ((header.flags & ~flag_payload_crc) != 0)
-        return found(("flags" + of).c_str(), header.flags, "0 or 1");
+    if ((header.flags & ~flag_payload_crc) != 0) return found("flags" + of, header.flags, "0 or 1");
     if (header.has_payload_crc() && header.payload_bytes == 0)
-        return found(("flags" + of).c_str(), header.flags, "0, as it has no payload");
+        return found("flags" + of, header.flags, "0, as it has no payload");
     if (!header.has_payload_crc() && header.payload_crc != 0)
-        return found(("payload checksum" + of).c_str(), header.payload_crc,
+        return found("payload checksum" + of, header.payload_crc,
                      "0, as its flags say that there is none");
-    if (!use.address && header.address != 0)
-        return found(("address" + of).c_str(), header.address, "0");
-    if (!use.key && header.key != 0) return found(("key" + of).c_str(), header.key, "0");
-    return found(("immediate" + of).c_str(), header.immediate, "0");
+    if (!use.address && header.address != 0) return found("address" + of, header.address, "0");
+    if (!use.key && header.key != 0) return found("key" + of, header.key, "0");
+    return found("immediate" + of, header.immediate, "0");
 }
 
 void emit_header(const FrameHeader& header, std::byte* target) noexcept {
