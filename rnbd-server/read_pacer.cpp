@@ -20,6 +20,7 @@ bool ReadPacer::fits(const BlockRequest& request) const noexcept {
 }
 
 ReadPacer::Verdict ReadPacer::ask(BlockRequest& request) {
+    if (request.bytes <= small_bytes_max) return Verdict::go;
     if (const std::uint64_t turn = reactor_.statistics().turns; turn != turn_) {
         turn_ = turn;
         turn_bytes_ = 0;

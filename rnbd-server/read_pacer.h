@@ -1,8 +1,9 @@
-// Buffered reads, so many bytes per turn of the loop.
+// Large buffered reads, so many bytes per turn of the loop.
 //
 // What is in the page cache is read while it is submitted. A whole round of large reads would push
 // each other out of the processor's cache before the first one is checksummed and sent; what is
-// read in small portions is still there. Requests of a portion leave together, as before.
+// read in portions is still there. Requests of a portion leave together, as before. A portion is
+// not less than it has to be, for a turn has a cost of its own: system calls, a send, a wake-up.
 //
 // OWNER: Target. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -18,7 +19,10 @@ namespace rnbd {
 class ReadPacer {
   public:
     // Of a turn; at least one request always goes.
-    static constexpr std::uint64_t portion_bytes = 256u << 10;
+    static constexpr std::uint64_t portion_bytes = 1u << 20;
+    // What has no more than this goes at once: it takes little room in the cache, and would wait
+    // for all the large ones that others have asked for.
+    static constexpr std::uint64_t small_bytes_max = 16u << 10;
 
     // A request that waited may go now.
     using Go = void (*)(void* context, BlockRequest& request);
@@ -28,8 +32,8 @@ class ReadPacer {
     ReadPacer(const ReadPacer&) = delete;
     ReadPacer& operator=(const ReadPacer&) = delete;
 
-    // In the order of their coming: now, or in a coming turn by Go. ASSUMES: the request stays in
-    // place until then.
+    // Large ones in the order of their coming: now, or in a coming turn by Go. ASSUMES: the request
+    // stays in place until then.
     enum class Verdict : std::uint8_t { go, wait };
     Verdict ask(BlockRequest& request);
 

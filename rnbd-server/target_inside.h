@@ -10,6 +10,7 @@
 namespace rnbd {
 
 struct Target::OpenVolume {
+    static constexpr std::uint64_t answer_buffer_bytes_min = 64u << 10;
     std::uint32_t id = 0;  // the key of Session::opens
     Volume* volume = nullptr;
     Volume::Open* open = nullptr;
@@ -22,7 +23,12 @@ struct Target::OpenVolume {
     bool paces_reads = false;
     bool profits_from_pinning(Operation operation, std::uint64_t bytes) const noexcept {
         if (!pins || !carries_data(operation)) return false;
-        return operation == Operation::read || bytes <= pinned_write_bytes_max;
+        if (operation == Operation::read) return !wants_answer_buffer(operation, bytes);
+        return bytes <= pinned_write_bytes_max;
+    }
+    // What is small leaves the others' chunks in the processor's cache.
+    bool wants_answer_buffer(Operation operation, std::uint64_t bytes) const noexcept {
+        return paces_reads && operation == Operation::read && bytes >= answer_buffer_bytes_min;
     }
     // CLOSE waits for what is in flight.
     rtrs::ServerOp* closing = nullptr;

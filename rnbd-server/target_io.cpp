@@ -248,6 +248,10 @@ void Target::waited(BlockRequest& request) {
 }
 
 void Target::start(Io& io, Storage& storage) {
+    // Only now: one that still waits for its turn needs none.
+    if (io.open->wants_answer_buffer(io.wire_operation, io.bytes) && io.op->use_answer_buffer()) {
+        io.data = io.op->data();
+    }
     if (io.flush_first) {
         io.operation = BlockOperation::flush;
         io.bytes = 0;

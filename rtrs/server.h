@@ -51,8 +51,14 @@ class ServerOp {
     MutableBytes data() const noexcept { return data_; }
     // For the layer above: anything it wants to keep with the operation.
     void* context = nullptr;
+    // read, before anything was put into data(): data() is one of few buffers from here on, which
+    // the processor has in its cache, where the chunks of many large reads would push each other
+    // out. The peer can never write into it, and it is no part of the chunk. False: none is free,
+    // or the fabric gains nothing by them; data() stays what it is.
+    bool use_answer_buffer();
     // Likewise, but with the chunk: null at its first request, kept from then on until
-    // on_chunk_gone(). data() of one chunk begins at the same address each time.
+    // on_chunk_gone(). data() of one chunk begins at the same address each time, but for those that
+    // use_answer_buffer().
     void*& chunk_context() const noexcept;
 
     // error: empty, or what the peer is told as an errno of at most 9 bits. produced_bytes (read

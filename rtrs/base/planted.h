@@ -22,9 +22,10 @@ enum class PlantedBug : std::uint8_t {
     retry_not_waiting,      // a retry runs while the first attempt is still in the storage
     flush_forgotten,        // nobody is told that unflushed writes were lost
     heartbeat_never_fires,  // a silent peer is never noticed
+    answer_buffer_early,    // an answer's memory is used again before it has been sent
 };
 
-inline constexpr std::array<std::pair<PlantedBug, std::string_view>, 8> planted_bug_names{{
+inline constexpr std::array<std::pair<PlantedBug, std::string_view>, 9> planted_bug_names{{
     {PlantedBug::admission_off, "admission-off"},
     {PlantedBug::quarantine_off, "quarantine-off"},
     {PlantedBug::takeover_off, "takeover-off"},
@@ -33,6 +34,7 @@ inline constexpr std::array<std::pair<PlantedBug, std::string_view>, 8> planted_
     {PlantedBug::retry_not_waiting, "retry-not-waiting"},
     {PlantedBug::flush_forgotten, "flush-forgotten"},
     {PlantedBug::heartbeat_never_fires, "heartbeat-never-fires"},
+    {PlantedBug::answer_buffer_early, "answer-buffer-early"},
 }};
 
 #ifdef RTRS_PLANTED

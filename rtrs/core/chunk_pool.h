@@ -23,6 +23,8 @@ struct OpSlot : Attempt {
 
     State state;
     bool rebound;  // answering: its window has its fresh key already
+    // running, answering: it has the answer buffer with the number before this. 0: none.
+    std::uint8_t answer_buffer;
     std::uint16_t connection;
     std::uint32_t offset;  // of the request message, from the immediate
     ServerPath* path;      // on which it arrived and is answered

@@ -20,10 +20,12 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "rtrs/base/seldom.h"
+#include "rtrs/core/answer_buffers.h"
 #include "rtrs/core/chunk_pool.h"
 #include "rtrs/core/heartbeat.h"
 #include "rtrs/core/message_link.h"
@@ -120,6 +122,8 @@ class ServerPath final : public MessageLinkOwner {
     void run(OpSlot& slot) noexcept;
     // The handler has done with a request that ran.
     void end(OpSlot& slot, std::error_code error, std::uint32_t produced_bytes);
+    // See ServerOp.
+    bool use_answer_buffer(OpSlot& slot);
     // Answers, if the path still lives, and frees the slot.
     void respond(OpSlot& slot, std::error_code error, std::uint32_t produced_bytes);
 
@@ -176,6 +180,7 @@ class ServerPath final : public MessageLinkOwner {
     void count(const RequestMessage& request) noexcept;
     void refuse(OpSlot& slot, const RequestRefusal& refusal);
     std::error_code post_answer(OpSlot& slot);
+    std::error_code post_chain(Connection& connection, OpSlot& slot, std::span<WorkRequest> chain);
     std::error_code renew_key(Connection& connection, std::uint32_t permit);
     void answer_posted(OpSlot& slot);
     void post_waiting(Connection& connection);
@@ -200,6 +205,7 @@ class ServerPath final : public MessageLinkOwner {
     ChunkPool chunks_;
     std::unique_ptr<MemoryRegion> chunk_region_;
     std::unique_ptr<MemoryRegion> key_region_;
+    AnswerBuffers answer_buffers_;
     ServerPathOwner& owner_;
     ImmediateCodec codec_;
     Heartbeat heartbeat_;

@@ -17,6 +17,8 @@ struct ServerPath::Connection final : EndpointHandler {
     static constexpr std::uint64_t info_request_context = UINT64_MAX;
     static constexpr std::uint64_t last_words_context = UINT64_MAX - 1;
     static constexpr std::uint64_t info_response_context = UINT64_MAX - 2;
+    // Of an answer: 0, or the number of its answer buffer behind this.
+    static constexpr std::uint64_t answer_buffer_context = 1;
     // Work requests of one answer: bind, write, invalidate, answer.
     static constexpr std::uint32_t answer_work_max = 4;
 

@@ -112,6 +112,7 @@ std::uint32_t ServerPath::permit_of(const OpSlot& slot) const noexcept {
 
 void ServerPath::serve(OpSlot& slot) {
     slot.state = OpSlot::State::running;
+    slot.answer_buffer = 0;
     const std::uint32_t permit = permit_of(slot);
     std::byte* chunk = chunks_.chunk(permit);
     const RequestPlace place{.offset = slot.offset,
@@ -193,6 +194,20 @@ void ServerPath::end(OpSlot& slot, std::error_code error, std::uint32_t produced
     owner_.ended(*this, slot, to_errno(error));
 }
 
+bool ServerPath::use_answer_buffer(OpSlot& slot) {
+    RTRS_ASSERT(slot.state == OpSlot::State::running && slot.answer_buffer == 0);
+    if (state_ != State::connected || slot.op.direction_ != Direction::read) return false;
+    // What sends by itself reads memory past the processor's cache.
+    const Endpoint& endpoint = *connections_[slot.connection]->endpoint;
+    if (endpoint.source_release() == Endpoint::SourceRelease::by_completion) return false;
+    if (!answer_buffers_.make(*memory_.domain, chunks_.chunk_bytes())) return false;
+    const auto number = answer_buffers_.take();
+    if (!number) return false;
+    slot.answer_buffer = static_cast<std::uint8_t>(*number + 1);
+    slot.op.data_ = {answer_buffers_.data(*number), slot.op.data_.size()};
+    return true;
+}
+
 void ServerPath::respond(OpSlot& slot, std::error_code error, std::uint32_t produced_bytes) {
     RTRS_ASSERT(slot.state == OpSlot::State::running && slot.path == this);
     const auto& destination = slot.request.destination;
@@ -212,6 +227,9 @@ void ServerPath::respond(OpSlot& slot, std::error_code error, std::uint32_t prod
 
 // Or given up with its path.
 void ServerPath::answer_posted(OpSlot& slot) {
+    // Not with the answer: it went nowhere.
+    if (slot.answer_buffer != 0) answer_buffers_.give_back(slot.answer_buffer - 1u);
+    slot.answer_buffer = 0;
     slot.state = OpSlot::State::free;
     --running_;
     if (state_ == State::connected && !last_reason_.empty() && running_ == 0) say_last_words();
@@ -236,6 +254,10 @@ void ServerPath::sent(Connection& connection, std::uint64_t context) {
         control_region_.reset();
         control_memory_ = {};
     }
+    if (context - Connection::answer_buffer_context < AnswerBuffers::count) {
+        answer_buffers_.give_back(
+            static_cast<std::uint32_t>(context - Connection::answer_buffer_context));
+    }
     // Only the path's own binds complete before it serves.
     if (state_ == State::connecting) return bind_windows();
     post_waiting(connection);
@@ -253,12 +275,12 @@ std::error_code ServerPath::post_answer(OpSlot& slot) {
         slot.rebound = true;
     }
     WorkRequest chain[Connection::answer_work_max];
-    std::size_t count = 0;
+    std::uint32_t count = 0;
     const bool invalidate =
         request.invalidation == Invalidation::needed && request.destination.has_value();
     const std::uint32_t immediate =
         invalidate ? codec_.response_invalidated(permit, error) : codec_.response(permit, error);
-    const Segment data{chunks_.chunk(permit), data_bytes};
+    const Segment data{slot.op.data_.data(), data_bytes};
     RemoteBuffer target{};
     if (data_bytes > 0)
         target = {request.destination->address, request.destination->key, data_bytes};
@@ -266,11 +288,10 @@ std::error_code ServerPath::post_answer(OpSlot& slot) {
     if (!windows_ && !invalidate && sequenced()) {
         // Data and answer in one write, which clients of our own take.
         chain[count++] = {.opcode = WorkOpcode::write_immediate,
-                          .signal = connection.signals.next(1),
                           .local = {&data, data_bytes > 0 ? 1u : 0u},
                           .remote = target,
                           .immediate = immediate};
-        return connection.post({chain, count});
+        return post_chain(connection, slot, {chain, count});
     }
     if (data_bytes > 0) {
         chain[count++] = {.opcode = WorkOpcode::write, .local = {&data, 1}, .remote = target};
@@ -290,10 +311,25 @@ std::error_code ServerPath::post_answer(OpSlot& slot) {
         chain[count++] = {
             .opcode = WorkOpcode::send_immediate, .local = {&key, 1}, .immediate = immediate};
     }
+    return post_chain(connection, slot, {chain, count});
+}
+
+// The last work is the answer itself.
+std::error_code ServerPath::post_chain(Connection& connection, OpSlot& slot,
+                                       std::span<WorkRequest> chain) {
+    WorkRequest& last = chain.back();
     // The bind before counts too.
-    chain[count - 1].signal =
-        connection.signals.next(static_cast<std::uint32_t>(count) + (windows_ ? 1 : 0));
-    return connection.post({chain, count});
+    last.signal =
+        connection.signals.next(static_cast<std::uint32_t>(chain.size()) + (windows_ ? 1 : 0));
+    const bool from_buffer = slot.answer_buffer != 0 && slot.answer_bytes > 0;
+    if (!from_buffer || planted(PlantedBug::answer_buffer_early)) return connection.post(chain);
+    // Whose completion frees it.
+    last.signal = Signal::completion;
+    last.context = Connection::answer_buffer_context + slot.answer_buffer - 1u;
+    connection.signals.signalled();
+    const std::error_code error = connection.post(chain);
+    if (!error) slot.answer_buffer = 0;
+    return error;
 }
 
 // Before the answer, which tells the fresh key.

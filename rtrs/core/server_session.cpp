@@ -258,6 +258,11 @@ void ServerOp::respond(std::error_code error, std::uint32_t produced_bytes) {
     slot.path->end(slot, error, produced_bytes);
 }
 
+bool ServerOp::use_answer_buffer() {
+    OpSlot& slot = *static_cast<OpSlot*>(slot_);
+    return slot.path->use_answer_buffer(slot);
+}
+
 void*& ServerOp::chunk_context() const noexcept {
     return static_cast<OpSlot*>(slot_)->chunk_context;
 }

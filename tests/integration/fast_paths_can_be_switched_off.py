@@ -9,7 +9,7 @@ from harness import Lab, check, export, need, run, same
 
 SIZE = 32 << 20
 READ = SIZE    # the client cuts it into requests that travel together
-PORTION = 256 << 10
+PORTION = 1 << 20
 ROUNDS = 10
 
 need("nbdsh", "nbdcopy")
@@ -62,6 +62,7 @@ with Lab() as lab:
         check(same(image, backing), f"{switches}: it is written")
         run("nbdcopy", uri, lab.path("copy"))
         check(same(image, lab.path("copy")), f"{switches}: and read")
+        run("nbdsh", "-u", uri, "-c", "h.pread(4096, 0)")  # large ones want no pinned memory
 
         slots = registered(server)
         if slots is None:
@@ -94,7 +95,7 @@ with Lab() as lab:
             took.append(turns(server) - before)
         if switches.get("read_portions", True):
             check(min(took) >= READ // PORTION, f"{switches}: a portion in a turn: {took}")
-        else:
+        elif switches.get("workers", 1) == 1:  # two of them have turns enough otherwise
             check(min(took) < READ // PORTION, f"{switches}: more than a portion in a turn: {took}")
         client.stop()
         server.stop()

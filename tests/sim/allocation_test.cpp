@@ -29,6 +29,7 @@ class Echo final : public ServerHandler {
   public:
     std::error_code on_session_up(ServerSession&) override { return {}; }
     void on_request(ServerOp& op) override {
+        if (op.direction() == Direction::read) op.use_answer_buffer();
         op.respond({}, static_cast<std::uint32_t>(op.data().size()));
     }
     void on_session_down(ServerSession&) override {}

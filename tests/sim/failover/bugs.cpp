@@ -28,6 +28,7 @@ constexpr Expectation expectations[] = {
     {PlantedBug::takeover_off, 100},        {PlantedBug::lock_off, 100},
     {PlantedBug::permit_reused_early, 500}, {PlantedBug::retry_not_waiting, 100},
     {PlantedBug::flush_forgotten, 100},     {PlantedBug::heartbeat_never_fires, 1000},
+    {PlantedBug::answer_buffer_early, 100},
 };
 static_assert(std::size(expectations) == rtrs::planted_bug_names.size());
 

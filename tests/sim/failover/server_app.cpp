@@ -259,6 +259,7 @@ void ServerMachine::Life::io(Session& session, ServerOp& op) {
     Work& work = *free_works_.back();
     free_works_.pop_back();
     const bool read = message->operation == rnbd::Operation::read;
+    if (read) op.use_answer_buffer();  // for those that find one free
     const bool through = has(message->flags, rnbd::IoFlag::fua);
     const BlockOperation operation = flush     ? BlockOperation::flush
                                      : read    ? BlockOperation::read

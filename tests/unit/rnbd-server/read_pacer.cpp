@@ -44,6 +44,7 @@ struct World {
 };
 
 constexpr std::uint64_t half = ReadPacer::portion_bytes / 2;
+constexpr std::uint64_t large = ReadPacer::small_bytes_max + 512;
 
 }  // namespace
 
@@ -51,21 +52,32 @@ TEST_CASE("read pacer: what fits a portion goes at once") {
     World world;
     REQUIRE(world.ask({half, half}) == std::vector{0, 1});
     REQUIRE(world.next_turn().empty());
-    REQUIRE(world.ask(std::vector<std::uint64_t>(64, 4096)).size() == 64);
+}
+
+TEST_CASE("read pacer: small reads take nothing of a portion, and do not wait for large ones") {
+    constexpr std::uint64_t small = ReadPacer::small_bytes_max;
+    World world;
+    REQUIRE(world.ask(std::vector<std::uint64_t>(1000, small)).size() == 1000);
+    REQUIRE(world.ask({half, small, half, half, small, 512}) ==
+            std::vector{1000, 1001, 1002, 1004, 1005});
+    REQUIRE(world.ask({small}) == std::vector{1006});
+    std::vector<int> later = world.gone;
+    while (later.empty()) later = world.next_turn();
+    REQUIRE(later == std::vector{1003});
 }
 
 TEST_CASE("read pacer: the rest goes in the coming turns, in order") {
     World world;
-    REQUIRE(world.ask({half, half, half, 512, half, half}) == std::vector{0, 1});
+    REQUIRE(world.ask({half, half, half, large, half, half}) == std::vector{0, 1});
     REQUIRE(world.next_turn() == std::vector{2, 3});
     REQUIRE(world.next_turn() == std::vector{4, 5});
     REQUIRE(world.next_turn().empty());
 }
 
-TEST_CASE("read pacer: a small read does not overtake a large one that waits") {
+TEST_CASE("read pacer: a large read does not overtake another one that waits") {
     World world;
-    REQUIRE(world.ask({half, half, half, 512}) == std::vector{0, 1});
-    REQUIRE(world.ask({512}).empty());
+    REQUIRE(world.ask({half, half, half, large}) == std::vector{0, 1});
+    REQUIRE(world.ask({large}).empty());
     std::vector<int> later = world.gone;
     while (later.size() < 3) {
         for (const int number : world.next_turn()) later.push_back(number);
@@ -75,7 +87,7 @@ TEST_CASE("read pacer: a small read does not overtake a large one that waits") {
 
 TEST_CASE("read pacer: a read beyond a portion goes alone") {
     World world;
-    REQUIRE(world.ask({4 * half, 512, 4 * half, 512}) == std::vector{0});
+    REQUIRE(world.ask({4 * half, large, 4 * half, large}) == std::vector{0});
     REQUIRE(world.next_turn() == std::vector{1});
     REQUIRE(world.next_turn() == std::vector{2});
     REQUIRE(world.next_turn() == std::vector{3});
