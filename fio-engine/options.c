@@ -74,7 +74,7 @@ struct fio_option engine_option_table[] = {
         .type = FIO_OPT_INT,
         OPTION(batch),
         .maxval = batch_max,
-        .def = "16",
+        .def = "32",
         .help = "Requests that leave together, unless the job waits for one first",
         GROUP,
     },
