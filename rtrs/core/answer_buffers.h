@@ -1,7 +1,7 @@
-// Memory of one server path for answers with much data, of which few take turns: what a read has put
-// there is still in the processor's cache when it is sent, and the next one finds the cache's lines
-// there again. Of many requests under way each would put it into a chunk of its own instead, which
-// the cache has forgotten since that chunk's request before.
+// Memory of one server path for answers with much data, of which few take turns: what a read has
+// put there is still in the processor's cache when it is sent, and the next one finds the cache's
+// lines there again. Of many requests under way each would put it into a chunk of its own instead,
+// which the cache has forgotten since that chunk's request before.
 //
 // One is taken while its request runs, and is free again when its answer has left. There is no
 // memory before the first.

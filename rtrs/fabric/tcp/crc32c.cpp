@@ -3,6 +3,7 @@
 #include <isa-l/crc.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "rtrs/fabric/tcp/crc32c_x86.h"
 
@@ -22,20 +23,37 @@ std::uint32_t continue_isal(std::uint32_t state, const std::byte* data, std::siz
     return state;
 }
 
-ContinueCrc32c choose() noexcept {
-#if defined(__x86_64__)
-    if (x86::has_folds() && x86::wide_is_free()) return x86::continue_by_folds;
-    if (x86::has_lanes()) return x86::continue_by_lanes;
-#endif
-    return continue_isal;
+struct Ways {
+    ContinueCrc32c proceed;
+    CopyCrc32c copy;
+};
+
+template <ContinueCrc32c proceed>
+std::uint32_t copy_then(std::uint32_t state, std::byte* to, const std::byte* from,
+                        std::size_t bytes) {
+    std::memcpy(to, from, bytes);
+    return proceed(state, from, bytes);
 }
 
-const ContinueCrc32c continue_crc = choose();
+Ways choose() noexcept {
+#if defined(__x86_64__)
+    using namespace x86;
+    if (has_folds() && wide_is_free()) return {continue_by_folds, copy_by_folds};
+    if (has_lanes()) return {continue_by_lanes, copy_then<continue_by_lanes>};
+#endif
+    return {continue_isal, copy_then<continue_isal>};
+}
+
+const Ways ways = choose();
 
 }  // namespace
 
 void Crc32c::add(Bytes piece) noexcept {
-    state_ = continue_crc(state_, piece.data(), piece.size());
+    state_ = ways.proceed(state_, piece.data(), piece.size());
+}
+
+void Crc32c::add_copied(std::byte* to, Bytes piece) noexcept {
+    state_ = ways.copy(state_, to, piece.data(), piece.size());
 }
 
 std::uint32_t crc32c(Bytes bytes) noexcept {

@@ -11,6 +11,9 @@ namespace rtrs::tcp {
 class Crc32c {
   public:
     void add(Bytes piece) noexcept;
+    // add(), and a copy of it to `to`, in one pass where the processor can. ASSUMES: the two do not
+    // overlap.
+    void add_copied(std::byte* to, Bytes piece) noexcept;
     std::uint32_t value() const noexcept { return ~state_; }
 
   private:

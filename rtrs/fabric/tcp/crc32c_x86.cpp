@@ -174,34 +174,62 @@ bool wide_is_free() noexcept {
     return static_cast<std::uint32_t>(state);
 }
 
-[[gnu::target("avx512f,vpclmulqdq,sse4.2,pclmul")]] std::uint32_t continue_by_folds(
-    std::uint32_t state, const std::byte* data, std::size_t bytes) {
+namespace {
+
+enum class Copies : std::uint8_t { no, yes };
+
+// 64 bytes from `at` on; also to `to`, if they are copied.
+template <Copies copies>
+[[gnu::target("avx512f")]] inline __m512i take_64(std::byte* to, const std::byte* from,
+                                                  std::size_t at) noexcept {
+    const __m512i part = load_64(from + at);
+    if constexpr (copies == Copies::yes) _mm512_storeu_si512(to + at, part);
+    return part;
+}
+
+template <Copies copies>
+[[gnu::target("avx512f,vpclmulqdq,sse4.2,pclmul")]] inline std::uint32_t proceed_by_folds(
+    std::uint32_t state, std::byte* to, const std::byte* from, std::size_t bytes) {
     constexpr std::size_t step = 256;
     constexpr std::size_t worth_it = 1024;
-    if (bytes < worth_it) return continue_by_lanes(state, data, bytes);
-    __m512i a = load_64(data);
-    __m512i b = load_64(data + 64);
-    __m512i c = load_64(data + 128);
-    __m512i d = load_64(data + 192);
-    a = _mm512_xor_si512(a, _mm512_zextsi128_si512(_mm_cvtsi64_si128(std::int64_t{state})));
-    data += step;
-    bytes -= step;
-    for (; bytes >= step; bytes -= step, data += step) {
-        a = fold_on<step>(a, load_64(data));
-        b = fold_on<step>(b, load_64(data + 64));
-        c = fold_on<step>(c, load_64(data + 128));
-        d = fold_on<step>(d, load_64(data + 192));
+    std::size_t at = 0;
+    if (bytes >= worth_it) {
+        __m512i a = take_64<copies>(to, from, 0);
+        __m512i b = take_64<copies>(to, from, 64);
+        __m512i c = take_64<copies>(to, from, 128);
+        __m512i d = take_64<copies>(to, from, 192);
+        a = _mm512_xor_si512(a, _mm512_zextsi128_si512(_mm_cvtsi64_si128(std::int64_t{state})));
+        for (at = step; bytes - at >= step; at += step) {
+            a = fold_on<step>(a, take_64<copies>(to, from, at));
+            b = fold_on<step>(b, take_64<copies>(to, from, at + 64));
+            c = fold_on<step>(c, take_64<copies>(to, from, at + 128));
+            d = fold_on<step>(d, take_64<copies>(to, from, at + 192));
+        }
+        d = fold_on<64>(fold_on<64>(fold_on<64>(a, b), c), d);
+        alignas(64) std::byte parts[64];
+        _mm512_store_si512(parts, d);
+        __m128i rest = load_16(parts);
+        for (std::size_t i = 16; i < sizeof parts; i += 16) {
+            rest = _mm_xor_si128(fold<16>(rest), load_16(parts + i));
+        }
+        // Wide registers that are in use would be saved whenever another process runs.
+        _mm256_zeroupper();
+        state = static_cast<std::uint32_t>(past_16(rest));
     }
-    d = fold_on<64>(fold_on<64>(fold_on<64>(a, b), c), d);
-    alignas(64) std::byte parts[64];
-    _mm512_store_si512(parts, d);
-    __m128i rest = load_16(parts);
-    for (std::size_t i = 16; i < sizeof parts; i += 16) {
-        rest = _mm_xor_si128(fold<16>(rest), load_16(parts + i));
-    }
-    // Wide registers that are in use would be saved whenever another process runs.
-    _mm256_zeroupper();
-    return continue_by_lanes(static_cast<std::uint32_t>(past_16(rest)), data, bytes);
+    if constexpr (copies == Copies::yes) std::memcpy(to + at, from + at, bytes - at);
+    return continue_by_lanes(state, from + at, bytes - at);
+}
+
+}  // namespace
+
+[[gnu::target("avx512f,vpclmulqdq,sse4.2,pclmul")]] std::uint32_t continue_by_folds(
+    std::uint32_t state, const std::byte* data, std::size_t bytes) {
+    return proceed_by_folds<Copies::no>(state, nullptr, data, bytes);
+}
+
+[[gnu::target("avx512f,vpclmulqdq,sse4.2,pclmul")]] std::uint32_t copy_by_folds(
+    std::uint32_t state, std::byte* to, const std::byte* from, std::size_t bytes) {
+    return proceed_by_folds<Copies::yes>(state, to, from, bytes);
 }
 
 }  // namespace rtrs::tcp::x86

@@ -13,6 +13,9 @@ namespace rtrs::tcp {
 // Continues a CRC register: neither its seed nor its result is inverted.
 using ContinueCrc32c = std::uint32_t (*)(std::uint32_t state, const std::byte* data,
                                          std::size_t bytes);
+// The same of what it copies. ASSUMES: the two do not overlap.
+using CopyCrc32c = std::uint32_t (*)(std::uint32_t state, std::byte* to, const std::byte* from,
+                                     std::size_t bytes);
 
 namespace x86 {
 
@@ -25,6 +28,8 @@ bool has_lanes() noexcept;
 // Four registers of 512 bits, folded by carry-less multiplications; what is short goes by lanes.
 // NEEDS: has_folds().
 std::uint32_t continue_by_folds(std::uint32_t state, const std::byte* data, std::size_t bytes);
+std::uint32_t copy_by_folds(std::uint32_t state, std::byte* to, const std::byte* from,
+                            std::size_t bytes);
 bool has_folds() noexcept;
 
 // Whether short bursts of 512-bit work cost nothing beside themselves. Measured for AMD's (EPYC

@@ -151,8 +151,11 @@ Bytes TcpEndpoint::take_payload(Bytes bytes) {
         return {};
     }
     const Bytes part = bytes.first(std::min<std::size_t>(bytes.size(), payload_left_));
-    std::memcpy(target_, part.data(), part.size());
-    if (frame_.has_payload_crc()) payload_crc_.add(part);
+    if (frame_.has_payload_crc()) {
+        payload_crc_.add_copied(target_, part);
+    } else {
+        std::memcpy(target_, part.data(), part.size());
+    }
     payload_arrived(part.size());
     return bytes.subspan(part.size());
 }

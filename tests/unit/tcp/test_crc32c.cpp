@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <string_view>
 #include <vector>
@@ -69,6 +70,29 @@ TEST_CASE("crc32c: pieces in order give the value of the whole") {
             rest = rest.subspan(part);
         }
         REQUIRE(crc.value() == crc32c(bytes));
+    }
+}
+
+TEST_CASE("crc32c: what is added with a copy is copied whole, and nothing beside it") {
+    Random random(4);
+    const auto bytes = noise(random, 140000);
+    constexpr std::byte untouched{0x5a};
+    for (int round = 0; round < 3000; ++round) {
+        const std::size_t most = round < 2900 ? 6000 : 131072;
+        const Bytes piece = Bytes(bytes).subspan(random.below(70), random.below(most));
+        const std::size_t before = random.below(70);
+        std::vector<std::byte> to(before + piece.size() + 64, untouched);
+        Crc32c crc;
+        crc.add(Bytes(bytes).last(random.below(9)));
+        Crc32c wanted = crc;
+        crc.add_copied(to.data() + before, piece);
+        wanted.add(piece);
+        REQUIRE(crc.value() == wanted.value());
+        const Bytes all(to);
+        REQUIRE(std::ranges::equal(all.subspan(before, piece.size()), piece));
+        const auto is_untouched = [&](std::byte b) { return b == untouched; };
+        REQUIRE(std::ranges::all_of(all.first(before), is_untouched));
+        REQUIRE(std::ranges::all_of(all.last(64), is_untouched));
     }
 }
 
