@@ -96,8 +96,12 @@ class Files:
     def change_paths(self):
         if self.sessions:
             one = self.sessions[self.rng.choice(list(self.sessions))]
+            ports = [port for port in [self.port, *self.spare] if self.rng.random() < 0.6]
+            # Where none of them leads to the server, one that works would be kept.
+            if not set(ports) & set(self.ports):
+                ports.append(self.port)
             one["paths"] = [{"tcp": f"127.0.0.1:{port}", "priority": self.rng.choice(["prefer", "standby"])}
-                            for port in [self.port, *self.spare] if self.rng.random() < 0.6] or one["paths"]
+                            for port in ports]
 
     def add_device(self):
         if self.sessions:
