@@ -211,6 +211,10 @@ class Reactor : public Clock {
     // again next turn.
     enum class FirstTry : std::uint8_t { at_once, after_poll };
     void recv_provided(Operation& operation, int fd, std::uint32_t max_bytes, FirstTry first_try);
+    // The same again and again, of whole buffers: each time there is something completes with
+    // `more`, until one does not, which may bring bytes too: the stream has ended or is broken, the
+    // operation was cancelled, or every buffer was taken.
+    void recv_multishot(Operation& operation, int fd);
     MutableBytes received(std::uint16_t buffer, std::uint32_t bytes) noexcept;
     void return_buffer(std::uint16_t buffer) noexcept;
     // Straight into the target; waits for all of it unless the stream ends (MSG_WAITALL).

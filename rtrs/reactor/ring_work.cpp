@@ -81,6 +81,15 @@ void Reactor::recv_provided(Operation& operation, int fd, std::uint32_t max_byte
     });
 }
 
+void Reactor::recv_multishot(Operation& operation, int fd) {
+    inside_->begin(operation, [=](io_uring_sqe* entry) {
+        io_uring_prep_recv_multishot(entry, fd, nullptr, 0, 0);
+        entry->ioprio |= IORING_RECVSEND_POLL_FIRST;
+        entry->buf_group = ReceiveBuffers::group;
+        entry->flags |= IOSQE_BUFFER_SELECT;
+    });
+}
+
 MutableBytes Reactor::received(std::uint16_t buffer, std::uint32_t bytes) noexcept {
     return inside_->receive_buffers.memory(buffer, bytes);
 }

@@ -23,9 +23,14 @@ std::uint32_t continue_isal(std::uint32_t state, const std::byte* data, std::siz
     return state;
 }
 
+std::uint32_t of_28_by_isal(const std::byte* data) {
+    return ~continue_isal(~std::uint32_t{0}, data, 28);
+}
+
 struct Ways {
     ContinueCrc32c proceed;
     CopyCrc32c copy;
+    std::uint32_t (*of_28)(const std::byte* data);
 };
 
 template <ContinueCrc32c proceed>
@@ -38,10 +43,10 @@ std::uint32_t copy_then(std::uint32_t state, std::byte* to, const std::byte* fro
 Ways choose() noexcept {
 #if defined(__x86_64__)
     using namespace x86;
-    if (has_folds() && wide_is_free()) return {continue_by_folds, copy_by_folds};
-    if (has_lanes()) return {continue_by_lanes, copy_then<continue_by_lanes>};
+    if (has_folds() && wide_is_free()) return {continue_by_folds, copy_by_folds, crc32c_of_28};
+    if (has_lanes()) return {continue_by_lanes, copy_then<continue_by_lanes>, crc32c_of_28};
 #endif
-    return {continue_isal, copy_then<continue_isal>};
+    return {continue_isal, copy_then<continue_isal>, of_28_by_isal};
 }
 
 const Ways ways = choose();
@@ -54,6 +59,10 @@ void Crc32c::add(Bytes piece) noexcept {
 
 void Crc32c::add_copied(std::byte* to, Bytes piece) noexcept {
     state_ = ways.copy(state_, to, piece.data(), piece.size());
+}
+
+std::uint32_t crc32c_of_28(std::span<const std::byte, 28> bytes) noexcept {
+    return ways.of_28(bytes.data());
 }
 
 std::uint32_t crc32c(Bytes bytes) noexcept {

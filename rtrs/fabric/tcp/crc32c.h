@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "rtrs/base/bytes.h"
 
@@ -21,5 +22,7 @@ class Crc32c {
 };
 
 std::uint32_t crc32c(Bytes bytes) noexcept;
+// The same of so many bytes, as each frame's header has.
+std::uint32_t crc32c_of_28(std::span<const std::byte, 28> bytes) noexcept;
 
 }  // namespace rtrs::tcp

@@ -174,6 +174,14 @@ bool wide_is_free() noexcept {
     return static_cast<std::uint32_t>(state);
 }
 
+[[gnu::target("sse4.2")]] std::uint32_t crc32c_of_28(const std::byte* data) {
+    std::uint64_t state = ~std::uint32_t{0};
+    for (std::size_t at = 0; at < 24; at += 8) state = _mm_crc32_u64(state, load(data + at));
+    std::uint32_t last;
+    std::memcpy(&last, data + 24, sizeof last);
+    return ~_mm_crc32_u32(static_cast<std::uint32_t>(state), last);
+}
+
 namespace {
 
 enum class Copies : std::uint8_t { no, yes };

@@ -24,6 +24,8 @@ namespace x86 {
 // NEEDS: has_lanes().
 std::uint32_t continue_by_lanes(std::uint32_t state, const std::byte* data, std::size_t bytes);
 bool has_lanes() noexcept;
+// Of 28 bytes, with seed and final inversion. NEEDS: has_lanes().
+std::uint32_t crc32c_of_28(const std::byte* data);
 
 // Four registers of 512 bits, folded by carry-less multiplications; what is short goes by lanes.
 // NEEDS: has_folds().

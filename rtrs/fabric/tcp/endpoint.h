@@ -136,6 +136,8 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     // Sending.
     std::error_code check(std::span<const WorkRequest> chain) const noexcept;
     std::error_code check(const WorkRequest& request) const noexcept;
+    bool done_at_once(const WorkRequest& request) noexcept;
+    static void bind(const WorkRequest& request) noexcept;
     void submit(const WorkRequest& request);
     std::uint32_t post_read(const WorkRequest& request);
     void start_send();
@@ -158,7 +160,8 @@ class TcpEndpoint final : public Endpoint, public ListLink {
 
     // Receiving.
     void arm_receive();
-    std::uint32_t receive_bytes_max() noexcept;
+    bool receives_on() const noexcept;
+    std::uint32_t receive_bytes_max() const noexcept;
     bool look_for_peer() const noexcept;
     void receive_direct();
     void on_stream(const Operation::Result& result);
@@ -215,9 +218,10 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     // Whether the peer works beside us, not on the processor that we run on, and is to begin
     // early; as of a look every some receives.
     bool peer_elsewhere_ = false;
-    std::uint32_t receives_armed_ = 0;
-    std::uint32_t full_parts_ = 0;   // receives in a row that left something in the socket
-    std::uint32_t direct_slot_ = 0;  // the key slot of the direct receive; 0: none
+    std::uint32_t received_times_ = 0;
+    std::uint32_t last_received_ = 0;  // bytes
+    std::uint32_t full_parts_ = 0;     // receives in a row that left something in the socket
+    std::uint32_t direct_slot_ = 0;    // the key slot of the direct receive; 0: none
     std::uint32_t direct_bytes_ = 0;
 
     // The frame being received.

@@ -44,16 +44,21 @@ void TcpEndpoint::arm_receive() {
     if (state_ != State::established) return;
     if (stream_operation_.in_flight || direct_operation_.in_flight) return;
     if (in_payload_ && payload_left_ >= direct_bytes_min) return receive_direct();
+    if (receives_on()) return reactor_.recv_multishot(stream_operation_, fd_);
     reactor_.recv_provided(
         stream_operation_, fd_, receive_bytes_max(),
         socket_nonempty_ ? Reactor::FirstTry::at_once : Reactor::FirstTry::after_poll);
 }
 
+// Whether one receive that stays is the way: as long as what comes is small and comes whole.
+bool TcpEndpoint::receives_on() const noexcept {
+    if (socket_nonempty_ || large_expected_ > 0 || !reactor_.prompt_sends()) return false;
+    if (in_payload_ && payload_left_ >= direct_bytes_min) return false;
+    return !peer_elsewhere_ || last_received_ < part_bytes_min / 2;
+}
+
 // 0: whatever there is.
-std::uint32_t TcpEndpoint::receive_bytes_max() noexcept {
-    if (receives_armed_++ % receives_per_look == 0) {
-        peer_elsewhere_ = reactor_.prompt_sends() && look_for_peer();
-    }
+std::uint32_t TcpEndpoint::receive_bytes_max() const noexcept {
     if (large_expected_ > 0 && !in_payload_) return large_mode_bytes;
     if (!peer_elsewhere_ || full_parts_ >= full_parts_max) return 0;
     return std::max(part_bytes_min, part_payloads * usual_payload_bytes_);
@@ -82,12 +87,17 @@ void TcpEndpoint::on_stream(const Operation::Result& result) {
     if (state_ == State::established && result.value > 0) {
         socket_nonempty_ = result.socket_nonempty;
         full_parts_ = socket_nonempty_ ? full_parts_ + 1 : 0;
+        last_received_ = static_cast<std::uint32_t>(result.value);
+        if (received_times_++ % receives_per_look == 0) {
+            peer_elsewhere_ = reactor_.prompt_sends() && look_for_peer();
+        }
         feed(reactor_.received(*result.buffer, static_cast<std::uint32_t>(result.value)));
     }
     if (result.buffer) reactor_.return_buffer(*result.buffer);
     if (state_ != State::established) return schedule();
     if (result.value <= 0) return stream_ended(result.value);
-    arm_receive();
+    if (!result.more) return arm_receive();
+    if (!receives_on()) reactor_.cancel(stream_operation_);  // another one follows its end
 }
 
 void TcpEndpoint::on_direct(const Operation::Result& result) {
@@ -106,7 +116,8 @@ void TcpEndpoint::stream_ended(std::int32_t result) {
     switch (result) {
         case 0:
             return fail(from_errno(ECONNRESET));
-        case -ENOBUFS:  // every shared buffer is taken in this turn
+        case -ENOBUFS:    // every shared buffer is taken in this turn
+        case -ECANCELED:  // see receives_on()
         case -EINTR:
         case -EAGAIN:
             return schedule();

@@ -63,6 +63,7 @@ FrameHeader header_for(const WorkRequest& request) noexcept {
 std::error_code TcpEndpoint::post(std::span<const WorkRequest> chain) {
     if (state_ != State::established && state_ != State::closing) return from_errno(ENOTCONN);
     if (const std::error_code error = check(chain)) return error;
+    if (chain.size() == 1 && done_at_once(chain[0])) return {};
     for (const WorkRequest& request : chain) submit(request);
     schedule();
     if (sends_.works() >= early_works) send_early();
@@ -104,6 +105,18 @@ std::error_code TcpEndpoint::check(const WorkRequest& request) const noexcept {
     return bytes > payload_bytes_max ? from_errno(EMSGSIZE) : std::error_code{};
 }
 
+// A bind that nobody is to be told of has no place in the queue.
+bool TcpEndpoint::done_at_once(const WorkRequest& request) noexcept {
+    if (request.opcode != WorkOpcode::bind_window || request.signal != Signal::none) return false;
+    if (state_ != State::established) return false;
+    bind(request);
+    return true;
+}
+
+void TcpEndpoint::bind(const WorkRequest& request) noexcept {
+    static_cast<TcpWindows&>(*request.window.of).bind(request.window.number, request.local[0]);
+}
+
 void TcpEndpoint::submit(const WorkRequest& request) {
     SendQueue::Work work;
     work.context = request.context;
@@ -114,8 +127,7 @@ void TcpEndpoint::submit(const WorkRequest& request) {
     }
     switch (request.opcode) {
         case WorkOpcode::bind_window:
-            static_cast<TcpWindows&>(*request.window.of)
-                .bind(request.window.number, request.local[0]);
+            bind(request);
             break;
         case WorkOpcode::read:
             post_read(request);

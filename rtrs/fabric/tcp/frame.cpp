@@ -77,7 +77,7 @@ std::expected<FrameHeader, std::error_code> parse_header(
     std::span<const std::byte, header_bytes> bytes) noexcept {
     const std::byte* p = bytes.data();
     if (load_le16(p) != frame_magic) return std::unexpected(make_error_code(Error::protocol));
-    if (load_le32(p + header_crc_offset) != crc32c(bytes.first(header_crc_offset))) {
+    if (load_le32(p + header_crc_offset) != crc32c_of_28(bytes.first<header_crc_offset>())) {
         return std::unexpected(make_error_code(Error::checksum));
     }
     const FrameHeader header = unchecked_header(p);
@@ -99,7 +99,7 @@ std::string wrong_with_header(std::span<const std::byte, header_bytes> bytes) {
     const std::byte* p = bytes.data();
     if (load_le16(p) != frame_magic)
         return found("magic of a frame", load_le16(p), std::to_string(frame_magic));
-    if (const std::uint32_t is = crc32c(bytes.first(header_crc_offset));
+    if (const std::uint32_t is = crc32c_of_28(bytes.first<header_crc_offset>());
         load_le32(p + header_crc_offset) != is)
         return found("checksum of a frame's header", load_le32(p + header_crc_offset),
                      std::to_string(is));
@@ -132,7 +132,9 @@ void emit_header(const FrameHeader& header, std::byte* target) noexcept {
     store_le32(target + 16, header.key);
     store_be32(target + 20, header.immediate);
     store_le32(target + 24, header.payload_crc);
-    store_le32(target + header_crc_offset, crc32c({target, header_crc_offset}));
+    store_le32(
+        target + header_crc_offset,
+        crc32c_of_28(std::span<const std::byte, header_crc_offset>(target, header_crc_offset)));
 }
 
 std::expected<Hello, std::error_code> parse_hello(Bytes payload) noexcept {

@@ -67,6 +67,43 @@ TEST_CASE("tcp endpoint: large and small payloads mixed arrive whole and in orde
     CHECK(std::ranges::equal(connected.pages.middle(), expected));
 }
 
+TEST_CASE("tcp endpoint: one receive stays while little comes, and makes way for large payloads") {
+    const bool prompt = GENERATE(true, false);
+    Connected connected;
+    Reactor& reactor = *connected.reactor;
+    reactor.set_prompt_sends(prompt);
+    const auto write = [&](std::size_t bytes, std::uint64_t seed, std::size_t at_a_time) {
+        const std::size_t before = connected.peer().completions.size();
+        REQUIRE(!connected.peer().endpoint->post_receive(0, {}));
+        const auto data = noise(bytes, seed);
+        const auto all = frame(connected.header(Opcode::write_immediate), data);
+        for (std::size_t at = 0; at < all.size(); at += at_a_time) {
+            REQUIRE(
+                connected.raw.say(Bytes(all).subspan(at, std::min(at_a_time, all.size() - at))));
+            reactor.run_once(Duration::zero());
+        }
+        pump(reactor, [&] { return connected.peer().completions.size() > before; });
+        REQUIRE(std::ranges::equal(connected.pages.middle().first(bytes), data));
+    };
+    const auto submissions_of = [&](auto what) {
+        const std::uint64_t before = reactor.statistics().submissions;
+        what();
+        return reactor.statistics().submissions - before;
+    };
+    const auto small_ones = [&] {
+        for (std::uint64_t i = 0; i < 100; ++i) write(100, i, 1000);
+    };
+    small_ones();
+    const std::uint64_t for_small = submissions_of(small_ones);
+    CHECK((prompt ? for_small < 20 : for_small >= 100));
+    for (std::uint64_t round = 0; round < 10; ++round) {
+        write(300000, round, round % 2 == 0 ? 1 << 20 : 7000);
+        write(100, round, 50);
+        small_ones();
+    }
+    CHECK((!prompt || submissions_of(small_ones) < 20));
+}
+
 TEST_CASE("tcp endpoint: a wrong payload checksum fails the connection and is never delivered") {
     const std::size_t bytes = GENERATE(60, 4096, 300000);
     Connected connected;
