@@ -4,6 +4,7 @@
 // each other out of the processor's cache before the first one is checksummed and sent; what is
 // read in portions is still there. Requests of a portion leave together, as before. A portion is
 // not less than it has to be, for a turn has a cost of its own: system calls, a send, a wake-up.
+// Those who ask take turns: who has hundreds under way makes nobody else wait for all of them.
 //
 // OWNER: Target. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -12,6 +13,7 @@
 
 #include "rnbd-server/storage.h"
 #include "rtrs/base/clock.h"
+#include "rtrs/base/intrusive_list.h"
 #include "rtrs/reactor.h"
 
 namespace rnbd {
@@ -24,6 +26,17 @@ class ReadPacer {
     // for all the large ones that others have asked for.
     static constexpr std::uint64_t small_bytes_max = 16u << 10;
 
+    // The reads of one who asks that wait, in the order of their coming. Its owner's; empty when it
+    // dies.
+    class Line : public rtrs::ListLink {
+      private:
+        friend class ReadPacer;
+        void push(BlockRequest& request) noexcept;
+        BlockRequest& pop() noexcept;
+        BlockRequest* first_ = nullptr;
+        BlockRequest* last_ = nullptr;
+    };
+
     // A request that waited may go now.
     using Go = void (*)(void* context, BlockRequest& request);
     ReadPacer(rtrs::Reactor& reactor, void* context, Go go);
@@ -32,13 +45,15 @@ class ReadPacer {
     ReadPacer(const ReadPacer&) = delete;
     ReadPacer& operator=(const ReadPacer&) = delete;
 
-    // Large ones in the order of their coming: now, or in a coming turn by Go. ASSUMES: the request
-    // stays in place until then.
+    // Large ones now, or later by Go: of a line in their order. ASSUMES: request and line stay in
+    // place until then; a line is one pacer's.
     enum class Verdict : std::uint8_t { go, wait };
-    Verdict ask(BlockRequest& request);
+    Verdict ask(BlockRequest& request, Line& line);
 
   private:
     void next_portion();
+    void go_on(Line& line);
+    bool is_new_turn() noexcept;
     bool fits(const BlockRequest& request) const noexcept;
 
     rtrs::Reactor& reactor_;
@@ -47,8 +62,7 @@ class ReadPacer {
     rtrs::Timer next_turn_;
     std::uint64_t turn_ = 0;
     std::uint64_t turn_bytes_ = 0;
-    BlockRequest* first_ = nullptr;
-    BlockRequest* last_ = nullptr;
+    rtrs::IntrusiveList<Line> lines_;  // in which somebody waits; whose turn it is first
 };
 
 }  // namespace rnbd

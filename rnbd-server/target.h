@@ -155,6 +155,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     rtrs::Reactor::FixedBuffer pinned(rtrs::ServerOp& op, Io& io);
     void unpin(Io& io) noexcept;
     // Submits it, or lets it wait for its turn.
+    bool waits(Io& io);
     void enter(Io& io, Storage& storage);
     void waited(BlockRequest& request);
     void writes_go_on();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <unordered_map>
 
@@ -89,6 +90,12 @@ struct Target::Session {
     // What was said last to an open of this name.
     std::map<std::string, std::string> refusals;
     SessionStatistics statistics;
+    // Its large reads that wait, by the reactor's number in its group; made by the first read.
+    ReadPacer::Line& reads_that_wait(const rtrs::Reactor& here) {
+        if (!read_lines) read_lines = std::make_unique<ReadPacer::Line[]>(here.members());
+        return read_lines[here.number()];
+    }
+    std::unique_ptr<ReadPacer::Line[]> read_lines;
 };
 
 }  // namespace rnbd

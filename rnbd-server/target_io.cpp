@@ -234,8 +234,14 @@ void Target::unpin(Io& io) noexcept {
     io.pinned_bytes = 0;
 }
 
+bool Target::waits(Io& io) {
+    const rtrs::Reactor& here = reactor_.here();
+    ReadPacer::Line& line = io.session->reads_that_wait(here);
+    return pacers_[here.number()]->ask(io, line) == ReadPacer::Verdict::wait;
+}
+
 void Target::enter(Io& io, Storage& storage) {
-    if (io.paced && pacers_[reactor_.here().number()]->ask(io) == ReadPacer::Verdict::wait) return;
+    if (io.paced && waits(io)) return;
     start(io, storage);
 }
 

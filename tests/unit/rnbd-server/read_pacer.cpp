@@ -1,6 +1,7 @@
-// Reads are handed on in portions, one per turn of the loop, in the order of their coming.
+// Reads are handed on in portions, one per turn of the loop, of those who ask in turn.
 #include "rnbd-server/read_pacer.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <deque>
 #include <vector>
@@ -13,14 +14,15 @@ struct World {
     World() : reactor(std::move(*rtrs::Reactor::create())) {}
 
     // Asks for reads of so many bytes in one turn; the numbers of those that may go at once.
-    std::vector<int> ask(const std::vector<std::uint64_t>& reads) {
+    std::vector<int> ask(const std::vector<std::uint64_t>& reads, int who = 0) {
         std::vector<int> at_once;
         reactor->post([&] {
             for (const std::uint64_t bytes : reads) {
                 BlockRequest& request = requests.emplace_back(nullptr);
                 request.bytes = bytes;
                 const int number = static_cast<int>(requests.size()) - 1;
-                if (pacer.ask(request) == ReadPacer::Verdict::go) at_once.push_back(number);
+                if (pacer.ask(request, lines[who]) == ReadPacer::Verdict::go)
+                    at_once.push_back(number);
             }
         });
         reactor->run_once(std::nullopt);
@@ -33,6 +35,7 @@ struct World {
     }
 
     std::unique_ptr<rtrs::Reactor> reactor;
+    ReadPacer::Line lines[3];
     std::deque<BlockRequest> requests;
     std::vector<int> gone;
     ReadPacer pacer{*reactor, this, [](void* self, BlockRequest& request) {
@@ -91,4 +94,42 @@ TEST_CASE("read pacer: a read beyond a portion goes alone") {
     REQUIRE(world.next_turn() == std::vector{1});
     REQUIRE(world.next_turn() == std::vector{2});
     REQUIRE(world.next_turn() == std::vector{3});
+}
+
+TEST_CASE("read pacer: those who ask take turns, each with its oldest") {
+    World world;
+    REQUIRE(world.ask({half, half, half, half, half, half}) == std::vector{0, 1});
+    REQUIRE(world.ask({half, half}, 1).empty());
+    REQUIRE(world.ask({half}, 2).empty());
+    std::vector<int> later = world.gone;
+    while (later.size() < 7) {
+        for (const int number : world.next_turn()) later.push_back(number);
+    }
+    REQUIRE(later == std::vector{2, 6, 8, 3, 7, 4, 5});
+}
+
+TEST_CASE("read pacer: who has much under way makes another one wait for a turn, not for all") {
+    World world;
+    world.ask(std::vector<std::uint64_t>(500, half));
+    REQUIRE(world.ask({half}, 1).empty());
+    int turns = 1;
+    while (std::ranges::find(world.gone, 500) == world.gone.end()) {
+        world.next_turn();
+        REQUIRE(++turns <= 3);
+    }
+    while (!world.next_turn().empty()) {
+    }
+}
+
+TEST_CASE("read pacer: what is too large for the rest of a portion is the first of the next") {
+    World world;
+    REQUIRE(world.ask({half, half, 2 * half}) == std::vector{0, 1});
+    REQUIRE(world.ask({large, large}, 1) == std::vector<int>{});
+    std::vector<int> later = world.gone;
+    std::vector<std::vector<int>> turns{later};
+    while (later.size() < 3) {
+        turns.push_back(world.next_turn());
+        later.insert(later.end(), turns.back().begin(), turns.back().end());
+    }
+    REQUIRE(later == std::vector{2, 3, 4});
 }
