@@ -215,6 +215,8 @@ class Reactor : public Clock {
     // `more`, until one does not, which may bring bytes too: the stream has ended or is broken, the
     // operation was cancelled, or every buffer was taken.
     void recv_multishot(Operation& operation, int fd);
+    // Whether that one stays when it has brought all there was: Linux 6.6.
+    bool keeps_receives() const noexcept;
     MutableBytes received(std::uint16_t buffer, std::uint32_t bytes) noexcept;
     void return_buffer(std::uint16_t buffer) noexcept;
     // Straight into the target; waits for all of it unless the stream ends (MSG_WAITALL).

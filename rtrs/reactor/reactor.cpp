@@ -36,17 +36,24 @@ Instant rounded(Instant deadline, Instant now) noexcept {
     return Instant(Duration((since_epoch + slack - 1) / slack * slack));
 }
 
-// Before Linux 6.4 a ring keeps a file for up to a second after it was unregistered, and a device
-// stays claimed for so long: longer than a server's restart takes.
-bool lets_go_of_files_at_once() noexcept {
+// Or newer.
+bool runs_on_linux_6(int least_release) noexcept {
     utsname kernel{};
     int version = 0;
     int release = 0;
     if (::uname(&kernel) != 0 || std::sscanf(kernel.release, "%d.%d", &version, &release) != 2) {
         return false;
     }
-    return version > 6 || (version == 6 && release >= 4);
+    return version > 6 || (version == 6 && release >= least_release);
 }
+
+// Before Linux 6.4 a ring keeps a file for up to a second after it was unregistered, and a device
+// stays claimed for so long: longer than a server's restart takes.
+bool lets_go_of_files_at_once() noexcept { return runs_on_linux_6(4); }
+
+// An older kernel (6.1) looks for a buffer for more even when a multishot receive has taken all there
+// was, and ends it if there is none.
+bool multishot_waits() noexcept { return runs_on_linux_6(6); }
 
 }  // namespace
 
@@ -61,6 +68,7 @@ Reactor::Inside::Inside(const Options& chosen)
       fixed_buffers(ring.raw(), chosen.fixed_buffers),
       fixed_files(ring.raw(), lets_go_of_files_at_once() ? chosen.fixed_files : 0),
       helper([this](std::function<void()> done) { mailbox.post(std::move(done)); }),
+      multishot_waits(rtrs::multishot_waits()),
       now(read_clock()) {}
 
 Reactor::Inside::~Inside() {
@@ -310,6 +318,8 @@ void Reactor::set_prompt_storage(bool on) noexcept { inside_->prompt_storage = o
 bool Reactor::prompt_storage() const noexcept {
     return inside_->prompt_storage && inside_->group == nullptr;
 }
+
+bool Reactor::keeps_receives() const noexcept { return inside_->multishot_waits; }
 
 bool Reactor::polls_busily() const noexcept { return inside_->busy_poll.has_value(); }
 

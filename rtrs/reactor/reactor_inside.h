@@ -120,6 +120,7 @@ struct Reactor::Inside {
     FixedTable<BufferSlots> fixed_buffers;
     FixedTable<FileSlots> fixed_files;
     HelperThread helper;
+    const bool multishot_waits;
 
     TimerQueue timers;
     IntrusiveList<TurnTask> turn_end;

@@ -161,6 +161,7 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     // Receiving.
     void arm_receive();
     bool receives_on() const noexcept;
+    void learn_from(const Operation::Result& result) noexcept;
     std::uint32_t receive_bytes_max() const noexcept;
     bool look_for_peer() const noexcept;
     void receive_direct();
@@ -218,10 +219,10 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     // Whether the peer works beside us, not on the processor that we run on, and is to begin
     // early; as of a look every some receives.
     bool peer_elsewhere_ = false;
-    std::uint32_t received_times_ = 0;
-    std::uint32_t last_received_ = 0;  // bytes
-    std::uint32_t full_parts_ = 0;     // receives in a row that left something in the socket
-    std::uint32_t direct_slot_ = 0;    // the key slot of the direct receive; 0: none
+    std::uint32_t receives_made_ = 0;
+    std::uint32_t whole_receives_ = 0;  // in a row
+    std::uint32_t full_parts_ = 0;      // receives in a row that left something in the socket
+    std::uint32_t direct_slot_ = 0;     // the key slot of the direct receive; 0: none
     std::uint32_t direct_bytes_ = 0;
 
     // The frame being received.

@@ -28,6 +28,10 @@ constexpr std::uint32_t part_payloads = 12;
 constexpr std::uint32_t part_bytes_min = 48u << 10;
 // So many full parts one after the other: the peer is far ahead, and parts only cost.
 constexpr std::uint32_t full_parts_max = 6;
+// So many receives in a row have brought all that there was, and of a peer that works beside us no
+// more than this: the next will do so, too.
+constexpr std::uint32_t whole_receives_min = 8;
+constexpr std::int32_t whole_bytes_max = 24 << 10;
 // Receives after which it is looked for again where the peer runs.
 constexpr std::uint32_t receives_per_look = 16;
 
@@ -50,11 +54,11 @@ void TcpEndpoint::arm_receive() {
         socket_nonempty_ ? Reactor::FirstTry::at_once : Reactor::FirstTry::after_poll);
 }
 
-// Whether one receive that stays is the way: as long as what comes is small and comes whole.
+// Whether one receive that stays is the way. What is in the middle of a large payload, or would
+// better be received in parts, needs an end.
 bool TcpEndpoint::receives_on() const noexcept {
-    if (socket_nonempty_ || large_expected_ > 0 || !reactor_.prompt_sends()) return false;
-    if (in_payload_ && payload_left_ >= direct_bytes_min) return false;
-    return !peer_elsewhere_ || last_received_ < part_bytes_min / 2;
+    if (whole_receives_ < whole_receives_min || large_expected_ > 0) return false;
+    return !in_payload_ || payload_left_ < direct_bytes_min;
 }
 
 // 0: whatever there is.
@@ -80,17 +84,24 @@ void TcpEndpoint::receive_direct() {
         domain_.begin_placing(direct_slot_);
     }
     direct_bytes_ = std::min(payload_left_, direct_bytes_max);
+    whole_receives_ = 0;
     reactor_.recv_all(direct_operation_, fd_, {target_, direct_bytes_});
+}
+
+// How the next receives are made.
+void TcpEndpoint::learn_from(const Operation::Result& result) noexcept {
+    socket_nonempty_ = result.socket_nonempty;
+    full_parts_ = socket_nonempty_ ? full_parts_ + 1 : 0;
+    const bool prompt = reactor_.prompt_sends();
+    if (receives_made_++ % receives_per_look == 0) peer_elsewhere_ = prompt && look_for_peer();
+    const bool whole = !socket_nonempty_ && (!peer_elsewhere_ || result.value < whole_bytes_max);
+    const bool counts = whole && prompt && reactor_.keeps_receives();
+    whole_receives_ = counts ? std::min(whole_receives_ + 1, whole_receives_min) : 0;
 }
 
 void TcpEndpoint::on_stream(const Operation::Result& result) {
     if (state_ == State::established && result.value > 0) {
-        socket_nonempty_ = result.socket_nonempty;
-        full_parts_ = socket_nonempty_ ? full_parts_ + 1 : 0;
-        last_received_ = static_cast<std::uint32_t>(result.value);
-        if (received_times_++ % receives_per_look == 0) {
-            peer_elsewhere_ = reactor_.prompt_sends() && look_for_peer();
-        }
+        learn_from(result);
         feed(reactor_.received(*result.buffer, static_cast<std::uint32_t>(result.value)));
     }
     if (result.buffer) reactor_.return_buffer(*result.buffer);
