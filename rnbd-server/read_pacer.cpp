@@ -46,8 +46,8 @@ ReadPacer::Verdict ReadPacer::ask(BlockRequest& request, Line& line) {
     return Verdict::wait;
 }
 
-// Timers that are armed by what a turn hands out expire at the end of that turn already. A turn that
-// has brought reads gives nothing to those that wait: what it would give makes smaller portions.
+// Timers that are armed by what a turn hands out expire at the end of that turn already. A turn
+// that has brought reads gives nothing to those that wait: it would make smaller portions.
 void ReadPacer::next_portion() {
     bool goes_on = is_new_turn();
     while (std::exchange(goes_on, false)) {

@@ -51,8 +51,8 @@ bool runs_on_linux_6(int least_release) noexcept {
 // stays claimed for so long: longer than a server's restart takes.
 bool lets_go_of_files_at_once() noexcept { return runs_on_linux_6(4); }
 
-// An older kernel (6.1) looks for a buffer for more even when a multishot receive has taken all there
-// was, and ends it if there is none.
+// An older kernel (6.1) looks for a buffer for more even when a multishot receive has taken all
+// there was, and ends it if there is none.
 bool multishot_waits() noexcept { return runs_on_linux_6(6); }
 
 }  // namespace
