@@ -252,7 +252,7 @@ void Requests::write_zeroes(Piece& piece, rtrs::Permit permit, std::uint64_t at,
     send(request, piece, std::move(permit), io);
 }
 
-void Requests::send(Request& request, Piece& piece, rtrs::Permit permit, VolumeIo io) {
+void Requests::send(Request& request, Piece& piece, rtrs::Permit permit, VolumeIo& io) {
     piece.operation = io.operation;
     io.context = &piece;
     io.responded = [](void* context, rtrs::Permit answered, std::error_code error) {

@@ -148,7 +148,7 @@ class Requests {
     void stop_waiting() noexcept;
     void send_piece(Request& request, rtrs::Permit permit);
     std::uint32_t piece_bytes(const Request& request) const noexcept;
-    void send(Request& request, Piece& piece, rtrs::Permit permit, VolumeIo io);
+    void send(Request& request, Piece& piece, rtrs::Permit permit, VolumeIo& io);
     void write_zeroes(Piece& piece, rtrs::Permit permit, std::uint64_t at, std::uint32_t bytes);
     void describe(Request& request, const Piece& piece, VolumeIo& io) const;
     void piece_done(Piece& piece, rtrs::Permit permit, std::error_code error);

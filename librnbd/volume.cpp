@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "librnbd/session.h"
+#include "rnbd/messages.h"
 
 namespace rnbd::library {
 namespace {
@@ -81,8 +82,7 @@ int Volume::check_range(std::uint64_t offset, std::uint64_t bytes) {
     const auto range = [=] {
         return std::to_string(bytes) + " bytes at " + std::to_string(offset) + ": ";
     };
-    if (bytes == 0 || bytes % geometry.logical_block_bytes != 0 ||
-        offset % geometry.logical_block_bytes != 0) {
+    if (bytes == 0 || !whole_blocks(bytes | offset, geometry.logical_block_bytes)) {
         return error.set(-EINVAL, range() + "not one or more whole blocks of " +
                                       std::to_string(geometry.logical_block_bytes));
     }

@@ -40,8 +40,7 @@ void Target::extents(Session& session, rtrs::ServerOp& op) {
     const StorageGeometry& geometry = open.volume->geometry();
     if (message->length == 0 || message->offset > geometry.size_bytes ||
         message->length > geometry.size_bytes - message->offset ||
-        message->offset % geometry.logical_block_bytes != 0 ||
-        message->length % geometry.logical_block_bytes != 0) {
+        !whole_blocks(message->offset | message->length, geometry.logical_block_bytes)) {
         return op.respond(from_errno(EINVAL));
     }
     const std::size_t room = std::min(extents_max, ExtentsResponseView::capacity(op.data().size()));

@@ -78,8 +78,9 @@ std::error_code check_range(const IoMessage& message, const StorageGeometry& geo
     if (message.sector > geometry.size_bytes / sector_bytes || message.bytes == 0) return beyond();
     const std::uint64_t offset = message.sector * sector_bytes;
     if (message.bytes > geometry.size_bytes - offset) return beyond();
-    const std::uint64_t block = geometry.logical_block_bytes;
-    if (offset % block != 0 || message.bytes % block != 0) return from_errno(EINVAL);
+    if (!whole_blocks(offset | message.bytes, geometry.logical_block_bytes)) {
+        return from_errno(EINVAL);
+    }
     const std::uint64_t most = range_bytes_max(message.operation, geometry);
     if (most > 0 && message.bytes > most) return from_errno(EINVAL);
     return {};

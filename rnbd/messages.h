@@ -69,6 +69,10 @@ using rtrs::Bytes;
 using rtrs::MutableBytes;
 
 inline constexpr std::uint32_t sector_bytes = 512;
+// Of a length, an offset, or both ORed. block: a power of two.
+constexpr bool whole_blocks(std::uint64_t bytes, std::uint32_t block) noexcept {
+    return (bytes & (block - 1)) == 0;
+}
 inline constexpr std::uint8_t protocol_version = 2;
 inline constexpr std::size_t device_name_field_bytes = 255;
 inline constexpr std::size_t device_name_bytes_max = device_name_field_bytes - 1;

@@ -67,8 +67,7 @@ std::error_code RemoteVolume::Inside::check(const VolumeIo& io) const {
     const bool read_only = options.access == AccessMode::read_only;
     if (writes(io.operation) && read_only) return rtrs::from_errno(EROFS);
     if (io.operation == VolumeOperation::flush) return {};
-    if (io.bytes == 0 || io.bytes % geometry.logical_block_bytes != 0 ||
-        io.offset % geometry.logical_block_bytes != 0) {
+    if (io.bytes == 0 || !whole_blocks(io.bytes | io.offset, geometry.logical_block_bytes)) {
         return rtrs::from_errno(EINVAL);
     }
     if (io.offset > geometry.size_bytes || io.bytes > geometry.size_bytes - io.offset) {
@@ -150,7 +149,13 @@ void RemoteVolume::Inside::send(rtrs::Permit permit, const VolumeIo& io, std::ui
                   .bytes = flush ? 0 : io.bytes}
             .emit(message);
     }
-    session.record(permit.id()) = {this, io, device_id, covers, false, epoch.value_or(0)};
+    IoRecord& record = session.record(permit.id());
+    record.volume = this;
+    record.io = io;
+    record.device_id = device_id;
+    record.covers = covers;
+    record.lost = false;
+    record.epoch = epoch.value_or(0);
     ++in_flight;
     session.session.submit(std::move(permit), request);
 }

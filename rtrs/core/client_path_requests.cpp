@@ -192,12 +192,13 @@ bool ClientPath::renew_key(Connection& connection, const Completion& completion,
     // What a shorter send left of the buffer is not the peer's.
     const std::size_t bytes =
         std::min<std::size_t>(completion.bytes, Connection::small_receive_bytes);
-    const auto response = KeyResponseMessage::parse({body, bytes}, geometry_.queue_depth);
-    if (!response || response->permit != permit) {
-        fail(Error::protocol, response ? "a key for another permit" : text(response.error()));
+    KeyResponseMessage response;
+    const auto refusal = KeyResponseMessage::parse({body, bytes}, geometry_.queue_depth, response);
+    if (refusal || response.permit != permit) {
+        fail(Error::protocol, refusal ? text(*refusal) : "a key for another permit");
         return false;
     }
-    chunks_[permit].key = response->key;
+    chunks_[permit].key = response.key;
     // A write with immediate leaves the buffer as it is: it must not pass for this answer again.
     std::memset(body, 0, Connection::small_receive_bytes);
     return true;

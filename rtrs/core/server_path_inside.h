@@ -6,11 +6,34 @@
 #include <memory>
 #include <span>
 
+#include "rtrs/base/assert.h"
 #include "rtrs/base/lazy_queue.h"
 #include "rtrs/core/send_signals.h"
 #include "rtrs/core/server_path.h"
 
 namespace rtrs {
+
+// The works of one answer but its bind. Those that are not added are not made, which takes longer
+// than the rest.
+class AnswerChain {
+  public:
+    static constexpr std::uint32_t works_max = 3;  // write, invalidate, answer
+
+    AnswerChain() noexcept {}
+    WorkRequest& add(WorkOpcode opcode) noexcept {
+        RTRS_ASSERT(count_ < works_max);
+        WorkRequest& work = *std::construct_at(&works_[count_++]);
+        work.opcode = opcode;
+        return work;
+    }
+    std::span<WorkRequest> works() noexcept { return {works_, count_}; }
+
+  private:
+    union {
+        WorkRequest works_[works_max];
+    };
+    std::uint32_t count_ = 0;
+};
 
 struct ServerPath::Connection final : EndpointHandler {
     // Contexts of work and receives that are not requests.
@@ -19,8 +42,8 @@ struct ServerPath::Connection final : EndpointHandler {
     static constexpr std::uint64_t info_response_context = UINT64_MAX - 2;
     // Of an answer: 0, or the number of its answer buffer behind this.
     static constexpr std::uint64_t answer_buffer_context = 1;
-    // Work requests of one answer: bind, write, invalidate, answer.
-    static constexpr std::uint32_t answer_work_max = 4;
+    // Work requests of one answer and its bind.
+    static constexpr std::uint32_t answer_work_max = AnswerChain::works_max + 1;
 
     Connection(ServerPath& its_path, std::uint16_t its_id) : path(its_path), id(its_id) {}
 

@@ -124,22 +124,23 @@ void ServerPath::serve(OpSlot& slot) {
     std::byte copy[request_message_bytes_max];
     const std::size_t copied = place.copy_bytes();
     std::memcpy(copy, chunk + slot.offset, copied);
-    const auto request = RequestMessage::parse({copy, copied}, place);
-    if (!request) return refuse(slot, request.error());
-    slot.request = *request;
-    count(*request);
-    static_cast<Attempt&>(slot) = {.sequence = request->sequence,
-                                   .has_response_data = request->destination.has_value()};
-    std::memcpy(slot.message, chunk + request->data_bytes, request->user_bytes);
+    RequestMessage& request = slot.request;
+    if (const auto refusal = RequestMessage::parse({copy, copied}, place, request)) {
+        return refuse(slot, *refusal);
+    }
+    count(request);
+    static_cast<Attempt&>(slot) = {.sequence = request.sequence,
+                                   .has_response_data = request.destination.has_value()};
+    std::memcpy(slot.message, chunk + request.data_bytes, request.user_bytes);
 
     ServerOp& op = slot.op;
     op.context = nullptr;
     op.session_ = &session_;
     op.slot_ = &slot;
     op.permit_ = PermitId{permit};
-    op.direction_ = request->kind == RequestKind::read ? Direction::read : Direction::write;
-    op.message_ = {slot.message, request->user_bytes};
-    op.data_ = {chunk, request->data_bytes};
+    op.direction_ = request.kind == RequestKind::read ? Direction::read : Direction::write;
+    op.message_ = {slot.message, request.user_bytes};
+    op.data_ = {chunk, request.data_bytes};
     owner_.request(*this, slot);
 }
 
@@ -274,8 +275,7 @@ std::error_code ServerPath::post_answer(OpSlot& slot) {
         if (const auto failed = renew_key(connection, permit)) return failed;
         slot.rebound = true;
     }
-    WorkRequest chain[Connection::answer_work_max];
-    std::uint32_t count = 0;
+    AnswerChain chain;
     const bool invalidate =
         request.invalidation == Invalidation::needed && request.destination.has_value();
     const std::uint32_t immediate =
@@ -287,31 +287,32 @@ std::error_code ServerPath::post_answer(OpSlot& slot) {
 
     if (!windows_ && !invalidate && sequenced()) {
         // Data and answer in one write, which clients of our own take.
-        chain[count++] = {.opcode = WorkOpcode::write_immediate,
-                          .local = {&data, data_bytes > 0 ? 1u : 0u},
-                          .remote = target,
-                          .immediate = immediate};
-        return post_chain(connection, slot, {chain, count});
+        WorkRequest& both = chain.add(WorkOpcode::write_immediate);
+        if (data_bytes > 0) both.local = {&data, 1};
+        both.remote = target;
+        both.immediate = immediate;
+        return post_chain(connection, slot, chain.works());
     }
     if (data_bytes > 0) {
-        chain[count++] = {.opcode = WorkOpcode::write, .local = {&data, 1}, .remote = target};
+        WorkRequest& write = chain.add(WorkOpcode::write);
+        write.local = {&data, 1};
+        write.remote = target;
     }
     if (invalidate) {
-        chain[count++] = {.opcode = WorkOpcode::send_invalidate,
-                          .invalidate = request.destination->key};
+        chain.add(WorkOpcode::send_invalidate).invalidate = request.destination->key;
     }
     const MutableBytes body = chunks_.key_response(permit);
     const Segment key{body.data(), KeyResponseMessage::wire_bytes};
-    if (!windows_) {
-        chain[count++] = {.opcode = WorkOpcode::write_immediate, .immediate = immediate};
-    } else {
+    WorkRequest& answer =
+        chain.add(windows_ ? WorkOpcode::send_immediate : WorkOpcode::write_immediate);
+    answer.immediate = immediate;
+    if (windows_) {
         KeyResponseMessage{.permit = static_cast<std::uint16_t>(permit),
                            .key = windows_->key(permit)}
             .emit(body);
-        chain[count++] = {
-            .opcode = WorkOpcode::send_immediate, .local = {&key, 1}, .immediate = immediate};
+        answer.local = {&key, 1};
     }
-    return post_chain(connection, slot, {chain, count});
+    return post_chain(connection, slot, chain.works());
 }
 
 // The last work is the answer itself.

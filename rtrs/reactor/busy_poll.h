@@ -22,11 +22,19 @@ class BusyPoll {
     explicit BusyPoll(Duration window, Instant now) noexcept
         : window_(window), savings_(window * savings_windows), at_(now) {}
 
-    // How long to look now; zero: sleep at once.
+    // Whether there may be a look; if not, sleep at once. now: may be of a little earlier, so that
+    // who sleeps need not ask for the time.
+    bool affords(Instant now) noexcept {
+        if (now > at_) {
+            save((now - at_) / free_share);
+            at_ = now;
+        }
+        return window_ > Duration::zero() && savings_ >= window_;
+    }
+    // A look begins; how long it may take. ASSUMES: affords().
     Duration begin(Instant now) noexcept {
-        save((now - at_) / free_share);
         at_ = now;
-        return savings_ >= window_ ? window_ : Duration::zero();
+        return window_;
     }
     // The look has ended, with a find or without. A find that comes later than the window's end
     // came because another process was let run: sleeping would have done that sooner.

@@ -142,7 +142,7 @@ io_uring_sqe* Reactor::Inside::prepare_unanswered() noexcept {
     return entry;
 }
 
-void Reactor::Inside::turn(std::optional<Duration> max_wait) {
+void Reactor::Inside::turn(Duration max_wait) {
     RTRS_ASSERT(!in_turn);
     receive_buffers.top_up();
     wait_for_news(max_wait);
@@ -229,8 +229,8 @@ void Reactor::Inside::begin_turn() noexcept {
 void Reactor::Inside::end_turn() {
     run_turn_end();
     may_call = false;
-    if (const auto sent = std::exchange(called_now, std::nullopt)) {
-        hand_out(*sent);
+    if (Operation* sent = std::exchange(called_now, nullptr)) {
+        hand_out({reinterpret_cast<std::uintptr_t>(sent), call_result, 0});
         run_turn_end();
     }
     in_turn = false;
@@ -333,7 +333,7 @@ void Reactor::run() {
     const Ring::FastDescriptor fast(inside_->ring);
     inside_->now = Inside::read_clock();
     do {
-        inside_->turn(std::nullopt);
+        inside_->turn(Ring::for_ever);
     } while (!inside_->stopping.load(std::memory_order_acquire));
     inside_->stopping.store(false, std::memory_order_relaxed);
     // What the last turn prepared.
@@ -360,7 +360,7 @@ void Reactor::run_once(std::optional<Duration> max_wait) {
     } else {
         inside_->now = Inside::read_clock();
     }
-    inside_->turn(max_wait);
+    inside_->turn(max_wait.value_or(Ring::for_ever));
     if (inside_->watched) inside_->announce_deadline();
 }
 

@@ -42,7 +42,7 @@ struct Reactor::Inside {
     static Instant read_clock() noexcept;
 
     // A turn.
-    void turn(std::optional<Duration> max_wait);
+    void turn(Duration max_wait);
     void begin_turn() noexcept;
     void reap();
     void reap_polled();
@@ -53,17 +53,18 @@ struct Reactor::Inside {
     io_uring_sqe* prepare_unanswered() noexcept;
     io_uring_sqe* prepare_polled(Operation& operation) noexcept;
 
-    // Until something comes.
-    void wait_for_news(std::optional<Duration> max_wait);
-    std::optional<Duration> wait_limit(std::optional<Duration> max_wait) const noexcept;
-    void wait(std::optional<Duration> wait);
-    void wait_quietly(std::optional<Duration> wait);
-    bool may_look() const noexcept;
-    bool found_by_looking(std::optional<Duration> wait);
+    // Until something comes, or Ring::for_ever.
+    void wait_for_news(Duration max_wait);
+    Duration wait_limit(Duration max_wait) const noexcept;
+    Instant end_of(Duration wait) const noexcept;
+    void wait(Duration wait);
+    void wait_quietly(Duration wait);
+    bool may_look() noexcept;
+    bool found_by_looking(Duration wait);
     void submit_prepared();
     bool news_in_ring(Instant until);
     bool look_around() noexcept;
-    void poll_until_news(std::optional<Duration> wait);
+    void poll_until_news(Duration wait);
     bool news_beside_polling() noexcept;
     bool announce_sleep() noexcept;
     // For who waits elsewhere, on fd().
@@ -138,9 +139,10 @@ struct Reactor::Inside {
     bool prompt_storage = true;
     std::uint32_t streams_heard = 0;  // sockets that brought bytes since the last turn began
     std::uint32_t several_heard = 0;  // turns until it is forgotten that they were several
-    // Of this turn: whether a send may still be called, and what the one that was has to hand out.
+    // Of this turn: whether a send may still be called, and the one that was, with its result.
     bool may_call = false;
-    std::optional<Reaped> called_now;
+    Operation* called_now = nullptr;
+    std::int32_t call_result = 0;
     // Of a group. What others ask of this member while it waits: they hold the baton then.
     Membership* group = nullptr;
     std::uint32_t number = 0;

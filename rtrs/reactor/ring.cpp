@@ -113,16 +113,16 @@ io_uring_sqe* Ring::next_entry_when_full() noexcept {
     }
 }
 
-void Ring::submit_and_wait(std::optional<Duration> wait, WaitsAs as) noexcept {
+void Ring::submit_and_wait(Duration wait, WaitsAs as) noexcept {
     enable();
     const unsigned flags = as == WaitsAs::idle ? idle_flag_ : 0;
     int result = 0;
-    if (!wait) {
+    if (wait == for_ever) {
         result = enter(nullptr, flags);
-    } else if (*wait <= Duration::zero()) {
+    } else if (wait <= Duration::zero()) {
         result = io_uring_submit_and_get_events(&ring_);
     } else {
-        const __kernel_timespec timeout = kernel_time(*wait);
+        const __kernel_timespec timeout = kernel_time(wait);
         result = enter(&timeout, flags);
     }
     RTRS_ASSERT(harmless(result));
@@ -150,15 +150,16 @@ int Ring::enter(const __kernel_timespec* timeout, unsigned flags) noexcept {
 // The eventfd is registered for this one wait: Linux 6.11 to 6.14 may lose signals after the first
 // of a registration (Reactor::Inside::forget_notice() has the story). What came before has told
 // nobody, so it is looked for once more.
-void Ring::submit_and_wait_aside(std::optional<Duration> wait, int notice) noexcept {
+void Ring::submit_and_wait_aside(Duration wait, int notice) noexcept {
     enable();
     if (io_uring_register_eventfd(&ring_, notice) != 0) return submit_and_wait(wait, WaitsAs::idle);
     submit_and_wait(Duration::zero(), WaitsAs::idle);
     if (!has_news()) {
         pollfd signal{notice, POLLIN, 0};
-        const __kernel_timespec timeout = kernel_time(wait.value_or(Duration::zero()));
+        const __kernel_timespec timeout = kernel_time(wait);
         const timespec limit{timeout.tv_sec, static_cast<long>(timeout.tv_nsec)};
-        RTRS_ASSERT(::ppoll(&signal, 1, wait ? &limit : nullptr, nullptr) >= 0 || errno == EINTR);
+        const timespec* at_most = wait == for_ever ? nullptr : &limit;
+        RTRS_ASSERT(::ppoll(&signal, 1, at_most, nullptr) >= 0 || errno == EINTR);
     }
     RTRS_ASSERT(io_uring_unregister_eventfd(&ring_) == 0);
     std::uint64_t count = 0;

@@ -8,7 +8,6 @@
 #include <liburing.h>
 
 #include <cstdint>
-#include <optional>
 #include <system_error>
 
 #include "rtrs/base/instant.h"
@@ -41,12 +40,15 @@ class Ring {
     // /proc/pressure/io), or idleness, as for a socket. Linux before 6.15 calls all of it iowait;
     // submit_and_wait_aside() is the way to be idle there.
     enum class WaitsAs : std::uint8_t { iowait, idle };
-    // Submits and waits for one completion, at most wait (none: for ever). A signal ends the wait.
-    void submit_and_wait(std::optional<Duration> wait, WaitsAs as) noexcept;
+    // Waits are plain numbers: an optional is put together on the stack, and taken from there as a
+    // whole, which keeps the processor waiting for its parts.
+    static constexpr Duration for_ever = Duration::max();
+    // Submits and waits for one completion, at most wait. A signal ends the wait.
+    void submit_and_wait(Duration wait, WaitsAs as) noexcept;
     // The same, idle, by poll(2) on notice: an eventfd in non-blocking mode that nobody else uses.
     // Costs some system calls more. Only of a ring that idles aside.
     bool idles_aside() const noexcept { return tells_news_ && idle_flag_ == 0; }
-    void submit_and_wait_aside(std::optional<Duration> wait, int notice) noexcept;
+    void submit_and_wait_aside(Duration wait, int notice) noexcept;
     void submit() noexcept;
     // Prepared entries that wait for their submission.
     unsigned prepared() noexcept { return io_uring_sq_ready(&ring_); }

@@ -53,10 +53,10 @@ bool Reactor::Inside::called(Operation& operation, int fd, const msghdr* message
     operation.of_storage = false;
     operation.large_receive = false;
     ++outstanding;
-    RTRS_ASSERT(!called_now);
+    RTRS_ASSERT(called_now == nullptr);
+    called_now = &operation;
     // An error too: the socket tells it once.
-    const auto value = static_cast<std::int32_t>(sent < 0 ? -errno : sent);
-    called_now = {reinterpret_cast<std::uintptr_t>(&operation), value, 0};
+    call_result = static_cast<std::int32_t>(sent < 0 ? -errno : sent);
     return true;
 }
 

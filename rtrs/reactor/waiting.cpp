@@ -20,8 +20,8 @@ constexpr Duration large_follows_within = std::chrono::milliseconds(1);
 
 }  // namespace
 
-void Reactor::Inside::wait_for_news(std::optional<Duration> max_wait) {
-    std::optional<Duration> wait = wait_limit(max_wait);
+void Reactor::Inside::wait_for_news(Duration max_wait) {
+    Duration wait = wait_limit(max_wait);
     if (look_around()) wait = Duration::zero();
     if (polled.in_flight() > 0) {
         poll_until_news(wait);
@@ -46,18 +46,20 @@ bool Reactor::Inside::announce_sleep() noexcept {
 
 // The last turn's time is good enough to count from: a timer may be late by one turn, and a
 // reading of the clock per turn is saved.
-std::optional<Duration> Reactor::Inside::wait_limit(
-    std::optional<Duration> max_wait) const noexcept {
+Duration Reactor::Inside::wait_limit(Duration max_wait) const noexcept {
     if (!turn_end.empty()) return Duration::zero();
     const std::optional<Instant> deadline = timers.next_deadline();
     if (!deadline) return max_wait;
-    const Duration until = std::max(*deadline - now, Duration::zero());
-    return max_wait ? std::min(*max_wait, until) : until;
+    return std::min(max_wait, std::max(*deadline - now, Duration::zero()));
+}
+
+Instant Reactor::Inside::end_of(Duration wait) const noexcept {
+    return wait == Ring::for_ever ? Instant::max() : now + wait;
 }
 
 // The rest of the group goes on meanwhile. Of this member nothing but the ring's inside is touched.
-void Reactor::Inside::wait(std::optional<Duration> wait) {
-    waits_until = wait ? now + *wait : Instant::max();
+void Reactor::Inside::wait(Duration wait) {
+    waits_until = end_of(wait);
     const OthersTurn others(group);
     if (storage_operations > 0) {
         ring.submit_and_wait(wait, Ring::WaitsAs::iowait);
@@ -69,27 +71,24 @@ void Reactor::Inside::wait(std::optional<Duration> wait) {
 }
 
 // Under load something comes before the kernel has to be told that this is no waiting for I/O.
-void Reactor::Inside::wait_quietly(std::optional<Duration> wait) {
+void Reactor::Inside::wait_quietly(Duration wait) {
     const Instant begin = read_clock();
-    const Duration at_most = wait.value_or(Duration::max());
-    ring.submit_and_wait(std::min(at_most, quiet_after), Ring::WaitsAs::idle);
+    ring.submit_and_wait(std::min(wait, quiet_after), Ring::WaitsAs::idle);
     const Duration waited = read_clock() - begin;
-    if (ring.has_news() || waited < quiet_after || waited >= at_most) return;
-    ring.submit_and_wait_aside(wait ? std::optional(at_most - waited) : std::nullopt, notice.get());
+    if (ring.has_news() || waited < quiet_after || waited >= wait) return;
+    ring.submit_and_wait_aside(wait == Ring::for_ever ? wait : wait - waited, notice.get());
 }
 
-bool Reactor::Inside::may_look() const noexcept {
+bool Reactor::Inside::may_look() noexcept {
     if (!busy_poll || (awaited != nullptr && *awaited == 0)) return false;
-    return now - large_receive_at >= large_follows_within;
+    return now - large_receive_at >= large_follows_within && busy_poll->affords(now);
 }
 
 // Looks instead of sleeping, as long as that is allowed.
-bool Reactor::Inside::found_by_looking(std::optional<Duration> wait) {
-    waits_until = wait ? now + *wait : Instant::max();
+bool Reactor::Inside::found_by_looking(Duration wait) {
+    waits_until = end_of(wait);
     const Instant begin = read_clock();
-    Duration window = busy_poll->begin(begin);
-    if (wait) window = std::min(window, *wait);
-    if (window <= Duration::zero()) return false;
+    const Duration window = std::min(busy_poll->begin(begin), wait);
     submit_prepared();
     if (ring.has_news()) return true;
     const Instant end = begin + window;
@@ -134,14 +133,14 @@ bool Reactor::Inside::look_around() noexcept {
 }
 
 // Asks the devices once at least, and until there is something to do.
-void Reactor::Inside::poll_until_news(std::optional<Duration> wait) {
+void Reactor::Inside::poll_until_news(Duration wait) {
     const Instant begin = read_clock();
-    waits_until = wait ? now + *wait : Instant::max();
+    waits_until = end_of(wait);
     if (ring.prepared() > 0) ring.submit();
     for (;;) {
         polled.look();
         if (polled.has_news() || news_beside_polling()) return;
-        if (wait && read_clock() - begin >= *wait) return;
+        if (wait != Ring::for_ever && read_clock() - begin >= wait) return;
     }
 }
 

@@ -11,19 +11,12 @@ namespace {
 constexpr std::uint16_t type_key_response = 4;
 constexpr std::uint16_t need_invalidation_flag = 0x1;
 
-std::unexpected<RequestRefusal> drop_path(ParseError why) noexcept {
-    return std::unexpected(RequestRefusal{.why = why});
-}
+RequestRefusal drop_path(ParseError why) noexcept { return {.why = why}; }
 
-// What read and write have in common, as it comes from the client.
-struct Preamble {
-    RequestKind kind{};
-    std::uint32_t user_bytes = 0;
-};
-
-// Everything that has to hold before an answer can be trusted to be an answer to a request.
-std::expected<Preamble, RequestRefusal> parse_preamble(Bytes copy,
-                                                       const RequestPlace& place) noexcept {
+// What read and write have in common. Everything that has to hold before an answer can be trusted
+// to be an answer to a request.
+std::optional<RequestRefusal> parse_preamble(Bytes copy, const RequestPlace& place,
+                                             RequestMessage& message) noexcept {
     if (place.offset >= place.chunk_bytes) return drop_path(ParseError::offset_out_of_range);
     RTRS_ASSERT(copy.size() >= place.copy_bytes());
     const std::size_t available = place.copy_bytes();
@@ -31,9 +24,10 @@ std::expected<Preamble, RequestRefusal> parse_preamble(Bytes copy,
         return drop_path(ParseError::message_crosses_chunk_end);
     }
     const std::uint16_t type = load_le16(copy.data());
-    const std::uint32_t user_bytes = load_le16(copy.data() + 2);
+    message.user_bytes = load_le16(copy.data() + 2);
     if (type == static_cast<std::uint16_t>(RequestKind::write)) {
-        return Preamble{RequestKind::write, user_bytes};
+        message.kind = RequestKind::write;
+        return std::nullopt;
     }
     if (type != static_cast<std::uint16_t>(RequestKind::read)) {
         return drop_path(ParseError::bad_type);
@@ -41,32 +35,32 @@ std::expected<Preamble, RequestRefusal> parse_preamble(Bytes copy,
     if (available < ReadMessage::header_bytes) {
         return drop_path(ParseError::message_crosses_chunk_end);
     }
-    return Preamble{RequestKind::read, user_bytes};
+    message.kind = RequestKind::read;
+    return std::nullopt;
 }
 
 // Fills what only a read has. On error the refusal still tells which key the client wants dead.
-std::expected<void, RequestRefusal> parse_read(Bytes copy, RequestMessage& message) noexcept {
+std::optional<RequestRefusal> parse_read(Bytes copy, RequestMessage& message) noexcept {
     const std::uint16_t flags = load_le16(copy.data() + 4);
     const std::uint16_t count = load_le16(copy.data() + 6);
     const bool wants_invalidation = (flags & need_invalidation_flag) != 0;
-    RequestRefusal refusal{.answer_errno = EINVAL};
     if (count == 0) {
-        if (!wants_invalidation) return {};
-        refusal.why = ParseError::invalidate_without_descriptor;
-        return std::unexpected(refusal);
+        if (!wants_invalidation) return std::nullopt;
+        return RequestRefusal{.why = ParseError::invalidate_without_descriptor,
+                              .answer_errno = EINVAL};
     }
     if (copy.size() < ReadMessage::wire_bytes_max) {
         return drop_path(ParseError::message_crosses_chunk_end);
     }
     const auto destination = BufferDescriptor::load(copy.data() + ReadMessage::header_bytes);
-    if (wants_invalidation) refusal.invalidate = destination.key;
     if (count > limits::read_descriptors_max) {
-        refusal.why = ParseError::too_many_descriptors;
-        return std::unexpected(refusal);
+        RequestRefusal refusal{.why = ParseError::too_many_descriptors, .answer_errno = EINVAL};
+        if (wants_invalidation) refusal.invalidate = destination.key;
+        return refusal;
     }
     message.destination = destination;
     message.invalidation = wants_invalidation ? Invalidation::needed : Invalidation::none;
-    return {};
+    return std::nullopt;
 }
 
 std::optional<RequestRefusal> check_lengths(const RequestMessage& message,
@@ -95,7 +89,7 @@ std::optional<RequestRefusal> check_lengths(const RequestMessage& message,
 }
 
 // Behind the message, wherever it ends.
-std::expected<void, RequestRefusal> parse_sequence(Bytes copy, RequestMessage& message) noexcept {
+std::optional<RequestRefusal> parse_sequence(Bytes copy, RequestMessage& message) noexcept {
     std::size_t at = WriteMessage::wire_bytes;
     if (message.kind == RequestKind::read) {
         at = message.destination ? ReadMessage::wire_bytes_max : ReadMessage::header_bytes;
@@ -103,7 +97,7 @@ std::expected<void, RequestRefusal> parse_sequence(Bytes copy, RequestMessage& m
     if (copy.size() < at + sequence_bytes) return drop_path(ParseError::message_crosses_chunk_end);
     message.sequence = load_le64(copy.data() + at);
     if (message.sequence == 0) return drop_path(ParseError::sequence_zero);
-    return {};
+    return std::nullopt;
 }
 
 }  // namespace
@@ -127,33 +121,32 @@ void ReadMessage::emit(MutableBytes to) const noexcept {
     if (destination) destination->store(to.data() + header_bytes);
 }
 
-std::expected<RequestMessage, RequestRefusal> RequestMessage::parse(
-    Bytes copy, const RequestPlace& place) noexcept {
-    const auto preamble = parse_preamble(copy, place);
-    if (!preamble) return std::unexpected(preamble.error());
-    RequestMessage message{.kind = preamble->kind, .user_bytes = preamble->user_bytes};
+std::optional<RequestRefusal> RequestMessage::parse(Bytes copy, const RequestPlace& place,
+                                                    RequestMessage& message) noexcept {
+    message.destination.reset();
+    message.invalidation = Invalidation::none;
+    message.sequence = 0;
+    if (const auto refusal = parse_preamble(copy, place, message)) return refusal;
+    const Bytes whole = copy.first(place.copy_bytes());
     if (message.kind == RequestKind::read) {
-        const auto read = parse_read(copy.first(place.copy_bytes()), message);
-        if (!read) return std::unexpected(read.error());
+        if (const auto refusal = parse_read(whole, message)) return refusal;
     }
     if (place.sequenced) {
-        const auto sequence = parse_sequence(copy.first(place.copy_bytes()), message);
-        if (!sequence) return std::unexpected(sequence.error());
+        if (const auto refusal = parse_sequence(whole, message)) return refusal;
     }
-    if (const auto refusal = check_lengths(message, place)) return std::unexpected(*refusal);
+    if (const auto refusal = check_lengths(message, place)) return refusal;
     message.data_bytes = place.offset - message.user_bytes;
-    return message;
+    return std::nullopt;
 }
 
-std::expected<KeyResponseMessage, ParseError> KeyResponseMessage::parse(
-    Bytes data, std::uint32_t queue_depth) noexcept {
-    if (data.size() < wire_bytes) return std::unexpected(ParseError::too_short);
-    if (load_le16(data.data()) != type_key_response) return std::unexpected(ParseError::bad_type);
-    KeyResponseMessage message;
+std::optional<ParseError> KeyResponseMessage::parse(Bytes data, std::uint32_t queue_depth,
+                                                    KeyResponseMessage& message) noexcept {
+    if (data.size() < wire_bytes) return ParseError::too_short;
+    if (load_le16(data.data()) != type_key_response) return ParseError::bad_type;
     message.permit = load_le16(data.data() + 2);
     message.key = load_le32(data.data() + 4);
-    if (message.permit >= queue_depth) return std::unexpected(ParseError::permit_out_of_range);
-    return message;
+    if (message.permit >= queue_depth) return ParseError::permit_out_of_range;
+    return std::nullopt;
 }
 
 void KeyResponseMessage::emit(MutableBytes to) const noexcept {

@@ -21,7 +21,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <expected>
 #include <optional>
 
 #include "rtrs/base/bytes.h"
@@ -103,8 +102,10 @@ struct RequestMessage {
     // user message starts in the chunk and is not too long; at most one descriptor; a descriptor is
     // not empty and not longer than the data; a sequence, if there must be one, is in the chunk and
     // not 0.
-    static std::expected<RequestMessage, RequestRefusal> parse(Bytes copy,
-                                                               const RequestPlace& place) noexcept;
+    // Into its place: what is put together elsewhere and copied as a whole keeps the processor
+    // waiting for its parts. Empty: message is whole; of a refused one it means nothing.
+    static std::optional<RequestRefusal> parse(Bytes copy, const RequestPlace& place,
+                                               RequestMessage& message) noexcept;
 };
 
 // The longest message behind a user message.
@@ -117,9 +118,9 @@ struct KeyResponseMessage {  // RKEY_RSP
     std::uint32_t key = 0;
 
     // Checks length, type and permit < queue_depth. The caller compares the permit with the one in
-    // the immediate; every violation drops the path.
-    static std::expected<KeyResponseMessage, ParseError> parse(Bytes data,
-                                                               std::uint32_t queue_depth) noexcept;
+    // the immediate; every violation drops the path. As RequestMessage::parse().
+    static std::optional<ParseError> parse(Bytes data, std::uint32_t queue_depth,
+                                           KeyResponseMessage& message) noexcept;
     // to: at least wire_bytes.
     void emit(MutableBytes to) const noexcept;
 

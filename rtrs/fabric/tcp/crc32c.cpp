@@ -3,6 +3,7 @@
 #include <isa-l/crc.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "rtrs/fabric/tcp/crc32c_x86.h"
@@ -23,14 +24,20 @@ std::uint32_t continue_isal(std::uint32_t state, const std::byte* data, std::siz
     return state;
 }
 
-std::uint32_t of_28_by_isal(const std::byte* data) {
-    return ~continue_isal(~std::uint32_t{0}, data, 28);
+std::uint32_t of_28_by_isal(std::uint64_t bytes_0, std::uint64_t bytes_8, std::uint64_t bytes_16,
+                            std::uint32_t bytes_24) noexcept {
+    std::array<std::byte, 28> bytes;
+    store_le64(bytes.data(), bytes_0);
+    store_le64(bytes.data() + 8, bytes_8);
+    store_le64(bytes.data() + 16, bytes_16);
+    store_le32(bytes.data() + 24, bytes_24);
+    return ~continue_isal(~std::uint32_t{0}, bytes.data(), bytes.size());
 }
 
 struct Ways {
     ContinueCrc32c proceed;
     CopyCrc32c copy;
-    std::uint32_t (*of_28)(const std::byte* data);
+    Crc32cOf28 of_28;
 };
 
 template <ContinueCrc32c proceed>
@@ -43,8 +50,8 @@ std::uint32_t copy_then(std::uint32_t state, std::byte* to, const std::byte* fro
 Ways choose() noexcept {
 #if defined(__x86_64__)
     using namespace x86;
-    if (has_folds() && wide_is_free()) return {continue_by_folds, copy_by_folds, crc32c_of_28};
-    if (has_lanes()) return {continue_by_lanes, copy_then<continue_by_lanes>, crc32c_of_28};
+    if (has_folds() && wide_is_free()) return {continue_by_folds, copy_by_folds, x86::crc32c_of_28};
+    if (has_lanes()) return {continue_by_lanes, copy_then<continue_by_lanes>, x86::crc32c_of_28};
 #endif
     return {continue_isal, copy_then<continue_isal>, of_28_by_isal};
 }
@@ -61,8 +68,9 @@ void Crc32c::add_copied(std::byte* to, Bytes piece) noexcept {
     state_ = ways.copy(state_, to, piece.data(), piece.size());
 }
 
-std::uint32_t crc32c_of_28(std::span<const std::byte, 28> bytes) noexcept {
-    return ways.of_28(bytes.data());
+std::uint32_t crc32c_of_28(std::uint64_t bytes_0, std::uint64_t bytes_8, std::uint64_t bytes_16,
+                           std::uint32_t bytes_24) noexcept {
+    return ways.of_28(bytes_0, bytes_8, bytes_16, bytes_24);
 }
 
 std::uint32_t crc32c(Bytes bytes) noexcept {

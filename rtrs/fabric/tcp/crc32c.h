@@ -22,7 +22,8 @@ class Crc32c {
 };
 
 std::uint32_t crc32c(Bytes bytes) noexcept;
-// The same of so many bytes, as each frame's header has.
-std::uint32_t crc32c_of_28(std::span<const std::byte, 28> bytes) noexcept;
+// The same of 28 bytes, as each frame's header has, in little-endian words.
+std::uint32_t crc32c_of_28(std::uint64_t bytes_0, std::uint64_t bytes_8, std::uint64_t bytes_16,
+                           std::uint32_t bytes_24) noexcept;
 
 }  // namespace rtrs::tcp

@@ -174,12 +174,13 @@ bool wide_is_free() noexcept {
     return static_cast<std::uint32_t>(state);
 }
 
-[[gnu::target("sse4.2")]] std::uint32_t crc32c_of_28(const std::byte* data) {
-    std::uint64_t state = ~std::uint32_t{0};
-    for (std::size_t at = 0; at < 24; at += 8) state = _mm_crc32_u64(state, load(data + at));
-    std::uint32_t last;
-    std::memcpy(&last, data + 24, sizeof last);
-    return ~_mm_crc32_u32(static_cast<std::uint32_t>(state), last);
+[[gnu::target("sse4.2")]] std::uint32_t crc32c_of_28(std::uint64_t bytes_0, std::uint64_t bytes_8,
+                                                     std::uint64_t bytes_16,
+                                                     std::uint32_t bytes_24) noexcept {
+    std::uint64_t state = _mm_crc32_u64(~std::uint32_t{0}, bytes_0);
+    state = _mm_crc32_u64(state, bytes_8);
+    state = _mm_crc32_u64(state, bytes_16);
+    return ~_mm_crc32_u32(static_cast<std::uint32_t>(state), bytes_24);
 }
 
 namespace {

@@ -16,6 +16,9 @@ using ContinueCrc32c = std::uint32_t (*)(std::uint32_t state, const std::byte* d
 // The same of what it copies. ASSUMES: the two do not overlap.
 using CopyCrc32c = std::uint32_t (*)(std::uint32_t state, std::byte* to, const std::byte* from,
                                      std::size_t bytes);
+// Of 28 bytes in little-endian words, with seed and final inversion.
+using Crc32cOf28 = std::uint32_t (*)(std::uint64_t bytes_0, std::uint64_t bytes_8,
+                                     std::uint64_t bytes_16, std::uint32_t bytes_24) noexcept;
 
 namespace x86 {
 
@@ -24,8 +27,9 @@ namespace x86 {
 // NEEDS: has_lanes().
 std::uint32_t continue_by_lanes(std::uint32_t state, const std::byte* data, std::size_t bytes);
 bool has_lanes() noexcept;
-// Of 28 bytes, with seed and final inversion. NEEDS: has_lanes().
-std::uint32_t crc32c_of_28(const std::byte* data);
+// NEEDS: has_lanes().
+std::uint32_t crc32c_of_28(std::uint64_t bytes_0, std::uint64_t bytes_8, std::uint64_t bytes_16,
+                           std::uint32_t bytes_24) noexcept;
 
 // Four registers of 512 bits, folded by carry-less multiplications; what is short goes by lanes.
 // NEEDS: has_folds().

@@ -171,7 +171,7 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     void feed(Bytes bytes);
     Bytes take_header(Bytes bytes);
     Bytes take_payload(Bytes bytes);
-    void begin_frame(const FrameHeader& header);
+    void begin_frame();
     std::byte* find_target(const FrameHeader& header);
     std::byte* find_receive(const FrameHeader& header);
     std::byte* find_read(const FrameHeader& header);

@@ -157,11 +157,10 @@ Bytes TcpEndpoint::take_header(Bytes bytes) {
         header = partial_header_.data();
     }
     const std::span<const std::byte, header_bytes> its_bytes(header, header_bytes);
-    const auto parsed = parse_header(its_bytes);
-    if (parsed) {
-        begin_frame(*parsed);
+    if (const std::error_code error = parse_header(its_bytes, frame_)) {
+        refuse(error, wrong_with_header(its_bytes));
     } else {
-        refuse(parsed.error(), wrong_with_header(its_bytes));
+        begin_frame();
     }
     return bytes;
 }
@@ -192,22 +191,21 @@ bool TcpEndpoint::writes_remotely() const noexcept {
     return frame_.opcode == Opcode::write || frame_.opcode == Opcode::write_immediate;
 }
 
-void TcpEndpoint::begin_frame(const FrameHeader& header) {
+void TcpEndpoint::begin_frame() {
     const bool checksummed = agreement_.payload_crc == SendQueue::PayloadCrc::computed;
-    if (header.has_payload_crc() != (checksummed && header.payload_bytes > 0)) {
-        return refuse(Error::protocol, complaints::has_checksum_or_not(header, checksummed));
+    if (frame_.has_payload_crc() != (checksummed && frame_.payload_bytes > 0)) {
+        return refuse(Error::protocol, complaints::has_checksum_or_not(frame_, checksummed));
     }
-    frame_ = header;
-    payload_left_ = header.payload_bytes;
-    usual_payload_bytes_ = std::max(std::min(header.payload_bytes, large_payload_bytes),
+    payload_left_ = frame_.payload_bytes;
+    usual_payload_bytes_ = std::max(std::min(frame_.payload_bytes, large_payload_bytes),
                                     usual_payload_bytes_ - usual_payload_bytes_ / 32);
-    if (header.payload_bytes >= large_payload_bytes) {
+    if (frame_.payload_bytes >= large_payload_bytes) {
         large_expected_ = large_mode_frames;
     } else if (large_expected_ > 0) {
         --large_expected_;
     }
     if (payload_left_ == 0) return finish_frame();
-    target_ = find_target(header);
+    target_ = find_target(frame_);
     if (target_ == nullptr) return;
     payload_crc_ = Crc32c();
     in_payload_ = true;
@@ -350,7 +348,7 @@ void TcpEndpoint::answer_read() {
     FrameHeader header;
     header.opcode = Opcode::read_response;
     header.address = request.id;
-    answer.end = sends_.append(header, {&source, 1}, agreement_.payload_crc);
+    answer.end = sends_.append(std::move(header), {&source, 1}, agreement_.payload_crc);
     answers_.push(answer);
     schedule();
 }

@@ -8,6 +8,23 @@
 namespace rtrs::tcp {
 namespace {
 
+// A header as it is read and written: whole words, of which no part is written by itself before
+// the checksum reads them.
+struct HeaderWords {
+    std::uint64_t bytes_0 = 0;
+    std::uint64_t bytes_8 = 0;
+    std::uint64_t bytes_16 = 0;
+    std::uint32_t bytes_24 = 0;
+
+    static HeaderWords load(const std::byte* p) noexcept {
+        return {load_le64(p), load_le64(p + 8), load_le64(p + 16), load_le32(p + 24)};
+    }
+    std::uint16_t magic() const noexcept { return static_cast<std::uint16_t>(bytes_0); }
+    std::uint32_t crc() const noexcept {
+        return crc32c_of_28(bytes_0, bytes_8, bytes_16, bytes_24);
+    }
+};
+
 constexpr std::size_t header_crc_offset = 28;
 
 // What an opcode uses of the header; everything else is zero.
@@ -55,16 +72,14 @@ bool fields_allowed(const FrameHeader& header) noexcept {
            (use.immediate || header.immediate == 0);
 }
 
-FrameHeader unchecked_header(const std::byte* p) noexcept {
-    FrameHeader header;
-    header.opcode = static_cast<Opcode>(load_u8(p + 2));
-    header.flags = load_u8(p + 3);
-    header.payload_bytes = load_le32(p + 4);
-    header.address = load_le64(p + 8);
-    header.key = load_le32(p + 16);
-    header.immediate = load_be32(p + 20);
-    header.payload_crc = load_le32(p + 24);
-    return header;
+void take_fields(const HeaderWords& words, FrameHeader& header) noexcept {
+    header.opcode = static_cast<Opcode>(words.bytes_0 >> 16 & 0xff);
+    header.flags = static_cast<std::uint8_t>(words.bytes_0 >> 24);
+    header.payload_bytes = static_cast<std::uint32_t>(words.bytes_0 >> 32);
+    header.address = words.bytes_8;
+    header.key = static_cast<Key>(words.bytes_16);
+    header.immediate = __builtin_bswap32(static_cast<std::uint32_t>(words.bytes_16 >> 32));
+    header.payload_crc = words.bytes_24;
 }
 
 std::string found(const std::string& field, std::uint64_t is, const std::string& expected) {
@@ -73,16 +88,13 @@ std::string found(const std::string& field, std::uint64_t is, const std::string&
 
 }  // namespace
 
-std::expected<FrameHeader, std::error_code> parse_header(
-    std::span<const std::byte, header_bytes> bytes) noexcept {
-    const std::byte* p = bytes.data();
-    if (load_le16(p) != frame_magic) return std::unexpected(make_error_code(Error::protocol));
-    if (load_le32(p + header_crc_offset) != crc32c_of_28(bytes.first<header_crc_offset>())) {
-        return std::unexpected(make_error_code(Error::checksum));
-    }
-    const FrameHeader header = unchecked_header(p);
-    if (!fields_allowed(header)) return std::unexpected(make_error_code(Error::protocol));
-    return header;
+std::error_code parse_header(std::span<const std::byte, header_bytes> bytes,
+                             FrameHeader& header) noexcept {
+    const HeaderWords words = HeaderWords::load(bytes.data());
+    if (words.magic() != frame_magic) return Error::protocol;
+    if (load_le32(bytes.data() + header_crc_offset) != words.crc()) return Error::checksum;
+    take_fields(words, header);
+    return fields_allowed(header) ? std::error_code{} : Error::protocol;
 }
 
 std::string text_of(Opcode opcode) {
@@ -96,14 +108,13 @@ std::string text_of(Opcode opcode) {
 }
 
 std::string wrong_with_header(std::span<const std::byte, header_bytes> bytes) {
-    const std::byte* p = bytes.data();
-    if (load_le16(p) != frame_magic)
-        return found("magic of a frame", load_le16(p), std::to_string(frame_magic));
-    if (const std::uint32_t is = crc32c_of_28(bytes.first<header_crc_offset>());
-        load_le32(p + header_crc_offset) != is)
-        return found("checksum of a frame's header", load_le32(p + header_crc_offset),
-                     std::to_string(is));
-    const FrameHeader header = unchecked_header(p);
+    const HeaderWords words = HeaderWords::load(bytes.data());
+    if (words.magic() != frame_magic)
+        return found("magic of a frame", words.magic(), std::to_string(frame_magic));
+    if (const std::uint32_t says = load_le32(bytes.data() + header_crc_offset); says != words.crc())
+        return found("checksum of a frame's header", says, std::to_string(words.crc()));
+    FrameHeader header;
+    take_fields(words, header);
     const auto opcode = static_cast<std::size_t>(header.opcode);
     if (opcode >= uses.size() || !uses[opcode].known)
         return found("opcode of a frame", opcode, "1 to " + std::to_string(uses.size() - 1));
@@ -124,17 +135,16 @@ std::string wrong_with_header(std::span<const std::byte, header_bytes> bytes) {
 }
 
 void emit_header(const FrameHeader& header, std::byte* target) noexcept {
-    store_le16(target, frame_magic);
-    store_u8(target + 2, static_cast<std::uint8_t>(header.opcode));
-    store_u8(target + 3, header.flags);
-    store_le32(target + 4, header.payload_bytes);
-    store_le64(target + 8, header.address);
-    store_le32(target + 16, header.key);
-    store_be32(target + 20, header.immediate);
-    store_le32(target + 24, header.payload_crc);
-    store_le32(
-        target + header_crc_offset,
-        crc32c_of_28(std::span<const std::byte, header_crc_offset>(target, header_crc_offset)));
+    HeaderWords words;
+    words.bytes_0 = frame_magic | std::uint64_t{static_cast<std::uint8_t>(header.opcode)} << 16 |
+                    std::uint64_t{header.flags} << 24 | std::uint64_t{header.payload_bytes} << 32;
+    words.bytes_8 = header.address;
+    words.bytes_16 = header.key | std::uint64_t{__builtin_bswap32(header.immediate)} << 32;
+    words.bytes_24 = header.payload_crc;
+    store_le64(target, words.bytes_0);
+    store_le64(target + 8, words.bytes_8);
+    store_le64(target + 16, words.bytes_16);
+    store_le64(target + 24, words.bytes_24 | std::uint64_t{words.crc()} << 32);
 }
 
 std::expected<Hello, std::error_code> parse_hello(Bytes payload) noexcept {

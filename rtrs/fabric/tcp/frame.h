@@ -72,9 +72,12 @@ struct FrameHeader {
 
 // Checks all that needs no state: magic, checksum, known opcode and flags, payload within the
 // opcode's limit, zero in every field that the opcode does not use.
-// ERRORS: Error::protocol, Error::checksum.
-std::expected<FrameHeader, std::error_code> parse_header(
-    std::span<const std::byte, header_bytes> bytes) noexcept;
+// ERRORS: Error::protocol, Error::checksum; header means nothing then.
+//
+// Into its place: fields that were written one by one and are copied as a whole keep the processor
+// waiting until they, and a payload that was copied before, are in the cache.
+std::error_code parse_header(std::span<const std::byte, header_bytes> bytes,
+                             FrameHeader& header) noexcept;
 // Of what parse_header() refuses, in words: the field, what was found and what was expected.
 std::string wrong_with_header(std::span<const std::byte, header_bytes> bytes);
 // "3 (reject)".

@@ -40,10 +40,11 @@ bool HandshakeReader::is_awaited(Opcode opcode) const noexcept {
 }
 
 std::error_code HandshakeReader::take_header() noexcept {
-    const auto header = parse_header(std::span(bytes_).first<header_bytes>());
-    if (!header) return header.error();
-    if (!is_awaited(header->opcode)) return Error::protocol;
-    header_ = *header;
+    FrameHeader header;
+    if (const auto error = parse_header(std::span(bytes_).first<header_bytes>(), header))
+        return error;
+    if (!is_awaited(header.opcode)) return Error::protocol;
+    header_ = header;
     return {};
 }
 
@@ -65,10 +66,10 @@ std::string HandshakeReader::complaint() const {
     if (received_ < header_bytes)
         return std::to_string(received_) + " bytes came of " + what + ", expected " +
                std::to_string(header_bytes) + " and more";
-    const auto parsed = parse_header(header);
-    if (!parsed) return wrong_with_header(header);
-    if (!is_awaited(parsed->opcode))
-        return "opcode of the first frame: found " + text_of(parsed->opcode) + ", expected " +
+    FrameHeader parsed;
+    if (parse_header(header, parsed)) return wrong_with_header(header);
+    if (!is_awaited(parsed.opcode))
+        return "opcode of the first frame: found " + text_of(parsed.opcode) + ", expected " +
                (awaits_request ? text_of(Opcode::connect_request)
                                : text_of(Opcode::accept) + " or " + text_of(Opcode::reject));
     if (received_ < wanted())

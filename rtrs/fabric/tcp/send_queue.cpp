@@ -71,7 +71,7 @@ void SendQueue::Batch::add(std::byte* data, std::size_t bytes) noexcept {
     iovecs[count++] = {data, bytes};
 }
 
-std::uint64_t SendQueue::append(FrameHeader header, std::span<const Segment> payload,
+std::uint64_t SendQueue::append(FrameHeader&& header, std::span<const Segment> payload,
                                 PayloadCrc want_crc) {
     Batch& batch = batches_[sending_ ^ 1];
     batch.make_room();

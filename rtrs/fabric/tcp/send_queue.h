@@ -56,7 +56,7 @@ class SendQueue {
 
     // Appends a frame; sets its payload fields from the segments. Returns the stream position
     // behind it. ASSUMES: a free work or answer stands for it.
-    std::uint64_t append(FrameHeader header, std::span<const Segment> payload, PayloadCrc crc);
+    std::uint64_t append(FrameHeader&& header, std::span<const Segment> payload, PayloadCrc crc);
     // Notes a work that is done when the stream has been sent up to what is appended now. Returns
     // its number. ASSUMES: works_free() > 0.
     std::uint64_t add_work(const Work& work) noexcept;

@@ -15,11 +15,11 @@ using namespace rtrs::tcp;
 namespace {
 
 void check_header(std::array<std::byte, header_bytes> bytes) {
-    const auto header = parse_header(bytes);
-    if (!header) return;
-    RTRS_ASSERT(header->payload_bytes <= Endpoint::payload_bytes_max);
+    FrameHeader header;
+    if (parse_header(bytes, header)) return;
+    RTRS_ASSERT(header.payload_bytes <= Endpoint::payload_bytes_max);
     std::array<std::byte, header_bytes> again;
-    emit_header(*header, again.data());
+    emit_header(header, again.data());
     RTRS_ASSERT(again == bytes);
 }
 

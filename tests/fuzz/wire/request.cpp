@@ -31,11 +31,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const Bytes all = std::as_bytes(std::span(data, size));
     const std::uint16_t depth = load_le16(all.data());
     const Bytes tail = all.subspan(6);
-    if (const auto key = KeyResponseMessage::parse(tail, depth)) {
-        RTRS_ASSERT(key->permit < depth);
+    if (KeyResponseMessage key; !KeyResponseMessage::parse(tail, depth, key)) {
+        RTRS_ASSERT(key.permit < depth);
         std::byte again[KeyResponseMessage::wire_bytes];
-        key->emit(again);
-        RTRS_ASSERT(KeyResponseMessage::parse(again, depth) == key);
+        key.emit(again);
+        KeyResponseMessage parsed;
+        RTRS_ASSERT(!KeyResponseMessage::parse(again, depth, parsed) && parsed == key);
     }
     if (depth == 0) return 0;
     const ImmediateCodec codec(depth);
@@ -50,12 +51,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         .chunk_bytes = immediate->offset + static_cast<std::uint32_t>(tail.size())};
     const auto copy = std::make_unique<std::byte[]>(place.copy_bytes());
     std::copy_n(tail.data(), place.copy_bytes(), copy.get());
-    const auto request = RequestMessage::parse({copy.get(), place.copy_bytes()}, place);
-    if (request) {
-        check_request(*request, place);
+    RequestMessage request;
+    const auto refusal = RequestMessage::parse({copy.get(), place.copy_bytes()}, place, request);
+    if (!refusal) {
+        check_request(request, place);
     } else {
-        RTRS_ASSERT(request.error().answer_errno != 0 || !request.error().invalidate);
-        RTRS_ASSERT(text(request.error().why) != nullptr);
+        RTRS_ASSERT(refusal->answer_errno != 0 || !refusal->invalidate);
+        RTRS_ASSERT(text(refusal->why) != nullptr);
     }
     return 0;
 }

@@ -19,7 +19,8 @@ int looks_in_a_second(Duration window, bool finds, Duration look_takes) {
     BusyPoll poll(window, now);
     int looks = 0;
     for (const Instant end = now + 1s; now < end; now += 20us) {
-        if (poll.begin(now) == 0us) continue;
+        if (!poll.affords(now)) continue;
+        CHECK(poll.begin(now) == window);
         now += look_takes;
         ++looks;
         finds ? poll.found(now) : poll.fruitless(now);
@@ -51,7 +52,8 @@ TEST_CASE("busy poll: what early finds earn pays for as much that finds nothing"
     BusyPoll poll(window, now);
     int looks = 0;
     for (int i = 0; i < 1000; ++i) {
-        if (poll.begin(now) == 0us) continue;
+        if (!poll.affords(now)) continue;
+        poll.begin(now);
         ++looks;
         // Two of three come after 10 us, and earn 40 each.
         now += i % 3 == 0 ? window : 10us;
@@ -65,7 +67,8 @@ TEST_CASE("busy poll: a long silence saves up no more than a few looks") {
     BusyPoll poll(50us, now);
     now += 1h;
     int looks = 0;
-    while (poll.begin(now) > 0us) {
+    while (poll.affords(now)) {
+        poll.begin(now);
         now += 50us;
         poll.fruitless(now);
         ++looks;
@@ -78,7 +81,19 @@ TEST_CASE("busy poll: without a window there is no look") {
     Instant now{1s};
     BusyPoll poll(0us, now);
     // The reactor does not even make one; the rule holds by itself.
-    REQUIRE(poll.begin(now + 1s) == 0us);
+    REQUIRE_FALSE(poll.affords(now + 1s));
+}
+
+TEST_CASE("busy poll: a time of a little earlier neither earns nor costs") {
+    Instant now{1s};
+    BusyPoll poll(50us, now);
+    for (int looks = 0; looks < BusyPoll::savings_windows; ++looks) {
+        REQUIRE(poll.affords(now - 20us));
+        poll.begin(now);
+        now += 50us;
+        poll.fruitless(now);
+    }
+    CHECK_FALSE(poll.affords(now - 20us));
 }
 
 TEST_CASE("reactor: with busy polling everything comes as without") {

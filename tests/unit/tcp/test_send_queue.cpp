@@ -190,7 +190,7 @@ TEST_CASE("send queue: random frames through a random socket arrive as they were
             FrameHeader header = send_header();
             const auto want =
                 random.chance(1, 2) ? SendQueue::PayloadCrc::computed : SendQueue::PayloadCrc::none;
-            queue.append(header, std::span(segments).first(count), want);
+            queue.append(std::move(header), std::span(segments).first(count), want);
             queue.add_work({.context = ++context});
             header.payload_bytes = static_cast<std::uint32_t>(payload.size());
             if (want == SendQueue::PayloadCrc::computed && !payload.empty()) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <expected>
 
 #include "rtrs/base/random.h"
 #include "tests/unit/wire/hex.h"
@@ -21,7 +22,13 @@ std::expected<RequestMessage, RequestRefusal> parsed(const test::ByteVector& mes
                                                      const RequestPlace& place) {
     test::ByteVector copy = message;
     copy.resize(place.copy_bytes(), std::byte{0x5a});  // stale bytes of the chunk
-    return RequestMessage::parse(copy, place);
+    // Nothing of what was there before stays.
+    RequestMessage request{.invalidation = Invalidation::needed,
+                           .destination = BufferDescriptor{1, 2, 3},
+                           .sequence = 4};
+    if (const auto refusal = RequestMessage::parse(copy, place, request))
+        return std::unexpected(*refusal);
+    return request;
 }
 
 RequestPlace at(std::uint32_t offset) { return {.offset = offset, .chunk_bytes = chunk_bytes}; }
@@ -220,20 +227,24 @@ TEST_CASE("request: what is emitted is parsed, whatever the values") {
 TEST_CASE("key response: bytes, both ways") {
     const KeyResponseMessage message{.permit = 0x0102, .key = 0x11121314};
     CHECK(emitted(message, 8) == hex("04 00 02 01 14 13 12 11"));
-    CHECK(KeyResponseMessage::parse(hex("04 00 02 01 14 13 12 11"), 512) == message);
-    CHECK(KeyResponseMessage::parse(hex("04 00 02 01 14 13 12 11 ff"), 512) == message);
+    for (const char* bytes : {"04 00 02 01 14 13 12 11", "04 00 02 01 14 13 12 11 ff"}) {
+        KeyResponseMessage parsed;
+        CHECK(!KeyResponseMessage::parse(hex(bytes), 512, parsed));
+        CHECK(parsed == message);
+    }
 }
 
 TEST_CASE("key response: refused") {
     const auto error = [](const char* bytes, std::uint32_t depth) {
-        return KeyResponseMessage::parse(hex(bytes), depth).error();
+        KeyResponseMessage parsed;
+        return KeyResponseMessage::parse(hex(bytes), depth, parsed);
     };
     CHECK(error("", 512) == ParseError::too_short);
     CHECK(error("04 00 00 00 01 00 00", 512) == ParseError::too_short);
     CHECK(error("03 00 00 00 01 00 00 00", 512) == ParseError::bad_type);
     CHECK(error("04 01 00 00 01 00 00 00", 512) == ParseError::bad_type);
     CHECK(error("04 00 00 02 01 00 00 00", 512) == ParseError::permit_out_of_range);
-    CHECK(KeyResponseMessage::parse(hex("04 00 ff 01 01 00 00 00"), 512));
+    CHECK(!error("04 00 ff 01 01 00 00 00", 512));
 }
 
 TEST_CASE("parse error: each has a text of its own") {
