@@ -87,7 +87,9 @@ class Loop {
 
     static std::atomic<std::uint32_t> forks;  // that led to this process
     // Of a thread that owns a loop, or has; 0: none yet. The system's own ids are used again.
-    static constinit thread_local std::uint64_t thread_number;
+    // initial-exec: each request asks for it, and a library's variable is a call otherwise. Its few
+    // bytes fit what the system keeps for libraries that are loaded later.
+    [[gnu::tls_model("initial-exec")]] static constinit thread_local std::uint64_t thread_number;
     static std::uint64_t number_thread() noexcept;
 
     std::unique_ptr<rtrs::Reactor> reactor_;
