@@ -218,6 +218,10 @@ struct EndpointOptions {
     // where the two may come by different ways; on others it is behind.
     enum class EndNews : std::uint8_t { in_order, at_once };
     EndNews end_news = EndNews::in_order;
+    // What leaves at one time, both ways: as much as the interface takes, or what every way must
+    // take. Of fabrics that limits_packets().
+    enum class Packets : std::uint8_t { full, small };
+    Packets packets = Packets::full;
 };
 
 // Of a session with this heartbeat. It runs on one connection of a path only and judges peers that
@@ -314,6 +318,8 @@ class Fabric {
         const std::string& address, ListenerHandler& handler) = 0;
     // What connect() may take, until ETIMEDOUT is its result.
     virtual Duration connect_timeout() const noexcept = 0;
+    // Whether EndpointOptions::packets changes anything.
+    virtual bool limits_packets() const noexcept { return false; }
     // source: local address to dial from ("HOST"), or empty. The result arrives as an event.
     // ERRORS: EINVAL (address not understood), EMSGSIZE (private data), ENOMEM.
     virtual std::expected<std::unique_ptr<Endpoint>, std::error_code> connect(

@@ -24,6 +24,9 @@ constexpr std::uint32_t send_queue_reserve = 64;
 // about a retransmission.
 constexpr Duration last_answers_patience = std::chrono::milliseconds(200);
 
+// The list of its chunks comes at once, or has trouble on the way.
+constexpr Duration chunks_patience = std::chrono::seconds(1);
+
 // A server may offer more chunks than a queue has entries.
 std::uint32_t io_receives(std::uint32_t queue_depth) {
     return std::min(limits::client_io_receives_per_permit * queue_depth, Endpoint::queue_depth_max);
@@ -180,11 +183,33 @@ void ClientPath::cannot_use(const Unusable& server) {
 }
 
 void ClientPath::note_failure(std::error_code reason, std::string text, TraceLevel level) {
+    doubt_packets(reason);
     reason_ = reason;
     // A server that is down is one line, not one per attempt.
     reason_is_news_ = connected() || text != reason_text_;
     if (reason_is_news_) trace(level, text);
     reason_text_ = std::move(text);
+}
+
+EndpointOptions::Packets ClientPath::packets() const noexcept {
+    return doubt_.small() ? EndpointOptions::Packets::small : EndpointOptions::Packets::full;
+}
+
+void ClientPath::doubt_packets(std::error_code reason) {
+    if (!address_.fabric->limits_packets()) return;
+    const PathState state = machine_.state();
+    if (state != PathState::exchanging && state != PathState::connected) return doubt_.failed();
+    const Instant now = environment_.clock.now();
+    const bool timed_out = reason == Error::timed_out || reason == std::errc::timed_out;
+    // The server, which waits as well, may be the first to give up.
+    const bool no_chunks =
+        state == PathState::exchanging && now - machine_.since() >= chunks_patience;
+    const bool silent = timed_out || no_chunks || answers_are_late_;
+    if (doubt_.ended(silent ? PacketDoubt::End::silent : PacketDoubt::End::told, now)) {
+        trace(TraceLevel::warning,
+              "it answers at once, but is silent when it has data to carry: large packets seem to "
+              "be lost on the way (a wrong MTU?); it is dialled for small ones now");
+    }
 }
 
 void ClientPath::trace_backoff() {
@@ -243,7 +268,8 @@ void ClientPath::dial(std::uint16_t id) {
         {.send_queue_depth = std::min(sends + send_queue_reserve, Endpoint::queue_depth_max),
          .receive_queue_depth = receives,
          .worker = address_.worker + id,
-         .silence_max = silence_max_beside(options_.heartbeat_timeout)},
+         .silence_max = silence_max_beside(options_.heartbeat_timeout),
+         .packets = packets()},
         connection);
     if (!endpoint) {
         fail(endpoint.error(), "cannot dial");
@@ -271,6 +297,8 @@ void ClientPath::established(Connection& connection, Bytes private_data) {
     if (!response) return fail(Error::protocol, text(response.error()));
     if (response->error != 0) return fail(from_errno(response->error), "refused by the server");
     if (connection.id == 0) {
+        doubt_.answered(environment_.clock.now());
+        answers_are_late_ = false;
         local_host_ = host_of(connection.endpoint->local_address());
         features_ = response->features & features_wanted();
         if (const auto usable = accept_first(*response); !usable) return cannot_use(usable.error());
@@ -413,6 +441,7 @@ void ClientPath::beat() {
 
 bool ClientPath::probe() {
     if (!connected() || heartbeat_.probing()) return false;
+    answers_are_late_ = true;
     heartbeat_.probe(environment_.clock.now());
     beat();
     return true;
@@ -427,6 +456,7 @@ std::error_code ClientPath::reconnect() {
     if (state == PathState::connected) reason_text_ = "reconnect by the operator";
     reason_is_news_ = false;
     trace(TraceLevel::info, "reconnect by the operator");
+    doubt_.forget();
     handle(PathMachine::Event::reconnect);
     return {};
 }
@@ -458,7 +488,8 @@ void ClientPath::dial_messages() {
     if (!connected() || core == nullptr || (link_ && !link_->drained())) return;
     link_ = std::make_unique<MessageLink>(
         *core, *this, *address_.fabric,
-        MessageLink::Carried{address_.worker, silence_max_beside(options_.heartbeat_timeout)});
+        MessageLink::Carried{address_.worker, silence_max_beside(options_.heartbeat_timeout),
+                             packets()});
     ConnectRequestMessage request = connect_request(0);
     request.connection_count = 1;
     request.first_connection = FirstConnection::no;
@@ -537,6 +568,9 @@ PathStatus ClientPath::status() const {
                       .dead_at = connected() ? heartbeat_.dead_at() : std::nullopt,
                       .priority = address_.priority};
     if (machine_.held_back()) status.reason = machine_.hold_reason() + "; " + reason_text_;
+    if (connected() && doubt_.small()) {
+        status.reason = "small packets only: large ones seem to be lost on the way";
+    }
     const bool waits = machine_.state() == PathState::backoff;
     (waits ? status.next_attempt : status.fails_at) = machine_.deadline();
     const bool dials = machine_.state() == PathState::connecting && dial_ends_;

@@ -15,6 +15,7 @@
 #include "rtrs/client.h"
 #include "rtrs/core/heartbeat.h"
 #include "rtrs/core/message_link.h"
+#include "rtrs/core/packet_doubt.h"
 #include "rtrs/core/path_machine.h"
 #include "rtrs/fabric.h"
 #include "rtrs/wire/connect.h"
@@ -97,7 +98,10 @@ class ClientPath final : public MessageLinkOwner {
     ClientPath(const ClientPath&) = delete;
     ClientPath& operator=(const ClientPath&) = delete;
 
-    void open() { handle(PathMachine::Event::open); }
+    void open() {
+        doubt_.forget();
+        handle(PathMachine::Event::open);
+    }
     void close() { handle(PathMachine::Event::close); }
     // The operator's; see path_machine.h. ERRORS: EBUSY (reconnect, while it is being connected or
     // closed).
@@ -192,6 +196,8 @@ class ClientPath final : public MessageLinkOwner {
     void disconnect_all();
     void post_heartbeat(std::uint32_t immediate);
     void beat();
+    EndpointOptions::Packets packets() const noexcept;
+    void doubt_packets(std::error_code reason);
     void trace(TraceLevel level, std::string_view text);
     void note_failure(std::error_code reason, std::string text, TraceLevel level);
     void trace_backoff();
@@ -207,6 +213,9 @@ class ClientPath final : public MessageLinkOwner {
     ClientPathOwner& owner_;
     PathMachine machine_;
     Heartbeat heartbeat_;
+    PacketDoubt doubt_;
+    // It was probed for a late answer, and no request was answered since.
+    bool answers_are_late_ = false;
     Timer machine_timer_;
     Timer heartbeat_timer_;
     Timer last_answers_timer_;  // see reads_to_the_end()

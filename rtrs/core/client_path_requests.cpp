@@ -170,6 +170,7 @@ void ClientPath::received(Connection& connection, const Completion& completion) 
 
 void ClientPath::answer(Connection& connection, const Completion& completion,
                         const Immediate& immediate) {
+    answers_are_late_ = false;
     if (key_renewal_ == KeyRenewal::every_answer &&
         !renew_key(connection, completion, immediate.permit)) {
         return;

@@ -52,7 +52,8 @@ EndpointOptions MessageLink::endpoint_options() const noexcept {
     return {.send_queue_depth = sends + core_.options().window + SendSignals::slots_held_max,
             .receive_queue_depth = receives_,
             .worker = carried_.worker,
-            .silence_max = carried_.silence_max};
+            .silence_max = carried_.silence_max,
+            .packets = carried_.packets};
 }
 
 std::error_code MessageLink::dial(const std::string& source, const std::string& destination,

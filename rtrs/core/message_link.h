@@ -59,6 +59,7 @@ class MessageLink final : public EndpointHandler {
     struct Carried {
         std::uint32_t worker = 0;
         Duration silence_max = EndpointOptions{}.silence_max;
+        EndpointOptions::Packets packets = EndpointOptions{}.packets;
     };
     // The fabric is that of dial(), or of accept()'s request.
     MessageLink(MessageCore& core, MessageLinkOwner& owner, Fabric& fabric, const Carried& carried);

@@ -59,6 +59,7 @@ class FaultyFabric final : public Fabric {
     const char* name() const noexcept override { return inner_.name(); }
     std::string device() const override { return inner_.device(); }
     Duration connect_timeout() const noexcept override { return inner_.connect_timeout(); }
+    bool limits_packets() const noexcept override { return inner_.limits_packets(); }
     std::expected<std::unique_ptr<ProtectionDomain>, std::error_code> create_domain() override;
     std::expected<std::unique_ptr<Listener>, std::error_code> listen(
         const std::string& address, ListenerHandler& handler) override;

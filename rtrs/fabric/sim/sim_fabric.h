@@ -69,6 +69,8 @@ class SimFabric final : public Fabric {
     explicit SimFabric(Process& process) noexcept : process_(process) {}
     const char* name() const noexcept override { return "sim"; }
     Duration connect_timeout() const noexcept override;
+    // It loses none for their size, but the client's doubts are to be simulated.
+    bool limits_packets() const noexcept override { return true; }
     std::expected<std::unique_ptr<ProtectionDomain>, std::error_code> create_domain() override;
     std::expected<std::unique_ptr<Listener>, std::error_code> listen(
         const std::string& address, ListenerHandler& handler) override;

@@ -53,6 +53,12 @@ void limit_silence(int fd, Duration silence_max) noexcept {
     (void)::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &keepalive_probes, sizeof keepalive_probes);
 }
 
+void limit_packets(int fd) noexcept {
+    // What an IPv6 packet of 1280 bytes, which each link must take (RFC 8200, 5), has left.
+    constexpr int segment_bytes = 1280 - 40 - 20;
+    (void)::setsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &segment_bytes, sizeof segment_bytes);
+}
+
 std::error_code send_now(int fd, const HandshakeFrame& frame) noexcept {
     const ssize_t sent = ::send(fd, frame.bytes.data(), frame.size, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0) return from_errno(errno);
@@ -79,6 +85,7 @@ std::error_code Dial::open(const Address* source) {
     if (!fd) return fd.error();
     endpoint_.fd_ = *fd;
     limit_silence(*fd, endpoint_.silence_max_);
+    if (endpoint_.packets_ == EndpointOptions::Packets::small) limit_packets(*fd);
     if (source == nullptr) return {};
     const int on = 1;
     (void)::setsockopt(*fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);

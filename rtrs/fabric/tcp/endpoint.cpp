@@ -40,6 +40,7 @@ TcpEndpoint::TcpEndpoint(const Setup& setup, ReservedMemory read_memory)
       handler_(setup.handler),
       tracer_(setup.tracer),
       silence_max_(setup.depths.silence_max),
+      packets_(setup.depths.packets),
       sends_(setup.depths.send_queue_depth, answers_max),
       read_memory_(std::move(read_memory)),
       receives_(setup.depths.receive_queue_depth) {}

@@ -189,6 +189,7 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     EndpointHandler& handler_;
     Tracer* tracer_;  // may be null
     Duration silence_max_;
+    EndpointOptions::Packets packets_;
     State state_ = State::idle;
     bool told_ = false;  // on_rejected or on_disconnected was delivered
     bool rejected_ = false;

@@ -16,6 +16,7 @@ class TcpFabric final : public Fabric {
 
     const char* name() const noexcept override { return "tcp"; }
     Duration connect_timeout() const noexcept override { return options_.connect_timeout; }
+    bool limits_packets() const noexcept override { return true; }
 
     std::expected<std::unique_ptr<ProtectionDomain>, std::error_code> create_domain() override {
         return std::make_unique<tcp::TcpDomain>();

@@ -1,0 +1,42 @@
+"""One of two links takes no packet above 1500 bytes, though its ends think so: the path is dialled for small ones.
+
+It answers when it is dialled, and heartbeats: nothing but lost data tells of it. With a deep queue that is the list of
+chunks, without which the path does not connect; with a short one requests are the first that is lost.
+"""
+from multipath_lab import *
+
+
+def lose_large_packets(net, link):
+    for space in net.spaces():
+        # Without gso_max_segs what is dropped would be many small packets that go as one.
+        run("ip", "-n", space, "link", "set", f"link{link}", "mtu", "9000", "gso_max_segs", "1")
+        run(*net.inside(space), "nft", f"add table inet large; add chain inet large input "
+            f"{{ type filter hook input priority 0; }}; add rule inet large input iifname link{link} "
+            "meta length > 1500 drop")
+
+
+for queue in (512, 32):
+    with MultipathLab() as lab:
+        lose_large_packets(lab.network(), 0)
+        lab.start_server([disk(lab, "numbered")], queue_depth=queue)
+        lab.start_client(["numbered"], **TUNED)
+        judge = lab.judge("numbered", blocks=2048)
+        hint = "large packets seem to be lost on the way"
+        wait_until("the client has drawn its conclusion", lambda: hint in lab.the_client.log())
+        wait_until("the path is back", lambda: lab.path_of(0)["state"] == "connected")
+        check("small packets only" in lab.path_of(0)["reason"], lab.path_of(0))
+        before = lab.path_of(0)
+        judge.wait_for_progress(20000)
+        after = lab.path_of(0)
+        check(after["reconnects"] == before["reconnects"], f"lost again: {after}")
+        check(after["state"] == "connected", after)
+        # The operator has mended the network, and says so.
+        for space in lab.net.spaces():
+            run(*lab.net.inside(space), "nft", "delete table inet large")
+        lab.operate_path("reconnect", 0)
+        lab.wait_for_paths()
+        check("small packets" not in (lab.path_of(0)["reason"] or ""), lab.path_of(0))
+        judge.wait_for_progress(2000)
+        judge.finish()
+        lab.check_no_errors()
+        print(f"queue of {queue}: no error, and the path carries data in small packets")
