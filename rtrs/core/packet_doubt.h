@@ -1,8 +1,8 @@
 // Whether a path seems to lose its large packets while small ones pass: frames longer than a switch
-// on the way takes, or a router that drops what is too long without a word. Such a path answers when
-// it is dialled, and perhaps heartbeats, but is silent when it has data to carry: the list of the
-// server's chunks, with which it would be connected, or that of requests, which wait each time until
-// it is given up.
+// on the way takes, or a router that drops what is too long without a word. Such a path answers
+// when it is dialled, and perhaps heartbeats, but is silent when it has data to carry: the list of
+// the server's chunks, with which it would be connected, or that of requests, which wait each time
+// until it is given up.
 //
 // Once is chance. A path that ended in silence, whose very next attempt was answered, and that ends
 // in silence again soon after, is dialled for small packets from then on; until it ends so all the
