@@ -345,10 +345,8 @@ void TcpEndpoint::answer_read() {
         answer.slot = domain_.keys().find(frame_.key);
         domain_.begin_placing(answer.slot);
     }
-    FrameHeader header;
-    header.opcode = Opcode::read_response;
-    header.address = request.id;
-    answer.end = sends_.append(std::move(header), {&source, 1}, agreement_.payload_crc);
+    answer.end = sends_.append({.opcode = Opcode::read_response, .address = request.id},
+                               {&source, 1}, agreement_.payload_crc);
     answers_.push(answer);
     schedule();
 }
