@@ -125,7 +125,8 @@ struct ClientSessionOptions {
     std::string name;                  // 1..254 bytes, no '/' and no '.'
     std::vector<PathAddress> paths;    // 1..limits::paths_max
     std::uint32_t io_connections = 1;  // per path, beside the service connection; 1..64
-    Duration connect_timeout = std::chrono::seconds(5);  // a whole path: dial to INFO response
+    // A whole path: dial to INFO response. At first for a fifth of it only the first is dialled.
+    Duration connect_timeout = std::chrono::seconds(5);
     Duration heartbeat_interval = heartbeat_interval_default;
     // Silence after which a path is dead; longer than the interval.
     Duration heartbeat_timeout = heartbeat_timeout_default;

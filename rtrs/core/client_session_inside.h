@@ -226,6 +226,7 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     Timer failure_timer;  // what may not happen inside a call of the owner or of a path
     Timer waiter_timer;
     Timer watch_timer;
+    Timer head_start_timer;  // of the first path; armed until the others are opened
     std::vector<std::uint32_t> failures;
     // New requests fail at once, with this.
     std::error_code refuse_new;

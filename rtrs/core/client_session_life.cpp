@@ -16,6 +16,8 @@ constexpr std::uint32_t io_connections_max = 64;
 // Of a chunk, beside the data.
 constexpr std::uint32_t header_bytes_min =
     ClientSession::user_message_bytes_max + request_message_bytes_max;
+// After this part of its time to connect, a session whose first path is not up yet tries all.
+constexpr int head_start_part = 5;
 
 }  // namespace
 
@@ -44,7 +46,8 @@ ClientSession::Inside::Inside(ClientSession& its_self, SessionEnvironment its_en
                       }),
       failure_timer(environment.clock, this, member_call<&Inside::report_failures>),
       waiter_timer(environment.clock, this, member_call<&Inside::serve_waiters>),
-      watch_timer(environment.clock, this, member_call<&Inside::watch>) {}
+      watch_timer(environment.clock, this, member_call<&Inside::watch>),
+      head_start_timer(environment.clock, this, member_call<&Inside::open_other_paths>) {}
 
 std::error_code ClientSession::Inside::check_options() const {
     const Duration hold = options.hold_time.value_or(Duration::max());
@@ -178,8 +181,10 @@ std::error_code ClientSession::Inside::open() {
     since = environment.clock.now();
     reason = "connecting";
     arm_waiting();
-    // The first path makes the session; the others join it (see path_up) or, if the first cannot
-    // be reached, make it themselves.
+    // The first path makes the session; the others join it (see announce_link_if_ready) or, if the
+    // first cannot be reached or takes its time, make it themselves. All at once would cost those
+    // that come second an attempt (see ClientPath::info_response).
+    if (paths.size() > 1) head_start_timer.arm(since + options.connect_timeout / head_start_part);
     paths.front().path->open();
     return {};
 }
@@ -196,6 +201,7 @@ void ClientSession::Inside::arm_waiting() {
 void ClientSession::Inside::open_other_paths() {
     if (other_paths_opened || closing) return;
     other_paths_opened = true;
+    head_start_timer.disarm();
     for (const PathRecord& record : paths) {
         if (record.path->idle()) record.path->open();
     }
@@ -207,6 +213,7 @@ void ClientSession::Inside::close() {
     hold_timer.disarm();
     fail_fast_timer.disarm();
     watch_timer.disarm();
+    head_start_timer.disarm();
     // First of all: it keeps on_closed() out of this call.
     failure_timer.arm(environment.clock.now());
     if (!opened) return;
@@ -427,7 +434,11 @@ std::error_code ClientSession::Inside::add_path(const PathAddress& address) {
     if (!opened || closing || dead) return from_errno(ENOTCONN);
     if (const auto error = make_path(address)) return error;
     trace(TraceLevel::info, "path " + label_of(address) + " is added");
-    if (other_paths_opened) paths.back().path->open();
+    if (other_paths_opened) {
+        paths.back().path->open();
+    } else {
+        head_start_timer.arm(since + options.connect_timeout / head_start_part);
+    }
     return {};
 }
 

@@ -357,6 +357,32 @@ TEST_CASE("a dial on its way since before another path was up does not split the
     }
 }
 
+TEST_CASE("a first path that is silent holds the others up for a fifth of its time to connect") {
+    SceneOptions options = quick_options(1);
+    options.addresses = 3;
+    options.client.connect_timeout = 5s;
+    Scene scene(options);
+    const auto path = [&](std::size_t index) {
+        return scene.client->session.status().paths.at(index).state;
+    };
+    scene.start_server();
+    scene.world.network().cut("10.0.0.1", "10.0.0.2");
+    scene.start_client();
+    scene.world.run_for(990ms);
+    CHECK(path(1) == PathState::idle);
+    REQUIRE(scene.ready(200ms));
+    CHECK(path(0) == PathState::connecting);
+    scene.client->run(8, 100);
+    REQUIRE(scene.finish());
+    scene.world.network().heal_all();
+    REQUIRE(scene.run_until([&] {
+        return path(0) == PathState::connected && path(1) == PathState::connected &&
+               path(2) == PathState::connected;
+    }));
+    CHECK(scene.server->sessions_up == 1);
+    work_and_end(scene, 8, 100);
+}
+
 TEST_CASE("a path that is held back is dialled when the last other one goes, announced or not") {
     SceneOptions options = quick_options(1);
     options.addresses = 2;

@@ -138,6 +138,7 @@ class VerbsEndpoint final : public Endpoint, public CmOwner, public ListLink {
     // Completions.
     QueueState poll(unsigned batches_max);
     void completed(const ibv_wc& completion);
+    void failed(const ibv_wc& completion) noexcept;
     void send_completed(const ibv_wc& completion, std::uint64_t number);
     void receive_completed(const ibv_wc& completion);
     void deliver_revoked(VerbsWindow& window);

@@ -363,8 +363,7 @@ void VerbsEndpoint::completed(const ibv_wc& completion) {
                            remote_address_ + (is_receive(completion.wr_id) ? ": receive: " : ": ") +
                                ibv_wc_status_str(completion.status));
         }
-        fail(reason_of(completion.status,
-                       is_receive(completion.wr_id) ? Queue::receive : Queue::send));
+        failed(completion);
         tell();
     }
     if (is_receive(completion.wr_id)) {
@@ -372,6 +371,17 @@ void VerbsEndpoint::completed(const ibv_wc& completion) {
     } else {
         send_completed(completion, number_of(completion.wr_id));
     }
+}
+
+void VerbsEndpoint::failed(const ibv_wc& completion) noexcept {
+    const std::error_code reason =
+        reason_of(completion.status, is_receive(completion.wr_id) ? Queue::receive : Queue::send);
+    // The peer's goodbye, which a failure causes on its side too, may overtake what says why.
+    if (state_ == State::closing && reason_ == Error::closed_by_peer &&
+        completion.status != IBV_WC_WR_FLUSH_ERR) {
+        reason_ = reason;
+    }
+    fail(reason);
 }
 
 void VerbsEndpoint::send_completed(const ibv_wc& completion, std::uint64_t number) {
