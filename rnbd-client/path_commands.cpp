@@ -27,6 +27,7 @@ struct Request {
     std::string session;
     ClientConfig::Path path;
     rtrs::Duration timeout{};
+    bool force = false;
 };
 
 std::expected<Request, ControlFailure> parse(Kind kind, const json& given) {
@@ -42,6 +43,7 @@ std::expected<Request, ControlFailure> parse(Kind kind, const json& given) {
             arguments.word("priority", rtrs::parse_path_priority, "prefer or standby")
                 .value_or(request.path.priority);
     }
+    if (kind == Kind::remove) request.force = arguments.flag("force");
     request.timeout = arguments.seconds("timeout_s", timeout_default, timeout_max);
     if (const auto failure = arguments.failure()) return std::unexpected(*failure);
     return request;
@@ -67,6 +69,19 @@ std::string words_of(const rtrs::PathStatus& path, rtrs::Instant now) {
                             std::max(in_seconds(*path.next_attempt - now), 0.0));
     }
     return text;
+}
+
+// The other paths with their states, if this one alone carries what the session has to do.
+std::string left_without(const rtrs::ClientSessionStatus& status, const std::string& label,
+                         rtrs::Instant now) {
+    std::string others;
+    for (const rtrs::PathStatus& path : status.paths) {
+        const bool connected = path.state == rtrs::PathState::connected;
+        if (connected != (path.label == label)) return {};
+        if (!connected)
+            others += (others.empty() ? "" : "; ") + path.label + ": " + words_of(path, now);
+    }
+    return others;
 }
 
 const char* goal_of(Kind kind) {
@@ -109,6 +124,7 @@ void PathCommands::start(Kind kind, const json& arguments, ControlReply reply) {
                       .started = now,
                       .deadline = now + request->timeout,
                       .begun = kind == Kind::add,
+                      .force = request->force,
                       .reply = std::move(reply)});
     if (check(waits_.back())) waits_.pop_back();
     if (!waits_.empty() && !timer_.armed()) timer_.arm(now + look_interval);
@@ -155,6 +171,17 @@ bool PathCommands::check(Wait& wait) {
 
 // Tells the session. Later if it is busy: an attempt to connect is what a reconnect wants anyway.
 bool PathCommands::begin(Wait& wait, rtrs::ClientSession& session) {
+    if (wait.kind == Kind::remove && !wait.force) {
+        const std::string others =
+            left_without(session.status(), wait.label, client_.clock().now());
+        if (!others.empty()) {
+            wait.reply.fail(ControlError::busy,
+                            fmt::format("{} is the only path of session {} that is connected ({}); "
+                                        "--force removes it all the same",
+                                        wait.label, wait.session, others));
+            return true;
+        }
+    }
     const auto error = session.operate_path(wait.label, operation_of(wait.kind));
     wait.begun = !error;
     if (!error) return false;

@@ -36,6 +36,7 @@ class PathCommands {
         rtrs::Instant started;
         rtrs::Instant deadline;
         bool begun = false;  // the session has been told
+        bool force = false;
         ControlReply reply;
     };
 

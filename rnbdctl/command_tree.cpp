@@ -255,6 +255,7 @@ void CommandTree::add_paths() {
         add_path_operation("remove", "path_remove",
                            "Remove a path, its requests go on elsewhere; wait until it is gone");
     removed->add_flag("--save", options_.save, save_help);
+    removed->add_flag("--force", options_.force, "Even if no other path is connected");
     add_path_operation("reconnect", "path_reconnect",
                        "Close a path and dial it at once; wait until it is connected");
     add_path_operation("disconnect", "path_disconnect",
@@ -298,6 +299,7 @@ CLI::App* CommandTree::add_path_operation(const char* word, const char* command,
                              {"path", options_.path},
                              {"timeout_s", in_seconds(patience)}};
         if (!options_.priority.empty()) request.arguments["priority"] = options_.priority;
+        if (options_.force) request.arguments["force"] = true;
         // What is in the way is the session itself, or what it does just now: no use of anything.
         request.in_use_hint.clear();
         if (options_.save) {

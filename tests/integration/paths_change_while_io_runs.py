@@ -23,6 +23,12 @@ def refusals(client, port, spare):
             (("add", "host-a", f"127.0.0.1:{spare}", "--timeout", "1"), 7, "Connection refused")]:
         result = client.ctl("paths", *words, ok=False)
         check(result.returncode == code and text in result.stderr, (words, result))
+    alone = client.ctl("paths", "remove", "host-a", f"127.0.0.1:{port}", ok=False)
+    check(alone.returncode == 5 and "the only path of session host-a that is connected (127.0.0.1:"
+          f"{spare}: backoff (cannot connect: Connection refused)" in alone.stderr
+          and "--force" in alone.stderr, alone)
+    client.ctl("paths", "remove", "host-a", f"127.0.0.1:{port}", "--force")
+    client.ctl("paths", "add", "host-a", f"127.0.0.1:{port}")
     client.ctl("paths", "remove", "host-a", f"127.0.0.1:{spare}")
     check(client.ctl("policy", "host-a", "fastest", ok=False).returncode == 2, "no such policy")
 

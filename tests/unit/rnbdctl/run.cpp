@@ -467,6 +467,7 @@ TEST_CASE("rnbdctl: paths, their operations, policy and explain") {
     CHECK(asked({"paths", "remove", "s", "p", "--timeout", "3"}) ==
           json::parse(
               R"({"command":"path_remove","arguments":{"session":"s","path":"p","timeout_s":3}})"));
+    CHECK(asked({"paths", "remove", "s", "p", "--force"})["arguments"]["force"] == true);
     CHECK(asked({"paths", "reconnect", "s", "p"})["command"] == "path_reconnect");
     CHECK(asked({"paths", "disconnect", "s", "p"})["command"] == "path_disconnect");
     CHECK(asked({"policy", "s"})["arguments"] == json{{"session", "s"}});
