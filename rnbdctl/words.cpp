@@ -35,6 +35,13 @@ bool takes_next(const CLI::App& root, const CLI::App& app, const std::string& wo
     return false;
 }
 
+// The value of an option that there is not looks like a command, and says less of the mistake.
+bool is_unknown_option(const CLI::App& root, const CLI::App& app, const std::string& word) {
+    const std::string name = word.substr(0, word.find('='));
+    return name.starts_with('-') && app.get_option_no_throw(name) == nullptr &&
+           root.get_option_no_throw(name) == nullptr;
+}
+
 std::string no_command(const std::string& word, const std::vector<std::string>& words,
                        const std::string& help) {
     std::string text = fmt::format("no command \"{}\": ", word);
@@ -77,7 +84,13 @@ std::expected<std::vector<std::string>, std::string> write_out(CommandTree& tree
         // A name may be the last word; with others behind it, it is a command.
         const bool is_name = takes_value && !more_words(tree.app(), *at, words, i + 1);
         if (is_name && (found.empty() || found.front() != word)) break;
-        if (found.empty()) return std::unexpected(no_command(word, known, see_help(*at)));
+        if (found.empty()) {
+            if (i > 0 && is_unknown_option(tree.app(), *at, words[i - 1])) {
+                return std::unexpected(
+                    fmt::format("unknown option \"{}\" {}", words[i - 1], see_help(*at)));
+            }
+            return std::unexpected(no_command(word, known, see_help(*at)));
+        }
         if (found.size() > 1) {
             return std::unexpected(
                 fmt::format("\"{}\" may be {} {}", word, fmt::join(found, ", "), see_help(*at)));

@@ -50,6 +50,10 @@ TEST_CASE("rnbdctl: what is no command, or several, is said with the nearest") {
           "no command \"disconnet\": did you mean disconnect? (see rnbdctl paths --help)");
     CHECK(written({"exports", "foo", "bar", "baz"}).front() ==
           "no command \"foo\": expected add, remove, resize, evict (see rnbdctl exports --help)");
+    CHECK(written({"--control", "s.ctl", "status"}).front() ==
+          "unknown option \"--control\" (see --help)");
+    CHECK(written({"--timeout=5", "s.ctl"}).front().find("no command \"s.ctl\"") == 0);
+    CHECK(written({"--json", "s.ctl"}).front().find("no command \"s.ctl\"") == 0);
     CHECK(written({"exports", "re", "v", "w"}).front().find("remove, resize") != std::string::npos);
 }
 
