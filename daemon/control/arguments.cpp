@@ -26,6 +26,7 @@ void ControlArguments::unknown_word(std::string_view key, const json& found,
 }
 
 std::optional<json> ControlArguments::any(const char* key) {
+    asked_for_.emplace_back(key);
     const auto found = left_.find(key);
     if (found == left_.end()) return std::nullopt;
     json value = std::move(*found);
@@ -83,7 +84,11 @@ json ControlArguments::object(const char* key, Need need) {
 
 std::optional<ControlFailure> ControlArguments::failure() {
     if (!failure_ && !left_.empty()) {
-        failure_ = {ControlError::bad_arguments, "unknown argument " + left_.begin().key()};
+        failure_ = {
+            ControlError::bad_arguments,
+            fmt::format(
+                "unknown argument {}, expected {}", printable(left_.begin().key()),
+                asked_for_.empty() ? "none" : fmt::format("{}", fmt::join(asked_for_, ", ")))};
     }
     return failure_;
 }

@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "daemon/control/protocol.h"
 #include "rtrs/base/instant.h"
@@ -62,6 +63,7 @@ class ControlArguments {
     void unknown_word(std::string_view key, const nlohmann::json& found, std::string_view expected);
 
     nlohmann::json left_;
+    std::vector<std::string> asked_for_;  // to be named if something else was given
     std::optional<ControlFailure> failure_;
 };
 

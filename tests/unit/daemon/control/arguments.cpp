@@ -92,5 +92,7 @@ TEST_CASE("control arguments: the first that is wrong is told, and last what is 
     ControlArguments none(given);
     none.number("a");
     none.number("b");
-    CHECK(failure_of(none) == "unknown argument other");
+    CHECK(failure_of(none) == "unknown argument other, expected a, b");
+    ControlArguments nothing(given);
+    CHECK(failure_of(nothing) == "unknown argument a, expected none");
 }
