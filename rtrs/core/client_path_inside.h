@@ -1,4 +1,5 @@
-// What the files of ClientPath share: client_path.cpp (its life) and client_path_requests.cpp.
+// What the files of ClientPath share: client_path.cpp (its life), client_path_handshake.cpp and
+// client_path_requests.cpp.
 #pragma once
 
 #include <cerrno>
