@@ -32,7 +32,8 @@ namespace rtrs {
     X(half_open_expired)        /* a path never said its name */                         \
     X(shaky_path)               /* a path failed too often and was held back */          \
     X(probed)                   /* an old request made its path be probed */             \
-    X(probe_failed)             /* ... which was dead */
+    X(probe_failed)             /* ... which was dead */                                 \
+    X(small_packets)            /* a path was dialled for small packets */
 
 enum class RareBranch : std::size_t {
 #define RTRS_RARE_ENUMERATOR(name) name,

@@ -6,6 +6,7 @@
 
 #include "rtrs/base/assert.h"
 #include "rtrs/base/member_call.h"
+#include "rtrs/base/rare.h"
 #include "rtrs/core/client_path_inside.h"
 #include "rtrs/core/duration_text.h"
 
@@ -186,6 +187,7 @@ void ClientPath::doubt_packets(std::error_code reason) {
         state == PathState::exchanging && now - machine_.since() >= chunks_patience;
     const bool silent = timed_out || no_chunks || answers_are_late_;
     if (doubt_.ended(silent ? PacketDoubt::End::silent : PacketDoubt::End::told, now)) {
+        RTRS_RARE(small_packets);
         trace(TraceLevel::warning,
               "it answers at once, but is silent when it has data to carry: large packets seem to "
               "be lost on the way (a wrong MTU?); it is dialled for small ones now");

@@ -383,6 +383,40 @@ TEST_CASE("a first path that is silent holds the others up for a fifth of its ti
     work_and_end(scene, 8, 100);
 }
 
+TEST_CASE(
+    "a path that loses large packets, from the beginning or later, is dialled for small ones") {
+    SceneOptions options = quick_options(GENERATE(range(1, 11)));
+    options.client.request_deadline = 300ms;
+    options.client.probe_timeout = 200ms;
+    const bool later = GENERATE(false, true);
+    Scene scene(options);
+    const auto lose_large = [&] { scene.world.network().lose_large("10.0.0.1", "10.0.0.2", 128); };
+    const auto status = [&] { return scene.client->session.status().paths.at(0); };
+    if (!later) lose_large();
+    scene.start_server();
+    scene.start_client();
+    if (later) {
+        REQUIRE(scene.ready());
+        lose_large();
+        scene.client->run(8, 100);
+        REQUIRE(scene.finish());
+    }
+    REQUIRE(scene.ready());
+    CHECK(status().reason.starts_with("small packets only"));
+    // Two ends in silence, as a rule.
+    CHECK(status().attempts_failed + status().reconnects <= 4);
+    // It stays so until the operator dials.
+    scene.world.network().heal_all();
+    scene.world.network().reset("10.0.0.1", "10.0.0.2", SimNetwork::Seen::by_both);
+    scene.world.run_for(1s);
+    CHECK(status().reason.starts_with("small packets only"));
+    REQUIRE(!scene.client->session.operate_path(status().label,
+                                                ClientSession::PathOperation::reconnect));
+    scene.world.run_for(1s);
+    CHECK(status().reason.empty());
+    work_and_end(scene, 8, 100);
+}
+
 TEST_CASE("a path that is held back is dialled when the last other one goes, announced or not") {
     SceneOptions options = quick_options(1);
     options.addresses = 2;

@@ -8,8 +8,9 @@
 
 namespace rtrs::sim {
 
-Connection::Connection(Network& network, Process& dialler, const Ends& ends, Bytes private_data)
-    : network_(network), number_(network.next_connection()) {
+Connection::Connection(Network& network, Process& dialler, const Ends& ends, Bytes private_data,
+                       EndpointOptions::Packets packets)
+    : network_(network), number_(network.next_connection()), packets_(packets) {
     network_.add(*this);
     sides_[0].address = ends.dialled_from;
     sides_[0].address_id = network.id(ends.dialled_from.host);
@@ -115,6 +116,16 @@ void Connection::on_endpoint_event(Event event, SideIndex side) {
 
 // --- Pipes
 
+namespace {
+
+// Of the data with it: a read asks for some, and its answer brings it.
+std::uint32_t length_of(const Message& message) noexcept {
+    return message.opcode == WorkOpcode::read ? 0 : message.bytes;
+}
+std::uint32_t length_of(const Answer& answer) noexcept { return answer.data ? answer.bytes : 0; }
+
+}  // namespace
+
 template <typename T>
 void Connection::push(Pipe<T>& pipe, T item, Event event, SideIndex side) {
     pipe.last_arrival = std::max(pipe.last_arrival, world().now() + world().draw_delay());
@@ -130,11 +141,13 @@ void Connection::next(Pipe<T>& pipe, Event event, SideIndex side) {
     schedule(pipe.queue.front().arrival, event, side);
 }
 
-Connection::Way Connection::way(SideIndex from, SideIndex to, Instant& later) noexcept {
+Connection::Way Connection::way(SideIndex from, SideIndex to, std::uint32_t bytes,
+                                Instant& later) noexcept {
     const Network::AddressId source = sides_[from].address_id;
     const Network::AddressId target = sides_[to].address_id;
     const Network::Link& link = network_.link(source, target);
-    if (link.cut || !network_.host(target).up()) return Way::blocked;
+    const bool too_large = bytes > link.bytes_max && packets_ == EndpointOptions::Packets::full;
+    if (link.cut || too_large || !network_.host(target).up()) return Way::blocked;
     later = std::max(link.stalled_until, network_.host(target).stalled_until());
     return later > world().now() ? Way::stalled : Way::free;
 }
@@ -149,7 +162,7 @@ bool Connection::ready(Pipe<T>& pipe, SideIndex from, SideIndex to, Event event,
         return false;
     }
     Instant later{};
-    switch (way(from, to, later)) {
+    switch (way(from, to, length_of(pipe.queue.front()), later)) {
         case Way::free:
             return true;
         case Way::stalled:
@@ -169,7 +182,8 @@ bool Connection::ready(Pipe<T>& pipe, SideIndex from, SideIndex to, Event event,
 template <typename T>
 void Connection::unblock(Pipe<T>& pipe, SideIndex from, SideIndex to, Event event, SideIndex side) {
     Instant later{};
-    if (!pipe.blocked || way(from, to, later) == Way::blocked) return;
+    const std::uint32_t bytes = pipe.queue.empty() ? 0 : length_of(pipe.queue.front());
+    if (!pipe.blocked || way(from, to, bytes, later) == Way::blocked) return;
     pipe.blocked = false;
     if (pipe.queue.empty()) return;
     pipe.scheduled = true;

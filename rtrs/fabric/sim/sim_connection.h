@@ -88,7 +88,8 @@ class Connection final : public EventSink {
         SocketAddress dialled_from, dialled_to;
     };
 
-    Connection(Network& network, Process& dialler, const Ends& ends, Bytes private_data);
+    Connection(Network& network, Process& dialler, const Ends& ends, Bytes private_data,
+               EndpointOptions::Packets packets);
 
     void hold() noexcept { ++holds_; }
     // May destroy the connection.
@@ -142,8 +143,8 @@ class Connection final : public EventSink {
     };
 
     ~Connection();  // by release(), or by the network at its end
-    // later: when a stalled way is free.
-    Way way(SideIndex from, SideIndex to, Instant& later) noexcept;
+    // Of something with so many bytes. later: when a stalled way is free.
+    Way way(SideIndex from, SideIndex to, std::uint32_t bytes, Instant& later) noexcept;
     template <typename T>
     void push(Pipe<T>& pipe, T item, Event event, SideIndex side);
     template <typename T>
@@ -166,6 +167,7 @@ class Connection final : public EventSink {
 
     Network& network_;
     std::uint64_t number_;
+    EndpointOptions::Packets packets_;
     std::array<Side, 2> sides_;
     std::array<std::byte, private_data_request_max> request_{};
     std::array<std::byte, private_data_reply_max> reply_{};

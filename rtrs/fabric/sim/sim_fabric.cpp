@@ -131,8 +131,8 @@ std::expected<std::unique_ptr<Endpoint>, std::error_code> SimFabric::connect(
         return std::unexpected(from_errno(EMSGSIZE));
     }
     const Connection::Ends ends{{*from, process_.host().next_port()}, *target};
-    auto* connection =
-        new Connection(process_.world().network().inside(), process_, ends, private_data);
+    auto* connection = new Connection(process_.world().network().inside(), process_, ends,
+                                      private_data, options.packets);
     return std::make_unique<SimEndpoint>(*connection, 0, static_cast<Domain&>(domain), options,
                                          handler);
 }

@@ -118,7 +118,13 @@ class Network {
     static constexpr AddressId nowhere = static_cast<AddressId>(-1);
     struct Link {
         bool cut = false;
+        std::uint32_t bytes_max = UINT32_MAX;  // what is longer is held back (lose_large)
         Instant stalled_until{};
+        // But for a stall, which ends by itself.
+        void heal() noexcept {
+            cut = false;
+            bytes_max = UINT32_MAX;
+        }
     };
 
     explicit Network(SimWorld& world) noexcept : world_(world) {}

@@ -33,15 +33,20 @@ void SimNetwork::cut_one_way(const std::string& from, const std::string& to) {
     inside_->link(known(*inside_, from), known(*inside_, to)).cut = true;
 }
 
+void SimNetwork::lose_large(const std::string& a, const std::string& b, std::uint32_t bytes_max) {
+    inside_->link(known(*inside_, a), known(*inside_, b)).bytes_max = bytes_max;
+    inside_->link(known(*inside_, b), known(*inside_, a)).bytes_max = bytes_max;
+}
+
 void SimNetwork::heal(const std::string& a, const std::string& b) {
-    inside_->link(known(*inside_, a), known(*inside_, b)).cut = false;
-    inside_->link(known(*inside_, b), known(*inside_, a)).cut = false;
+    inside_->link(known(*inside_, a), known(*inside_, b)).heal();
+    inside_->link(known(*inside_, b), known(*inside_, a)).heal();
     inside_->unblock();
 }
 
 void SimNetwork::heal_all() {
     for (sim::Network::AddressId from = 0; from < inside_->addresses(); ++from) {
-        for (sim::Network::Link& link : inside_->links_from(from)) link.cut = false;
+        for (sim::Network::Link& link : inside_->links_from(from)) link.heal();
     }
     inside_->unblock();
 }

@@ -98,6 +98,9 @@ class SimNetwork {
     // Everything between a and b is held back in silence, until heal().
     void cut(const std::string& a, const std::string& b);
     void cut_one_way(const std::string& from, const std::string& to);
+    // Between a and b what carries more than so much is held back in silence, and all that is
+    // behind it, as by a wrong MTU; not of connections for small ones (EndpointOptions::Packets).
+    void lose_large(const std::string& a, const std::string& b, std::uint32_t bytes_max);
     void heal(const std::string& a, const std::string& b);
     void heal_all();
     // What arrives at `to` from `from` within the duration arrives at its end.

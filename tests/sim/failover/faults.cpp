@@ -49,6 +49,7 @@ constexpr std::array<std::uint32_t, fault_kinds> weights{
     0,  // volume_remap: see plan_wide()
     0,  // device_taken
     0,  // cache_lost
+    0,  // large_lost
 };
 
 // From one millisecond to ten seconds or so, each order of magnitude as likely.
@@ -109,6 +110,13 @@ void Faults::plan_wide(Duration span) {
     const Duration after(
         static_cast<Duration::rep>(random.below(static_cast<std::uint64_t>(span.count()))));
     if (options.allows(action.fault)) push(action, Step::begin, after);
+    // With a chance of its own: what is above stays what it was.
+    Random its_own(options.seed * 1000037 + planned_wide_);
+    action.fault = Fault::large_lost;
+    action.network = static_cast<std::uint32_t>(its_own.below(6)) % options.paths;
+    action.variant = static_cast<std::uint32_t>(its_own.below(1u << 16));
+    action.duration = draw_duration(its_own);
+    if (its_own.chance(1, 4) && options.allows(action.fault)) push(action, Step::begin, after);
 }
 
 void Faults::push(Action action, Step step, Duration after) {
@@ -182,7 +190,9 @@ void Faults::begin(const Action& action) {
     ++counts_[static_cast<std::size_t>(action.fault)];
     surroundings_.tracer.trace(rtrs::TraceLevel::info, "fault",
                                fault_names[static_cast<std::size_t>(action.fault)], "");
-    if (action.fault <= Fault::dead_path) return begin_network(action);
+    if (action.fault <= Fault::dead_path || action.fault == Fault::large_lost) {
+        return begin_network(action);
+    }
     if (action.fault >= Fault::storage_slow && action.fault <= Fault::storage_failing) {
         return begin_storage(action);
     }
@@ -357,6 +367,15 @@ void Faults::begin_network(const Action& action) {
             return;
         case Fault::isolation:
             return isolate(action);
+        case Fault::large_lost:
+            for (std::uint32_t host = 0; host < 2; ++host) {
+                Action one = action;
+                one.host = host;
+                network.lose_large(client_address(one, action.network),
+                                   server_address(one, action.network), 64 + action.variant % 1024);
+                push(one, Step::heal, action.duration);
+            }
+            return disturb(action.client, action.network, action.duration);
         case Fault::dead_path: {
             if (options.paths < 2) return;
             Action longer = action;

@@ -36,7 +36,8 @@ const std::array<std::string_view, fault_kinds> fault_names{"cut",
                                                             "path-change",
                                                             "volume-remap",
                                                             "device-taken",
-                                                            "cache-lost"};
+                                                            "cache-lost",
+                                                            "large-lost"};
 
 namespace {
 
