@@ -46,7 +46,9 @@ enum rnbd_event_kind {
     RNBD_EVENT_NOT_OPEN = 6,  /* volume, error if the server refused it, text: it is tried again,
                                * but for -ESTALE: another writer has written while this session
                                * was away, and requests of the volume fail until it is closed */
-    RNBD_EVENT_RESIZED = 7    /* volume, size_bytes: it is open, with another size than before */
+    RNBD_EVENT_RESIZED = 7,   /* volume, size_bytes: it is open, with another size than before */
+    RNBD_EVENT_PATH_NOT_UP = 8 /* path, error, text: an attempt to connect it has failed, and not
+                                * for the reason of the last one; it is tried again */
 };
 
 /* Lives for the callback. What the kind does not name is 0 or NULL, but for the text of a volume

@@ -191,6 +191,16 @@ void Session::on_session_path_changed(std::string_view label, rtrs::PathChange c
           .size_bytes = 0});
 }
 
+void Session::on_session_path_not_connected(std::string_view label, std::error_code reason,
+                                            std::string_view text) {
+    tell({.kind = RNBD_EVENT_PATH_NOT_UP,
+          .error = -rtrs::to_errno(reason),
+          .volume = nullptr,
+          .path = std::string(label),
+          .text = std::string(text),
+          .size_bytes = 0});
+}
+
 void Session::keep_house() { loop_->reactor().at_turn_end(house_); }
 
 void Session::house_kept() {

@@ -87,6 +87,8 @@ class Session final : public RemoteSessionHandler {
     void on_session_given_up(std::error_code reason) override;
     void on_session_path_changed(std::string_view label, rtrs::PathChange change,
                                  std::error_code reason) override;
+    void on_session_path_not_connected(std::string_view label, std::error_code reason,
+                                       std::string_view text) override;
 
     // Whether the loop may be used from here; else the text says why not. Runs work there and
     // returns what it returns.

@@ -28,6 +28,9 @@ class RemoteSessionHandler {
     virtual void on_session_given_up(std::error_code /*error*/) {}
     virtual void on_session_path_changed(std::string_view /*label*/, rtrs::PathChange /*change*/,
                                          std::error_code /*reason*/) {}
+    virtual void on_session_path_not_connected(std::string_view /*label*/,
+                                               std::error_code /*reason*/,
+                                               std::string_view /*text*/) {}
     virtual void on_session_path_gone(std::string_view /*label*/) {}
     // What the server says of an export that this session may open; also when it ends (draining).
     virtual void on_catalog_event(const CatalogEvent& event) { static_cast<void>(event); }

@@ -45,6 +45,10 @@ struct RemoteSession::Inside final : rtrs::ClientSessionHandler {
                          std::error_code reason) override {
         handler.on_session_path_changed(label, change, reason);
     }
+    void on_path_not_connected(std::string_view label, std::error_code reason,
+                               std::string_view text) override {
+        handler.on_session_path_not_connected(label, reason, text);
+    }
     void on_path_gone(std::string_view label) override { handler.on_session_path_gone(label); }
 
     void catalog_event(const CatalogEvent& event);

@@ -267,6 +267,11 @@ class ClientSessionHandler {
     // lives for the call. The session is not to be operated from inside it.
     virtual void on_path_changed(std::string_view /*label*/, PathChange /*change*/,
                                  std::error_code /*reason*/) {}
+    // An attempt to connect a path has failed, and not for the reason of the last one. text: what
+    // the path's status says, lives for the call. As above, and also inside open() and
+    // operate_path().
+    virtual void on_path_not_connected(std::string_view /*label*/, std::error_code /*reason*/,
+                                       std::string_view /*text*/) {}
     // A path that was removed has closed, and is not in the status any more. As above.
     virtual void on_path_gone(std::string_view /*label*/) {}
 

@@ -170,6 +170,7 @@ void ClientPath::note_failure(std::error_code reason, std::string text, TraceLev
     reason_is_news_ = connected() || text != reason_text_;
     if (reason_is_news_) trace(level, text);
     reason_text_ = std::move(text);
+    if (reason_is_news_ && !connected()) owner_.path_not_connected(*this, reason_, reason_text_);
 }
 
 EndpointOptions::Packets ClientPath::packets() const noexcept {

@@ -69,6 +69,9 @@ class ClientPathOwner {
                                                           const ChunkGeometry& geometry) = 0;
     virtual bool any_path_connected() const noexcept = 0;
     virtual void path_up(ClientPath& path) = 0;
+    // An attempt has failed, and not for the reason of the last one: text.
+    virtual void path_not_connected(ClientPath& path, std::error_code reason,
+                                    std::string_view text) = 0;
     // Still up, but nothing may be posted any more; path_down follows.
     virtual void path_ending(ClientPath& path) noexcept = 0;
     virtual void path_down(ClientPath& path, std::error_code reason) = 0;

@@ -101,6 +101,7 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
                                                   const ChunkGeometry& geometry) override;
     bool any_path_connected() const noexcept override { return paths_up > 0; }
     void path_up(ClientPath& path) override;
+    void path_not_connected(ClientPath& path, std::error_code why, std::string_view text) override;
     void path_ending(ClientPath& path) noexcept override;
     void path_down(ClientPath& path, std::error_code reason) override;
     void path_drained(ClientPath& path) override;

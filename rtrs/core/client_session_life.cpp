@@ -307,6 +307,11 @@ void ClientSession::Inside::announce_link_if_ready() {
     send_next_user();
 }
 
+void ClientSession::Inside::path_not_connected(ClientPath& path, std::error_code why,
+                                               std::string_view text) {
+    handler.on_path_not_connected(path.address_label(), why, text);
+}
+
 void ClientSession::Inside::path_ending(ClientPath& path) noexcept {
     loads[index_of(path)].usable = false;
 }

@@ -4,7 +4,7 @@ import os
 import subprocess
 import time
 
-from harness import BUILD, Lab, check, export, wait_until
+from harness import BUILD, Lab, check, export, free_port, wait_until
 
 PROGRAM = os.path.join(BUILD, "tests/integration/librnbd/librnbd_through_a_restart")
 SIZE = 16 << 20
@@ -19,12 +19,15 @@ with Lab() as lab:
             with open(said) as text:
                 return text.read().splitlines().count(word)
 
+        nobody = f"127.0.0.1:{free_port()}"
         with open(said, "w") as out:
-            program = subprocess.Popen([PROGRAM, thread, f"127.0.0.1:{server.port}", "vol"],
+            program = subprocess.Popen([PROGRAM, thread, f"127.0.0.1:{server.port}", "vol", nobody],
                                        stdin=subprocess.PIPE, stdout=out)
         # It waits for its server for ever, and who runs this test for its standard error.
         lab.cleanups.append(program.kill)
         wait_until("the volume is open", lambda: times("open") == 1)
+        why = "cannot connect: Connection refused: Connection refused"
+        wait_until("the other path is told, with the reason", lambda: times(f"{nobody}: {why}") == 1)
         for number in range(KILLS):
             time.sleep(0.2)
             server.kill()
@@ -37,4 +40,6 @@ with Lab() as lab:
         check(status == 0, f"no request failed: {text}")
         rounds = int(text.split("rounds ")[1])
         check(rounds > 10, f"it did something: {rounds} rounds")
+        check(times(f"{nobody}: {why}") == 1, f"not told again for the same reason: {text}")
+        check(times("path not up") > KILLS, f"attempts that fail are told: {text}")
         check(times("path up") == times("path down") == KILLS + 1, f"paths are told: {text}")

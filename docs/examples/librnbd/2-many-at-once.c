@@ -35,6 +35,9 @@ static void happened(void *context, const struct rnbd_event *event) {
         case RNBD_EVENT_PATH_DOWN:
             fprintf(stderr, "path %s is down: %s\n", event->path, event->text);
             break;
+        case RNBD_EVENT_PATH_NOT_UP:
+            fprintf(stderr, "path %s does not come up: %s\n", event->path, event->text);
+            break;
         case RNBD_EVENT_RESIZED:
             fprintf(stderr, "the volume has %llu bytes now\n",
                     (unsigned long long)event->size_bytes);

@@ -1,7 +1,7 @@
 /* Writes and reads back numbered blocks, many at once, until its standard input ends; prints events.
  * An error is a failure: a session waits for its server.
  *
- *   through_a_restart on|off HOST:PORT VOLUME
+ *   through_a_restart on|off HOST:PORT VOLUME HOST:PORT
  */
 #include <librnbd/librnbd.h>
 #include <poll.h>
@@ -67,9 +67,12 @@ static void next(struct slot *slot) {
 }
 
 static void happened(void *context, const struct rnbd_event *event) {
-    static const char *const names[] = {"",          "link up", "link down", "path up",
-                                        "path down", "open",    "not open",  "resized"};
+    static const char *const names[] = {"",     "link up",  "link down", "path up",    "path down",
+                                        "open", "not open", "resized",   "path not up"};
     (void)context;
+    if (event->kind == RNBD_EVENT_PATH_NOT_UP) {
+        printf("%s: %s: %s\n", event->path, event->text, strerror(-event->error));
+    }
     printf("%s\n", names[event->kind]);
     fflush(stdout);
 }
@@ -81,11 +84,12 @@ int main(int argc, char **argv) {
     struct pollfd ready[2] = {{0, POLLIN, 0}, {-1, POLLIN, 0}};
     int threaded, error, i;
 
-    if (argc != 4) return 2;
+    if (argc != 5) return 2;
     threaded = strcmp(argv[1], "on") == 0;
     if (rnbd_session_new(&session) < 0 || rnbd_session_set(session, "name", "host-a") < 0 ||
         rnbd_session_set(session, "thread", argv[1]) < 0 ||
         rnbd_session_add_path(session, argv[2]) < 0 ||
+        rnbd_session_add_path(session, argv[4]) < 0 ||
         rnbd_session_on_event(session, happened, NULL) < 0 || rnbd_session_start(session) < 0 ||
         rnbd_volume_open(session, argv[3], 0, &volume) < 0) {
         fail(rnbd_session_error(session), 0);
