@@ -5,17 +5,35 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
+#include <iostream>
 
 #include "daemon/command_line_complaint.h"
 #include "daemon/config/common.h"
 #include "daemon/version.h"
 
 namespace rnbd {
+namespace {
+
+// Who cannot be told anything still has the exit code.
+void print_line(const std::string& line) {
+    static_cast<void>(std::fputs((line + '\n').c_str(), stderr));
+}
+
+// Help, or the version.
+int print_answer(const CLI::App& app, const CLI::ParseError& error) {
+    app.exit(error);
+    std::cout.flush();
+    if (std::cout) return exit_code::ok;
+    print_line(app.get_name() + ": the answer cannot be written");
+    return exit_code::failed;
+}
+
+}  // namespace
 
 std::expected<DaemonCommandLine, int> parse_command_line(const DaemonDescription& description,
                                                          int argc, const char* const* argv) {
     const auto usage = [&](const std::string& wrong) {
-        fmt::print(stderr, "{}: {}\n", description.name, wrong);
+        print_line(fmt::format("{}: {}", description.name, wrong));
         return std::unexpected(exit_code::usage);
     };
     DaemonCommandLine result;
@@ -42,8 +60,7 @@ std::expected<DaemonCommandLine, int> parse_command_line(const DaemonDescription
         app.parse(words_to_parse({argv + 1, argv + argc}));
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() != 0) return usage(command_line_complaint(app, error));
-        app.exit(error);  // prints help or version
-        return std::unexpected(exit_code::ok);
+        return std::unexpected(print_answer(app, error));
     }
     if (!level.empty()) {
         result.log_level = config_log_level().parse(level);
@@ -64,11 +81,11 @@ std::expected<DaemonCommandLine, int> parse_command_line(const DaemonDescription
 }
 
 void print_config_errors(const std::vector<ConfigError>& errors) {
-    for (const ConfigError& error : errors) fmt::print(stderr, "{}\n", to_string(error));
+    for (const ConfigError& error : errors) print_line(to_string(error));
 }
 
 void print_config_warnings(const std::vector<ConfigError>& warnings) {
-    for (const ConfigError& one : warnings) fmt::print(stderr, "warning: {}\n", to_string(one));
+    for (const ConfigError& one : warnings) print_line("warning: " + to_string(one));
 }
 
 }  // namespace rnbd

@@ -87,8 +87,12 @@ static void request_done(void *context, int error) {
 /* --- Before the jobs start. */
 
 static int check_options(struct thread_data *td, const struct engine_options *o) {
+    char missing[96];
     if (o->path == NULL || o->session == NULL || o->volume == NULL) {
-        return complain(td, -EINVAL, "options", "path=, session= and volume= are needed");
+        snprintf(missing, sizeof missing, "path=, session= and volume= are needed; missing:%s%s%s",
+                 o->path == NULL ? " path=" : "", o->session == NULL ? " session=" : "",
+                 o->volume == NULL ? " volume=" : "");
+        return complain(td, -EINVAL, "options", missing);
     }
     if (o->shared && !td->o.use_thread) {
         return complain(td, -EINVAL, "shared", "jobs are processes: fio's thread=1 is needed");

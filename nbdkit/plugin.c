@@ -136,7 +136,11 @@ static int new_session(void) {
 static int set(const char *key, const char *value) {
     if (new_session() < 0) return -1;
     if (rnbd_session_set(session, key, value) == 0) return rnbd_session_set(trial, key, value);
-    nbdkit_error("%s", rnbd_session_error(session));
+    /* Of a value that is wrong it names the key first. */
+    nbdkit_error("%s%s", rnbd_session_error(session),
+                 strncmp(rnbd_session_error(session), key, strlen(key)) == 0
+                     ? ""
+                     : ", or of session, path, volume, wait, readonly");
     return -1;
 }
 
@@ -182,7 +186,9 @@ static int plugin_config(const char *key, const char *value) {
 static int plugin_config_complete(void) {
     unsigned i;
     if (session_name == NULL || volume_name == NULL || path_count == 0) {
-        nbdkit_error("session=, volume= and path= are needed");
+        nbdkit_error("session=, volume= and path= are needed; missing:%s%s%s",
+                     session_name == NULL ? " session=" : "", volume_name == NULL ? " volume=" : "",
+                     path_count == 0 ? " path=" : "");
         return -1;
     }
     for (i = 0; i < path_count; i++) {

@@ -128,7 +128,7 @@ with Lab() as lab:
     refused("can't be used with offloaded submit", "--io_submit_mode=offload")
     refused("RDMA in processes: fio's thread=1 is needed", "--path=rdma:192.0.2.1:1235")
     missing = fio.any("fio", "--name=job", f"--ioengine=external:{ENGINE}", "--rw=read", "--size=1m")
-    check(missing.returncode != 0 and "volume= are needed" in missing.stderr, f"{missing}")
+    check(missing.returncode != 0 and "missing: path= session= volume=" in missing.stderr, f"{missing}")
 
     # --- The examples run as they are.
     variables = {"RNBD_ENGINE": os.path.abspath(ENGINE), "RNBD_PATH": f"127.0.0.1:{server.port}",

@@ -296,4 +296,5 @@ h.pread(512, 0)
     wrong = plugin("vol", "hold-time=5", ok=False)
     check(wrong.returncode != 0 and "expected a duration" in wrong.stderr, f"a wrong value is explained: {wrong}")
     wrong = plugin("vol", "colour=red", ok=False)
-    check(wrong.returncode != 0 and "expected one of" in wrong.stderr, f"a wrong key is explained: {wrong}")
+    check(wrong.returncode != 0 and "expected one of" in wrong.stderr and "or of session, path" in wrong.stderr,
+          f"a wrong key is explained: {wrong}")
