@@ -14,7 +14,7 @@ ControlFailure no_answer(const rtrs::ClientSessionStatus& status) {
     std::string why;
     bool asked = false;  // over a path that is up: its server owes the answer
     for (const auto& path : status.paths) {
-        if (path.reason.empty()) {
+        if (path.state == rtrs::PathState::connected || path.reason.empty()) {
             asked = true;
             continue;
         }

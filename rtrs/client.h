@@ -180,7 +180,8 @@ struct PathStatus {
     std::string device;      // the fabric's, empty if it has none
     std::string local_host;  // where it was dialled from last, "HOST"; empty before it was accepted
     PathState state = PathState::idle;
-    std::string reason;     // why it is not connected; empty if it is
+    // Why it is not connected. If it is: empty, or what is not as it should be.
+    std::string reason;
     std::error_code error;  // of the newest failure; kept when it is connected again
     Instant since{};        // of the state
     std::optional<Instant> next_attempt;

@@ -260,8 +260,10 @@ class Endpoint {
     virtual std::uint32_t copied_bytes_max() const noexcept { return 0; }
     // Kills the window's key.
     virtual RevokeResult post_revoke(MemoryWindow window, std::uint64_t context) = 0;
-    // Idempotent. on_disconnected (if not yet delivered) and on_drained follow.
-    virtual void disconnect() = 0;
+    // Idempotent. on_disconnected (if not yet delivered) and on_drained follow. why: said to the
+    // peer by fabrics that have a word for it (TCP; DisconnectReason), not to this side.
+    virtual void disconnect(std::error_code why) = 0;
+    void disconnect() { disconnect(std::error_code{}); }
     // "10.0.0.1:1235": numeric, IPv6 in brackets. Empty while not connected.
     virtual std::string local_address() const = 0;
     virtual std::string remote_address() const = 0;

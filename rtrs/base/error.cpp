@@ -22,6 +22,7 @@ constexpr Row table[] = {
     {Error::remote_access, "remote memory access refused", EREMOTEIO},
     {Error::checksum, "checksum mismatch", EBADMSG},
     {Error::closed_by_peer, "closed by the peer", ECONNRESET},
+    {Error::name_in_use, "the session's name is in use by another client there", EBUSY},
 };
 
 const Row* find(int value) noexcept {

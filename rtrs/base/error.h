@@ -27,6 +27,8 @@ enum class Error {
     checksum,
     // The peer ended the connection in order.
     closed_by_peer,
+    // The peer has the session's name in use by somebody else.
+    name_in_use,
 };
 
 const std::error_category& error_category() noexcept;

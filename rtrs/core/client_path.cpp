@@ -182,11 +182,13 @@ void ClientPath::doubt_packets(std::error_code reason) {
     const PathState state = machine_.state();
     if (state != PathState::exchanging && state != PathState::connected) return doubt_.failed();
     const Instant now = environment_.clock.now();
+    // Small packets are lost as well: a pause of the network, of the server or of this process.
+    const bool all_is_silent = state == PathState::connected && reason == Error::timed_out;
     const bool timed_out = reason == Error::timed_out || reason == std::errc::timed_out;
     // The server, which waits as well, may be the first to give up.
-    const bool no_chunks =
-        state == PathState::exchanging && now - machine_.since() >= chunks_patience;
-    const bool silent = timed_out || no_chunks || answers_are_late_;
+    const bool no_chunks = state == PathState::exchanging && !chunks_came_ &&
+                           now - machine_.since() >= chunks_patience;
+    const bool silent = !all_is_silent && (timed_out || no_chunks || answers_are_late_);
     if (doubt_.ended(silent ? PacketDoubt::End::silent : PacketDoubt::End::told, now)) {
         RTRS_RARE(small_packets);
         trace(TraceLevel::warning,

@@ -219,6 +219,7 @@ class ClientPath final : public MessageLinkOwner {
     PacketDoubt doubt_;
     // It was probed for a late answer, and no request was answered since.
     bool answers_are_late_ = false;
+    bool chunks_came_ = false;  // the info response of this attempt
     Timer machine_timer_;
     Timer heartbeat_timer_;
     Timer last_answers_timer_;  // see reads_to_the_end()

@@ -93,6 +93,7 @@ void ClientPath::established(Connection& connection, Bytes private_data) {
     if (connection.id == 0) {
         doubt_.answered(environment_.clock.now());
         answers_are_late_ = false;
+        chunks_came_ = false;
         local_host_ = host_of(connection.endpoint->local_address());
         features_ = response->features & features_wanted();
         if (const auto usable = accept_first(*response); !usable) return cannot_use(usable.error());
@@ -200,8 +201,10 @@ void ClientPath::info_response(Connection& connection, const Completion& complet
     if (machine_.state() != PathState::exchanging) {
         return fail(Error::protocol, "unexpected info response");
     }
+    chunks_came_ = true;
     if (first_connection_ == FirstConnection::yes && owner_.any_path_connected()) {
-        return fail(Error::rejected, "another path was up first: joining its session");
+        trace(TraceLevel::debug, "another path was up first: joining its session");
+        return handle(PathMachine::Event::join);
     }
     // Once more: what the others can is known only now.
     if (const auto usable = owner_.accept_geometry(*this, geometry_); !usable) {

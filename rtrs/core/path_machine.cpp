@@ -49,6 +49,7 @@ PathMachine::Actions PathMachine::go(PathState state, Instant now, std::uint32_t
     since_ = now;
     deadline_.reset();
     dial_at_once_ = false;
+    joins_ = false;
     lost_ = false;
     held_back_ = false;
     if (state == PathState::connecting) {
@@ -75,6 +76,12 @@ PathMachine::Actions PathMachine::step(Event event, Instant now, OtherPaths othe
             failures_ = 0;
             ++connects_;
             return go(PathState::connected, now, path_up);
+        case Event::join: {
+            RTRS_ASSERT(state_ == PathState::exchanging);
+            const Actions actions = go(PathState::draining, now, disconnect);
+            joins_ = true;
+            return actions;
+        }
         case Event::failed:
             return fail(now);
         case Event::drained:
@@ -144,7 +151,7 @@ PathMachine::Actions PathMachine::drained(Instant now, OtherPaths others) {
         deadline_ = now;
         return actions;
     }
-    if (settings_.attempts_max && failures_ >= *settings_.attempts_max) {
+    if (!joins_ && settings_.attempts_max && failures_ >= *settings_.attempts_max) {
         close_cause_ = CloseCause::gave_up;
         return go(PathState::closed, now, hand_back | report_closed);
     }

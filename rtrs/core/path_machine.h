@@ -5,6 +5,7 @@
 //   connecting              all_established         exchanging  send_info_request
 //   connecting, exchanging  failed, deadline        draining    disconnect
 //   exchanging              info_accepted           connected   path_up
+//   exchanging              join                    draining    disconnect; see below
 //   connected               failed                  draining    path_down, disconnect
 //   connected               reconnect               draining    path_down, disconnect; see below
 //   draining                drained                 backoff     hand_back
@@ -27,13 +28,16 @@
 // in closed. `disconnect` is a close after which the path stays down until it is told to open or to
 // reconnect. close_cause() tells why a closed path is closed.
 //
+// `join`: another path has made the session meanwhile. The attempt is no failure, but is dialled
+// anew as that session's, when the server has had a moment to forget this one.
+//
 // Ignored, with reasons: failed in draining and closing (several connections of a path report one
 // loss each), failed in idle, backoff and closed (nothing is connected), close in closed,
 // disconnect in closing and closed, open elsewhere (already under way), reconnect in connecting and
 // exchanging (an attempt is under way) and in closing (its end must be awaited: EBUSY for the
 // operator in all three), needed elsewhere (not held back), a deadline that is not due.
-// all_established outside of connecting, info_accepted outside of exchanging and drained outside of
-// draining and closing cannot happen and are asserted.
+// all_established outside of connecting, info_accepted and join outside of exchanging and drained
+// outside of draining and closing cannot happen and are asserted.
 //
 // Shaky paths: a loss makes the path shaky if it was connected for less than stable_time, or if it
 // is one of shaky_losses within shaky_window. If another path can do its work meanwhile (the
@@ -66,6 +70,7 @@ class PathMachine {
         open,
         all_established,
         info_accepted,
+        join,
         failed,
         drained,
         deadline,
@@ -159,6 +164,7 @@ class PathMachine {
     std::uint64_t connects_ = 0;
     CloseCause close_cause_ = CloseCause::none;
     bool dial_at_once_ = false;  // draining: because of the operator's reconnect
+    bool joins_ = false;         // draining: because of `join`
     bool lost_ = false;          // draining: it was connected, and the loss was not asked for
     bool held_back_ = false;
 

@@ -178,7 +178,7 @@ void ServerPath::info_request(const Completion& completion) {
     const InfoRequestMessage who{message->session_name, sequenced() ? message->identity : 0,
                                  sequenced() ? message->life : 0};
     if (const auto refusal = owner_.accept_name(*this, who)) {
-        return close(refusal->why, refusal->level);
+        return close(refusal->why, refusal->level, refusal->told);
     }
     if (state_ != State::connecting) return;  // the layer above has ended the session
     label_ = message->session_name + "/" + identity_.remote_address;
@@ -338,7 +338,7 @@ void ServerPath::say_last_word(Connection& connection) {
     if (error && !connection.last_word_waits) close(last_reason_);
 }
 
-void ServerPath::close(std::string_view reason, TraceLevel level) {
+void ServerPath::close(std::string_view reason, TraceLevel level, std::error_code told) {
     if (state_ == State::closing || state_ == State::closed) return;
     trace(level, "closing: " + std::string(reason));
     state_ = State::closing;
@@ -351,7 +351,7 @@ void ServerPath::close(std::string_view reason, TraceLevel level) {
     for (const auto& connection : connections_) {
         if (connection && connection->endpoint && !connection->disconnecting) {
             connection->disconnecting = true;
-            connection->endpoint->disconnect();
+            connection->endpoint->disconnect(told);
         }
     }
     if (link_) link_->disconnect();

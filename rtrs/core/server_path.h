@@ -49,6 +49,7 @@ struct NameRefusal {
     std::string why;
     // debug: the layer above refuses it, and has said so in its own words.
     TraceLevel level = TraceLevel::info;
+    std::error_code told{};  // to the client, by fabrics that can
 };
 
 // Heartbeats, their answers and what is ignored: so many in a second are taken of a client on a
@@ -114,7 +115,9 @@ class ServerPath final : public MessageLinkOwner {
     std::error_code accept(ConnectRequest& request, const ConnectRequestMessage& message);
     // The connection of messages. ERRORS: ECONNRESET (not now), fabric errors.
     std::error_code accept_messages(ConnectRequest& request, const ConnectRequestMessage& message);
-    void close(std::string_view reason, TraceLevel level = TraceLevel::info);
+    // told: to the client, by fabrics that can.
+    void close(std::string_view reason, TraceLevel level = TraceLevel::info,
+               std::error_code told = {});
     // Posts what was promised, then closes: for a server that ends in peace.
     void close_after_answers(std::string_view reason);
     // A request has been looked at by admission: it waits in its slot, or is answered at once.

@@ -131,7 +131,7 @@ std::optional<NameRefusal> ServerSession::Inside::accept_name(ServerPath& path,
                           .portal = path.identity().portal};
     const auto turned_away = [&](std::error_code error) {
         return NameRefusal{"session " + name + " is turned away: " + error.message(),
-                           TraceLevel::debug};
+                           TraceLevel::debug, Error::rejected};
     };
     if (const auto error = server.handler.on_path(arrival)) return turned_away(error);
     if (up) {
@@ -164,7 +164,8 @@ NameRefusal ServerSession::Inside::take_over(ServerSession& other, const ServerP
                           : host_of(path.identity().remote_address) == other.peer_host_;
     if (!same) {
         return {"the session name " + other.name_ + " is in use by another client at " +
-                other.peer_host_};
+                    other.peer_host_,
+                TraceLevel::info, Error::name_in_use};
     }
     if (its_who.life != 0 && its_who.life < old.life) {
         return {"the session name " + other.name_ + " is in use by a newer life of this client"};

@@ -1,4 +1,5 @@
 // The paths of a session: which of them are used, lost, removed and given up.
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "tests/sim/raw_peer.h"
@@ -380,6 +381,65 @@ TEST_CASE("a first path that is silent holds the others up for a fifth of its ti
                path(2) == PathState::connected;
     }));
     CHECK(scene.server->sessions_up == 1);
+    work_and_end(scene, 8, 100);
+}
+
+TEST_CASE("a first path that is slow joins the session of the others, which is no failure") {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        CAPTURE(seed);
+        SceneOptions options = quick_options(seed);
+        options.addresses = 2;
+        options.server.half_open_timeout = 10s;
+        options.client.connect_timeout = 5s;
+        options.client.reconnect_attempts_max = 0;
+        Scene scene(options);
+        const auto paths = [&] { return scene.client->session.status().paths; };
+        scene.start_server();
+        scene.world.network().stall("10.0.0.1", "10.0.0.2", 1000100us + seed * 10us);
+        scene.start_client();
+        REQUIRE(scene.ready());
+        REQUIRE(scene.run_until([&] {
+            const auto now = paths();
+            return std::ranges::all_of(
+                now, [](const auto& path) { return path.state == PathState::connected; });
+        }));
+        for (const PathStatus& path : paths()) CHECK(path.attempts_failed == 0);
+        CHECK(scene.server->sessions_up == 1);
+        work_and_end(scene, 8, 100);
+    }
+}
+
+TEST_CASE("pauses of network, server or client are no sign of lost large packets") {
+    SceneOptions options = quick_options(GENERATE(range(1, 11)));
+    options.client.request_deadline = 300ms;
+    options.client.probe_timeout = 200ms;
+    enum class Paused : std::uint8_t { network, server, client };
+    const Paused paused = GENERATE(Paused::network, Paused::server, Paused::client);
+    const bool busy = GENERATE(false, true);
+    Scene scene(options);
+    scene.start_server();
+    scene.start_client();
+    REQUIRE(scene.ready());
+    for (int round = 0; round < 5; ++round) {
+        if (busy) scene.client->run(8, 1000000);
+        scene.world.run_for(1s);
+        switch (paused) {
+            case Paused::network:
+                scene.world.network().cut("10.0.0.1", "10.0.0.2");
+                break;
+            case Paused::server:
+                scene.server_host.stall(800ms);
+                break;
+            case Paused::client:
+                scene.client_host.stall(800ms);
+                break;
+        }
+        scene.world.run_for(800ms);
+        scene.world.network().heal_all();
+        scene.world.run_for(1s);
+        if (busy) scene.client->pause();
+    }
+    CHECK_FALSE(scene.recorder.said("is dialled for small ones"));
     work_and_end(scene, 8, 100);
 }
 

@@ -67,9 +67,9 @@ RevokeResult FaultyEndpoint::post_revoke(MemoryWindow window, std::uint64_t cont
     return inner_->post_revoke(window, context);
 }
 
-void FaultyEndpoint::disconnect() {
+void FaultyEndpoint::disconnect(std::error_code why) {
     disconnecting_ = true;
-    if (!inner_drained_) inner_->disconnect();
+    if (!inner_drained_) inner_->disconnect(why);
     reschedule();
 }
 

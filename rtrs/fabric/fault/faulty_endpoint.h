@@ -25,7 +25,8 @@ class FaultyEndpoint final : public Endpoint, public EndpointHandler, public Lis
     SourceRelease source_release() const noexcept override { return inner_->source_release(); }
     std::uint32_t copied_bytes_max() const noexcept override { return inner_->copied_bytes_max(); }
     RevokeResult post_revoke(MemoryWindow window, std::uint64_t context) override;
-    void disconnect() override;
+    using Endpoint::disconnect;
+    void disconnect(std::error_code why) override;
     std::string local_address() const override;
     std::string remote_address() const override;
 

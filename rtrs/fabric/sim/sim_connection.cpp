@@ -293,7 +293,7 @@ void Connection::watch_source(const Message& message) {
     if (source_sum(message.source()) != message.posted_sum) world().note_changed_source();
 }
 
-void Connection::depart(SideIndex side, Farewell farewell) {
+void Connection::depart(SideIndex side, Farewell farewell, std::error_code told) {
     if (farewell == Farewell::silent) {
         drop_all(side);
         return;
@@ -304,7 +304,9 @@ void Connection::depart(SideIndex side, Farewell farewell) {
         Message message = pipe.queue.pop_back();
         drop(message);
     }
-    if (farewell == Farewell::goodbye) send(side, {.kind = Message::Kind::goodbye});
+    if (farewell != Farewell::goodbye) return;
+    send(side,
+         {.kind = Message::Kind::goodbye, .immediate = static_cast<std::uint32_t>(told.value())});
 }
 
 void Connection::let_go(SideIndex side) {
@@ -393,7 +395,9 @@ void Connection::deliver_to(SimEndpoint& endpoint, SideIndex from, Message& mess
             }
             break;
         case Message::Kind::goodbye:
-            endpoint.fail({.reason = Error::closed_by_peer});
+            endpoint.fail({.reason = message.immediate == 0
+                                         ? Error::closed_by_peer
+                                         : static_cast<Error>(message.immediate)});
             break;
         case Message::Kind::reset:
             endpoint.fail({.reason = from_errno(ECONNRESET)});

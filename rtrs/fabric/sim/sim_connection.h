@@ -66,6 +66,7 @@ struct Failure {
     CompletionStatus send = CompletionStatus::flushed;
     CompletionStatus receive = CompletionStatus::flushed;
     Farewell farewell = Farewell::goodbye;
+    std::error_code told{};  // an Error, or nothing: with the goodbye
 };
 
 // Of the bytes that a message's source has now.
@@ -100,7 +101,7 @@ class Connection final : public EventSink {
     void send(SideIndex from, Message message);
     void answer(SideIndex to, Answer answer);
     // The side sends no more: keeps a drawn part of what is under way.
-    void depart(SideIndex side, Farewell farewell);
+    void depart(SideIndex side, Farewell farewell, std::error_code told = {});
     // From here on the source memory of what is under way is not read any more.
     void let_go(SideIndex side);
     // Copies the payload.
@@ -188,7 +189,8 @@ class SimEndpoint final : public Endpoint {
     std::error_code post_receive(std::uint64_t context, Segment buffer) override;
     SourceRelease source_release() const noexcept override;
     RevokeResult post_revoke(MemoryWindow window, std::uint64_t context) override;
-    void disconnect() override;
+    using Endpoint::disconnect;
+    void disconnect(std::error_code why) override;
     std::string local_address() const override;
     std::string remote_address() const override;
 

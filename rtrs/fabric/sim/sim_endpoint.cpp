@@ -153,9 +153,9 @@ void SimEndpoint::complete_revoke() {
     report({.opcode = CompletionOpcode::revoke, .context = revoke.context});
 }
 
-void SimEndpoint::disconnect() {
+void SimEndpoint::disconnect(std::error_code why) {
     if (!alive()) return;
-    fail({});
+    fail({.told = why});
     wake();
 }
 
@@ -183,7 +183,7 @@ void SimEndpoint::fail(const Failure& failure) {
 void SimEndpoint::go_down(Report::Kind first, const Failure& failure) {
     state_ = State::down;
     failure_ = failure;
-    connection_.depart(side_, failure.farewell);
+    connection_.depart(side_, failure.farewell, failure.told);
     const std::size_t unheard = reports_.size();
     reports_.push_back({first});
     if (failure.reason == Error::closed_by_peer &&

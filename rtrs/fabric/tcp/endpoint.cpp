@@ -71,8 +71,9 @@ void TcpEndpoint::send_without_copies() {
     reset_at_close(true);
 }
 
-void TcpEndpoint::disconnect() {
+void TcpEndpoint::disconnect(std::error_code why) {
     RTRS_ASSERT(state_ != State::idle);
+    if (state_ != State::closing && state_ != State::drained) farewell_ = why;
     fail({});
 }
 
@@ -121,7 +122,7 @@ void TcpEndpoint::say_goodbye() noexcept {
     if (sending() || send_broken_ || !sends_.at_frame_boundary()) return;
     FrameHeader header;
     header.opcode = Opcode::disconnect;
-    header.immediate = static_cast<std::uint32_t>(disconnect_reason(reason_));
+    header.immediate = static_cast<std::uint32_t>(disconnect_reason(reason_ ? reason_ : farewell_));
     std::array<std::byte, header_bytes> frame;
     emit_header(header, frame.data());
     (void)::send(fd_, frame.data(), frame.size(), MSG_DONTWAIT | MSG_NOSIGNAL);

@@ -81,7 +81,8 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     std::error_code post(std::span<const WorkRequest> chain) override;
     std::error_code post_receive(std::uint64_t context, Segment buffer) override;
     RevokeResult post_revoke(MemoryWindow window, std::uint64_t context) override;
-    void disconnect() override;
+    using Endpoint::disconnect;
+    void disconnect(std::error_code why) override;
     std::string local_address() const override;
     std::string remote_address() const override;
 
@@ -196,6 +197,7 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     bool send_broken_ = false;
     int fd_ = -1;
     std::error_code reason_;
+    std::error_code farewell_;  // what the peer is told at an end that the owner asked for
     Agreement agreement_;
     std::unique_ptr<Dial> dial_;
     MemberTask<&TcpEndpoint::end_of_turn> turn_task_{*this};

@@ -209,6 +209,8 @@ DisconnectReason disconnect_reason(std::error_code error) noexcept {
     if (error == Error::protocol) return DisconnectReason::protocol;
     if (error == Error::remote_access) return DisconnectReason::remote_access;
     if (error == Error::checksum) return DisconnectReason::checksum;
+    if (error == Error::name_in_use) return DisconnectReason::name_in_use;
+    if (error == Error::rejected) return DisconnectReason::turned_away;
     return DisconnectReason::closed;
 }
 
@@ -222,6 +224,10 @@ std::error_code disconnect_error(std::uint32_t immediate) noexcept {
             return Error::remote_access;
         case DisconnectReason::checksum:
             return Error::checksum;
+        case DisconnectReason::name_in_use:
+            return Error::name_in_use;
+        case DisconnectReason::turned_away:
+            return Error::rejected;
     }
     return from_errno(ECONNRESET);
 }

@@ -122,9 +122,11 @@ enum class DisconnectReason : std::uint32_t {
     protocol = 1,
     remote_access = 2,
     checksum = 3,
+    name_in_use = 4,
+    turned_away = 5,
 };
 DisconnectReason disconnect_reason(std::error_code error) noexcept;
-// What the side that receives the frame reports. Unknown reasons count as closed.
+// What the side that receives the frame reports. Unknown reasons are ECONNRESET.
 std::error_code disconnect_error(std::uint32_t immediate) noexcept;
 
 }  // namespace rtrs::tcp

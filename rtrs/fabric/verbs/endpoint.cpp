@@ -311,7 +311,7 @@ void VerbsEndpoint::became_established() {
     engine_->poll_again(*this);
 }
 
-void VerbsEndpoint::disconnect() { fail({}); }
+void VerbsEndpoint::disconnect(std::error_code) { fail({}); }
 
 void VerbsEndpoint::fail(std::error_code reason) noexcept {
     if (state_ == State::closing || state_ == State::drained) return;

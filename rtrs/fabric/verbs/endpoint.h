@@ -67,7 +67,7 @@ class VerbsEndpoint final : public Endpoint, public CmOwner, public ListLink {
     SourceRelease source_release() const noexcept override { return SourceRelease::by_completion; }
     std::uint32_t copied_bytes_max() const noexcept override { return inline_bytes_max_; }
     RevokeResult post_revoke(MemoryWindow window, std::uint64_t context) override;
-    void disconnect() override;
+    void disconnect(std::error_code why) override;
     std::string local_address() const override { return local_address_; }
     std::string remote_address() const override { return remote_address_; }
 

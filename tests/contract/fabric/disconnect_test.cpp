@@ -35,6 +35,16 @@ TEST_CASE("P4: disconnect() ends both sides; receives are flushed once each, on_
     pair.under->settle();
 }
 
+TEST_CASE("P4: why a side disconnects is told to the other where the fabric has a word for it") {
+    Pair pair;
+    pair.connect();
+    pair.server.disconnect(Error::name_in_use);
+    pair.pump_drained();
+    CHECK(!pair.server.reason);
+    CHECK((pair.client.reason == Error::name_in_use ||
+           (!pair.under->tells_why() && pair.client.reason)));
+}
+
 TEST_CASE("P1: work that is outstanding when a side disconnects completes exactly once") {
     const bool by_client = GENERATE(true, false);
     Pair pair({.server_receives = 64, .client_receives = 64});

@@ -58,9 +58,9 @@ void Peer::revoke(MemoryWindow window) {
     if (endpoint->post_revoke(window, 0) == RevokeResult::pending) ++revokes_pending;
 }
 
-void Peer::disconnect() {
+void Peer::disconnect(std::error_code why) {
     const Calling calling;
-    endpoint->disconnect();
+    endpoint->disconnect(why);
 }
 
 std::size_t Peer::count(CompletionOpcode opcode) const { return of(opcode).size(); }

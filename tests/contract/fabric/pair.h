@@ -69,7 +69,7 @@ class Peer final : public EndpointHandler {
     std::error_code receive(Segment buffer, std::uint64_t context = 0);
     // revokes_pending is 0 once the key is dead.
     void revoke(MemoryWindow window);
-    void disconnect();
+    void disconnect(std::error_code why = {});
 
     bool was_connected() const { return established + rejected + disconnected > 0; }
     // Completions with that opcode.

@@ -31,6 +31,8 @@ class FabricUnderTest {
     virtual bool enforces_window_bounds() const { return true; }
     // A peer may kill a window's key.
     virtual bool has_remote_invalidation() const { return true; }
+    // Endpoint::disconnect(why).
+    virtual bool tells_why() const { return true; }
 };
 
 std::unique_ptr<FabricUnderTest> make_under_test();

@@ -70,6 +70,7 @@ class VerbsUnderTest : public FabricUnderTest {
     std::string deserted_address() const override { return host_ + ":9"; }
     bool enforces_window_bounds() const override { return std::getenv("RNBD_RDMA_RXE") == nullptr; }
     bool has_remote_invalidation() const override { return false; }
+    bool tells_why() const override { return false; }
 
     bool pump_until(const std::function<bool()>& done) override {
         const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);

@@ -108,6 +108,7 @@ const Row table[] = {
     {P::exchanging, Event::failed, P::draining, M::disconnect},
     {P::exchanging, Event::deadline, P::draining, M::disconnect},
     {P::exchanging, Event::info_accepted, P::connected, M::path_up},
+    {P::exchanging, Event::join, P::draining, M::disconnect},
     {P::connected, Event::failed, P::draining, M::path_down | M::disconnect},
     {P::draining, Event::drained, P::backoff, M::hand_back},
     {P::backoff, Event::deadline, P::connecting, M::dial},
@@ -166,19 +167,35 @@ const Row table[] = {
 
 constexpr P states[] = {P::idle,     P::connecting, P::exchanging, P::connected,
                         P::draining, P::backoff,    P::closing,    P::closed};
-constexpr Event events[] = {Event::open,   Event::all_established, Event::info_accepted,
-                            Event::failed, Event::drained,         Event::deadline,
-                            Event::close,  Event::reconnect,       Event::disconnect,
-                            Event::needed};
+constexpr Event events[] = {
+    Event::open,       Event::all_established, Event::info_accepted, Event::failed,
+    Event::drained,    Event::deadline,        Event::close,         Event::reconnect,
+    Event::disconnect, Event::needed,          Event::join};
 
 // Asserted in the machine.
 bool cannot_happen(P state, Event event) {
     return (event == Event::all_established && state != P::connecting) ||
-           (event == Event::info_accepted && state != P::exchanging) ||
+           ((event == Event::info_accepted || event == Event::join) && state != P::exchanging) ||
            (event == Event::drained && state != P::draining && state != P::closing);
 }
 
 }  // namespace
+
+TEST_CASE("an attempt that joins another path's session is no failure, and dialled anew") {
+    Machine machine(0);
+    machine.step(Event::open);
+    machine.step(Event::all_established);
+    machine.step(Event::join);
+    CHECK(machine.step(Event::drained) == M::hand_back);
+    REQUIRE(machine.state() == PathState::backoff);
+    CHECK(*machine.machine.deadline() - machine.now <= 10ms);
+    machine.now = *machine.machine.deadline();
+    CHECK(machine.step(Event::deadline) == M::dial);
+    CHECK(machine.machine.failures_total() == 0);
+    machine.step(Event::failed);
+    machine.step(Event::drained);
+    CHECK(machine.state() == PathState::closed);
+}
 
 TEST_CASE("every row of the path's table") {
     for (const Row& row : table) {
