@@ -410,7 +410,7 @@ TEST_CASE("a first path that is slow joins the session of the others, which is n
 }
 
 TEST_CASE("pauses of network, server or client are no sign of lost large packets") {
-    SceneOptions options = quick_options(GENERATE(range(1, 11)));
+    SceneOptions options = quick_options(GENERATE(1, 2));
     options.client.request_deadline = 300ms;
     options.client.probe_timeout = 200ms;
     enum class Paused : std::uint8_t { network, server, client };
@@ -418,6 +418,7 @@ TEST_CASE("pauses of network, server or client are no sign of lost large packets
     const bool busy = GENERATE(false, true);
     Scene scene(options);
     scene.start_server();
+    scene.server->service_max = 20ms;
     scene.start_client();
     REQUIRE(scene.ready());
     for (int round = 0; round < 5; ++round) {
