@@ -37,7 +37,7 @@ std::string reason_of_paths(const rtrs::ClientSessionStatus& session) {
 
 std::string why_no_path(const rtrs::ClientSessionStatus& session) {
     if (!std::ranges::all_of(session.paths, is_closed)) return reason_of_paths(session);
-    if (session.refusing == Refusing::after_all_attempts) return session.reason;
+    if (session.refusing >= Refusing::after_all_attempts) return session.reason;
     return reason_of_paths(session) + "; no path will be dialled";
 }
 
@@ -51,6 +51,8 @@ std::string_view what_fails(Refusing refusing) {
             return hold_time_is_over;
         case Refusing::after_all_attempts:
             return "; requests fail";
+        case Refusing::taken_over:
+            return "; requests fail until its devices are unmapped, and mapped anew";
     }
     return "";
 }

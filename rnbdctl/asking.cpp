@@ -203,13 +203,16 @@ std::expected<std::vector<Heard>, ControlCallFailure> hear_all(const Request& re
 // --save of a removal of what the daemon does not have (any more).
 CtlExit forget_absent(const Request& request, const std::string& socket,
                       const ControlCallFailure& failure, std::ostream& out, std::ostream& err) {
-    const auto kept = keep(request, request.forgetting->piece);
+    const Request::Forgetting& what = *request.forgetting;
+    if (!what.kind.empty() && !only_files_have(request, what.kind, what.name))
+        return report_failure(request, socket, failure, out, err);
+    const auto kept = keep(request, what.piece);
     if (kept && kept->changed) {
         if (request.output == Output::json)
-            report_result(request, request.forgetting->gone, out);
+            report_result(request, what.gone, out);
         else
             out << terminal_text(failure.message) << "\n";
-        say_kept(request, request.forgetting->piece, *kept, out, err);
+        say_kept(request, what.piece, *kept, out, err);
         return CtlExit::ok;
     }
     const CtlExit exit = report_failure(request, socket, failure, out, err);
@@ -231,7 +234,7 @@ CtlExit end_of_failed(const Request& request, const std::string& socket,
     const CtlExit exit = report_failure(request, socket, failure, out, err);
     if (request.saved_while_it_goes_on && failure.code == ControlError::timed_out)
         static_cast<void>(save(request, *request.saved_while_it_goes_on, out, err));
-    if (!request.forgetting) return exit;
+    if (!request.forgetting || request.forgetting->command.empty()) return exit;
     if (failure.code == ControlError::failed && is_gone(request, socket))
         static_cast<void>(save(request, request.forgetting->piece, out, err));
     // Whether it was begun, or will be refused, is not known.

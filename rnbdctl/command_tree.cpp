@@ -304,8 +304,18 @@ CLI::App* CommandTree::add_path_operation(const char* word, const char* command,
         request.in_use_hint.clear();
         if (options_.save) {
             request.saved = saved_path(request.command, options_.priority);
-            request.saved_while_it_goes_on =
-                request.saved({{"session", options_.session}, {"path", options_.path}});
+            const std::string label = label_of_path(options_.path);
+            const json named{{"session", options_.session}, {"path", label}};
+            request.saved_while_it_goes_on = request.saved(named);
+            if (request.command == "path_remove") {
+                request.forgetting = {.piece = request.saved(named),
+                                      .gone = named,
+                                      .command = {},
+                                      .arguments = {},
+                                      .kind = "path",
+                                      .name = options_.session + " " + label};
+                request.forgetting->gone["state"] = "removed";
+            }
         }
         // The daemon knows why it is not done yet: it answers first.
         request.timeout = patience + daemon_patience;

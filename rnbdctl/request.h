@@ -59,9 +59,12 @@ struct Request {
         SavedPiece piece;
         // What the daemon answers to a removal that succeeds.
         nlohmann::json gone;
-        // A question that it refuses with not_found if it does not have the object.
+        // A question that it refuses with not_found if it does not have the object; empty: none.
         std::string command;
         nlohmann::json arguments;
+        // Of a piece that amends: kind and name of what the files have to have.
+        std::string kind{};
+        std::string name{};
     };
     std::optional<Forgetting> forgetting{};
     Course course = Course::once;

@@ -27,26 +27,9 @@ bool is_called(const json& element, const json& name) {
     return element.is_object() && element.value("name", json()) == name;
 }
 
-// "rdma:SOURCE@HOST:PORT", however the path is written: an element of `paths`, or of remove_paths,
-// which is text.
-std::string label_of(const json& path) {
-    const std::string written = path.is_string() ? path.get<std::string>() : "";
-    const bool rdma = path.is_object() ? path.contains("rdma") : written.starts_with("rdma:");
-    std::string text = written;
-    if (path.is_object()) {
-        const std::string source = text_of(path, "source");
-        text = (source.empty() ? "" : source + "@") + text_of(path, rdma ? "rdma" : "tcp");
-    } else if (rdma || text.starts_with("tcp:")) {
-        text.erase(0, text.find(':') + 1);
-    }
-    if (const auto parsed = parse_path_addresses(text))
-        text = (parsed->source.empty() ? "" : parsed->source + "@") + parsed->destination;
-    return (rdma ? "rdma:" : "") + text;
-}
-
 std::set<std::string> labels_of(const json& session) {
     std::set<std::string> labels;
-    for (const json& path : members::elements(session, "paths")) labels.insert(label_of(path));
+    for (const json& path : members::elements(session, "paths")) labels.insert(label_of_path(path));
     return labels;
 }
 
@@ -55,7 +38,7 @@ void drop_path(json& amendment, const std::string& label) {
         const auto found = amendment.find(list);
         if (found == amendment.end() || !found->is_array()) continue;
         std::erase_if(found->get_ref<json::array_t&>(),
-                      [&](const json& one) { return label_of(one) == label; });
+                      [&](const json& one) { return label_of_path(one) == label; });
         if (found->empty()) amendment.erase(found);
     }
 }
@@ -93,8 +76,8 @@ void change_paths(json& session, const json& amendment) {
     const auto paths = session.find("paths");
     if (paths == session.end() || !paths->is_array()) return;
     const auto called = [](const json& path) {
-        return [label = label_of(path)](const json& one) {
-            return one.is_object() && label_of(one) == label;
+        return [label = label_of_path(path)](const json& one) {
+            return one.is_object() && label_of_path(one) == label;
         };
     };
     for (const json& path : members::elements(amendment, "remove_paths"))
@@ -154,7 +137,7 @@ void amend(json& config, const json& wanted, const Elsewhere& elsewhere) {
             continue;
         }
         for (const json& path : value) {
-            drop_path(*found, label_of(path));
+            drop_path(*found, label_of_path(path));
             (*found)[key].push_back(path);
         }
     }
@@ -219,6 +202,21 @@ bool names(const ConfigSource& file, std::string_view list, std::string_view key
 }
 
 }  // namespace
+
+std::string label_of_path(const json& path) {
+    const std::string written = path.is_string() ? path.get<std::string>() : "";
+    const bool rdma = path.is_object() ? path.contains("rdma") : written.starts_with("rdma:");
+    std::string text = written;
+    if (path.is_object()) {
+        const std::string source = text_of(path, "source");
+        text = (source.empty() ? "" : source + "@") + text_of(path, rdma ? "rdma" : "tcp");
+    } else if (rdma || text.starts_with("tcp:")) {
+        text.erase(0, text.find(':') + 1);
+    }
+    if (const auto parsed = parse_path_addresses(text))
+        text = (parsed->source.empty() ? "" : parsed->source + "@") + parsed->destination;
+    return (rdma ? "rdma:" : "") + text;
+}
 
 const char* kind_amended(const json& amendment) {
     return amendment.contains("session") ? "session" : "export";

@@ -26,6 +26,10 @@ struct SavedPiece {
     nlohmann::json amend = nullptr;
 };
 
+// "rdma:SOURCE@HOST:PORT", as daemons name a path, however it is written: an element of `paths`, or
+// of remove_paths, which is text.
+std::string label_of_path(const nlohmann::json& path);
+
 // "session" or "export".
 const char* kind_amended(const nlohmann::json& amendment);
 

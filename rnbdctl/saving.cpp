@@ -160,16 +160,20 @@ json differences(const Request& request) {
     return answer ? members::elements(*answer, "objects") : json::array();
 }
 
+// Whether the next config apply makes it.
+bool is_added(const json& object, const json& kind, const json& name) {
+    return members::word(object, "object") == kind && members::word(object, "name") == name &&
+           members::word(object, "change") == "added";
+}
+
 // What was taken out, and the configuration would have all the same; empty: nothing.
 std::string comes_back(const json& objects, const SavedPiece& piece) {
     for (const json& object : objects) {
-        const std::string list = members::word(object, "object") + "s";
-        const auto names = piece.take.find(list);
-        if (names == piece.take.end() || members::word(object, "change") != "added") continue;
+        const std::string kind = members::word(object, "object");
+        const auto names = piece.take.find(kind + "s");
+        if (names == piece.take.end()) continue;
         for (const json& name : *names) {
-            if (name == members::word(object, "name")) {
-                return members::word(object, "object") + " " + members::word(object, "name");
-            }
+            if (is_added(object, kind, name)) return kind + " " + members::word(object, "name");
         }
     }
     return "";
@@ -230,6 +234,12 @@ std::expected<Kept, std::string> keep(const Request& request, const SavedPiece& 
     else if (const auto back = write_whole(folder, *known, like); !back)
         return std::unexpected(wrong + "; and " + back.error());
     return std::unexpected(wrong);
+}
+
+bool only_files_have(const Request& request, const std::string& kind, const std::string& name) {
+    return std::ranges::any_of(differences(request), [&](const json& object) {
+        return is_added(object, kind, terminal_text(name));
+    });
 }
 
 void say_kept(const Request& request, const SavedPiece& piece, const Kept& kept, std::ostream& out,

@@ -29,6 +29,8 @@ struct Kept {
 // finds the configuration wrong with it, the file is as it was. What only is taken out and is not
 // there is no reason to write. The error is a sentence.
 std::expected<Kept, std::string> keep(const Request& request, const SavedPiece& piece);
+// Whether the files have an object that the daemon does not have; false if it does not answer.
+bool only_files_have(const Request& request, const std::string& kind, const std::string& name);
 // Says where it is.
 void say_kept(const Request& request, const SavedPiece& piece, const Kept& kept, std::ostream& out,
               std::ostream& err);

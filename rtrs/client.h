@@ -227,6 +227,7 @@ enum class Refusing : std::uint8_t {
     after_fail_fast_time,  // new requests
     after_hold_time,       // all
     after_all_attempts,    // all: no path comes back by itself (on_given_up())
+    taken_over,            // all, for good: a newer session has the name
 };
 
 struct ClientSessionStatus {

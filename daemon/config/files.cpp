@@ -75,6 +75,17 @@ bool looks_like_yaml(const std::string& file) {
 
 }  // namespace
 
+std::vector<ConfigError> config_files_without_text(const std::string& path) {
+    std::vector<ConfigError> without;
+    for (const ConfigSource& one : read_config_files(path, PipeEnd::not_awaited).sources) {
+        if (one.text.find_first_not_of(" \t\r\n") != std::string::npos) continue;
+        without.push_back({one.file, 0, 0, "",
+                           "found no text, and would take away what runs; if that is meant, write "
+                           "a comment (# ...) into it"});
+    }
+    return without;
+}
+
 std::vector<ConfigError> config_files_passed_over(const std::string& path) {
     std::vector<ConfigError> passed_over;
     std::error_code error;

@@ -35,6 +35,9 @@ struct ConfigFiles {
     std::vector<ConfigError> errors;  // each file that cannot be read
 };
 ConfigFiles read_config_files(const std::string& path, PipeEnd pipe);
+// Files of it without any text, not even a comment, as a full disk leaves them, or a program that
+// died while it wrote.
+std::vector<ConfigError> config_files_without_text(const std::string& path);
 // Files of its folder that are not read and look as if they should be: "20-more.yml", "A.YAML".
 std::vector<ConfigError> config_files_passed_over(const std::string& path);
 

@@ -129,14 +129,27 @@ std::vector<ConfigError> ConfigControl::warnings() const {
     return all;
 }
 
+std::expected<ConfigPlan, std::vector<ConfigError>> ConfigControl::plan(
+    ConfigSubject::Force force) {
+    auto plan = subject_.plan(force);
+    if (!plan) return plan;
+    const bool takes = std::ranges::any_of(plan->changes, [](const ConfigChange& one) {
+        return one.kind == ConfigChange::Kind::removed;
+    });
+    if (!takes) return plan;
+    auto without_text = config_files_without_text(subject_.config_path());
+    if (!without_text.empty()) return std::unexpected(std::move(without_text));
+    return plan;
+}
+
 void ConfigControl::check(ControlReply reply) {
-    const auto plan = subject_.plan(ConfigSubject::Force::no);
+    const auto plan = this->plan(ConfigSubject::Force::no);
     if (!plan) return reply.succeed(document("refused", plan.error(), {}));
     reply.succeed(document("good", {}, {}));
 }
 
 void ConfigControl::diff(ControlReply reply) {
-    const auto plan = subject_.plan(ConfigSubject::Force::no);
+    const auto plan = this->plan(ConfigSubject::Force::no);
     if (!plan) return reply.succeed(document("refused", plan.error(), {}));
     const bool same = std::ranges::all_of(plan->changes, [](const auto& one) {
         return one.kind == ConfigChange::Kind::unchanged && one.drift.empty();
@@ -159,7 +172,7 @@ void ConfigControl::apply(const json& given, ControlReply reply) {
                           "the last change waits for its confirmation: rnbdctl config confirm, or "
                           "wait until it is taken back");
     }
-    auto plan = subject_.plan(force ? ConfigSubject::Force::yes : ConfigSubject::Force::no);
+    auto plan = this->plan(force ? ConfigSubject::Force::yes : ConfigSubject::Force::no);
     if (!plan || in_conflict(plan->changes)) {
         const std::vector<ConfigError> none;
         const auto& errors = plan ? none : plan.error();
@@ -217,7 +230,7 @@ void ConfigControl::reload_now(std::function<void()> done) {
         log_.error("configuration: not read again: the last change waits for its confirmation");
         return done();
     }
-    auto plan = subject_.plan(ConfigSubject::Force::no);
+    auto plan = this->plan(ConfigSubject::Force::no);
     if (!plan || in_conflict(plan->changes)) {
         log_refusal(plan ? std::vector<ConfigError>{} : plan.error(),
                     plan ? plan->changes : std::vector<ConfigChange>{});

@@ -132,7 +132,11 @@ void ClientPath::completed(Connection& connection, const Completion& completion)
 }
 
 void ClientPath::received(Connection& connection, const Completion& completion) {
-    heartbeat_.received(environment_.clock.now());
+    if (completion.opcode == CompletionOpcode::receive_immediate &&
+        ImmediateCodec::is_heartbeat(completion.immediate))
+        heartbeat_.asked(environment_.clock.now());
+    else
+        heartbeat_.received(environment_.clock.now());
     if (completion.context == Connection::info_response_context) {
         if (completion.opcode == CompletionOpcode::receive)
             return info_response(connection, completion);

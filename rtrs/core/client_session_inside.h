@@ -58,7 +58,6 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
         bool sent;                 // an attempt was posted: the server may have it
         bool report_when_settled;  // failing
         bool comes_home;           // the permit is free, and goes to the pool when settled
-        bool probed;               // its path was probed because it took so long
         Direction direction;
         std::uint16_t message_bytes;
         std::uint16_t path;  // in flight: where; else where it was last, or no_path
@@ -90,6 +89,7 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
         std::unique_ptr<FenceProbe> fence_probe;
         PathCounters counters;
         LatencyHistogram latency;
+        Instant probed{};       // for a late answer, the last time
         bool removing = false;  // goes from the list when closed
     };
 

@@ -412,7 +412,7 @@ void ClientSession::Inside::taken_over() {
     dead = true;
     reason = "taken over by a newer session of the same name";
     trace(TraceLevel::error, reason);
-    refuse(Error::rejected, Refusing::after_all_attempts);
+    refuse(Error::rejected, Refusing::taken_over);
     failure_timer.arm(environment.clock.now());
 }
 

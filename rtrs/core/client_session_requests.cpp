@@ -72,7 +72,6 @@ void ClientSession::Inside::post(std::uint32_t permit, std::uint16_t path) {
     request.state = RequestState::in_flight;
     request.path = path;
     request.posted = environment.clock.now();
-    request.probed = false;
     if (request.attempts++ > 0) ++record.counters.retried;
     request.sent = true;
     // A permit always travels on the same connection of a path: what hangs on it stays on one core.
@@ -411,22 +410,26 @@ void ClientSession::Inside::serve_waiters() {
 // --- Late answers.
 
 // A request that has waited for long has its path probed: a black hole is found before the
-// heartbeat would notice. A path that only answers slowly stays.
+// heartbeat would notice. A path that only answers slowly stays, and is probed again as long as the
+// answer is late: what ended the last probe may have been sent before the path was lost.
 void ClientSession::Inside::watch() {
     const Instant now = environment.clock.now();
-    Instant oldest = now;
+    Instant next = now + options.request_deadline;
     for (std::uint32_t id = 0; id < request_permits() && in_flight > 0; ++id) {
-        Request& request = requests[id];
-        if (request.state != RequestState::in_flight || request.probed) continue;
-        if (now - request.posted < options.request_deadline) {
-            oldest = std::min(oldest, request.posted);
+        const Request& request = requests[id];
+        if (request.state != RequestState::in_flight) continue;
+        PathRecord& record = paths[request.path];
+        const Instant late = request.posted + options.request_deadline;
+        // One that has become late since the last probe does not wait for the next.
+        const Instant due = record.probed < late ? late : record.probed + options.request_deadline;
+        if (now < due) {
+            next = std::min(next, due);
             continue;
         }
-        request.probed = true;
-        PathRecord& record = paths[request.path];
+        record.probed = now;
         if (record.path->probe()) ++record.counters.probes;
     }
-    if (in_flight > 0) watch_timer.arm(oldest + options.request_deadline);
+    if (in_flight > 0) watch_timer.arm(next);
 }
 
 }  // namespace rtrs

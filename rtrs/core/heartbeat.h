@@ -8,8 +8,9 @@
 // four. The peer must not rely on being asked.
 //
 // A probe is a question out of turn, for a path under suspicion: a heartbeat at once (or the one
-// that is still unanswered), and death if nothing at all is received within probe_timeout after
-// it. Any received traffic ends the probe.
+// that is still unanswered), and death if nothing is received within probe_timeout after it. Any
+// received traffic ends the probe but a question of the peer's: that asks because it hears nothing
+// from us, which is what the suspicion is about.
 #pragma once
 
 #include <algorithm>
@@ -50,6 +51,8 @@ class Heartbeat {
         unanswered_ = false;
         probe_ = Probe::none;
     }
+    // A heartbeat of the peer's: it lives, and perhaps does not hear us.
+    void asked(Instant now) noexcept { last_received_ = now; }
     // The answer to our heartbeat. Returns the round trip.
     Duration acknowledged(Instant now) noexcept {
         if (!sent_) return latency_;  // an answer that nobody waits for is ignored
@@ -138,7 +141,7 @@ class Heartbeat {
     Instant last_received_{};
     Instant next_send_{};
     std::optional<Instant> sent_;  // the heartbeat whose acknowledgement is awaited
-    bool unanswered_ = false;      // nothing at all was received since it was sent
+    bool unanswered_ = false;      // nothing but questions was received since it was sent
     Probe probe_ = Probe::none;
     Instant probe_end_{};
     Duration latency_{};

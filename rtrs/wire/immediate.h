@@ -64,6 +64,11 @@ class ImmediateCodec {
         return head(ImmediateType::heartbeat_ack);
     }
 
+    static constexpr bool is_heartbeat(std::uint32_t value) noexcept {
+        return value >> limits::immediate_payload_bits ==
+               static_cast<std::uint32_t>(ImmediateType::heartbeat);
+    }
+
     // ERRORS: immediate_type_unknown (ignore the message, repost the receive);
     //   permit_out_of_range (a server drops the path, a client drops the message).
     // The offset of a request is not compared with the chunk size here, see request.h.

@@ -61,6 +61,15 @@ def a_policy_and_paths(lab, server, client):
         check(client.ctl(*words, "--save", ok=False).returncode != 0, words)
     check(client.ctl("paths", "reconnect", "host-a", first, "--save", ok=False).returncode == 2, "usage")
     check(saved(client) == before, saved(client))
+
+    # What was removed without --save is taken out of the files later.
+    client.ctl("paths", "remove", "host-a", second)
+    said = client.ctl("paths", "remove", "host-a", "tcp:" + second, "--save").stdout
+    check("has no path" in said and "kept in" in said, said)
+    check(second in saved(client)["amend"][0]["remove_paths"], saved(client))
+    same_as_files(client)
+    client.ctl("paths", "add", "host-a", second, "--save")
+    check(saved(client)["amend"][0]["remove_paths"] == [third], saved(client))
     client.ctl("paths", "add", "host-a", third)
     client.ctl("paths", "remove", "host-a", second, "--save")
     left = client.ctl("paths", "remove", "host-a", first, "--save", ok=False)

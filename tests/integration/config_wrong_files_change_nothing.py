@@ -96,6 +96,18 @@ with Lab() as lab:
         refused(client, mapped, expected)
     write_config(client, {"sessions": [session], "devices": []})
     refused(client, mapped, ["vol1", "it has 1 NBD client; "], status=5)
+    # A full disk leaves such a file; a comment says that nothing is meant.
+    write_config(client, {"sessions": [session], "devices": [device]}, {"90-more.yaml": {
+        "devices": [dict(device, name="vol2", volume="vol2", nbd=f"unix:{lab.socket('client', 'vol2')}")]}})
+    check(config(client, "apply")[0]["state"] == "applied", "two devices")
+    open(os.path.join(folder_of(client), "90-more.yaml"), "w").close()
+    refused(client, mapped, ["90-more.yaml", "found no text"])
+    with open(os.path.join(folder_of(client), "90-more.yaml"), "w") as out:
+        out.write("# nothing\n")
+    check(config(client, "apply")[0]["state"] == "applied" and len(client.status()["devices"]) == 1, "one device")
+    write_config(client, {"sessions": [session], "devices": [device]})
+    open(os.path.join(folder_of(client), "90-empty.yaml"), "w").close()
+    check(config(client, "apply")[0]["state"] == "applied", "where nothing would go it is no error")
     write_config(client, {"sessions": [session], "devices": [device]})
     check(config(client, "diff")[0]["state"] == "same", "the client is as it was")
 

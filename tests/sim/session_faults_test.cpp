@@ -165,6 +165,53 @@ TEST_CASE("a client of another geometry is refused after a restart, and accepted
     work_and_end(scene, 15, 100);
 }
 
+// What is still on its way from the server says nothing of the way there.
+TEST_CASE("a path whose requests are lost one way is given up though its server is heard") {
+    const auto seed = GENERATE(1u, 2u, 3u, 4u);
+    CAPTURE(seed);
+    SceneOptions options = quick_options(seed);
+    options.client.request_deadline = 1s;
+    options.client.probe_timeout = 250ms;
+    options.client.heartbeat_timeout = options.server.heartbeat_timeout = 30s;
+    // The server asks after silence of 9/8 of it: while the path is probed.
+    options.client.heartbeat_interval = options.server.heartbeat_interval = 1s;
+    Scene scene(options);
+    scene.start_server();
+    scene.start_client();
+    REQUIRE(scene.ready());
+    const auto status = [&] { return scene.client->session.status(); };
+    const auto lost = [&] { return !scene.client->session.link_up(); };
+    const auto cut = [&] {
+        scene.world.network().cut_one_way(scene.client_host.address(), scene.server_host.address());
+    };
+    Duration limit = 1300ms;
+    SECTION("by its questions") {
+        scene.server->service_max = 200us;
+        scene.client->run(15, 100000);
+        scene.world.run_for(3ms);
+        cut();
+        scene.world.run_for(1ms);
+    }
+    SECTION("by answers to requests that it has") {
+        scene.server->service_max = 1500ms;
+        scene.client->run(15, 100000);
+        scene.world.run_for(3ms);
+        cut();
+        const std::uint64_t answered = scene.client->answered;
+        REQUIRE(scene.run_until([&] { return scene.client->answered > answered; }));
+        scene.client->pause();
+        limit = 2300ms;
+    }
+    const Instant since = scene.world.now();
+    scene.client->pause();
+    REQUIRE(scene.run_until(lost, 40s));
+    CHECK(scene.world.now() - since <= limit);
+    CHECK(status().paths.at(0).counters.probes > 0);
+    scene.world.network().heal_all();
+    REQUIRE(scene.ready());
+    work_and_end(scene, 15, 100);
+}
+
 TEST_CASE("requests fail with no_path after the hold time, and not before") {
     SceneOptions options = quick_options(18);
     options.client.hold_time = 3s;

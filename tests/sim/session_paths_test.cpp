@@ -137,7 +137,7 @@ TEST_CASE("a session that is taken over fails what a path had that it did not kn
     CHECK(scene.client->idle());
     CHECK(scene.client->failed > 0);
     CHECK(scene.client->errors[Error::rejected] == scene.client->failed);
-    CHECK(status().refusing == Refusing::after_all_attempts);
+    CHECK(status().refusing == Refusing::taken_over);
     CHECK(status().reason == "taken over by a newer session of the same name");
     CHECK(scene.client->session.refuses_new() == Error::rejected);
     CHECK(scene.close_client());
@@ -203,7 +203,7 @@ TEST_CASE("a session that is taken over has no link again, though a path comes u
     for (const std::error_code answer : answers) CHECK(answer == Error::rejected);
     CHECK(session.status().held == 0);
     CHECK(session.refuses_new() == Error::rejected);
-    CHECK(session.status().refusing == Refusing::after_all_attempts);
+    CHECK(session.status().refusing == Refusing::taken_over);
     CHECK(scene.client->links_up == 1);
     CHECK(scene.close_client());
 }

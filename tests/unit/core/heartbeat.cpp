@@ -158,6 +158,34 @@ TEST_CASE("any traffic ends a probe") {
     }
 }
 
+// The peer asks because it hears nothing.
+TEST_CASE("a question of the peer's ends no probe, and is no silence") {
+    SECTION("before it was sent") {
+        Heartbeat heartbeat = probing();
+        heartbeat.asked(start + 100ms);
+        CHECK(heartbeat.probing());
+        CHECK(heartbeat.step(start + 100ms) == Action::send);
+        CHECK(heartbeat.step(start + 1350ms) == Action::dead);
+    }
+    SECTION("after it was sent") {
+        Heartbeat heartbeat = probing();
+        CHECK(heartbeat.step(start + 100ms) == Action::send);
+        heartbeat.asked(start + 1300ms);
+        CHECK(heartbeat.step(start + 1350ms) == Action::dead);
+        CHECK(heartbeat.probing());
+    }
+    SECTION("without a probe") {
+        Heartbeat heartbeat(1s, 5s);
+        heartbeat.start(start);
+        CHECK(heartbeat.step(start + 1s) == Action::send);
+        heartbeat.asked(start + 4s);
+        CHECK(heartbeat.step(start + 5s) == Action::none);
+        CHECK(heartbeat.dead_at() == start + 9s);
+        heartbeat.received(start + 6s);
+        CHECK(heartbeat.step(start + 6s) == Action::send);
+    }
+}
+
 TEST_CASE("a probe while a heartbeat is unanswered sends no second one") {
     Heartbeat heartbeat(1s, 5s, 1250ms);
     heartbeat.start(start);

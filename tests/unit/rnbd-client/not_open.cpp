@@ -51,8 +51,11 @@ TEST_CASE("no path: that requests fail at once is said, and since when") {
 TEST_CASE("no path: none is dialled any more, by the operator or because all were given up") {
     auto session = without_path({"disconnected", "refused"}, PathState::closed);
     CHECK(why_not_connected(session) == "a: disconnected; b: refused; no path will be dialled");
+    session.reason = "given up";
+    CHECK(refusing(Refusing::after_all_attempts, session) == "given up; requests fail");
     session.reason = "taken over";
-    CHECK(refusing(Refusing::after_all_attempts, session) == "taken over; requests fail");
+    CHECK(refusing(Refusing::taken_over, session) ==
+          "taken over; requests fail until its devices are unmapped, and mapped anew");
 }
 
 TEST_CASE("no path: what the session says itself while a path is up counts") {

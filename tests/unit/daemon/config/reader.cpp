@@ -347,6 +347,12 @@ TEST_CASE("config reader: the folder beside a file") {
     std::string order;
     for (const auto& source : read().sources) order += source.text;
     CHECK(order == "012");
+    CHECK(config_files_without_text(at + "/x.yaml").empty());
+    write("x.d/10.yaml", " \t\r\n");
+    REQUIRE(config_files_without_text(at + "/x.yaml").size() == 1);
+    CHECK(config_files_without_text(at + "/x.yaml").front().file == at + "/x.d/10.yaml");
+    write("x.d/10.yaml", "# 1");
+    CHECK(config_files_without_text(at + "/x.yaml").empty());
     CHECK(config_files_passed_over(at + "/x.yaml").empty());
     CHECK(config_files_passed_over(at + "/nothing.yaml").empty());
     for (const char* name : {"x.d/30.yml", "x.d/40.YAML", "x.d/50.yaml~", "x.d/.60.yml"})
