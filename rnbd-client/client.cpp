@@ -470,7 +470,7 @@ void Client::Session::on_catalog_event(const CatalogEvent& event) {
         case CatalogEventKind::draining:
             return log.info("{}: the server is being drained", config.name);
         case CatalogEventKind::accepting:
-            return log.info("{}: the server is not being drained any more", config.name);
+            return log.info("{}: the server lets things be opened again", config.name);
         case CatalogEventKind::ending:
             return log.info("{}: the server is about to end", config.name);
         case CatalogEventKind::added:

@@ -196,10 +196,11 @@ std::string paths_view(const json& document) {
 }
 
 std::string path_view(const json& document) {
-    return fmt::format("path {} of session {} is {}; {} of {} paths connected\n",
+    const bool none = member(document, "paths_connected") == 0;
+    return fmt::format("path {} of session {} is {}; {} of {} paths connected{}\n",
                        dash(word(document, "path")), dash(word(document, "session")),
                        dash(word(document, "state")), dash(word(document, "paths_connected")),
-                       dash(word(document, "paths")));
+                       dash(word(document, "paths")), none ? ": I/O waits until one is" : "");
 }
 
 std::string policy_view(const json& document) {

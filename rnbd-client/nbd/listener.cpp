@@ -145,13 +145,13 @@ void NbdListener::listen_again() {
     if (!open_ || closing_ || !file_ || file_->is_there()) return;
     const int old = fd_;
     if (const auto made = open_unix(); !made) {
-        return environment_.tracer.trace(TraceLevel::error, subsystem, options_.address.text(),
+        return environment_.tracer.trace(TraceLevel::error, subsystem, bound().text(),
                                          "its file is gone: " + made.error().text);
     }
     // It goes on with the new one when this has ended, or when its pause is over.
     if (accept_.in_flight) environment_.reactor.cancel(accept_);
     environment_.reactor.close_fd(old);
-    environment_.tracer.trace(TraceLevel::warning, subsystem, options_.address.text(),
+    environment_.tracer.trace(TraceLevel::warning, subsystem, bound().text(),
                               "its file was gone, and is made anew");
 }
 
@@ -191,7 +191,7 @@ void NbdListener::on_accepted(const rtrs::Operation::Result& result) {
     } else if (!closing_ && result.value != -ECANCELED && !std::exchange(cannot_accept_, true)) {
         const std::string text =
             "accept: " + rtrs::from_errno(result.value).message() + ", trying again";
-        environment_.tracer.trace(TraceLevel::warning, subsystem, options_.address.text(), text);
+        environment_.tracer.trace(TraceLevel::warning, subsystem, bound().text(), text);
     }
     if (closing_) return environment_.reactor.at_turn_end(turn_end_);
     accept_again_.arm(environment_.reactor.now() +
@@ -228,7 +228,7 @@ void NbdListener::refuse(int fd, std::string_view reason) {
     ++refused_;
     // Once until there is room again: a client that insists must not fill the log.
     if (!std::exchange(full_, true)) {
-        environment_.tracer.trace(TraceLevel::warning, subsystem, options_.address.text(),
+        environment_.tracer.trace(TraceLevel::warning, subsystem, bound().text(),
                                   fmt::format("refusing clients: {}", reason));
     }
     environment_.reactor.close_fd(fd);
@@ -236,7 +236,7 @@ void NbdListener::refuse(int fd, std::string_view reason) {
 
 // "unix:/run/x.sock#3 pid 77", "tcp:127.0.0.1:10809#3 127.0.0.1:51234".
 std::string NbdListener::name_of(int fd) const {
-    std::string base = fmt::format("{}#{}", options_.address.text(), accepted_);
+    std::string base = fmt::format("{}#{}", bound().text(), accepted_);
     if (options_.address.transport == NbdTransport::tcp) {
         return fmt::format("{} {}", base, peer_text(fd));
     }
@@ -271,7 +271,7 @@ void NbdListener::end_if_idle() {
     }
     if (!connections_.empty()) return;
     open_ = false;
-    environment_.tracer.trace(TraceLevel::info, subsystem, options_.address.text(), "closed");
+    environment_.tracer.trace(TraceLevel::info, subsystem, bound().text(), "closed");
     handler_.on_listener_closed(*this);
 }
 
