@@ -127,7 +127,9 @@ TEST_CASE("nbd storage: flushes that wait for another go on at the server that c
         ServedFile served({"nbdkit", "-f", "-U", "SOCKET", "eval", "thread_model=echo parallel",
                            "get_size=echo 1M", "pread=head -c $3 /dev/zero", "can_write=exit 0",
                            "can_flush=exit 0", "pwrite=cat >/dev/null",
-                           "flush=while [ ! -e " + gate + " ]; do sleep 0.05; done"});
+                           // It outlives its server, but not the folder.
+                           "flush=while [ -d " + folder.file("") + " -a ! -e " + gate +
+                               " ]; do sleep 0.05; done"});
         Bench bench;
         REQUIRE(!bench.open(on(*served.server)));
         std::array<TestRequest, 4> flushes;
