@@ -28,13 +28,17 @@ std::string see_help(const CLI::App& command) {
     return fmt::format("(see {} --help)", words_of(command));
 }
 
+std::string unknown_option(const std::string& word, const CLI::App& command) {
+    return fmt::format("unknown option \"{}\" {}", word, see_help(command));
+}
+
 std::string command_line_complaint(const CLI::App& app, const CLI::ParseError& error) {
     const std::string help = see_help(found(app));
     // A mistyped option may be why a word is missing, so it comes first.
     const std::vector<std::string> unknown = app.remaining(true);
     const auto option = std::ranges::find_if(
         unknown, [](const std::string& word) { return word.starts_with('-'); });
-    if (option != unknown.end()) return fmt::format("unknown option \"{}\" {}", *option, help);
+    if (option != unknown.end()) return unknown_option(*option, found(app));
     if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
         return fmt::format("unexpected word \"{}\" {}", unknown.front(), help);
     return fmt::format("{} {}", error.what(), help);

@@ -9,11 +9,12 @@ namespace rnbd {
 
 // "(see --help)"; of a command that is not the whole program "(see rnbdctl exports resize --help)".
 std::string see_help(const CLI::App& command);
+// "unknown option "--frob" (see --help)".
+std::string unknown_option(const std::string& word, const CLI::App& command);
 
-// One line, without the program's name, with see_help() of the innermost command that was found:
-// "unknown option "--frob" (see --help)". What is quoted of the command line is as it came: not yet
-// safe for a terminal. ASSUMES: error was thrown by app.parse(), and is none of those that stand
-// for help or version.
+// One line, without the program's name, with see_help() of the innermost command that was found.
+// What is quoted of the command line is as it came: not yet safe for a terminal. ASSUMES: error was
+// thrown by app.parse(), and is none of those that stand for help or version.
 std::string command_line_complaint(const CLI::App& app, const CLI::ParseError& error);
 
 // For CLI::Option::check(): an empty value is an error, for an unset variable of a script must not

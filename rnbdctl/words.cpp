@@ -86,8 +86,7 @@ std::expected<std::vector<std::string>, std::string> write_out(CommandTree& tree
         if (is_name && (found.empty() || found.front() != word)) break;
         if (found.empty()) {
             if (i > 0 && is_unknown_option(tree.app(), *at, words[i - 1])) {
-                return std::unexpected(
-                    fmt::format("unknown option \"{}\" {}", words[i - 1], see_help(*at)));
+                return std::unexpected(unknown_option(words[i - 1], *at));
             }
             return std::unexpected(no_command(word, known, see_help(*at)));
         }

@@ -183,7 +183,7 @@ std::error_code ClientSession::Inside::open() {
     arm_waiting();
     // The first path makes the session; the others join it (see announce_link_if_ready) or, if the
     // first cannot be reached or takes its time, make it themselves. All at once would cost those
-    // that come second an attempt (see ClientPath::info_response).
+    // that come second a dial (see ClientPath::info_response).
     if (paths.size() > 1) head_start_timer.arm(since + options.connect_timeout / head_start_part);
     paths.front().path->open();
     return {};
