@@ -142,3 +142,11 @@ with Lab() as lab:
     missing = run(os.path.join(BUILD, "rnbd-client", "rnbd-client"), "--config",
                   lab.path("absent.yaml"), ok=False)
     check(missing.returncode != 0 and "absent.yaml" in missing.stderr, missing.stderr)
+
+    # Nobody can be told: the exit status still says what it was.
+    with open("/dev/full", "w") as full:
+        for program in ("rnbd-server", "rnbd-client"):
+            path = os.path.join(BUILD, program, program)
+            for words, status in (("--frob",), 2), (("--config", lab.path("absent.yaml")), 3), (("--version",), 1):
+                found = subprocess.run([path, *words], stdout=full, stderr=full, stdin=subprocess.DEVNULL).returncode
+                check(found == status, (program, words, found))
