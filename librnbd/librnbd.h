@@ -34,7 +34,7 @@ typedef struct rnbd_buffer rnbd_buffer;
 /* "0.1.0" */
 const char *rnbd_version(void);
 
-/* --- Events: what happens by itself. */
+/* --- Events: what happens by itself. A newer library may tell more kinds: ignore those. */
 
 enum rnbd_event_kind {
     RNBD_EVENT_LINK_UP = 1,   /* a first path is up (again) */

@@ -107,9 +107,10 @@ static void next(struct slot *slot) {
 }
 
 static void happened(void *context, const struct rnbd_event *event) {
-    static const char *const names[] = {"",          "link up", "link down", "path up",
-                                        "path down", "open",    "not open",  "resized"};
+    static const char *const names[] = {"",     "link up",  "link down", "path up",    "path down",
+                                        "open", "not open", "resized",   "path not up"};
     (void)context;
+    if (event->kind > RNBD_EVENT_PATH_NOT_UP) return; /* of a newer library */
     printf("%s %s\n", names[event->kind], event->path != NULL ? event->path : "");
     fflush(stdout);
 }
