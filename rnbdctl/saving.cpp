@@ -161,8 +161,8 @@ json differences(const Request& request) {
 }
 
 // Whether the next config apply makes it.
-bool is_added(const json& object, const json& kind, const json& name) {
-    return members::word(object, "object") == kind && members::word(object, "name") == name &&
+bool is_added(const json& object, const std::string& kind, const json& name) {
+    return members::word(object, "object") == kind && name == members::word(object, "name") &&
            members::word(object, "change") == "added";
 }
 
