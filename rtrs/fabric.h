@@ -264,6 +264,13 @@ class Endpoint {
     // peer by fabrics that have a word for it (TCP; DisconnectReason), not to this side.
     virtual void disconnect(std::error_code why) = 0;
     void disconnect() { disconnect(std::error_code{}); }
+    // For how long the peer's side of the network has taken nothing of what is sent there again and
+    // again. Zero: nothing is outstanding, or it is the first try, or the fabric does not know (a
+    // device tries a limited time).
+    virtual Duration unacknowledged() const noexcept { return Duration::zero(); }
+    // Whether something is sent there (again and again, when the connection is silent for a second)
+    // though the owner has nothing to send, for unacknowledged() to tell of.
+    virtual void ask_network(bool) noexcept {}
     // "10.0.0.1:1235": numeric, IPv6 in brackets. Empty while not connected.
     virtual std::string local_address() const = 0;
     virtual std::string remote_address() const = 0;

@@ -245,6 +245,20 @@ bool ClientPath::probe() {
     return true;
 }
 
+void ClientPath::doubt_connection(std::uint16_t connection) {
+    if (!connected()) return;
+    Connection& late = *connections_[connection];
+    if (!std::exchange(late.asks_network, true)) late.endpoint->ask_network(true);
+}
+
+void ClientPath::judge_connection(std::uint16_t connection, Duration silence) {
+    if (!connected() || heartbeat_.probing()) return;
+    const Endpoint& late = *connections_[connection]->endpoint;
+    if (late.unacknowledged() < silence) return;
+    fail(from_errno(ETIMEDOUT),
+         "one of its connections, from " + late.local_address() + ", is silent");
+}
+
 std::error_code ClientPath::reconnect() {
     const PathState state = machine_.state();
     if (state == PathState::connecting || state == PathState::exchanging ||

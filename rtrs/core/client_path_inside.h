@@ -60,7 +60,8 @@ struct ClientPath::Connection final : EndpointHandler {
     ClientPath& path;
     std::uint16_t id;
     bool disconnecting = false;
-    bool ended = false;  // by the peer, or by the fabric
+    bool ended = false;         // by the peer, or by the fabric
+    bool asks_network = false;  // since an answer is late; until one comes
     std::unique_ptr<Endpoint> endpoint;
     LazyMemory receive_memory;
     std::unique_ptr<MemoryRegion> receive_region;

@@ -175,6 +175,10 @@ void ClientPath::received(Connection& connection, const Completion& completion) 
 void ClientPath::answer(Connection& connection, const Completion& completion,
                         const Immediate& immediate) {
     answers_are_late_ = false;
+    if (connection.asks_network) {
+        connection.asks_network = false;
+        connection.endpoint->ask_network(false);
+    }
     if (key_renewal_ == KeyRenewal::every_answer &&
         !renew_key(connection, completion, immediate.permit)) {
         return;

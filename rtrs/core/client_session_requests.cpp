@@ -411,7 +411,8 @@ void ClientSession::Inside::serve_waiters() {
 
 // A request that has waited for long has its path probed: a black hole is found before the
 // heartbeat would notice. A path that only answers slowly stays, and is probed again as long as the
-// answer is late: what ended the last probe may have been sent before the path was lost.
+// answer is late: what ended the last probe may have been sent before the path was lost. When the
+// probe has had its time, the request's own connection is judged.
 void ClientSession::Inside::watch() {
     const Instant now = environment.clock.now();
     Instant next = now + options.request_deadline;
@@ -420,14 +421,23 @@ void ClientSession::Inside::watch() {
         if (request.state != RequestState::in_flight) continue;
         PathRecord& record = paths[request.path];
         const Instant late = request.posted + options.request_deadline;
-        // One that has become late since the last probe does not wait for the next.
-        const Instant due = record.probed < late ? late : record.probed + options.request_deadline;
-        if (now < due) {
-            next = std::min(next, due);
+        if (now < late) {
+            next = std::min(next, late);
             continue;
         }
-        record.probed = now;
-        if (record.path->probe()) ++record.counters.probes;
+        const Instant judged = late + options.probe_timeout;
+        if (now < judged) {
+            record.path->doubt_connection(request.connection);
+            next = std::min(next, judged);
+        } else {
+            record.path->judge_connection(request.connection, options.probe_timeout);
+        }
+        // One that has become late since the last probe does not wait for the next.
+        if (record.probed < late || now >= record.probed + options.request_deadline) {
+            record.probed = now;
+            if (record.path->probe()) ++record.counters.probes;
+        }
+        next = std::min(next, record.probed + options.request_deadline);
     }
     if (in_flight > 0) watch_timer.arm(next);
 }

@@ -53,6 +53,23 @@ void limit_silence(int fd, Duration silence_max) noexcept {
     (void)::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &keepalive_probes, sizeof keepalive_probes);
 }
 
+// The system counts from when something was received last: after two seconds of that it asks at once.
+void try_silence_soon(int fd) noexcept {
+    constexpr int idle_s = 1;
+    (void)::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+}
+
+// A peer that stands still acknowledges, also what asks for its window. One question by itself may
+// be under way just now.
+Duration unacknowledged_by(int fd) noexcept {
+    tcp_info info{};
+    socklen_t bytes = sizeof info;
+    if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return Duration::zero();
+    const bool sent_again = info.tcpi_unacked > 0 && info.tcpi_retransmits > 0;
+    if (!sent_again && info.tcpi_probes < 2) return Duration::zero();
+    return std::chrono::milliseconds(info.tcpi_last_ack_recv);
+}
+
 void limit_packets(int fd) noexcept {
     // What an IPv6 packet of 1280 bytes, which each link must take (RFC 8200, 5), has left.
     constexpr int segment_bytes = 1280 - 40 - 20;

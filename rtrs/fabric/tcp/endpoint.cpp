@@ -81,6 +81,14 @@ std::string TcpEndpoint::local_address() const {
     return state_ == State::connecting || fd_ < 0 ? std::string() : rtrs::local_address(fd_);
 }
 
+Duration TcpEndpoint::unacknowledged() const noexcept {
+    return fd_ < 0 ? Duration::zero() : unacknowledged_by(fd_);
+}
+
+void TcpEndpoint::ask_network(bool on) noexcept {
+    if (fd_ >= 0) on ? try_silence_soon(fd_) : limit_silence(fd_, silence_max_);
+}
+
 std::string TcpEndpoint::remote_address() const {
     return state_ == State::connecting || fd_ < 0 ? std::string() : rtrs::remote_address(fd_);
 }

@@ -83,6 +83,8 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     RevokeResult post_revoke(MemoryWindow window, std::uint64_t context) override;
     using Endpoint::disconnect;
     void disconnect(std::error_code why) override;
+    Duration unacknowledged() const noexcept override;
+    void ask_network(bool on) noexcept override;
     std::string local_address() const override;
     std::string remote_address() const override;
 
