@@ -63,7 +63,11 @@ void add_in_flight(std::vector<Upcoming>& all, const rtrs::RequestStatus& reques
         // Without a word from the server it would have lost the path by now.
         all.push_back({Event::answer, path->label, std::nullopt});
     }
-    if (path->dead_at) all.push_back({Event::path_dead, path->label, left(*path->dead_at, now)});
+    if (!path->dead_at) return;
+    // The probe that is to come gives it less time.
+    const rtrs::Instant dead =
+        probe > now ? std::min(*path->dead_at, probe + options.probe_timeout) : *path->dead_at;
+    all.push_back({Event::path_dead, path->label, left(dead, now)});
 }
 
 // What ends the waiting whatever happens to paths.

@@ -185,10 +185,12 @@ void ClientPath::doubt_packets(std::error_code reason) {
     // Small packets are lost as well: a pause of the network, of the server or of this process.
     const bool all_is_silent = state == PathState::connected && reason == Error::timed_out;
     const bool timed_out = reason == Error::timed_out || reason == std::errc::timed_out;
-    // The server, which waits as well, may be the first to give up.
+    // The server, which waits as well, may be the first to give up. A reset, or an unreachable
+    // network, is no silence, however late an answer was: slow storage, and then something else.
+    const bool gave_up = answers_are_late_ && reason == Error::closed_by_peer;
     const bool no_chunks = state == PathState::exchanging && !chunks_came_ &&
                            now - machine_.since() >= chunks_patience;
-    const bool silent = !all_is_silent && (timed_out || no_chunks || answers_are_late_);
+    const bool silent = !all_is_silent && (timed_out || no_chunks || gave_up);
     if (doubt_.ended(silent ? PacketDoubt::End::silent : PacketDoubt::End::told, now)) {
         RTRS_RARE(small_packets);
         trace(TraceLevel::warning,
@@ -246,13 +248,13 @@ bool ClientPath::probe() {
 }
 
 void ClientPath::doubt_connection(std::uint16_t connection) {
-    if (!connected()) return;
+    if (!connected() || reads_to_the_end()) return;
     Connection& late = *connections_[connection];
     if (!std::exchange(late.asks_network, true)) late.endpoint->ask_network(true);
 }
 
 void ClientPath::judge_connection(std::uint16_t connection, Duration silence) {
-    if (!connected() || heartbeat_.probing()) return;
+    if (!connected() || reads_to_the_end() || heartbeat_.probing()) return;
     const Endpoint& late = *connections_[connection]->endpoint;
     if (late.unacknowledged() < silence) return;
     fail(from_errno(ETIMEDOUT),

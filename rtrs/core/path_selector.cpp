@@ -1,5 +1,6 @@
 #include "rtrs/core/path_selector.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "rtrs/base/assert.h"
@@ -15,6 +16,8 @@ constexpr std::uint64_t request_work = 4096;
 constexpr std::uint64_t forget_divisor = 8;
 // An idle path is measured anew after so long.
 constexpr Duration trial_interval = 1s;
+// A disk, or a processor, has such breaks.
+constexpr Duration silence_allowed = 10ms;
 // By how much sooner another path has to answer, in nanoseconds, for a turn's requests to be split.
 constexpr double worth_splitting = 500e3;
 
@@ -71,10 +74,14 @@ void PathLoad::answered(std::uint32_t payload_bytes, Instant now) noexcept {
 
 void PathLoad::left(std::uint32_t payload_bytes) noexcept { remove(payload_bytes); }
 
-double PathLoad::expected(std::uint32_t payload_bytes) const noexcept {
+double PathLoad::expected(std::uint32_t payload_bytes, Instant now) const noexcept {
     if (!measured()) return std::numeric_limits<double>::infinity();
-    return static_cast<double>(work_in_flight_ + work_of(payload_bytes)) *
-           static_cast<double>(busy_nanoseconds_) / static_cast<double>(work_done_);
+    const double by_measure = static_cast<double>(work_in_flight_ + work_of(payload_bytes)) *
+                              static_cast<double>(busy_nanoseconds_) /
+                              static_cast<double>(work_done_);
+    // One that has fallen silent measures nothing any more.
+    const Duration silence = in_flight_ > 0 ? now - busy_until_ : Duration::zero();
+    return std::max(by_measure, static_cast<double>((silence - silence_allowed).count()));
 }
 
 bool PathLoad::wants_trial(Instant now) const noexcept {
@@ -104,7 +111,7 @@ std::optional<std::size_t> PathSelector::soonest(std::span<const PathLoad> paths
                                                  std::uint32_t payload_bytes,
                                                  Instant now) noexcept {
     const auto expected = [&](const PathLoad& path) {
-        return path.wants_trial(now) ? 0 : path.expected(payload_bytes);
+        return path.wants_trial(now) ? 0 : path.expected(payload_bytes, now);
     };
     const std::optional<std::size_t> chosen =
         best(paths, eligible, [&](const PathLoad& one, const PathLoad& other) {

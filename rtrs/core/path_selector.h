@@ -17,7 +17,9 @@
 //                  anything unanswered. Busy time and work of each turn that brought answers are
 //                  added to sums that lose an eighth before (EWMA); their ratio is the time per
 //                  work. By Little's law the product is the time to the answer both for a path that
-//                  serves one request after the other and for one that serves many at a time.
+//                  serves one request after the other and for one that serves many at a time. A
+//                  path that has answered nothing for longer than that and 10 ms is expected to
+//                  take as long once more: what falls silent gets no more.
 //                  A path without requests in flight that was never measured, or not for a second,
 //                  is tried at once, so that one that was slow is found to be quick again; an
 //                  unmeasured one whose first answer is awaited is the last choice. Ties: less work
@@ -64,7 +66,7 @@ class PathLoad {
     friend class PathSelector;
     bool measured() const noexcept { return work_done_ > 0; }
     bool wants_trial(Instant now) const noexcept;
-    double expected(std::uint32_t payload_bytes) const noexcept;
+    double expected(std::uint32_t payload_bytes, Instant now) const noexcept;
     void remove(std::uint32_t payload_bytes) noexcept;
 
     std::uint32_t in_flight_ = 0;

@@ -319,6 +319,17 @@ TEST_CASE("service-time: idle time does not count, and old times are forgotten")
     CHECK(path.service_time(4096) <= 10ms);
 }
 
+TEST_CASE("service-time: a path that has fallen silent gets no more, however fast it was") {
+    auto paths = usable_paths(2);
+    measure(paths[0], 10us);
+    measure(paths[1], 1ms);
+    PathSelector selector(PathPolicy::service_time);
+    REQUIRE(selector.select(paths, 0, start + 20ms) == Index(0));
+    paths[0].sent(0, start + 20ms);
+    CHECK(selector.select(paths, 0, start + 30ms) == Index(0));
+    CHECK(selector.select(paths, 0, start + 32ms) == Index(1));
+}
+
 TEST_CASE("service-time: a path that was slow is tried again after a second without requests") {
     PathSelector selector(PathPolicy::service_time);
     auto paths = usable_paths(2);

@@ -49,8 +49,9 @@ struct Case {
 
 TEST_CASE("upcoming: a request in flight is probed, then its path is dead if it is silent") {
     Case one;
+    one.options.probe_timeout = 1250ms;
     CHECK(one.next(Stage::in_flight) ==
-          std::vector<Upcoming>{{Event::probe, "a", 1s}, {Event::path_dead, "a", 4s}});
+          std::vector<Upcoming>{{Event::probe, "a", 1s}, {Event::path_dead, "a", 2250ms}});
     one.session.paths[0].dead_at = now + 500ms;
     CHECK(one.next(Stage::in_flight).front() == Upcoming{Event::path_dead, "a", 500ms});
     one.request.posted = now - 3s;  // being probed
