@@ -109,8 +109,10 @@ json describe(const rtrs::ServerSession& session, rtrs::Instant now) {
     const SessionStatistics& done = Target::statistics(session);
     json paths = json::array();
     bool connected = false;
+    bool closing = !status.paths.empty();
     for (const rtrs::ServerPathStatus& path : status.paths) {
         connected = connected || path.state == "connected";
+        closing = closing && path.state == "closing";
         paths.push_back({{"local", path.local},
                          {"remote", path.remote},
                          {"fabric", path.fabric},
@@ -124,7 +126,9 @@ json describe(const rtrs::ServerSession& session, rtrs::Instant now) {
     return {{"name", status.name},
             {"id", status.id},
             {"peer", status.peer},
-            {"state", connected ? "connected" : "connecting"},
+            {"state", connected ? "connected"
+                      : closing ? "closing"
+                                : "connecting"},
             {"age_s", in_seconds(now - status.since)},
             {"paths", paths},
             {"queue_depth", status.queue_depth},

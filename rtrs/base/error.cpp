@@ -23,6 +23,8 @@ constexpr Row table[] = {
     {Error::checksum, "checksum mismatch", EBADMSG},
     {Error::closed_by_peer, "closed by the peer", ECONNRESET},
     {Error::name_in_use, "the session's name is in use by another client there", EBUSY},
+    {Error::former_session, "the server waits for what this client's former session has in flight",
+     EBUSY},
 };
 
 const Row* find(int value) noexcept {

@@ -29,6 +29,8 @@ enum class Error {
     closed_by_peer,
     // The peer has the session's name in use by somebody else.
     name_in_use,
+    // The peer lets the session in when what this client's former one had in flight has ended.
+    former_session,
 };
 
 const std::error_category& error_category() noexcept;

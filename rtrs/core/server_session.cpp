@@ -171,9 +171,12 @@ NameRefusal ServerSession::Inside::take_over(ServerSession& other, const ServerP
         return {"the session name " + other.name_ + " is in use by a newer life of this client"};
     }
     RTRS_RARE(took_over);
+    // It may take long, and each attempt comes here.
+    const bool known = server.retired.contains(other.id());
     server.retire(other);
     other.close("taken over by a newer session of the same client");
-    return {"takes the session name " + other.name_ + " over: waiting for the old session's end"};
+    return {"takes the session name " + other.name_ + " over: waiting for the old session's end",
+            known ? TraceLevel::debug : TraceLevel::info, Error::former_session};
 }
 
 // The path's client comes again, and finds the portal without them.

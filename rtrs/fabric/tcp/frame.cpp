@@ -211,6 +211,7 @@ DisconnectReason disconnect_reason(std::error_code error) noexcept {
     if (error == Error::checksum) return DisconnectReason::checksum;
     if (error == Error::name_in_use) return DisconnectReason::name_in_use;
     if (error == Error::rejected) return DisconnectReason::turned_away;
+    if (error == Error::former_session) return DisconnectReason::former_session;
     return DisconnectReason::closed;
 }
 
@@ -228,6 +229,8 @@ std::error_code disconnect_error(std::uint32_t immediate) noexcept {
             return Error::name_in_use;
         case DisconnectReason::turned_away:
             return Error::rejected;
+        case DisconnectReason::former_session:
+            return Error::former_session;
     }
     return from_errno(ECONNRESET);
 }
