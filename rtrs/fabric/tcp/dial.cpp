@@ -53,7 +53,7 @@ void limit_silence(int fd, Duration silence_max) noexcept {
     (void)::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &keepalive_probes, sizeof keepalive_probes);
 }
 
-// The system counts from when something was received last: after two seconds of that it asks at once.
+// The system counts from when something was received last: after a second of that it asks at once.
 void try_silence_soon(int fd) noexcept {
     constexpr int idle_s = 1;
     (void)::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
