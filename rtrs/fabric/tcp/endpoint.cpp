@@ -5,6 +5,7 @@
 
 #include "rtrs/base/member_call.h"
 #include "rtrs/fabric/tcp/dial.h"
+#include "rtrs/fabric/tcp/socket_options.h"
 
 namespace rtrs::tcp {
 namespace {
