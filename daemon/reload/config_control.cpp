@@ -129,7 +129,7 @@ std::vector<ConfigError> ConfigControl::warnings() const {
     return all;
 }
 
-std::expected<ConfigPlan, std::vector<ConfigError>> ConfigControl::plan(
+std::expected<ConfigPlan, std::vector<ConfigError>> ConfigControl::checked_plan(
     ConfigSubject::Force force) {
     auto plan = subject_.plan(force);
     if (!plan) return plan;
@@ -143,13 +143,13 @@ std::expected<ConfigPlan, std::vector<ConfigError>> ConfigControl::plan(
 }
 
 void ConfigControl::check(ControlReply reply) {
-    const auto plan = this->plan(ConfigSubject::Force::no);
+    const auto plan = checked_plan(ConfigSubject::Force::no);
     if (!plan) return reply.succeed(document("refused", plan.error(), {}));
     reply.succeed(document("good", {}, {}));
 }
 
 void ConfigControl::diff(ControlReply reply) {
-    const auto plan = this->plan(ConfigSubject::Force::no);
+    const auto plan = checked_plan(ConfigSubject::Force::no);
     if (!plan) return reply.succeed(document("refused", plan.error(), {}));
     const bool same = std::ranges::all_of(plan->changes, [](const auto& one) {
         return one.kind == ConfigChange::Kind::unchanged && one.drift.empty();
@@ -172,7 +172,7 @@ void ConfigControl::apply(const json& given, ControlReply reply) {
                           "the last change waits for its confirmation: rnbdctl config confirm, or "
                           "wait until it is taken back");
     }
-    auto plan = this->plan(force ? ConfigSubject::Force::yes : ConfigSubject::Force::no);
+    auto plan = checked_plan(force ? ConfigSubject::Force::yes : ConfigSubject::Force::no);
     if (!plan || in_conflict(plan->changes)) {
         const std::vector<ConfigError> none;
         const auto& errors = plan ? none : plan.error();
@@ -230,7 +230,7 @@ void ConfigControl::reload_now(std::function<void()> done) {
         log_.error("configuration: not read again: the last change waits for its confirmation");
         return done();
     }
-    auto plan = this->plan(ConfigSubject::Force::no);
+    auto plan = checked_plan(ConfigSubject::Force::no);
     if (!plan || in_conflict(plan->changes)) {
         log_refusal(plan ? std::vector<ConfigError>{} : plan.error(),
                     plan ? plan->changes : std::vector<ConfigChange>{});

@@ -68,7 +68,7 @@ class ConfigControl {
 
     std::vector<ConfigError> warnings() const;
     // As the subject's; but what goes because a file has lost its text stays.
-    std::expected<ConfigPlan, std::vector<ConfigError>> plan(ConfigSubject::Force force);
+    std::expected<ConfigPlan, std::vector<ConfigError>> checked_plan(ConfigSubject::Force force);
     void check(ControlReply reply);
     void diff(ControlReply reply);
     void apply(const nlohmann::json& arguments, ControlReply reply);
