@@ -92,7 +92,7 @@ int Session::begin() {
         rtrs::SessionEnvironment{loop_->reactor(), random_, world_->tracer()}, std::move(options),
         *this);
     requests_ = std::make_unique<Requests>(
-        loop_->reactor(), remote_->rtrs(), settings_.busy_poll,
+        loop_->reactor(), remote_->rtrs(), settings_.looks_for(),
         [](void* self, Request& request) { static_cast<Session*>(self)->finished(request); }, this);
     // First of all: what was opened has to be closed, which takes the loop's thread.
     if (const auto failed = loop_->start()) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <expected>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,7 +34,7 @@ struct Settings {
     bool heartbeat_interval_said = false;  // if not, it goes by the timeout
     std::vector<PathSetting> paths;
     bool data_checksum = true;
-    rtrs::Duration busy_poll = std::chrono::microseconds(100);
+    std::optional<rtrs::Duration> busy_poll;
     bool prompt_sends = true;
     // How long a close waits while the server answers nothing; none: for ever.
     std::optional<rtrs::Duration> close_time = std::chrono::seconds(10);
@@ -41,6 +42,12 @@ struct Settings {
 
     // The error says which keys there are, or what the value has to look like.
     std::expected<void, std::string> set(std::string_view key, std::string_view value);
+    // A thread of the session's own that looks keeps a processor from those it has woken, and the
+    // scheduler takes that for a busy one: with such a thread only who asks for it has it.
+    rtrs::Duration looks_for() const noexcept {
+        constexpr rtrs::Duration without_thread = std::chrono::microseconds(100);
+        return busy_poll.value_or(thread == Thread::own ? rtrs::Duration::zero() : without_thread);
+    }
     // What rnbd_session_start() needs, and how settings fit each other.
     std::expected<void, std::string> check() const;
 };
