@@ -23,9 +23,10 @@ enum class PlantedBug : std::uint8_t {
     flush_forgotten,        // nobody is told that unflushed writes were lost
     heartbeat_never_fires,  // a silent peer is never noticed
     answer_buffer_early,    // an answer's memory is used again before it has been sent
+    question_ends_probe,    // a peer that asks, since it hears nothing, passes for one that answers
 };
 
-inline constexpr std::array<std::pair<PlantedBug, std::string_view>, 9> planted_bug_names{{
+inline constexpr std::array<std::pair<PlantedBug, std::string_view>, 10> planted_bug_names{{
     {PlantedBug::admission_off, "admission-off"},
     {PlantedBug::quarantine_off, "quarantine-off"},
     {PlantedBug::takeover_off, "takeover-off"},
@@ -35,6 +36,7 @@ inline constexpr std::array<std::pair<PlantedBug, std::string_view>, 9> planted_
     {PlantedBug::flush_forgotten, "flush-forgotten"},
     {PlantedBug::heartbeat_never_fires, "heartbeat-never-fires"},
     {PlantedBug::answer_buffer_early, "answer-buffer-early"},
+    {PlantedBug::question_ends_probe, "question-ends-probe"},
 }};
 
 #ifdef RTRS_PLANTED

@@ -169,6 +169,8 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     void put(PermitId id);
     void serve_waiters();
     void watch();
+    Instant watch_answer(std::uint16_t path, std::uint16_t connection, Instant posted, Instant now);
+    void expect_answer(Instant posted);
 
     std::optional<RequestStatus> request_status(std::uint32_t permit) const;
 
@@ -235,7 +237,8 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     Refusing refusing = Refusing::nothing;  // likewise, for the status
 
     std::list<UserRequest> users;
-    std::uint16_t user_path = no_path;  // where users.front() was posted
+    std::uint16_t user_path = no_path;  // where users.front() was posted, and when
+    Instant user_posted{};
     bool user_failing = false;
 
     std::uint32_t in_flight = 0;

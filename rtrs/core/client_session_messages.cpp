@@ -32,6 +32,8 @@ void ClientSession::Inside::send_next_user() {
     std::memset(control_memory.data(), 0, user.response_bytes);
     if (user.sequence == 0) user.sequence = ++last_sequence;
     user_path = path;
+    user_posted = environment.clock.now();
+    expect_answer(user_posted);
     ClientPath& on = *paths[path].path;
     on.post({.permit = permit,
              .direction = user.direction,

@@ -80,7 +80,7 @@ void ClientSession::Inside::post(std::uint32_t permit, std::uint16_t path) {
     ++in_flight;
     count_sent(record.counters, request);
     loads[path].sent(request.payload_bytes, request.posted);
-    if (!watch_timer.armed()) watch_timer.arm(request.posted + options.request_deadline);
+    expect_answer(request.posted);
     const std::size_t at = permit * payload_stride;
     RTRS_PROBE(request_posted, this, permit, request.attempts, request.payload_bytes);
     on.post({.permit = permit,
@@ -372,6 +372,8 @@ void ClientSession::Inside::send_fence(std::uint32_t permit) {
     request.fate_path = path;
     ClientPath& on = *paths[path].path;
     request.connection = static_cast<std::uint16_t>(1 + permit % on.io_connections());
+    request.posted = environment.clock.now();
+    expect_answer(request.posted);
     // A request that its taker has submitted meanwhile comes after the fence.
     const Sequence fence = ++last_sequence;
     if (request.state == RequestState::held && !request.sent) request.sequence = ++last_sequence;
@@ -409,37 +411,45 @@ void ClientSession::Inside::serve_waiters() {
 
 // --- Late answers.
 
-// A request that has waited for long has its path probed: a black hole is found before the
-// heartbeat would notice. A path that only answers slowly stays, and is probed again as long as the
-// answer is late: what ended the last probe may have been sent before the path was lost. When the
-// probe has had its time, the request's own connection is judged.
+// Whose answer is late has its path probed: a black hole is found before the heartbeat would notice.
+// A path that only answers slowly stays, and is probed again as long as the answer is late: what
+// ended the last probe may have been sent before the path was lost. When the probe has had its
+// time, the connection that carried it is judged.
 void ClientSession::Inside::watch() {
     const Instant now = environment.clock.now();
-    Instant next = now + options.request_deadline;
-    for (std::uint32_t id = 0; id < request_permits() && in_flight > 0; ++id) {
+    Instant next = Instant::max();
+    for (std::uint32_t id = 0; id < request_permits() && (in_flight > 0 || unsettled > 0); ++id) {
         const Request& request = requests[id];
-        if (request.state != RequestState::in_flight) continue;
-        PathRecord& record = paths[request.path];
-        const Instant late = request.posted + options.request_deadline;
-        if (now < late) {
-            next = std::min(next, late);
-            continue;
-        }
-        const Instant judged = late + options.probe_timeout;
-        if (now < judged) {
-            record.path->doubt_connection(request.connection);
-            next = std::min(next, judged);
-        } else {
-            record.path->judge_connection(request.connection, options.probe_timeout);
-        }
-        // One that has become late since the last probe does not wait for the next.
-        if (record.probed < late || now >= record.probed + options.request_deadline) {
-            record.probed = now;
-            if (record.path->probe()) ++record.counters.probes;
-        }
-        next = std::min(next, record.probed + options.request_deadline);
+        const bool fences = request.fate == Fate::fencing;
+        if (request.state != RequestState::in_flight && !fences) continue;
+        const std::uint16_t path = fences ? request.fate_path : request.path;
+        next = std::min(next, watch_answer(path, request.connection, request.posted, now));
     }
-    if (in_flight > 0) watch_timer.arm(next);
+    if (user_path != no_path) next = std::min(next, watch_answer(user_path, 0, user_posted, now));
+    if (next != Instant::max()) watch_timer.arm(next);
+}
+
+// Until when it need not be looked at again.
+Instant ClientSession::Inside::watch_answer(std::uint16_t path, std::uint16_t connection,
+                                            Instant posted, Instant now) {
+    PathRecord& record = paths[path];
+    const Instant late = posted + options.request_deadline;
+    if (now < late) return late;
+    // Who stood still meanwhile has not asked the network yet: it is judged the next time.
+    record.path->doubt_connection(connection);
+    const Instant judged = late + options.probe_timeout;
+    if (now >= judged) record.path->judge_connection(connection, options.probe_timeout);
+    // One that has become late since the last probe does not wait for the next.
+    if (record.probed < late || now >= record.probed + options.request_deadline) {
+        record.probed = now;
+        if (record.path->probe()) ++record.counters.probes;
+    }
+    const Instant again = record.probed + options.request_deadline;
+    return now < judged ? std::min(again, judged) : again;
+}
+
+void ClientSession::Inside::expect_answer(Instant posted) {
+    if (!watch_timer.armed()) watch_timer.arm(posted + options.request_deadline);
 }
 
 }  // namespace rtrs

@@ -212,6 +212,42 @@ TEST_CASE("a path whose requests are lost one way is given up though its server 
     work_and_end(scene, 15, 100);
 }
 
+TEST_CASE("a control message on a lost path goes on over another as soon as a probe shows it") {
+    SceneOptions options = quick_options(GENERATE(1u, 2u, 3u, 4u));
+    options.addresses = 2;
+    options.client.request_deadline = 1s;
+    options.client.probe_timeout = 250ms;
+    options.client.heartbeat_timeout = options.server.heartbeat_timeout = 30s;
+    options.client.heartbeat_interval = options.server.heartbeat_interval = 12s;
+    options.client.policy = PathPolicy::round_robin;
+    Scene scene(options);
+    scene.start_server();
+    scene.start_client();
+    REQUIRE(scene.ready());
+    scene.world.run_for(1s);
+    const auto lost = static_cast<std::size_t>(GENERATE(0, 1));
+    scene.world.network().cut(scene.client_host.address(lost), scene.server_host.address(lost));
+    const Instant since = scene.world.now();
+    int answered = 0;
+    // They take turns with the paths, one at a time.
+    for (int i = 0; i < 2; ++i) {
+        const std::byte message[8] = {};
+        scene.client->session.submit_user(
+            Direction::read, message, 8,
+            [](void* count, std::error_code error, Bytes) {
+                CHECK(!error);
+                ++*static_cast<int*>(count);
+            },
+            &answered);
+    }
+    REQUIRE(scene.run_until([&] { return answered == 2; }, 40s));
+    const Duration waited = scene.world.now() - since;
+    CHECK(waited >= 1250ms);
+    CHECK(waited <= 1300ms);
+    scene.world.network().heal_all();
+    work_and_end(scene, 15, 100);
+}
+
 TEST_CASE("requests fail with no_path after the hold time, and not before") {
     SceneOptions options = quick_options(18);
     options.client.hold_time = 3s;

@@ -173,6 +173,7 @@ bool Connection::ready(Pipe<T>& pipe, SideIndex from, SideIndex to, Event event,
             break;
     }
     pipe.blocked = true;
+    pipe.blocked_since = world().now();
     ++pipe.blocks;
     const Event timeout = event == Event::message ? Event::message_timeout : Event::answer_timeout;
     schedule(world().now() + world().options().transport_timeout, timeout, side, pipe.blocks);
@@ -195,6 +196,14 @@ void Connection::unblock() {
         unblock(sides_[side].messages, side, other(side), Event::message, side);
         unblock(sides_[side].answers, other(side), side, Event::answer, side);
     }
+}
+
+Duration Connection::unacknowledged(SideIndex side) const noexcept {
+    const Instant now = world().now();
+    const auto held_back = [now](const auto& pipe) {
+        return pipe.blocked ? now - pipe.blocked_since : Duration::zero();
+    };
+    return std::max(held_back(sides_[side].messages), held_back(sides_[side].answers));
 }
 
 void Connection::send(SideIndex from, Message message) {

@@ -53,6 +53,7 @@ struct Pipe {
     Instant last_arrival{};
     bool scheduled = false;
     bool blocked = false;
+    Instant blocked_since{};
     std::uint32_t blocks = 0;  // counts, so that an old timeout is not taken for a new one
 };
 
@@ -121,12 +122,14 @@ class Connection final : public EventSink {
     Network::AddressId address_id(SideIndex side) const noexcept { return sides_[side].address_id; }
     const SocketAddress& address(SideIndex side) const noexcept { return sides_[side].address; }
     bool dialler_gone() const noexcept { return dialler_gone_; }
+    // For how long what the side has sent, or the word that it has arrived, is held back.
+    Duration unacknowledged(SideIndex side) const noexcept;
     void unblock();
 
     MutableBytes request_data() noexcept { return {request_.data(), request_bytes_}; }
     MutableBytes reply_data() noexcept { return {reply_.data(), reply_bytes_}; }
     void set_reply(Bytes private_data);
-    SimWorld& world() noexcept { return network_.world(); }
+    SimWorld& world() const noexcept { return network_.world(); }
 
     std::size_t index = 0;  // in the network's list
 
@@ -193,6 +196,7 @@ class SimEndpoint final : public Endpoint {
     void disconnect(std::error_code why) override;
     std::string local_address() const override;
     std::string remote_address() const override;
+    Duration unacknowledged() const noexcept override;
 
     State state() const noexcept { return state_; }
     void establish();

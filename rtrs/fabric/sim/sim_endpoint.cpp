@@ -167,6 +167,10 @@ std::string SimEndpoint::remote_address() const {
     return state_ == State::established ? connection_.address(other(side_)).text() : std::string();
 }
 
+Duration SimEndpoint::unacknowledged() const noexcept {
+    return state_ == State::established ? connection_.unacknowledged(side_) : Duration::zero();
+}
+
 // --- Life
 
 void SimEndpoint::establish() {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "rtrs/base/planted.h"
 #include "tests/sim/failover/runner.h"
@@ -15,20 +16,34 @@ namespace {
 
 using rtrs::PlantedBug;
 
+struct Override {
+    const char* option;
+    const char* value;
+};
 struct Expectation {
     PlantedBug bug;
     std::uint64_t seeds;  // from 1, within which it is found
-    // Longest time until a lost connection's buffers are free; 0: as the seed has it.
-    std::uint32_t drain_us = 0;
+    std::vector<Override> overrides = {};
 };
-// What goes wrong before an endpoint has drained shows where draining takes time.
-constexpr std::uint32_t slow_drain_us = 300000;
-constexpr Expectation expectations[] = {
-    {PlantedBug::admission_off, 100},       {PlantedBug::quarantine_off, 1500, slow_drain_us},
-    {PlantedBug::takeover_off, 100},        {PlantedBug::lock_off, 100},
-    {PlantedBug::permit_reused_early, 500}, {PlantedBug::retry_not_waiting, 100},
-    {PlantedBug::flush_forgotten, 100},     {PlantedBug::heartbeat_never_fires, 1000},
+const Expectation expectations[] = {
+    {PlantedBug::admission_off, 100},
+    // What goes wrong before an endpoint has drained shows where draining takes time.
+    {PlantedBug::quarantine_off, 1500, {{"--drain-us", "300000"}}},
+    {PlantedBug::takeover_off, 100},
+    {PlantedBug::lock_off, 100},
+    {PlantedBug::permit_reused_early, 500},
+    {PlantedBug::retry_not_waiting, 100},
+    {PlantedBug::flush_forgotten, 100},
+    {PlantedBug::heartbeat_never_fires, 1000},
     {PlantedBug::answer_buffer_early, 100},
+    // The peer's question has to come while a probe is under way.
+    {PlantedBug::question_ends_probe,
+     1000,
+     {{"--heartbeat-ms", "800"},
+      {"--heartbeat-timeout-ms", "2000"},
+      {"--deadline-ms", "800"},
+      {"--paths", "2"},
+      {"--requests", "200"}}},
 };
 static_assert(std::size(expectations) == rtrs::planted_bug_names.size());
 
@@ -44,10 +59,10 @@ bool plant(const std::string& name) {
 
 bool find_all_planted_bugs(unsigned jobs) {
     bool all = true;
-    for (const auto& [bug, seeds, drain_us] : expectations) {
+    for (const auto& [bug, seeds, overrides] : expectations) {
         rtrs::planted_bug = bug;
         Job job{.first = 1, .last = seeds, .jobs = jobs, .after_finding = Job::After::stop};
-        if (drain_us > 0) job.overrides.add("--drain-us", std::to_string(drain_us));
+        for (const Override& each : overrides) job.overrides.add(each.option, each.value);
         const Totals totals = run_seeds(job);
         const auto* name = std::ranges::find_if(
             rtrs::planted_bug_names, [&](const auto& each) { return each.first == bug; });

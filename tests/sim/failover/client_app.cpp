@@ -244,6 +244,7 @@ void VolumeUser::done(Permit permit, std::error_code error) {
     if (!op.busy) surroundings_.findings.add("a request was answered twice", "");
     op.busy = false;
     --outstanding_;
+    life_.note_wait({op.began, surroundings_.world.now()});
     if (!surroundings_.silent) trace(op, error ? error.message() : "done");
     if (error) check_error(op, error);
     switch (op.operation) {
@@ -407,6 +408,11 @@ Instant ClientLife::oldest() const {
     return oldest;
 }
 
+ClientLife::Wait ClientLife::take_longest_wait(Instant now) {
+    note_wait({std::min(oldest(), now), now});
+    return std::exchange(longest_wait_, Wait{});
+}
+
 // --- ClientMachine
 
 ClientMachine::ClientMachine(const Surroundings& surroundings, rtrs::SimHost& first,
@@ -421,23 +427,22 @@ ClientMachine::ClientMachine(const Surroundings& surroundings, rtrs::SimHost& fi
 
 rtrs::ClientSessionOptions ClientMachine::session_options() {
     const Options& options = surroundings_.options;
-    rtrs::ClientSessionOptions made{
-        .name = fmt::format("client-{}", number_),
-        .io_connections = options.io_connections,
-        .connect_timeout = milliseconds(options.connect_timeout_ms),
-        .heartbeat_interval = milliseconds(options.heartbeat_ms),
-        .heartbeat_timeout = milliseconds(options.heartbeat_timeout_ms),
-        .reconnect_delay_max = milliseconds(options.reconnect_max_ms),
-        .request_deadline = milliseconds(options.heartbeat_timeout_ms / 2),
-        .probe_timeout = milliseconds(std::max(1u, options.heartbeat_timeout_ms / 4)),
-        .policy = static_cast<rtrs::PathPolicy>(options.policy),
-        .identity = options.identity != 0 ? number_ + 1000 : 0,
-        .life = ++lives_,
-        .protection = options.client_failover != 0 ? rtrs::Protection::exactly_once
-                                                   : rtrs::Protection::fenced};
+    rtrs::ClientSessionOptions made{.name = fmt::format("client-{}", number_),
+                                    .io_connections = options.io_connections,
+                                    .connect_timeout = milliseconds(options.connect_timeout_ms),
+                                    .heartbeat_interval = milliseconds(options.heartbeat_ms),
+                                    .heartbeat_timeout = milliseconds(options.heartbeat_timeout_ms),
+                                    .reconnect_delay_max = milliseconds(options.reconnect_max_ms),
+                                    .request_deadline = request_deadline(options),
+                                    .probe_timeout = probe_timeout(options),
+                                    .policy = static_cast<rtrs::PathPolicy>(options.policy),
+                                    .identity = options.identity != 0 ? number_ + 1000 : 0,
+                                    .life = ++lives_,
+                                    .protection = options.client_failover != 0
+                                                      ? rtrs::Protection::exactly_once
+                                                      : rtrs::Protection::fenced};
     if (options.messages != 0) made.messages = rtrs::MessageOptions{};
     if (options.attempts_max != 0) made.reconnect_attempts_max = options.attempts_max;
-    if (options.deadline_ms != 0) made.request_deadline = milliseconds(options.deadline_ms);
     if (options.hold_ms != 0) made.hold_time = milliseconds(options.hold_ms);
     if (options.fail_fast_ms != 0) {
         made.fail_fast_time = std::min(Duration(milliseconds(options.fail_fast_ms)),
@@ -560,6 +565,14 @@ bool ClientMachine::exchanges(std::uint32_t network) const {
     return std::ranges::any_of(paths, [&](const rtrs::PathStatus& path) {
         return path.destination == servers_[network] && path.state == rtrs::PathState::exchanging;
     });
+}
+
+std::optional<Instant> ClientMachine::connected_since(std::uint32_t network) const {
+    const auto paths = life_->session.rtrs().status().paths;
+    const auto path = std::ranges::find_if(paths, [&](const rtrs::PathStatus& each) {
+        return each.destination == servers_[network] && each.state == rtrs::PathState::connected;
+    });
+    return path == paths.end() ? std::nullopt : std::optional(path->since);
 }
 
 bool ClientMachine::restore_paths() {

@@ -133,6 +133,18 @@ class ClientLife final : public rnbd::RemoteSessionHandler {
     std::string complaint() const;
     Instant oldest() const;
 
+    // Of a request that was answered, or is not yet.
+    struct Wait {
+        Instant began{};
+        Instant until{};
+        Duration duration() const noexcept { return until - began; }
+    };
+    void note_wait(const Wait& wait) noexcept {
+        if (wait.duration() > longest_wait_.duration()) longest_wait_ = wait;
+    }
+    // Since it was taken last.
+    Wait take_longest_wait(Instant now);
+
     rtrs::SimHost& host;
     Counters& counters;
     const std::uint32_t number;  // of its life, from 1
@@ -141,6 +153,9 @@ class ClientLife final : public rnbd::RemoteSessionHandler {
     bool session_closed = false;
     rnbd::RemoteSession session;
     std::vector<std::unique_ptr<VolumeUser>> users;
+
+  private:
+    Wait longest_wait_;
 };
 
 class ClientMachine {
@@ -164,6 +179,8 @@ class ClientMachine {
     void reconnect(std::uint32_t network);
     // The path over this network has dialled and waits for the server to know it.
     bool exchanges(std::uint32_t network) const;
+    // Since when the path over this network is connected; none: it is not.
+    std::optional<Instant> connected_since(std::uint32_t network) const;
     // Sees that every path is there and tried. False: one is just closing, ask again.
     bool restore_paths();
 

@@ -20,6 +20,12 @@ Duration patience(const Options& options) {
            12s;
 }
 
+Duration failover_patience(const Options& options) {
+    // Finding that a path is lost, one after the other; then what is in the network, and a margin.
+    return (options.paths - 1) * (request_deadline(options) + probe_timeout(options)) +
+           microseconds(40 * options.delay_us + 2 * options.drain_us) + 100ms;
+}
+
 namespace {
 
 // How often each is drawn, beside the others.
@@ -375,6 +381,8 @@ void Faults::begin_network(const Action& action) {
                                    server_address(one, action.network), 64 + action.variant % 1024);
                 push(one, Step::heal, action.duration);
             }
+            large_lost_until_[action.client] = std::max(
+                large_lost_until_[action.client], surroundings_.world.now() + action.duration);
             return disturb(action.client, action.network, action.duration);
         case Fault::dead_path: {
             if (options.paths < 2) return;

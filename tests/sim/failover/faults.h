@@ -41,6 +41,11 @@ class Faults {
 
     // Whether client's path over this network has had nothing to suffer since then.
     bool undisturbed(std::uint32_t client, std::uint32_t network, Instant since) const;
+    // Whether no network of the client has lost what is long since then. Who waits for something
+    // long, all else being well, has only the patience of who sends it.
+    bool carries_large(std::uint32_t client, Instant since) const {
+        return large_lost_until_[client] <= since;
+    }
 
     const std::array<std::uint64_t, fault_kinds>& counts() const noexcept { return counts_; }
 
@@ -107,10 +112,13 @@ class Faults {
     std::uint32_t planned_ = 0;
     std::uint32_t planned_wide_ = 0;
     std::array<std::array<Instant, 3>, 3> disturbed_until_{};  // by client and network
+    std::array<Instant, 3> large_lost_until_{};                // by client
     std::array<std::uint64_t, fault_kinds> counts_{};
 };
 
 // How long after its last trouble a client may need until a request is answered.
 Duration patience(const Options& options);
+// How long a request may take while one of the paths is well, whatever becomes of the others.
+Duration failover_patience(const Options& options);
 
 }  // namespace failover

@@ -131,6 +131,15 @@ void widen(Options& options) {
     options.io_connections = one_of(random, {1, 1, 2});
 }
 
+// Half of them have times that are to each other what the product's are by default. Of a chance of
+// its own, too.
+void take_product_times(Options& options) {
+    Random random(options.seed * 0xd1342543de82ef95u + 7);
+    if (random.chance(1, 2)) return;
+    options.heartbeat_timeout_ms = options.heartbeat_ms * 5 / 2;
+    if (options.deadline_ms == 0) options.deadline_ms = options.heartbeat_ms;
+}
+
 }  // namespace
 
 Options Options::from_seed(std::uint64_t seed) {
@@ -157,7 +166,10 @@ Options Options::from_seed(std::uint64_t seed) {
     options.policy = between(random, 0, 3);
     options.orderly = in(random, 2, 3);
     draw_times(options, random);
-    if (seed >= first_wide_seed) widen(options);
+    if (seed >= first_wide_seed) {
+        widen(options);
+        take_product_times(options);
+    }
     return options;
 }
 

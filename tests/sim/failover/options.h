@@ -4,6 +4,7 @@
 // shrinker need no more than a table.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -151,5 +152,15 @@ std::string describe(const Options& options);
 
 inline Duration milliseconds(std::uint32_t value) { return std::chrono::milliseconds(value); }
 inline Duration microseconds(std::uint32_t value) { return std::chrono::microseconds(value); }
+
+// As clients have them: how late an answer may be before its path is probed, and how late that
+// probe's.
+inline Duration request_deadline(const Options& options) {
+    return milliseconds(options.deadline_ms != 0 ? options.deadline_ms
+                                                 : options.heartbeat_timeout_ms / 2);
+}
+inline Duration probe_timeout(const Options& options) {
+    return milliseconds(std::max(1u, options.heartbeat_timeout_ms / 4));
+}
 
 }  // namespace failover

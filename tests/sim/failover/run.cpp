@@ -54,6 +54,7 @@ class Run {
     bool advance_until(bool (Run::*done)(), Duration limit);
     void watch();
     void watch(std::uint32_t client, ClientLife& life);
+    void watch_failover(std::uint32_t client, ClientLife& life);
     bool loads_done();
     bool settled();
     bool old_gone();
@@ -159,7 +160,9 @@ void Run::watch() {
         ClientLife* life = machines_.clients[i]->life();
         // An operator looks after paths that have given up.
         if (options_.attempts_max != 0) machines_.clients[i]->restore_paths();
-        if (life != nullptr && !life->closing) watch(i, *life);
+        if (life == nullptr || life->closing) continue;
+        watch(i, *life);
+        watch_failover(i, *life);
     }
 }
 
@@ -179,6 +182,25 @@ void Run::watch(std::uint32_t client, ClientLife& life) {
             "for {} s; {}",
             std::chrono::duration_cast<std::chrono::seconds>(world_.now() - life.oldest()).count(),
             life.complaint()));
+}
+
+// With a path that is well all the time it is a matter of finding that others are lost.
+void Run::watch_failover(std::uint32_t client, ClientLife& life) {
+    const ClientLife::Wait wait = life.take_longest_wait(world_.now());
+    if (!options_.exactly_once() || wait.duration() <= failover_patience(options_)) return;
+    if (!faults_.carries_large(client, wait.began)) return;
+    // So often who was refused asks for a volume again, which is not open yet then.
+    constexpr Duration asks_again_within = 2s;
+    const Instant well_since = wait.began - asks_again_within;
+    for (std::uint32_t network = 0; network < options_.paths; ++network) {
+        const auto since = machines_.clients[client]->connected_since(network);
+        if (!since || *since > well_since) continue;
+        if (!faults_.undisturbed(client, network, well_since)) continue;
+        const auto in_ms = [](Duration duration) { return duration / 1ms; };
+        return findings_.add("a request waited for long on a lost path",
+                             fmt::format("{} ms, from {} ms on; {}", in_ms(wait.duration()),
+                                         in_ms(wait.began.time_since_epoch()), life.complaint()));
+    }
 }
 
 // --- The middle
@@ -265,7 +287,10 @@ void Run::restore() {
 
 void Run::settle() {
     restore();
-    if (!advance_until(&Run::paths_there, patience_)) return complain("a path does not close");
+    // Paths that give up are looked after until all is well: a server may not listen yet.
+    if (options_.attempts_max == 0 && !advance_until(&Run::paths_there, patience_)) {
+        return complain("a path does not close");
+    }
     if (!advance_until(&Run::servers_run, patience_)) return complain("a server does not stop");
     // What is still stopped goes on.
     advance(Faults::longest_stall);
