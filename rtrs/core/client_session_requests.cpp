@@ -411,8 +411,8 @@ void ClientSession::Inside::serve_waiters() {
 
 // --- Late answers.
 
-// Whose answer is late has its path probed: a black hole is found before the heartbeat would notice.
-// A path that only answers slowly stays, and is probed again as long as the answer is late: what
+// Whose answer is late has its path probed: a black hole is found before the heartbeat notices. A
+// path that only answers slowly stays, and is probed again as long as the answer is late: what
 // ended the last probe may have been sent before the path was lost. When the probe has had its
 // time, the connection that carried it is judged.
 void ClientSession::Inside::watch() {
