@@ -25,6 +25,7 @@ static void wake_all(void *context) {
 }
 
 void wake_later(struct bond *bond, struct waiter *waiter) {
+    if (waiter->listed) return; /* by this thread, which alone takes it off while answers come */
     pthread_mutex_lock(&bond->lock);
     if (!waiter->listed) {
         waiter->listed = true;

@@ -49,7 +49,8 @@ struct job {
     unsigned unsent;
     uint64_t submitted;
     unsigned depth;
-    struct slot *slots; /* one for each io_u */
+    struct io_u **taken; /* of `done`, by the newest getevents() */
+    struct slot *slots;  /* one for each io_u */
     /* Guarded by the lock if the session is shared, as what follows. */
     uint64_t answered_count;
     /* Answered requests, a ring of `depth`. */
@@ -203,8 +204,10 @@ static int engine_init(struct thread_data *td) {
     job->shared = o->shared && thread_number > 1; /* alone it is faster without the thread */
     job->slots = calloc(job->depth, sizeof *job->slots);
     job->done = calloc(job->depth, sizeof *job->done);
+    job->taken = calloc(job->depth, sizeof *job->taken);
     job->unsent_io_us = calloc(job->depth, sizeof *job->unsent_io_us);
-    if (job->slots == NULL || job->done == NULL || job->unsent_io_us == NULL) {
+    if (job->slots == NULL || job->done == NULL || job->taken == NULL ||
+        job->unsent_io_us == NULL) {
         return complain(td, -ENOMEM, "job", "out of memory");
     }
     if (job->shared) {
@@ -437,6 +440,20 @@ static int wait_shared(const struct thread_data *td, struct job *job, unsigned m
     return 0;
 }
 
+static unsigned take_done(struct job *job, unsigned max) {
+    unsigned count;
+    unsigned i;
+    lock_job(job);
+    count = job->done_count < max ? job->done_count : max;
+    for (i = 0; i < count; i++) {
+        job->taken[i] = job->done[job->done_head];
+        job->done_head = job->done_head + 1 == job->depth ? 0 : job->done_head + 1;
+    }
+    job->done_count -= count;
+    unlock_job(job);
+    return count;
+}
+
 static int engine_getevents(struct thread_data *td, unsigned int min, unsigned int max,
                             const struct timespec *wait) {
     struct job *job = td->io_ops_data;
@@ -449,27 +466,17 @@ static int engine_getevents(struct thread_data *td, unsigned int min, unsigned i
         until = &deadline;
     }
     error = job->shared ? wait_shared(td, job, min, until) : wait_own(td, job, min, until);
-    lock_job(job);
-    done = job->done_count;
-    unlock_job(job);
+    done = take_done(job, max);
     if (error != 0 && done == 0) {
         complain(td, error, "session", rnbd_session_error(job->bond->session));
         return error;
     }
-    return (int)(done < max ? done : max);
+    return (int)done;
 }
 
-/* fio asks once for each that getevents() has announced. */
 static struct io_u *engine_event(struct thread_data *td, int number) {
-    struct job *job = td->io_ops_data;
-    struct io_u *io_u;
-    (void)number;
-    lock_job(job);
-    io_u = job->done[job->done_head];
-    job->done_head = job->done_head + 1 == job->depth ? 0 : job->done_head + 1;
-    job->done_count--;
-    unlock_job(job);
-    return io_u;
+    const struct job *job = td->io_ops_data;
+    return job->taken[number];
 }
 
 /* --- The end. */
@@ -507,6 +514,7 @@ static void engine_cleanup(struct thread_data *td) {
     pthread_mutex_destroy(&job->lock);
     free(job->slots);
     free(job->done);
+    free(job->taken);
     free(job->unsent_io_us);
     free(job);
 }

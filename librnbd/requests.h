@@ -12,6 +12,7 @@
 
 #include <sys/uio.h>
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -40,7 +41,7 @@ struct Buffer {
     Session* session;
     rtrs::Permit permit;  // the loop's; not here while in flight
     rtrs::MutableBytes memory;
-    bool in_flight = false;  // guarded by the loop's lock
+    std::atomic<bool> in_flight = false;  // set with the loop's lock, cleared by the loop
 };
 
 // The context of a request for extents.

@@ -321,6 +321,8 @@ int Session::take_down() {
     loop_->wait_until([this] { return state_ == State::closed; }, std::nullopt);
     loop_->call([this] {
         rtrs::Reactor::cancel_turn_end(turn_told_);
+        rtrs::Reactor::cancel_turn_end(given_back_);
+        give_back();
         rtrs::Reactor::cancel_turn_end(house_);  // of who waited for a volume that was closed
         ended_.clear();
         close_timer_.reset();

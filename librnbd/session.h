@@ -113,6 +113,7 @@ class Session final : public RemoteSessionHandler {
     void queue(Request& request);
     void start_request(Request& request) noexcept;
     void finished(Request& request);
+    void give_back();
     void tell_turn();
 
     Settings settings_;
@@ -134,6 +135,8 @@ class Session final : public RemoteSessionHandler {
     std::error_code given_up_;  // no path comes back by itself
     rtrs::MemberTask<&Session::house_kept> house_{*this};
     rtrs::MemberTask<&Session::tell_turn> turn_told_{*this};
+    rtrs::IntrusiveList<Request> spent_;  // until the turn ends, for one lock for all
+    rtrs::MemberTask<&Session::give_back> given_back_{*this};
     std::uint32_t buffers_ = 0;
     std::optional<rtrs::Timer> close_timer_;
     bool remote_closing_ = false;

@@ -37,9 +37,11 @@ void Session::finished(Request& request) {
     const rnbd_done_fn done = request.done;
     void* const context = request.context;
     const int result = -rtrs::to_errno(request.error);
-    {
-        const auto lock = loop_->lock();
-        if (request.buffer != nullptr) request.buffer->in_flight = false;
+    if (request.buffer != nullptr) request.buffer->in_flight = false;
+    if (loop_->threaded()) {
+        spent_.push_back(request);
+        loop_->reactor().at_turn_end(given_back_);
+    } else {
         pool_.put(request);
     }
     done(context, result);
@@ -49,6 +51,11 @@ void Session::finished(Request& request) {
 }
 
 void Session::tell_turn() { turn_(turn_context_); }
+
+void Session::give_back() {
+    const auto lock = loop_->lock();
+    while (!spent_.empty()) pool_.put(spent_.pop_front());
+}
 
 // --- Buffers.
 
@@ -74,10 +81,7 @@ int Session::get_buffer(Buffer*& buffer) {
 
 int Session::put_buffer(Buffer& buffer) {
     return on_loop([&] {
-        {
-            const auto lock = loop_->lock();
-            if (buffer.in_flight) return error.set(-EBUSY, "the buffer has a request under way");
-        }
+        if (buffer.in_flight) return error.set(-EBUSY, "the buffer has a request under way");
         requests_->set_buffers(--buffers_);
         delete &buffer;
         return 0;
