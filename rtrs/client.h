@@ -357,7 +357,7 @@ class ClientSession {
     // up. ASSUMES: fail_fast_time <= hold_time.
     void set_waiting(std::optional<Duration> hold_time, std::optional<Duration> fail_fast_time);
     // Of requests to come. ASSUMES: positive.
-    void set_request_deadline(Duration deadline) noexcept;
+    void set_request_deadline(Duration deadline);
     // For failures to come; a path that was given up stays so until it is told to reconnect.
     void set_reconnect_attempts_max(std::optional<std::uint32_t> attempts) noexcept;
 

@@ -253,12 +253,14 @@ void ClientPath::doubt_connection(std::uint16_t connection) {
     if (!std::exchange(late.asks_network, true)) late.endpoint->ask_network(true);
 }
 
-void ClientPath::judge_connection(std::uint16_t connection, Duration silence) {
-    if (!connected() || reads_to_the_end() || heartbeat_.probing()) return;
+bool ClientPath::judge_connection(std::uint16_t connection, Duration silence) {
+    if (!connected() || reads_to_the_end()) return true;
+    if (heartbeat_.probing()) return false;
     const Endpoint& late = *connections_[connection]->endpoint;
-    if (late.unacknowledged() < silence) return;
+    if (late.unacknowledged() < silence) return true;
     fail(from_errno(ETIMEDOUT),
          "one of its connections, from " + late.local_address() + ", is silent");
+    return true;
 }
 
 std::error_code ClientPath::reconnect() {

@@ -119,10 +119,10 @@ class ClientPath final : public MessageLinkOwner {
     // Ends the path soon if the server is silent. False: not connected, or under way already.
     bool probe();
     // Of a connection by which an answer is late: it may be silent alone, since the heartbeats are
-    // on another one. The second ends the path if it has been for so long, but not while the whole
-    // path is being probed.
+    // on another one. The second ends the path if it has been for so long. False: not now, the
+    // whole path is being probed.
     void doubt_connection(std::uint16_t connection);
-    void judge_connection(std::uint16_t connection, Duration silence);
+    bool judge_connection(std::uint16_t connection, Duration silence);
     // Ends the connection because of what the peer did; it is dialled again.
     void fail(std::error_code reason, std::string_view what);
 

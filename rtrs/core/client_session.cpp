@@ -135,9 +135,12 @@ void ClientSession::set_waiting(std::optional<Duration> hold_time,
     inside_->arm_waiting();
 }
 
-void ClientSession::set_request_deadline(Duration deadline) noexcept {
+void ClientSession::set_request_deadline(Duration deadline) {
     RTRS_ASSERT(deadline > Duration::zero());
     inside_->options.request_deadline = deadline;
+    // It may be armed for later than the next answer is late now.
+    Timer& watch = inside_->watch_timer;
+    if (watch.armed()) watch.arm(inside_->environment.clock.now());
 }
 
 MessageService* ClientSession::messages() noexcept { return inside_->messages(); }

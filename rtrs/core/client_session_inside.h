@@ -70,6 +70,7 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
         Sequence sequence;
         Instant submitted;
         Instant posted;
+        Instant fence_posted;  // fencing
         ClientRequest::Responded responded;
         void* context;
     };
@@ -89,7 +90,8 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
         std::unique_ptr<FenceProbe> fence_probe;
         PathCounters counters;
         LatencyHistogram latency;
-        Instant probed{};       // for a late answer, the last time
+        Instant probed{};  // for a late answer, the last time
+        bool probe_due = false;
         bool removing = false;  // goes from the list when closed
     };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "rtrs/base/assert.h"
 #include "rtrs/base/probe.h"
@@ -372,8 +373,8 @@ void ClientSession::Inside::send_fence(std::uint32_t permit) {
     request.fate_path = path;
     ClientPath& on = *paths[path].path;
     request.connection = static_cast<std::uint16_t>(1 + permit % on.io_connections());
-    request.posted = environment.clock.now();
-    expect_answer(request.posted);
+    request.fence_posted = environment.clock.now();
+    expect_answer(request.fence_posted);
     // A request that its taker has submitted meanwhile comes after the fence.
     const Sequence fence = ++last_sequence;
     if (request.state == RequestState::held && !request.sent) request.sequence = ++last_sequence;
@@ -420,12 +421,20 @@ void ClientSession::Inside::watch() {
     Instant next = Instant::max();
     for (std::uint32_t id = 0; id < request_permits() && (in_flight > 0 || unsettled > 0); ++id) {
         const Request& request = requests[id];
-        const bool fences = request.fate == Fate::fencing;
-        if (request.state != RequestState::in_flight && !fences) continue;
-        const std::uint16_t path = fences ? request.fate_path : request.path;
-        next = std::min(next, watch_answer(path, request.connection, request.posted, now));
+        if (request.fate == Fate::fencing) {
+            next = std::min(next, watch_answer(request.fate_path, request.connection,
+                                               request.fence_posted, now));
+        } else if (request.state == RequestState::in_flight) {
+            next =
+                std::min(next, watch_answer(request.path, request.connection, request.posted, now));
+        }
     }
     if (user_path != no_path) next = std::min(next, watch_answer(user_path, 0, user_posted, now));
+    // Not before all are judged, which nobody is while a probe is under way.
+    for (PathRecord& record : paths) {
+        if (!std::exchange(record.probe_due, false)) continue;
+        if (record.path->probe()) ++record.counters.probes;
+    }
     if (next != Instant::max()) watch_timer.arm(next);
 }
 
@@ -437,15 +446,17 @@ Instant ClientSession::Inside::watch_answer(std::uint16_t path, std::uint16_t co
     if (now < late) return late;
     // Who stood still meanwhile has not asked the network yet: it is judged the next time.
     record.path->doubt_connection(connection);
-    const Instant judged = late + options.probe_timeout;
-    if (now >= judged) record.path->judge_connection(connection, options.probe_timeout);
+    Instant again = late + options.probe_timeout;
+    if (now >= again) {
+        const bool judged = record.path->judge_connection(connection, options.probe_timeout);
+        again = judged ? Instant::max() : now + options.probe_timeout;
+    }
     // One that has become late since the last probe does not wait for the next.
     if (record.probed < late || now >= record.probed + options.request_deadline) {
         record.probed = now;
-        if (record.path->probe()) ++record.counters.probes;
+        record.probe_due = true;
     }
-    const Instant again = record.probed + options.request_deadline;
-    return now < judged ? std::min(again, judged) : again;
+    return std::min(again, record.probed + options.request_deadline);
 }
 
 void ClientSession::Inside::expect_answer(Instant posted) {

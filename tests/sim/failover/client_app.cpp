@@ -350,8 +350,8 @@ ClientLife::ClientLife(const Surroundings& surroundings, rtrs::SimHost& its_host
     : host(its_host),
       counters(its_counters),
       number(static_cast<std::uint32_t>(options.life)),
-      session({its_host.clock(), surroundings.world.random(), surroundings.tracer}, options,
-              *this) {
+      session({its_host.clock(), surroundings.world.random(), surroundings.tracer}, options, *this),
+      patience_(failover_patience(surroundings.options)) {
     for (ServerVolume* volume : volumes) {
         users.push_back(std::make_unique<VolumeUser>(surroundings, *this, *volume));
     }
@@ -408,9 +408,9 @@ Instant ClientLife::oldest() const {
     return oldest;
 }
 
-ClientLife::Wait ClientLife::take_longest_wait(Instant now) {
+std::vector<ClientLife::Wait> ClientLife::take_long_waits(Instant now) {
     note_wait({std::min(oldest(), now), now});
-    return std::exchange(longest_wait_, Wait{});
+    return std::exchange(long_waits_, {});
 }
 
 // --- ClientMachine

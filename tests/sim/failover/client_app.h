@@ -139,11 +139,11 @@ class ClientLife final : public rnbd::RemoteSessionHandler {
         Instant until{};
         Duration duration() const noexcept { return until - began; }
     };
-    void note_wait(const Wait& wait) noexcept {
-        if (wait.duration() > longest_wait_.duration()) longest_wait_ = wait;
+    void note_wait(const Wait& wait) {
+        if (wait.duration() > patience_) long_waits_.push_back(wait);
     }
-    // Since it was taken last.
-    Wait take_longest_wait(Instant now);
+    // Since they were taken last: those that were longer than failover may take.
+    std::vector<Wait> take_long_waits(Instant now);
 
     rtrs::SimHost& host;
     Counters& counters;
@@ -155,7 +155,8 @@ class ClientLife final : public rnbd::RemoteSessionHandler {
     std::vector<std::unique_ptr<VolumeUser>> users;
 
   private:
-    Wait longest_wait_;
+    const Duration patience_;
+    std::vector<Wait> long_waits_;
 };
 
 class ClientMachine {

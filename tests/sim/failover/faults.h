@@ -118,7 +118,5 @@ class Faults {
 
 // How long after its last trouble a client may need until a request is answered.
 Duration patience(const Options& options);
-// How long a request may take while one of the paths is well, whatever becomes of the others.
-Duration failover_patience(const Options& options);
 
 }  // namespace failover

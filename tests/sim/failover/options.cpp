@@ -238,4 +238,10 @@ std::string describe(const Options& options) {
     return text;
 }
 
+Duration failover_patience(const Options& options) {
+    // Finding that a path is lost, one after the other; then what is in the network, and a margin.
+    return (options.paths - 1) * (request_deadline(options) + probe_timeout(options)) +
+           microseconds(40 * options.delay_us + 2 * options.drain_us) + milliseconds(100);
+}
+
 }  // namespace failover

@@ -162,5 +162,7 @@ inline Duration request_deadline(const Options& options) {
 inline Duration probe_timeout(const Options& options) {
     return milliseconds(std::max(1u, options.heartbeat_timeout_ms / 4));
 }
+// How long a request may take while one of the paths is well, whatever becomes of the others.
+Duration failover_patience(const Options& options);
 
 }  // namespace failover

@@ -55,6 +55,7 @@ class Run {
     void watch();
     void watch(std::uint32_t client, ClientLife& life);
     void watch_failover(std::uint32_t client, ClientLife& life);
+    bool has_way(std::uint32_t client, Instant since);
     bool loads_done();
     bool settled();
     bool old_gone();
@@ -186,21 +187,30 @@ void Run::watch(std::uint32_t client, ClientLife& life) {
 
 // With a path that is well all the time it is a matter of finding that others are lost.
 void Run::watch_failover(std::uint32_t client, ClientLife& life) {
-    const ClientLife::Wait wait = life.take_longest_wait(world_.now());
-    if (!options_.exactly_once() || wait.duration() <= failover_patience(options_)) return;
-    if (!faults_.carries_large(client, wait.began)) return;
-    // So often who was refused asks for a volume again, which is not open yet then.
-    constexpr Duration asks_again_within = 2s;
-    const Instant well_since = wait.began - asks_again_within;
-    for (std::uint32_t network = 0; network < options_.paths; ++network) {
-        const auto since = machines_.clients[client]->connected_since(network);
-        if (!since || *since > well_since) continue;
-        if (!faults_.undisturbed(client, network, well_since)) continue;
+    const std::vector<ClientLife::Wait> waits = life.take_long_waits(world_.now());
+    if (!options_.exactly_once()) return;
+    for (const ClientLife::Wait& wait : waits) {
+        if (!has_way(client, wait.began) || !faults_.carries_large(client, wait.began)) continue;
         const auto in_ms = [](Duration duration) { return duration / 1ms; };
         return findings_.add("a request waited for long on a lost path",
                              fmt::format("{} ms, from {} ms on; {}", in_ms(wait.duration()),
                                          in_ms(wait.began.time_since_epoch()), life.complaint()));
     }
+}
+
+// Whether a path is well since then, and was for some time before.
+bool Run::has_way(std::uint32_t client, Instant since) {
+    // So often who was refused asks for a volume again, which is not open yet then.
+    constexpr Duration asks_again_within = 2s;
+    const Instant well_since = since - asks_again_within;
+    for (std::uint32_t network = 0; network < options_.paths; ++network) {
+        const auto connected = machines_.clients[client]->connected_since(network);
+        if (connected && *connected <= well_since &&
+            faults_.undisturbed(client, network, well_since)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 // --- The middle
