@@ -79,9 +79,10 @@ std::vector<ConfigError> config_files_without_text(const std::string& path) {
     std::vector<ConfigError> without;
     for (const ConfigSource& one : read_config_files(path, PipeEnd::not_awaited).sources) {
         if (one.text.find_first_not_of(" \t\r\n") != std::string::npos) continue;
-        without.push_back({one.file, 0, 0, "",
-                           "found no text, and would take away what runs; if that is meant, write "
-                           "a comment (# ...) into it"});
+        without.push_back(
+            {one.file, 0, 0, "",
+             "found no text while something is to be taken away: is what it had lost? If it is "
+             "meant to be empty, write a comment (# ...) into it"});
     }
     return without;
 }

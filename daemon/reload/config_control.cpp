@@ -131,13 +131,15 @@ std::vector<ConfigError> ConfigControl::warnings() const {
 
 std::expected<ConfigPlan, std::vector<ConfigError>> ConfigControl::checked_plan(
     ConfigSubject::Force force) {
+    // Before the plan and after it: a file may get its text, or lose it, while the plan is made.
+    std::vector<ConfigError> without_text = config_files_without_text(subject_.config_path());
     auto plan = subject_.plan(force);
     if (!plan) return plan;
     const bool takes = std::ranges::any_of(plan->changes, [](const ConfigChange& one) {
         return one.kind == ConfigChange::Kind::removed;
     });
     if (!takes) return plan;
-    auto without_text = config_files_without_text(subject_.config_path());
+    if (without_text.empty()) without_text = config_files_without_text(subject_.config_path());
     if (!without_text.empty()) return std::unexpected(std::move(without_text));
     return plan;
 }
