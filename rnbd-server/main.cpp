@@ -92,7 +92,7 @@ class Daemon final : public DaemonWork {
           rdma_(rtrs::rdma_fabrics(context.reactor, tracer_)),
           epochs_(state_file_path("server.epochs")),
           writers_(context.reactor, state_file_path("server.writers")),
-          target_(context.reactor, config.exports, opened(epochs_), opened(writers_),
+          target_(context.reactor, opened(epochs_), opened(writers_),
                   config.read_portions ? Target::Reads::in_portions : Target::Reads::at_once),
           server_({context.reactor, random_, tracer_}, options_of(config), target_),
           attributes_(server_, target_),
@@ -153,6 +153,8 @@ std::expected<void, std::string> Daemon::start(ControlServer& control) {
     if (const auto opened = listeners_.open_all(config_.listen); !opened) {
         return std::unexpected(opened.error().text);
     }
+    // Not before: a server that does not come into its place leaves files as they are.
+    target_.open_exports(config_.exports);
     // Nobody who has come in is served before the loop runs; and nothing that can be foreseen keeps
     // it from running now.
     if (const auto error = epochs_.begin()) {

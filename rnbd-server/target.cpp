@@ -15,8 +15,7 @@ namespace rnbd {
 
 using rtrs::from_errno;
 
-Target::Target(rtrs::Reactor& reactor, const std::vector<ServerConfig::Export>& exports,
-               EpochBook& epochs, WriterBook& writers, Reads reads)
+Target::Target(rtrs::Reactor& reactor, EpochBook& epochs, WriterBook& writers, Reads reads)
     : reactor_(reactor),
       reads_(reads),
       epochs_(epochs),
@@ -31,6 +30,11 @@ Target::Target(rtrs::Reactor& reactor, const std::vector<ServerConfig::Export>& 
             }));
     }
     writers_.when_written([this] { writes_go_on(); });
+}
+
+Target::~Target() { writers_.when_written(nullptr); }
+
+void Target::open_exports(const std::vector<ServerConfig::Export>& exports) {
     // A uuid that is given is not another one's that is found first.
     std::vector<MediumClaims::Claim> given;
     for (const auto& config : exports) {
@@ -42,8 +46,6 @@ Target::Target(rtrs::Reactor& reactor, const std::vector<ServerConfig::Export>& 
     }
     catalog_.changed();
 }
-
-Target::~Target() { writers_.when_written(nullptr); }
 
 // --- Sessions.
 

@@ -48,8 +48,9 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
   public:
     enum class Reads : std::uint8_t { in_portions, at_once };  // see ReadPacer
     // epochs, writers: outlive it.
-    Target(rtrs::Reactor& reactor, const std::vector<ServerConfig::Export>& exports,
-           EpochBook& epochs, WriterBook& writers, Reads reads);
+    Target(rtrs::Reactor& reactor, EpochBook& epochs, WriterBook& writers, Reads reads);
+    // The configured ones, which may create their files. Once, before the reactor runs.
+    void open_exports(const std::vector<ServerConfig::Export>& exports);
     // The portals of the server, by id, that are for kernel clients. Before it listens.
     void use_kernel_portals(std::map<std::uint32_t, KernelListener> portals) {
         kernel_portals_ = std::move(portals);

@@ -1,4 +1,4 @@
-"""A daemon that finds an address taken says which one, ends, and leaves no file of a socket behind."""
+"""A daemon that finds an address taken says which one, ends, and leaves no file behind, of a socket or an export."""
 
 import os
 import socket
@@ -23,8 +23,10 @@ def sockets(lab):
 with Lab() as lab, socket.create_server(("127.0.0.1", 0)) as other:
     taken = f"127.0.0.1:{other.getsockname()[1]}"
     metrics = {"listen": f"unix:{lab.path('metrics.sock')}"}
-    fails(Daemon(lab, "rnbd-server", "server", {"listen": [{"tcp": taken}], "metrics": metrics, "exports": []}), taken)
+    fails(Daemon(lab, "rnbd-server", "server", {"listen": [{"tcp": taken}], "metrics": metrics,
+                                                "exports": [export("none", lab.path("none"), SIZE)]}), taken)
     check(sockets(lab) == [], f"nothing is left: {sockets(lab)}")
+    check(not os.path.exists(lab.path("none")), "an export's file was made by a server that does not serve")
 
     running = lab.server([export(name, lab.path(name), SIZE) for name in ("one", "two")], name="running")
     before = sockets(lab)

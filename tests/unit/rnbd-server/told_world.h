@@ -21,9 +21,10 @@ struct NoTrace final : rtrs::Tracer {
 
 struct World final : RemoteSessionHandler {
     explicit World(const std::vector<ServerConfig::Export>& exports)
-        : target(*reactor, exports, epochs, writers, Target::Reads::in_portions),
+        : target(*reactor, epochs, writers, Target::Reads::in_portions),
           server({*reactor, random, tracer},
                  {.queue_depth = 16, .messages = rtrs::MessageOptions{}}, target) {
+        target.open_exports(exports);
         target.when_closed([this] { server_closed = true; });
         const auto address = server.listen(*tcp, "127.0.0.1:0");
         REQUIRE(address);
