@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "daemon/config/nearest_word.h"
 #include "daemon/config/types.h"
 
 namespace rnbd::library {
@@ -176,9 +177,12 @@ std::expected<void, std::string> Settings::set(std::string_view key, std::string
         if (!applied) applied.error() = std::string(key) + ": " + applied.error();
         return applied;
     }
-    std::string known;
-    for (const Row& row : rows) known += (known.empty() ? "" : ", ") + std::string(row.key);
-    return std::unexpected("found the key " + quoted(key) + ", expected one of " + known);
+    std::vector<std::string> known;
+    for (const Row& row : rows) known.emplace_back(row.key);
+    const std::string nearest = nearest_word(key, known);
+    return std::unexpected(fmt::format("found the key {}{}, expected one of {}", quoted(key),
+                                       nearest.empty() ? "" : " (nearest: " + quoted(nearest) + ")",
+                                       fmt::join(known, ", ")));
 }
 
 std::expected<void, std::string> Settings::check() const {

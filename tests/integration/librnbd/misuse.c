@@ -57,7 +57,7 @@ static void wrong_settings(void) {
     int port;
     EXPECT(0, rnbd_session_new(&session));
     EXPECT(-EINVAL, rnbd_session_set(session, "nmae", "x"));
-    SAYS(rnbd_session_error(session), "found the key \"nmae\", expected one of name");
+    SAYS(rnbd_session_error(session), "found the key \"nmae\" (nearest: \"name\"), expected one of name");
     EXPECT(-EINVAL, rnbd_session_set(session, "hold-time", "5"));
     SAYS(rnbd_session_error(session), "hold-time: found \"5\", expected a duration");
     /* As in the configuration of rnbd-client. */
