@@ -200,6 +200,7 @@ const char* rnbd_session_error(rnbd_session* session) {
 
 int rnbd_volume_open(rnbd_session* session, const char* name, unsigned flags,
                      rnbd_volume** volume) {
+    if (volume != nullptr) *volume = nullptr;
     if (session == nullptr) return -EINVAL;
     return guarded(inside(session).error, [&] {
         if (name == nullptr || volume == nullptr) {
@@ -288,6 +289,7 @@ int rnbd_get_extents(rnbd_volume* volume, uint64_t offset, uint64_t bytes, rnbd_
 // --- Buffers.
 
 int rnbd_buffer_get(rnbd_session* session, rnbd_buffer** buffer) {
+    if (buffer != nullptr) *buffer = nullptr;
     if (session == nullptr) return -EINVAL;
     return guarded(inside(session).error, [&] {
         if (buffer == nullptr) return inside(session).error.set(-EINVAL, "buffer: it is NULL");

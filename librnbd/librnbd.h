@@ -104,7 +104,7 @@ enum rnbd_open_flags {
 };
 
 /* Begins to open it. flags: enum rnbd_open_flags. Once it was open, requests wait while it is not;
- * before that they are refused (-ENOTCONN). */
+ * before that they are refused (-ENOTCONN). If it fails *volume is NULL. */
 int rnbd_volume_open(rnbd_session *session, const char *name, unsigned flags, rnbd_volume **volume);
 /* Until it is open, or the server has refused it. timeout_ms: as process. A refusal that was heard
  * before the call is not the answer while there is time: the server is asked again by itself, at
@@ -182,7 +182,7 @@ int rnbd_get_extents(rnbd_volume *volume, uint64_t offset, uint64_t bytes, rnbd_
 
 /* --- Buffers: requests without a copy. Each holds one of the session's queue_depth. */
 
-/* The program's, until it is put. */
+/* The program's, until it is put. If it fails *buffer is NULL. */
 int rnbd_buffer_get(rnbd_session *session, rnbd_buffer **buffer);
 /* Page aligned, the same until put. */
 void *rnbd_buffer_data(rnbd_buffer *buffer);

@@ -24,8 +24,10 @@ int Session::open_volume(std::string_view name, unsigned flags, Volume*& volume)
         const auto same = [&](const std::unique_ptr<Volume>& one) {
             return one->remote().options().name == name;
         };
-        if (std::ranges::any_of(volumes_, same)) {
-            return error.set(-EEXIST, "the session has volume " + std::string(name) + " already");
+        const auto there = std::ranges::find_if(volumes_, same);
+        if (there != volumes_.end()) {
+            return error.set(-EEXIST, "the session has volume " + std::string(name) + " already" +
+                                          ((*there)->closing() ? ", which is closing" : ""));
         }
         volumes_.push_back(std::make_unique<Volume>(
             *this, RemoteVolumeOptions{.name = std::string(name), .access = access}));

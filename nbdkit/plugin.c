@@ -214,6 +214,16 @@ static int plugin_config_complete(void) {
 
 static unsigned open_flags(void) { return read_only ? RNBD_READ_ONLY : 0; }
 
+static void say_not_open(rnbd_volume *not_open, int error) {
+    const char *why = rnbd_volume_error(not_open);
+    const char *code = strerror(-error);
+    if (strstr(why, code) != NULL) {
+        nbdkit_error("volume %s: %s", volume_name, why);
+    } else {
+        nbdkit_error("volume %s: %s (%s)", volume_name, why, code);
+    }
+}
+
 /* What fails after nbdkit has gone to the background is told to nobody, and leaves a program of
  * --run waiting for ever: so the volume is opened once before. Not with RDMA, which a process that
  * had some cannot have again once it has forked. */
@@ -226,10 +236,7 @@ static int plugin_get_ready(void) {
         if (error < 0) nbdkit_error("session %s: %s", session_name, rnbd_session_error(trial));
         if (error == 0) {
             error = rnbd_volume_wait(tried, (int)wait_ms);
-            if (error < 0) {
-                nbdkit_error("volume %s: %s (%s)", volume_name, rnbd_volume_error(tried),
-                             strerror(-error));
-            }
+            if (error < 0) say_not_open(tried, error);
         }
     }
     rnbd_session_free(trial);
@@ -265,8 +272,7 @@ static int plugin_after_fork(void) {
     }
     error = wait_until_open();
     if (error < 0) {
-        nbdkit_error("volume %s: %s (%s)", volume_name, rnbd_volume_error(volume),
-                     strerror(-error));
+        say_not_open(volume, error);
         return -1;
     }
     error = watch_start(session);

@@ -10,7 +10,7 @@ using rtrs::PathState;
 using rtrs::PathStatus;
 using rtrs::Refusing;
 
-constexpr std::string_view hold_time_is_over = "; its hold_time is over, requests fail";
+constexpr std::string_view hold_time_is_over = "; its hold time is over, requests fail";
 
 bool is_up(const PathStatus& path) { return path.state == PathState::connected; }
 
@@ -46,7 +46,7 @@ std::string_view what_fails(Refusing refusing) {
         case Refusing::nothing:
             return "";
         case Refusing::after_fail_fast_time:
-            return "; its fail_fast_time is over, new requests fail";
+            return "; its fail-fast time is over, new requests fail";
         case Refusing::after_hold_time:
             return hold_time_is_over;
         case Refusing::after_all_attempts:

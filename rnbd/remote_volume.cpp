@@ -115,7 +115,7 @@ void RemoteVolume::Inside::arm_hold() {
 
 void RemoteVolume::Inside::set_state(VolumeState next, std::string why) {
     const bool waits = next == VolumeState::opening || next == VolumeState::reopening;
-    if (waits && hold_time_over) why += "; its hold_time is over, requests fail";
+    if (waits && hold_time_over) why += "; its hold time is over, requests fail";
     const bool changed = next != state || why != reason;
     const bool lost = state == VolumeState::open && next == VolumeState::reopening;
     if (next != state) since = session.environment.clock.now();
@@ -345,7 +345,9 @@ std::string RemoteVolume::Inside::why_refused(std::error_code error) const {
     if (error == rtrs::Error::protocol && !wrong_answer.empty()) return wrong_answer;
     std::string why = "the server refuses to open it: " + error.message();
     if (error == std::errc::permission_denied)
-        why += " (its allow list does not have this session, or not with this access)";
+        why += options.access == AccessMode::read_only
+                   ? " (its allow list does not have this session)"
+                   : " (its allow list does not have this session, or only lets it read)";
     if (error == std::errc::operation_not_permitted) why += " (it is open for writing elsewhere)";
     if (error == std::errc::resource_unavailable_try_again)
         why += " (those who had it open for writing are waited for)";
@@ -367,14 +369,14 @@ std::string RemoteVolume::Inside::why_refused(std::error_code error) const {
         return "it has blocks of " + std::to_string(blocks_refused) +
                " bytes at the server now, and who uses it was told of " +
                std::to_string(blocks_limit) +
-               ": set block_size back there, or end those who use it (unmap, map)";
+               ": set block_size back there, or end those who use it (a device: unmap and map it)";
     }
     if (error == rtrs::from_errno(EMEDIUMTYPE)) {
         const std::string uuid = to_text(medium.uuid);
         why += " (it stands for another file or device there than this volume" +
                (uuid.empty() ? ": bring that back if it is still there, as memory is not"
                              : ", whose uuid is " + uuid + ": bring that back") +
-               ", or close and open it (unmap, map) to use what is there now)";
+               ", or close and open it (a device: unmap and map it) to use what is there now)";
     }
     return why;
 }
@@ -435,7 +437,7 @@ void RemoteVolume::Inside::supersede() {
     hold_timer.disarm();
     set_state(VolumeState::superseded,
               "another writer has written to it while this one was away: what was held has failed; "
-              "close and open it (unmap, map) to use what is there now");
+              "close and open it (a device: unmap and map it) to use what is there now");
     fail_all_held(open_error);
 }
 

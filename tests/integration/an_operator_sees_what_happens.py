@@ -106,7 +106,7 @@ def that_requests_fail_is_told(lab):
     client = lab.client(server, {"disk": {}}, name="four", session_options={
         "hold_time": "1h", "fail_fast_time": "500ms"})
     server.kill()
-    why = "cannot connect: Connection refused; its fail_fast_time is over, new requests fail"
+    why = "cannot connect: Connection refused; its fail-fast time is over, new requests fail"
     wait_until("new ones fail", lambda: said(client) == ("the session has no path: " + why, why))
     check(f"reopening (the session has no path: {why})" in client.ctl("list").stdout, "shown")
     client.stop()

@@ -131,7 +131,7 @@ TEST_CASE("the hold time bounds what a volume waits for") {
     CHECK(v.user1->answered == made);
     CHECK(v.user1->errors[Error::no_path] == made - before);
     CHECK(v.user1->volume.hold_time_over());
-    CHECK(v.user1->volume.reason().find("hold_time is over") != std::string::npos);
+    CHECK(v.user1->volume.reason().find("hold time is over") != std::string::npos);
     v.user1->some();
     v.scene.world.run_for(1ms);
     CHECK(v.user1->idle());

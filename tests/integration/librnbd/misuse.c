@@ -169,9 +169,10 @@ static void wrong_requests(rnbd_session *session, rnbd_volume *volume) {
     struct rnbd_volume_info info;
     struct count count = {0};
     struct iovec odd = {data, 100}, endless[2] = {{data, SIZE_MAX - 511}, {data, 1024}};
-    rnbd_volume *again;
+    rnbd_volume *again = volume;
     EXPECT(0, rnbd_volume_get_info(volume, &info, sizeof info));
     EXPECT(-EEXIST, rnbd_volume_open(session, "vol", 0, &again));
+    EXPECT(1, again == NULL);
     EXPECT(-EINVAL, rnbd_volume_open(session, "../vol", 0, &again));
     EXPECT(-EINVAL, rnbd_volume_open(session, "third", 7, &again));
     EXPECT(-EINVAL, rnbd_readv(volume, &odd, 1, 0, 0, counted, &count));

@@ -40,9 +40,9 @@ TEST_CASE("no path: the reason of its paths, with their names if they differ") {
 
 TEST_CASE("no path: that requests fail at once is said, and since when") {
     CHECK(refusing(Refusing::after_fail_fast_time, without_path({"refused"})) ==
-          "refused; its fail_fast_time is over, new requests fail");
+          "refused; its fail-fast time is over, new requests fail");
     CHECK(refusing(Refusing::after_hold_time, without_path({"refused"})) ==
-          "refused; its hold_time is over, requests fail");
+          "refused; its hold time is over, requests fail");
     // A path was told to come back: what is refused is so until it is up.
     CHECK(refusing(Refusing::after_all_attempts, without_path({"refused"})) ==
           "refused; requests fail");
@@ -64,5 +64,5 @@ TEST_CASE("no path: what the session says itself while a path is up counts") {
     session.reason = "the server has not finished";
     CHECK(why_not_connected(session) == "the server has not finished");
     CHECK(refusing(Refusing::after_hold_time, session) ==
-          "the server has not finished; its hold_time is over, requests fail");
+          "the server has not finished; its hold time is over, requests fail");
 }
