@@ -94,7 +94,7 @@ ROOMS = {
     },
     "librnbd/": {
         "may": PUBLIC + ["rtrs/rdma_devices.h", "rtrs/reactor.h", "librnbd/",
-                         "daemon/config/types.h"] + BLOCK_PROTOCOL,
+                         "daemon/config/types.h", "daemon/config/nearest_word.h"] + BLOCK_PROTOCOL,
         "never": SOCKETS_AND_RING + ["yaml-cpp/"],
     },
     # In C, as anybody would write them.
