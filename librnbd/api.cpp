@@ -79,6 +79,9 @@ int submit_vector(VolumeOperation operation, rnbd_volume* volume, const iovec* i
     if (iov == nullptr || iov_count < 1) return wrong("iov: expected one entry or more");
     std::uint64_t bytes = 0;
     for (int i = 0; i < iov_count; ++i) {
+        if (iov[i].iov_base == nullptr && iov[i].iov_len > 0) {
+            return wrong("iov: an entry has no address");
+        }
         if (__builtin_add_overflow(bytes, iov[i].iov_len, &bytes)) {
             return wrong("iov: it is longer than any memory");
         }

@@ -168,7 +168,7 @@ static void nobody_there(void) {
 static void wrong_requests(rnbd_session *session, rnbd_volume *volume) {
     struct rnbd_volume_info info;
     struct count count = {0};
-    struct iovec odd = {data, 100}, endless[2] = {{data, SIZE_MAX - 511}, {data, 1024}};
+    struct iovec odd = {data, 100}, nowhere = {NULL, 512}, endless[2] = {{data, SIZE_MAX - 511}, {data, 1024}};
     rnbd_volume *again = volume;
     EXPECT(0, rnbd_volume_get_info(volume, &info, sizeof info));
     EXPECT(-EEXIST, rnbd_volume_open(session, "vol", 0, &again));
@@ -177,6 +177,8 @@ static void wrong_requests(rnbd_session *session, rnbd_volume *volume) {
     EXPECT(-EINVAL, rnbd_volume_open(session, "third", 7, &again));
     EXPECT(-EINVAL, rnbd_readv(volume, &odd, 1, 0, 0, counted, &count));
     SAYS(rnbd_volume_error(volume), "whole blocks of 512");
+    EXPECT(-EINVAL, rnbd_writev(volume, &nowhere, 1, 0, 0, counted, &count));
+    SAYS(rnbd_volume_error(volume), "an entry has no address");
     EXPECT(-EINVAL, rnbd_readv(volume, &one_block, 1, 7, 0, counted, &count));
     EXPECT(-EINVAL, rnbd_readv(volume, &one_block, 1, info.size_bytes, 0, counted, &count));
     SAYS(rnbd_volume_error(volume), "beyond the volume's end");
