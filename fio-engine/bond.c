@@ -12,20 +12,41 @@ static void happened(void *context, const struct rnbd_event *event) {
     if (event->kind == RNBD_EVENT_NOT_OPEN) __atomic_store_n(&bond->away, 1, __ATOMIC_RELAXED);
 }
 
-static void wake_all(void *context) {
+/* A job may be left waiting for so many turns; not where few requests are under way: there it should
+ * go on while the loop does. */
+enum { turns_max = 16, depth_min = 64 };
+
+/* A job that is woken by each of its answers costs more than they do, where many share the
+ * processors. */
+static int wake(void *context, int rests) {
     struct bond *bond = context;
-    struct waiter *waiter;
+    const bool few = __atomic_load_n(&bond->depth, __ATOMIC_RELAXED) < depth_min;
+    struct waiter **link = &bond->answered;
+    int somebody_waits;
     pthread_mutex_lock(&bond->lock);
-    while ((waiter = bond->answered) != NULL) {
-        bond->answered = waiter->next;
+    while (*link != NULL) {
+        struct waiter *waiter = *link;
+        const bool waits = !rests && !few && waiter->answers < waiter->depth;
+        if (waits && ++waiter->turns < turns_max) {
+            link = &waiter->next;
+            continue;
+        }
+        *link = waiter->next;
         waiter->listed = false;
         pthread_cond_signal(&waiter->answered);
     }
+    somebody_waits = bond->answered != NULL;
     pthread_mutex_unlock(&bond->lock);
+    return somebody_waits;
 }
 
 void wake_later(struct bond *bond, struct waiter *waiter) {
-    if (waiter->listed) return; /* by this thread, which alone takes it off while answers come */
+    if (waiter->listed) { /* by this thread, which alone takes it off while answers come */
+        waiter->answers++;
+        return;
+    }
+    waiter->answers = 1;
+    waiter->turns = 0;
     pthread_mutex_lock(&bond->lock);
     if (!waiter->listed) {
         waiter->listed = true;
@@ -116,7 +137,7 @@ static int make_session(struct thread_data *td, const struct engine_options *o, 
     }
     if (error == 0) error = rnbd_session_set(bond->session, "thread", threaded ? "on" : "off");
     if (error == 0) error = rnbd_session_on_event(bond->session, happened, bond);
-    if (error == 0 && threaded) error = rnbd_session_on_turn(bond->session, wake_all, bond);
+    if (error == 0 && threaded) error = rnbd_session_on_turn(bond->session, wake, bond);
     if (error == 0) error = rnbd_session_start(bond->session);
     if (error == 0) return 0;
     complain(td, error, "session", rnbd_session_error(bond->session));
@@ -236,7 +257,10 @@ struct bond *take_shared(struct thread_data *td, const struct engine_options *o)
         complain(td, -EROFS, o->volume, "a job that only reads opened it first: set access=rw");
         bond = NULL;
     }
-    if (bond != NULL) bond->users++;
+    if (bond != NULL) {
+        bond->users++;
+        __atomic_add_fetch(&bond->depth, td->o.iodepth, __ATOMIC_RELAXED);
+    }
     pthread_mutex_unlock(&shared_lock);
     free(key);
     return bond;
@@ -260,9 +284,10 @@ void leave_shared_no_more(struct bond *bond) {
     pthread_mutex_unlock(&shared_lock);
 }
 
-void put_shared(struct bond *bond) {
+void put_shared(struct bond *bond, unsigned depth) {
     struct bond **link;
     pthread_mutex_lock(&shared_lock);
+    __atomic_sub_fetch(&bond->depth, depth, __ATOMIC_RELAXED);
     if (--bond->users == 0) {
         for (link = &shared_bonds; *link != bond; link = &(*link)->next) continue;
         *link = bond->next;

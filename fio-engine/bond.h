@@ -14,7 +14,10 @@ enum { away_slice_ms = 200 };
 struct waiter {
     pthread_cond_t answered;
     struct waiter *next;
-    bool listed; /* in `answered` of its bond, which guards this and the next one */
+    bool listed;      /* in `answered` of its bond, which guards this and the next one */
+    unsigned depth;   /* that many answers are all that it may wait for */
+    unsigned answers; /* since it was listed; of the session's thread, as the next one */
+    unsigned turns;
 };
 
 struct bond {
@@ -23,8 +26,9 @@ struct bond {
     int away;  /* the volume is not open; atomic, since a shared session has its own thread */
     int users; /* of a shared one; its name and the next one too */
     int leaving;
+    unsigned depth; /* of all users together; atomic */
     pthread_mutex_t lock;
-    struct waiter *answered; /* in this turn of the session's thread */
+    struct waiter *answered; /* not woken yet */
     char *key;
     struct bond *next;
     bool writes;
@@ -45,8 +49,9 @@ void part_with(struct bond *bond);
 /* One for all jobs that ask for the same session and volume, made by the first and ended by the
  * last. NULL after it has complained. THREAD: any. */
 struct bond *take_shared(struct thread_data *td, const struct engine_options *o);
-void put_shared(struct bond *bond);
-/* Wakes it when all answers of this turn are known. THREAD: the session's. */
+void put_shared(struct bond *bond, unsigned depth); /* the job's */
+/* Another answer for it. Wakes it when all answers of a turn are known, and it has all of its own,
+ * or no more follow, or it has waited for some turns. THREAD: the session's. */
 void wake_later(struct bond *bond, struct waiter *waiter);
 /* It is woken no more. */
 void forget_waiter(struct bond *bond, struct waiter *waiter);

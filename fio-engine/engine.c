@@ -200,6 +200,7 @@ static int engine_init(struct thread_data *td) {
     pthread_cond_init(&job->waiter.answered, NULL);
     td->io_ops_data = job;
     job->depth = td->o.iodepth;
+    job->waiter.depth = job->depth;
     job->batch = paced(td) ? 1 : o->batch;
     job->shared = o->shared && thread_number > 1; /* alone it is faster without the thread */
     job->slots = calloc(job->depth, sizeof *job->slots);
@@ -507,7 +508,7 @@ static void engine_cleanup(struct thread_data *td) {
     if (job->shared && job->bond != NULL) {
         forget_waiter(job->bond, &job->waiter);
         if (job->ending) leave_shared_no_more(job->bond);
-        put_shared(job->bond);
+        put_shared(job->bond, job->depth);
     }
     part_with(&job->own);
     pthread_cond_destroy(&job->waiter.answered);

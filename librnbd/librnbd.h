@@ -65,7 +65,9 @@ struct rnbd_event {
 typedef void (*rnbd_event_fn)(void *context, const struct rnbd_event *event);
 /* error: 0, or a negative errno. */
 typedef void (*rnbd_done_fn)(void *context, int error);
-typedef void (*rnbd_turn_fn)(void *context);
+/* rests: 1: the loop has no more answers for now; 0: they may follow at once. Returns 0, or 1:
+ * somebody was left waiting for more of them. */
+typedef int (*rnbd_turn_fn)(void *context, int rests);
 
 /* --- Sessions. */
 
@@ -76,7 +78,11 @@ int rnbd_session_set(rnbd_session *session, const char *key, const char *value);
 int rnbd_session_on_event(rnbd_session *session, rnbd_event_fn event, void *context);
 /* Before the start. Called once behind all callbacks of requests of one turn of the loop, if there
  * were any: who hands answers on to other threads wakes these in here. One that is woken in each
- * callback may take the processor from the loop, which has more answers. */
+ * callback may take the processor from the loop, which has more answers.
+ *
+ * It may leave one that has few of its answers waiting for more, and returns 1: then it is called
+ * behind the next turn in any case, with rests = 1 if that brought no answers, and the loop does
+ * not sleep before. A session without a thread rests behind every turn. */
 int rnbd_session_on_turn(rnbd_session *session, rnbd_turn_fn turn, void *context);
 /* "[standby:][tcp:|rdma:][SOURCE@]HOST:PORT"; before the start or after it. */
 int rnbd_session_add_path(rnbd_session *session, const char *path);

@@ -37,8 +37,7 @@ int Session::on_event(rnbd_event_fn event, void* context) {
 
 int Session::on_turn(rnbd_turn_fn turn, void* context) {
     if (const int failed = check_fresh("on_turn")) return failed;
-    turn_ = turn;
-    turn_context_ = context;
+    turn_news_.set(turn, context);
     return 0;
 }
 
@@ -55,6 +54,7 @@ int Session::start() {
     }
     if (failed == 0) return 0;
     if (loop_) loop_->stop();
+    turn_news_.end();
     requests_.reset();
     remote_.reset();
     world_.reset();
@@ -73,6 +73,8 @@ int Session::make_loop() {
     }
     loop_ = std::move(*loop);
     loop_->reactor().set_prompt_sends(settings_.prompt_sends);
+    turn_news_.begin(loop_->reactor(),
+                     loop_->threaded() ? TurnNews::LoopOf::session : TurnNews::LoopOf::program);
     return 0;
 }
 
@@ -207,10 +209,7 @@ void Session::house_kept() {
     loop_->told();
     tell_events();
     // Who hears that a volume, or the session, has closed hears nothing of its requests any more.
-    if (turn_told_.linked()) {
-        rtrs::Reactor::cancel_turn_end(turn_told_);
-        tell_turn();
-    }
+    turn_news_.tell_now();
     drop_closed_volumes();
     if (state_ != State::closing) return;
     if (volumes_.empty() && !remote_closing_) {
@@ -320,7 +319,7 @@ int Session::take_down() {
     if (refused != 0) return refused;
     loop_->wait_until([this] { return state_ == State::closed; }, std::nullopt);
     loop_->call([this] {
-        rtrs::Reactor::cancel_turn_end(turn_told_);
+        turn_news_.end();
         rtrs::Reactor::cancel_turn_end(given_back_);
         give_back();
         rtrs::Reactor::cancel_turn_end(house_);  // of who waited for a volume that was closed

@@ -17,6 +17,7 @@
 #include "librnbd/loop.h"
 #include "librnbd/requests.h"
 #include "librnbd/settings.h"
+#include "librnbd/turn_news.h"
 #include "librnbd/volume.h"
 #include "librnbd/world.h"
 #include "rnbd/identity/session_lock.h"
@@ -114,13 +115,11 @@ class Session final : public RemoteSessionHandler {
     void start_request(Request& request) noexcept;
     void finished(Request& request);
     void give_back();
-    void tell_turn();
 
     Settings settings_;
     rnbd_event_fn event_ = nullptr;
     void* event_context_ = nullptr;
-    rnbd_turn_fn turn_ = nullptr;
-    void* turn_context_ = nullptr;
+    TurnNews turn_news_;
     std::atomic<State> state_ = State::fresh;  // changed by the loop
     SessionLock names_;
     rtrs::Random random_{0};
@@ -134,7 +133,6 @@ class Session final : public RemoteSessionHandler {
     std::deque<PendingEvent> events_;
     std::error_code given_up_;  // no path comes back by itself
     rtrs::MemberTask<&Session::house_kept> house_{*this};
-    rtrs::MemberTask<&Session::tell_turn> turn_told_{*this};
     rtrs::IntrusiveList<Request> spent_;  // until the turn ends, for one lock for all
     rtrs::MemberTask<&Session::give_back> given_back_{*this};
     std::uint32_t buffers_ = 0;

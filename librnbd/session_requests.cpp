@@ -46,11 +46,9 @@ void Session::finished(Request& request) {
     }
     done(context, result);
     loop_->told();
-    if (turn_ != nullptr) loop_->reactor().at_turn_end(turn_told_);
+    turn_news_.answered();
     volume.request_ended();
 }
-
-void Session::tell_turn() { turn_(turn_context_); }
 
 void Session::give_back() {
     const auto lock = loop_->lock();

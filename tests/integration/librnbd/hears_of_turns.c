@@ -1,11 +1,13 @@
 /* What is done once a turn comes behind all answers of that turn, whoever runs it, to the last one
- * before the volume has closed.
+ * before the volume has closed. Who leaves some of them for later hears when no more follow.
  *
- *   hears_of_turns on|off HOST:PORT      thread; the server exports vol (rw) for host-a
+ *   hears_of_turns on|off at-once|late HOST:PORT      thread; when requests follow their answers;
+ *                                                     the server exports vol (rw) for host-a
  */
 #include <errno.h>
 #include <librnbd/librnbd.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +23,11 @@ struct load {
     int answered;
     int told_of; /* answered ones, by the end of their turn */
     int turns;
+    int left; /* answers that nobody was woken by yet */
+    int rests;
+    bool leaves; /* answers, until no more follow */
     atomic_int over;
+    atomic_bool closing;
     int closed;
 };
 
@@ -31,7 +37,8 @@ static void answered(void *context, int error) {
     struct load *load = context;
     EXPECT(0, error);
     load->answered++;
-    if (load->submitted < requests) go_on(load);
+    load->left++;
+    if (!load->leaves && load->submitted < requests) go_on(load);
 }
 
 static void go_on(struct load *load) {
@@ -39,13 +46,24 @@ static void go_on(struct load *load) {
     EXPECT(0, rnbd_readv(load->volume, &one_block, 1, offset, 0, answered, load));
 }
 
-/* In a turn without answers nothing is told. */
-static void turned(void *context) {
+/* In a turn without answers nothing is told, but that there were none to who left some. Nothing
+ * else makes that load go on: without it the alarm ends the test. */
+static int turned(void *context, int rests) {
     struct load *load = context;
-    if (load->answered == load->told_of) exit(3);
+    const bool news = load->answered != load->told_of;
+    if (!threaded && !rests) exit(3);
+    if (!news && !(rests && load->left > 0 && load->leaves)) exit(4);
+    if (threaded && rests && news && !load->closing) exit(5);
     load->told_of = load->answered;
-    load->turns++;
+    load->turns += news;
+    load->rests += rests;
+    if (load->leaves && !rests) return 1;
+    if (load->leaves) {
+        for (; load->left > 0 && load->submitted < requests; load->left--) go_on(load);
+    }
+    load->left = 0;
     if (load->told_of == requests) load->over = 1;
+    return 0;
 }
 
 /* Nothing more of its requests comes then. */
@@ -62,6 +80,7 @@ static void begin(void *context, int error) {
     int i;
     EXPECT(0, error);
     load->answered++;
+    load->left++;
     for (i = 0; i < depth; i++) go_on(load);
 }
 
@@ -95,20 +114,22 @@ static void run(rnbd_session *session, const struct load *load) {
 int main(int argc, char **argv) {
     struct load load = {0};
     rnbd_session *session;
-    if (argc != 3) return 2;
+    if (argc != 4) return 2;
     threaded = strcmp(argv[1], "on") == 0;
     alarm(limit_s); /* what hangs is a failure */
-    session = started(argv[2], &load);
+    load.leaves = strcmp(argv[2], "late") == 0;
+    session = started(argv[3], &load);
     load.submitted = 1;
     EXPECT(0, rnbd_readv(load.volume, &one_block, 1, 0, 0, begin, &load));
     run(session, &load);
     /* Who closes is answered, and told of it, before it has closed. */
+    load.closing = true;
     EXPECT(0, rnbd_readv(load.volume, &one_block, 1, 0, 0, answered, &load));
     EXPECT(0, rnbd_volume_close(load.volume, closed, &load));
     EXPECT(0, rnbd_session_free(session));
     EXPECT(1, load.closed);
     EXPECT(requests + 1, load.answered);
     EXPECT(requests + 1, load.told_of);
-    printf("%d turns\n", load.turns);
+    printf("%d turns, %d rests\n", load.turns, load.rests);
     return 0;
 }
