@@ -17,9 +17,10 @@ std::expected<std::unique_ptr<Loop>, std::error_code> Loop::create(Thread thread
     static const int counts_forks = ::pthread_atfork(nullptr, nullptr, [] { ++forks; });
     if (counts_forks != 0) return std::unexpected(rtrs::from_errno(counts_forks));
     // No storage here that would want fixed buffers and files, and a ring for each session: a
-    // connection has a send and a receive under way, however many requests these carry.
+    // connection has a send and a receive under way, however many requests these carry. So many
+    // entries, and what completes of them, are a page each.
     auto reactor =
-        rtrs::Reactor::create({.submission_entries = 64, .fixed_buffers = 0, .fixed_files = 0});
+        rtrs::Reactor::create({.submission_entries = 32, .fixed_buffers = 0, .fixed_files = 0});
     if (!reactor) return std::unexpected(reactor.error());
     return std::unique_ptr<Loop>(new Loop(std::move(*reactor), thread));
 }

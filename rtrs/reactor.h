@@ -119,7 +119,9 @@ class Lookout : public ListLink {
 class Reactor : public Clock {
   public:
     struct Options {
-        std::uint32_t submission_entries = 4096;
+        // One after the other is written, round and round: what is more than turns need is taken
+        // from the cache. A turn that prepares more submits in between.
+        std::uint32_t submission_entries = 256;
         // Shared receive buffers of recv_provided: count is a power of two.
         std::uint32_t receive_buffers = 16;
         std::uint32_t receive_buffer_bytes = 256u << 10;
