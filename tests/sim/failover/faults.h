@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tests/sim/failover/client_app.h"
+#include "tests/sim/failover/client_machine.h"
 #include "tests/sim/failover/server_app.h"
 
 namespace failover {
