@@ -278,9 +278,13 @@ static void who_waits_in_vain_is_told(void) {
     if (strstr(rnbd_volume_error(volume), "path " NOBODY ": closed") == NULL) exit(1);
     EXPECT(0, rnbd_volume_open(session, "late", 0, &late));
     EXPECT(-ECONNABORTED, rnbd_volume_wait(late, -1));
+    /* It is asked again if it is added again. */
+    EXPECT(0, rnbd_session_add_path(session, NOBODY));
+    EXPECT(-ECONNABORTED, rnbd_volume_wait(late, -1));
     /* A new path may be better. */
     EXPECT(0, rnbd_session_add_path(session, server));
     EXPECT(0, rnbd_volume_wait(volume, -1));
+    EXPECT(-EEXIST, rnbd_session_add_path(session, server));
     EXPECT(0, rnbd_session_free(session));
 }
 
