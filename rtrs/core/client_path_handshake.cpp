@@ -204,6 +204,7 @@ void ClientPath::info_response(Connection& connection, const Completion& complet
     chunks_came_ = true;
     if (first_connection_ == FirstConnection::yes && owner_.any_path_connected()) {
         trace(TraceLevel::debug, "another path was up first: joining its session");
+        doubt_.begins_anew();
         return handle(PathMachine::Event::join);
     }
     // Once more: what the others can is known only now.

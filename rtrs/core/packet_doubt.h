@@ -31,6 +31,8 @@ class PacketDoubt {
         suspected_ = std::exchange(was_silent_, false);
         since_ = now;
     }
+    // What was answered is ended by this side, to be dialled anew: as if it had not been.
+    void begins_anew() noexcept { was_silent_ = std::exchange(suspected_, false); }
     // What was answered has ended. True: from now on it is dialled for small packets.
     bool ended(End end, Instant now) noexcept {
         const bool again = std::exchange(suspected_, false) && now - since_ <= soon;

@@ -51,6 +51,18 @@ TEST_CASE("packet doubt: what does not answer at once has lost all packets, not 
     CHECK(path.ended_after(10s, End::silent));
 }
 
+TEST_CASE("packet doubt: an attempt that this side begins anew changes nothing") {
+    Path path;
+    path.answered_after(0s);
+    path.doubt.begins_anew();
+    path.answered_after(1s);
+    CHECK_FALSE(path.ended_after(10s, End::silent));
+    path.answered_after(1s);
+    path.doubt.begins_anew();
+    path.answered_after(1s);
+    CHECK(path.ended_after(10s, End::silent));
+}
+
 TEST_CASE("packet doubt: losses that are told, and those long after, are none") {
     Path path;
     path.answered_after(0s);
