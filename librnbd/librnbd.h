@@ -84,7 +84,8 @@ int rnbd_session_on_event(rnbd_session *session, rnbd_event_fn event, void *cont
  * behind the next turn in any case, with rests = 1 if that brought no answers, and the loop does
  * not sleep before. A session without a thread rests behind every turn. */
 int rnbd_session_on_turn(rnbd_session *session, rnbd_turn_fn turn, void *context);
-/* "[standby:][tcp:|rdma:][SOURCE@]HOST:PORT"; before the start or after it. */
+/* "[standby:][tcp:|rdma:][SOURCE@]HOST:PORT"; before the start or after it. One that was given up
+ * (reconnect-attempts) is dialled again. */
 int rnbd_session_add_path(rnbd_session *session, const char *path);
 int rnbd_session_remove_path(rnbd_session *session, const char *path);
 int rnbd_session_start(rnbd_session *session);

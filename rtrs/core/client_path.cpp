@@ -226,6 +226,7 @@ void ClientPath::trace_closed() {
 void ClientPath::beat() {
     switch (heartbeat_.step(environment_.clock.now())) {
         case Heartbeat::Action::dead:
+            if (reads_to_the_end()) return last_answers_overdue();  // it has told why
             return fail(Error::timed_out,
                         heartbeat_.probing()
                             ? "the server is silent, also when probed for a late answer"

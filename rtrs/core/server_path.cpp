@@ -285,6 +285,22 @@ void ServerPath::beat() {
     if (state_ == State::connected) heartbeat_timer_.arm(*heartbeat_.deadline());
 }
 
+// It lives, and its heartbeats pass. Answers that have been sent again and again since it asked the
+// time before do not: a network that loses large packets, or one connection of several. The client
+// sees no more than an answer that is late; without this TCP would try on for silence_max.
+void ServerPath::asked() {
+    const Instant now = environment_.clock.now();
+    const Duration patience =
+        std::max(options_.heartbeat_interval, now - std::exchange(asked_at_, now));
+    for (const auto& connection : connections_) {
+        if (connection->endpoint->unacknowledged() < patience) continue;
+        return close("the client asks, but takes no answer on connection " +
+                         std::to_string(connection->id) + ": large packets lost on the way?",
+                     TraceLevel::warning);
+    }
+    post_heartbeat(ImmediateCodec::heartbeat_ack());
+}
+
 void ServerPath::post_heartbeat(std::uint32_t immediate) {
     const WorkRequest work{.opcode = WorkOpcode::write_immediate,
                            .signal = connections_[0]->signals.next(1),

@@ -191,6 +191,7 @@ class ServerPath final : public MessageLinkOwner {
     void sent(Connection& connection, std::uint64_t context);
     void say_last_words();
     void last_words_overdue();
+    void asked();
     void post_heartbeat(std::uint32_t immediate);
     void beat();
     bool drained() const noexcept;
@@ -213,6 +214,7 @@ class ServerPath final : public MessageLinkOwner {
     ImmediateCodec codec_;
     Heartbeat heartbeat_;
     Timer heartbeat_timer_;
+    Instant asked_at_{};               // by the newest heartbeat of the client's
     Instant idle_since_{};             // the second in which they are counted begins
     std::uint32_t idle_messages_ = 0;  // that ask for nothing
     Timer half_open_timer_;

@@ -66,7 +66,7 @@ void ServerPath::received(Connection& connection, const Completion& completion) 
         case ImmediateType::request:
             return;  // see above
         case ImmediateType::heartbeat:
-            return post_heartbeat(ImmediateCodec::heartbeat_ack());
+            return asked();
         case ImmediateType::heartbeat_ack:
             heartbeat_.acknowledged(environment_.clock.now());
             return;

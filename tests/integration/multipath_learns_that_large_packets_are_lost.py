@@ -1,23 +1,27 @@
 """One of two links takes no packet above 1500 bytes, though its ends think so: the path is dialled for small ones.
 
 It answers when it is dialled, and heartbeats: nothing but lost data tells of it. With a deep queue that is the list of
-chunks, without which the path does not connect; with a short one requests are the first that is lost.
+chunks, without which the path does not connect; with a short one requests are the first that is lost. If it is
+answers alone, the server knows of it: the client has nothing to send again.
 """
 from multipath_lab import *
 
 
-def lose_large_packets(net, link):
+def lose_large_packets(net, link, towards):
     for space in net.spaces():
         # Without gso_max_segs what is dropped would be many small packets that go as one.
         run("ip", "-n", space, "link", "set", f"link{link}", "mtu", "9000", "gso_max_segs", "1")
+    for space in towards:
         run(*net.inside(space), "nft", f"add table inet large; add chain inet large input "
             f"{{ type filter hook input priority 0; }}; add rule inet large input iifname link{link} "
             "meta length > 1500 drop")
 
 
-for queue in (512, 32):
+for queue, answers_alone in ((512, False), (32, False), (32, True)):
     with MultipathLab() as lab:
-        lose_large_packets(lab.network(), 0)
+        net = lab.network()
+        towards = [net.client] if answers_alone else net.spaces()
+        lose_large_packets(net, 0, towards)
         lab.start_server([disk(lab, "numbered")], queue_depth=queue)
         lab.start_client(["numbered"], **TUNED)
         judge = lab.judge("numbered", blocks=2048)
@@ -31,7 +35,7 @@ for queue in (512, 32):
         check(after["reconnects"] == before["reconnects"], f"lost again: {after}")
         check(after["state"] == "connected", after)
         # The operator has mended the network, and says so.
-        for space in lab.net.spaces():
+        for space in towards:
             run(*lab.net.inside(space), "nft", "delete table inet large")
         lab.operate_path("reconnect", 0)
         lab.wait_for_paths()
@@ -39,4 +43,6 @@ for queue in (512, 32):
         judge.wait_for_progress(2000)
         judge.finish()
         lab.check_no_errors()
-        print(f"queue of {queue}: no error, and the path carries data in small packets")
+        seen = "takes no answer on connection" in lab.the_server.log()
+        check(seen or not answers_alone, lab.the_server.log())
+        print(f"queue of {queue}, {'answers alone' if answers_alone else 'both ways'}: no error, and the path carries data in small packets")

@@ -158,6 +158,35 @@ TEST_CASE("a connection that is silent alone is found, also beside requests that
     scene.crashed = true;
 }
 
+// The client has nothing to send again: it sees an answer that is late, as that of a slow storage.
+TEST_CASE("an answer that is lost alone ends the path soon, by the server") {
+    const std::uint16_t connections = GENERATE(as<std::uint16_t>{}, 1, 2);
+    SceneOptions options = quick_options(1);
+    options.client.io_connections = connections;
+    options.client.request_deadline = 1s;
+    options.client.probe_timeout = 250ms;
+    options.client.heartbeat_timeout = options.server.heartbeat_timeout = 30s;
+    options.client.heartbeat_interval = options.server.heartbeat_interval = 2s;
+    options.sim.transport_timeout = 100s;
+    Scene scene(options);
+    scene.start_server();
+    scene.start_client();
+    REQUIRE(scene.ready());
+    scene.world.run_for(5s);
+    scene.world.network().lose_large("10.0.0.1", "10.0.0.2", 1024);
+    const Instant since = scene.world.now();
+    submit(scene, *scene.client->session.try_take(), Direction::read, 4096);
+    const auto lost = [&] { return !scene.client->session.link_up(); };
+    REQUIRE(scene.run_until(lost, 60s));
+    const Duration waited = scene.world.now() - since;
+    CHECK(waited >= 2s);
+    CHECK(waited <= 5s);
+    // Its own kind of request is none that the server of the test knows.
+    bury(scene.client.release());
+    bury(scene.server.release());
+    scene.crashed = true;
+}
+
 TEST_CASE("a shorter request deadline holds for the next request") {
     SceneOptions options = quick_options(1);
     options.addresses = 2;
