@@ -1,4 +1,4 @@
-// A client machine pair: one process of a name at a time, or two, while one takes over from another.
+// A client machine pair: one process of a name at a time, or two while one takes over from another.
 #pragma once
 
 #include <array>
