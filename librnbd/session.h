@@ -99,7 +99,7 @@ class Session final : public RemoteSessionHandler {
     // Of what comes too late once it was started.
     int check_fresh(const std::string& what);
     int begin();
-    bool dial_again(const std::string& label);
+    bool dial_again(const std::string& label, rtrs::PathPriority priority);
     int cannot_add(const PathSetting& path, std::error_code code, const std::string& why);
     int make_loop();
     int lock_names();

@@ -84,24 +84,28 @@ int Session::add_path(std::string_view text) {
         if (const auto taken = names_.take(settings_.session.name, path->destination)) {
             return cannot_add(*path, taken, why_not_taken(taken));
         }
+        // It may be given up at once.
+        const std::error_code given_up = given_up_;
+        note_given_up({});
         const auto failed = remote_->rtrs().add_path(*address);
-        if (failed && !dial_again(path->label())) {
+        if (failed && !dial_again(path->label(), address->priority)) {
+            note_given_up(given_up);
             release_name(path->destination);
             return cannot_add(*path, failed, why_not_added(failed));
         }
-        note_given_up({});
         return 0;
     });
 }
 
 // One that was given up is there, and comes back only so.
-bool Session::dial_again(const std::string& label) {
+bool Session::dial_again(const std::string& label, rtrs::PathPriority priority) {
     const auto paths = remote_->rtrs().status().paths;
     const bool given_up = std::ranges::any_of(paths, [&](const rtrs::PathStatus& path) {
         return path.label == label && path.state == rtrs::PathState::closed;
     });
     using PathOperation = rtrs::ClientSession::PathOperation;
-    return given_up && !remote_->rtrs().operate_path(label, PathOperation::reconnect);
+    if (!given_up || remote_->rtrs().set_path_priority(label, priority)) return false;
+    return !remote_->rtrs().operate_path(label, PathOperation::reconnect);
 }
 
 int Session::cannot_add(const PathSetting& path, std::error_code code, const std::string& why) {

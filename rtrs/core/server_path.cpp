@@ -285,20 +285,33 @@ void ServerPath::beat() {
     if (state_ == State::connected) heartbeat_timer_.arm(*heartbeat_.deadline());
 }
 
-// It lives, and its heartbeats pass. Answers that have been sent again and again since it asked the
-// time before do not: a network that loses large packets, or one connection of several. The client
-// sees no more than an answer that is late; without this TCP would try on for silence_max.
 void ServerPath::asked() {
     const Instant now = environment_.clock.now();
-    const Duration patience =
-        std::max(options_.heartbeat_interval, now - std::exchange(asked_at_, now));
-    for (const auto& connection : connections_) {
-        if (connection->endpoint->unacknowledged() < patience) continue;
-        return close("the client asks, but takes no answer on connection " +
-                         std::to_string(connection->id) + ": large packets lost on the way?",
-                     TraceLevel::warning);
+    if (now - judged_at_ >= options_.heartbeat_interval / 4) {
+        judged_at_ = now;
+        for (const auto& connection : connections_) {
+            if (!takes_nothing(*connection, now)) continue;
+            return close("the client asks, but takes no answer on connection " +
+                             std::to_string(connection->id) + ": large packets lost on the way?",
+                         TraceLevel::warning, from_errno(ETIMEDOUT));
+        }
     }
     post_heartbeat(ImmediateCodec::heartbeat_ack());
+}
+
+// The client lives, and its heartbeats pass. Answers that are sent again and again at two of them,
+// with nothing acknowledged in between, do not: a network that loses large packets, or one
+// connection of several. The client sees no more than an answer that is late; without this TCP
+// would try on for silence_max.
+bool ServerPath::takes_nothing(Connection& connection, Instant now) const {
+    const Duration silence = connection.endpoint->unacknowledged();
+    std::optional<Instant>& since = connection.takes_nothing_since;
+    if (silence == Duration::zero()) {
+        since.reset();
+    } else if (!since || silence < now - *since) {
+        since = now;
+    }
+    return since && now - *since >= options_.heartbeat_interval / 2;
 }
 
 void ServerPath::post_heartbeat(std::uint32_t immediate) {

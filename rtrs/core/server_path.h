@@ -192,6 +192,7 @@ class ServerPath final : public MessageLinkOwner {
     void say_last_words();
     void last_words_overdue();
     void asked();
+    bool takes_nothing(Connection& connection, Instant now) const;
     void post_heartbeat(std::uint32_t immediate);
     void beat();
     bool drained() const noexcept;
@@ -214,7 +215,7 @@ class ServerPath final : public MessageLinkOwner {
     ImmediateCodec codec_;
     Heartbeat heartbeat_;
     Timer heartbeat_timer_;
-    Instant asked_at_{};               // by the newest heartbeat of the client's
+    Instant judged_at_{};              // at a heartbeat of the client's
     Instant idle_since_{};             // the second in which they are counted begins
     std::uint32_t idle_messages_ = 0;  // that ask for nothing
     Timer half_open_timer_;

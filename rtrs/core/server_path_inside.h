@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "rtrs/base/assert.h"
@@ -68,6 +69,7 @@ struct ServerPath::Connection final : EndpointHandler {
     bool established = false;
     bool disconnecting = false;
     std::unique_ptr<Endpoint> endpoint;
+    std::optional<Instant> takes_nothing_since;  // as far as it was looked at
     SendSignals signals;
     // Answers for which the send queue had no place.
     LazyQueue<OpSlot*> waiting;

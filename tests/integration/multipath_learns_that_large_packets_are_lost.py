@@ -17,13 +17,16 @@ def lose_large_packets(net, link, towards):
             "meta length > 1500 drop")
 
 
-for queue, answers_alone in ((512, False), (32, False), (32, True)):
+# With patience it is the server that knows first, each time.
+PATIENT = {"request_deadline": "20s"}
+
+for queue, answers_alone, times in ((512, False, TUNED), (32, False, TUNED), (32, True, TUNED), (32, True, PATIENT)):
     with MultipathLab() as lab:
         net = lab.network()
         towards = [net.client] if answers_alone else net.spaces()
         lose_large_packets(net, 0, towards)
         lab.start_server([disk(lab, "numbered")], queue_depth=queue)
-        lab.start_client(["numbered"], **TUNED)
+        lab.start_client(["numbered"], **times)
         judge = lab.judge("numbered", blocks=2048)
         hint = "large packets seem to be lost on the way"
         wait_until("the client has drawn its conclusion", lambda: hint in lab.the_client.log())

@@ -212,6 +212,7 @@ DisconnectReason disconnect_reason(std::error_code error) noexcept {
     if (error == Error::name_in_use) return DisconnectReason::name_in_use;
     if (error == Error::rejected) return DisconnectReason::turned_away;
     if (error == Error::former_session) return DisconnectReason::former_session;
+    if (error == from_errno(ETIMEDOUT)) return DisconnectReason::takes_nothing;
     return DisconnectReason::closed;
 }
 
@@ -231,6 +232,8 @@ std::error_code disconnect_error(std::uint32_t immediate) noexcept {
             return Error::rejected;
         case DisconnectReason::former_session:
             return Error::former_session;
+        case DisconnectReason::takes_nothing:
+            return from_errno(ETIMEDOUT);
     }
     return from_errno(ECONNRESET);
 }

@@ -125,6 +125,7 @@ enum class DisconnectReason : std::uint32_t {
     name_in_use = 4,
     turned_away = 5,
     former_session = 6,
+    takes_nothing = 7,
 };
 DisconnectReason disconnect_reason(std::error_code error) noexcept;
 // What the side that receives the frame reports. Unknown reasons are ECONNRESET.
