@@ -304,9 +304,11 @@ void ServerPath::asked() {
 // connection of several. The client sees no more than an answer that is late; without this TCP
 // would try on for silence_max.
 bool ServerPath::takes_nothing(Connection& connection, Instant now) const {
+    if (connection.looks_left == 0) return false;
     const Duration silence = connection.endpoint->unacknowledged();
     std::optional<Instant>& since = connection.takes_nothing_since;
     if (silence == Duration::zero()) {
+        --connection.looks_left;
         since.reset();
     } else if (!since || silence < now - *since) {
         since = now;

@@ -69,6 +69,10 @@ struct ServerPath::Connection final : EndpointHandler {
     bool established = false;
     bool disconnecting = false;
     std::unique_ptr<Endpoint> endpoint;
+    // Heartbeats behind an answer at which it is looked whether that arrives: by the last of them
+    // TCP has tried again. An idle connection costs nothing.
+    static constexpr std::uint8_t looks_behind_answer = 3;
+    std::uint8_t looks_left = 0;
     std::optional<Instant> takes_nothing_since;  // as far as it was looked at
     SendSignals signals;
     // Answers for which the send queue had no place.

@@ -318,6 +318,7 @@ std::error_code ServerPath::post_answer(OpSlot& slot) {
 // The last work is the answer itself.
 std::error_code ServerPath::post_chain(Connection& connection, OpSlot& slot,
                                        std::span<WorkRequest> chain) {
+    connection.looks_left = Connection::looks_behind_answer;
     WorkRequest& last = chain.back();
     // The bind before counts too.
     last.signal =
