@@ -65,8 +65,8 @@ struct rnbd_event {
 typedef void (*rnbd_event_fn)(void *context, const struct rnbd_event *event);
 /* error: 0, or a negative errno. */
 typedef void (*rnbd_done_fn)(void *context, int error);
-/* rests: 1: the loop has no more answers for now; 0: they may follow at once. Returns 0, or 1 to
- * the latter: somebody was left waiting for more of them. */
+/* rests: 0: more answers may follow at once; 1: none for now. Returns 0, or, if rests is 0, 1:
+ * somebody was left waiting for more of them. */
 typedef int (*rnbd_turn_fn)(void *context, int rests);
 
 /* --- Sessions. */
