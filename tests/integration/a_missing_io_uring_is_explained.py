@@ -85,7 +85,7 @@ with Lab() as lab:
         check("ulimit -l" in line and "is 4 KiB" in line, line)
 
         # A limit that is enough for one, and not for two.
-        first, limit = None, 256 << 10
+        first, limit = None, 4 << 10
         while first is None:
             limit *= 2
             check(limit < 1 << 30, "some limit is enough for one")
