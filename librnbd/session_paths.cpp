@@ -97,7 +97,7 @@ int Session::add_path(std::string_view text) {
     });
 }
 
-// One that was given up is there, and comes back only so.
+// One that was given up is there still: added once more, it is dialled.
 bool Session::dial_again(const std::string& label, rtrs::PathPriority priority) {
     const auto paths = remote_->rtrs().status().paths;
     const bool given_up = std::ranges::any_of(paths, [&](const rtrs::PathStatus& path) {
