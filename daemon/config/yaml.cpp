@@ -13,8 +13,9 @@
 #include <sstream>
 #include <utility>
 
-#include "daemon/config/tabs.h"
 #include "daemon/config/yaml_complaint.h"
+#include "daemon/config/yaml_place.h"
+#include "daemon/utf8.h"
 
 namespace rnbd {
 namespace {
@@ -129,28 +130,6 @@ class TreeBuilder : public YAML::EventHandler {
     std::vector<ConfigNode> open_;
 };
 
-// Bytes of the UTF-8 sequence that starts the text, 0 if it is none.
-std::size_t utf8_bytes(std::string_view text) noexcept {
-    const auto at = [&](std::size_t i) {
-        return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
-    };
-    const unsigned first = at(0);
-    const auto follows = [&](std::size_t i) { return (at(i) & 0xc0u) == 0x80u; };
-    if (first < 0x80) return 1;
-    if (first >= 0xc2 && first < 0xe0) return follows(1) ? 2 : 0;
-    if (first >= 0xe0 && first < 0xf0) {
-        const bool overlong = first == 0xe0 && at(1) < 0xa0;
-        const bool surrogate = first == 0xed && at(1) >= 0xa0;
-        return follows(1) && follows(2) && !overlong && !surrogate ? 3 : 0;
-    }
-    if (first >= 0xf0 && first < 0xf5) {
-        const bool overlong = first == 0xf0 && at(1) < 0x90;
-        const bool beyond = first == 0xf4 && at(1) >= 0x90;
-        return follows(1) && follows(2) && follows(3) && !overlong && !beyond ? 4 : 0;
-    }
-    return 0;
-}
-
 // Everything that must not get as far as the YAML parser.
 std::optional<ConfigYamlError> wrong_byte(std::string_view text) {
     std::size_t line = 1;
@@ -182,6 +161,25 @@ ConfigNode* value_of(ConfigNode& map, const ConfigNode& key) {
             return &map.children[i + 1];
     }
     return nullptr;
+}
+
+// Where quotes are open up to the end, the parser names the end.
+ConfigYamlError what_the_parser_found(std::string_view text, const YAML::Exception& exception) {
+    const auto line = static_cast<std::size_t>(std::max(exception.mark.line, 0));
+    if (const auto tab = config_tab_near(text, line)) {
+        return {tab->line, tab->column,
+                "found a tab in the indent of the line, expected spaces: YAML takes no tabs there "
+                "(the parser says: " +
+                    exception.msg + ")"};
+    }
+    std::string complaint = config_yaml_complaint(exception.msg);
+    if (config_quotes_are_open(exception.msg)) {
+        if (const auto quote = config_open_quote(text))
+            return {quote->line, quote->column, std::move(complaint)};
+    }
+    const auto column = static_cast<std::size_t>(std::max(exception.mark.column, 0));
+    const ConfigTextPlace place = config_place_inside(text, {line, column});
+    return {place.line + 1, place.column + 1, std::move(complaint)};
 }
 
 }  // namespace
@@ -241,18 +239,7 @@ std::expected<ConfigNode, ConfigYamlError> parse_config_yaml(const std::string& 
     } catch (const Refused& refused) {
         return failed_at(refused.mark, refused.text);
     } catch (const YAML::Exception& exception) {
-        const auto line = static_cast<std::size_t>(std::max(exception.mark.line, 0));
-        if (const auto tab = config_tab_near(text, line)) {
-            return std::unexpected(ConfigYamlError{
-                tab->line, tab->column,
-                "found a tab in the indent of the line, expected spaces: YAML takes no tabs there "
-                "(the parser says: " +
-                    exception.msg + ")"});
-        }
-        const auto column = static_cast<std::size_t>(std::max(exception.mark.column, 0));
-        const ConfigTextPlace place = config_place_inside(text, {line, column});
-        return std::unexpected(ConfigYamlError{place.line + 1, place.column + 1,
-                                               config_yaml_complaint(exception.msg)});
+        return std::unexpected(what_the_parser_found(text, exception));
     } catch (const std::exception& exception) {
         return failed(std::string("found no valid YAML: ") + exception.what());
     }

@@ -31,6 +31,7 @@ const std::pair<std::string_view, const char*> complaints[] = {
     {said::END_OF_SEQ, other_indent},
     {said::BLOCK_ENTRY,
      "found \"- \" where no list can be, expected each entry of a list on a line of its own"},
+    {said::ALIAS_NOT_FOUND, "found \"*\" without quotes, expected \"*\" in quotes"},
     {said::UNKNOWN_TOKEN,
      "found a character that no text begins with, expected the text in quotes"},
 };
@@ -42,6 +43,10 @@ std::string config_yaml_complaint(const std::string& message) {
         std::ranges::find(complaints, message, &std::pair<std::string_view, const char*>::first);
     if (known == std::end(complaints)) return "found no valid YAML: " + message;
     return fmt::format("{} (no valid YAML: {})", known->second, message);
+}
+
+bool config_quotes_are_open(const std::string& message) noexcept {
+    return message == said::DOC_IN_SCALAR || message == said::EOF_IN_SCALAR;
 }
 
 ConfigTextPlace config_place_inside(std::string_view text, ConfigTextPlace place) noexcept {

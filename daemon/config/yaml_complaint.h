@@ -15,6 +15,9 @@ struct ConfigTextPlace {
     std::size_t column = 0;
 };
 
+// Whether the parser says that quotes are open where the text ends.
+bool config_quotes_are_open(const std::string& message) noexcept;
+
 // The place, or the end of the last line that is not empty if the text has none such: what is
 // missing at the end of a file is found behind it.
 ConfigTextPlace config_place_inside(std::string_view text, ConfigTextPlace place) noexcept;

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -23,6 +24,7 @@
 #include <utility>
 
 #include "daemon/log/line_budget.h"
+#include "daemon/utf8.h"
 
 namespace rnbd {
 
@@ -243,6 +245,13 @@ std::mutex& registry_mutex() {
     return mutex;
 }
 
+// A character of ISO 6429's C0 and C1, or DEL: terminals take these as commands.
+bool is_control(std::string_view character) noexcept {
+    const auto first = static_cast<unsigned char>(character[0]);
+    if (character.size() == 1) return first < 0x20 || first == 0x7f;
+    return first == 0xc2 && static_cast<unsigned char>(character[1]) < 0xa0;
+}
+
 }  // namespace
 
 bool set_log_level(LogLevel level, std::string_view area) {
@@ -302,18 +311,19 @@ Logger& logger(std::string_view subsystem) {
 }
 
 std::string printable(std::string_view text) {
-    static constexpr char digits[] = "0123456789abcdef";
     std::string result;
     result.reserve(text.size());
-    for (const char c : text) {
-        const auto byte = static_cast<unsigned char>(c);
-        if (byte >= 0x20 && byte != 0x7f) {
-            result += c;
+    for (std::size_t at = 0; at < text.size();) {
+        const std::size_t bytes = utf8_bytes(text.substr(at));
+        const std::string_view one = text.substr(at, std::max<std::size_t>(bytes, 1));
+        if (bytes == 0 || is_control(one)) {
+            for (const char c : one)
+                fmt::format_to(std::back_inserter(result), "\\x{:02x}",
+                               static_cast<unsigned char>(c));
         } else {
-            result += "\\x";
-            result += digits[byte >> 4];
-            result += digits[byte & 0xf];
+            result += one;
         }
+        at += one.size();
     }
     return result;
 }

@@ -77,7 +77,8 @@ class Logger {
 // The logger of a subsystem ("rnbd.volume"), made at its first use; lives for ever.
 Logger& logger(std::string_view subsystem);
 
-// text with control characters written as \xNN, so that a peer's name cannot forge lines.
+// text with control characters, and what is no UTF-8, written as \xNN: a peer's name cannot forge
+// lines, and the journal takes the line for text.
 std::string printable(std::string_view text);
 
 // Logs what the transport traces.

@@ -59,9 +59,9 @@ ROOMS = {
     "rnbd/identity/": {"may": BASE + ["rnbd/identity/"]},
     "daemon/": {"may": BASE + ["rtrs/reactor.h", "rtrs/reactor_group.h"] + DAEMON},
     "daemon/config/": {
-        "may": BASE + ["rtrs/heartbeat_times.h", "rtrs/reactor_group.h", "rnbd/messages.h", "daemon/config/", "daemon/log/level.h"],
+        "may": BASE + ["rtrs/heartbeat_times.h", "rtrs/reactor_group.h", "rnbd/messages.h", "daemon/config/", "daemon/log/level.h", "daemon/utf8.h"],
     },
-    "daemon/log/": {"may": BASE + ["rtrs/trace.h", "daemon/log/"]},
+    "daemon/log/": {"may": BASE + ["rtrs/trace.h", "daemon/log/", "daemon/utf8.h"]},
     "daemon/sockets/": {"may": BASE + ["rtrs/reactor.h", "daemon/sockets/"]},
     "daemon/metrics/": {"may": BASE + ["rtrs/reactor.h", "daemon/metrics/", "daemon/sockets/"]},
     "daemon/control/": {

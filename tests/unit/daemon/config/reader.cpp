@@ -12,8 +12,8 @@
 
 #include "daemon/config/common.h"
 #include "daemon/config/files.h"
-#include "daemon/config/tabs.h"
 #include "daemon/config/yaml.h"
+#include "daemon/config/yaml_place.h"
 
 using namespace rnbd;
 using namespace std::chrono_literals;
@@ -144,10 +144,14 @@ TEST_CASE("config reader: what is not YAML, and what YAML bombs are made of, is 
           "f.yaml:1:5: found a list in brackets that is not closed, expected \",\" or \"]\" (no "
           "valid "
           "YAML: end of sequence flow not found)\n");
-    // What is missing at the end is missing where the text ends.
+    // Quotes that are not closed are found where they begin, not where the text ends.
     CHECK(errors_of("a:\n  - b: \"c\n\n\n")
-              .starts_with("f.yaml:2:10: found quotes that are not closed"));
-    CHECK(errors_of("a: 'b\nc: {d\n").starts_with("f.yaml:2:6: found quotes that are not closed"));
+              .starts_with("f.yaml:2:8: found quotes that are not closed"));
+    CHECK(errors_of("a: 'b\nc: {d\n").starts_with("f.yaml:1:4: found quotes that are not closed"));
+    CHECK(errors_of("a: \"b\"\nc: it's\nd: \"e's\nf: |\n  g\n---\n")
+              .starts_with("f.yaml:3:4: found quotes that are not closed"));
+    CHECK(errors_of("a:\n  - b: *\n").starts_with("f.yaml:2:9: found \"*\" without quotes"));
+    // What else is missing at the end is missing where the text ends.
     CHECK(errors_of("c: {d: 1\n").starts_with("f.yaml:1:9: found a mapping in braces"));
     CHECK(errors_of("- a b\n  c: 1\n").starts_with("f.yaml:2:4: found \": \" where no key ends"));
     CHECK(errors_of("a: 1\n- b\n").starts_with("f.yaml:2:1: found text that goes on with nothing"));

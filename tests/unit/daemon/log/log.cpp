@@ -181,3 +181,13 @@ TEST_CASE("log: the level can change later, for loggers that exist too") {
     CHECK_FALSE(captured([] { logger("rnbd.volume").debug("open"); }).empty());
     set_log_level(LogLevel::info);
 }
+
+TEST_CASE("printable text has neither control characters nor what is no UTF-8") {
+    CHECK(printable("host-a \xc3\xa9 \xf0\x9f\x92\xbe \xef\xbf\xbd") ==
+          "host-a \xc3\xa9 \xf0\x9f\x92\xbe \xef\xbf\xbd");
+    CHECK(printable("a\nb\x1b[2J\x7f") == "a\\x0ab\\x1b[2J\\x7f");
+    CHECK(printable("\xc2\x9b"
+                    "2J \xc2\xa0") == "\\xc2\\x9b2J \xc2\xa0");
+    CHECK(printable("\xff a\xc3") == "\\xff a\\xc3");
+    CHECK(printable("\xe2\x82") == "\\xe2\\x82");
+}

@@ -1,4 +1,4 @@
-#include "daemon/config/tabs.h"
+#include "daemon/config/yaml_place.h"
 
 #include <algorithm>
 
@@ -17,6 +17,11 @@ class Place {
         return brackets_ == 0 && quote_ == 0 && !is_in_block(line);
     }
     void pass(std::string_view line);
+    // Set while quotes are open.
+    std::optional<ConfigPlace> opening_quote() const noexcept {
+        if (quote_ == 0) return std::nullopt;
+        return quote_at_;
+    }
 
   private:
     bool is_in_block(std::string_view line) const noexcept {
@@ -29,6 +34,8 @@ class Place {
 
     std::size_t brackets_ = 0;
     char quote_ = 0;
+    ConfigPlace quote_at_;
+    std::size_t lines_ = 0;             // passed
     std::optional<std::size_t> block_;  // the indent that its text is deeper than
 };
 
@@ -60,6 +67,7 @@ std::size_t Place::pass_quoted(std::string_view line, std::size_t i) {
 }
 
 void Place::pass(std::string_view line) {
+    ++lines_;
     if (is_in_block(line)) return;
     block_.reset();
     bool begins = true;  // a value may begin here
@@ -75,6 +83,7 @@ void Place::pass(std::string_view line) {
             begins = false;
         } else if ((c == '"' || c == '\'') && begins) {
             quote_ = c;
+            quote_at_ = {lines_, i + 1};
             i = pass_quoted(line, i + 1);
             begins = false;
         } else if ((c == '|' || c == '>') && begins && brackets_ == 0) {
@@ -87,6 +96,10 @@ void Place::pass(std::string_view line) {
     }
 }
 
+std::string_view line_at(std::string_view text, std::size_t begin) {
+    return text.substr(begin, std::min(text.find('\n', begin), text.size()) - begin);
+}
+
 bool is_indented_with_tab(std::string_view line) {
     const auto tab = line.find_first_not_of(' ');
     if (tab == std::string_view::npos || line[tab] != '\t') return false;
@@ -96,18 +109,27 @@ bool is_indented_with_tab(std::string_view line) {
 
 }  // namespace
 
-std::optional<ConfigTab> config_tab_near(std::string_view text, std::size_t line) {
+std::optional<ConfigPlace> config_tab_near(std::string_view text, std::size_t line) {
     Place place;
     std::size_t begin = 0;
     for (std::size_t i = 0; i <= line && begin <= text.size(); ++i) {
-        const std::size_t end = std::min(text.find('\n', begin), text.size());
-        const std::string_view here = text.substr(begin, end - begin);
+        const std::string_view here = line_at(text, begin);
         if (i + 1 >= line && is_indented_with_tab(here) && place.is_plain(here))
-            return ConfigTab{i + 1, here.find('\t') + 1};
+            return ConfigPlace{i + 1, here.find('\t') + 1};
         place.pass(here);
-        begin = end + 1;
+        begin += here.size() + 1;
     }
     return std::nullopt;
+}
+
+std::optional<ConfigPlace> config_open_quote(std::string_view text) {
+    Place place;
+    for (std::size_t begin = 0; begin <= text.size();) {
+        const std::string_view here = line_at(text, begin);
+        place.pass(here);
+        begin += here.size() + 1;
+    }
+    return place.opening_quote();
 }
 
 }  // namespace rnbd

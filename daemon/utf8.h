@@ -1,0 +1,12 @@
+// What is UTF-8, by the table of RFC 3629, section 4.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace rnbd {
+
+// Bytes of the UTF-8 sequence that starts the text, 1 to 4; 0 if it is none.
+std::size_t utf8_bytes(std::string_view text) noexcept;
+
+}  // namespace rnbd
