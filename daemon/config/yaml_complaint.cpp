@@ -31,7 +31,8 @@ const std::pair<std::string_view, const char*> complaints[] = {
     {said::END_OF_SEQ, other_indent},
     {said::BLOCK_ENTRY,
      "found \"- \" where no list can be, expected each entry of a list on a line of its own"},
-    {said::ALIAS_NOT_FOUND, "found \"*\" without quotes, expected \"*\" in quotes"},
+    {said::ALIAS_NOT_FOUND,
+     "found \"*\", which is no text in YAML, expected text, in quotes if it begins with \"*\""},
     {said::UNKNOWN_TOKEN,
      "found a character that no text begins with, expected the text in quotes"},
 };

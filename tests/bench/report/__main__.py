@@ -220,6 +220,7 @@ def about(options, bench):
             "source": said("git", "-C", HERE, "describe", "--always", "--dirty"),
             "congestion": congestion, "baseline": options.baseline, "size_bytes": options.size << 20,
             "rounds": options.rounds, "seconds": options.seconds, "scaling_seconds": scaling.seconds_of(options),
+            "scaling_idle_seconds": scaling.quiet_seconds_of("idle-sessions", options),
             "fio_start_s": bench.fio_start_s, "load_before": os.getloadavg()}
 
 

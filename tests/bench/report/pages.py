@@ -51,7 +51,7 @@ def explain(report):
             else f"There are no ratios: {about['baseline']} was not measured."]
     if report["scaling"]:
         lines += [f"Scaling: medians of {about['rounds']} rounds, each with {about['scaling_seconds']} s of load "
-                  "and as long without."]
+                  f"and as long without, {about['scaling_idle_seconds']} s where sessions are idle."]
     if set(report["scaling"]) - {"depth"}:
         lines += ["MiB are resident (VmRSS); each: what one more than in the first row adds."]
     lines += ["CPU is per request, of each process. others: the machine's share that other programs took meanwhile."]

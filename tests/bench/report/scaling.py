@@ -29,6 +29,10 @@ KINDS = {
                     lambda n: {"connections": n}, 64),
     "depth": ("n reads under way on one session", lambda n: {"depth": n}, DEPTH_MAX),
 }
+# Whose sessions are idle while the load goes on. Each has a heartbeat every 2 s: some of these, in
+# whole, are measured when nothing else is done.
+IN_HEARTBEATS = {"idle-sessions"}
+HEARTBEATS_SECONDS = 8
 # Whose memory is looked at; more depth is memory of the load's own.
 IN_MEMORY = set(KINDS) - {"depth"}
 
@@ -97,8 +101,12 @@ def start_server(bench, options):
 
 
 def seconds_of(options):
-    """How long the load goes on, and then nothing: volume_load takes whole ones."""
+    """How long the load goes on: volume_load takes whole ones."""
     return max(1, round(options.seconds))
+
+
+def quiet_seconds_of(kind, options):
+    return max(seconds_of(options), HEARTBEATS_SECONDS if kind in IN_HEARTBEATS else 0)
 
 
 def measure(bench, kind, n):
@@ -109,7 +117,7 @@ def measure(bench, kind, n):
         cpus = {CPUS[0]} if bench.one_cpu else set(CPUS)
         daemons.place("server", cpus)
         load = Load(bench, options | {"path": f"127.0.0.1:{port}", "seconds": seconds_of(bench),
-                                      "quiet-seconds": seconds_of(bench)}, cpus)
+                                      "quiet-seconds": quiet_seconds_of(kind, bench)}, cpus)
         load.step()
         cpu, machine, began = daemons.cpu_s(), machine_s(), time.monotonic()
         load.go_on()

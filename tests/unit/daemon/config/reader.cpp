@@ -150,7 +150,7 @@ TEST_CASE("config reader: what is not YAML, and what YAML bombs are made of, is 
     CHECK(errors_of("a: 'b\nc: {d\n").starts_with("f.yaml:1:4: found quotes that are not closed"));
     CHECK(errors_of("a: \"b\"\nc: it's\nd: \"e's\nf: |\n  g\n---\n")
               .starts_with("f.yaml:3:4: found quotes that are not closed"));
-    CHECK(errors_of("a:\n  - b: *\n").starts_with("f.yaml:2:9: found \"*\" without quotes"));
+    CHECK(errors_of("a:\n  - b: *\n").starts_with("f.yaml:2:9: found \"*\", which is no text"));
     // What else is missing at the end is missing where the text ends.
     CHECK(errors_of("c: {d: 1\n").starts_with("f.yaml:1:9: found a mapping in braces"));
     CHECK(errors_of("- a b\n  c: 1\n").starts_with("f.yaml:2:4: found \": \" where no key ends"));
