@@ -42,12 +42,13 @@ bool is_unknown_option(const CLI::App& root, const CLI::App& app, const std::str
            root.get_option_no_throw(name) == nullptr;
 }
 
+// or_else: what else would do, in words.
 std::string no_command(const std::string& word, const std::vector<std::string>& words,
-                       const std::string& help) {
+                       const char* or_else, const std::string& help) {
     std::string text = fmt::format("no command \"{}\": ", word);
     const std::string nearest = nearest_word(word, words);
     if (!nearest.empty()) return text + fmt::format("did you mean {}? {}", nearest, help);
-    return text + fmt::format("expected {} {}", fmt::join(words, ", "), help);
+    return text + fmt::format("expected {}{} {}", fmt::join(words, ", "), or_else, help);
 }
 
 bool more_words(const CLI::App& root, const CLI::App& app, const std::vector<std::string>& words,
@@ -88,7 +89,8 @@ std::expected<std::vector<std::string>, std::string> write_out(CommandTree& tree
             if (i > 0 && is_unknown_option(tree.app(), *at, words[i - 1])) {
                 return std::unexpected(unknown_option(words[i - 1], *at));
             }
-            return std::unexpected(no_command(word, known, see_help(*at)));
+            const char* const or_else = takes_value ? ", or one name with nothing behind it" : "";
+            return std::unexpected(no_command(word, known, or_else, see_help(*at)));
         }
         if (found.size() > 1) {
             return std::unexpected(
