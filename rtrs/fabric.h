@@ -264,6 +264,11 @@ class Endpoint {
     // peer by fabrics that have a word for it (TCP; DisconnectReason), not to this side.
     virtual void disconnect(std::error_code why) = 0;
     void disconnect() { disconnect(std::error_code{}); }
+    // The same, but what has completed, and why, still reaches a peer that goes on taking it;
+    // on_drained waits for that, and for the peer's own end (some seconds at most, half a second if
+    // the peer takes nothing). Of fabrics where a completed send is one that the peer has there is
+    // no difference.
+    virtual void finish(std::error_code why) { disconnect(why); }
     // For how long the peer's side of the network has taken nothing of what is sent there again and
     // again. Zero: nothing is outstanding, or it is the first try, or the fabric does not know (a
     // device tries a limited time).

@@ -236,6 +236,7 @@ void NbdConnection::add_stalls(std::vector<DeviceStall>& to) const {
 void NbdConnection::finish() {
     if (phase_ == Phase::handshake) return abort("shutting down");
     if (phase_ == Phase::transmission) {
+        ends_first_ = true;
         set_phase(Phase::finishing, "shutting down", TraceLevel::info);
     }
 }
@@ -247,7 +248,7 @@ void NbdConnection::abort(std::string_view why) {
         set_phase(Phase::broken, std::string(why) + rtrs::how_often(times.value_or(1)),
                   times ? TraceLevel::warning : TraceLevel::debug);
     } else {
-        const bool expected = phase_ == Phase::finishing;
+        const bool expected = phase_ == Phase::finishing || phase_ == Phase::parting;
         set_phase(Phase::broken, why, expected ? TraceLevel::debug : TraceLevel::warning);
     }
     // Wakes what waits on the socket; the answers that nobody gets are dropped.
@@ -259,11 +260,32 @@ void NbdConnection::abort(std::string_view why) {
 void NbdConnection::end_if_idle() {
     if (reading() || ended_) return;
     if (receiving_ != Receiving::nothing || sending_ || outstanding_ > 0) return;
+    if (phase_ != Phase::broken && parts_from_client()) return;
     ended_ = true;
     watchdog_.disarm();
     greeter_.disarm();
     reactor_.close_fd(std::exchange(socket_.fd, -1));
     at_turn_end();
+}
+
+bool NbdConnection::parts_from_client() {
+    if (!ends_first_ || socket_.transport != NbdTransport::tcp) return false;
+    if (phase_ != Phase::parting) {
+        phase_ = Phase::parting;
+        ::shutdown(socket_.fd, SHUT_WR);
+        last_bytes_.emplace(socket_.fd, reactor_.now());
+        receive_deadline_ = reactor_.now() + rtrs::LastBytes::patience;
+        watch(*receive_deadline_);
+    }
+    receiving_ = Receiving::provided;
+    reactor_.recv_provided(receive_, socket_.fd, 0, Reactor::FirstTry::after_poll);
+    return true;
+}
+
+void NbdConnection::look_at_last_bytes() {
+    if (!last_bytes_->goes_on(reactor_.now())) return abort("does not end");
+    receive_deadline_ = reactor_.now() + rtrs::LastBytes::patience;
+    watch(*receive_deadline_);
 }
 
 void NbdConnection::watch(rtrs::Instant deadline) {
@@ -301,6 +323,7 @@ void NbdConnection::on_deadline() {
     const rtrs::Instant now = reactor_.now();
     const bool receive_late = receive_deadline_ && *receive_deadline_ <= now;
     const bool send_late = send_deadline_ && *send_deadline_ <= now;
+    if (receive_late && phase_ == Phase::parting) return look_at_last_bytes();
     if (receive_late && blocked_ == Blocked::others) {
         // Each of them that has left tells, and this one looks again.
         receive_deadline_ = now + options_.payload_timeout;

@@ -15,8 +15,14 @@
 // | handshake    | finish()                           | broken       |                              |
 // | the above,   | protocol error, a deadline, send   | broken       | shut the socket down, drop   |
 // | finishing    | failed, abort()                    |              | answers; I/O runs to its end |
+// | finishing by | no request, receive or send left   | parting      | says the end, drops what     |
+// | finish(), TCP|                                    |              | still comes                  |
+// | parting      | end of stream                      | (closed)     | close, tell the owner        |
+// | parting      | has had its time                   | broken       |                              |
 // | finishing,   | no request, receive or send left   | (closed)     | close, tell the owner        |
 // | broken       |                                    |              |                              |
+//
+// Parting: as base/last_bytes.h has it.
 //
 // A client that stands still in a request or does not take its answers may have been stopped, and
 // go on some day: its deadlines count only while others want its permits. Then stall_timeout does,
@@ -49,6 +55,7 @@
 #include "rnbd-client/nbd/handshake.h"
 #include "rnbd-client/nbd/transmission.h"
 #include "rtrs/base/clock.h"
+#include "rtrs/base/last_bytes.h"
 #include "rtrs/base/lazy_array.h"
 #include "rtrs/reactor.h"
 #include "rtrs/trace.h"
@@ -140,7 +147,7 @@ class NbdConnection final : private DeviceClient {
     std::uint32_t requests_in_flight() const noexcept { return outstanding_; }
 
   private:
-    enum class Phase : std::uint8_t { handshake, transmission, finishing, broken };
+    enum class Phase : std::uint8_t { handshake, transmission, finishing, parting, broken };
     enum class Expect : std::uint8_t { handshake, request, payload, drain };
     // What the stream waits for before more of it is parsed.
     enum class Blocked : std::uint8_t { no, handshake_reply, others, place, own_share, permits };
@@ -235,6 +242,8 @@ class NbdConnection final : private DeviceClient {
     void at_turn_end();
     void end_of_turn();
     void end_if_idle();
+    bool parts_from_client();
+    void look_at_last_bytes();
     void watch(rtrs::Instant deadline);
     bool permits_are_short() const;
     bool keeps_others_waiting(rtrs::Instant now);
@@ -254,7 +263,8 @@ class NbdConnection final : private DeviceClient {
     Phase phase_ = Phase::handshake;
     bool started_ = false;
     bool ended_ = false;
-    bool came_late_ = true;  // others may have been there before, and leave
+    bool ends_first_ = false;  // the client has not said the end
+    bool came_late_ = true;    // others may have been there before, and leave
     Device* device_ = nullptr;
     nbd::Session session_{};
 
@@ -316,6 +326,7 @@ class NbdConnection final : private DeviceClient {
     bool send_looked_at_ = false;  // send_ was cancelled, as looked_at_
     // The client had the time that it was made to wait to put more into its socket.
     bool had_time_to_send_ = false;
+    std::optional<rtrs::LastBytes> last_bytes_;  // while parting
     rtrs::Timer watchdog_;
     rtrs::Timer greeter_;
     rtrs::MemberTask<&NbdConnection::end_of_turn> turn_end_{*this};

@@ -59,6 +59,8 @@ void NbdConnection::on_received(const rtrs::Operation::Result& result) {
     const Receiving kind = std::exchange(receiving_, Receiving::nothing);
     if (!reading()) {
         if (result.buffer) reactor_.return_buffer(*result.buffer);
+        const bool over = result.value <= 0 && result.value != -ENOBUFS;
+        if (over && phase_ == Phase::parting) ends_first_ = false;
         drop_unstarted();
         return end_if_idle();
     }

@@ -378,11 +378,14 @@ void ServerPath::close(std::string_view reason, TraceLevel level, std::error_cod
     heartbeat_timer_.disarm();
     half_open_timer_.disarm();
     last_words_timer_.disarm();
+    // Behind the last answers, or with a word for the client, which must not be lost with a reset.
+    const bool answers_are_behind = !last_reason_.empty();
     // All connections at once: nothing that is still queued on another one may run.
     for (const auto& connection : connections_) {
         if (connection && connection->endpoint && !connection->disconnecting) {
             connection->disconnecting = true;
-            connection->endpoint->disconnect(told);
+            answers_are_behind || told ? connection->endpoint->finish(told)
+                                       : connection->endpoint->disconnect();
         }
     }
     if (link_) link_->disconnect();

@@ -73,6 +73,12 @@ void FaultyEndpoint::disconnect(std::error_code why) {
     reschedule();
 }
 
+void FaultyEndpoint::finish(std::error_code why) {
+    disconnecting_ = true;
+    if (!inner_drained_) inner_->finish(why);
+    reschedule();
+}
+
 std::string FaultyEndpoint::local_address() const {
     return inner_ ? inner_->local_address() : std::string();
 }

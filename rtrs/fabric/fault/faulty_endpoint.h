@@ -27,6 +27,7 @@ class FaultyEndpoint final : public Endpoint, public EndpointHandler, public Lis
     RevokeResult post_revoke(MemoryWindow window, std::uint64_t context) override;
     using Endpoint::disconnect;
     void disconnect(std::error_code why) override;
+    void finish(std::error_code why) override;
     Duration unacknowledged() const noexcept override { return inner_->unacknowledged(); }
     void ask_network(bool on) noexcept override { inner_->ask_network(on); }
     std::string local_address() const override;

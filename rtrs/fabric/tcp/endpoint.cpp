@@ -10,9 +10,6 @@
 namespace rtrs::tcp {
 namespace {
 
-// For what is on its way when a connection ends as asked and its memory is still read.
-constexpr Duration last_bytes_patience = std::chrono::milliseconds(500);
-
 bool valid(const EndpointOptions& depths) noexcept {
     const auto in_range = [](std::uint32_t depth) {
         return depth >= 1 && depth <= Endpoint::queue_depth_max;
@@ -78,6 +75,13 @@ void TcpEndpoint::disconnect(std::error_code why) {
     fail({});
 }
 
+void TcpEndpoint::finish(std::error_code why) {
+    if (state_ != State::established || send_broken_) return disconnect(why);
+    lingers_ = true;
+    lingering_ = std::make_unique<Lingering>(*this);
+    disconnect(why);
+}
+
 std::string TcpEndpoint::local_address() const {
     return state_ == State::connecting || fd_ < 0 ? std::string() : rtrs::local_address(fd_);
 }
@@ -101,11 +105,11 @@ void TcpEndpoint::fail(std::error_code reason) {
     reason_ = reason;
     if (before == State::established) say_goodbye();
     if (dial_) dial_->stop();
-    if (fd_ >= 0) ::shutdown(fd_, SHUT_RDWR);
+    if (fd_ >= 0) ::shutdown(fd_, lingers_ ? SHUT_WR : SHUT_RDWR);
     if (zero_copies_) end_zero_copies();
     reactor_.cancel(send_operation_);
     if (zero_copy_sending_ != nullptr) reactor_.cancel(*zero_copy_sending_);
-    reactor_.cancel(stream_operation_);
+    if (!lingers_) reactor_.cancel(stream_operation_);
     reactor_.cancel(direct_operation_);
     schedule();
 }
@@ -113,7 +117,7 @@ void TcpEndpoint::fail(std::error_code reason) {
 // At an end that somebody asked for, the peer has a moment to take what is on its way.
 void TcpEndpoint::end_zero_copies() noexcept {
     if (reason_ || !zero_copies_->holds()) return let_go_of_held();
-    let_go_->arm(reactor_.now() + last_bytes_patience);
+    let_go_->arm(reactor_.now() + LastBytes::patience);
 }
 
 void TcpEndpoint::refuse(std::error_code reason, const std::string& what) {
@@ -163,6 +167,7 @@ void TcpEndpoint::close_step() {
             handler_.on_disconnected(reason_);
         }
     }
+    if (lingers_) return await_peers_end();
     if (!ring_idle()) return;  // each completion comes back here
     release_answers(~std::uint64_t{0});
     if (revokes_pending_ > 0) return;
@@ -176,6 +181,30 @@ void TcpEndpoint::close_step() {
     if (zero_copies_) reset_at_close(false);  // nothing is held; what is on its way is to arrive
     if (fd_ >= 0) reactor_.close_fd(std::exchange(fd_, -1));
     handler_.on_drained();  // may destroy this
+}
+
+TcpEndpoint::Lingering::Lingering(TcpEndpoint& endpoint)
+    : last_bytes(endpoint.fd_, endpoint.reactor_.now()),
+      look(endpoint.reactor_, &endpoint, member_call<&TcpEndpoint::look_at_last_bytes>) {
+    look.arm(endpoint.reactor_.now() + LastBytes::patience);
+}
+
+void TcpEndpoint::await_peers_end() {
+    if (stream_operation_.in_flight || direct_operation_.in_flight) return;
+    reactor_.recv_provided(stream_operation_, fd_, 0, Reactor::FirstTry::at_once);
+}
+
+void TcpEndpoint::look_at_last_bytes() noexcept {
+    if (!lingering_->last_bytes.goes_on(reactor_.now())) return end_lingering();
+    lingering_->look.arm(reactor_.now() + LastBytes::patience);
+}
+
+void TcpEndpoint::end_lingering() noexcept {
+    lingers_ = false;
+    lingering_->look.disarm();
+    ::shutdown(fd_, SHUT_RDWR);
+    reactor_.cancel(stream_operation_);
+    schedule();
 }
 
 bool TcpEndpoint::ring_idle() const noexcept {

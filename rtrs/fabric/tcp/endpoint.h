@@ -8,7 +8,12 @@
 // | adopted     | end of turn                     | established | on_established                  |
 // | established | end of stream, violation        | closing     | goodbye frame, on_disconnected  |
 // | all but the two last | disconnect()           | closing     | the same, with no reason        |
-// | closing     | ring work done, revokes done    | drained     | flush, on_drained               |
+// | established | finish()                        | closing     | the same; lingers               |
+// | closing     | ring work done, revokes done,   | drained     | flush, on_drained               |
+// |             | does not linger                 |             |                                 |
+//
+// A connection lingers until its peer has ended it, too, or has had its time (base/last_bytes.h);
+// what comes meanwhile is dropped.
 //
 // Files: endpoint.cpp life cycle, endpoint_send.cpp posted work, endpoint_receive.cpp the stream
 // that comes in, dial.h/.cpp the dialling side's handshake.
@@ -24,6 +29,7 @@
 #include <system_error>
 
 #include "rtrs/base/intrusive_list.h"
+#include "rtrs/base/last_bytes.h"
 #include "rtrs/fabric.h"
 #include "rtrs/fabric/address.h"
 #include "rtrs/fabric/tcp/crc32c.h"
@@ -83,6 +89,7 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     RevokeResult post_revoke(MemoryWindow window, std::uint64_t context) override;
     using Endpoint::disconnect;
     void disconnect(std::error_code why) override;
+    void finish(std::error_code why) override;
     Duration unacknowledged() const noexcept override;
     void ask_network(bool on) noexcept override;
     std::string local_address() const override;
@@ -131,6 +138,9 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     void end_of_turn();
     void establish(Bytes private_data);
     void close_step();
+    void await_peers_end();
+    void look_at_last_bytes() noexcept;
+    void end_lingering() noexcept;
     bool ring_idle() const noexcept;
     void flush();
     void deliver_revoked();
@@ -197,11 +207,18 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     bool told_ = false;  // on_rejected or on_disconnected was delivered
     bool rejected_ = false;
     bool send_broken_ = false;
+    bool lingers_ = false;
     int fd_ = -1;
     std::error_code reason_;
     std::error_code farewell_;  // what the peer is told at an end that the owner asked for
     Agreement agreement_;
     std::unique_ptr<Dial> dial_;
+    struct Lingering {
+        explicit Lingering(TcpEndpoint& endpoint);
+        LastBytes last_bytes;
+        Timer look;
+    };
+    std::unique_ptr<Lingering> lingering_;  // null: it never did
     MemberTask<&TcpEndpoint::end_of_turn> turn_task_{*this};
 
     SendQueue sends_;

@@ -35,6 +35,19 @@ constexpr std::int32_t whole_bytes_max = 24 << 10;
 // Receives after which it is looked for again where the peer runs.
 constexpr std::uint32_t receives_per_look = 16;
 
+// Whether a receive that brought nothing is no end of the stream.
+bool comes_again(std::int32_t result) noexcept {
+    switch (-result) {
+        case ENOBUFS:    // every shared buffer is taken in this turn
+        case ECANCELED:  // see receives_on()
+        case EINTR:
+        case EAGAIN:
+            return true;
+        default:
+            return false;
+    }
+}
+
 }  // namespace
 
 std::error_code TcpEndpoint::post_receive(std::uint64_t context, Segment buffer) {
@@ -105,6 +118,7 @@ void TcpEndpoint::on_stream(const Operation::Result& result) {
         feed(reactor_.received(*result.buffer, static_cast<std::uint32_t>(result.value)));
     }
     if (result.buffer) reactor_.return_buffer(*result.buffer);
+    if (lingers_ && result.value <= 0 && !comes_again(result.value)) return end_lingering();
     if (state_ != State::established) return schedule();
     if (result.value <= 0) return stream_ended(result.value);
     if (!result.more) return arm_receive();
@@ -124,17 +138,8 @@ void TcpEndpoint::on_direct(const Operation::Result& result) {
 
 // No bytes came: the end, or try again.
 void TcpEndpoint::stream_ended(std::int32_t result) {
-    switch (result) {
-        case 0:
-            return fail(from_errno(ECONNRESET));
-        case -ENOBUFS:    // every shared buffer is taken in this turn
-        case -ECANCELED:  // see receives_on()
-        case -EINTR:
-        case -EAGAIN:
-            return schedule();
-        default:
-            return fail(from_errno(result));
-    }
+    if (comes_again(result)) return schedule();
+    fail(from_errno(result == 0 ? ECONNRESET : result));
 }
 
 void TcpEndpoint::feed(Bytes bytes) {

@@ -20,6 +20,38 @@ TEST_CASE("connection: DISC answers what is in flight, then closes") {
     server.until_empty();
 }
 
+TEST_CASE("connection: answers over TCP arrive, though the client asks on while we shut down") {
+    const bool client_ends = GENERATE(true, false);
+    Server server;
+    struct Closed final : NbdListener::Handler {
+        void on_address_free(NbdListener&) override {}
+        void on_listener_closed(NbdListener&) override { closed = true; }
+        void on_connection_gone(NbdListener&) override {}
+        bool closed = false;
+    } handler;
+    NbdListener tcp({*server.reactor, server.notes}, *server.exports,
+                    {.address = *NbdAddress::parse("tcp:127.0.0.1:0")}, handler);
+    REQUIRE(tcp.open());
+    Client client(server, tcp.port());
+    client.greet();
+    for (int i = 0; i < 4; ++i) client.ask(Command::read, 0, 65536);
+    server.until([&] { return server.device->counters().of(Command::read).requests == 4; });
+    server.until([&] { return tcp.connections().front()->requests_in_flight() == 0; });
+    tcp.close();
+    for (int i = 0; i < 5; ++i) {
+        server.turn(0ms);
+        CHECK(client.put(Client::bytes_of({0, Command::read, 99, 0, 4096}).bytes()) > 0);
+    }
+    for (int i = 0; i < 4; ++i) {
+        const auto reply = client.next();
+        REQUIRE(reply);
+        CHECK(reply->second.data.size() == 65536);
+    }
+    CHECK(client.wait_for_end());
+    if (client_ends) client.hang_up();
+    server.until([&] { return handler.closed; });
+}
+
 TEST_CASE("connection: a client that vanishes costs its own requests, and the permits come home") {
     Server server;
     Client client(server);

@@ -2,6 +2,7 @@
 // connections, devices and listeners.
 #pragma once
 
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -132,6 +133,18 @@ class Client {
         address.sun_family = AF_UNIX;
         const std::string path = server.directory + "/s";
         std::memcpy(address.sun_path, path.data(), path.size());
+        REQUIRE(::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    }
+    // Over TCP, to a listener of the test's own. Takes little at a time: answers wait in the
+    // server's socket.
+    Client(Server& server, std::uint16_t port) : server_(server) {
+        fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        const int bytes = 16 << 10;
+        REQUIRE(::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes) == 0);
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_port = htons(port);
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
         REQUIRE(::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
     }
     ~Client() { hang_up(); }

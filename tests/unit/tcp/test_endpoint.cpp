@@ -474,3 +474,47 @@ TEST_CASE("tcp endpoint: a peer that reads nothing fills the send queue, and not
     CHECK(!connected.peer().reason);
     CHECK(connected.peer().completions.size() == 9);  // and the receive
 }
+
+TEST_CASE("tcp endpoint: what was sent before finish() arrives, though the peer goes on sending") {
+    Connected connected;
+    const auto answer = noise(400000);
+    std::vector<std::byte> sent = answer;
+    const Segment segment{sent.data(), static_cast<std::uint32_t>(sent.size())};
+    const WorkRequest send{
+        .opcode = WorkOpcode::send, .signal = Signal::completion, .local = {&segment, 1}};
+    Recorder& peer = connected.peer();
+    REQUIRE(!peer.endpoint->post({&send, 1}));
+    pump(*connected.reactor, [&] { return peer.completions.size() == 1; });
+    // Some of it comes before, some behind the end.
+    const auto late = frame(connected.header(Opcode::write), noise(1000));
+    connected.raw.whisper(late);
+    peer.endpoint->finish(Error::name_in_use);
+    const bool goes_on = GENERATE(true, false);
+    for (int i = 0; i < 5; ++i) {
+        connected.reactor->run_once(Duration::zero());
+        if (goes_on) connected.raw.whisper(Bytes(late).first(100));
+    }
+    CHECK(peer.disconnected == 1);
+    const auto heard = connected.raw.hear_frame();
+    REQUIRE(heard);
+    CHECK(heard->payload == answer);
+    const auto goodbye = connected.raw.hear_frame();
+    REQUIRE(goodbye);
+    CHECK(goodbye->header.opcode == Opcode::disconnect);
+    CHECK(disconnect_error(goodbye->header.immediate) == Error::name_in_use);
+    CHECK(connected.raw.at_end());
+    connected.raw.close();
+    pump(*connected.reactor, [&] { return peer.drained == 1; });
+    CHECK(!peer.reason);
+    CHECK(connected.pages.untouched());
+    REQUIRE(peer.completions.size() == 2);
+    CHECK(peer.completions[1].status == CompletionStatus::flushed);  // the receive
+}
+
+TEST_CASE("tcp endpoint: a peer that does not end is not waited for without end") {
+    Connected connected;
+    connected.peer().endpoint->finish({});
+    pump(*connected.reactor, [&] { return connected.peer().drained == 1; });
+    CHECK(connected.raw.hear_frame());
+    CHECK(connected.raw.at_end());
+}
