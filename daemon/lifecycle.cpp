@@ -63,6 +63,13 @@ void notify(std::string_view state, std::string_view status) {
 
 }  // namespace
 
+void keep_reload_for_later() noexcept {
+    sigset_t reload;
+    ::sigemptyset(&reload);
+    ::sigaddset(&reload, SIGHUP);
+    ::pthread_sigmask(SIG_BLOCK, &reload, nullptr);
+}
+
 void prepare_process() {
     open_standard_streams();
     const sigset_t signals = all_signals();

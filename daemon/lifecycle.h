@@ -20,6 +20,9 @@
 
 namespace rnbd {
 
+// Blocks SIGHUP, for what comes before prepare_process(): it would end the process.
+void keep_reload_for_later() noexcept;
+
 // Blocks SIGTERM, SIGINT and SIGHUP (Signals receives them), ignores SIGPIPE, SIGUSR1 and SIGUSR2,
 // raises the limits of open files and of locked memory as far as this user may, and opens standard
 // streams that were closed. ASSUMES: no thread was started yet.

@@ -322,6 +322,7 @@ std::expected<DaemonSettings, int> configure(const DaemonProgram& program, const
 
 int run(const DaemonProgram& program, const DaemonTypes& types,
         const DaemonCommandLine& command_line) {
+    if (command_line.mode == DaemonCommandLine::Mode::run) keep_reload_for_later();
     auto settings = configure(program, types, command_line);
     if (!settings) return settings.error();
     Logger& log = logger(program.log);

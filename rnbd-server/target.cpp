@@ -29,7 +29,10 @@ Target::Target(rtrs::Reactor& reactor, EpochBook& epochs, WriterBook& writers, R
                 static_cast<Target*>(self)->waited(request);
             }));
     }
-    writers_.when_written([this] { writes_go_on(); });
+    writers_.when_written([this] {
+        opens_go_on();
+        writes_go_on();
+    });
 }
 
 Target::~Target() { writers_.when_written(nullptr); }
@@ -176,6 +179,7 @@ void Target::flush_all(std::function<void()> done) {
 }
 
 void Target::give_up() {
+    opens_wait_no_longer();
     writes_wait_no_longer();
     for (const auto& volume : volumes_) volume->give_up();
 }

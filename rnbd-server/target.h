@@ -146,6 +146,9 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     std::expected<const OpenVolume*, Refusal> open_anew(Session& session,
                                                         const OpenMessage& message,
                                                         Writers::Id writer);
+    void opens_go_on();
+    void opens_wait_no_longer();
+    static void answer_open(Session& session, rtrs::ServerOp& op, const OpenVolume& open);
     void log_refusal(Session& session, const OpenMessage& message, const std::string& why);
     void close(Session& session, rtrs::ServerOp& op);
     void io(Session& session, rtrs::ServerOp& op);
@@ -197,7 +200,15 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     const Reads reads_;
     EpochBook& epochs_;
     WriterBook& writers_;
-    std::vector<Io*> writes_waiting_;                 // for the book of writers
+    // For the book of writers.
+    struct WaitingOpen {
+        Session* session;
+        rtrs::ServerOp* op;
+        std::uint32_t id;
+        WriterBook::Ticket in_book;
+    };
+    std::vector<WaitingOpen> opens_waiting_;
+    std::vector<Io*> writes_waiting_;
     std::vector<std::unique_ptr<ReadPacer>> pacers_;  // by the reactor's number in its group
     DeferredCompletions deferred_;
     MediumClaims claims_;

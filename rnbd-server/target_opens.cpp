@@ -89,8 +89,9 @@ void Target::session_info(Session& session, rtrs::ServerOp& op) {
 void Target::open(Session& session, rtrs::ServerOp& op) {
     const auto message = OpenMessage::parse(op.message());
     if (!message) return op.respond(from_errno(to_errno(message.error())));
-    const std::uint32_t bytes = OpenResponse::size(session.features);
-    if (op.data().size() < bytes) return op.respond(from_errno(EINVAL));
+    if (op.data().size() < OpenResponse::size(session.features)) {
+        return op.respond(from_errno(EINVAL));
+    }
     const bool writes = message->access_mode != AccessMode::read_only;
     const Writers::Id writer =
         writes && has(session.features, Feature::writer) ? message->writer : 0;
@@ -104,10 +105,41 @@ void Target::open(Session& session, rtrs::ServerOp& op) {
         session.refusals.erase(message->device_name);
         open = *opened;
     }
-    OpenResponse response =
-        describe(open->volume->geometry(), open->id, op.session().max_io_bytes());
-    if (has(session.features, Feature::epoch)) response.epoch = open->volume->cache_epoch();
-    response.medium = open->volume->geometry().medium;
+    const WriterBook::Ticket in_book = open->volume->in_book();
+    if (writes && !writers_.is_written(in_book)) {
+        return opens_waiting_.push_back({&session, &op, open->id, in_book});
+    }
+    answer_open(session, op, *open);
+}
+
+// What had to be in the book before them may be there.
+void Target::opens_go_on() {
+    std::vector<WaitingOpen> waiting;
+    waiting.swap(opens_waiting_);
+    for (const WaitingOpen& one : waiting) {
+        const auto open = one.session->opens.find(one.id);
+        if (open == one.session->opens.end()) {  // taken away meanwhile
+            one.op->respond(from_errno(EAGAIN));
+        } else if (writers_.is_written(one.in_book)) {
+            answer_open(*one.session, *one.op, open->second);
+        } else {
+            opens_waiting_.push_back(one);
+        }
+    }
+}
+
+// The server ends, and the book's disk does not answer.
+void Target::opens_wait_no_longer() {
+    for (const WaitingOpen& one : std::exchange(opens_waiting_, {})) {
+        one.op->respond(from_errno(EAGAIN));
+    }
+}
+
+void Target::answer_open(Session& session, rtrs::ServerOp& op, const OpenVolume& open) {
+    const std::uint32_t bytes = OpenResponse::size(session.features);
+    OpenResponse response = describe(open.volume->geometry(), open.id, op.session().max_io_bytes());
+    if (has(session.features, Feature::epoch)) response.epoch = open.volume->cache_epoch();
+    response.medium = open.volume->geometry().medium;
     response.emit(op.data().first(bytes));
     op.respond({}, bytes);
 }

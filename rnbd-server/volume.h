@@ -149,6 +149,8 @@ class Volume {
         return (open.wrote && writers_open_ == 1) || may_write_first(open);
     }
     const std::vector<std::unique_ptr<Open>>& opens() const noexcept { return opens_; }
+    // What the book has to have written before an open for writing is answered.
+    WriterBook::Ticket in_book() const noexcept { return in_book_; }
     // Writers that do not have it open now and may come back with what they hold.
     std::vector<Writers::One> away() const;
 
@@ -278,7 +280,7 @@ class Volume {
     std::string medium_name_;
     std::shared_ptr<const void> in_epochs_;
     std::shared_ptr<Writers> writers_;
-    WriterBook::Ticket put_out_ = 0;  // of those who are out
+    WriterBook::Ticket in_book_ = 0;  // of the newest who is known or out
     std::uint32_t writers_open_ = 0;  // of opens_, those that may write
     rtrs::Timer timer_;
     rtrs::Duration delay_;

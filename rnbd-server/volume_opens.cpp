@@ -90,14 +90,15 @@ void Volume::is_writer(Open& open, Writers::Id writer) {
     open.writer = writer;
     const Writers::News news =
         open.writers->opens({writer, open.session, config_.name}, writers_here(nullptr));
-    if (news != Writers::News::out) {
-        if (changed || news == Writers::News::known) book_.changed();
+    if (news == Writers::News::none) {
+        if (changed) book_.changed();
         return;
     }
-    // As of who is put out by a write: the next write waits until that is in the file.
-    put_out_ = book_.write_now();
-    for (const auto& one : opens_) one->wrote = false;
+    in_book_ = book_.write_now();
     open.wrote = false;
+    if (news == Writers::News::known) return;
+    // As of who is put out by a write: the next write waits until that is in the file.
+    for (const auto& one : opens_) one->wrote = false;
 }
 
 void Volume::says_goodbye(Open& open) {
@@ -144,11 +145,11 @@ bool Volume::may_write_first(Open& open) {
                 "in again before it has mapped the volume anew",
                 config_.name, printable(open.session), printable(one.session));
     }
-    if (!away.empty()) put_out_ = book_.write_now();
+    if (!away.empty()) in_book_ = book_.write_now();
     // What they have at the storage would else end after this one.
     const bool others_end = std::ranges::any_of(
         opens_, [](const auto& other) { return other->is_out && other->in_flight > 0; });
-    open.wrote = book_.is_written(put_out_) && !others_end;
+    open.wrote = book_.is_written(in_book_) && !others_end;
     return open.wrote;
 }
 

@@ -1,10 +1,9 @@
 // The writers of all media (rnbd-server/writers.h), kept in a file, so that a server which is
 // started again still knows who is out, and who is known. Media are named as medium_name() does.
 //
-// Who is out is in the file before the write that put it there is made: that waits for the book's
-// ticket. Who is known is there within a second of its opening, if the file's disk is as fast: of
-// a server that was killed before that, the next one lets such a writer come back although another
-// one has written.
+// Who is out is in the file before the write that put it there is made, and who is known before its
+// open is answered: these wait for the book's ticket. So a server that is started after another one
+// was killed knows each writer that may hold writes. Who has closed leaves the file within a second.
 //
 // OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once

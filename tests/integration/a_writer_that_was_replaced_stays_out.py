@@ -1,6 +1,7 @@
 """A client that was away while another one has written to its volume is not let in again: what it held fails, and is not
 written over what is newer. One in whose absence nobody has written goes on."""
 import errno
+import signal
 
 from harness import *
 from nbd_clients import *
@@ -236,6 +237,22 @@ with Lab() as lab:
     check(error_of(world.h.pread, 4096, 0) == errno.EIO, "the other one is out")
     h.shutdown()
 
+    # A server that is killed as soon as an open is answered leaves the next one who may hold writes: also of who had it
+    # open as another writer before.
+    world = World(lab, "server-killed", keeps_state=True)
+    world.h.shutdown()
+    world.first.ctl("unmap", "vol")
+    world.first.ctl("map", "vol", "from", "host-a", "--nbd", f"unix:{lab.socket(world.first.name, 'vol')}")
+    world.h = connected(lab, "vol", world.first.name)
+    world.h.pwrite(b"y" * 4096, 0)
+    os.kill(world.first.process.pid, signal.SIGSTOP)
+    world.server.kill()
+    world.server.start()
+    world.second(write=True)
+    world.held = world.h.aio_pwrite(OLD, 0)
+    os.kill(world.first.process.pid, signal.SIGCONT)
+    world.stays_out("after the server was killed and another one has written")
+
     # A daemon that was killed comes back as the same writer: its NBD clients may still hold what it did.
     world = World(lab, "crash")
     world.first.kill()
@@ -262,7 +279,7 @@ with Lab() as lab:
     for end in ("stop", "kill"):
         world = World(lab, f"after-{end}", keeps_state=True)
         book = lab.path(f"after-{end}/server.writers")
-        wait_until("the writer is in the book", lambda: os.path.exists(book))
+        check(os.path.exists(book), "the writer is in the book since it was told that it has it open")
         world.leave()
         getattr(world.server, end)()
         world.server.start()
@@ -280,7 +297,7 @@ with Lab() as lab:
 
     # A book that cannot be written is told of, and costs no service.
     world = World(lab, "full", keeps_state=True)
-    wait_until("the writer is in the book", lambda: os.path.exists(lab.path("full/server.writers")))
+    check(os.path.exists(lab.path("full/server.writers")), "the writer is in the book")
     os.mkdir(lab.path("full/server.writers.new"))
     world.leave()
     world.second(write=True)

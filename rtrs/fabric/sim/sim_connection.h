@@ -249,7 +249,7 @@ class SimEndpoint final : public Endpoint {
     Answer receive_send(const Message& message);
     Answer receive_write(const Message& message);
     Answer receive_read(const Message& message);
-    void finish(const Work& work, CompletionStatus status);
+    void complete(const Work& work, CompletionStatus status);
     void flush();
     void watch_until_completion(const Message& message);
     void report(const Completion& completion);

@@ -206,7 +206,7 @@ void SimEndpoint::drain() {
 
 void SimEndpoint::flush() {
     while (!work_.empty()) {
-        finish(work_.pop_front(), failure_.send);
+        complete(work_.pop_front(), failure_.send);
         failure_.send = CompletionStatus::flushed;
     }
     while (!receives_.empty()) {
@@ -271,7 +271,7 @@ void SimEndpoint::report(const Completion& completion) {
     reports_.push_back({Report::Kind::completion, completion});
 }
 
-void SimEndpoint::finish(const Work& work, CompletionStatus status) {
+void SimEndpoint::complete(const Work& work, CompletionStatus status) {
     const bool good = status == CompletionStatus::success;
     if (good && work.signal == Signal::none) {
         const SimOptions& options = connection_.world().options();
@@ -287,7 +287,7 @@ void SimEndpoint::finish(const Work& work, CompletionStatus status) {
 // Binds take effect when posted but complete in their turn.
 void SimEndpoint::finish_binds() {
     while (!work_.empty() && work_.front().opcode == WorkOpcode::bind_window) {
-        finish(work_.pop_front(), CompletionStatus::success);
+        complete(work_.pop_front(), CompletionStatus::success);
     }
 }
 
@@ -307,7 +307,7 @@ void SimEndpoint::complete(Answer& answer) {
         RTRS_ASSERT(domain_.covers(work.target));
         std::copy_n(answer.data.get(), answer.bytes, work.target.data);
     }
-    finish(work, CompletionStatus::success);
+    complete(work, CompletionStatus::success);
     finish_binds();
 }
 
