@@ -274,6 +274,12 @@ void Requests::piece_done(Piece& piece, rtrs::Permit permit, std::error_code err
     if (zeroes_are_due(piece.operation, (request.flags & RNBD_FAST_ZERO) != 0, error)) {
         return write_zeroes(piece, std::move(permit), piece.at, piece.bytes);
     }
+    if (piece.operation == VolumeOperation::discard &&
+        error == std::errc::operation_not_supported) {
+        // A hint, which a volume that has come back without discards need not take.
+        error.clear();
+        request.started = request.bytes;
+    }
     const std::uint64_t caches_lost = request.volume->remote().losses().caches;
     error = request.whole.answered(request.stage == Request::Stage::flushing
                                        ? RequestInPieces::Answer::flush_behind

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <expected>
+#include <memory>
 #include <new>
+#include <thread>
 #include <utility>
 
 #include "rnbd/identity/session_identity.h"
@@ -11,6 +14,21 @@
 #include "rtrs/base/member_call.h"
 
 namespace rnbd::library {
+namespace {
+
+// The kernel takes back what a ring had locked some moments after its end: who comes after it under
+// the same limit waits for that.
+std::expected<std::unique_ptr<Loop>, std::error_code> made_patiently(Thread thread) {
+    constexpr auto again_after = std::chrono::milliseconds(5);
+    constexpr int attempts = 20;
+    for (int left = attempts;; --left) {
+        auto loop = Loop::create(thread);
+        if (loop || loop.error() != std::errc::not_enough_memory || left == 0) return loop;
+        std::this_thread::sleep_for(again_after);
+    }
+}
+
+}  // namespace
 
 Session::~Session() { RTRS_ASSERT(loop_ == nullptr); }
 
@@ -64,7 +82,7 @@ int Session::start() {
 }
 
 int Session::make_loop() {
-    auto loop = Loop::create(settings_.thread);
+    auto loop = made_patiently(settings_.thread);
     if (!loop) {
         const int failed = -rtrs::to_errno(loop.error());
         std::string why = "io_uring: " + loop.error().message();

@@ -145,6 +145,10 @@ static int set(const char *key, const char *value) {
 }
 
 static int config_session(const char *value) {
+    if (session_name != NULL) {
+        nbdkit_error("session: found %s and %s, expected one", session_name, value);
+        return -1;
+    }
     session_name = value;
     return set("name", value);
 }
@@ -167,17 +171,27 @@ static int config_read_only(const char *value) {
     return 0;
 }
 
+static int config_volume(const char *value) {
+    if (volume_name != NULL) {
+        nbdkit_error("volume: found %s and %s, expected one", volume_name, value);
+        return -1;
+    }
+    volume_name = value;
+    return 0;
+}
+
 static int plugin_config(const char *key, const char *value) {
     if (strcmp(key, "path") == 0) return config_path(value);
     if (strcmp(key, "session") == 0) return config_session(value);
-    if (strcmp(key, "volume") == 0) {
-        volume_name = value;
-        return 0;
-    }
+    if (strcmp(key, "volume") == 0) return config_volume(value);
     if (strcmp(key, "wait") == 0) return config_wait(value);
     if (strcmp(key, "readonly") == 0) return config_read_only(value);
-    if (strcmp(key, "thread") == 0 || strcmp(key, "name") == 0) {
-        nbdkit_error("%s: the plugin chooses it; the session's name is session=", key);
+    if (strcmp(key, "name") == 0) {
+        nbdkit_error("name: found an unknown key, expected session= for the session's name");
+        return -1;
+    }
+    if (strcmp(key, "thread") == 0) {
+        nbdkit_error("thread: the plugin's sessions always have a thread of their own");
         return -1;
     }
     return set(key, value);

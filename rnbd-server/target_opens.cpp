@@ -152,8 +152,10 @@ MediumId Target::expected_by(const Session& session, const OpenMessage& message)
 // its clients get that; others get what they ask for or hear that they may not.
 const Target::OpenVolume* Target::opened_before(Session& session, const OpenMessage& message,
                                                 Writers::Id writer) {
+    // A kernel's client may spell one export in many ways.
+    const std::string wanted = export_for(session, message.device_name);
     const auto before = std::ranges::find_if(session.opens, [&](const auto& one) {
-        return one.second.name == message.device_name && !one.second.ends();
+        return one.second.volume->name() == wanted && !one.second.ends();
     });
     if (before == session.opens.end()) return nullptr;
     auto& [id, open] = *before;

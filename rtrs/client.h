@@ -301,8 +301,8 @@ class ClientSession {
     void close();
 
     bool link_up() const noexcept;
-    // 0 until the link was up once. Constant from then on: a server that comes back with another
-    // queue depth is refused.
+    // 0 until the link was up once. Constant from then on: a server that comes back with a
+    // smaller one is refused.
     std::uint32_t queue_depth() const noexcept;
     std::uint32_t max_io_bytes() const noexcept;
     // Permits that requests may use; one more is kept for user messages.

@@ -252,16 +252,34 @@ void ClientPath::doubt_connection(std::uint16_t connection) {
     if (!connected() || reads_to_the_end()) return;
     Connection& late = *connections_[connection];
     if (!std::exchange(late.asks_network, true)) late.endpoint->ask_network(true);
+    if (late.asked || !has(features_, Feature::connection_heartbeats)) return;
+    if (!post_heartbeat(late, ImmediateCodec::heartbeat())) late.asked = environment_.clock.now();
 }
 
-bool ClientPath::judge_connection(std::uint16_t connection, Duration silence) {
-    if (!connected() || reads_to_the_end()) return true;
-    if (heartbeat_.probing()) return false;
-    const Endpoint& late = *connections_[connection]->endpoint;
-    if (late.unacknowledged() < silence) return true;
-    fail(from_errno(ETIMEDOUT),
-         "one of its connections, from " + late.local_address() + ", is silent");
-    return true;
+Instant ClientPath::judge_connection(std::uint16_t connection, Duration silence) {
+    if (!connected() || reads_to_the_end()) return Instant::max();
+    if (heartbeat_.probing()) return environment_.clock.now() + silence;
+    const Connection& late = *connections_[connection];
+    if (late.endpoint->unacknowledged() >= silence) {
+        fail(from_errno(ETIMEDOUT),
+             "one of its connections, from " + late.endpoint->local_address() + ", is silent");
+        return Instant::max();
+    }
+    return late.asked ? judge_question(late) : Instant::max();
+}
+
+// Somebody on the way takes what is sent, a proxy or a tunnel, and nothing comes of it: not even
+// the answer to a heartbeat, which waits for no storage. Whatever still moves is patiently waited
+// for.
+Instant ClientPath::judge_question(const Connection& late) {
+    const Instant now = environment_.clock.now();
+    const Duration patience = options_.heartbeat_timeout;
+    const Duration quiet = std::min(late.endpoint->quiet(), now - *late.asked);
+    if (quiet < patience) return now + patience - quiet;
+    fail(from_errno(ETIMEDOUT), "one of its connections, from " + late.endpoint->local_address() +
+                                    ", does not answer: something on the way takes what is sent "
+                                    "and keeps it");
+    return Instant::max();
 }
 
 std::error_code ClientPath::reconnect() {
@@ -287,15 +305,18 @@ std::error_code ClientPath::disconnect() {
 
 void ClientPath::post_heartbeat(std::uint32_t immediate) {
     if (reads_to_the_end()) return;
+    const auto error = post_heartbeat(*connections_[0], immediate);
+    // Full of requests: their answers say as much as a heartbeat's would.
+    if (error && error != std::errc::no_buffer_space) fail(error, "cannot post a heartbeat");
+}
+
+std::error_code ClientPath::post_heartbeat(Connection& connection, std::uint32_t immediate) {
     const WorkRequest work{.opcode = WorkOpcode::write_immediate,
-                           .signal = connections_[0]->signals.next(1),
+                           .signal = connection.signals.next(1),
                            .immediate = immediate};
-    if (const auto error = connections_[0]->endpoint->post({&work, 1})) {
-        connections_[0]->signals.not_posted();
-        // Full of requests: their answers say as much as a heartbeat's would.
-        if (error == std::errc::no_buffer_space) return;
-        fail(error, "cannot post a heartbeat");
-    }
+    const auto error = connection.endpoint->post({&work, 1});
+    if (error) connection.signals.not_posted();
+    return error;
 }
 
 void ClientPath::disconnect_all() {

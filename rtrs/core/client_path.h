@@ -119,10 +119,10 @@ class ClientPath final : public MessageLinkOwner {
     // Ends the path soon if the server is silent. False: not connected, or under way already.
     bool probe();
     // Of a connection by which an answer is late: it may be silent alone, since the heartbeats are
-    // on another one. The second ends the path if it has been for so long. False: not now, the
-    // whole path is being probed.
+    // on another one. The second ends the path if it has been for so long; it returns when it is to
+    // be judged again, Instant::max() if that is not known to help.
     void doubt_connection(std::uint16_t connection);
-    bool judge_connection(std::uint16_t connection, Duration silence);
+    Instant judge_connection(std::uint16_t connection, Duration silence);
     // Ends the connection because of what the peer did; it is dialled again.
     void fail(std::error_code reason, std::string_view what);
 
@@ -200,6 +200,8 @@ class ClientPath final : public MessageLinkOwner {
     void repost(Connection& connection, const Completion& completion);
     void drained();
     std::uint32_t features_wanted() const noexcept;
+    std::error_code post_heartbeat(Connection& connection, std::uint32_t immediate);
+    Instant judge_question(const Connection& late);
     ConnectRequestMessage connect_request(std::uint16_t connection) const noexcept;
     void disconnect_all();
     void post_heartbeat(std::uint32_t immediate);

@@ -32,7 +32,9 @@ std::string offer_text(std::uint32_t queue_depth, std::uint32_t io_bytes,
 
 std::uint32_t ClientPath::features_wanted() const noexcept {
     std::uint32_t features = 0;
-    if (options_.protection == Protection::exactly_once) features |= features_of(Feature::failover);
+    if (options_.protection == Protection::exactly_once) {
+        features |= features_of(Feature::failover, Feature::connection_heartbeats);
+    }
     if (options_.messages) features |= features_of(Feature::messages);
     return features;
 }

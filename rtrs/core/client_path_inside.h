@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "rtrs/base/error.h"
 #include "rtrs/base/lazy_queue.h"
@@ -48,9 +49,14 @@ struct ClientPath::Connection final : EndpointHandler {
     void on_completion(const Completion& completion) override { path.completed(*this, completion); }
     void on_disconnected(std::error_code reason) override {
         ended = true;
-        path.peer_ended(
-            reason ? reason : make_error_code(Error::path_lost),
-            path.machine_.state() == PathState::connecting ? "cannot connect" : "connection lost");
+        path.peer_ended(reason ? reason : make_error_code(Error::path_lost),
+                        path.machine_.state() == PathState::connecting ? "cannot connect"
+                        : is_refusal(reason)                           ? "refused by the server"
+                                                                       : "connection lost");
+    }
+    static bool is_refusal(std::error_code reason) noexcept {
+        return reason == Error::name_in_use || reason == Error::former_session ||
+               reason == Error::rejected;
     }
     void on_drained() override {
         endpoint.reset();
@@ -62,6 +68,8 @@ struct ClientPath::Connection final : EndpointHandler {
     bool disconnecting = false;
     bool ended = false;         // by the peer, or by the fabric
     bool asks_network = false;  // since an answer is late; until one comes
+    // A heartbeat of its own, for such an answer, that is not answered either.
+    std::optional<Instant> asked;
     std::unique_ptr<Endpoint> endpoint;
     LazyMemory receive_memory;
     std::unique_ptr<MemoryRegion> receive_region;

@@ -167,7 +167,10 @@ void ClientPath::received(Connection& connection, const Completion& completion) 
             repost(connection, completion);
             return post_heartbeat(ImmediateCodec::heartbeat_ack());
         case ImmediateType::heartbeat_ack:
-            owner_.latency_measured(*this, heartbeat_.acknowledged(environment_.clock.now()));
+            connection.asked.reset();
+            if (connection.id == 0) {
+                owner_.latency_measured(*this, heartbeat_.acknowledged(environment_.clock.now()));
+            }
             return repost(connection, completion);
     }
 }

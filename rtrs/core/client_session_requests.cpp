@@ -448,8 +448,7 @@ Instant ClientSession::Inside::watch_answer(std::uint16_t path, std::uint16_t co
     record.path->doubt_connection(connection);
     Instant again = late + options.probe_timeout;
     if (now >= again) {
-        const bool judged = record.path->judge_connection(connection, options.probe_timeout);
-        again = judged ? Instant::max() : now + options.probe_timeout;
+        again = record.path->judge_connection(connection, options.probe_timeout);
     }
     // One that has become late since the last probe does not wait for the next.
     if (record.probed < late || now >= record.probed + options.request_deadline) {

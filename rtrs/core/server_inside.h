@@ -65,7 +65,7 @@ struct Server::Inside {
     std::uint32_t features_offered() const noexcept {
         std::uint32_t features = 0;
         if (options.protection == Protection::exactly_once) {
-            features |= features_of(Feature::failover);
+            features |= features_of(Feature::failover, Feature::connection_heartbeats);
         }
         if (options.messages) features |= features_of(Feature::messages);
         return features;

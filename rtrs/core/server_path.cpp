@@ -277,7 +277,7 @@ void ServerPath::beat() {
         case Heartbeat::Action::dead:
             return close("the client is silent");
         case Heartbeat::Action::send:
-            post_heartbeat(ImmediateCodec::heartbeat());
+            post_heartbeat(*connections_[0], ImmediateCodec::heartbeat());
             break;
         case Heartbeat::Action::none:
             break;
@@ -285,7 +285,7 @@ void ServerPath::beat() {
     if (state_ == State::connected) heartbeat_timer_.arm(*heartbeat_.deadline());
 }
 
-void ServerPath::asked() {
+void ServerPath::asked(Connection& by) {
     const Instant now = environment_.clock.now();
     if (now - judged_at_ >= options_.heartbeat_interval / 4) {
         judged_at_ = now;
@@ -296,7 +296,8 @@ void ServerPath::asked() {
                          TraceLevel::warning, from_errno(ETIMEDOUT));
         }
     }
-    post_heartbeat(ImmediateCodec::heartbeat_ack());
+    const bool over_each = has(identity_.features, Feature::connection_heartbeats);
+    post_heartbeat(over_each ? by : *connections_[0], ImmediateCodec::heartbeat_ack());
 }
 
 // The client lives, and its heartbeats pass. Answers that are sent again and again at two of them,
@@ -316,11 +317,11 @@ bool ServerPath::takes_nothing(Connection& connection, Instant now) const {
     return since && now - *since >= options_.heartbeat_interval / 2;
 }
 
-void ServerPath::post_heartbeat(std::uint32_t immediate) {
+void ServerPath::post_heartbeat(Connection& over, std::uint32_t immediate) {
     const WorkRequest work{.opcode = WorkOpcode::write_immediate,
-                           .signal = connections_[0]->signals.next(1),
+                           .signal = over.signals.next(1),
                            .immediate = immediate};
-    if (const auto error = connections_[0]->post({&work, 1})) {
+    if (const auto error = over.post({&work, 1})) {
         // Full of answers: they say as much.
         if (error == std::errc::no_buffer_space) return;
         close("cannot post a heartbeat: " + error.message());

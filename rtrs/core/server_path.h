@@ -191,9 +191,9 @@ class ServerPath final : public MessageLinkOwner {
     void sent(Connection& connection, std::uint64_t context);
     void say_last_words();
     void last_words_overdue();
-    void asked();
+    void asked(Connection& by);
     bool takes_nothing(Connection& connection, Instant now) const;
-    void post_heartbeat(std::uint32_t immediate);
+    void post_heartbeat(Connection& over, std::uint32_t immediate);
     void beat();
     bool drained() const noexcept;
     void finish_if_done();

@@ -66,7 +66,7 @@ void ServerPath::received(Connection& connection, const Completion& completion) 
         case ImmediateType::request:
             return;  // see above
         case ImmediateType::heartbeat:
-            return asked();
+            return asked(connection);
         case ImmediateType::heartbeat_ack:
             heartbeat_.acknowledged(environment_.clock.now());
             return;

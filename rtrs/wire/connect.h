@@ -53,9 +53,13 @@ enum class Feature : std::uint32_t {
     failover = 1u << 0,
     // A further connection of each path carries messages with tags. docs/reference/wire-tags.md
     messages = 1u << 1,
+    // A heartbeat may come over any connection of a path, and is answered over the same one.
+    // docs/reference/wire-failover.md
+    connection_heartbeats = 1u << 2,
 };
 inline constexpr std::uint32_t features_known =
-    static_cast<std::uint32_t>(Feature::failover) | static_cast<std::uint32_t>(Feature::messages);
+    static_cast<std::uint32_t>(Feature::failover) | static_cast<std::uint32_t>(Feature::messages) |
+    static_cast<std::uint32_t>(Feature::connection_heartbeats);
 constexpr bool has(std::uint32_t features, Feature feature) noexcept {
     return (features & static_cast<std::uint32_t>(feature)) != 0;
 }

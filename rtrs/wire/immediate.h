@@ -70,7 +70,7 @@ class ImmediateCodec {
     }
 
     // ERRORS: immediate_type_unknown (ignore the message, repost the receive);
-    //   permit_out_of_range (a server drops the path, a client drops the message).
+    //   permit_out_of_range (the path is dropped).
     // The offset of a request is not compared with the chunk size here, see request.h.
     constexpr std::expected<Immediate, ParseError> decode(std::uint32_t value) const noexcept {
         const auto type = static_cast<ImmediateType>(value >> limits::immediate_payload_bits);

@@ -29,6 +29,7 @@ class FaultyEndpoint final : public Endpoint, public EndpointHandler, public Lis
     void disconnect(std::error_code why) override;
     void finish(std::error_code why) override;
     Duration unacknowledged() const noexcept override { return inner_->unacknowledged(); }
+    Duration quiet() const noexcept override { return inner_->quiet(); }
     void ask_network(bool on) noexcept override { inner_->ask_network(on); }
     std::string local_address() const override;
     std::string remote_address() const override;

@@ -90,6 +90,10 @@ Duration TcpEndpoint::unacknowledged() const noexcept {
     return fd_ < 0 ? Duration::zero() : unacknowledged_by(fd_);
 }
 
+Duration TcpEndpoint::quiet() const noexcept {
+    return fd_ < 0 || sending() || sends_.pending() ? Duration::zero() : quietness_of(fd_);
+}
+
 void TcpEndpoint::ask_network(bool on) noexcept {
     if (fd_ >= 0) on ? try_silence_soon(fd_) : limit_silence(fd_, silence_max_);
 }

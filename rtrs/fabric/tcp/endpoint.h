@@ -91,6 +91,7 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     void disconnect(std::error_code why) override;
     void finish(std::error_code why) override;
     Duration unacknowledged() const noexcept override;
+    Duration quiet() const noexcept override;
     void ask_network(bool on) noexcept override;
     std::string local_address() const override;
     std::string remote_address() const override;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "rtrs/base/descriptors.h"
+#include "rtrs/base/error.h"
 #include "rtrs/base/member_call.h"
 #include "rtrs/fabric/tcp/connect_request.h"
 #include "rtrs/fabric/tcp/dial.h"
@@ -117,15 +118,18 @@ void Acceptor::linger(const std::shared_ptr<Acceptor>& acceptor) {
 void Acceptor::on_accepted(const Operation::Result& result) {
     if (result.value >= 0) admit(result.value);
     if (stopped_) return;
-    switch (-result.value) {
-        case EMFILE:
-        case ENFILE:
-        case ENOBUFS:
-        case ENOMEM:
-            return retry_.arm(reactor_.now() + accept_retry);
-        default:  // no error, or one of a single connection
-            return start();
-    }
+    // Of a single connection, which came and went.
+    const bool of_one = result.value == -ECONNABORTED || result.value == -EINTR;
+    if (result.value < 0 && !of_one) return cannot_accept(from_errno(result.value));
+    cannot_accept_ = false;
+    start();
+}
+
+void Acceptor::cannot_accept(std::error_code error) {
+    retry_.arm(reactor_.now() + accept_retry);
+    if (std::exchange(cannot_accept_, true) || options_.tracer == nullptr) return;
+    options_.tracer->trace(TraceLevel::warning, "rtrs.fabric.tcp", local_address(fd_),
+                           "accept: " + error.message() + ", trying again");
 }
 
 void Acceptor::admit(int fd) {

@@ -50,6 +50,7 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
   private:
     friend class Handshake;
     void on_accepted(const Operation::Result& result);
+    void cannot_accept(std::error_code error);
     void admit(int fd);
     // At one time; fd: the newest.
     std::uint64_t handshakes_max(int fd) const noexcept;
@@ -66,6 +67,7 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
     ListenerHandler& handler_;
     bool stopped_ = false;
     Timer retry_;
+    bool cannot_accept_ = false;  // as the trace was told
     MemberOperation<&Acceptor::on_accepted> accept_{*this};
     IntrusiveList<Handshake> handshakes_;  // oldest first
     std::uint32_t handshakes_count_ = 0;   // of handshakes_

@@ -1,7 +1,9 @@
 #include "rtrs/fabric/tcp/socket_options.h"
 
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -71,6 +73,15 @@ Duration unacknowledged_by(int fd) noexcept {
     const bool sent_again = info.tcpi_unacked > 0 && info.tcpi_retransmits > 0;
     if (!sent_again && info.tcpi_probes < 2) return Duration::zero();
     return std::chrono::milliseconds(info.tcpi_last_ack_recv);
+}
+
+Duration quietness_of(int fd) noexcept {
+    tcp_info info{};
+    socklen_t bytes = sizeof info;
+    if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return Duration::zero();
+    int under_way = 0;
+    if (::ioctl(fd, SIOCOUTQ, &under_way) != 0 || under_way > 0) return Duration::zero();
+    return std::chrono::milliseconds(std::min(info.tcpi_last_data_sent, info.tcpi_last_data_recv));
 }
 
 void limit_packets(int fd) noexcept {

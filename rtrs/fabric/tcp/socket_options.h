@@ -19,6 +19,8 @@ void limit_silence(int fd, Duration silence_max) noexcept;
 void try_silence_soon(int fd) noexcept;
 // Endpoint::unacknowledged().
 Duration unacknowledged_by(int fd) noexcept;
+// Endpoint::quiet(), of what the socket was given.
+Duration quietness_of(int fd) noexcept;
 // EndpointOptions::Packets::small. Before it is connected: the peer is told, and keeps to it.
 void limit_packets(int fd) noexcept;
 

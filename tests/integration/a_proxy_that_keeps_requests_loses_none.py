@@ -1,0 +1,105 @@
+"""A proxy or tunnel on the way acknowledges what one connection of a path sends, and keeps it: TCP sees nothing of that. The
+path is made anew, its requests go on, no error.
+"""
+import errno
+import socket
+import threading
+
+from harness import *
+from nbd_clients import *
+
+BLOCK = 4096
+
+
+class Proxy:
+    """In front of a server. Of one connection it takes all, and passes on nothing more of one direction."""
+
+    def __init__(self, lab, port):
+        self.to = port
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.passed = {}  # (connection, direction) -> bytes
+        self.kept = set()
+        self.count = 0
+        lab.cleanups.append(self.listener.close)
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return  # closed
+            server = socket.create_connection(("127.0.0.1", self.to))
+            self.count += 1
+            for direction, source, target in (("up", client, server), ("down", server, client)):
+                threading.Thread(target=self.run, args=((self.count, direction), source, target), daemon=True).start()
+
+    def run(self, which, source, target):
+        self.passed[which] = 0
+        try:
+            while data := source.recv(1 << 16):
+                if which not in self.kept:
+                    target.sendall(data)
+                    self.passed[which] += len(data)
+        except OSError:
+            pass
+        for end in (source, target):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def keep(self, direction, before):
+        """Of the busiest connection, since there were so many."""
+        which = max((one for one in self.passed if one[1] == direction and one[0] > before), key=self.passed.get)
+        self.kept.add(which)
+
+
+def load(h, seconds):
+    """Reads and writes until then; (how many, the longest)."""
+    end, done, longest, number = time.monotonic() + seconds, 0, 0, 0
+    under_way = {}
+    while time.monotonic() < end or under_way:
+        while len(under_way) < 8 and time.monotonic() < end:
+            number += 1
+            offset = number % 1024 * BLOCK
+            def completed(error, number=number):
+                nonlocal done, longest
+                check(error.value == 0, f"request {number}: {errno.errorcode.get(error.value)}")
+                done, longest = done + 1, max(longest, time.monotonic() - under_way.pop(number))
+                return 1
+            under_way[number] = time.monotonic()
+            if number % 2:
+                h.aio_pwrite(bytes([number % 251 + 1]) * BLOCK, offset, completed)
+            else:
+                h.aio_pread(nbd.Buffer(BLOCK), offset, completed)
+        h.poll(100)
+        check(time.monotonic() < end + PATIENCE_S, f"{len(under_way)} requests are still under way")
+    return done, longest
+
+
+with Lab() as lab:
+    slow = {"storage": {"kind": "delay", "read": "4s", "of": {"kind": "memory", "size": 4 << 20}}}
+    allow = [{"session": "host-a", "access": "rw"}]
+    server = lab.server([export("vol", lab.path("vol.img"), 4 << 20), dict(slow, name="slow", allow=allow)])
+    proxy = Proxy(lab, server.port)
+    client = lab.client(proxy, {"vol": {}, "slow": {}}, session_options={
+        "connections": 2, "heartbeat": {"interval": "500ms", "timeout": "1s"}, "request_deadline": "500ms",
+        "probe_timeout": "500ms"})
+    path = lambda: client.status()["sessions"][0]["paths"][0]
+    # An answer that is late for its storage ends no path.
+    h = connected(lab, "slow")
+    h.pread(BLOCK, 0)
+    h.shutdown()
+    check(path()["reconnects"] == 0, f"the path stays: {path()}")
+    h = connected(lab, "vol")
+    for direction in ("up", "down"):
+        before = proxy.count
+        client.ctl("paths", "reconnect", "host-a", f"127.0.0.1:{proxy.port}")
+        load(h, 0.5)
+        reconnects = path()["reconnects"]
+        proxy.keep(direction, before)
+        done, longest = load(h, 6)
+        check(path()["reconnects"] == reconnects + 1, f"the path was made anew: {path()}")
+        print(f"{direction}: {done} requests, the longest {longest:.2f} s")
+    check("does not answer: something on the way takes what is sent" in client.log(), "the log says why")
+    h.shutdown()
