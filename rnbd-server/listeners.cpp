@@ -5,6 +5,7 @@
 #include "daemon/log/log.h"
 #include "rnbd-server/config_diff.h"
 #include "rtrs/base/assert.h"
+#include "rtrs/base/host.h"
 #include "rtrs/base/member_call.h"
 
 namespace rnbd {
@@ -25,11 +26,6 @@ const char* clients_of(const ServerConfig::Listen& listen) {
 Listeners::Failure in_words(const ServerConfig::Listen& listen, const Listeners::Failure& failure) {
     return {failure.error, std::string("cannot listen on ") + to_word(listen.fabric) + " " +
                                listen.address + ": " + failure.text};
-}
-
-std::string host_of(const std::string& address) {
-    std::string host = address.substr(0, address.rfind(':'));
-    return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
 }
 
 }  // namespace
@@ -95,7 +91,7 @@ std::expected<Listeners::Place, Listeners::Failure> Listeners::try_open(
     rtrs::PortalOptions options{.id = portal};
     rtrs::Fabric* fabric = &in_.tcp;
     if (listen.fabric == ConfigFabric::rdma) {
-        const auto device = in_.rdma.at(host_of(listen.address));
+        const auto device = in_.rdma.at(rtrs::host_of(listen.address));
         if (!device) return std::unexpected(Failure{device.error().code, device.error().text});
         fabric = *device;
         const auto invalidate = invalidation(*fabric);

@@ -274,8 +274,8 @@ class Endpoint {
     // device tries a limited time).
     virtual Duration unacknowledged() const noexcept { return Duration::zero(); }
     // For how long both sides have sent nothing, not even a part of a message, though all that was
-    // posted has reached the peer's side of the network. Zero: something is under way, or the fabric
-    // does not know (a device's peer has what it acknowledges).
+    // posted has reached the peer's side of the network. Zero: something is under way, or the
+    // fabric does not know (a device's peer has what it acknowledges).
     virtual Duration quiet() const noexcept { return Duration::zero(); }
     // Whether something is sent there (again and again, when the connection is silent for a second)
     // though the owner has nothing to send, for unacknowledged() to tell of.

@@ -227,7 +227,8 @@ TEST_CASE("two sessions of one name, one after the other") {
     CHECK(scene.client->open);
     CHECK(scene.client->links_down == 0);
     CHECK(scene.recorder.said("the session name host-a is in use by another client at 10.0.0.2"));
-    CHECK(scene.recorder.said("lost: the session's name is in use by another client there"));
+    CHECK(scene.recorder.said(
+        "refused by the server: the session's name is in use by another client there"));
     CHECK(scene.close_client());
     CHECK(scene.run_until([&] { return other->open; }));
     other->session.close();

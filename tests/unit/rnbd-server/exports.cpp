@@ -208,7 +208,11 @@ TEST_CASE("exports: a write waits until a former life of its own session is out 
             return *open;
         };
         Volume::Open* const former = open_as(17);
-        CHECK(volume.may_write(*former));
+        // Nor before it is in the book itself: an open is answered then.
+        CHECK_FALSE(book.is_written(volume.in_book()));
+        CHECK_FALSE(volume.may_write(*former));
+        turns([&] { return volume.may_write(*former); });
+        CHECK(book.is_written(volume.in_book()));
         volume.close(former);
         Volume::Open* const next = open_as(18);
         CHECK(volume.is_out(17));

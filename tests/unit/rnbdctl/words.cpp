@@ -49,8 +49,8 @@ TEST_CASE("rnbdctl: what is no command, or several, is said with the nearest") {
     CHECK(written({"paths", "disconnet", "s", "p"}).front() ==
           "no command \"disconnet\": did you mean disconnect? (see rnbdctl paths --help)");
     CHECK(written({"exports", "foo", "bar", "baz"}).front() ==
-          "no command \"foo\": expected add, remove, resize, evict, or one name with nothing behind "
-          "it (see rnbdctl exports --help)");
+          "no command \"foo\": expected add, remove, resize, evict, or one name with nothing "
+          "behind it (see rnbdctl exports --help)");
     CHECK(written({"--control", "s.ctl", "status"}).front() ==
           "unknown option \"--control\" (see --help)");
     CHECK(written({"--timeout=5", "s.ctl"}).front().find("no command \"s.ctl\"") == 0);
