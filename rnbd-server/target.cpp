@@ -20,6 +20,7 @@ Target::Target(rtrs::Reactor& reactor, EpochBook& epochs, WriterBook& writers, R
       reads_(reads),
       epochs_(epochs),
       writers_(writers),
+      opens_timer_(reactor, this, rtrs::member_call<&Target::opens_go_on>),
       deferred_(reactor),
       catalog_(reactor, volumes_),
       draining_since_(reactor.now()) {

@@ -148,6 +148,8 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
                                                         Writers::Id writer);
     void opens_go_on();
     void opens_wait_no_longer();
+    static bool may_be_answered(const OpenVolume& open);
+    void log_overdue(const rtrs::ServerSession& session, const OpenVolume& open);
     static void answer_open(Session& session, rtrs::ServerOp& op, const OpenVolume& open);
     void log_refusal(Session& session, const OpenMessage& message, const std::string& why);
     void close(Session& session, rtrs::ServerOp& op);
@@ -206,8 +208,10 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
         rtrs::ServerOp* op;
         std::uint32_t id;
         WriterBook::Ticket in_book;
+        rtrs::Instant until;
     };
-    std::vector<WaitingOpen> opens_waiting_;
+    std::vector<WaitingOpen> opens_waiting_;  // the oldest first
+    rtrs::Timer opens_timer_;
     std::vector<Io*> writes_waiting_;
     std::vector<std::unique_ptr<ReadPacer>> pacers_;  // by the reactor's number in its group
     DeferredCompletions deferred_;

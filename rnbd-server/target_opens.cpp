@@ -1,6 +1,7 @@
 // Target: what a session asks for before its I/O. SESS_INFO, OPEN, CLOSE.
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "daemon/log/log.h"
 #include "rnbd-server/target_inside.h"
 #include "rtrs/base/error.h"
+#include "rtrs/base/seconds.h"
 
 namespace rnbd {
 namespace {
@@ -21,6 +23,8 @@ constexpr std::uint32_t physical_block_bytes_max = 32u << 10;
 // Larger writes to the page cache are copied faster by the process's addresses than page by page
 // of pinned memory (128 KiB to ext4: 0.86 of the server's CPU; to tmpfs, and of reads, the same).
 constexpr std::uint64_t pinned_buffered_write_bytes_max = 32u << 10;
+// A disk that does not write the book: nobody waits longer than for one that cannot.
+constexpr rtrs::Duration book_patience = std::chrono::seconds(5);
 // Names of refused opens that are remembered per session.
 constexpr std::size_t refusals_max = 64;
 
@@ -107,7 +111,10 @@ void Target::open(Session& session, rtrs::ServerOp& op) {
     }
     const WriterBook::Ticket in_book = open->volume->in_book();
     if (writes && !writers_.is_written(in_book)) {
-        return opens_waiting_.push_back({&session, &op, open->id, in_book});
+        opens_waiting_.push_back(
+            {&session, &op, open->id, in_book, reactor_.now() + book_patience});
+        if (!opens_timer_.armed()) opens_timer_.arm(opens_waiting_.front().until);
+        return;
     }
     answer_open(session, op, *open);
 }
@@ -118,14 +125,31 @@ void Target::opens_go_on() {
     waiting.swap(opens_waiting_);
     for (const WaitingOpen& one : waiting) {
         const auto open = one.session->opens.find(one.id);
-        if (open == one.session->opens.end()) {  // taken away meanwhile
-            one.op->respond(from_errno(EAGAIN));
-        } else if (writers_.is_written(one.in_book)) {
+        const bool overdue = reactor_.now() >= one.until;
+        if (open == one.session->opens.end() || !may_be_answered(open->second)) {
+            one.op->respond(from_errno(EAGAIN));  // it ends, or has ended, and is asked for again
+        } else if (overdue || writers_.is_written(one.in_book)) {
+            if (overdue) log_overdue(one.session->session, open->second);
             answer_open(*one.session, *one.op, open->second);
         } else {
             opens_waiting_.push_back(one);
         }
     }
+    if (!opens_waiting_.empty()) opens_timer_.arm(opens_waiting_.front().until);
+}
+
+bool Target::may_be_answered(const OpenVolume& open) {
+    return !open.ends() && !open.asks_anew && !open.open->is_out &&
+           open.volume->storage(*open.open) != nullptr;
+}
+
+// As if it could not be written.
+void Target::log_overdue(const rtrs::ServerSession& session, const OpenVolume& open) {
+    logger("rnbd.server")
+        .error(
+            "{}: not written for {:g} s, {} has {} open all the same: a server that is started "
+            "again may let it in although another one has written",
+            writers_.path(), rtrs::in_seconds(book_patience), printable(session.name()), open.name);
 }
 
 // The server ends, and the book's disk does not answer.
@@ -152,10 +176,8 @@ MediumId Target::expected_by(const Session& session, const OpenMessage& message)
 // its clients get that; others get what they ask for or hear that they may not.
 const Target::OpenVolume* Target::opened_before(Session& session, const OpenMessage& message,
                                                 Writers::Id writer) {
-    // A kernel's client may spell one export in many ways.
-    const std::string wanted = export_for(session, message.device_name);
     const auto before = std::ranges::find_if(session.opens, [&](const auto& one) {
-        return one.second.volume->name() == wanted && !one.second.ends();
+        return one.second.name == message.device_name && !one.second.ends();
     });
     if (before == session.opens.end()) return nullptr;
     auto& [id, open] = *before;

@@ -150,7 +150,7 @@ class Volume {
     }
     const std::vector<std::unique_ptr<Open>>& opens() const noexcept { return opens_; }
     // What the book has to have written before an open for writing is answered.
-    WriterBook::Ticket in_book() const noexcept { return in_book_; }
+    WriterBook::Ticket in_book() const noexcept { return let_in_; }
     // Writers that do not have it open now and may come back with what they hold.
     std::vector<Writers::One> away() const;
 
@@ -234,6 +234,7 @@ class Volume {
 
     std::error_code may_open(const Opener& opener) const;
     bool may_write_first(Open& open);
+    bool others_may_write(const std::string& session) const noexcept;
     bool is_here(const Open& open) const noexcept;
     std::vector<Writers::Id> writers_here(const Open* and_this) const;
     bool has_left_former();
@@ -280,7 +281,8 @@ class Volume {
     std::string medium_name_;
     std::shared_ptr<const void> in_epochs_;
     std::shared_ptr<Writers> writers_;
-    WriterBook::Ticket in_book_ = 0;  // of the newest who is known or out
+    WriterBook::Ticket put_out_ = 0;  // of those who are out
+    WriterBook::Ticket let_in_ = 0;   // of those who are known, where others may write
     std::uint32_t writers_open_ = 0;  // of opens_, those that may write
     rtrs::Timer timer_;
     rtrs::Duration delay_;

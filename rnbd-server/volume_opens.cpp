@@ -90,15 +90,26 @@ void Volume::is_writer(Open& open, Writers::Id writer) {
     open.writer = writer;
     const Writers::News news =
         open.writers->opens({writer, open.session, config_.name}, writers_here(nullptr));
-    if (news == Writers::News::none) {
-        if (changed) book_.changed();
-        return;
+    const bool shared = others_may_write(open.session);
+    if (news == Writers::News::out || (news == Writers::News::known && shared)) {
+        const WriterBook::Ticket ticket = book_.write_now();
+        if (shared) let_in_ = ticket;
+        if (news == Writers::News::out) put_out_ = ticket;
+    } else if (changed || news == Writers::News::known) {
+        book_.changed();
     }
-    in_book_ = book_.write_now();
-    open.wrote = false;
-    if (news == Writers::News::known) return;
+    if (news != Writers::News::out) return;
     // As of who is put out by a write: the next write waits until that is in the file.
     for (const auto& one : opens_) one->wrote = false;
+    open.wrote = false;
+}
+
+// Else nobody puts this session's writers out, whatever the next server remembers of them; and a
+// machine that maps a thousand volumes need not wait for as many writes of the book.
+bool Volume::others_may_write(const std::string& session) const noexcept {
+    return std::ranges::any_of(config_.allow, [&](const ServerConfig::Allow& allow) {
+        return allow.session != session && allow.access != AccessMode::read_only;
+    });
 }
 
 void Volume::says_goodbye(Open& open) {
@@ -145,11 +156,11 @@ bool Volume::may_write_first(Open& open) {
                 "in again before it has mapped the volume anew",
                 config_.name, printable(open.session), printable(one.session));
     }
-    if (!away.empty()) in_book_ = book_.write_now();
+    if (!away.empty()) put_out_ = book_.write_now();
     // What they have at the storage would else end after this one.
     const bool others_end = std::ranges::any_of(
         opens_, [](const auto& other) { return other->is_out && other->in_flight > 0; });
-    open.wrote = book_.is_written(in_book_) && !others_end;
+    open.wrote = book_.is_written(put_out_) && !others_end;
     return open.wrote;
 }
 

@@ -2,9 +2,9 @@
 // started again still knows who is out, and who is known. Media are named as medium_name() does.
 //
 // Who is out is in the file before the write that put it there is made, and who is known before its
-// open is answered: these wait for the book's ticket. So a server that is started after one that
-// was killed knows each writer that may hold writes. Who has closed leaves the file within a
-// second.
+// open is answered, where others may write, too: these wait for the book's ticket. So a server that
+// is started after one that was killed knows each writer that may hold writes. All else, as that
+// one has closed, is there within a second.
 //
 // OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once

@@ -273,9 +273,9 @@ class Endpoint {
     // again. Zero: nothing is outstanding, or it is the first try, or the fabric does not know (a
     // device tries a limited time).
     virtual Duration unacknowledged() const noexcept { return Duration::zero(); }
-    // For how long both sides have sent nothing, not even a part of a message, though all that was
-    // posted has reached the peer's side of the network. Zero: something is under way, or the
-    // fabric does not know (a device's peer has what it acknowledges).
+    // For how long nothing has come, not even a part of a message, while all that was posted has
+    // reached the peer's side of the network. Zero: something is under way there, or the fabric
+    // does not know (a device's peer has what it acknowledges).
     virtual Duration quiet() const noexcept { return Duration::zero(); }
     // Whether something is sent there (again and again, when the connection is silent for a second)
     // though the owner has nothing to send, for unacknowledged() to tell of.

@@ -56,6 +56,8 @@ inline constexpr std::uint16_t port_default = 1234;
 inline constexpr std::uint32_t service_queue_depth = 512;
 // Client, service connection: two per request (an invalidation and the answer).
 inline constexpr std::uint32_t client_service_receives = 2 * service_queue_depth;
+// Ours, of an I/O connection: its heartbeat, or the answer, beside all that permits bring.
+inline constexpr std::uint32_t io_heartbeat_receives = 1;
 // Client, IO connection: the same, for every permit.
 inline constexpr std::uint32_t client_io_receives_per_permit = 2;
 

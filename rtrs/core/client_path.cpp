@@ -253,13 +253,15 @@ void ClientPath::doubt_connection(std::uint16_t connection) {
     Connection& late = *connections_[connection];
     if (!std::exchange(late.asks_network, true)) late.endpoint->ask_network(true);
     if (late.asked || !has(features_, Feature::connection_heartbeats)) return;
-    if (!post_heartbeat(late, ImmediateCodec::heartbeat())) late.asked = environment_.clock.now();
+    if (post_heartbeat(late, ImmediateCodec::heartbeat())) return;  // no room: the next time
+    late.asked = true;
+    late.asked_there.reset();
 }
 
 Instant ClientPath::judge_connection(std::uint16_t connection, Duration silence) {
     if (!connected() || reads_to_the_end()) return Instant::max();
     if (heartbeat_.probing()) return environment_.clock.now() + silence;
-    const Connection& late = *connections_[connection];
+    Connection& late = *connections_[connection];
     if (late.endpoint->unacknowledged() >= silence) {
         fail(from_errno(ETIMEDOUT),
              "one of its connections, from " + late.endpoint->local_address() + ", is silent");
@@ -268,17 +270,19 @@ Instant ClientPath::judge_connection(std::uint16_t connection, Duration silence)
     return late.asked ? judge_question(late) : Instant::max();
 }
 
-// Somebody on the way takes what is sent, a proxy or a tunnel, and nothing comes of it: not even
-// the answer to a heartbeat, which waits for no storage. Whatever still moves is patiently waited
-// for.
-Instant ClientPath::judge_question(const Connection& late) {
+// All that is sent is taken, and nothing comes of it, not even the answer to a heartbeat, which
+// waits for no storage: a proxy or a tunnel on the way keeps it, or answers alone are lost.
+// Whatever still moves is patiently waited for.
+Instant ClientPath::judge_question(Connection& late) {
     const Instant now = environment_.clock.now();
     const Duration patience = options_.heartbeat_timeout;
-    const Duration quiet = std::min(late.endpoint->quiet(), now - *late.asked);
-    if (quiet < patience) return now + patience - quiet;
+    const Duration quiet = late.endpoint->quiet();
+    if (quiet > Duration::zero() && !late.asked_there) late.asked_there = now;
+    const Duration since = late.asked_there ? std::min(quiet, now - *late.asked_there) : quiet;
+    if (!late.asked_there || since < patience) return now + patience - since;
     fail(from_errno(ETIMEDOUT), "one of its connections, from " + late.endpoint->local_address() +
-                                    ", does not answer: something on the way takes what is sent "
-                                    "and keeps it");
+                                    ", answers nothing, though all that is sent is acknowledged: "
+                                    "answers are lost, or something on the way keeps either");
     return Instant::max();
 }
 

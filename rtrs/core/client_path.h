@@ -201,7 +201,7 @@ class ClientPath final : public MessageLinkOwner {
     void drained();
     std::uint32_t features_wanted() const noexcept;
     std::error_code post_heartbeat(Connection& connection, std::uint32_t immediate);
-    Instant judge_question(const Connection& late);
+    Instant judge_question(Connection& late);
     ConnectRequestMessage connect_request(std::uint16_t connection) const noexcept;
     void disconnect_all();
     void post_heartbeat(std::uint32_t immediate);

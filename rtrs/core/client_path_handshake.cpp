@@ -18,7 +18,9 @@ constexpr std::uint32_t send_queue_reserve = 64;
 
 // A server may offer more chunks than a queue has entries.
 std::uint32_t io_receives(std::uint32_t queue_depth) {
-    return std::min(limits::client_io_receives_per_permit * queue_depth, Endpoint::queue_depth_max);
+    return std::min(
+        limits::client_io_receives_per_permit * queue_depth + limits::io_heartbeat_receives,
+        Endpoint::queue_depth_max);
 }
 
 }  // namespace

@@ -69,7 +69,8 @@ struct ClientPath::Connection final : EndpointHandler {
     bool ended = false;         // by the peer, or by the fabric
     bool asks_network = false;  // since an answer is late; until one comes
     // A heartbeat of its own, for such an answer, that is not answered either.
-    std::optional<Instant> asked;
+    bool asked = false;
+    std::optional<Instant> asked_there;  // since when that is known to be at the server's side
     std::unique_ptr<Endpoint> endpoint;
     LazyMemory receive_memory;
     std::unique_ptr<MemoryRegion> receive_region;

@@ -167,7 +167,7 @@ void ClientPath::received(Connection& connection, const Completion& completion) 
             repost(connection, completion);
             return post_heartbeat(ImmediateCodec::heartbeat_ack());
         case ImmediateType::heartbeat_ack:
-            connection.asked.reset();
+            connection.asked = false;
             if (connection.id == 0) {
                 owner_.latency_measured(*this, heartbeat_.acknowledged(environment_.clock.now()));
             }

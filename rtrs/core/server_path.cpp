@@ -32,6 +32,10 @@ bool is_of_a_bind(std::error_code reason) noexcept {
            reason == std::errc::bad_address;
 }
 
+std::uint32_t io_receives(std::uint32_t queue_depth) noexcept {
+    return std::min(queue_depth + limits::io_heartbeat_receives, Endpoint::queue_depth_max);
+}
+
 }  // namespace
 
 ServerPath::ServerPath(SessionEnvironment environment, const ServerOptions& options,
@@ -106,7 +110,7 @@ std::error_code ServerPath::accept(ConnectRequest& request, const ConnectRequest
         .send_queue_depth = std::min(
             answers_per_permit * Connection::answer_work_max * requests + send_queue_reserve,
             Endpoint::queue_depth_max),
-        .receive_queue_depth = requests + (service ? 1 : 0),
+        .receive_queue_depth = service ? requests + 1 : io_receives(options_.queue_depth),
         .worker = identity_.worker + message.connection_id,
         .silence_max = silence_max_beside(options_.heartbeat_timeout),
         // The client may have sent again over another path what is still to be handed out here.
@@ -232,7 +236,7 @@ void ServerPath::serve_path() {
 std::error_code ServerPath::post_receives() {
     for (const auto& connection : connections_) {
         const std::uint32_t count =
-            connection->id == 0 ? limits::service_queue_depth : options_.queue_depth;
+            connection->id == 0 ? limits::service_queue_depth : io_receives(options_.queue_depth);
         for (std::uint32_t i = 0; i < count; ++i) {
             if (const auto error = connection->endpoint->post_receive(0, {})) return error;
         }

@@ -120,6 +120,7 @@ void TcpEndpoint::fail(std::error_code reason) {
 
 // At an end that somebody asked for, the peer has a moment to take what is on its way.
 void TcpEndpoint::end_zero_copies() noexcept {
+    if (lingers_) return;  // until the end of that
     if (reason_ || !zero_copies_->holds()) return let_go_of_held();
     let_go_->arm(reactor_.now() + LastBytes::patience);
 }
@@ -206,6 +207,7 @@ void TcpEndpoint::look_at_last_bytes() noexcept {
 void TcpEndpoint::end_lingering() noexcept {
     lingers_ = false;
     lingering_->look.disarm();
+    if (zero_copies_) let_go_of_held();
     ::shutdown(fd_, SHUT_RDWR);
     reactor_.cancel(stream_operation_);
     schedule();

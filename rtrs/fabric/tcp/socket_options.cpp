@@ -81,7 +81,7 @@ Duration quietness_of(int fd) noexcept {
     if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return Duration::zero();
     int under_way = 0;
     if (::ioctl(fd, SIOCOUTQ, &under_way) != 0 || under_way > 0) return Duration::zero();
-    return std::chrono::milliseconds(std::min(info.tcpi_last_data_sent, info.tcpi_last_data_recv));
+    return std::chrono::milliseconds(info.tcpi_last_data_recv);
 }
 
 void limit_packets(int fd) noexcept {

@@ -181,6 +181,54 @@ TEST_CASE("exports: who opened one during a shrink hears that its storage has re
 }
 
 // Else a server that is killed and started again lets it in with what it held.
+TEST_CASE(
+    "exports: where others may write, an open waits until it is in the book, and no write does") {
+    char folder[] = "/tmp/rnbd-exports-XXXXXX";
+    REQUIRE(::mkdtemp(folder) != nullptr);
+    {
+        auto reactor = rtrs::Reactor::create().value();
+        DeferredCompletions deferred(*reactor);
+        EpochBook epochs("");
+        WriterBook book(*reactor, std::string(folder) + "/writers");
+        REQUIRE(!book.load());
+        MediumClaims claims;
+        Volume volume(*reactor,
+                      {.deferred = deferred, .claims = claims, .epochs = epochs, .writers = book},
+                      memory("vol", {{.session = "host-a", .access = AccessMode::migration},
+                                     {.session = "host-b", .access = AccessMode::migration}}));
+        const auto turns = [&](auto done) {
+            for (int i = 0; i < 2000 && !done(); ++i) reactor->run_once(5ms);
+            REQUIRE(done());
+        };
+        turns([&] { return volume.state() == Volume::State::ready; });
+        const auto open_as = [&](const std::string& session, Writers::Id writer) {
+            const auto open = volume.open({.session = session,
+                                           .host = "127.0.0.1",
+                                           .access = AccessMode::migration,
+                                           .writer = writer});
+            REQUIRE(open);
+            return *open;
+        };
+        const auto in_book = [&] { return book.is_written(volume.in_book()); };
+        Volume::Open* const first = open_as("host-a", 17);
+        CHECK_FALSE(in_book());
+        turns(in_book);
+        CHECK(volume.may_write(*first));
+        Volume::Open* const second = open_as("host-b", 18);
+        CHECK_FALSE(in_book());
+        CHECK(volume.may_write(*first));
+        turns(in_book);
+        WriterBook server_after_it(*reactor, book.path());
+        REQUIRE(!server_after_it.load());
+        CHECK(server_after_it.of("vol")->knows(17));
+        CHECK(server_after_it.of("vol")->knows(18));
+        volume.close(second);
+        volume.close(first);
+        ::unlink(book.path().c_str());
+    }
+    ::rmdir(folder);
+}
+
 TEST_CASE("exports: a write waits until a former life of its own session is out on disk") {
     char folder[] = "/tmp/rnbd-exports-XXXXXX";
     REQUIRE(::mkdtemp(folder) != nullptr);
@@ -208,10 +256,8 @@ TEST_CASE("exports: a write waits until a former life of its own session is out 
             return *open;
         };
         Volume::Open* const former = open_as(17);
-        // Nor before it is in the book itself: an open is answered then.
-        CHECK_FALSE(book.is_written(volume.in_book()));
-        CHECK_FALSE(volume.may_write(*former));
-        turns([&] { return volume.may_write(*former); });
+        CHECK(volume.may_write(*former));
+        // No other one may write it: there is nobody to be remembered for.
         CHECK(book.is_written(volume.in_book()));
         volume.close(former);
         Volume::Open* const next = open_as(18);
