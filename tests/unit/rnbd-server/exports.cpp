@@ -180,97 +180,85 @@ TEST_CASE("exports: who opened one during a shrink hears that its storage has re
     ::rmdir(folder);
 }
 
-// Else a server that is killed and started again lets it in with what it held.
-TEST_CASE(
-    "exports: where others may write, an open waits until it is in the book, and no write does") {
-    char folder[] = "/tmp/rnbd-exports-XXXXXX";
-    REQUIRE(::mkdtemp(folder) != nullptr);
-    {
-        auto reactor = rtrs::Reactor::create().value();
-        DeferredCompletions deferred(*reactor);
-        EpochBook epochs("");
-        WriterBook book(*reactor, std::string(folder) + "/writers");
+namespace {
+
+// A volume beside a book of writers in a file.
+struct Booked {
+    explicit Booked(std::vector<ServerConfig::Allow> allow)
+        : volume(*reactor,
+                 {.deferred = deferred, .claims = claims, .epochs = epochs, .writers = book},
+                 memory("vol", std::move(allow))) {
         REQUIRE(!book.load());
-        MediumClaims claims;
-        Volume volume(*reactor,
-                      {.deferred = deferred, .claims = claims, .epochs = epochs, .writers = book},
-                      memory("vol", {{.session = "host-a", .access = AccessMode::migration},
-                                     {.session = "host-b", .access = AccessMode::migration}}));
-        const auto turns = [&](auto done) {
-            for (int i = 0; i < 2000 && !done(); ++i) reactor->run_once(5ms);
-            REQUIRE(done());
-        };
         turns([&] { return volume.state() == Volume::State::ready; });
-        const auto open_as = [&](const std::string& session, Writers::Id writer) {
-            const auto open = volume.open({.session = session,
-                                           .host = "127.0.0.1",
-                                           .access = AccessMode::migration,
-                                           .writer = writer});
-            REQUIRE(open);
-            return *open;
-        };
-        const auto in_book = [&] { return book.is_written(volume.in_book()); };
-        Volume::Open* const first = open_as("host-a", 17);
-        CHECK_FALSE(in_book());
-        turns(in_book);
-        CHECK(volume.may_write(*first));
-        Volume::Open* const second = open_as("host-b", 18);
-        CHECK_FALSE(in_book());
-        CHECK(volume.may_write(*first));
-        turns(in_book);
-        WriterBook server_after_it(*reactor, book.path());
-        REQUIRE(!server_after_it.load());
-        CHECK(server_after_it.of("vol")->knows(17));
-        CHECK(server_after_it.of("vol")->knows(18));
-        volume.close(second);
-        volume.close(first);
-        ::unlink(book.path().c_str());
     }
-    ::rmdir(folder);
+    ~Booked() {
+        ::unlink(book.path().c_str());
+        ::rmdir(folder.c_str());
+    }
+    static std::string new_folder() {
+        std::string path = "/tmp/rnbd-exports-XXXXXX";
+        REQUIRE(::mkdtemp(path.data()) != nullptr);
+        return path;
+    }
+    template <typename Done>
+    void turns(Done done) {
+        for (int i = 0; i < 2000 && !done(); ++i) reactor->run_once(5ms);
+        REQUIRE(done());
+    }
+    Volume::Open* open(const std::string& session, AccessMode access, Writers::Id writer) {
+        const auto made = volume.open(
+            {.session = session, .host = "127.0.0.1", .access = access, .writer = writer});
+        REQUIRE(made);
+        return *made;
+    }
+    bool is_in_book() const { return book.is_written(volume.in_book()); }
+
+    std::string folder = new_folder();
+    std::unique_ptr<rtrs::Reactor> reactor = rtrs::Reactor::create().value();
+    DeferredCompletions deferred{*reactor};
+    EpochBook epochs{""};
+    WriterBook book{*reactor, folder + "/writers"};
+    MediumClaims claims;
+    Volume volume;
+};
+
+}  // namespace
+
+TEST_CASE("exports: where others may write, an open waits until it is in the book, no write does") {
+    Booked world({{.session = "host-a", .access = AccessMode::migration},
+                  {.session = "host-b", .access = AccessMode::migration}});
+    Volume::Open* const first = world.open("host-a", AccessMode::migration, 17);
+    CHECK_FALSE(world.is_in_book());
+    world.turns([&] { return world.is_in_book(); });
+    CHECK(world.volume.may_write(*first));
+    Volume::Open* const second = world.open("host-b", AccessMode::migration, 18);
+    CHECK_FALSE(world.is_in_book());
+    CHECK(world.volume.may_write(*first));
+    world.turns([&] { return world.is_in_book(); });
+    WriterBook server_after_it(*world.reactor, world.book.path());
+    REQUIRE(!server_after_it.load());
+    CHECK(server_after_it.of("vol")->knows(17));
+    CHECK(server_after_it.of("vol")->knows(18));
+    world.volume.close(second);
+    world.volume.close(first);
 }
 
+// Else a server that is killed and started again lets it in with what it held.
 TEST_CASE("exports: a write waits until a former life of its own session is out on disk") {
-    char folder[] = "/tmp/rnbd-exports-XXXXXX";
-    REQUIRE(::mkdtemp(folder) != nullptr);
-    {
-        auto reactor = rtrs::Reactor::create().value();
-        DeferredCompletions deferred(*reactor);
-        EpochBook epochs("");
-        WriterBook book(*reactor, std::string(folder) + "/writers");
-        REQUIRE(!book.load());
-        MediumClaims claims;
-        Volume volume(*reactor,
-                      {.deferred = deferred, .claims = claims, .epochs = epochs, .writers = book},
-                      memory("vol", {{.session = "host-a", .access = AccessMode::read_write}}));
-        const auto turns = [&](auto done) {
-            for (int i = 0; i < 2000 && !done(); ++i) reactor->run_once(5ms);
-            REQUIRE(done());
-        };
-        turns([&] { return volume.state() == Volume::State::ready; });
-        const auto open_as = [&](Writers::Id writer) {
-            const auto open = volume.open({.session = "host-a",
-                                           .host = "127.0.0.1",
-                                           .access = AccessMode::read_write,
-                                           .writer = writer});
-            REQUIRE(open);
-            return *open;
-        };
-        Volume::Open* const former = open_as(17);
-        CHECK(volume.may_write(*former));
-        // No other one may write it: there is nobody to be remembered for.
-        CHECK(book.is_written(volume.in_book()));
-        volume.close(former);
-        Volume::Open* const next = open_as(18);
-        CHECK(volume.is_out(17));
-        CHECK_FALSE(volume.may_write(*next));
-        turns([&] { return volume.may_write(*next); });
-        WriterBook server_after_it(*reactor, book.path());
-        REQUIRE(!server_after_it.load());
-        CHECK(server_after_it.of("vol")->is_out(17));
-        volume.close(next);
-        ::unlink(book.path().c_str());
-    }
-    ::rmdir(folder);
+    Booked world({{.session = "host-a", .access = AccessMode::read_write}});
+    Volume::Open* const former = world.open("host-a", AccessMode::read_write, 17);
+    CHECK(world.volume.may_write(*former));
+    // No other one may write it: there is nobody to be remembered for.
+    CHECK(world.is_in_book());
+    world.volume.close(former);
+    Volume::Open* const next = world.open("host-a", AccessMode::read_write, 18);
+    CHECK(world.volume.is_out(17));
+    CHECK_FALSE(world.volume.may_write(*next));
+    world.turns([&] { return world.volume.may_write(*next); });
+    WriterBook server_after_it(*world.reactor, world.book.path());
+    REQUIRE(!server_after_it.load());
+    CHECK(server_after_it.of("vol")->is_out(17));
+    world.volume.close(next);
 }
 
 TEST_CASE("exports: one that is opened again in a session has the access that is asked for") {
