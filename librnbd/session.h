@@ -169,7 +169,9 @@ int Session::submit(Volume& volume, Fill fill) {
         const bool here = loop_->here();
         if (!here) queue(*request);
         static_cast<void>(unused.release());
-        if (request->buffer != nullptr) request->buffer->in_flight = true;
+        if (request->buffer != nullptr) {
+            request->buffer->in_flight.store(true, std::memory_order_relaxed);  // by the lock
+        }
         if (!here) return 0;
     }
     start_request(*request);

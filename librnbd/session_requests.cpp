@@ -37,7 +37,9 @@ void Session::finished(Request& request) {
     const rnbd_done_fn done = request.done;
     void* const context = request.context;
     const int result = -rtrs::to_errno(request.error);
-    if (request.buffer != nullptr) request.buffer->in_flight = false;
+    if (request.buffer != nullptr) {
+        request.buffer->in_flight.store(false, std::memory_order_release);
+    }
     if (loop_->threaded()) {
         spent_.push_back(request);
         loop_->reactor().at_turn_end(given_back_);

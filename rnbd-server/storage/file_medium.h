@@ -80,6 +80,7 @@ class FileMedium {
     // Steps of open(); each answers with the error to report.
     using Step = std::expected<void, StorageError>;
     Step open_file(const StorageOptions& options, const std::stop_token& not_wanted);
+    void read_without_trace() noexcept;
     Step create_file(const StorageOptions& options, int flags, const std::stop_token& not_wanted);
     Step identify(const StorageOptions& options);
     void open_witness(const StorageOptions& options);

@@ -98,6 +98,7 @@ std::expected<FileMedium, StorageError> FileMedium::open(const StorageOptions& o
                                                          const std::stop_token& not_wanted) {
     FileMedium medium(options.path);
     Step step = medium.open_file(options, not_wanted);
+    if (step) medium.read_without_trace();
     if (step) step = medium.identify(options);
     if (step) step = medium.lock(options);
     if (step) step = medium.still_there();
@@ -153,6 +154,13 @@ FileMedium::Step FileMedium::open_file(const StorageOptions& options,
             return failure(error,
                            fmt::format("cannot be opened: {}", rtrs::from_errno(error).message()));
     }
+}
+
+// Who read when is nobody's question here, and asked for each read. Only the file's owner, or root,
+// may ask for that.
+void FileMedium::read_without_trace() noexcept {
+    const int flags = ::fcntl(fd_.get(), F_GETFL);
+    if (flags != -1) static_cast<void>(::fcntl(fd_.get(), F_SETFL, flags | O_NOATIME));
 }
 
 FileMedium::Step FileMedium::create_file(const StorageOptions& options, int flags,

@@ -136,8 +136,10 @@ class ClientPath final : public MessageLinkOwner {
     // Its server takes sequences. Known once the first connection was accepted.
     bool sequenced() const noexcept { return has(features_, Feature::failover); }
     bool has_messages() const noexcept { return has(features_, Feature::messages); }
-    std::uint16_t io_connections() const noexcept {
-        return static_cast<std::uint16_t>(connection_count_ - 1);
+    // A permit always travels on the same connection of a path: what hangs on it stays on one core.
+    std::uint16_t connection_of(std::uint32_t permit) const noexcept {
+        const std::uint32_t for_io = connection_count_ - 1u;
+        return for_io == 1 ? 1 : static_cast<std::uint16_t>(1 + permit % for_io);
     }
     // ASSUMES: connected(). A request that cannot be posted is reported by path_drained, like any
     // other that stays unanswered.

@@ -146,10 +146,11 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
 
     // --- client_session_requests.cpp
     void submit(std::uint32_t permit, const ClientRequest& request);
-    void send_or_hold(std::uint32_t permit);
-    void post(std::uint32_t permit, std::uint16_t path);
+    // now: read once for a request, for outside of a turn a reading is a call.
+    void send_or_hold(std::uint32_t permit, Instant now);
+    void post(std::uint32_t permit, std::uint16_t path, Instant now);
     static void count_sent(PathCounters& counters, const Request& request) noexcept;
-    std::uint16_t choose_path(std::uint32_t payload_bytes) noexcept;
+    std::uint16_t choose_path(std::uint32_t payload_bytes, Instant now) noexcept;
     void request_answered(std::uint32_t permit, int error);
     void owner_decides_all();
     void hand_back(std::uint16_t path);

@@ -21,9 +21,10 @@ void ClientSession::Inside::submit_user(UserRequest request) {
 void ClientSession::Inside::send_next_user() {
     if (users.empty() || user_path != no_path || user_failing) return;
     UserRequest& user = users.front();
-    const std::uint16_t path = link_up ? choose_path(user.response_bytes) : no_path;
+    const Instant now = environment.clock.now();
+    const std::uint16_t path = link_up ? choose_path(user.response_bytes, now) : no_path;
     if (path == no_path) {
-        failure_timer.arm(environment.clock.now());
+        failure_timer.arm(now);
         return;
     }
     const std::uint32_t permit = user_permit();
@@ -32,7 +33,7 @@ void ClientSession::Inside::send_next_user() {
     std::memset(control_memory.data(), 0, user.response_bytes);
     if (user.sequence == 0) user.sequence = ++last_sequence;
     user_path = path;
-    user_posted = environment.clock.now();
+    user_posted = now;
     expect_answer(user_posted);
     ClientPath& on = *paths[path].path;
     on.post({.permit = permit,

@@ -48,35 +48,35 @@ void ClientSession::Inside::submit(std::uint32_t permit, const ClientRequest& wh
     if (closing) return fail_later(permit, Error::closed);
     if (refuse_new) return fail_later(permit, refuse_new);
     request.owner_decides = !link_up;
-    if (!request.owner_decides) send_or_hold(permit);
+    if (!request.owner_decides) send_or_hold(permit, request.submitted);
 }
 
-void ClientSession::Inside::send_or_hold(std::uint32_t permit) {
+void ClientSession::Inside::send_or_hold(std::uint32_t permit, Instant now) {
     // A fence of this permit is on its way, or its lost path must come back first.
     if (requests[permit].fate != Fate::settled) return;
-    const std::uint16_t path = choose_path(requests[permit].payload_bytes);
+    const std::uint16_t path = choose_path(requests[permit].payload_bytes, now);
     if (path == no_path) return;
-    post(permit, path);
+    post(permit, path, now);
 }
 
-std::uint16_t ClientSession::Inside::choose_path(std::uint32_t payload_bytes) noexcept {
+std::uint16_t ClientSession::Inside::choose_path(std::uint32_t payload_bytes,
+                                                 Instant now) noexcept {
     if (loads.size() == 1) return loads[0].usable ? 0 : no_path;
-    const auto index = selector.select(loads, payload_bytes, environment.clock.now());
+    const auto index = selector.select(loads, payload_bytes, now);
     return index ? static_cast<std::uint16_t>(*index) : no_path;
 }
 
-void ClientSession::Inside::post(std::uint32_t permit, std::uint16_t path) {
+void ClientSession::Inside::post(std::uint32_t permit, std::uint16_t path, Instant now) {
     Request& request = requests[permit];
     RTRS_ASSERT(request.state == RequestState::held);
     PathRecord& record = paths[path];
     ClientPath& on = *record.path;
     request.state = RequestState::in_flight;
     request.path = path;
-    request.posted = environment.clock.now();
+    request.posted = now;
     if (request.attempts++ > 0) ++record.counters.retried;
     request.sent = true;
-    // A permit always travels on the same connection of a path: what hangs on it stays on one core.
-    request.connection = static_cast<std::uint16_t>(1 + permit % on.io_connections());
+    request.connection = on.connection_of(permit);
     --held;
     ++in_flight;
     count_sent(record.counters, request);
@@ -168,7 +168,7 @@ void ClientSession::Inside::send_held(std::uint16_t path_that_came) {
                             request.path == path_that_came || !request.sent;
         if (!may_go) continue;
         if (request.sent) RTRS_RARE(failed_over);
-        send_or_hold(id);
+        send_or_hold(id, environment.clock.now());
     }
 }
 
@@ -184,7 +184,7 @@ void ClientSession::Inside::resume(std::uint32_t permit, Attempts earlier) {
                         !paths[request.path].path->connected();
     if (fenced) return;
     if (request.sent) RTRS_RARE(resumed);
-    send_or_hold(permit);
+    send_or_hold(permit, environment.clock.now());
 }
 
 // --- Failures. They are reported in a turn of their own, never inside a call of the owner.
@@ -345,7 +345,8 @@ void ClientSession::Inside::settle(std::uint32_t permit) {
         failures.push_back(permit);
         failure_timer.arm(environment.clock.now());
     } else if (request.state == RequestState::held && link_up && !request.owner_decides) {
-        send_or_hold(permit);  // its taker has used it again meanwhile
+        // Its taker has used it again meanwhile.
+        send_or_hold(permit, environment.clock.now());
     }
 }
 
@@ -366,14 +367,15 @@ void ClientSession::Inside::send_fence(std::uint32_t permit) {
     Request& request = requests[permit];
     // A request that its path has not handed back yet is its own fence's rival.
     if (request.state == RequestState::in_flight || closing) return;
-    const std::uint16_t path = choose_path(0);
+    const Instant now = environment.clock.now();
+    const std::uint16_t path = choose_path(0, now);
     if (path == no_path) return;
     RTRS_RARE(fence_sent);
     request.fate = Fate::fencing;
     request.fate_path = path;
     ClientPath& on = *paths[path].path;
-    request.connection = static_cast<std::uint16_t>(1 + permit % on.io_connections());
-    request.fence_posted = environment.clock.now();
+    request.connection = on.connection_of(permit);
+    request.fence_posted = now;
     expect_answer(request.fence_posted);
     // A request that its taker has submitted meanwhile comes after the fence.
     const Sequence fence = ++last_sequence;

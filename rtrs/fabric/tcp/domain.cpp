@@ -30,16 +30,11 @@ Key TcpWindows::key(std::uint32_t number) const noexcept {
     return domain_.keys().key(slot(number));
 }
 
-std::error_code TcpWindows::check_bind(std::uint32_t number, const Segment& range) const noexcept {
-    if (number >= count_) return from_errno(EINVAL);
+int TcpWindows::check_bind(std::uint32_t number, const Segment& range) const noexcept {
+    if (number >= count_) return EINVAL;
     const auto offset = static_cast<std::uint64_t>(range.data - region_.data());
-    if (offset > region_.bytes() || range.bytes > region_.bytes() - offset) {
-        return from_errno(EINVAL);
-    }
-    if (domain_.keys().in_use(slot(number)) || domain_.revoking(slot(number))) {
-        return from_errno(EBUSY);
-    }
-    return {};
+    if (offset > region_.bytes() || range.bytes > region_.bytes() - offset) return EINVAL;
+    return domain_.keys().in_use(slot(number)) || domain_.revoking(slot(number)) ? EBUSY : 0;
 }
 
 void TcpWindows::bind(std::uint32_t number, const Segment& range) noexcept {

@@ -48,9 +48,9 @@ class TcpWindows final : public MemoryWindows {
     ~TcpWindows() override;
     Key key(std::uint32_t number) const noexcept override;
 
-    // Whether bind() may be called for it. ERRORS: EINVAL (outside of the region, no such window),
-    // EBUSY (bytes are still being placed under the last key, or its revoke has not been told).
-    std::error_code check_bind(std::uint32_t number, const Segment& range) const noexcept;
+    // 0 if bind() may be called for it, or EINVAL (outside of the region, no such window), EBUSY
+    // (bytes are still being placed under the last key, or its revoke has not been told).
+    int check_bind(std::uint32_t number, const Segment& range) const noexcept;
     void bind(std::uint32_t number, const Segment& range) noexcept;
     // pending: waiter's revoked() comes later. ASSUMES: no revoke of this window is pending.
     RevokeResult revoke(std::uint32_t number, TcpEndpoint& waiter, std::uint64_t context) noexcept;

@@ -148,8 +148,9 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     void complete(CompletionOpcode opcode, CompletionStatus status, std::uint64_t context);
 
     // Sending.
-    std::error_code check(std::span<const WorkRequest> chain) const noexcept;
-    std::error_code check(const WorkRequest& request) const noexcept;
+    // 0, or the errno of post(): an error_code takes a call each time.
+    int check(std::span<const WorkRequest> chain) const noexcept;
+    int check(const WorkRequest& request) const noexcept;
     bool done_at_once(const WorkRequest& request) noexcept;
     static void bind(const WorkRequest& request) noexcept;
     void submit(const WorkRequest& request);

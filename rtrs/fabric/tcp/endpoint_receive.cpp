@@ -162,8 +162,8 @@ Bytes TcpEndpoint::take_header(Bytes bytes) {
         header = partial_header_.data();
     }
     const std::span<const std::byte, header_bytes> its_bytes(header, header_bytes);
-    if (const std::error_code error = parse_header(its_bytes, frame_)) {
-        refuse(error, wrong_with_header(its_bytes));
+    if (const auto error = parse_header(its_bytes, frame_)) {
+        refuse(*error, wrong_with_header(its_bytes));
     } else {
         begin_frame();
     }

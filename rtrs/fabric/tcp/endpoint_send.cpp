@@ -62,7 +62,7 @@ FrameHeader header_for(const WorkRequest& request) noexcept {
 
 std::error_code TcpEndpoint::post(std::span<const WorkRequest> chain) {
     if (state_ != State::established && state_ != State::closing) return from_errno(ENOTCONN);
-    if (const std::error_code error = check(chain)) return error;
+    if (const int error = check(chain)) return from_errno(error);
     if (chain.size() == 1 && done_at_once(chain[0])) return {};
     for (const WorkRequest& request : chain) submit(request);
     schedule();
@@ -78,31 +78,29 @@ void TcpEndpoint::send_early() {
     if (reactor_.may_call_send()) start_send();
 }
 
-std::error_code TcpEndpoint::check(std::span<const WorkRequest> chain) const noexcept {
-    if (chain.size() > sends_.works_free()) return from_errno(ENOBUFS);
+int TcpEndpoint::check(std::span<const WorkRequest> chain) const noexcept {
+    if (chain.size() > sends_.works_free()) return ENOBUFS;
     std::uint32_t reads = reads_.count();
     for (const WorkRequest& request : chain) {
-        if (const std::error_code error = check(request)) return error;
+        if (const int error = check(request)) return error;
         if (request.opcode == WorkOpcode::read && ++reads > agreement_.peer_reads_max) {
-            return from_errno(ENOBUFS);
+            return ENOBUFS;
         }
     }
-    return {};
+    return 0;
 }
 
-std::error_code TcpEndpoint::check(const WorkRequest& request) const noexcept {
-    if (request.local.size() > max_segments) return from_errno(EINVAL);
+int TcpEndpoint::check(const WorkRequest& request) const noexcept {
+    if (request.local.size() > max_segments) return EINVAL;
     if (request.opcode == WorkOpcode::bind_window) {
-        if (request.local.size() != 1 || request.window.of == nullptr) {
-            return from_errno(EINVAL);
-        }
+        if (request.local.size() != 1 || request.window.of == nullptr) return EINVAL;
         return static_cast<const TcpWindows&>(*request.window.of)
             .check_bind(request.window.number, request.local[0]);
     }
-    if (request.opcode == WorkOpcode::read && request.local.size() != 1) return from_errno(EINVAL);
+    if (request.opcode == WorkOpcode::read && request.local.size() != 1) return EINVAL;
     std::uint64_t bytes = 0;
     for (const Segment& segment : request.local) bytes += segment.bytes;
-    return bytes > payload_bytes_max ? from_errno(EMSGSIZE) : std::error_code{};
+    return bytes > payload_bytes_max ? EMSGSIZE : 0;
 }
 
 // A bind that nobody is to be told of has no place in the queue.

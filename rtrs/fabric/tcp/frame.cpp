@@ -88,13 +88,14 @@ std::string found(const std::string& field, std::uint64_t is, const std::string&
 
 }  // namespace
 
-std::error_code parse_header(std::span<const std::byte, header_bytes> bytes,
-                             FrameHeader& header) noexcept {
+std::optional<Error> parse_header(std::span<const std::byte, header_bytes> bytes,
+                                  FrameHeader& header) noexcept {
     const HeaderWords words = HeaderWords::load(bytes.data());
     if (words.magic() != frame_magic) return Error::protocol;
     if (load_le32(bytes.data() + header_crc_offset) != words.crc()) return Error::checksum;
     take_fields(words, header);
-    return fields_allowed(header) ? std::error_code{} : Error::protocol;
+    if (!fields_allowed(header)) return Error::protocol;
+    return std::nullopt;
 }
 
 std::string text_of(Opcode opcode) {

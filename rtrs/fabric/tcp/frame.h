@@ -25,11 +25,13 @@
 #include <array>
 #include <cstdint>
 #include <expected>
+#include <optional>
 #include <span>
 #include <string>
 #include <system_error>
 
 #include "rtrs/base/bytes.h"
+#include "rtrs/base/error.h"
 #include "rtrs/fabric.h"
 
 namespace rtrs::tcp {
@@ -72,12 +74,12 @@ struct FrameHeader {
 
 // Checks all that needs no state: magic, checksum, known opcode and flags, payload within the
 // opcode's limit, zero in every field that the opcode does not use.
-// ERRORS: Error::protocol, Error::checksum; header means nothing then.
+// Error::protocol or Error::checksum, with which header means nothing, or neither.
 //
 // Into its place: fields that were written one by one and are copied as a whole keep the processor
 // waiting until they, and a payload that was copied before, are in the cache.
-std::error_code parse_header(std::span<const std::byte, header_bytes> bytes,
-                             FrameHeader& header) noexcept;
+std::optional<Error> parse_header(std::span<const std::byte, header_bytes> bytes,
+                                  FrameHeader& header) noexcept;
 // Of what parse_header() refuses, in words: the field, what was found and what was expected.
 std::string wrong_with_header(std::span<const std::byte, header_bytes> bytes);
 // "3 (reject)".

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -12,35 +13,44 @@ namespace rtrs::tcp {
 
 template <typename T, std::size_t small_count>
 class GrowingRing {
+    // Places are found by a mask: a division each time costs as much as the rest.
+    static_assert(std::has_single_bit(small_count));
+
   public:
+    // Items of the large memory where the owner never has more than so many.
+    static constexpr std::size_t large_count(std::size_t items_max) noexcept {
+        return std::bit_ceil(items_max);
+    }
+
     GrowingRing() = default;
     GrowingRing(const GrowingRing&) = delete;
     GrowingRing& operator=(const GrowingRing&) = delete;
 
-    // Once, before the first item. ASSUMES: the owner never has more than large_count items.
-    void set_large(T* large, std::size_t large_count) noexcept {
+    // Once, before the first item: memory for large_count(items_max). ASSUMES: the owner never has
+    // more than items_max.
+    void set_large(T* large, std::size_t items_max) noexcept {
         large_ = large;
-        large_count_ = large_count;
+        large_mask_ = large_count(items_max) - 1;
     }
-    T& operator[](std::uint64_t number) noexcept { return items_[number % count_]; }
-    const T& operator[](std::uint64_t number) const noexcept { return items_[number % count_]; }
+    T& operator[](std::uint64_t number) noexcept { return items_[number & mask_]; }
+    const T& operator[](std::uint64_t number) const noexcept { return items_[number & mask_]; }
     // Before item `end` is put in.
     void make_room(std::uint64_t first, std::uint64_t end) noexcept {
-        if (end - first == count_ && items_ == small_.data()) grow(first, end);
+        if (end - first > mask_ && items_ == small_.data()) grow(first, end);
     }
 
   private:
     void grow(std::uint64_t first, std::uint64_t end) noexcept {
-        for (; first != end; ++first) large_[first % large_count_] = small_[first % small_count];
+        for (; first != end; ++first) large_[first & large_mask_] = small_[first & mask_];
         items_ = large_;
-        count_ = large_count_;
+        mask_ = large_mask_;
     }
 
     std::array<T, small_count> small_{};
     T* items_ = small_.data();
-    std::size_t count_ = small_count;
+    std::size_t mask_ = small_count - 1;
     T* large_ = nullptr;
-    std::size_t large_count_ = 0;
+    std::size_t large_mask_ = 0;
 };
 
 }  // namespace rtrs::tcp

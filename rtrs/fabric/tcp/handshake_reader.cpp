@@ -42,7 +42,7 @@ bool HandshakeReader::is_awaited(Opcode opcode) const noexcept {
 std::error_code HandshakeReader::take_header() noexcept {
     FrameHeader header;
     if (const auto error = parse_header(std::span(bytes_).first<header_bytes>(), header))
-        return error;
+        return *error;
     if (!is_awaited(header.opcode)) return Error::protocol;
     header_ = header;
     return {};

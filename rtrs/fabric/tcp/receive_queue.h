@@ -27,8 +27,8 @@ class ReceiveQueue {
     };
 
     explicit ReceiveQueue(std::uint32_t entries_max) noexcept
-        : entries_max_(entries_max), memory_(ReservedMemory::bytes_for<Run>(entries_max)) {
-        if (!memory_.empty()) runs_.set_large(memory_.cut<Run>(entries_max), entries_max);
+        : entries_max_(entries_max), memory_(ReservedMemory::bytes_for<Run>(runs_max())) {
+        if (!memory_.empty()) runs_.set_large(memory_.cut<Run>(runs_max()), entries_max);
     }
     // False if the memory could not be reserved.
     bool ready() const noexcept { return !memory_.empty(); }
@@ -124,11 +124,12 @@ class ReceiveQueue {
         return entry;
     }
 
-    static constexpr std::size_t runs_small = 4;
+    using Runs = GrowingRing<Run, 4>;
+    std::size_t runs_max() const noexcept { return Runs::large_count(entries_max_); }
 
     std::uint32_t entries_max_;
     ReservedMemory memory_;
-    GrowingRing<Run, runs_small> runs_;
+    Runs runs_;
     std::uint64_t head_ = 0;  // of the runs
     std::uint64_t tail_ = 0;
     std::optional<Entry> next_;

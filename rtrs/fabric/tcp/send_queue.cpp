@@ -19,12 +19,13 @@ constexpr std::size_t frame_iovecs = 1 + Endpoint::max_segments;
 SendQueue::SendQueue(std::uint32_t works_max, std::uint32_t answers_max) noexcept
     : works_max_(works_max) {
     const std::size_t frames = std::size_t{works_max} + answers_max;
-    memory_ = ReservedMemory(ReservedMemory::bytes_for<Work>(works_max) +
+    const std::size_t works = Works::large_count(works_max);
+    memory_ = ReservedMemory(ReservedMemory::bytes_for<Work>(works) +
                              batches_.size() *
                                  (ReservedMemory::bytes_for<std::byte>(frames * frame_arena_bytes) +
                                   ReservedMemory::bytes_for<iovec>(frames * frame_iovecs)));
     if (memory_.empty()) return;
-    works_.set_large(memory_.cut<Work>(works_max), works_max);
+    works_.set_large(memory_.cut<Work>(works), works_max);
     for (Batch& batch : batches_) {
         batch.large_arena = memory_.cut<std::byte>(frames * frame_arena_bytes);
         batch.large_iovecs = memory_.cut<iovec>(frames * frame_iovecs);

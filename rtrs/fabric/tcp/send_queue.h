@@ -89,7 +89,7 @@ class SendQueue {
     bool at_frame_boundary() const noexcept { return batches_[sending_].empty(); }
 
   private:
-    static constexpr std::size_t works_small = 4;
+    using Works = GrowingRing<Work, 4>;
     static constexpr std::size_t arena_bytes_small = 512;
     static constexpr std::size_t iovecs_small = 8;
 
@@ -114,7 +114,7 @@ class SendQueue {
 
     std::uint32_t works_max_;
     ReservedMemory memory_;
-    GrowingRing<Work, works_small> works_;
+    Works works_;
     std::uint64_t head_ = 0;
     std::uint64_t tail_ = 0;
     std::array<Batch, 2> batches_;

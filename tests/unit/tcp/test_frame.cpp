@@ -33,7 +33,7 @@ std::string hex(Bytes bytes) {
 }
 
 // With the checksum made right, so that what is behind it is looked at.
-std::error_code refusal(HeaderBytes bytes) {
+std::optional<Error> refusal(HeaderBytes bytes) {
     store_le32(bytes.data() + 28, crc32c(Bytes(bytes).first(28)));
     FrameHeader parsed;
     return parse_header(bytes, parsed);
