@@ -200,6 +200,7 @@ std::error_code WriterBook::save() {
     if (path_.empty()) return {};
     timer_.disarm();
     const std::error_code error = file_->write_last(++version_, text());
+    if (error == std::errc::timed_out) helper_.abandon();
     done_ = version_;
     return error;
 }

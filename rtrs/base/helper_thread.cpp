@@ -8,42 +8,54 @@ namespace rtrs {
 
 HelperThread::~HelperThread() {
     if (!thread_.joinable()) return;
-    {
-        const std::scoped_lock lock(mutex_);
-        ending_ = true;
-    }
-    wake_.notify_one();
+    end(false);
     thread_.join();
+}
+
+void HelperThread::abandon() {
+    end(true);
+    if (thread_.joinable()) thread_.detach();
+}
+
+void HelperThread::end(bool abandoned) {
+    {
+        const std::scoped_lock lock(shared_->mutex);
+        shared_->ending = true;
+        shared_->abandoned = abandoned;
+    }
+    shared_->wake.notify_one();
 }
 
 bool HelperThread::run(std::function<void()> work, std::function<void()> done) {
     if (!thread_.joinable() && !start()) return false;
     {
-        const std::scoped_lock lock(mutex_);
-        jobs_.push_back({std::move(work), std::move(done)});
+        const std::scoped_lock lock(shared_->mutex);
+        shared_->jobs.push_back({std::move(work), std::move(done)});
     }
-    wake_.notify_one();
+    shared_->wake.notify_one();
     return true;
 }
 
 bool HelperThread::start() {
-    auto started = start_thread([this] { serve(); }, "rtrs-offload");
+    auto started = start_thread([shared = shared_] { serve(*shared); }, "rtrs-offload");
     if (started) thread_ = std::move(*started);
     return started.has_value();
 }
 
-void HelperThread::serve() {
-    std::unique_lock lock(mutex_);
+void HelperThread::serve(Shared& shared) {
+    std::unique_lock lock(shared.mutex);
     for (;;) {
-        wake_.wait(lock, [this] { return ending_ || !jobs_.empty(); });
-        if (ending_) return;
-        Job job = std::move(jobs_.front());
-        jobs_.pop_front();
+        shared.wake.wait(lock, [&] { return shared.ending || !shared.jobs.empty(); });
+        if (shared.ending) return;
+        Job job = std::move(shared.jobs.front());
+        shared.jobs.pop_front();
         lock.unlock();
         job.work();
         job.work = nullptr;
-        finished_(std::move(job.done));
         lock.lock();
+        // Told under the lock: who has abandoned it may be gone after that.
+        if (shared.abandoned) return;
+        shared.finished(std::move(job.done));
     }
 }
 

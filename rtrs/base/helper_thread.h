@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -14,8 +15,9 @@ namespace rtrs {
 class HelperThread {
   public:
     // finished: where done functions go when their work has ended; called on the helper thread.
-    explicit HelperThread(std::function<void(std::function<void()>)> finished)
-        : finished_(std::move(finished)) {}
+    explicit HelperThread(std::function<void(std::function<void()>)> finished) {
+        shared_->finished = std::move(finished);
+    }
     // Waits for the work that runs; what has not begun is dropped.
     ~HelperThread();
     HelperThread(const HelperThread&) = delete;
@@ -23,20 +25,29 @@ class HelperThread {
 
     // False: there is no thread to be had now, as if it had not been called.
     [[nodiscard]] bool run(std::function<void()> work, std::function<void()> done);
+    // Work that does not end: nobody waits for it any more, or hears of its end. What it uses it
+    // has to hold. Nothing is run after this.
+    void abandon();
 
   private:
     struct Job {
         std::function<void()> work;
         std::function<void()> done;
     };
-    void serve();
+    // Shared with the thread, which may outlive the rest.
+    struct Shared {
+        std::function<void(std::function<void()>)> finished;
+        std::mutex mutex;
+        std::condition_variable wake;
+        std::deque<Job> jobs;    // guarded by mutex
+        bool ending = false;     // guarded by mutex
+        bool abandoned = false;  // guarded by mutex
+    };
+    static void serve(Shared& shared);
+    void end(bool abandoned);
     bool start();
 
-    std::function<void(std::function<void()>)> finished_;
-    std::mutex mutex_;
-    std::condition_variable wake_;
-    std::deque<Job> jobs_;  // guarded by mutex_
-    bool ending_ = false;   // guarded by mutex_
+    std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
     std::thread thread_;
 };
 

@@ -1,0 +1,80 @@
+"""An open of a volume that others may write, too, waits until the book of writers is written: not for ever, and whatever
+happens to its session, its export or the server meanwhile. A pipe that nobody reads is a disk that does not write the book."""
+from harness import *
+from nbd_clients import connected
+
+
+class World:
+    """A server whose book hangs, and a client that waits for its device."""
+
+    def __init__(self, lab, name):
+        self.lab, self.name = lab, name
+        os.mkdir(lab.path(name))
+        self.image = lab.path(f"{name}/vol.img")
+        allow = [{"session": session, "access": "migration"} for session in ("host-a", "host-b")]
+        self.server = lab.server([{"name": "vol", "path": self.image, "size": "1MiB", "allow": allow}],
+                                 name=f"{name}-server", prefix=["env", f"STATE_DIRECTORY={lab.path(name)}"])
+        self.pipe = lab.path(f"{name}/server.writers.new")
+        os.mkfifo(self.pipe)
+        self.client = lab.client(self.server, {"vol": {}}, name=f"{name}-a", wait_for_devices=False)
+        wait_until("the server has the open", lambda: "opened vol (rw)" in self.server.log())
+        check(self.device()["state"] == "opening", f"the client has no answer: {self.device()}")
+
+    def device(self):
+        return self.client.status()["devices"][0]
+
+    def book_goes_on(self):
+        """Who waits in open(2) for a reader gets one, and whoever comes later finds no pipe."""
+        reader = os.open(self.pipe, os.O_RDONLY | os.O_NONBLOCK)
+        os.unlink(self.pipe)
+        self.lab.cleanups.append(lambda: os.close(reader))
+
+    def opens(self, what):
+        wait_until(f"the device is open {what}", lambda: self.device()["state"] == "open")
+        h = connected(self.lab, "vol", self.client.name)
+        h.pwrite(b"n" * 4096, 0)
+        h.flush()
+        h.shutdown()
+
+
+with Lab() as lab:
+    world = World(lab, "patience")
+    world.opens("though the book is not written")
+    said = world.server.log()
+    check("server.writers: not written for 5 s, host-a has vol open all the same" in said, said)
+    world.book_goes_on()
+
+    world = World(lab, "written")
+    world.book_goes_on()
+    world.opens("as soon as there is an end to the writing of the book")
+    check("not written for" not in world.server.log(), world.server.log())
+
+    world = World(lab, "session")
+    world.client.kill()
+    wait_until("its session is gone", lambda: not world.server.status()["sessions"])
+    world.book_goes_on()
+    world.client.start()
+    world.opens("by the next life of its client")
+
+    world = World(lab, "export")
+    world.server.ctl("exports", "remove", "vol", "--force")
+    world.book_goes_on()
+    wait_until("the client hears that there is none", lambda: "no such export" in world.device()["reason"])
+    world.server.ctl("exports", "add", "vol", world.image, "--allow", "host-a=rw", "--allow", "host-b=rw")
+    world.opens("once there is one again")
+
+    world = World(lab, "storage")
+    os.rename(world.image, f"{world.image}.away")
+    wait_until("the server has seen that", lambda: world.server.status()["exports"][0]["state"] != "ready")
+    world.book_goes_on()
+    check(world.device()["state"] == "opening", f"it is not open: {world.device()}")
+    os.rename(f"{world.image}.away", world.image)
+    world.opens("once its file is back")
+
+    world = World(lab, "stop")
+    world.server.process.send_signal(signal.SIGTERM)
+    wait_until("the server ends though the book hangs", lambda: world.server.process.poll() is not None)
+    check(world.server.process.returncode >= 0, f"by itself: {world.server.process.returncode}")
+    os.unlink(world.pipe)
+    world.server.start()
+    world.opens("by the server that is started again")
