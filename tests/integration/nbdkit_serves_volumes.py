@@ -86,6 +86,8 @@ with Lab() as lab:
     # Who starts it hears of what cannot be opened, also before it goes to the background.
     for words, why in (("nosuch", f"path=127.0.0.1:{server.port}"), "no such export"), \
                       (("vol", f"path=127.0.0.1:{server.port}", "wait=0"), "found 0, expected 1 to 86400"), \
+                      (("vol", "session=host-b"), "session: found host-b and host-a, expected one"), \
+                      (("vol", "volume=ro"), "volume: found vol and ro, expected one"), \
                       (("vol", "path=127.0.0.1:1", "wait=1"), "refused"), \
                       (("vol", "path=127.0.0.1:1", "wait=1", "--run", "nbdinfo $uri"), "refused"):
         refused = in_the_background(*words)

@@ -1,9 +1,7 @@
-// What only files can do: be absent, locked, shrunk, replaced, or the wrong thing.
+// What only files can do: be absent, shrunk, replaced, or the wrong thing.
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include <atomic>
 #include <fstream>
@@ -11,8 +9,7 @@
 
 #include "rnbd-server/storage/file_medium.h"
 #include "rnbd-server/storage/file_opening.h"
-#include "rnbd-server/storage/lock_holder.h"
-#include "rtrs/base/process_words.h"
+#include "tests/contract/storage/files.h"
 #include "tests/contract/storage/support.h"
 #include "tests/skip.h"
 
@@ -20,28 +17,6 @@ using namespace rnbd;
 using namespace rnbd::testing;
 
 namespace {
-
-constexpr std::uint64_t size = 1u << 20;
-
-StorageOptions file_options(const std::string& path) {
-    return {.path = path, .size_bytes = size, .logical_block_bytes = 4096};
-}
-
-StorageOptions read_only(StorageOptions options) {
-    options.use = StorageOptions::Use::read_only;
-    return options;
-}
-
-// Runs body in another process, which reports by its exit status.
-template <typename Body>
-int in_child(Body body) {
-    const pid_t child = ::fork();
-    REQUIRE(child >= 0);
-    if (child == 0) ::_exit(body());
-    int status = 0;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
 
 const std::error_condition gone = std::make_error_condition(std::errc::no_such_file_or_directory);
 
@@ -118,17 +93,17 @@ TEST_CASE(
     StorageOptions options = file_options(folder.file("new"));
     options.size_bytes.reset();
     REQUIRE(bench.open(options) == std::errc::no_such_file_or_directory);
-    options.size_bytes = size;
+    options.size_bytes = file_bytes;
     REQUIRE(!bench.open(options));
     struct stat status{};
     REQUIRE(::stat(options.path.c_str(), &status) == 0);
-    REQUIRE(status.st_size == size);
+    REQUIRE(status.st_size == file_bytes);
     REQUIRE(status.st_blocks == 0);
     REQUIRE((status.st_mode & 0777) == 0600);
     bench.close();
-    options.size_bytes = 2 * size;  // there already: its own size counts
+    options.size_bytes = 2 * file_bytes;  // there already: its own size counts
     REQUIRE(!bench.open(options));
-    REQUIRE(bench.storage->geometry().size_bytes == size);
+    REQUIRE(bench.storage->geometry().size_bytes == file_bytes);
     REQUIRE(bench.storage->description() == "file " + options.path);
 }
 
@@ -146,7 +121,7 @@ TEST_CASE("file storage: a link to nothing is told as such, and nothing is creat
     }
     REQUIRE(!std::filesystem::exists(folder.file("nowhere")));
     std::ofstream(folder.file("nowhere")).close();
-    options.size_bytes = size;
+    options.size_bytes = file_bytes;
     REQUIRE(!bench.open(options));
 }
 
@@ -157,9 +132,9 @@ TEST_CASE("file storage: an empty file is given the size, or refused if there is
     ::close(::open(options.path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
     options.size_bytes.reset();
     REQUIRE(bench.open(options) == std::errc::invalid_argument);
-    options.size_bytes = size;
+    options.size_bytes = file_bytes;
     REQUIRE(!bench.open(options));
-    REQUIRE(bench.storage->geometry().size_bytes == size);
+    REQUIRE(bench.storage->geometry().size_bytes == file_bytes);
 }
 
 TEST_CASE("file storage: what is no file is refused with a word on it") {
@@ -184,123 +159,6 @@ TEST_CASE("file storage: what is no file is refused with a word on it") {
     REQUIRE(!bench.open(odd));
 }
 
-TEST_CASE("file storage: one writer or many readers, in this process and in others") {
-    TemporaryFolder folder;
-    const StorageOptions options = file_options(folder.file("image"));
-    Bench first;
-    Bench second;
-    REQUIRE(!first.open(options));
-    REQUIRE(second.open(options) == std::errc::operation_would_block);
-    REQUIRE(second.open(read_only(options)) == std::errc::operation_would_block);
-    auto try_lock = [&](int kind) {
-        return in_child([&] {
-            const int fd = ::open(options.path.c_str(), O_RDWR | O_CLOEXEC);
-            return ::flock(fd, kind | LOCK_NB) == 0 ? 0 : 1;
-        });
-    };
-    REQUIRE(try_lock(LOCK_SH) == 1);
-    first.close();
-    REQUIRE(try_lock(LOCK_EX) == 0);
-
-    REQUIRE(!first.open(read_only(options)));
-    REQUIRE(!second.open(read_only(options)));
-    REQUIRE(try_lock(LOCK_SH) == 0);
-    REQUIRE(try_lock(LOCK_EX) == 1);
-    second.close();
-    REQUIRE(second.open(options) == std::errc::operation_would_block);
-    first.close();
-    REQUIRE(!second.open(options));
-}
-
-// A number that was given again looks the same: it is of somebody who has not the file.
-TEST_CASE("files: who has one locked is named as long as it has it open") {
-    const TemporaryFolder folder;
-    const std::string path = folder.file("locked");
-    std::ofstream(path).close();
-    const int ours = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-    REQUIRE(ours >= 0);
-    CHECK(lock_holder(ours).empty());
-    int to_child[2], to_us[2];
-    REQUIRE(::pipe(to_child) == 0);
-    REQUIRE(::pipe(to_us) == 0);
-    const auto tell = [](const int(&line)[2]) { return ::write(line[1], "x", 1) == 1; };
-    const auto hear = [](const int(&line)[2]) {
-        char word;
-        return ::read(line[0], &word, 1) == 1;
-    };
-    const pid_t child = ::fork();
-    if (child == 0) {
-        const int fd = ::open(path.c_str(), O_RDWR);
-        const bool locked = ::flock(fd, LOCK_EX | LOCK_NB) == 0 && tell(to_us) && hear(to_child);
-        const pid_t heir = locked ? ::fork() : -1;
-        if (heir == 0) ::_exit(hear(to_child) ? 0 : 1);
-        ::close(fd);
-        int status = 0;
-        ::_exit(heir > 0 && tell(to_us) && ::waitpid(heir, &status, 0) == heir ? status : 1);
-    }
-    REQUIRE(hear(to_us));
-    // Not every kernel and file system tells it.
-    const std::string name = lock_holder(ours);
-    if (name.empty()) skip_part("/proc/locks does not say who has a file locked");
-    CHECK((name.empty() || name == rtrs::process_words(child)));
-    REQUIRE(tell(to_child));
-    REQUIRE(hear(to_us));
-    CHECK(::flock(ours, LOCK_EX | LOCK_NB) != 0);
-    CHECK(lock_holder(ours).empty());
-    REQUIRE(tell(to_child));
-    int status = 0;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    CHECK(status == 0);
-    REQUIRE(::flock(ours, LOCK_EX | LOCK_NB) == 0);
-    const std::string self = lock_holder(ours);
-    CHECK((self.empty() || self == "another export of this server, through a link"));
-    for (const int fd : {ours, to_child[0], to_child[1], to_us[0], to_us[1]}) ::close(fd);
-}
-
-// The files of a process are told in the order of their numbers.
-TEST_CASE("files: who has many files open before the locked one is named with a maybe") {
-    const TemporaryFolder folder;
-    const std::string path = folder.file("locked");
-    const int ours = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    const int theirs = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-    REQUIRE((ours >= 0 && theirs >= 0));
-    REQUIRE(::flock(theirs, LOCK_EX | LOCK_NB) == 0);
-    const std::string known = "another export of this server, through a link";
-    if (lock_holder(ours) != known) {
-        ::close(ours);
-        ::close(theirs);
-        return skip("/proc/locks does not say who has a file locked");
-    }
-    constexpr int many = 4200;
-    rlimit old{};
-    REQUIRE(::getrlimit(RLIMIT_NOFILE, &old) == 0);
-    rlimit wanted{.rlim_cur = many + 100, .rlim_max = old.rlim_max};
-    if (old.rlim_cur < wanted.rlim_cur) REQUIRE(::setrlimit(RLIMIT_NOFILE, &wanted) == 0);
-    std::vector<int> others;
-    while (others.empty() || others.back() < many) others.push_back(::dup(ours));
-    const int last = ::fcntl(theirs, F_DUPFD_CLOEXEC, many + 1);
-    CHECK(last > many);
-    ::close(theirs);
-    CHECK(lock_holder(ours) == "another program, maybe " + known);
-    for (const int fd : others) ::close(fd);
-    CHECK(lock_holder(ours) == known);
-    ::close(last);
-    ::close(ours);
-    REQUIRE(::setrlimit(RLIMIT_NOFILE, &old) == 0);
-}
-
-TEST_CASE("file storage: the lock is free as soon as the storage is gone, whatever it did last") {
-    TemporaryFolder folder;
-    const StorageOptions options = file_options(folder.file("image"));
-    Pages pages(65536);
-    for (int i = 0; i < 50; ++i) {
-        Bench bench;
-        REQUIRE(!bench.open(options));
-        REQUIRE(bench.write(65536 * (i % 16), pages.bytes(), Flag::fua) == 0);
-        REQUIRE(bench.discard(0, 65536) == 0);
-    }
-}
-
 TEST_CASE("file storage: a file that shrank answers EIO beyond its end, never zeroes") {
     TemporaryFolder folder;
     for (const auto io : {StorageOptions::Io::buffered, StorageOptions::Io::direct}) {
@@ -318,7 +176,7 @@ TEST_CASE("file storage: a file that shrank answers EIO beyond its end, never ze
             REQUIRE(bench.read(131072, pages.bytes()) == EIO);  // all of it beyond
             REQUIRE(bench.read(0, pages.bytes()) == EIO);       // the end within
             if (left >= 4096) REQUIRE(bench.read(0, pages.bytes().first(4096)) == 0);
-            REQUIRE(bench.extents(0, size, 10).error() == std::errc::io_error);
+            REQUIRE(bench.extents(0, file_bytes, 10).error() == std::errc::io_error);
         }
     }
 }
@@ -371,14 +229,14 @@ TEST_CASE("file storage: a write that fails part of the way reports its error") 
         ::signal(SIGXFSZ, SIG_IGN);
         Bench bench;
         if (bench.open(options)) return 1;
-        const rlimit limit{size / 2, size / 2};
+        const rlimit limit{file_bytes / 2, file_bytes / 2};
         if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 2;
-        Pages pages(size);
+        Pages pages(file_bytes);
         pages.fill(0x42);
         if (bench.write(0, pages.bytes()) != EFBIG) return 3;  // half of it went through before
-        if (bench.write(size - 4096, pages.bytes().first(4096)) != EFBIG) return 4;
-        if (bench.read(0, pages.bytes().first(size / 2)) != 0) return 5;
-        return pages.all(0x42, 0, size / 2) ? 0 : 6;
+        if (bench.write(file_bytes - 4096, pages.bytes().first(4096)) != EFBIG) return 4;
+        if (bench.read(0, pages.bytes().first(file_bytes / 2)) != 0) return 5;
+        return pages.all(0x42, 0, file_bytes / 2) ? 0 : 6;
     });
     REQUIRE(errors == 0);
 }
@@ -397,16 +255,16 @@ TEST_CASE("file storage: discard gives blocks back, no_unmap keeps them") {
         REQUIRE(::stat(options.path.c_str(), &status) == 0);
         return static_cast<std::uint64_t>(status.st_blocks) * 512;
     };
-    Pages pages(size);
+    Pages pages(file_bytes);
     pages.fill(0x42);
     REQUIRE(bench.write(0, pages.bytes(), Flag::fua) == 0);
-    REQUIRE(allocated() >= size);
-    REQUIRE(bench.write_zeroes(0, size, Flag::no_unmap) == 0);
-    REQUIRE(allocated() >= size);
-    REQUIRE(bench.write_zeroes(0, size / 2) == 0);
-    REQUIRE(allocated() <= 3 * size / 4);
-    REQUIRE(bench.discard(0, size, Flag::fua) == 0);
-    REQUIRE(allocated() < size / 2);
+    REQUIRE(allocated() >= file_bytes);
+    REQUIRE(bench.write_zeroes(0, file_bytes, Flag::no_unmap) == 0);
+    REQUIRE(allocated() >= file_bytes);
+    REQUIRE(bench.write_zeroes(0, file_bytes / 2) == 0);
+    REQUIRE(allocated() <= 3 * file_bytes / 4);
+    REQUIRE(bench.discard(0, file_bytes, Flag::fua) == 0);
+    REQUIRE(allocated() < file_bytes / 2);
 }
 
 TEST_CASE("file storage: memory that nobody touches is not committed") {
@@ -443,6 +301,27 @@ TEST_CASE("files: grow and are cut, and tell when somebody else has done it") {
     // What was cut off does not come back.
     REQUIRE(bench.read((2u << 20) - 4096, pages.bytes()) == 0);
     REQUIRE(pages.all(0, 0, 4096));
+}
+
+TEST_CASE("files: reads leave no access time") {
+    TemporaryFolder folder;
+    for (const auto io : {StorageOptions::Io::buffered, StorageOptions::Io::direct}) {
+        StorageOptions options = file_options(folder.file("image"));
+        options.io = io;
+        Bench bench;
+        if (bench.open(options)) {
+            skip_part(bench.last_text);
+            continue;
+        }
+        // Older than the file: a read would set it on any file system that does so at all.
+        const timespec times[] = {{.tv_sec = 1, .tv_nsec = 0}, {.tv_sec = 0, .tv_nsec = UTIME_NOW}};
+        REQUIRE(::utimensat(AT_FDCWD, options.path.c_str(), times, 0) == 0);
+        Pages pages(4096);
+        REQUIRE(bench.read(0, pages.bytes()) == 0);
+        struct stat status{};
+        REQUIRE(::stat(options.path.c_str(), &status) == 0);
+        REQUIRE(status.st_atim.tv_sec == 1);
+    }
 }
 
 TEST_CASE("files: a read-only export follows its file, and does not change it") {
@@ -498,15 +377,15 @@ TEST_CASE("file storage: what others have cut off is no hole, also when the file
     Bench bench;
     const StorageOptions options = file_options(folder.file("file"));
     REQUIRE(!bench.open(options));
-    for (const std::uint64_t bytes : {size / 2, size}) {
+    for (const std::uint64_t bytes : {file_bytes / 2, file_bytes}) {
         std::filesystem::resize_file(options.path, bytes);
         while (bench.storage->last_measured() != bytes) look_until(bench, {});
-        CHECK(bench.extents(size / 2, 4096, 10).error() == rtrs::from_errno(EIO));
-        CHECK(bench.extents(0, size, 10).error() == rtrs::from_errno(EIO));
-        CHECK(bench.extents(0, size / 2, 10));
+        CHECK(bench.extents(file_bytes / 2, 4096, 10).error() == rtrs::from_errno(EIO));
+        CHECK(bench.extents(0, file_bytes, 10).error() == rtrs::from_errno(EIO));
+        CHECK(bench.extents(0, file_bytes / 2, 10));
     }
-    REQUIRE(bench.storage->resize(size));
-    CHECK(bench.extents(0, size, 10));
+    REQUIRE(bench.storage->resize(file_bytes));
+    CHECK(bench.extents(0, file_bytes, 10));
 }
 
 // What is data when its beginning is looked for may be a hole when its end is.
@@ -528,7 +407,7 @@ TEST_CASE("file storage: extents are never empty, whatever is punched meanwhile"
     });
     std::uint64_t empty = 0;
     for (int i = 0; i < 20000; ++i) {
-        const auto extents = bench.extents(0, size, 10);
+        const auto extents = bench.extents(0, file_bytes, 10);
         if (!extents || extents->empty()) ++empty;
         if (!extents) continue;
         for (const StorageExtent& extent : *extents) empty += extent.bytes == 0 ? 1 : 0;
