@@ -24,9 +24,10 @@ enum class PlantedBug : std::uint8_t {
     heartbeat_never_fires,  // a silent peer is never noticed
     answer_buffer_early,    // an answer's memory is used again before it has been sent
     question_ends_probe,    // a peer that asks, since it hears nothing, passes for one that answers
+    connection_unasked,     // a connection of which nothing comes is not asked
 };
 
-inline constexpr std::array<std::pair<PlantedBug, std::string_view>, 10> planted_bug_names{{
+inline constexpr std::array<std::pair<PlantedBug, std::string_view>, 11> planted_bug_names{{
     {PlantedBug::admission_off, "admission-off"},
     {PlantedBug::quarantine_off, "quarantine-off"},
     {PlantedBug::takeover_off, "takeover-off"},
@@ -37,6 +38,7 @@ inline constexpr std::array<std::pair<PlantedBug, std::string_view>, 10> planted
     {PlantedBug::heartbeat_never_fires, "heartbeat-never-fires"},
     {PlantedBug::answer_buffer_early, "answer-buffer-early"},
     {PlantedBug::question_ends_probe, "question-ends-probe"},
+    {PlantedBug::connection_unasked, "connection-unasked"},
 }};
 
 #ifdef RTRS_PLANTED

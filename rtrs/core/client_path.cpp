@@ -6,6 +6,7 @@
 
 #include "rtrs/base/assert.h"
 #include "rtrs/base/member_call.h"
+#include "rtrs/base/planted.h"
 #include "rtrs/base/rare.h"
 #include "rtrs/core/client_path_inside.h"
 #include "rtrs/core/duration_text.h"
@@ -253,6 +254,7 @@ void ClientPath::doubt_connection(std::uint16_t connection) {
     Connection& late = *connections_[connection];
     if (!std::exchange(late.asks_network, true)) late.endpoint->ask_network(true);
     if (late.asked || !has(features_, Feature::connection_heartbeats)) return;
+    if (planted(PlantedBug::connection_unasked)) return;
     if (post_heartbeat(late, ImmediateCodec::heartbeat())) return;  // no room: the next time
     late.asked = true;
     late.asked_there.reset();

@@ -162,6 +162,8 @@ bool Connection::ready(Pipe<T>& pipe, SideIndex from, SideIndex to, Event event,
         return false;
     }
     Instant later{};
+    // Only what is sent: that it has arrived, says who keeps it. keep_nothing() goes on.
+    if (event == Event::message && sides_[from].kept) return false;
     switch (way(from, to, length_of(pipe.queue.front()), later)) {
         case Way::free:
             return true;
@@ -195,6 +197,13 @@ void Connection::unblock() {
     for (const SideIndex side : {SideIndex{0}, SideIndex{1}}) {
         unblock(sides_[side].messages, side, other(side), Event::message, side);
         unblock(sides_[side].answers, other(side), side, Event::answer, side);
+    }
+}
+
+void Connection::keep_nothing() {
+    for (const SideIndex side : {SideIndex{0}, SideIndex{1}}) {
+        sides_[side].kept = false;
+        next(sides_[side].messages, Event::message, side);
     }
 }
 
@@ -353,6 +362,7 @@ void Connection::attach(SideIndex side, SimEndpoint& endpoint, Process& process)
 
 void Connection::deliver(SideIndex from, Message& message) {
     Side& receiver = sides_[other(from)];
+    receiver.heard = world().now();
     const bool farewell =
         message.kind == Message::Kind::goodbye || message.kind == Message::Kind::reset;
     if (receiver.silent) {

@@ -124,7 +124,12 @@ class Connection final : public EventSink {
     bool dialler_gone() const noexcept { return dialler_gone_; }
     // For how long what the side has sent, or the word that it has arrived, is held back.
     Duration unacknowledged(SideIndex side) const noexcept;
+    // For how long nothing has come to the side.
+    Duration quiet(SideIndex side) const noexcept { return world().now() - sides_[side].heard; }
     void unblock();
+    // What the side has sent, and sends, arrives when nothing is kept any more.
+    void keep(SideIndex side) noexcept { sides_[side].kept = true; }
+    void keep_nothing();
 
     MutableBytes request_data() noexcept { return {request_.data(), request_bytes_}; }
     MutableBytes reply_data() noexcept { return {reply_.data(), reply_bytes_}; }
@@ -144,6 +149,8 @@ class Connection final : public EventSink {
         Pipe<Message> messages;  // from this side
         Pipe<Answer> answers;    // to this side
         bool silent = false;     // vanished: whoever writes to it is answered by a reset
+        bool kept = false;       // what this side sends
+        Instant heard{};         // when something has come last
     };
 
     ~Connection();  // by release(), or by the network at its end
@@ -197,6 +204,7 @@ class SimEndpoint final : public Endpoint {
     std::string local_address() const override;
     std::string remote_address() const override;
     Duration unacknowledged() const noexcept override;
+    Duration quiet() const noexcept override;
 
     State state() const noexcept { return state_; }
     void establish();
@@ -291,5 +299,17 @@ class SimConnectRequest final : public ConnectRequest {
     Connection* connection_;
     bool answered_ = false;  // or the peer has gone
 };
+
+template <typename Each>
+void Network::for_each_between(AddressId from, AddressId to, Each each) {
+    for (Connection* connection : connections_) {
+        for (const SideIndex side : {SideIndex{0}, SideIndex{1}}) {
+            if (connection->address_id(side) != from) continue;
+            if (connection->address_id(other(side)) != to) continue;
+            each(*connection, side);
+            break;
+        }
+    }
+}
 
 }  // namespace rtrs::sim

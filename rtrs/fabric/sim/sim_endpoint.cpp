@@ -171,6 +171,11 @@ Duration SimEndpoint::unacknowledged() const noexcept {
     return state_ == State::established ? connection_.unacknowledged(side_) : Duration::zero();
 }
 
+Duration SimEndpoint::quiet() const noexcept {
+    const bool all_taken = state_ == State::established && unacknowledged() == Duration::zero();
+    return all_taken ? connection_.quiet(side_) : Duration::zero();
+}
+
 // --- Life
 
 void SimEndpoint::establish() {

@@ -141,6 +141,9 @@ class Network {
     void add(Connection& connection);
     void remove(Connection& connection) noexcept;
     std::vector<Connection*>& connections() noexcept { return connections_; }
+    // Calls each(connection, side) of those between them; side: where `from` is.
+    template <typename Each>
+    void for_each_between(AddressId from, AddressId to, Each each);
     std::uint64_t next_connection() noexcept { return ++connection_; }
     // Lets everything go on whose way is free again.
     void unblock();

@@ -48,6 +48,7 @@ void SimNetwork::heal_all() {
     for (sim::Network::AddressId from = 0; from < inside_->addresses(); ++from) {
         for (sim::Network::Link& link : inside_->links_from(from)) link.heal();
     }
+    for (sim::Connection* connection : inside_->connections()) connection->keep_nothing();
     inside_->unblock();
 }
 
@@ -56,18 +57,29 @@ void SimNetwork::stall(const std::string& from, const std::string& to, Duration 
     link.stalled_until = std::max(link.stalled_until, inside_->world().now() + duration);
 }
 
+void SimNetwork::keep(const std::string& from, const std::string& to, std::uint32_t which) {
+    std::vector<std::pair<sim::Connection*, sim::SideIndex>> between;
+    inside_->for_each_between(known(*inside_, from), known(*inside_, to),
+                              [&](sim::Connection& connection, sim::SideIndex side) {
+                                  between.emplace_back(&connection, side);
+                              });
+    if (between.empty()) return;
+    const auto& [connection, side] = between[which % between.size()];
+    connection->keep(side);
+}
+
+void SimNetwork::keep_nothing(const std::string& a, const std::string& b) {
+    inside_->for_each_between(
+        known(*inside_, a), known(*inside_, b),
+        [](sim::Connection& connection, sim::SideIndex) { connection.keep_nothing(); });
+}
+
 void SimNetwork::reset(const std::string& a, const std::string& b, Seen seen) {
-    const auto first = known(*inside_, a);
-    const auto second = known(*inside_, b);
-    for (sim::Connection* connection : inside_->connections()) {
-        for (const sim::SideIndex side : {sim::SideIndex{0}, sim::SideIndex{1}}) {
-            if (connection->address_id(side) != first) continue;
-            if (connection->address_id(sim::other(side)) != second) continue;
-            if (seen == Seen::by_both) connection->reset_both();
-            if (seen == Seen::by_first) connection->reset(side);
-            break;
-        }
-    }
+    inside_->for_each_between(known(*inside_, a), known(*inside_, b),
+                              [&](sim::Connection& connection, sim::SideIndex side) {
+                                  if (seen == Seen::by_both) connection.reset_both();
+                                  if (seen == Seen::by_first) connection.reset(side);
+                              });
 }
 
 std::size_t SimNetwork::connections() const noexcept { return inside_->connections().size(); }

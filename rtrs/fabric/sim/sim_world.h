@@ -105,6 +105,11 @@ class SimNetwork {
     void heal_all();
     // What arrives at `to` from `from` within the duration arrives at its end.
     void stall(const std::string& from, const std::string& to, Duration duration);
+    // What one of the connections between them brings from `from` to `to` (the which-th, modulo
+    // their number) arrives after keep_nothing() or heal_all(), though its sender hears that all is
+    // taken: as by a proxy that keeps it. Whatever becomes of the sender.
+    void keep(const std::string& from, const std::string& to, std::uint32_t which);
+    void keep_nothing(const std::string& a, const std::string& b);
     // Ends every connection between a and b with ECONNRESET.
     // by_first: only a's side learns now; b's side when it sends next (half open).
     enum class Seen : std::uint8_t { by_both, by_first };

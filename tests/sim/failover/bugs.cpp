@@ -44,6 +44,10 @@ const Expectation expectations[] = {
       {"--deadline-ms", "800"},
       {"--paths", "2"},
       {"--requests", "200"}}},
+    // Something has to be kept for long while there is another way.
+    {PlantedBug::connection_unasked,
+     1000,
+     {{"--paths", "2"}, {"--wide-faults", "8"}, {"--deadline-ms", "500"}}},
 };
 static_assert(std::size(expectations) == rtrs::planted_bug_names.size());
 

@@ -50,6 +50,7 @@ constexpr std::array<std::uint32_t, fault_kinds> weights{
     0,  // device_taken
     0,  // cache_lost
     0,  // large_lost
+    0,  // connection_kept
 };
 
 // From one millisecond to ten seconds or so, each order of magnitude as likely.
@@ -117,6 +118,13 @@ void Faults::plan_wide(Duration span) {
     action.variant = static_cast<std::uint32_t>(its_own.below(1u << 16));
     action.duration = draw_duration(its_own);
     if (its_own.chance(1, 4) && options.allows(action.fault)) push(action, Step::begin, after);
+    // And so on.
+    Random of_kept(options.seed * 1000039 + planned_wide_);
+    action.fault = Fault::connection_kept;
+    action.network = static_cast<std::uint32_t>(of_kept.below(6)) % options.paths;
+    action.variant = static_cast<std::uint32_t>(of_kept.below(1u << 16));
+    action.duration = draw_duration(of_kept);
+    if (of_kept.chance(1, 4) && options.allows(action.fault)) push(action, Step::begin, after);
 }
 
 void Faults::push(Action action, Step step, Duration after) {
@@ -142,6 +150,10 @@ void Faults::act() {
             case Step::heal:
                 network.heal(client_address(action, action.network),
                              server_address(action, action.network));
+                break;
+            case Step::kept_passes:
+                network.keep_nothing(client_address(action, action.network),
+                                     server_address(action, action.network));
                 break;
             case Step::cut_again:
                 network.cut(client_address(action, action.network),
@@ -190,7 +202,8 @@ void Faults::begin(const Action& action) {
     ++counts_[static_cast<std::size_t>(action.fault)];
     surroundings_.tracer.trace(rtrs::TraceLevel::info, "fault",
                                fault_names[static_cast<std::size_t>(action.fault)], "");
-    if (action.fault <= Fault::dead_path || action.fault == Fault::large_lost) {
+    if (action.fault <= Fault::dead_path || action.fault == Fault::large_lost ||
+        action.fault == Fault::connection_kept) {
         return begin_network(action);
     }
     if (action.fault >= Fault::storage_slow && action.fault <= Fault::storage_failing) {
@@ -326,6 +339,25 @@ void Faults::isolate(const Action& action) {
     }
 }
 
+// Half of the time for longer than anybody may wait for it, if there is another way.
+void Faults::keep(const Action& action) {
+    const Options& options = surroundings_.options;
+    const bool for_long = (action.variant & 2) != 0 && options.paths > 1;
+    const Duration duration = for_long ? 2 * patience(options) + 10s : action.duration;
+    for (std::uint32_t host = 0; host < 2; ++host) {
+        Action one = action;
+        one.host = host;
+        std::string from = client_address(one, action.network);
+        std::string to = server_address(one, action.network);
+        if ((action.variant & 1) == 0) from.swap(to);
+        surroundings_.world.network().keep(from, to, action.variant >> 2);
+        push(one, Step::kept_passes, duration);
+    }
+    kept_until_[action.client] =
+        std::max(kept_until_[action.client], surroundings_.world.now() + duration);
+    disturb(action.client, action.network, duration);
+}
+
 void Faults::begin_network(const Action& action) {
     SimNetwork& network = surroundings_.world.network();
     const Options& options = surroundings_.options;
@@ -378,6 +410,8 @@ void Faults::begin_network(const Action& action) {
             large_lost_until_[action.client] = std::max(
                 large_lost_until_[action.client], surroundings_.world.now() + action.duration);
             return disturb(action.client, action.network, action.duration);
+        case Fault::connection_kept:
+            return keep(action);
         case Fault::dead_path: {
             if (options.paths < 2) return;
             Action longer = action;

@@ -41,10 +41,11 @@ class Faults {
 
     // Whether client's path over this network has had nothing to suffer since then.
     bool undisturbed(std::uint32_t client, std::uint32_t network, Instant since) const;
-    // Whether no network of the client has lost what is long since then. Who waits for something
-    // long, all else being well, has only the patience of who sends it.
-    bool carries_large(std::uint32_t client, Instant since) const {
-        return large_lost_until_[client] <= since;
+    // Whether no network of the client has lost what is long since then, or has kept what one
+    // connection brings. Who waits for that, all else being well, has only the patience of who
+    // sends it, or has to ask first.
+    bool carries_all(std::uint32_t client, Instant since) const {
+        return large_lost_until_[client] <= since && kept_until_[client] <= since;
     }
 
     const std::array<std::uint64_t, fault_kinds>& counts() const noexcept { return counts_; }
@@ -53,6 +54,7 @@ class Faults {
     enum class Step : std::uint8_t {
         begin,  // the fault itself
         heal,
+        kept_passes,
         cut_again,
         reset_again,
         cut_exchange,
@@ -98,6 +100,7 @@ class Faults {
     void reset_then_cut(const Action& action);
     void cut_exchange(Action action);
     void delay_and_give_up(const Action& action);
+    void keep(const Action& action);
     void disturb(std::uint32_t client, std::uint32_t network, Duration duration);
     void disturb_client(std::uint32_t client, Duration duration);
     void disturb_server(std::uint32_t server, Duration duration);
@@ -113,6 +116,7 @@ class Faults {
     std::uint32_t planned_wide_ = 0;
     std::array<std::array<Instant, 3>, 3> disturbed_until_{};  // by client and network
     std::array<Instant, 3> large_lost_until_{};                // by client
+    std::array<Instant, 3> kept_until_{};                      // likewise
     std::array<std::uint64_t, fault_kinds> counts_{};
 };
 

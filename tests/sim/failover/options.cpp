@@ -37,7 +37,8 @@ const std::array<std::string_view, fault_kinds> fault_names{"cut",
                                                             "volume-remap",
                                                             "device-taken",
                                                             "cache-lost",
-                                                            "large-lost"};
+                                                            "large-lost",
+                                                            "connection-kept"};
 
 namespace {
 

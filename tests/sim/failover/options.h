@@ -46,10 +46,11 @@ enum class Fault : std::uint8_t {
     session_closed,   // the server ends a session
     path_change,      // a path is added, removed, reconnected, disconnected
     // Only of wide runs.
-    volume_remap,  // a user closes its volume under load, and opens it again
-    device_taken,  // the server takes an open device away, also with operations in flight
-    cache_lost,    // a storage goes on without what was not flushed, and the server with it
-    large_lost,    // a network between one client and its server carries nothing that is long
+    volume_remap,     // a user closes its volume under load, and opens it again
+    device_taken,     // the server takes an open device away, also with operations in flight
+    cache_lost,       // a storage goes on without what was not flushed, and the server with it
+    large_lost,       // a network between one client and its server carries nothing that is long
+    connection_kept,  // what one connection brings in one direction is taken, and kept
     count
 };
 inline constexpr std::size_t fault_kinds = static_cast<std::size_t>(Fault::count);

@@ -190,7 +190,7 @@ void Run::watch_failover(std::uint32_t client, ClientLife& life) {
     const std::vector<ClientLife::Wait> waits = life.take_long_waits(world_.now());
     if (!options_.exactly_once()) return;
     for (const ClientLife::Wait& wait : waits) {
-        if (!has_way(client, wait.began) || !faults_.carries_large(client, wait.began)) continue;
+        if (!has_way(client, wait.began) || !faults_.carries_all(client, wait.began)) continue;
         const auto in_ms = [](Duration duration) { return duration / 1ms; };
         return findings_.add("a request waited for long on a lost path",
                              fmt::format("{} ms, from {} ms on; {}", in_ms(wait.duration()),
