@@ -15,7 +15,7 @@
 #include "daemon/config/address_range.h"
 #include "daemon/config/common.h"
 #include "rnbd-server/kernel_listener.h"
-#include "rnbd-server/storage.h"
+#include "rnbd-server/storage_options.h"
 #include "rnbd/messages.h"
 #include "rtrs/base/instant.h"
 #include "rtrs/heartbeat_times.h"

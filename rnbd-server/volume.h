@@ -24,6 +24,7 @@
 #include "rnbd-server/medium_claims.h"
 #include "rnbd-server/storage.h"
 #include "rnbd-server/storage/epoch_book.h"
+#include "rnbd-server/storage/open_storage.h"
 #include "rnbd-server/storage/parting_flush.h"
 #include "rnbd-server/writer_book.h"
 #include "rnbd/messages.h"

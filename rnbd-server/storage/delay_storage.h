@@ -18,6 +18,7 @@
 
 #include "rnbd-server/storage.h"
 #include "rnbd-server/storage/deferred_completions.h"
+#include "rnbd-server/storage_options.h"
 #include "rtrs/base/clock.h"
 
 namespace rnbd {

@@ -18,6 +18,7 @@
 
 #include "rnbd-server/storage.h"
 #include "rnbd-server/storage/looker.h"
+#include "rnbd-server/storage_options.h"
 #include "rtrs/base/descriptor.h"
 
 namespace rnbd {

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "rnbd-server/storage.h"
+#include "rnbd-server/storage_options.h"
 #include "rtrs/base/pages.h"
 
 namespace rnbd::file_medium {

@@ -14,6 +14,7 @@
 
 #include "rnbd-server/storage.h"
 #include "rnbd-server/storage/file_medium.h"
+#include "rnbd-server/storage_options.h"
 
 namespace rnbd {
 

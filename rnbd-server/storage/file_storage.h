@@ -33,6 +33,8 @@
 #include "rnbd-server/storage/disk_reserve.h"
 #include "rnbd-server/storage/file_medium.h"
 #include "rnbd-server/storage/mapping.h"
+#include "rnbd-server/storage/storage_opening.h"
+#include "rnbd-server/storage_options.h"
 #include "rtrs/base/helper_thread.h"
 
 namespace rnbd {

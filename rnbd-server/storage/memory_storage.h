@@ -10,6 +10,7 @@
 #include "rnbd-server/storage.h"
 #include "rnbd-server/storage/deferred_completions.h"
 #include "rnbd-server/storage/mapping.h"
+#include "rnbd-server/storage_options.h"
 
 namespace rnbd {
 

@@ -24,6 +24,7 @@
 #include "rnbd-server/storage/deferred_completions.h"
 #include "rnbd-server/storage/mapping.h"
 #include "rnbd-server/storage/nbd_link.h"
+#include "rnbd-server/storage_options.h"
 
 namespace rnbd {
 

@@ -1,3 +1,5 @@
+#include "rnbd-server/storage/open_storage.h"
+
 #include "rnbd-server/storage/delay_storage.h"
 #include "rnbd-server/storage/file_storage.h"
 #include "rnbd-server/storage/memory_storage.h"

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "rnbd-server/storage.h"
+#include "rnbd-server/storage_options.h"
 
 namespace rnbd::testing {
 

@@ -18,6 +18,7 @@
 
 #include "rnbd-server/storage.h"
 #include "rnbd-server/storage/deferred_completions.h"
+#include "rnbd-server/storage/open_storage.h"
 
 namespace rnbd::testing {
 
