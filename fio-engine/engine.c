@@ -258,6 +258,7 @@ static int engine_post_init(struct thread_data *td) {
     const unsigned long long bytes = td_max_bs(td);
     struct io_u *io_u;
     unsigned i;
+    if (td->error) return 0; /* fio found no memory, and goes on to its end from here */
     if (!o->registered || !(td_read(td) || td_write(td)) || !get_buffers(job, bytes)) return 0;
     io_u_qiter(&td->io_u_all, io_u, i) {
         void *memory = rnbd_buffer_data(((struct slot *)io_u->engine_data)->buffer);

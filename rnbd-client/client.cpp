@@ -28,11 +28,7 @@ Client::Client(rtrs::Reactor& reactor, rtrs::Random& random, rtrs::Tracer& trace
       tracer_(tracer),
       fabrics_(fabrics),
       writers_(writers),
-      sockets_({reactor, tracer}, [this] { finish_if_done(); }),
-      limit_timer_(reactor, this, [](void* self) {
-          auto& client = *static_cast<Client*>(self);
-          for (const auto& [name, session] : client.sessions_) client.set_waiting(*session);
-      }) {}
+      sockets_({reactor, tracer}, [this] { finish_if_done(); }) {}
 
 Client::~Client() { RTRS_ASSERT(mappings_.empty() && sessions_.empty() && discoveries_.empty()); }
 
@@ -158,41 +154,14 @@ std::uint32_t Client::free_number() const noexcept {
 
 void Client::limit_holding(std::optional<rtrs::Duration> limit) {
     hold_limit_ = limit;
-    limit_timer_.disarm();
     limited_at_ = reactor_.now();
-    if (limit) limit_timer_.arm(limited_at_ + *limit);
     for (const auto& [name, session] : sessions_) set_waiting(*session);
 }
 
-// Since when it has had no path, or one of its volumes was not open; now if neither is so.
-rtrs::Instant Client::waits_since(Session& session) const {
-    rtrs::Instant since = reactor_.now();
-    const rtrs::ClientSessionStatus status = session.remote.rtrs().status();
-    if (!status.link_up) since = std::min(since, status.since);
-    for (const auto& mapping : mappings_) {
-        if (mapping->config().session != session.config.name) continue;
-        const RemoteVolume& volume = mapping->volume();
-        const bool waits =
-            volume.state() == VolumeState::opening || volume.state() == VolumeState::reopening;
-        if (waits) since = std::min(since, volume.since());
-    }
-    return since;
-}
-
 void Client::set_waiting(Session& session) {
-    std::optional<rtrs::Duration> hold = session.config.hold_time;
-    if (hold_limit_) {
-        // A hold time counts from the loss. What was lost before the limit came is given what has
-        // passed until then on top; when the timer has expired, nothing needs that any more.
-        rtrs::Duration limit = *hold_limit_;
-        if (limit_timer_.armed()) {
-            limit += std::max(limited_at_ - waits_since(session), rtrs::Duration::zero());
-        }
-        hold = hold ? std::min(*hold, limit) : limit;
-    }
-    std::optional<rtrs::Duration> fail_fast = session.config.fail_fast_time;
-    if (hold && fail_fast) fail_fast = std::min(*fail_fast, *hold);
-    session.remote.set_waiting(hold, fail_fast);
+    std::optional<rtrs::ClientSessionOptions::HoldLimit> limit;
+    if (hold_limit_) limit = {*hold_limit_, limited_at_};
+    session.remote.set_waiting(session.config.hold_time, session.config.fail_fast_time, limit);
 }
 
 std::expected<Client::Session*, ControlFailure> Client::session_for(

@@ -132,7 +132,6 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
     void connect_again(Session& session);
     void on_mapping_changed(Mapping& mapping) override;
     void unmap_ended(const Mapping& mapping, const std::expected<Gone, ControlFailure>& result);
-    rtrs::Instant waits_since(Session& session) const;
     void on_discovery_over(Discovery& discovery) override;
     void session_closed(Session& session);
     void finish_if_done();
@@ -152,7 +151,6 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
     std::uint32_t paths_ever_ = 0;  // spreads them over the workers
     std::optional<rtrs::Duration> hold_limit_;
     rtrs::Instant limited_at_{};  // when that was set
-    rtrs::Timer limit_timer_;     // armed until it has passed since
     std::function<void()> stopped_;
 };
 

@@ -163,6 +163,17 @@ void policy(Client& client, const json& given, ControlReply reply) {
     reply.succeed({{"session", name}, {"policy", rtrs::to_string(rtrs.status().policy)}});
 }
 
+// Of the session, or of what one of its devices waits for.
+bool hold_is_over(const Client& client, Client::Session& session) {
+    if (session.remote.rtrs().status().refusing == rtrs::Refusing::after_hold_time) {
+        return true;
+    }
+    return std::ranges::any_of(client.mappings(), [&](const auto& mapping) {
+        return mapping->config().session == session.config.name &&
+               mapping->volume().hold_time_over();
+    });
+}
+
 // What holds in each session now.
 json holding(const Client& client) {
     json sessions = json::array();
@@ -172,11 +183,12 @@ json holding(const Client& client) {
         const auto seconds = [](rtrs::Duration time) {
             return rtrs::in_seconds(std::max(time, rtrs::Duration::zero()));
         };
-        const auto hold = session->remote.rtrs().options().hold_time;
+        const auto hold = session->remote.rtrs().options().longest_hold();
         const auto until = session->remote.rtrs().status().hold_until;
         sessions.push_back({{"name", name},
                             {"hold_time_s", hold ? json(seconds(*hold)) : json(nullptr)},
-                            {"hold_left_s", until ? json(seconds(*until - now)) : json(nullptr)}});
+                            {"hold_left_s", until ? json(seconds(*until - now)) : json(nullptr)},
+                            {"hold_is_over", hold_is_over(client, *session)}});
     }
     const auto limit = client.hold_limit();
     return {{"limit_s", limit ? json(rtrs::in_seconds(*limit)) : json(nullptr)},

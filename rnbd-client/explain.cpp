@@ -164,8 +164,7 @@ class Requests {
         const RemoteVolume& volume = mapping.volume();
         const bool waits =
             volume.state() == VolumeState::opening || volume.state() == VolumeState::reopening;
-        if (!waits || !session_.options().hold_time) return std::nullopt;
-        return volume.since() + *session_.options().hold_time;
+        return waits ? session_.options().hold_until(volume.since()) : std::nullopt;
     }
 
     rtrs::Instant now_;
@@ -180,7 +179,7 @@ json optional_seconds(const std::optional<rtrs::Duration>& duration) {
 }
 
 json describe(const rtrs::ClientSessionOptions& options) {
-    return {{"hold_time_s", optional_seconds(options.hold_time)},
+    return {{"hold_time_s", optional_seconds(options.longest_hold())},
             {"fail_fast_time_s", optional_seconds(options.fail_fast_time)},
             {"connect_timeout_s", in_seconds(options.connect_timeout)},
             {"request_deadline_s", in_seconds(options.request_deadline)},

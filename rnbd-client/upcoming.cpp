@@ -75,7 +75,7 @@ void add_limit(std::vector<Upcoming>& all, const rtrs::ClientSessionOptions& opt
                std::optional<rtrs::Instant> until, rtrs::Instant now) {
     if (until) {
         all.push_back({Event::fail, "", left(*until, now)});
-    } else if (!options.hold_time) {
+    } else if (!options.longest_hold()) {
         all.push_back({Event::held_for_ever, "", std::nullopt});
     }
 }

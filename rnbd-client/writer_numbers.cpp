@@ -1,6 +1,7 @@
 #include "rnbd-client/writer_numbers.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -24,7 +25,9 @@ std::string boot() {
 // The last word of a line, if that is so.
 constexpr std::string_view untold_loss = "untold-loss";
 
-std::string first_line() { return "rnbd-client writers 1 " + boot(); }
+constexpr std::string_view first_words = "rnbd-client writers 1 ";
+
+std::string first_line() { return std::string(first_words) + boot(); }
 
 }  // namespace
 
@@ -32,7 +35,11 @@ std::error_code WriterNumbers::load() {
     std::ifstream file(path_);
     if (!file) return errno == ENOENT ? std::error_code{} : rtrs::from_errno(errno);
     std::string line;
-    if (!std::getline(file, line) || line != first_line()) return {};
+    if (!std::getline(file, line) || !line.starts_with(first_words)) {
+        return rtrs::from_errno(EBADMSG);
+    }
+    if (line != first_line()) return {};  // of another boot
+    bool damaged = false;
     while (std::getline(file, line)) {
         std::istringstream words(line);
         Life life;
@@ -41,13 +48,16 @@ std::error_code WriterNumbers::load() {
         std::string uuid;
         words >> std::hex >> life.number >> std::quoted(session) >> std::quoted(volume) >>
             life.epoch >> uuid >> life.medium.life >> life.medium.number;
-        if (!words) continue;
+        if (!words) {
+            damaged = true;
+            continue;
+        }
         std::string last;
         life.untold_loss = words >> last && last == untold_loss;
         life.medium.uuid = parse_uuid(uuid).value_or(Uuid{});
         numbers_[{session, volume}] = life;
     }
-    return {};
+    return damaged ? rtrs::from_errno(EBADMSG) : std::error_code{};
 }
 
 WriterNumbers::Life WriterNumbers::former(const std::string& session,
@@ -67,7 +77,7 @@ bool WriterNumbers::forget(const std::string& session, const std::string& volume
 // Not synchronized: it has to outlive this process, not the machine's boot.
 std::error_code WriterNumbers::write() const {
     if (numbers_.empty()) {
-        const bool gone = std::remove(path_.c_str()) == 0 || errno == ENOENT;
+        const bool gone = ::unlink(path_.c_str()) == 0 || errno == ENOENT;
         return gone ? std::error_code{} : rtrs::from_errno(errno);
     }
     std::ostringstream text;
@@ -82,8 +92,9 @@ std::error_code WriterNumbers::write() const {
     }
     const std::string temporary = path_ + ".new";
     std::ofstream file(temporary, std::ios::trunc);
-    if (!(file << text.str() << std::flush)) return rtrs::from_errno(errno != 0 ? errno : EIO);
+    file << text.str();
     file.close();
+    if (!file) return rtrs::from_errno(errno != 0 ? errno : EIO);
     if (std::rename(temporary.c_str(), path_.c_str()) != 0) return rtrs::from_errno(errno);
     return {};
 }

@@ -28,8 +28,8 @@ class WriterNumbers {
     explicit WriterNumbers(std::string path) : path_(std::move(path)) {}
 
     const std::string& path() const noexcept { return path_; }
-    // Those of former lives. A file that is absent, not of this form, or of another boot, is an
-    // empty one. ERRORS: of reading it.
+    // Those of former lives. A file that is absent or of another boot is an empty one. ERRORS: of
+    // reading it; EBADMSG (it is not of this form; lines that are were taken).
     std::error_code load();
     struct Life {
         std::uint64_t number = 0;  // 0: none, it only reads

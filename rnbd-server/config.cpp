@@ -363,8 +363,9 @@ void read_amendment(const ConfigValue& item, ServerConfig& config, const Seen& s
 }
 
 void read_transport(ConfigMap& map, ServerConfig& config) {
-    map.optional("queue_depth", config_integer(rtrs::limits::queue_depth_min, queue_depth_max),
-                 config.queue_depth);
+    const bool depth_is_given =
+        map.optional("queue_depth", config_integer(rtrs::limits::queue_depth_min, queue_depth_max),
+                     config.queue_depth);
     std::uint64_t io_bytes = config.max_io_bytes;
     const std::uint64_t io_min = rtrs::limits::chunk_bytes_min - rtrs::limits::header_bytes_default;
     const std::uint64_t io_max = (64u << 20) - rtrs::limits::header_bytes_default;
@@ -380,10 +381,16 @@ void read_transport(ConfigMap& map, ServerConfig& config) {
     const std::uint64_t chunk = io_bytes + rtrs::limits::header_bytes_default;
     if (rtrs::limits::geometry_possible(config.queue_depth, chunk)) return;
     if (chunk % rtrs::limits::chunk_alignment_bytes != 0) return;
-    map.error("queue_depth", fmt::format("found {} with requests of {} bytes, expected at most {}",
-                                         config.queue_depth, io_bytes,
-                                         1u << (rtrs::limits::immediate_payload_bits -
-                                                rtrs::limits::ceil_log2(chunk))));
+    const std::uint32_t deepest =
+        1u << (rtrs::limits::immediate_payload_bits - rtrs::limits::ceil_log2(chunk));
+    if (depth_is_given)
+        map.error("queue_depth",
+                  fmt::format("found {} with requests of {} bytes, expected at most {}",
+                              config.queue_depth, io_bytes, deepest));
+    else
+        map.error("max_io_size", fmt::format("found {} bytes with the default queue_depth of {}, "
+                                             "expected queue_depth with at most {} beside it",
+                                             io_bytes, config.queue_depth, deepest));
 }
 
 void read_server(ConfigMap& map, ServerConfig& config) {
@@ -410,6 +417,14 @@ void read_server(ConfigMap& map, ServerConfig& config) {
     map.optional("registered_io", config_bool(), config.registered_io);
     map.optional("read_portions", config_bool(), config.read_portions);
     read_process_settings(map, config);
+    if (config.metrics.empty()) return;
+    const ServerConfig::Listen metrics{.address = config.metrics};
+    const auto taken = std::ranges::find_if(
+        config.listen, [&](const auto& listen) { return collide(listen, metrics); });
+    if (taken != config.listen.end())
+        map.error("metrics", fmt::format("found \"{}\" beside the listener at \"{}\", expected "
+                                         "another address",
+                                         config.metrics, taken->address));
 }
 
 }  // namespace

@@ -88,7 +88,19 @@ int serve(fuse* handle) {
     return status < 0 ? exit_code::failed : exit_code::ok;
 }
 
+// libfuse mounts over a file as well, and nobody reads that one then.
+bool is_something_else(const std::string& mount_point) {
+    std::error_code error;
+    const auto status = std::filesystem::status(mount_point, error);
+    return !error && std::filesystem::exists(status) && !std::filesystem::is_directory(status);
+}
+
 int run(const Options& options) {
+    if (is_something_else(options.mount_point)) {
+        std::fprintf(stderr, "rnbd-sysfs: %s: found a file, expected an empty directory\n",
+                     options.mount_point.c_str());
+        return exit_code::failed;
+    }
     FileSystem files{AttributeClient({.server = options.server, .client = options.client})};
     fuse_args arguments = FUSE_ARGS_INIT(0, nullptr);
     const std::unique_ptr<fuse_args, decltype(&fuse_opt_free_args)> owner(&arguments,

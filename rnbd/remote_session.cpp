@@ -164,8 +164,9 @@ void RemoteSession::close() { inside_->session.close(); }
 rtrs::ClientSession& RemoteSession::rtrs() noexcept { return inside_->session; }
 
 void RemoteSession::set_waiting(std::optional<rtrs::Duration> hold_time,
-                                std::optional<rtrs::Duration> fail_fast_time) {
-    inside_->session.set_waiting(hold_time, fail_fast_time);
+                                std::optional<rtrs::Duration> fail_fast_time,
+                                std::optional<rtrs::ClientSessionOptions::HoldLimit> hold_limit) {
+    inside_->session.set_waiting(hold_time, fail_fast_time, hold_limit);
     for (RemoteVolume::Inside* const volume : inside_->volumes) volume->arm_hold();
 }
 

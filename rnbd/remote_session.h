@@ -56,7 +56,8 @@ class RemoteSession {
     rtrs::ClientSession& rtrs() noexcept;
     // As rtrs::ClientSession has it; for requests that wait for a volume, too.
     void set_waiting(std::optional<rtrs::Duration> hold_time,
-                     std::optional<rtrs::Duration> fail_fast_time);
+                     std::optional<rtrs::Duration> fail_fast_time,
+                     std::optional<rtrs::ClientSessionOptions::HoldLimit> hold_limit = {});
     const std::string& name() const noexcept;
     // Requests that wait for their volume to be open: the session has not seen them.
     std::uint32_t waiting() const noexcept;

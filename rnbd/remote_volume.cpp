@@ -110,7 +110,7 @@ void RemoteVolume::Inside::arm_hold() {
     hold_timer.disarm();
     const bool waits = state == VolumeState::opening || state == VolumeState::reopening;
     if (closing || hold_time_over || !waits) return;
-    if (const auto hold = session.session.options().hold_time) hold_timer.arm(since + *hold);
+    if (const auto until = session.session.options().hold_until(since)) hold_timer.arm(*until);
 }
 
 void RemoteVolume::Inside::set_state(VolumeState next, std::string why) {
@@ -401,8 +401,10 @@ void RemoteVolume::Inside::opened(const OpenResponse& response) {
     const std::uint64_t size_before = geometry.size_bytes;
     const auto epoch_before = epoch;
     const MediumId medium_before = medium;
+    // A disk may end with a part of a block, which nobody can name.
+    const std::uint64_t blocks = response.sectors * sector_bytes / response.logical_block_bytes;
     geometry = {
-        .size_bytes = response.sectors * sector_bytes,
+        .size_bytes = blocks * response.logical_block_bytes,
         .logical_block_bytes = response.logical_block_bytes,
         .physical_block_bytes =
             std::max(response.physical_block_bytes, response.logical_block_bytes),

@@ -70,8 +70,7 @@ std::string next(const json& path) {
 }
 
 std::string volume_size(const json& item) {
-    const bool unknown = member(item, "size_bytes") == 0 && member(item, "block_size") == 0;
-    return unknown ? "" : size(item, "size_bytes");
+    return member(item, "size_bytes") == 0 ? "" : size(item, "size_bytes");  // 0: not known
 }
 
 std::string block_size(const json& item) {

@@ -216,7 +216,9 @@ std::string hold_view(const json& document) {
                                              limited);
     Table table({{"SESSION"}, {"HOLDS FOR", Align::right}, {"FAILS IN", Align::right}});
     for (const json& session : elements(document, "sessions")) {
-        table.add({word(session, "name"), held_for(session), short_age(session, "hold_left_s")});
+        const bool over = member(session, "hold_is_over") == true;
+        table.add({word(session, "name"), held_for(session),
+                   over ? "over" : short_age(session, "hold_left_s")});
     }
     return table.empty() ? text : text + table.text(0);
 }

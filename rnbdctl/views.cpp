@@ -160,10 +160,11 @@ std::string client_session_view(const json& session) {
         "\nSession {}: {} for {}, queue depth {}, {} permits free, {} in flight, {} held\n",
         word(session, "name"), state(session), age(session, "age_s"), word(session, "queue_depth"),
         word(session, "permits_free"), word(session, "in_flight"), word(session, "held"));
-    text += fmt::format(
-        "  protection {}, policy {}: {} requests failed over, {} retried, {} refused as late\n",
-        dash(word(session, "protection")), dash(word(session, "policy")),
-        path_sum(session, "failed_over"), path_sum(session, "retried"), path_sum(session, "stale"));
+    text +=
+        fmt::format("  protection {}, policy {}: {} failed over, {} retried, {} refused as late\n",
+                    dash(word(session, "protection")), dash(word(session, "policy")),
+                    counted(fmt::format("{}", path_sum(session, "failed_over")), "request"),
+                    path_sum(session, "retried"), path_sum(session, "stale"));
     const json& remote = member(session, "remote");
     if (remote.is_object()) text += "  the server: " + server_says(remote) + "\n";
     Table paths({{"DESTINATION"},

@@ -133,11 +133,22 @@ struct ClientSessionOptions {
     Duration reconnect_delay_min = std::chrono::milliseconds(10);  // doubled per failed attempt
     Duration reconnect_delay_max = std::chrono::seconds(1);        // each delay is jittered
     std::optional<std::uint32_t> reconnect_attempts_max;           // none: for ever
-    // How long requests wait for a path; none: for ever, 0: not at all.
+    // How long requests wait for a path, from the last one's loss on; none: for ever, 0: not.
     std::optional<Duration> hold_time;
     // How long without any path new requests are still accepted to wait, at most hold_time; none:
     // as hold_time, 0: not at all.
     std::optional<Duration> fail_fast_time;
+    // At most so long beside that, of what was lost before it was set from then on.
+    struct HoldLimit {
+        Duration time{};
+        Instant set_at{};
+    };
+    std::optional<HoldLimit> hold_limit;
+    // When what has been lost since then has waited for long enough. None: never.
+    std::optional<Instant> hold_until(Instant lost) const noexcept;
+    std::optional<Instant> fail_fast_until(Instant lost) const noexcept;
+    // Of what is lost now.
+    std::optional<Duration> longest_hold() const noexcept;
     // A request that is unanswered for so long has its path probed: it is dead if it stays silent
     // for probe_timeout, or for heartbeat_timeout if that is less. A slow answer alone never ends
     // a path.
@@ -355,7 +366,8 @@ class ClientSession {
     void set_policy(PathPolicy policy) noexcept;
     // Also for the time without a path that goes on now; one that is over stays so until a path is
     // up. ASSUMES: fail_fast_time <= hold_time.
-    void set_waiting(std::optional<Duration> hold_time, std::optional<Duration> fail_fast_time);
+    void set_waiting(std::optional<Duration> hold_time, std::optional<Duration> fail_fast_time,
+                     std::optional<ClientSessionOptions::HoldLimit> hold_limit = {});
     // Of requests to come. ASSUMES: positive.
     void set_request_deadline(Duration deadline);
     // For failures to come; a path that was given up stays so until it is told to reconnect.

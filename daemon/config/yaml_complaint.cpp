@@ -13,7 +13,8 @@ namespace said = YAML::ErrorMsg;
 
 constexpr const char* other_indent =
     "found text that goes on with nothing above it, expected the keys of one mapping, or the \"-\" "
-    "of one list, below each other";
+    "of one list, below each other, and text that begins with a bracket in quotes, as "
+    "\"[::1]:1235\"";
 constexpr const char* open_quotes =
     "found quotes that are not closed, expected the same quote at the end of the text";
 

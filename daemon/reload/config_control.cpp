@@ -323,15 +323,22 @@ void ConfigControl::take_back() {
 
 void ConfigControl::log_changes(const std::vector<ConfigChange>& changes) const {
     std::size_t unchanged = 0;
+    std::size_t failed = 0;
     for (const ConfigChange& change : changes) {
+        const bool fails = !change.failure.empty() || !change.loss.empty();
+        if (fails) ++failed;
         if (change.kind == ConfigChange::Kind::unchanged)
             ++unchanged;
-        else if (!change.failure.empty() || !change.loss.empty())
+        else if (fails)
             log_.error("configuration: {}", printable(to_string(change)));
         else
             log_.info("configuration: {}", printable(to_string(change)));
     }
-    log_.info("configuration: applied, {} unchanged", counted(unchanged, "object"));
+    if (failed > 0)
+        log_.error("configuration: applied, but not all of it: {} failed",
+                   counted(failed, "change"));
+    else
+        log_.info("configuration: applied, {} unchanged", counted(unchanged, "object"));
 }
 
 void ConfigControl::log_refusal(const std::vector<ConfigError>& errors,

@@ -163,8 +163,8 @@ void NbdConnection::leave_device() noexcept {
     const std::uint32_t left = device_->left_behind().requests - before;
     if (left > 0) {
         tracer_.trace(TraceLevel::info, subsystem, socket_.name,
-                      "leaves " + std::to_string(left) +
-                          " changes in progress behind: what overlaps them waits");
+                      "leaves " + std::to_string(left) + (left == 1 ? " change" : " changes") +
+                          " in progress behind: what overlaps them waits");
     }
     device_->shares().left(device_->share(), share_);
     device_->leave(*this);

@@ -7,6 +7,28 @@
 
 namespace rtrs {
 
+// --- Options
+
+std::optional<Instant> ClientSessionOptions::hold_until(Instant lost) const noexcept {
+    std::optional<Instant> until;
+    if (hold_time) until = lost + *hold_time;
+    if (hold_limit) {
+        const Instant limited = std::max(lost, hold_limit->set_at) + hold_limit->time;
+        until = std::min(until.value_or(limited), limited);
+    }
+    return until;
+}
+
+std::optional<Instant> ClientSessionOptions::fail_fast_until(Instant lost) const noexcept {
+    if (!fail_fast_time) return std::nullopt;
+    return std::min(lost + *fail_fast_time, hold_until(lost).value_or(Instant::max()));
+}
+
+std::optional<Duration> ClientSessionOptions::longest_hold() const noexcept {
+    if (!hold_time || !hold_limit) return hold_limit ? hold_limit->time : hold_time;
+    return std::min(*hold_time, hold_limit->time);
+}
+
 Permit::Permit(Permit&& other) noexcept
     : session_(std::exchange(other.session_, nullptr)), id_(other.id_) {}
 
@@ -128,10 +150,12 @@ std::error_code ClientSession::set_path_priority(std::string_view label,
 void ClientSession::set_policy(PathPolicy policy) noexcept { inside_->selector.set_policy(policy); }
 
 void ClientSession::set_waiting(std::optional<Duration> hold_time,
-                                std::optional<Duration> fail_fast_time) {
+                                std::optional<Duration> fail_fast_time,
+                                std::optional<ClientSessionOptions::HoldLimit> hold_limit) {
     RTRS_ASSERT(!hold_time || !fail_fast_time || *fail_fast_time <= *hold_time);
     inside_->options.hold_time = hold_time;
     inside_->options.fail_fast_time = fail_fast_time;
+    inside_->options.hold_limit = hold_limit;
     inside_->arm_waiting();
 }
 
@@ -170,7 +194,7 @@ ClientSessionStatus ClientSession::status() const {
                                .hold_until = {},
                                .refusing = in.refusing,
                                .paths = {}};
-    if (in.hold_timer.armed()) status.hold_until = in.since + *in.options.hold_time;
+    if (in.hold_timer.armed()) status.hold_until = in.options.hold_until(in.since);
     for (std::size_t i = 0; i < in.paths.size(); ++i) {
         const Inside::PathRecord& record = in.paths[i];
         PathStatus& path = status.paths.emplace_back(record.path->status());

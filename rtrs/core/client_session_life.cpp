@@ -194,8 +194,8 @@ void ClientSession::Inside::arm_waiting() {
     hold_timer.disarm();
     fail_fast_timer.disarm();
     if (!opened || closing || link_up || hold_time_over) return;
-    if (options.hold_time) hold_timer.arm(since + *options.hold_time);
-    if (options.fail_fast_time) fail_fast_timer.arm(since + *options.fail_fast_time);
+    if (const auto until = options.hold_until(since)) hold_timer.arm(*until);
+    if (const auto until = options.fail_fast_until(since)) fail_fast_timer.arm(*until);
 }
 
 void ClientSession::Inside::open_other_paths() {

@@ -68,7 +68,8 @@ def with_a_server_nothing_fails(lab, client):
     open(lab.path("gate"), "w").close()
     slow = h.aio_pwrite(buffer(b"S"), 0)
     check(hold(client, LIMIT_S)["limit_s"] == LIMIT_S, "it is set")
-    check(session(client) == {"name": "host-a", "hold_time_s": LIMIT_S, "hold_left_s": None}, "shown")
+    check(session(client) == {"name": "host-a", "hold_time_s": LIMIT_S, "hold_left_s": None, "hold_is_over": False},
+          "shown")
     still_held(h, slow, 2 * LIMIT_S)
     os.unlink(lab.path("gate"))
     check(answer_of(h, slow) == 0 and h.pread(BLOCK, 0) == b"S" * BLOCK, "slow, but done")
@@ -79,14 +80,18 @@ def what_waits_fails_in_time(lab, server, client):
     h = connected(lab, "disk")
     h.pwrite(b"A" * BLOCK, 0)
     h.flush()
+    client.ctl("map", "absent", "from", "host-a")
     lose(server, client)
     held = h.aio_pwrite(buffer(b"B"), BLOCK)
     # For ever, as is the default; longer than the limit that comes.
     still_held(h, held, 2 * LIMIT_S)
     check(client.status()["sessions"][0]["held"] == 1, client.status()["sessions"])
-    check(session(client) == {"name": "host-a", "hold_time_s": None, "hold_left_s": None}, "for ever")
+    check(session(client) == {"name": "host-a", "hold_time_s": None, "hold_left_s": None, "hold_is_over": False},
+          "for ever")
     told = time.monotonic()
-    check(0 < session(client, LIMIT_S)["hold_left_s"] <= LIMIT_S, "its time is given anew")
+    limited = session(client, LIMIT_S)
+    # Whatever else has waited since before.
+    check(limited["hold_time_s"] == LIMIT_S and 0 < limited["hold_left_s"] <= LIMIT_S, f"its time is given anew: {limited}")
     explained = json.loads(client.ctl("--json", "explain", "disk").stdout)["result"]["requests"]
     check(explained[0]["stage"] == "no_path" and "fail" in
           {one["event"] for one in explained[0]["next"]}, explained)
@@ -94,11 +99,17 @@ def what_waits_fails_in_time(lab, server, client):
     check(time.monotonic() - told >= LIMIT_S, "not before")
     check(error_of(h.pwrite, b"C" * BLOCK, BLOCK) == errno.EIO, "what comes fails, too")
     check(error_of(h.flush) == errno.EIO, "a flush as well")
+    check(session(client)["hold_is_over"], "that is shown")
+    check(session(client, "--off")["hold_is_over"], "and stays so until there is a path")
+    session(client, LIMIT_S)
     come_back(server, client)
     check(h.pread(BLOCK, 0) == b"A" * BLOCK, "what was acknowledged is there")
     check(h.pread(BLOCK, BLOCK) == bytes(BLOCK), "what failed is not")
     h.pwrite(b"D" * BLOCK, BLOCK)
     check(h.pread(BLOCK, BLOCK) == b"D" * BLOCK, "and it goes on")
+    check(session(client)["hold_is_over"], "but for the one that is still not there")
+    client.ctl("unmap", "absent")
+    check(not session(client)["hold_is_over"], "all is well")
 
 
 def it_stays_until_told(lab, server, client):

@@ -57,6 +57,15 @@ TEST_CASE("a volume of blocks that cannot be is not used") {
     v.good_end();
 }
 
+TEST_CASE("a volume ends with its last whole block") {
+    Volumes v;
+    v.exports["vol1"].logical_block_bytes = 8 * block;
+    v.exports["vol1"].sectors = 63;
+    v.begin(Feature::none);
+    CHECK(v.user1->volume.geometry().size_bytes == 56 * sector_bytes);
+    v.end();
+}
+
 TEST_CASE("requests that a restart interrupted get the new device id") {
     const auto seen = GENERATE(SimHost::CrashSeen::by_reset, SimHost::CrashSeen::never);
     for (std::uint64_t seed = 1; seed <= 20; ++seed) {

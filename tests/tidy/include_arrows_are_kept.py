@@ -76,7 +76,8 @@ ROOMS = {
                 "rnbd-server/"] + DAEMON,
     },
     "rnbd-server/storage/": {
-        "may": BASE + ["rtrs/reactor.h", "rnbd/medium_id.h", "rnbd-server/storage.h", "rnbd-server/storage/"],
+        "may": BASE + ["rtrs/reactor.h", "rnbd/medium_id.h", "rnbd-server/storage.h",
+                       "rnbd-server/storage_options.h", "rnbd-server/storage/"],
         "never": ["spdlog/"],
     },
     "rnbd-client/": {

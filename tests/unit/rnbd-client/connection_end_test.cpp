@@ -86,7 +86,7 @@ TEST_CASE("connection: what a client that has gone left in flight ends before wh
     server.until([&] { return server.device->left_behind().waiting == 2; });
     live.ask(Command::write_zeroes, 0, 65536);
     server.until([&] { return server.device->left_behind().waiting == 3; });
-    CHECK(server.notes.has("leaves 1 changes in progress behind"));
+    CHECK(server.notes.has("leaves 1 change in progress behind"));
     CHECK(server.device->left_behind().requests == 1);
     // What does not overlap goes on: elsewhere, over what was only read, and a flush.
     const auto elsewhere = back.ask(Command::write, 1u << 20, 4096, 0, pattern(4096, 3));

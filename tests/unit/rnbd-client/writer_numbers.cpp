@@ -82,7 +82,8 @@ TEST_CASE("writer numbers: an end in order leaves nothing") {
     CHECK_FALSE(numbers.forget("host-a", "vol2"));
 }
 
-TEST_CASE("writer numbers: what is not of this form, or of another boot, counts as nothing") {
+TEST_CASE(
+    "writer numbers: what is of another boot counts as nothing, and what is damaged is told") {
     Folder folder;
     std::ofstream(folder.file())
         << "rnbd-client writers 1 00000000-0000-0000-0000-000000000000\n1 \"host-a\" \"vol1\"\n";
@@ -95,9 +96,14 @@ TEST_CASE("writer numbers: what is not of this form, or of another boot, counts 
             << "\nzz \"a\" \"b\" 0 - 0 0\n0 \"a\" \"b\"\n3 \"a\n4\n5 \"a\" \"b\"\n"
                "6 \"a\" \"b\" 0 - 0\n";
     }
-    Loaded numbers(folder);
+    WriterNumbers numbers(folder.file());
+    CHECK(numbers.load() == std::errc::bad_message);
     CHECK(numbers.former("host-a", "vol2").number == 2);
     CHECK(numbers.former("a", "b").number == 0);
+    for (const char* const text : {"", "junk\n", "rnbd-client writers 2\n"}) {
+        std::ofstream(folder.file()) << text;
+        CHECK(WriterNumbers(folder.file()).load() == std::errc::bad_message);
+    }
 }
 
 TEST_CASE("writer numbers: a file that cannot be written is told of") {

@@ -243,6 +243,14 @@ TEST_CASE("server config: no listener is within another, and metrics are apart f
     const std::string head = "listen: [{tcp: 127.0.0.1:0}]\nmetrics: {listen: 'unix:/run/x'}\n";
     CHECK(complains(head + "control: /run/x\n", "metrics: found \"/run/x\" which is the control"));
     CHECK(errors_of(head + "control: /run/y\n").empty());
+    for (const char* const address : {"127.0.0.1:1235", "0.0.0.0:1235"}) {
+        CHECK(complains(
+            std::string("listen: [{tcp: '") + address + "'}]\nmetrics: {listen: 127.0.0.1:1235}\n",
+            "metrics: found \"127.0.0.1:1235\" beside the listener at \""));
+    }
+    CHECK(errors_of("listen: [{tcp: '192.0.2.1:1235'}]\nmetrics: {listen: 127.0.0.1:1235}\n")
+              .empty());
+    CHECK(errors_of("listen: [{tcp: '127.0.0.1:0'}]\nmetrics: {listen: 127.0.0.1:0}\n").empty());
 }
 
 TEST_CASE("server config: rdma listeners, also for kernel clients") {
@@ -462,6 +470,10 @@ TEST_CASE("server config: depth and size fit the wire together") {
     CHECK(
         complains(head + "queue_depth: 4096\n",
                   "queue_depth: found 4096 with requests of 131072 bytes, expected at most 1024"));
+    CHECK(
+        complains(head + "max_io_size: 1MiB\n",
+                  "max_io_size: found 1048576 bytes with the default queue_depth of 512, expected "
+                  "queue_depth with at most 128 beside it"));
     CHECK(errors_of(head + "max_io_size: 124KiB\nqueue_depth: 2048\n").empty());
     // The deepest queue that any size of requests allows, and what is beyond that.
     CHECK(errors_of(head + "max_io_size: 4KiB\nqueue_depth: 32768\n").empty());

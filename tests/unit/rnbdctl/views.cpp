@@ -156,11 +156,13 @@ TEST_CASE("views: paths, one line each; results of operations") {
     CHECK(hold_view(json::parse(R"({"limit_s":null,"sessions":[]})")) == "as configured\n");
     CHECK(hold_view(json::parse(
               R"({"limit_s":1.25,"sessions":[{"name":"s","hold_time_s":1.25,"hold_left_s":0.5},
-                                             {"name":"t","hold_time_s":null}]})")) ==
+                                             {"name":"t","hold_time_s":null},
+                                             {"name":"u","hold_time_s":null,"hold_is_over":true}]})")) ==
           "at most 1.25 s, until rnbd-client ends or rnbdctl hold --off\n"
           "SESSION  HOLDS FOR  FAILS IN\n"
           "s           1.25 s    500 ms\n"
-          "t             ever         -\n");
+          "t             ever         -\n"
+          "u             ever      over\n");
     CHECK(has(hold_view(json::parse(
                   R"({"limit_s":10,"sessions":[{"name":"s","hold_time_s":14.0038791}]})")),
               "s             14 s         -\n"));

@@ -43,6 +43,9 @@ TEST_CASE("client config: metrics are apart from other sockets") {
     CHECK(complains(with_device("    access: rw\n    nbd: unix:/run/x\n") + metrics,
                     "metrics: found \"unix:/run/x\" which a device has"));
     CHECK(errors_of(with_device("    access: rw\n    nbd: unix:/run/y\n") + metrics).empty());
+    CHECK(complains(with_device("    access: rw\n    nbd: tcp:127.0.0.1:10809\n") +
+                        "metrics: {listen: 127.0.0.1:10809}\n",
+                    "metrics: found \"127.0.0.1:10809\" which a device has"));
 }
 
 TEST_CASE("client config: the example is right, and says the defaults") {
