@@ -15,6 +15,7 @@ with Lab() as lab:
     first = client.ctl("config", "apply", ok=False)
     check(first.returncode == 1 and "another process serves" in first.stdout, first.stdout + first.stderr)
     check("it is as it was before" in first.stdout, first.stdout)
+    check("configuration: applied, but not all of it: 1 change failed" in client.log(), client.log())
     wait_until("it is open", lambda: [one["state"] for one in client.status()["devices"]] == ["open"])
     check(run("nbdinfo", "--size", lab.uri("vol1")).stdout.strip() == str(1 << 20), "the old one is back")
     again = client.ctl("config", "diff", ok=False).stdout
