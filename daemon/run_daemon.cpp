@@ -153,7 +153,11 @@ std::expected<void, std::string> Frame::serve_metrics() {
     auto made = MetricsServer::create(reactor_, {.listen = settings_.metrics},
                                       [this] { return metrics(); });
     if (!made) {
-        return std::unexpected("metrics at " + settings_.metrics + ": " + made.error().message());
+        const bool no_socket = made.error() == std::errc::file_exists;
+        return std::unexpected(
+            "metrics at " + settings_.metrics + ": " +
+            (no_socket ? "found something that is no socket, expected nothing there, or a socket"
+                       : made.error().message()));
     }
     metrics_ = std::move(*made);
     log_.info("metrics at {}", metrics_->address());

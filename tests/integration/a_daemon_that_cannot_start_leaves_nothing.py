@@ -38,3 +38,11 @@ with Lab() as lab, socket.create_server(("127.0.0.1", 0)) as other:
         "sessions": [{"name": "host-a", "paths": [{"tcp": f"127.0.0.1:{running.port}"}]}], "devices": devices,
         "metrics": metrics}), taken)
     check(sockets(lab) == before, f"nothing is left: {sockets(lab)}, before {before}")
+
+    # What is no socket stays what it is.
+    with open(lab.path("metrics.sock"), "w") as file:
+        file.write("content")
+    fails(Daemon(lab, "rnbd-server", "file", {"listen": [{"tcp": "127.0.0.1:0"}], "metrics": metrics, "exports": []}),
+          "metrics.sock: found something that is no socket")
+    with open(lab.path("metrics.sock")) as file:
+        check(file.read() == "content", "the file is as it was")
