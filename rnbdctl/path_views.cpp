@@ -16,75 +16,50 @@ namespace {
 using namespace members;
 using Align = Table::Align;
 
+std::vector<Table::Column> path_columns() {
+    return {{"PATH"},
+            {"STATE"},
+            {"AGE", Align::right},
+            {"NEXT"},
+            {"PRIORITY"},
+            {"IN FLIGHT", Align::right},
+            {"SENT", Align::right},
+            {"DONE", Align::right},
+            {"FAILED OVER", Align::right},
+            {"RETRIED", Align::right},
+            {"STALE", Align::right},
+            {"RECONNECTS", Align::right},
+            {"P50", Align::right},
+            {"P99", Align::right},
+            {"MAX", Align::right},
+            {"HEARTBEAT", Align::right},
+            {"REASON"}};
+}
+
 // "3/1": connected again, failed attempts.
 std::string reconnects(const json& path) {
     return dash(count(path, "reconnects")) + "/" + dash(count(path, "reconnects_failed"));
 }
 
-// Two tables, each for a terminal of usual width, and what is to be said of single paths.
-class PathTables {
-  public:
-    // with_session: the paths are of several sessions.
-    explicit PathTables(bool with_session)
-        : with_session_(with_session),
-          states_(columns({{"STATE"},
-                           {"AGE", Align::right},
-                           {"NEXT"},
-                           {"PRIORITY"},
-                           {"IN FLIGHT", Align::right},
-                           {"HEARTBEAT", Align::right}})),
-          counters_(columns({{"SENT", Align::right},
-                             {"DONE", Align::right},
-                             {"FAILED OVER", Align::right},
-                             {"RETRIED", Align::right},
-                             {"STALE", Align::right},
-                             {"RECONNECTS", Align::right},
-                             {"P50", Align::right},
-                             {"P99", Align::right},
-                             {"MAX", Align::right}})) {}
-
-    void add(const json& session, const json& path) {
-        states_.add(
-            row(session, path,
-                {word(path, "state"), age(path, "age_s"), next(path), word(path, "priority"),
-                 count(path, "in_flight"), latency(path, "latency_us")}));
-        counters_.add(row(session, path,
-                          {count(path, "sent"), count(path, "completed"),
-                           count(path, "failed_over"), count(path, "retried"), count(path, "stale"),
-                           reconnects(path), latency(path, "request_p50_us"),
-                           latency(path, "request_p99_us"), latency(path, "request_max_us")}));
-        const std::string reason = word(path, "reason");
-        if (reason.empty()) return;
-        const std::string its_session = with_session_ ? word(session, "name") + "/" : "";
-        reasons_.push_back(its_session + word(path, "label") + ": " + reason);
-    }
-    bool empty() const noexcept { return states_.empty(); }
-    std::string text(std::size_t indent) const {
-        std::string text = states_.text(indent);
-        for (const std::string& reason : reasons_) {
-            text += std::string(indent + 2, ' ') + reason + "\n";
-        }
-        return text + "\n" + counters_.text(indent);
-    }
-
-  private:
-    std::vector<Table::Column> columns(std::vector<Table::Column> more) const {
-        more.insert(more.begin(), Table::Column{"PATH"});
-        if (with_session_) more.insert(more.begin(), Table::Column{"SESSION"});
-        return more;
-    }
-    std::vector<std::string> row(const json& session, const json& path,
-                                 std::vector<std::string> more) const {
-        more.insert(more.begin(), word(path, "label"));
-        if (with_session_) more.insert(more.begin(), word(session, "name"));
-        return more;
-    }
-
-    bool with_session_;
-    Table states_;
-    Table counters_;
-    std::vector<std::string> reasons_;
-};
+std::vector<std::string> path_row(const json& path) {
+    return {word(path, "label"),
+            word(path, "state"),
+            age(path, "age_s"),
+            next(path),
+            word(path, "priority"),
+            count(path, "in_flight"),
+            count(path, "sent"),
+            count(path, "completed"),
+            count(path, "failed_over"),
+            count(path, "retried"),
+            count(path, "stale"),
+            reconnects(path),
+            latency(path, "request_p50_us"),
+            latency(path, "request_p99_us"),
+            latency(path, "request_max_us"),
+            latency(path, "latency_us"),
+            word(path, "reason")};
+}
 
 std::size_t paths_connected(const json& session) {
     std::size_t up = 0;
@@ -207,11 +182,17 @@ std::string settings_line(const json& settings) {
 }  // namespace
 
 std::string paths_view(const json& document) {
-    PathTables tables(true);
+    auto columns = path_columns();
+    columns.insert(columns.begin(), Table::Column{"SESSION"});
+    Table table(std::move(columns));
     for (const json& session : elements(document, "sessions")) {
-        for (const json& path : elements(session, "paths")) tables.add(session, path);
+        for (const json& path : elements(session, "paths")) {
+            auto row = path_row(path);
+            row.insert(row.begin(), word(session, "name"));
+            table.add(std::move(row));
+        }
     }
-    return tables.empty() ? "no paths\n" : tables.text(0);
+    return table.empty() ? "no paths\n" : table.text(0);
 }
 
 std::string path_view(const json& document) {
@@ -256,8 +237,8 @@ std::string explain_view(const json& document) {
     text += settings_line(member(document, "settings"));
     text += fmt::format("Protection {}: {}\n", dash(word(session, "protection")),
                         meaning_of_protection(session));
-    PathTables paths(false);
-    for (const json& path : elements(session, "paths")) paths.add(session, path);
+    Table paths(path_columns());
+    for (const json& path : elements(session, "paths")) paths.add(path_row(path));
     text += "\nPaths:\n" + paths.text(2);
     const Table requests = request_table(document);
     if (requests.empty()) return text + "\nRequests of the session: none is unanswered\n";
