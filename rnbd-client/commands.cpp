@@ -165,7 +165,7 @@ void policy(Client& client, const json& given, ControlReply reply) {
 
 // Of the session, or of what one of its devices waits for.
 bool hold_is_over(const Client& client, Client::Session& session) {
-    if (session.remote.rtrs().status().refusing == rtrs::Refusing::after_hold_time) {
+    if (session.remote.rtrs().status().refusing >= rtrs::Refusing::after_hold_time) {
         return true;
     }
     return std::ranges::any_of(client.mappings(), [&](const auto& mapping) {

@@ -343,7 +343,9 @@ void read_client(ConfigMap& map, ClientConfig& config) {
                                          config.control));
     read_loop_settings(map, config);
     read_process_settings(map, config);
-    if (seen.addresses.contains(config.metrics) || seen.addresses.contains("tcp:" + config.metrics))
+    const bool any_port = config.metrics.ends_with(":0");
+    if (!any_port && (seen.addresses.contains(config.metrics) ||
+                      seen.addresses.contains("tcp:" + config.metrics)))
         map.error("metrics", fmt::format("found \"{}\" which a device has as its nbd address, "
                                          "expected another one",
                                          config.metrics));

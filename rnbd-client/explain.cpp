@@ -180,7 +180,7 @@ json optional_seconds(const std::optional<rtrs::Duration>& duration) {
 
 json describe(const rtrs::ClientSessionOptions& options) {
     return {{"hold_time_s", optional_seconds(options.longest_hold())},
-            {"fail_fast_time_s", optional_seconds(options.fail_fast_time)},
+            {"fail_fast_time_s", optional_seconds(options.longest_fail_fast())},
             {"connect_timeout_s", in_seconds(options.connect_timeout)},
             {"request_deadline_s", in_seconds(options.request_deadline)},
             {"probe_timeout_s", in_seconds(options.probe_timeout)},

@@ -417,7 +417,7 @@ void read_server(ConfigMap& map, ServerConfig& config) {
     map.optional("registered_io", config_bool(), config.registered_io);
     map.optional("read_portions", config_bool(), config.read_portions);
     read_process_settings(map, config);
-    if (config.metrics.empty()) return;
+    if (config.metrics.empty() || config.metrics.starts_with("unix:")) return;
     const ServerConfig::Listen metrics{.address = config.metrics};
     const auto taken = std::ranges::find_if(
         config.listen, [&](const auto& listen) { return collide(listen, metrics); });

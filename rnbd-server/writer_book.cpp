@@ -25,8 +25,6 @@ constexpr std::string_view out_word = "out";
 // A machine that starts opens a thousand volumes at once: one write of the file for all of them.
 constexpr rtrs::Duration write_delay = 500ms;
 constexpr rtrs::Duration retry_delay = 5s;
-constexpr int last_tries = 200;
-constexpr rtrs::Duration last_pause = 10ms;
 
 // A session's name is a peer's, and any bytes.
 std::string as_word(const std::string& name) {
@@ -62,18 +60,6 @@ std::string from_word(std::string_view word) {
 struct WriterBook::File {
     std::error_code write(Ticket its_version, const std::string& text) {
         const std::lock_guard lock(mutex);
-        return write_locked(its_version, text);
-    }
-    // The end does not wait for a disk that hangs.
-    std::error_code write_last(Ticket its_version, const std::string& text) {
-        std::unique_lock lock(mutex, std::defer_lock);
-        for (int tries = 0; tries < last_tries && !lock.try_lock(); ++tries) {
-            std::this_thread::sleep_for(last_pause);
-        }
-        if (!lock) return rtrs::from_errno(ETIMEDOUT);
-        return write_locked(its_version, text);
-    }
-    std::error_code write_locked(Ticket its_version, const std::string& text) {
         if (its_version <= written) return {};
         const std::error_code error = write_state_file(path, text);
         if (!error) written = its_version;
@@ -199,7 +185,10 @@ void WriterBook::ended(Ticket version, std::error_code error) {
 std::error_code WriterBook::save() {
     if (path_.empty()) return {};
     timer_.disarm();
-    const std::error_code error = file_->write_last(++version_, text());
+    const std::error_code error = within(
+        last_patience,
+        [file = file_, version = ++version_, text = text()] { return file->write(version, text); });
+    // It is in the way of the last one.
     if (error == std::errc::timed_out) helper_.abandon();
     done_ = version_;
     return error;

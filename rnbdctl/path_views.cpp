@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "rnbdctl/members.h"
@@ -160,11 +159,10 @@ std::string exactly(const json& settings, const char* key) {
     return value.is_number() ? setting_words(value.get<double>()) : "";
 }
 
-// A limit that is set while there is no path counts from then on, so it is no round number.
 std::string held_for(const json& session) {
     const json& value = member(session, "hold_time_s");
     if (!value.is_number()) return "ever";
-    return setting_words(std::round(value.get<double>() * 100) / 100);
+    return setting_words(value.get<double>());
 }
 
 std::string settings_line(const json& settings) {

@@ -149,6 +149,7 @@ struct ClientSessionOptions {
     std::optional<Instant> fail_fast_until(Instant lost) const noexcept;
     // Of what is lost now.
     std::optional<Duration> longest_hold() const noexcept;
+    std::optional<Duration> longest_fail_fast() const noexcept;
     // A request that is unanswered for so long has its path probed: it is dead if it stays silent
     // for probe_timeout, or for heartbeat_timeout if that is less. A slow answer alone never ends
     // a path.

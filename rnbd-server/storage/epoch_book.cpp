@@ -114,11 +114,20 @@ std::error_code EpochBook::lost(const std::string& medium) {
     return write();
 }
 
-std::error_code EpochBook::save() const { return write(); }
+std::error_code EpochBook::save() const {
+    if (!is_kept()) return {};
+    return within(last_patience,
+                  [path = path_, text = text()] { return write_state_file(path, text); });
+}
 
 std::error_code EpochBook::write() const {
-    // Without a file that can be relied on nothing is kept: the next server shows others anyway.
-    if (path_.empty() || salt_ != 0) return {};
+    return is_kept() ? write_state_file(path_, text()) : std::error_code{};
+}
+
+// Without a file that can be relied on nothing is kept: the next server shows others anyway.
+bool EpochBook::is_kept() const noexcept { return !path_.empty() && salt_ == 0; }
+
+std::string EpochBook::text() const {
     std::string text = fmt::format("{}\n", first_line);
     entries_.for_each([&](const std::string& medium, const Entry& entry) {
         if (entry.empty()) return;
@@ -127,7 +136,7 @@ std::error_code EpochBook::write() const {
                             : entry.flushed ? flushed_word
                                             : in_use_word);
     });
-    return write_state_file(path_, text);
+    return text;
 }
 
 }  // namespace rnbd

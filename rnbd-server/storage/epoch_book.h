@@ -54,7 +54,7 @@ class EpochBook {
     // Writes were lost: whoever opens it after this shows another epoch. ERRORS: of writing the
     // file.
     std::error_code lost(const std::string& medium);
-    // At the end.
+    // At the end. ERRORS: of writing the file, ETIMEDOUT (its disk hangs).
     std::error_code save() const;
 
   private:
@@ -68,6 +68,8 @@ class EpochBook {
         bool empty() const noexcept { return storage_epoch == 0; }
     };
     bool parse(const std::string& text);
+    bool is_kept() const noexcept;
+    std::string text() const;
     std::error_code write() const;
     std::error_code distrust(std::error_code error);
 

@@ -7,10 +7,13 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <future>
+#include <memory>
 
 #include "rnbd-server/storage/synchronize_folder.h"
 #include "rtrs/base/descriptor.h"
 #include "rtrs/base/error.h"
+#include "rtrs/base/start_thread.h"
 
 namespace rnbd {
 namespace {
@@ -57,6 +60,17 @@ std::error_code write_state_file(const std::string& path, std::string_view text)
     if (const auto error = put(fd, text)) return error;
     if (::rename(temporary.c_str(), path.c_str()) != 0) return last_error();
     return synchronize_folder(path);
+}
+
+std::error_code within(rtrs::Duration patience, std::function<std::error_code()> work) {
+    auto ended = std::make_shared<std::promise<std::error_code>>();
+    auto result = ended->get_future();
+    auto thread =
+        rtrs::start_thread([ended, work] { ended->set_value(work()); }, "rnbd-last-write");
+    if (!thread) return work();
+    thread->detach();
+    if (result.wait_for(patience) != std::future_status::ready) return rtrs::from_errno(ETIMEDOUT);
+    return result.get();
 }
 
 std::string state_file_path(std::string_view name) {

@@ -4,10 +4,14 @@
 // THREAD: any one. Blocks.
 #pragma once
 
+#include <chrono>
 #include <expected>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <system_error>
+
+#include "rtrs/base/instant.h"
 
 namespace rnbd {
 
@@ -16,6 +20,12 @@ std::expected<std::string, std::error_code> read_state_file(const std::string& p
 // Durable when it returns without an error. ERRORS: of writing it; then what was there is still
 // there.
 std::error_code write_state_file(const std::string& path, std::string_view text);
+
+// Does work on a thread of its own, and waits for it for so long; then it goes on by itself, or ends
+// with the process. For an end that waits for no disk that hangs. What work uses it has to hold.
+// ERRORS: work's, ETIMEDOUT.
+inline constexpr rtrs::Duration last_patience = std::chrono::seconds(2);
+std::error_code within(rtrs::Duration patience, std::function<std::error_code()> work);
 
 // "server.epochs" in the folder that systemd gives the server (StateDirectory=); empty if it gives
 // none.

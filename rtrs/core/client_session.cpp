@@ -29,6 +29,11 @@ std::optional<Duration> ClientSessionOptions::longest_hold() const noexcept {
     return std::min(*hold_time, hold_limit->time);
 }
 
+std::optional<Duration> ClientSessionOptions::longest_fail_fast() const noexcept {
+    if (!fail_fast_time) return std::nullopt;
+    return std::min(*fail_fast_time, longest_hold().value_or(*fail_fast_time));
+}
+
 Permit::Permit(Permit&& other) noexcept
     : session_(std::exchange(other.session_, nullptr)), id_(other.id_) {}
 

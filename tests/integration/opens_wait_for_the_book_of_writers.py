@@ -29,6 +29,11 @@ class World:
         os.unlink(self.pipe)
         self.lab.cleanups.append(lambda: os.close(reader))
 
+    def server_ends(self, what):
+        self.server.process.send_signal(signal.SIGTERM)
+        wait_until(f"the server ends {what}", lambda: self.server.process.poll() is not None)
+        check(self.server.process.returncode == 0, f"by itself: {self.server.process.returncode}")
+
     def opens(self, what):
         wait_until(f"the device is open {what}", lambda: self.device()["state"] == "open")
         h = connected(self.lab, "vol", self.client.name)
@@ -72,9 +77,12 @@ with Lab() as lab:
     world.opens("once its file is back")
 
     world = World(lab, "stop")
-    world.server.process.send_signal(signal.SIGTERM)
-    wait_until("the server ends though the book hangs", lambda: world.server.process.poll() is not None)
-    check(world.server.process.returncode >= 0, f"by itself: {world.server.process.returncode}")
+    world.server_ends("though the book hangs")
     os.unlink(world.pipe)
     world.server.start()
     world.opens("by the server that is started again")
+    # Also if nothing was under way there before.
+    for name in ("server.writers", "server.epochs"):
+        os.mkfifo(lab.path(f"stop/{name}.new"))
+    world.server_ends("though its books cannot be written")
+    check(world.server.log().count("imed out") >= 2, world.server.log())

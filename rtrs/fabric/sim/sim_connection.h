@@ -124,8 +124,12 @@ class Connection final : public EventSink {
     bool dialler_gone() const noexcept { return dialler_gone_; }
     // For how long what the side has sent, or the word that it has arrived, is held back.
     Duration unacknowledged(SideIndex side) const noexcept;
-    // For how long nothing has come to the side.
-    Duration quiet(SideIndex side) const noexcept { return world().now() - sides_[side].heard; }
+    // For how long nothing has come to the side, if all that it has sent has arrived, or is kept.
+    Duration quiet(SideIndex side) const noexcept {
+        const Side& its = sides_[side];
+        const bool all_taken = its.messages.queue.empty() || its.kept;
+        return all_taken ? world().now() - its.heard : Duration::zero();
+    }
     void unblock();
     // What the side has sent, and sends, arrives when nothing is kept any more.
     void keep(SideIndex side) noexcept { sides_[side].kept = true; }

@@ -46,6 +46,9 @@ TEST_CASE("client config: metrics are apart from other sockets") {
     CHECK(complains(with_device("    access: rw\n    nbd: tcp:127.0.0.1:10809\n") +
                         "metrics: {listen: 127.0.0.1:10809}\n",
                     "metrics: found \"127.0.0.1:10809\" which a device has"));
+    CHECK(errors_of(with_device("    access: rw\n    nbd: tcp:127.0.0.1:0\n") +
+                    "metrics: {listen: 127.0.0.1:0}\n")
+              .empty());
 }
 
 TEST_CASE("client config: the example is right, and says the defaults") {
