@@ -21,11 +21,11 @@ std::expected<std::string, std::error_code> read_state_file(const std::string& p
 // there.
 std::error_code write_state_file(const std::string& path, std::string_view text);
 
-// Does work on a thread of its own, and waits for it for so long; then it goes on by itself, or ends
-// with the process. For an end that waits for no disk that hangs. What work uses it has to hold.
+// Does work on a thread of its own, and waits for it for so long; then it goes on by itself, or
+// ends with the process: for an end that waits for no disk that hangs. It has to hold what it uses.
 // ERRORS: work's, ETIMEDOUT.
-inline constexpr rtrs::Duration last_patience = std::chrono::seconds(2);
 std::error_code within(rtrs::Duration patience, std::function<std::error_code()> work);
+inline constexpr rtrs::Duration last_patience = std::chrono::seconds(2);
 
 // "server.epochs" in the folder that systemd gives the server (StateDirectory=); empty if it gives
 // none.
