@@ -111,20 +111,17 @@ void Faults::plan_wide(Duration span) {
     const Duration after(
         static_cast<Duration::rep>(random.below(static_cast<std::uint64_t>(span.count()))));
     if (options.allows(action.fault)) push(action, Step::begin, after);
-    // With a chance of its own: what is above stays what it was.
-    Random its_own(options.seed * 1000037 + planned_wide_);
-    action.fault = Fault::large_lost;
-    action.network = static_cast<std::uint32_t>(its_own.below(6)) % options.paths;
-    action.variant = static_cast<std::uint32_t>(its_own.below(1u << 16));
-    action.duration = draw_duration(its_own);
-    if (its_own.chance(1, 4) && options.allows(action.fault)) push(action, Step::begin, after);
-    // And so on.
-    Random of_kept(options.seed * 1000039 + planned_wide_);
-    action.fault = Fault::connection_kept;
-    action.network = static_cast<std::uint32_t>(of_kept.below(6)) % options.paths;
-    action.variant = static_cast<std::uint32_t>(of_kept.below(1u << 16));
-    action.duration = draw_duration(of_kept);
-    if (of_kept.chance(1, 4) && options.allows(action.fault)) push(action, Step::begin, after);
+    // Each with a chance of its own: what is above stays what it was.
+    const auto add = [&](Fault fault, std::uint64_t stream) {
+        Random its_own(options.seed * stream + planned_wide_);
+        action.fault = fault;
+        action.network = static_cast<std::uint32_t>(its_own.below(6)) % options.paths;
+        action.variant = static_cast<std::uint32_t>(its_own.below(1u << 16));
+        action.duration = draw_duration(its_own);
+        if (its_own.chance(1, 4) && options.allows(fault)) push(action, Step::begin, after);
+    };
+    add(Fault::large_lost, 1000037);
+    add(Fault::connection_kept, 1000039);
 }
 
 void Faults::push(Action action, Step step, Duration after) {
