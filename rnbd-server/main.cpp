@@ -14,10 +14,10 @@
 #include "rnbd-server/listeners.h"
 #include "rnbd-server/metrics.h"
 #include "rnbd-server/status.h"
-#include "rnbd-server/storage/epoch_book.h"
-#include "rnbd-server/storage/state_file.h"
+#include "rnbd-server/books/epoch_book.h"
+#include "rnbd-server/books/state_file.h"
 #include "rnbd-server/target.h"
-#include "rnbd-server/writer_book.h"
+#include "rnbd-server/books/writer_book.h"
 #include "rtrs/fabrics.h"
 #include "rtrs/reactor.h"
 #include "rtrs/server.h"
@@ -90,7 +90,7 @@ class Daemon final : public DaemonWork {
           random_(rtrs::Random::from_entropy()),
           tcp_(rtrs::make_tcp_fabric(context.reactor, tcp_options(config, tracer_))),
           rdma_(rtrs::rdma_fabrics(context.reactor, tracer_)),
-          epochs_(state_file_path("server.epochs")),
+          epochs_(context.reactor, state_file_path("server.epochs")),
           writers_(context.reactor, state_file_path("server.writers")),
           target_(context.reactor, opened(epochs_), opened(writers_),
                   config.read_portions ? Target::Reads::in_portions : Target::Reads::at_once),

@@ -30,6 +30,8 @@ constexpr rtrs::Duration return_time = 3s;
 constexpr rtrs::Duration claim_retry_delay = 5s;
 // As long as at the server's end: more than a busy disk takes for a flush.
 constexpr rtrs::Duration parting_time = 20s;
+// The book of epochs is written in milliseconds, or its disk hangs.
+constexpr rtrs::Duration book_patience = 2s;
 }  // namespace
 
 const char* to_string(Volume::State state) noexcept {
@@ -72,6 +74,7 @@ Volume::Volume(rtrs::Reactor& reactor, const Shared& shared, ServerConfig::Expor
 
 Volume::~Volume() {
     RTRS_ASSERT(opens_.empty());
+    drop_found();
     if (resized_) end_resize(std::unexpected(no_longer_there()));
 }
 
@@ -109,18 +112,52 @@ bool Volume::has_left_former() {
 
 void Volume::try_open() {
     if (!has_left_former()) return;
-    if (flushed_) return std::exchange(flushed_, nullptr)(parting_error_);
+    if (flushed_) {
+        drop_found();
+        return std::exchange(flushed_, nullptr)(parting_error_);
+    }
+    if (!found_ && !find_storage()) return;
+    if (!is_noted()) return wait_untold(epochs_.path() + " is being written", retry_delay_min);
+    storage_ = std::move(found_);
+    begin_life();
+}
+
+// Else why it is not there is known, and it is looked for again.
+bool Volume::find_storage() {
     if (config_.storage.uuid && !only_reads() && !uuid_claim_) {
         uuid_claim_ = claims_.claim(*config_.storage.uuid, config_.name).value_or(nullptr);
     }
     StorageOptions options = config_.storage;
     if (!may_be_made() && options.kind == StorageOptions::Kind::path) options.size_bytes.reset();
     auto storage = open_storage(reactor_, deferred_, options, opening_);
-    if (!storage) return is_not_there(storage.error());
-    storage_ = std::move(*storage);
-    geometry_ = storage_->geometry();
+    if (!storage) {
+        is_not_there(storage.error());
+        return false;
+    }
+    found_ = std::move(*storage);
+    geometry_ = found_->geometry();
     if (options.uuid) geometry_.medium.uuid = *options.uuid;
-    if (claim_medium()) begin_life();
+    if (!claim_medium()) return false;
+    look_up_medium();
+    return true;
+}
+
+// Nobody could write to it.
+void Volume::drop_found() {
+    if (found_ && in_epochs_) epochs_.was_not_opened(medium_name_);
+    found_.reset();
+}
+
+// That it is in use, in the book of epochs, or it was waited for.
+bool Volume::is_noted() {
+    if (epochs_.is_over(in_use_)) return true;
+    if (reactor_.now() < in_use_until_) return false;
+    logger("rnbd.volume")
+        .error(
+            "{}: {}: not written for {} s; {} is exported all the same, and its clients may be "
+            "told of a loss that was none",
+            config_.name, epochs_.path(), book_patience / 1s, found_->description());
+    return true;
 }
 
 // A file that was there once is not made anew: an empty one in its place would pass for it. So
@@ -155,7 +192,7 @@ void Volume::begin_life() {
     shortage_.clear();
     sync_failed_ = false;
     ++generation_;
-    look_up_medium();
+    if (in_epochs_) cache_epoch_ = epochs_.opened(medium_name_, geometry_.cache_epoch, in_use_);
     reason_.clear();
     since_ = reactor_.now();
     return_until_ = since_ + return_time;
@@ -207,8 +244,8 @@ bool Volume::claim_medium() {
         medium_claim_ = std::move(*claim);
         return true;
     }
-    const std::string what = storage_->description();
-    storage_.reset();
+    const std::string what = found_->description();
+    found_.reset();
     delay_ = claim_retry_delay;
     wait(what + " has the uuid " + to_text(geometry_.medium.uuid) + ", as export " + claim.error() +
          " has, and would pass for that; expected a uuid of its own in the configuration, or "
@@ -219,10 +256,11 @@ bool Volume::claim_medium() {
 // What the books know of the medium that was found. Who only reads writes nothing there.
 void Volume::look_up_medium() {
     cache_epoch_ = geometry_.cache_epoch;
+    in_use_ = 0;
     if (only_reads()) return;
     medium_name_ = medium_name(geometry_.medium, config_.name);
     // It was called so before its uuid was given.
-    const bool by_name = storage_->geometry().medium.uuid == Uuid{};
+    const bool by_name = found_->geometry().medium.uuid == Uuid{};
     if (by_name) book_.take_over(medium_name_, config_.name);
     writers_ = book_.of(medium_name_);
     // Memory is gone with any end of the process.
@@ -230,19 +268,8 @@ void Volume::look_up_medium() {
     if (kind != StorageOptions::Kind::path && kind != StorageOptions::Kind::nbd) return;
     if (by_name) epochs_.take_over(medium_name_, config_.name);
     in_epochs_ = epochs_.hold(medium_name_);
-    note_opening();
-}
-
-// Who opens it now sees the epoch that the book has of it.
-void Volume::note_opening() {
-    cache_epoch_ = epochs_.opened(medium_name_, geometry_.cache_epoch);
-    if (const auto error = epochs_.not_noted()) {
-        logger("rnbd.volume")
-            .error(
-                "{}: {}: {}; expected to note there that {} is in use: its clients may be told "
-                "of a loss that was none",
-                config_.name, epochs_.path(), error.message(), storage_->description());
-    }
+    in_use_ = epochs_.opens(medium_name_, geometry_.cache_epoch);
+    in_use_until_ = reactor_.now() + book_patience;
 }
 
 // The storage goes on, without what was not flushed. Its holders hear of it as after a crash.
@@ -252,7 +279,12 @@ void Volume::cache_is_another() {
                config_.name);
     geometry_.cache_epoch = storage_->geometry().cache_epoch;
     cache_epoch_ = geometry_.cache_epoch;
-    if (in_epochs_) note_opening();
+    if (in_epochs_) {
+        // Those who have it open go on meanwhile: until it is in the file, a server that is started
+        // again tells of a loss, too.
+        in_use_ = epochs_.opens(medium_name_, geometry_.cache_epoch);
+        cache_epoch_ = epochs_.opened(medium_name_, geometry_.cache_epoch, in_use_);
+    }
     sync_failed_ = false;
     ++losses_;
     if (events_ != nullptr) events_->on_volume_epoch(*this);
@@ -267,16 +299,7 @@ void Volume::writes_are_lost() {
         storage_->description() +
         ", then restart rnbd-server, or remove the export and add it again";
     logger("rnbd.volume").error("{}: {}", config_.name, why_flushes_fail_);
-    note_loss();
-}
-
-// Who opens it from now on sees another epoch.
-void Volume::note_loss() {
-    if (const auto error = epochs_.lost(medium_name_)) {
-        logger("rnbd.volume")
-            .error("{}: {}; clients will not be told of the loss after a restart of the server",
-                   epochs_.path(), error.message());
-    }
+    epochs_.lost(medium_name_);
 }
 
 void Volume::wait(std::string reason) {
@@ -395,7 +418,7 @@ bool Volume::has_parted() {
                 "says so",
                 config_.name, parting_from_, parting_error_.message());
     }
-    if (parting_error_ || sync_failed_) note_loss();
+    if (parting_error_ || sync_failed_) epochs_.lost(medium_name_);
     return true;
 }
 

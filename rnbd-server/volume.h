@@ -19,14 +19,14 @@
 #include <utility>
 #include <vector>
 
+#include "rnbd-server/books/epoch_book.h"
+#include "rnbd-server/books/writer_book.h"
 #include "rnbd-server/config.h"
 #include "rnbd-server/export_counters.h"
 #include "rnbd-server/medium_claims.h"
 #include "rnbd-server/storage.h"
-#include "rnbd-server/storage/epoch_book.h"
 #include "rnbd-server/storage/open_storage.h"
 #include "rnbd-server/storage/parting_flush.h"
-#include "rnbd-server/writer_book.h"
 #include "rnbd/messages.h"
 #include "rtrs/base/clock.h"
 #include "rtrs/reactor.h"
@@ -60,7 +60,7 @@ class Volume {
     struct Open {
         std::string session;
         AccessMode access = AccessMode::read_only;
-        // 0: not known (rnbd-server/writers.h).
+        // 0: not known (rnbd-server/books/writers.h).
         Writers::Id writer = 0;
         // Of the medium that it was opened on; null: it only reads.
         std::shared_ptr<Writers> writers{};
@@ -240,6 +240,9 @@ class Volume {
     std::vector<Writers::Id> writers_here(const Open* and_this) const;
     bool has_left_former();
     void try_open();
+    bool find_storage();
+    void drop_found();
+    bool is_noted();
     bool may_be_made() const noexcept;
     void is_not_there(const StorageError& error);
     void begin_life();
@@ -256,8 +259,6 @@ class Volume {
     bool is_awaited_by_another(const Opener& opener) const;
     void part();
     bool has_parted();
-    void note_opening();
-    void note_loss();
     bool claim_medium();
     void look_up_medium();
     void grow_as_told();
@@ -281,6 +282,8 @@ class Volume {
     // Of the newest medium, in the books; null: it was never there, or is only read.
     std::string medium_name_;
     std::shared_ptr<const void> in_epochs_;
+    EpochBook::Ticket in_use_ = 0;  // of the newest opening
+    rtrs::Instant in_use_until_{};  // so long its writing is waited for
     std::shared_ptr<Writers> writers_;
     WriterBook::Ticket put_out_ = 0;  // of those who are out
     WriterBook::Ticket let_in_ = 0;   // of those who are known, where others may write
@@ -288,6 +291,7 @@ class Volume {
     rtrs::Timer timer_;
     rtrs::Duration delay_;
     StorageOpening opening_;
+    std::unique_ptr<Storage> found_;  // until the books know of it
     std::unique_ptr<Storage> storage_;
     StorageGeometry geometry_;  // as clients see it: may be smaller than the storage for a moment
     bool gone_ = false;         // storage_ is kept for what is in flight on it

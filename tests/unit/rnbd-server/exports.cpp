@@ -216,7 +216,7 @@ struct Booked {
     std::string folder = new_folder();
     std::unique_ptr<rtrs::Reactor> reactor = rtrs::Reactor::create().value();
     DeferredCompletions deferred{*reactor};
-    EpochBook epochs{""};
+    EpochBook epochs{*reactor, ""};
     WriterBook book{*reactor, folder + "/writers"};
     MediumClaims claims;
     Volume volume;

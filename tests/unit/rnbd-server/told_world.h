@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "rnbd-server/storage/epoch_book.h"
+#include "rnbd-server/books/epoch_book.h"
 #include "rnbd-server/target.h"
 #include "rnbd/remote_catalog.h"
 #include "rnbd/remote_volume.h"
@@ -58,7 +58,7 @@ struct World final : RemoteSessionHandler {
     rtrs::Random random{7};
     NoTrace tracer;
     std::unique_ptr<rtrs::Fabric> tcp = rtrs::make_tcp_fabric(*reactor, {});
-    EpochBook epochs{""};
+    EpochBook epochs{*reactor, ""};
     WriterBook writers{*reactor, ""};
     Target target;
     rtrs::Server server;

@@ -1,6 +1,6 @@
 // Who is let in again after another one has written; and that a server which is started again knows
 // it, too.
-#include "rnbd-server/writers.h"
+#include "rnbd-server/books/writers.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,8 +11,8 @@
 #include <fstream>
 #include <string>
 
+#include "rnbd-server/books/writer_book.h"
 #include "rnbd-server/medium_claims.h"
-#include "rnbd-server/writer_book.h"
 #include "rtrs/base/error.h"
 
 using namespace rnbd;

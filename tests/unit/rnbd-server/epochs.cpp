@@ -3,8 +3,8 @@
 
 #include <fstream>
 
+#include "rnbd-server/books/epoch_book.h"
 #include "rnbd-server/storage/cache_epoch.h"
-#include "rnbd-server/storage/epoch_book.h"
 #include "tests/contract/storage/support.h"
 
 using namespace rnbd;
@@ -12,11 +12,37 @@ using namespace rnbd::testing;
 
 namespace {
 
+// A book with a loop of its own; what it begins is over when it returns.
+class Book {
+  public:
+    explicit Book(std::string path) : book(*reactor, std::move(path)) {}
+
+    std::uint64_t opened(const std::string& medium, std::uint64_t storage_epoch) {
+        const auto ticket = book.opens(medium, storage_epoch);
+        wait(ticket);
+        return book.opened(medium, storage_epoch, ticket);
+    }
+    void lost(const std::string& medium) { wait(book.lost(medium)); }
+    std::error_code load() { return book.load(); }
+    std::error_code begin() { return book.begin(); }
+    std::error_code save() { return book.save(); }
+    void flushed(const std::string& medium) { book.flushed(medium); }
+    void wait(EpochBook::Ticket ticket) {
+        for (int i = 0; i < 2000 && !book.is_over(ticket); ++i) {
+            reactor->run_once(std::chrono::milliseconds(5));
+        }
+        REQUIRE(book.is_over(ticket));
+    }
+
+    std::unique_ptr<rtrs::Reactor> reactor = rtrs::Reactor::create().value();
+    EpochBook book;
+};
+
 enum class End : std::uint8_t { killed, flushed, in_order_but_not_flushed };
 
 // One life of a server with two exports; what the first one shows.
 std::uint64_t life(const std::string& path, std::uint64_t storage_epoch, End end) {
-    EpochBook book(path);
+    Book book(path);
     REQUIRE(!book.load());
     const std::uint64_t shown = book.opened("vol1", storage_epoch);
     book.opened("vol2", storage_epoch + 1000);
@@ -54,21 +80,44 @@ TEST_CASE("epochs: a machine that was restarted in order shows what it showed") 
         CHECK(life(path, 400, End::killed) == 400);
     }
     SECTION("nor one whose export was opened later") {
-        EpochBook book(path);
+        Book book(path);
         REQUIRE(!book.load());
         REQUIRE(!book.begin());
         CHECK(book.opened("vol1", 300) == 100);
         CHECK(life(path, 400, End::killed) == 400);
     }
     SECTION("unless it had opened nothing") {
-        EpochBook book(path);
+        Book book(path);
         REQUIRE(!book.load());
         const bool begins = GENERATE(false, true);
         if (begins) REQUIRE(!book.begin());
         CHECK(life(path, 400, End::killed) == 100);
     }
+    SECTION("but one whose export was found, but never to be written to") {
+        Book book(path);
+        REQUIRE(!book.load());
+        REQUIRE(!book.begin());
+        book.wait(book.book.opens("vol1", 300));
+        book.book.was_not_opened("vol1");
+        REQUIRE(!book.save());
+        CHECK(life(path, 400, End::killed) == 100);
+    }
+    SECTION("one that was not waited for, whatever becomes of the file") {
+        Book book(path);
+        REQUIRE(!book.load());
+        REQUIRE(!book.begin());
+        const auto ticket = book.book.opens("vol1", 300);
+        REQUIRE(!book.book.is_over(ticket));
+        const std::uint64_t shown = book.book.opened("vol1", 300, ticket);
+        CHECK(shown != 100);
+        CHECK(shown != 300);
+        book.wait(ticket);
+        if (GENERATE(false, true)) return;  // killed
+        REQUIRE(!book.save());
+        CHECK(life(path, 400, End::killed) != shown);
+    }
     SECTION("a start that cannot be noted is not hidden") {
-        EpochBook book(path);
+        Book book(path);
         REQUIRE(!book.load());
         const bool early = GENERATE(false, true);
         if (early) CHECK(book.opened("vol1", 300) == 100);
@@ -78,7 +127,6 @@ TEST_CASE("epochs: a machine that was restarted in order shows what it showed") 
         if (early) CHECK(book.begin());
         if (early) return;
         const std::uint64_t shown = book.opened("vol1", 300);
-        CHECK(book.not_noted());
         CHECK(shown != 100);
         CHECK(shown != 300);
         // One life long.
@@ -98,7 +146,7 @@ TEST_CASE("epochs: an export that could not be opened meanwhile is still flushed
     const std::string path = folder.file("epochs");
     CHECK(life(path, 100, End::flushed) == 100);
     {
-        EpochBook book(path);
+        Book book(path);
         REQUIRE(!book.load());
         REQUIRE(!book.save());
     }
@@ -111,10 +159,10 @@ TEST_CASE("epochs: once writes were lost the next server shows another one, and 
     CHECK(life(path, 100, End::flushed) == 100);
     const auto end = GENERATE(End::killed, End::flushed, End::in_order_but_not_flushed);
     {
-        EpochBook book(path);
+        Book book(path);
         REQUIRE(!book.load());
         CHECK(book.opened("vol1", 100) == 100);
-        CHECK(!book.lost("vol1"));
+        book.lost("vol1");
         if (end == End::flushed) book.flushed("vol1");
         if (end != End::killed) REQUIRE(!book.save());
     }
@@ -132,10 +180,10 @@ TEST_CASE("epochs: once writes were lost the next server shows another one, and 
         CHECK(life(path, 200, End::killed) == shown);
     }
     SECTION("and if it is opened anew by the same") {
-        EpochBook book(path);
+        Book book(path);
         REQUIRE(!book.load());
         const std::uint64_t shown = book.opened("vol1", 100);
-        CHECK(!book.lost("vol1"));
+        book.lost("vol1");
         CHECK(book.opened("vol1", 100) != shown);
     }
 }
@@ -147,24 +195,22 @@ TEST_CASE("epochs: one opening that cannot be noted is no reason to forget the o
     std::uint64_t second_shown = 0;
     const bool can_be_noted = GENERATE(false, true);
     {
-        EpochBook book(path);
+        Book book(path);
         REQUIRE(!book.load());
         CHECK(book.opened("vol1", 100) == 100);
         REQUIRE(!book.begin());
-        CHECK(!book.not_noted());
         // Where the new file would be there is a folder, for a moment.
         REQUIRE(::mkdir((path + ".new").c_str(), 0700) == 0);
         second_shown = book.opened("vol2", 1100);
-        CHECK(book.not_noted());
         CHECK(second_shown != 1100);
-        if (!can_be_noted) CHECK(book.lost("vol1"));
+        if (!can_be_noted) book.lost("vol1");
         REQUIRE(::rmdir((path + ".new").c_str()) == 0);
-        if (can_be_noted) CHECK(!book.lost("vol1"));
+        if (can_be_noted) book.lost("vol1");
         // In order, but for what was lost.
         book.flushed("vol2");
         CHECK(!book.save());
     }
-    EpochBook next(path);
+    Book next(path);
     REQUIRE(!next.load());
     CHECK(next.opened("vol1", 100) != 100);
     CHECK(next.opened("vol2", 1100) == second_shown);
@@ -174,34 +220,34 @@ TEST_CASE("epochs: what is noted of a medium stays when it is not exported any m
     TemporaryFolder folder;
     const std::string path = folder.file("epochs");
     {
-        EpochBook book(path);
+        Book book(path);
         REQUIRE(!book.load());
         REQUIRE(!book.begin());
         {
-            const auto exported = book.hold("medium");
+            const auto exported = book.book.hold("medium");
             CHECK(book.opened("medium", 100) == 100);
-            CHECK(!book.lost("medium"));
+            book.lost("medium");
         }
-        book.hold("never opened");
+        book.book.hold("never opened");
         CHECK(book.opened("other", 100) == 100);
     }
-    EpochBook book(path);
+    Book book(path);
     REQUIRE(!book.load());
-    const auto exported = book.hold("medium");
+    const auto exported = book.book.hold("medium");
     CHECK(book.opened("medium", 100) != 100);
 }
 
 TEST_CASE("epochs: storages without a cache, and servers without a file") {
     TemporaryFolder folder;
-    EpochBook book(folder.file("epochs"));
+    Book book(folder.file("epochs"));
     REQUIRE(!book.load());
     CHECK(book.opened("null", epoch_without_cache) == epoch_without_cache);
     CHECK(book.opened("unknown", 0) == 0);
-    EpochBook none("");
+    Book none("");
     REQUIRE(!none.load());
     CHECK(none.opened("vol1", 7) == 7);
     none.flushed("vol1");
-    CHECK(!none.lost("vol1"));
+    none.lost("vol1");
     CHECK(!none.save());
 }
 
@@ -215,7 +261,7 @@ TEST_CASE("epochs: a file that was damaged is not believed, and is replaced") {
                  "rnbd-server epochs 1\nvol1 x y flushed\n", "rnbd-server epochs 1\nvol1 64 64 l");
     std::ofstream(path) << content;
     {
-        EpochBook book(path);
+        Book book(path);
         CHECK(book.load() == rtrs::from_errno(EBADMSG));
         const std::uint64_t shown = book.opened("vol1", 100);
         CHECK(shown > epoch_without_cache);
@@ -230,16 +276,16 @@ TEST_CASE("epochs: a file that cannot be read is not believed, and not replaced"
     const std::string path = folder.file("epochs");
     CHECK(life(path, 100, End::flushed) == 100);
     {
-        EpochBook book(path);
+        Book book(path);
         REQUIRE(!book.load());
         CHECK(book.opened("vol1", 100) == 100);
-        CHECK(!book.lost("vol1"));
+        book.lost("vol1");
     }
     REQUIRE(::chmod(folder.file(".").c_str(), 0777) == 0);
     REQUIRE(::chmod(path.c_str(), 0) == 0);
     {
         const WithoutRootsRights plain;
-        EpochBook book(path);
+        Book book(path);
         CHECK(book.load() == std::errc::permission_denied);
         CHECK(book.opened("vol1", 100) != 100);
         CHECK(!book.save());
@@ -249,7 +295,7 @@ TEST_CASE("epochs: a file that cannot be read is not believed, and not replaced"
     // It loops.
     const std::string loop = folder.file("loop");
     REQUIRE(::symlink("loop", loop.c_str()) == 0);
-    CHECK(EpochBook(loop).load() == std::errc::too_many_symbolic_link_levels);
+    CHECK(Book(loop).load() == std::errc::too_many_symbolic_link_levels);
 }
 
 TEST_CASE("epochs: a file that cannot be rewritten is not believed, and no epoch comes twice") {
@@ -258,18 +304,18 @@ TEST_CASE("epochs: a file that cannot be rewritten is not believed, and no epoch
     CHECK(life(path, 100, End::flushed) == 100);
     // Where the new file would be there is a folder.
     REQUIRE(::mkdir((path + ".new").c_str(), 0700) == 0);
-    EpochBook first(path);
+    Book first(path);
     CHECK(first.load());
     const std::uint64_t shown = first.opened("vol1", 100);
     CHECK(shown != 100);
     // One life long, as any other: opened again it has lost nothing, unless writes were lost.
     first.flushed("vol1");
     CHECK(first.opened("vol1", 100) == shown);
-    CHECK(!first.lost("vol1"));
+    first.lost("vol1");
     const std::uint64_t after_loss = first.opened("vol1", 100);
     CHECK(after_loss != shown);
     CHECK(first.opened("vol1", 100) == after_loss);
-    EpochBook second(path);
+    Book second(path);
     CHECK(second.load());
     CHECK(second.opened("vol1", 100) != shown);
     CHECK(!second.save());

@@ -1,4 +1,4 @@
-#include "rnbd-server/writers.h"
+#include "rnbd-server/books/writers.h"
 
 #include <algorithm>
 #include <utility>

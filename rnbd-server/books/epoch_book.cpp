@@ -1,4 +1,4 @@
-#include "rnbd-server/storage/epoch_book.h"
+#include "rnbd-server/books/epoch_book.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,8 @@
 #include <sstream>
 #include <utility>
 
+#include "daemon/log/log.h"
 #include "rnbd-server/storage/cache_epoch.h"
-#include "rnbd-server/storage/state_file.h"
 #include "rtrs/base/error.h"
 #include "rtrs/base/random.h"
 
@@ -24,20 +24,24 @@ std::uint64_t new_salt() { return rtrs::Random::from_entropy().next() | 1; }
 
 }  // namespace
 
+EpochBook::EpochBook(rtrs::Reactor& reactor, std::string path)
+    : file_(
+          reactor, std::move(path), [this] { return text(); },
+          [this](std::error_code error) { ended(error); }) {}
+
 std::error_code EpochBook::load() {
-    if (path_.empty()) return {};
-    const std::expected<std::string, std::error_code> text = read_state_file(path_);
+    const std::expected<std::string, std::error_code> text = file_.read();
     if (!text)
         return text.error() == std::errc::no_such_file_or_directory ? std::error_code{}
                                                                     : distrust(text.error());
     if (!parse(*text)) {
         // What it said of a loss is not known. An empty one is right for the next server.
         entries_.clear();
-        const std::error_code error = write();
+        const std::error_code error = file_.write();
         return distrust(error ? error : rtrs::from_errno(EBADMSG));
     }
     // As it is: whether it can be.
-    const std::error_code error = write();
+    const std::error_code error = file_.write();
     return error ? distrust(error) : error;
 }
 
@@ -69,12 +73,11 @@ std::error_code EpochBook::distrust(std::error_code error) {
 
 std::error_code EpochBook::begin() {
     begun_ = true;
-    return changed_ ? write() : std::error_code{};
+    return changed_ && is_kept() ? file_.write() : std::error_code{};
 }
 
-std::uint64_t EpochBook::opened(const std::string& medium, std::uint64_t storage_epoch) {
-    not_noted_.clear();
-    if (storage_epoch <= epoch_without_cache) return storage_epoch;
+EpochBook::Ticket EpochBook::opens(const std::string& medium, std::uint64_t storage_epoch) {
+    if (storage_epoch <= epoch_without_cache) return 0;
     Entry& entry = entries_.of(medium);
     // Of this life alone.
     for (const std::uint64_t salt : {salt_, entry.salt}) {
@@ -83,16 +86,23 @@ std::uint64_t EpochBook::opened(const std::string& medium, std::uint64_t storage
     const bool same = entry.storage_epoch == storage_epoch && !entry.lost;
     if (entry.lost) {
         entry.shown = mix_epoch(storage_epoch, rtrs::Random::from_entropy().next());
-    } else if (!same && !entry.flushed) {
+    } else if (!same && !entry.flushed && !entry.was_flushed) {
         entry.shown = storage_epoch;
     }
-    const bool was_flushed = std::exchange(entry.flushed, false);
+    entry.was_flushed |= std::exchange(entry.flushed, false);
     entry.lost = false;
     entry.storage_epoch = storage_epoch;
-    if (!was_flushed && (same || entry.shown == storage_epoch)) return entry.shown;
+    if (!entry.was_flushed && (same || entry.shown == storage_epoch)) return 0;
     changed_ = true;
-    if (begun_) not_noted_ = write();
-    if (not_noted_ && was_flushed) {
+    return begun_ ? write_now() : 0;
+}
+
+std::uint64_t EpochBook::opened(const std::string& medium, std::uint64_t storage_epoch,
+                                Ticket ticket) {
+    if (storage_epoch <= epoch_without_cache) return storage_epoch;
+    Entry& entry = entries_.of(medium);
+    const bool was_flushed = std::exchange(entry.was_flushed, false);
+    if (was_flushed && !file_.is_written(ticket)) {
         // The file may say so of it for long: the next server shows what was shown then, and this
         // one something else, or a crash would not be told. Without a need, that tells at most of
         // a loss that was none.
@@ -102,30 +112,36 @@ std::uint64_t EpochBook::opened(const std::string& medium, std::uint64_t storage
     return entry.shown;
 }
 
+void EpochBook::was_not_opened(const std::string& medium) {
+    Entry* const entry = entries_.find(medium);
+    if (entry != nullptr) entry->flushed |= std::exchange(entry->was_flushed, false);
+}
+
 void EpochBook::flushed(const std::string& medium) {
     Entry* const entry = entries_.find(medium);
     if (entry != nullptr && !entry->empty()) entry->flushed = true;
 }
 
-std::error_code EpochBook::lost(const std::string& medium) {
+EpochBook::Ticket EpochBook::lost(const std::string& medium) {
     Entry* const entry = entries_.find(medium);
-    if (entry == nullptr || entry->empty()) return {};
+    if (entry == nullptr || entry->empty()) return 0;
     entry->lost = true;
-    return write();
+    return write_now();
 }
 
-std::error_code EpochBook::save() const {
-    if (!is_kept()) return {};
-    return within(last_patience,
-                  [path = path_, text = text()] { return write_state_file(path, text); });
-}
+std::error_code EpochBook::save() { return is_kept() ? file_.save() : std::error_code{}; }
 
-std::error_code EpochBook::write() const {
-    return is_kept() ? write_state_file(path_, text()) : std::error_code{};
+void EpochBook::ended(std::error_code error) {
+    if (error && error != logged_error_) {
+        logger("rnbd.server")
+            .error(
+                "{}: {}; expected to note there which exports are in use, and which have lost "
+                "writes: after a restart clients may be told of a loss that was none, or not of "
+                "one that was",
+                path(), error.message());
+    }
+    logged_error_ = error;
 }
-
-// Without a file that can be relied on nothing is kept: the next server shows others anyway.
-bool EpochBook::is_kept() const noexcept { return !path_.empty() && salt_ == 0; }
 
 std::string EpochBook::text() const {
     std::string text = fmt::format("{}\n", first_line);

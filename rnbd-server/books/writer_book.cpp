@@ -1,30 +1,21 @@
-#include "rnbd-server/writer_book.h"
+#include "rnbd-server/books/writer_book.h"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <mutex>
 #include <sstream>
-#include <thread>
 #include <utility>
 
 #include "daemon/log/log.h"
-#include "rnbd-server/storage/state_file.h"
 #include "rtrs/base/error.h"
 
 namespace rnbd {
 namespace {
 
-using namespace std::chrono_literals;
-
 constexpr std::string_view first_line = "rnbd-server writers 2";
 constexpr std::string_view known_word = "known";
 constexpr std::string_view out_word = "out";
-// A machine that starts opens a thousand volumes at once: one write of the file for all of them.
-constexpr rtrs::Duration write_delay = 500ms;
-constexpr rtrs::Duration retry_delay = 5s;
 
 // A session's name is a peer's, and any bytes.
 std::string as_word(const std::string& name) {
@@ -56,42 +47,13 @@ std::string from_word(std::string_view word) {
 
 }  // namespace
 
-// Written by two threads: what is older must not take the place of what is newer.
-struct WriterBook::File {
-    std::error_code write(Ticket its_version, const std::string& text) {
-        const std::lock_guard lock(mutex);
-        if (its_version <= written) return {};
-        const std::error_code error = write_state_file(path, text);
-        if (!error) written = its_version;
-        return error;
-    }
-
-    std::string path;
-    WriterBook* book = nullptr;  // the reactor's; null: it is gone
-    std::mutex mutex;
-    Ticket written = 0;  // guarded by mutex
-};
-
 WriterBook::WriterBook(rtrs::Reactor& reactor, std::string path)
-    : reactor_(reactor),
-      path_(std::move(path)),
-      timer_(reactor, this,
-             [](void* self) {
-                 auto& book = *static_cast<WriterBook*>(self);
-                 book.wanted_ = true;
-                 if (!book.running_) book.start();
-             }),
-      file_(std::make_shared<File>()),
-      helper_([&reactor](std::function<void()> done) { reactor.post(std::move(done)); }) {
-    file_->path = path_;
-    file_->book = this;
-}
-
-WriterBook::~WriterBook() { file_->book = nullptr; }
+    : file_(
+          reactor, std::move(path), [this] { return text(); },
+          [this](std::error_code error) { ended(error); }) {}
 
 std::error_code WriterBook::load() {
-    if (path_.empty()) return {};
-    const auto text = read_state_file(path_);
+    const auto text = file_.read();
     if (!text) {
         return text.error() == std::errc::no_such_file_or_directory ? std::error_code{}
                                                                     : text.error();
@@ -132,66 +94,16 @@ std::string WriterBook::text() const {
     return text;
 }
 
-void WriterBook::changed() {
-    if (path_.empty() || timer_.armed()) return;
-    timer_.arm(reactor_.now() + write_delay);
-}
-
-WriterBook::Ticket WriterBook::write_now() {
-    if (path_.empty()) return 0;
-    timer_.disarm();
-    wanted_ = true;
-    if (running_) return version_ + 1;
-    start();
-    return version_;
-}
-
-void WriterBook::start() {
-    wanted_ = false;
-    running_ = true;
-    const Ticket version = ++version_;
-    const auto error = std::make_shared<std::error_code>();
-    const auto work = [file = file_, error, version, text = text()] {
-        *error = file->write(version, text);
-    };
-    const auto done = [file = file_, error, version] {
-        if (file->book != nullptr) file->book->ended(version, *error);
-    };
-    if (helper_.run(work, done)) return;
-    // Without a thread all wait for it.
-    work();
-    reactor_.post(done);
-}
-
-void WriterBook::ended(Ticket version, std::error_code error) {
-    running_ = false;
-    done_ = std::max(done_, version);
+void WriterBook::ended(std::error_code error) {
     if (error && error != logged_error_) {
         logger("rnbd.server")
             .error(
                 "{}: {}; a server that is started again may let in a client that was away while "
                 "another one wrote",
-                path_, error.message());
+                path(), error.message());
     }
     logged_error_ = error;
-    if (wanted_) {
-        start();
-    } else if (error && !timer_.armed()) {
-        timer_.arm(reactor_.now() + retry_delay);
-    }
     if (written_) written_();
-}
-
-std::error_code WriterBook::save() {
-    if (path_.empty()) return {};
-    timer_.disarm();
-    const std::error_code error = within(
-        last_patience,
-        [file = file_, version = ++version_, text = text()] { return file->write(version, text); });
-    // It is in the way of the last one.
-    if (error == std::errc::timed_out) helper_.abandon();
-    done_ = version_;
-    return error;
 }
 
 }  // namespace rnbd
