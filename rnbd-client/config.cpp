@@ -44,10 +44,22 @@ ConfigType<std::optional<std::uint32_t>> config_attempts() {
             {"forever"}};
 }
 
-ConfigType<DeviceAddress> config_nbd() {
+std::optional<NbdAddress> parse_nbd_address(std::string_view text) {
+    if (text.starts_with("unix:")) {
+        const auto path = config_socket_path().parse(text.substr(5));
+        if (!path) return std::nullopt;
+        return NbdAddress{NbdTransport::unix_socket, *path};
+    }
+    if (!text.starts_with("tcp:")) return std::nullopt;
+    const auto address = parse_address(text.substr(4), PortZero::allowed);
+    if (!address) return std::nullopt;
+    return NbdAddress{NbdTransport::tcp, *address};
+}
+
+ConfigType<NbdAddress> config_nbd() {
     return {fmt::format("unix:/PATH (at most {} bytes), tcp:IPv4:PORT or tcp:[IPv6]:PORT",
                         socket_path_bytes_max),
-            DeviceAddress::parse};
+            parse_nbd_address};
 }
 
 ConfigType<KernelDeviceName> config_kernel_device() {
@@ -190,9 +202,9 @@ void read_session(const ConfigValue& item, ClientConfig& config, Seen& seen) {
 }
 
 void read_nbd_address(const ConfigValue& value, ClientConfig::Device& device, Seen& seen) {
-    DeviceAddress address;
+    NbdAddress address;
     if (!value.scalar(config_nbd(), address)) return;
-    const std::string text = address.to_string();
+    const std::string text = address.text();
     // Several devices may share a socket: clients choose by name.
     seen.addresses.insert(text);
     if (!text.ends_with(":0") && std::ranges::find(device.nbd, address) != device.nbd.end())
@@ -391,22 +403,6 @@ std::optional<KernelDeviceName> KernelDeviceName::parse(std::string_view text) {
     const auto index = parse_integer(text.substr(folder.size()));
     if (!index || *index < 0 || *index > index_max) return std::nullopt;
     return KernelDeviceName{static_cast<std::uint32_t>(*index)};
-}
-
-std::string DeviceAddress::to_string() const {
-    return (kind == Kind::unix_socket ? "unix:" : "tcp:") + address;
-}
-
-std::optional<DeviceAddress> DeviceAddress::parse(std::string_view text) {
-    if (text.starts_with("unix:")) {
-        const auto path = config_socket_path().parse(text.substr(5));
-        if (!path) return std::nullopt;
-        return DeviceAddress{Kind::unix_socket, *path};
-    }
-    if (!text.starts_with("tcp:")) return std::nullopt;
-    const auto address = parse_address(text.substr(4), PortZero::allowed);
-    if (!address) return std::nullopt;
-    return DeviceAddress{Kind::tcp, *address};
 }
 
 std::expected<ClientConfig, std::vector<ConfigError>> ClientConfig::parse(

@@ -13,25 +13,13 @@
 #include <vector>
 
 #include "daemon/config/common.h"
+#include "rnbd-client/nbd/address.h"
 #include "rnbd/messages.h"
 #include "rtrs/base/instant.h"
 #include "rtrs/heartbeat_times.h"
 #include "rtrs/path_policy.h"
 
 namespace rnbd {
-
-// Where an NBD server listens.
-struct DeviceAddress {
-    enum class Kind : std::uint8_t { unix_socket, tcp };
-    Kind kind = Kind::unix_socket;
-    // unix_socket: absolute path, at most 107 bytes. tcp: "HOST:PORT", canonical; port 0: any.
-    std::string address;
-
-    bool operator==(const DeviceAddress&) const noexcept = default;
-    // "unix:/run/rnbd/vol1.sock"
-    std::string to_string() const;
-    static std::optional<DeviceAddress> parse(std::string_view text);
-};
 
 // A block device of the kernel's NBD driver.
 struct KernelDeviceName {
@@ -113,7 +101,7 @@ struct ClientConfig : DaemonSettings {
         AccessMode access = AccessMode::read_write;
         // Each once; at least one if there is no kernel device. Devices may share an address:
         // clients choose by name.
-        std::vector<DeviceAddress> nbd;
+        std::vector<NbdAddress> nbd;
         // The block device that it is attached to; no two devices have the same.
         std::optional<KernelDeviceName> kernel;
         // Between that and this process, 1..16.

@@ -65,29 +65,23 @@ Mapping::~Mapping() = default;
 
 std::expected<void, std::string> Mapping::start(InUse in_use) {
     const auto patience = in_use == InUse::waits ? in_use_patience : rtrs::Duration::zero();
-    for (const DeviceAddress& address : config_.nbd) {
-        const auto parsed = NbdAddress::parse(address.to_string());
-        RTRS_ASSERT(parsed);  // the configuration was checked
+    for (const NbdAddress& address : config_.nbd) {
         const auto attached = while_in_use(
-            patience, [&] { return sockets_.attach(*parsed, *device_); },
+            patience, [&] { return sockets_.attach(address, *device_); },
             &NbdListener::Failure::error);
         if (!attached) {
             logger("rnbd.device").error("{}: not served: {}", config_.name, attached.error().text);
             stop(KernelNbd::Use::leave);
             return std::unexpected(attached.error().text);
         }
-        logger("rnbd.device").info("{}: NBD on {}", config_.name, sockets_.bound(*parsed).text());
+        logger("rnbd.device").info("{}: NBD on {}", config_.name, sockets_.bound(address).text());
     }
     return {};
 }
 
 std::vector<std::string> Mapping::nbd_addresses() const {
     std::vector<std::string> texts;
-    for (const DeviceAddress& address : config_.nbd) {
-        const auto parsed = NbdAddress::parse(address.to_string());
-        RTRS_ASSERT(parsed);  // the configuration was checked
-        texts.push_back(sockets_.bound(*parsed).text());
-    }
+    for (const NbdAddress& address : config_.nbd) texts.push_back(sockets_.bound(address).text());
     return texts;
 }
 

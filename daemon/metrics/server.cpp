@@ -1,10 +1,7 @@
 #include "daemon/metrics/server.h"
 
 #include <fmt/format.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <optional>
@@ -18,6 +15,8 @@
 #include "rtrs/base/descriptor.h"
 #include "rtrs/base/error.h"
 #include "rtrs/base/member_call.h"
+#include "rtrs/sockets/address.h"
+#include "rtrs/sockets/listening_socket.h"
 
 namespace rnbd {
 
@@ -32,47 +31,11 @@ constexpr std::size_t piece_bytes = 64u << 10;
 constexpr std::string_view metrics_type =
     "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-std::error_code last_error() noexcept { return rtrs::from_errno(errno); }
-
-struct FreeAddresses {
-    void operator()(addrinfo* found) const noexcept { ::freeaddrinfo(found); }
-};
-
 // text: "HOST:PORT", numeric.
-std::expected<rtrs::Descriptor, std::error_code> listen_on_tcp(const std::string& text) {
-    const auto colon = text.rfind(':');
-    if (colon == std::string::npos) return std::unexpected(rtrs::from_errno(EINVAL));
-    std::string host = text.substr(0, colon);
-    if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
-    addrinfo wanted{};
-    wanted.ai_socktype = SOCK_STREAM;
-    wanted.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
-    addrinfo* first = nullptr;
-    if (::getaddrinfo(host.c_str(), text.c_str() + colon + 1, &wanted, &first) != 0)
-        return std::unexpected(rtrs::from_errno(EINVAL));
-    const std::unique_ptr<addrinfo, FreeAddresses> found(first);
-    rtrs::Descriptor listener(
-        ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!listener) return std::unexpected(last_error());
-    const int on = 1;
-    static_cast<void>(::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on));
-    if (::bind(listener.get(), found->ai_addr, found->ai_addrlen) != 0 ||
-        ::listen(listener.get(), backlog) != 0)
-        return std::unexpected(last_error());
-    return listener;
-}
-
-// "HOST:PORT" of a socket that listens.
-std::string address_of(int fd) {
-    sockaddr_storage address{};
-    socklen_t bytes = sizeof address;
-    char host[NI_MAXHOST], port[NI_MAXSERV];
-    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0 ||
-        ::getnameinfo(reinterpret_cast<const sockaddr*>(&address), bytes, host, sizeof host, port,
-                      sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) != 0)
-        return "";
-    return address.ss_family == AF_INET6 ? fmt::format("[{}]:{}", host, port)
-                                         : fmt::format("{}:{}", host, port);
+std::expected<rtrs::Descriptor, std::error_code> listen_on(std::string_view text) {
+    const auto address = rtrs::parse_address(text);
+    if (!address) return std::unexpected(address.error());
+    return rtrs::listen_on_tcp(*address, backlog);
 }
 
 std::string head_of(HttpStatus status, std::string_view type, std::size_t bytes) {
@@ -105,7 +68,7 @@ struct MetricsServer::Inside {
         : options(std::move(given)),
           text(std::move(made_by)),
           address(options.listen.starts_with(unix_prefix) ? options.listen
-                                                          : address_of(listener.get())),
+                                                          : rtrs::local_address(listener.get())),
           streams(loop, std::move(listener), options.connections_max,
                   [this](const StreamConnection::Accepted& accepted) { return make(accepted); }),
           next_piece(loop, this, rtrs::member_call<&Inside::go_on>) {
@@ -229,7 +192,7 @@ std::expected<std::unique_ptr<MetricsServer>, std::error_code> MetricsServer::cr
         return options.listen.starts_with(unix_prefix)
                    ? listen_on_unix_in_folder(options.listen.substr(unix_prefix.size()),
                                               socket_mode)
-                   : listen_on_tcp(options.listen);
+                   : listen_on(options.listen);
     });
     if (!listener) return std::unexpected(listener.error());
     auto inside = std::make_unique<Inside>(reactor, std::move(options), std::move(text),

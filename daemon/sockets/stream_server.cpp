@@ -1,10 +1,6 @@
 #include "daemon/sockets/stream_server.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <chrono>
 #include <string_view>
 #include <utility>
 
@@ -12,11 +8,6 @@
 #include "rtrs/base/member_call.h"
 
 namespace rnbd {
-namespace {
-
-constexpr rtrs::Duration accept_pause = std::chrono::milliseconds(100);
-
-}  // namespace
 
 // --- A connection.
 
@@ -98,11 +89,10 @@ void StreamConnection::limit_time(rtrs::Duration time) {
 StreamServer::StreamServer(rtrs::Reactor& reactor, rtrs::Descriptor listener,
                            std::size_t connections_max, Make make)
     : reactor_(reactor),
-      listener_(std::move(listener)),
       connections_max_(connections_max),
       make_(std::move(make)),
-      accept_again_(reactor, this, rtrs::member_call<&StreamServer::wait_for_connections>) {
-    wait_for_connections();
+      accepting_(reactor, *this) {
+    accepting_.start(std::move(listener));
 }
 
 StreamServer::~StreamServer() { RTRS_ASSERT(closed_posted_); }
@@ -112,36 +102,9 @@ StreamConnection* StreamServer::find(StreamConnection::Id id) const {
     return found == connections_.end() ? nullptr : found->second.get();
 }
 
-void StreamServer::listen_on(rtrs::Descriptor listener) {
-    listener_ = std::move(listener);
-    // Its end looks at the new one.
-    if (accepting_.in_flight) reactor_.cancel(accepting_);
-}
-
-void StreamServer::wait_for_connections() {
-    if (!closing_ && !accepting_.in_flight) reactor_.poll_readable(accepting_, listener_.get());
-}
-
-void StreamServer::waited_for_connections() {
-    if (closing_) return close_when_empty();
-    accept_one();
-}
-
-// The rest waits in the socket's queue: whoever keeps that filled does not keep the loop.
-void StreamServer::accept_one() {
-    // Blocking sockets: the ring waits by itself, and a non-blocking one would answer EAGAIN.
-    const int fd = ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC);
-    if (fd >= 0) {
-        admit(fd);
-    } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-        return accept_again_.arm(reactor_.now() + accept_pause);
-    }
-    wait_for_connections();
-}
-
-void StreamServer::admit(int fd) {
+void StreamServer::on_accepted(int fd) {
     if (connections_.size() >= connections_max_ && !make_room()) {
-        ::close(fd);
+        reactor_.close_fd(fd);
         return;
     }
     const StreamConnection::Id id{++connections_ever_};
@@ -173,16 +136,14 @@ void StreamServer::close(std::function<void()> closed) {
     RTRS_ASSERT(!closing_);
     closing_ = true;
     closed_ = std::move(closed);
-    accept_again_.disarm();
-    if (accepting_.in_flight) reactor_.cancel(accepting_);
+    accepting_.stop();
     for (const auto& [id, connection] : connections_) connection->farewell();
     close_when_empty();
 }
 
 void StreamServer::close_when_empty() {
-    if (!closing_ || closed_posted_ || accepting_.in_flight || !connections_.empty()) return;
+    if (!closing_ || closed_posted_ || !accepting_.idle() || !connections_.empty()) return;
     closed_posted_ = true;
-    listener_.reset();
     reactor_.post([done = std::move(closed_)] { done(); });
 }
 

@@ -15,9 +15,12 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <system_error>
+#include <utility>
 
 #include "rtrs/base/descriptor.h"
 #include "rtrs/reactor.h"
+#include "rtrs/sockets/accept_loop.h"
 
 namespace rnbd {
 
@@ -91,13 +94,13 @@ class StreamConnection {
     bool left_ = false;
 };
 
-class StreamServer {
+class StreamServer final : private rtrs::AcceptLoop::Handler {
   public:
     using Make =
         std::function<std::unique_ptr<StreamConnection>(const StreamConnection::Accepted&)>;
 
-    // listener: listens and does not block; a turn accepts one. connections_max: at one time; one
-    // more takes the place of the oldest that is idle, and is closed if none is.
+    // listener: listens, and blocks. connections_max: at one time; one more takes the place of the
+    // oldest that is idle, and is closed if none is.
     StreamServer(rtrs::Reactor& reactor, rtrs::Descriptor listener, std::size_t connections_max,
                  Make make);
     ~StreamServer();  // ASSUMES: closed() was posted
@@ -107,29 +110,27 @@ class StreamServer {
     rtrs::Reactor& reactor() const noexcept { return reactor_; }
     // Null: it has gone.
     StreamConnection* find(StreamConnection::Id id) const;
-    // New connections come in on this one from now on, as with the constructor's.
-    void listen_on(rtrs::Descriptor listener);
+    // New connections come in on this one from now on, as with the constructor's. ASSUMES: not
+    // closed.
+    void listen_on(rtrs::Descriptor listener) { accepting_.replace(std::move(listener)); }
     // Lets nobody in any more and says farewell to all. Once. closed() comes in a later turn.
     void close(std::function<void()> closed);
 
   private:
     friend class StreamConnection;
 
-    void wait_for_connections();
-    void waited_for_connections();
-    void accept_one();
-    void admit(int fd);
+    void on_accepted(int fd) override;
+    // What its clients see is that they wait.
+    void on_cannot_accept(std::error_code) override {}
+    void on_accept_stopped() override { close_when_empty(); }
     bool make_room();
     void forget(StreamConnection::Id id);
     void close_when_empty();
 
     rtrs::Reactor& reactor_;
-    rtrs::Descriptor listener_;
     const std::size_t connections_max_;
     const Make make_;
-    rtrs::MemberOperation<&StreamServer::waited_for_connections> accepting_{*this};
-    // Out of file descriptors: waits a little before the next accept.
-    rtrs::Timer accept_again_;
+    rtrs::AcceptLoop accepting_;
     std::map<StreamConnection::Id, std::unique_ptr<StreamConnection>> connections_;
     std::uint64_t connections_ever_ = 0;
     bool closing_ = false;

@@ -65,7 +65,7 @@ std::expected<rtrs::Descriptor, std::error_code> listen_on_unix(const std::strin
     const auto lock = SocketFileLock::take(path);
     if (!lock) return std::unexpected(lock.error());
     if (const auto error = remove_stale_socket(*address)) return std::unexpected(error);
-    rtrs::Descriptor listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    rtrs::Descriptor listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!listener) return std::unexpected(last_error());
     // Before bind, where the umask may only take away; afterwards what it took.
     std::error_code error;

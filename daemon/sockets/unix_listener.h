@@ -11,8 +11,8 @@
 
 namespace rnbd {
 
-// Removes a socket that nobody listens on any more, and listens,
-// without blocking; backlog as of listen(2). The file never exists with other rights than mode.
+// Removes a socket that nobody listens on any more, and listens; it blocks, as the ring wants it.
+// backlog: as of listen(2). The file never exists with other rights than mode.
 // ERRORS: EADDRINUSE (somebody listens there, or is about to), EEXIST (the file is no socket),
 // ENAMETOOLONG, those of bind(2) and of making a file beside it.
 std::expected<rtrs::Descriptor, std::error_code> listen_on_unix(const std::string& path,

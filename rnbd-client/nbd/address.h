@@ -2,9 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <expected>
 #include <string>
-#include <string_view>
 
 namespace rnbd {
 
@@ -12,14 +10,15 @@ enum class NbdTransport : std::uint8_t { unix_socket, tcp };
 
 struct NbdAddress {
     NbdTransport transport = NbdTransport::unix_socket;
-    std::string path;  // unix
-    std::string host;  // tcp: a name or a numeric address, without brackets
-    std::string port;  // tcp
+    // unix_socket: absolute path, at most 107 bytes. tcp: "HOST:PORT", numeric, as
+    // rtrs/sockets/address.h writes it; port 0: any.
+    std::string place;
 
-    // "unix:PATH", "tcp:HOST:PORT" or "tcp:[IPV6]:PORT".
-    // ERRORS: what is wrong and what was expected, in one line.
-    static std::expected<NbdAddress, std::string> parse(std::string_view text);
-    std::string text() const;
+    bool operator==(const NbdAddress&) const noexcept = default;
+    // "unix:/run/rnbd/vol1.sock", "tcp:[::1]:10809"
+    std::string text() const {
+        return (transport == NbdTransport::unix_socket ? "unix:" : "tcp:") + place;
+    }
 };
 
 }  // namespace rnbd

@@ -1,12 +1,9 @@
 #include "rnbd-client/nbd/listener.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,7 +11,9 @@
 
 #include "rtrs/base/assert.h"
 #include "rtrs/base/descriptors.h"
-#include "rtrs/base/member_call.h"
+#include "rtrs/base/error.h"
+#include "rtrs/sockets/address.h"
+#include "rtrs/sockets/listening_socket.h"
 
 namespace rnbd {
 namespace {
@@ -22,29 +21,7 @@ namespace {
 using rtrs::TraceLevel;
 
 constexpr std::string_view subsystem = "rnbd.nbd";
-// Out of descriptors or memory: time for some to come back.
-constexpr rtrs::Duration accept_pause = std::chrono::milliseconds(100);
 constexpr int backlog = SOMAXCONN;  // a client that does not wait is turned away by a full queue
-
-struct AddressList {
-    addrinfo* first = nullptr;
-    ~AddressList() {
-        if (first != nullptr) ::freeaddrinfo(first);
-    }
-};
-
-std::string peer_text(int fd) {
-    sockaddr_storage address{};
-    socklen_t bytes = sizeof address;
-    char host[NI_MAXHOST], port[NI_MAXSERV];
-    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0 ||
-        ::getnameinfo(reinterpret_cast<sockaddr*>(&address), bytes, host, sizeof host, port,
-                      sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
-        return "unknown";
-    }
-    const bool six = address.ss_family == AF_INET6;
-    return fmt::format("{}{}{}:{}", six ? "[" : "", host, six ? "]" : "", port);
-}
 
 void set(int fd, int level, int name) noexcept {
     const int on = 1;
@@ -59,81 +36,53 @@ NbdListener::NbdListener(NbdConnection::Environment environment, const NbdExport
       exports_(exports),
       options_(std::move(options)),
       handler_(handler),
-      accept_again_(environment_.reactor, this, rtrs::member_call<&NbdListener::accept>) {}
+      bound_(options_.address),
+      accepting_(environment_.reactor, *this) {}
 
 NbdListener::~NbdListener() {
     RTRS_ASSERT(!open_ && connections_.empty());
     rtrs::Reactor::cancel_turn_end(turn_end_);
 }
 
-NbdListener::Failure NbdListener::failure(int error, std::string_view what) const {
-    const std::error_code code = rtrs::from_errno(error);
-    return {code, fmt::format("{}: {}: {}", options_.address.text(), what, code.message())};
+NbdListener::Failure NbdListener::failure(std::error_code error, std::string_view what) const {
+    return {error, fmt::format("{}: {}: {}", options_.address.text(), what, error.message())};
 }
 
 std::expected<void, NbdListener::Failure> NbdListener::open() {
-    RTRS_ASSERT(!open_ && fd_ < 0);
-    const auto listening =
-        options_.address.transport == NbdTransport::unix_socket ? open_unix() : open_tcp();
-    if (!listening) {
-        if (fd_ >= 0) ::close(std::exchange(fd_, -1));
-        return listening;
-    }
+    RTRS_ASSERT(!open_ && accepting_.idle());
+    auto listener = options_.address.transport == NbdTransport::unix_socket
+                        ? listen_on_unix_socket()
+                        : listen_on_port();
+    if (!listener) return std::unexpected(std::move(listener.error()));
     open_ = true;
-    accept();
-    environment_.tracer.trace(TraceLevel::info, subsystem, bound().text(), "listening");
+    accepting_.start(std::move(*listener));
+    environment_.tracer.trace(TraceLevel::info, subsystem, bound_.text(), "listening");
     return {};
 }
 
-NbdAddress NbdListener::bound() const {
-    NbdAddress address = options_.address;
-    if (port_ != 0) address.port = std::to_string(port_);
-    return address;
-}
-
-std::expected<void, NbdListener::Failure> NbdListener::open_unix() {
-    auto listening = listen_on_unix(options_.address.path, options_.mode, backlog);
-    if (!listening) {
-        const int error = rtrs::to_errno(listening.error());
-        if (error == EEXIST) {
-            return std::unexpected(failure(ENOTSOCK, "the path exists and is no socket"));
+std::expected<rtrs::Descriptor, NbdListener::Failure> NbdListener::listen_on_unix_socket() {
+    auto listener = listen_on_unix(options_.address.place, options_.mode, backlog);
+    if (!listener) {
+        const std::error_code error = listener.error();
+        if (error == std::errc::file_exists) {
+            return std::unexpected(
+                failure(rtrs::from_errno(ENOTSOCK), "the path exists and is no socket"));
         }
-        return std::unexpected(failure(error, error == EADDRINUSE
+        return std::unexpected(failure(error, error == std::errc::address_in_use
                                                   ? "another process serves on this socket"
                                                   : "making the socket"));
     }
-    fd_ = listening->release();
-    // The ring waits; of a socket that does not block some kernels' rings only ask.
-    (void)::fcntl(fd_, F_SETFL, ::fcntl(fd_, F_GETFL) & ~O_NONBLOCK);
-    file_.emplace(options_.address.path);
-    return {};
+    file_.emplace(options_.address.place);
+    return std::move(*listener);
 }
 
-std::expected<void, NbdListener::Failure> NbdListener::open_tcp() {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-    AddressList found;
-    const int result = ::getaddrinfo(options_.address.host.c_str(), options_.address.port.c_str(),
-                                     &hints, &found.first);
-    if (result != 0) {
-        return std::unexpected(failure(EADDRNOTAVAIL, ::gai_strerror(result)));
-    }
-    fd_ = ::socket(found.first->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd_ < 0) return std::unexpected(failure(errno, "socket"));
-    set(fd_, SOL_SOCKET, SO_REUSEADDR);
-    if (::bind(fd_, found.first->ai_addr, found.first->ai_addrlen) != 0) {
-        return std::unexpected(failure(errno, "bind"));
-    }
-    sockaddr_storage bound{};
-    socklen_t bytes = sizeof bound;
-    if (::getsockname(fd_, reinterpret_cast<sockaddr*>(&bound), &bytes) == 0) {
-        port_ = ntohs(bound.ss_family == AF_INET6
-                          ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
-                          : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
-    }
-    if (::listen(fd_, backlog) != 0) return std::unexpected(failure(errno, "listen"));
-    return {};
+std::expected<rtrs::Descriptor, NbdListener::Failure> NbdListener::listen_on_port() {
+    const auto address = rtrs::parse_address(options_.address.place);
+    if (!address) return std::unexpected(failure(address.error(), "expected HOST:PORT"));
+    auto listener = rtrs::listen_on_tcp(*address, backlog);
+    if (!listener) return std::unexpected(failure(listener.error(), "listen"));
+    bound_.place = rtrs::local_address(listener->get());
+    return std::move(*listener);
 }
 
 void NbdListener::remove_file() noexcept {
@@ -143,14 +92,12 @@ void NbdListener::remove_file() noexcept {
 
 void NbdListener::listen_again() {
     if (!open_ || closing_ || !file_ || file_->is_there()) return;
-    const int old = fd_;
-    if (const auto made = open_unix(); !made) {
+    auto listener = listen_on_unix_socket();
+    if (!listener) {
         return environment_.tracer.trace(TraceLevel::error, subsystem, bound().text(),
-                                         "its file is gone: " + made.error().text);
+                                         "its file is gone: " + listener.error().text);
     }
-    // It goes on with the new one when this has ended, or when its pause is over.
-    if (accept_.in_flight) environment_.reactor.cancel(accept_);
-    environment_.reactor.close_fd(old);
+    accepting_.replace(std::move(*listener));
     environment_.tracer.trace(TraceLevel::warning, subsystem, bound().text(),
                               "its file was gone, and is made anew");
 }
@@ -159,10 +106,9 @@ void NbdListener::close() {
     if (!open_ || closing_) return;
     closing_ = true;
     remove_file();
-    accept_again_.disarm();
-    if (accept_.in_flight) environment_.reactor.cancel(accept_);
+    // Connections may be left for long. Who comes now must not wait for one to be accepted.
+    accepting_.stop();
     for (const auto& connection : connections_) connection->finish();
-    environment_.reactor.at_turn_end(turn_end_);
 }
 
 void NbdListener::finish_connections(const Device& device) {
@@ -182,24 +128,12 @@ std::size_t NbdListener::connections_of(const Device& device) const noexcept {
         connections_, [&](const auto& connection) { return connection->device() == &device; }));
 }
 
-void NbdListener::accept() { environment_.reactor.accept(accept_, fd_); }
-
-void NbdListener::on_accepted(const rtrs::Operation::Result& result) {
-    if (result.value >= 0) {
-        cannot_accept_ = false;
-        add(result.value);
-    } else if (!closing_ && result.value != -ECANCELED && !std::exchange(cannot_accept_, true)) {
-        const std::string text =
-            "accept: " + rtrs::from_errno(result.value).message() + ", trying again";
-        environment_.tracer.trace(TraceLevel::warning, subsystem, bound().text(), text);
-    }
-    if (closing_) return environment_.reactor.at_turn_end(turn_end_);
-    accept_again_.arm(environment_.reactor.now() +
-                      (result.value >= 0 ? rtrs::Duration::zero() : accept_pause));
+void NbdListener::on_cannot_accept(std::error_code error) {
+    environment_.tracer.trace(TraceLevel::warning, subsystem, bound().text(),
+                              "accept: " + error.message() + ", trying again");
 }
 
-void NbdListener::add(int fd) {
-    if (closing_) return environment_.reactor.close_fd(fd);
+void NbdListener::on_accepted(int fd) {
     if (connections_.size() >= options_.connections_max) {
         return refuse(fd, "too many connections");
     }
@@ -238,7 +172,7 @@ void NbdListener::refuse(int fd, std::string_view reason) {
 std::string NbdListener::name_of(int fd) const {
     std::string base = fmt::format("{}#{}", bound().text(), accepted_);
     if (options_.address.transport == NbdTransport::tcp) {
-        return fmt::format("{} {}", base, peer_text(fd));
+        return fmt::format("{} {}", base, rtrs::remote_address(fd));
     }
     ucred peer{};
     socklen_t bytes = sizeof peer;
@@ -262,14 +196,13 @@ std::optional<std::uint64_t> NbdListener::handshake_failed() noexcept {
     return failed_handshakes_.happened(environment_.reactor.now());
 }
 
+void NbdListener::on_accept_stopped() {
+    environment_.reactor.at_turn_end(turn_end_);
+    handler_.on_address_free(*this);
+}
+
 void NbdListener::end_if_idle() {
-    if (!closing_ || !open_ || accept_.in_flight) return;
-    // Connections may be left for long. Who comes now must not wait for one to be accepted.
-    if (fd_ >= 0) {
-        environment_.reactor.close_fd(std::exchange(fd_, -1));
-        handler_.on_address_free(*this);
-    }
-    if (!connections_.empty()) return;
+    if (!closing_ || !open_ || listening() || !connections_.empty()) return;
     open_ = false;
     environment_.tracer.trace(TraceLevel::info, subsystem, bound().text(), "closed");
     handler_.on_listener_closed(*this);

@@ -20,6 +20,7 @@
 #include "rnbd-client/nbd/address.h"
 #include "rnbd-client/nbd/connection.h"
 #include "rtrs/base/seldom.h"
+#include "rtrs/sockets/accept_loop.h"
 
 namespace rnbd {
 
@@ -30,7 +31,7 @@ struct NbdListenerOptions {
     NbdConnectionOptions connection{};
 };
 
-class NbdListener final : private NbdConnection::Owner {
+class NbdListener final : private NbdConnection::Owner, private rtrs::AcceptLoop::Handler {
   public:
     class Handler {
       public:
@@ -76,11 +77,9 @@ class NbdListener final : private NbdConnection::Owner {
     std::size_t connections_of(const Device& device) const noexcept;
 
     // False again some turns after close().
-    bool listening() const noexcept { return fd_ >= 0; }
-    // tcp with port 0: the one that the system chose.
-    std::uint16_t port() const noexcept { return port_; }
+    bool listening() const noexcept { return accepting_.fd() >= 0; }
     // The address with the port that the system chose, if it was to choose.
-    NbdAddress bound() const;
+    const NbdAddress& bound() const noexcept { return bound_; }
     const NbdListenerOptions& options() const noexcept { return options_; }
     const std::vector<std::unique_ptr<NbdConnection>>& connections() const noexcept {
         return connections_;
@@ -89,12 +88,12 @@ class NbdListener final : private NbdConnection::Owner {
     std::uint64_t refused() const noexcept { return refused_; }
 
   private:
-    std::expected<void, Failure> open_unix();
-    std::expected<void, Failure> open_tcp();
-    Failure failure(int error, std::string_view what) const;
-    void accept();
-    void on_accepted(const rtrs::Operation::Result& result);
-    void add(int fd);
+    std::expected<rtrs::Descriptor, Failure> listen_on_unix_socket();
+    std::expected<rtrs::Descriptor, Failure> listen_on_port();
+    Failure failure(std::error_code error, std::string_view what) const;
+    void on_accepted(int fd) override;
+    void on_cannot_accept(std::error_code error) override;
+    void on_accept_stopped() override;
     void refuse(int fd, std::string_view reason);
     std::string name_of(int fd) const;
     void on_connection_closed(NbdConnection& connection) override;
@@ -105,19 +104,16 @@ class NbdListener final : private NbdConnection::Owner {
     const NbdExports& exports_;
     const NbdListenerOptions options_;
     Handler& handler_;
-    int fd_ = -1;
-    std::uint16_t port_ = 0;
+    NbdAddress bound_;
+    rtrs::AcceptLoop accepting_;
     std::optional<UnixSocketFile> file_;  // while it is there to be removed
     bool open_ = false;
     bool closing_ = false;
     bool full_ = false;
-    bool cannot_accept_ = false;  // as the log was told
     rtrs::Seldom failed_handshakes_;
     std::uint64_t accepted_ = 0;
     std::uint64_t refused_ = 0;
     std::vector<std::unique_ptr<NbdConnection>> connections_;
-    rtrs::MemberOperation<&NbdListener::on_accepted> accept_{*this};
-    rtrs::Timer accept_again_;
     rtrs::MemberTask<&NbdListener::end_if_idle> turn_end_{*this};
 };
 

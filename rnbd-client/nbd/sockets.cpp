@@ -10,9 +10,8 @@ NbdSockets::~NbdSockets() { RTRS_ASSERT(sockets_.empty() && leaving_.empty()); }
 
 std::expected<void, NbdListener::Failure> NbdSockets::attach(const NbdAddress& address,
                                                              Device& device) {
-    const std::string text = address.text();
     for (const auto& socket : sockets_) {
-        if (socket->listener->options().address.text() != text) continue;
+        if (socket->listener->options().address != address) continue;
         // A closing one has removed its file already: a new one may take its place.
         if (socket->closing) continue;
         socket->exports.add(device);
@@ -28,10 +27,10 @@ std::expected<void, NbdListener::Failure> NbdSockets::attach(const NbdAddress& a
 }
 
 NbdAddress NbdSockets::bound(const NbdAddress& address) const {
-    if (address.port != "0") return address;  // of many devices not all are looked through for each
-    const std::string text = address.text();
+    // Of many devices not all are looked through for each.
+    if (address.transport != NbdTransport::tcp || !address.place.ends_with(":0")) return address;
     for (const auto& socket : sockets_) {
-        if (!socket->closing && socket->listener->options().address.text() == text)
+        if (!socket->closing && socket->listener->options().address == address)
             return socket->listener->bound();
     }
     return address;

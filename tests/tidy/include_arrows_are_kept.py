@@ -31,16 +31,15 @@ ROOMS = {
     "rtrs/tag/": {"may": BASE + ["rtrs/tag/"], "never": SOCKETS_AND_RING},
     "rtrs/core/": {"may": PUBLIC + ["rtrs/core/", "rtrs/tag/", "rtrs/wire/"], "never": SOCKETS_AND_RING},
     "rtrs/reactor/": {"may": BASE + ["rtrs/reactor.h", "rtrs/reactor_group.h", "rtrs/reactor/"], "never": ["spdlog/"]},
-    # What fabrics share: addresses of IP and port.
-    "rtrs/fabric/": {"may": BASE + ["rtrs/fabric/address.h"], "never": ["spdlog/"]},
+    "rtrs/sockets/": {"may": BASE + ["rtrs/reactor.h", "rtrs/sockets/"], "never": ["spdlog/"]},
     "rtrs/fabric/tcp/": {
-        "may": BASE + ["rtrs/fabric.h", "rtrs/fabrics.h", "rtrs/reactor.h", "rtrs/fabric/address.h", "rtrs/fabric/tcp/"],
+        "may": BASE + ["rtrs/fabric.h", "rtrs/fabrics.h", "rtrs/reactor.h", "rtrs/sockets/", "rtrs/fabric/tcp/"],
         "never": ["spdlog/"],
     },
     # A device that matches tags reads their header.
     "rtrs/fabric/verbs/": {
         "may": BASE + ["rtrs/fabric.h", "rtrs/fabrics.h", "rtrs/reactor.h", "rtrs/trace.h",
-                       "rtrs/fabric/verbs/", "rtrs/fabric/address.h", "rtrs/tag/device.h",
+                       "rtrs/fabric/verbs/", "rtrs/sockets/address.h", "rtrs/tag/device.h",
                        "rtrs/wire/tag.h"],
         "never": ["spdlog/"],
     },
@@ -62,8 +61,8 @@ ROOMS = {
         "may": BASE + ["rtrs/heartbeat_times.h", "rtrs/reactor_group.h", "rnbd/messages.h", "daemon/config/", "daemon/log/level.h", "daemon/utf8.h"],
     },
     "daemon/log/": {"may": BASE + ["rtrs/trace.h", "daemon/log/", "daemon/utf8.h"]},
-    "daemon/sockets/": {"may": BASE + ["rtrs/reactor.h", "daemon/sockets/"]},
-    "daemon/metrics/": {"may": BASE + ["rtrs/reactor.h", "daemon/metrics/", "daemon/sockets/"]},
+    "daemon/sockets/": {"may": BASE + ["rtrs/reactor.h", "rtrs/sockets/", "daemon/sockets/"]},
+    "daemon/metrics/": {"may": BASE + ["rtrs/reactor.h", "rtrs/sockets/", "daemon/metrics/", "daemon/sockets/"]},
     "daemon/control/": {
         "may": BASE + ["rtrs/reactor.h", "daemon/config/", "daemon/control/", "daemon/log/", "daemon/sockets/"],
     },
@@ -89,8 +88,8 @@ ROOMS = {
         "may": PUBLIC + ["rtrs/rdma_devices.h", "rtrs/reactor.h", "rnbd-client/"] + BLOCK_PROTOCOL + DAEMON,
     },
     "rnbd-client/nbd/": {
-        "may": BASE + ["rtrs/reactor.h", "rtrs/trace.h", "daemon/sockets/unix_listener.h", "rnbd-client/device.h",
-                "rnbd-client/nbd/"],
+        "may": BASE + ["rtrs/reactor.h", "rtrs/sockets/", "rtrs/trace.h", "daemon/sockets/unix_listener.h",
+                       "rnbd-client/device.h", "rnbd-client/nbd/"],
         "never": ["spdlog/"],
     },
     "rnbd-client/kernel_nbd/": {

@@ -3,10 +3,10 @@
 #pragma once
 
 #include "rtrs/base/clock.h"
-#include "rtrs/fabric/address.h"
 #include "rtrs/fabric/tcp/endpoint.h"
 #include "rtrs/fabric/tcp/frame.h"
 #include "rtrs/fabric/tcp/handshake_reader.h"
+#include "rtrs/sockets/address.h"
 
 namespace rtrs::tcp {
 

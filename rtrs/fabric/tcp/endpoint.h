@@ -31,7 +31,6 @@
 #include "rtrs/base/intrusive_list.h"
 #include "rtrs/base/last_bytes.h"
 #include "rtrs/fabric.h"
-#include "rtrs/fabric/address.h"
 #include "rtrs/fabric/tcp/crc32c.h"
 #include "rtrs/fabric/tcp/domain.h"
 #include "rtrs/fabric/tcp/frame.h"
@@ -40,6 +39,7 @@
 #include "rtrs/fabric/tcp/send_queue.h"
 #include "rtrs/fabric/tcp/zero_copy_sends.h"
 #include "rtrs/fabrics.h"
+#include "rtrs/sockets/address.h"
 
 namespace rtrs::tcp {
 

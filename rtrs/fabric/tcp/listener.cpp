@@ -1,10 +1,8 @@
 #include "rtrs/fabric/tcp/listener.h"
 
-#include <netinet/in.h>
-#include <unistd.h>
+#include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
 #include <utility>
 
@@ -14,12 +12,10 @@
 #include "rtrs/fabric/tcp/connect_request.h"
 #include "rtrs/fabric/tcp/dial.h"
 #include "rtrs/fabric/tcp/socket_options.h"
+#include "rtrs/sockets/listening_socket.h"
 
 namespace rtrs::tcp {
 namespace {
-
-// Out of descriptors or memory: what frees some is not announced, so it is tried again.
-constexpr Duration accept_retry = std::chrono::milliseconds(100);
 
 class TcpListener final : public Listener {
   public:
@@ -32,18 +28,6 @@ class TcpListener final : public Listener {
     std::shared_ptr<Acceptor> acceptor_;
     std::string address_;
 };
-
-std::error_code bind_and_listen(int fd, const Address& address) noexcept {
-    const int on = 1;
-    const int off = 0;
-    (void)::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (address.family() == AF_INET6) {
-        (void)::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    }
-    if (::bind(fd, address.get(), address.bytes) != 0) return from_errno(errno);
-    if (::listen(fd, SOMAXCONN) != 0) return from_errno(errno);
-    return {};
-}
 
 }  // namespace
 
@@ -82,31 +66,19 @@ void Handshake::refuse_version() {
     acceptor_.finished(*this);
 }
 
-Acceptor::Acceptor(Reactor& reactor, const TcpFabricOptions& options, int fd,
-                   ListenerHandler& handler)
-    : reactor_(reactor),
-      options_(options),
-      fd_(fd),
-      handler_(handler),
-      retry_(reactor, this, member_call<&Acceptor::start>) {}
+Acceptor::Acceptor(Reactor& reactor, const TcpFabricOptions& options, ListenerHandler& handler)
+    : reactor_(reactor), options_(options), handler_(handler), accepting_(reactor, *this) {}
 
 Acceptor::~Acceptor() {
     // Left over only if the reactor ended first.
     while (!handshakes_.empty()) delete &handshakes_.pop_front();
     while (!ending_.empty()) delete &ending_.pop_front();
-    if (fd_ >= 0) ::close(fd_);
 }
-
-void Acceptor::start() { reactor_.accept(accept_, fd_); }
 
 void Acceptor::stop() {
     stopped_ = true;
-    retry_.disarm();
-    reactor_.cancel(accept_);
+    accepting_.stop();
     handshakes_.for_each([](Handshake& handshake) { handshake.stop(); });
-    // Frees the port at once. The number lives as long as the ring may use it, so that an accept
-    // that was only prepared finds no other socket under it.
-    ::shutdown(fd_, SHUT_RDWR);
     linger(shared_from_this());
 }
 
@@ -115,28 +87,13 @@ void Acceptor::linger(const std::shared_ptr<Acceptor>& acceptor) {
     acceptor->reactor_.post([acceptor] { linger(acceptor); });
 }
 
-void Acceptor::on_accepted(const Operation::Result& result) {
-    if (result.value >= 0) admit(result.value);
-    if (stopped_) return;
-    // Of a single connection, which came and went.
-    const bool of_one = result.value == -ECONNABORTED || result.value == -EINTR;
-    if (result.value < 0 && !of_one) return cannot_accept(from_errno(result.value));
-    cannot_accept_ = false;
-    start();
-}
-
-void Acceptor::cannot_accept(std::error_code error) {
-    retry_.arm(reactor_.now() + accept_retry);
-    if (std::exchange(cannot_accept_, true) || options_.tracer == nullptr) return;
-    options_.tracer->trace(TraceLevel::warning, "rtrs.fabric.tcp", local_address(fd_),
+void Acceptor::on_cannot_accept(std::error_code error) {
+    if (options_.tracer == nullptr) return;
+    options_.tracer->trace(TraceLevel::warning, "rtrs.fabric.tcp", local_address(accepting_.fd()),
                            "accept: " + error.message() + ", trying again");
 }
 
-void Acceptor::admit(int fd) {
-    if (stopped_) {
-        ::close(fd);
-        return;
-    }
+void Acceptor::on_accepted(int fd) {
     // Sockets that say nothing keep nobody out: who speaks is done in less time than they take.
     const std::uint64_t at_most = handshakes_max(fd);
     while (!handshakes_.empty() && handshakes_count_ >= at_most) handshakes_.front().stop();
@@ -186,15 +143,12 @@ void Acceptor::hand_over(Handshake& handshake) {
 std::expected<std::unique_ptr<Listener>, std::error_code> make_listener(
     Reactor& reactor, const TcpFabricOptions& options, const Address& address,
     ListenerHandler& handler) {
-    const auto fd = open_socket(address.family());
-    if (!fd) return std::unexpected(fd.error());
-    if (const std::error_code error = bind_and_listen(*fd, address)) {
-        ::close(*fd);
-        return std::unexpected(error);
-    }
-    auto acceptor = std::make_shared<Acceptor>(reactor, options, *fd, handler);
-    acceptor->start();
-    return std::make_unique<TcpListener>(std::move(acceptor), local_address(*fd));
+    auto listener = listen_on_tcp(address, SOMAXCONN);
+    if (!listener) return std::unexpected(listener.error());
+    std::string bound = local_address(listener->get());
+    auto acceptor = std::make_shared<Acceptor>(reactor, options, handler);
+    acceptor->start(std::move(*listener));
+    return std::make_unique<TcpListener>(std::move(acceptor), std::move(bound));
 }
 
 }  // namespace rtrs::tcp

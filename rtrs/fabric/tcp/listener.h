@@ -7,9 +7,10 @@
 
 #include "rtrs/base/clock.h"
 #include "rtrs/base/intrusive_list.h"
-#include "rtrs/fabric/address.h"
 #include "rtrs/fabric/tcp/handshake_reader.h"
 #include "rtrs/fabrics.h"
+#include "rtrs/sockets/accept_loop.h"
+#include "rtrs/sockets/address.h"
 
 namespace rtrs::tcp {
 
@@ -36,22 +37,22 @@ class Handshake : public ListLink {
     HandshakeReader request_{HandshakeReader::Awaited::connect_request};
 };
 
-class Acceptor : public std::enable_shared_from_this<Acceptor> {
+class Acceptor final : public std::enable_shared_from_this<Acceptor>, private AcceptLoop::Handler {
   public:
-    Acceptor(Reactor& reactor, const TcpFabricOptions& options, int fd, ListenerHandler& handler);
+    Acceptor(Reactor& reactor, const TcpFabricOptions& options, ListenerHandler& handler);
     ~Acceptor();
-    void start();
+    void start(Descriptor listener) { accepting_.start(std::move(listener)); }
     // From here on the handler is not called. Keeps itself alive until idle().
     void stop();
     bool idle() const noexcept {
-        return !accept_.in_flight && handshakes_count_ == 0 && ending_.empty();
+        return accepting_.idle() && handshakes_count_ == 0 && ending_.empty();
     }
 
   private:
     friend class Handshake;
-    void on_accepted(const Operation::Result& result);
-    void cannot_accept(std::error_code error);
-    void admit(int fd);
+    void on_accepted(int fd) override;
+    void on_cannot_accept(std::error_code error) override;
+    void on_accept_stopped() override {}  // linger() looks
     // At one time; fd: the newest.
     std::uint64_t handshakes_max(int fd) const noexcept;
     void ending(Handshake& handshake);
@@ -63,12 +64,9 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
 
     Reactor& reactor_;
     TcpFabricOptions options_;
-    int fd_;
     ListenerHandler& handler_;
     bool stopped_ = false;
-    Timer retry_;
-    bool cannot_accept_ = false;  // as the trace was told
-    MemberOperation<&Acceptor::on_accepted> accept_{*this};
+    AcceptLoop accepting_;
     IntrusiveList<Handshake> handshakes_;  // oldest first
     std::uint32_t handshakes_count_ = 0;   // of handshakes_
     IntrusiveList<Handshake> ending_;      // stopped; the ring still holds them

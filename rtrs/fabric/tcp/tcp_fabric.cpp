@@ -1,10 +1,10 @@
 #include <cerrno>
 
-#include "rtrs/fabric/address.h"
 #include "rtrs/fabric/tcp/domain.h"
 #include "rtrs/fabric/tcp/endpoint.h"
 #include "rtrs/fabric/tcp/listener.h"
 #include "rtrs/fabrics.h"
+#include "rtrs/sockets/address.h"
 
 namespace rtrs {
 namespace {

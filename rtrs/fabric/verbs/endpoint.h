@@ -33,11 +33,11 @@
 
 #include "rtrs/base/intrusive_list.h"
 #include "rtrs/fabric.h"
-#include "rtrs/fabric/address.h"
 #include "rtrs/fabric/verbs/domain.h"
 #include "rtrs/fabric/verbs/engine.h"
 #include "rtrs/fabric/verbs/receive_ring.h"
 #include "rtrs/fabric/verbs/send_ring.h"
+#include "rtrs/sockets/address.h"
 
 namespace rtrs::verbs {
 

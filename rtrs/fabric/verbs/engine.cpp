@@ -12,10 +12,10 @@
 #include <utility>
 
 #include "rtrs/base/member_call.h"
-#include "rtrs/fabric/address.h"
 #include "rtrs/fabric/verbs/domain.h"
 #include "rtrs/fabric/verbs/endpoint.h"
 #include "rtrs/fabric/verbs/listener.h"
+#include "rtrs/sockets/address.h"
 
 namespace rtrs::verbs {
 namespace {

@@ -11,8 +11,8 @@
 #include <system_error>
 
 #include "rtrs/fabric.h"
-#include "rtrs/fabric/address.h"
 #include "rtrs/fabric/verbs/engine.h"
+#include "rtrs/sockets/address.h"
 
 namespace rtrs::verbs {
 

@@ -1,11 +1,11 @@
 #include <cerrno>
 
-#include "rtrs/fabric/address.h"
 #include "rtrs/fabric/verbs/domain.h"
 #include "rtrs/fabric/verbs/endpoint.h"
 #include "rtrs/fabric/verbs/engine.h"
 #include "rtrs/fabric/verbs/listener.h"
 #include "rtrs/fabrics.h"
+#include "rtrs/sockets/address.h"
 
 namespace rtrs {
 namespace {

@@ -30,9 +30,9 @@ TEST_CASE("connection: answers over TCP arrive, though the client asks on while 
         bool closed = false;
     } handler;
     NbdListener tcp({*server.reactor, server.notes}, *server.exports,
-                    {.address = *NbdAddress::parse("tcp:127.0.0.1:0")}, handler);
+                    {.address = {NbdTransport::tcp, "127.0.0.1:0"}}, handler);
     REQUIRE(tcp.open());
-    Client client(server, tcp.port());
+    Client client(server, tcp.bound());
     client.greet();
     for (int i = 0; i < 4; ++i) client.ask(Command::read, 0, 65536);
     server.until([&] { return server.device->counters().of(Command::read).requests == 4; });

@@ -2,7 +2,6 @@
 // connections, devices and listeners.
 #pragma once
 
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -24,6 +23,7 @@
 
 #include "rnbd-client/nbd/connection.h"
 #include "rnbd-client/nbd/listener.h"
+#include "rtrs/sockets/address.h"
 #include "tests/unit/rnbd-client/fake_volume.h"
 #include "tests/unit/rnbd-client/nbd_bytes.h"
 
@@ -64,7 +64,7 @@ struct Server final : NbdListener::Handler {
         permits = fake::permits_free();
         device = std::make_unique<Device>(world->volume(), shares, DeviceOptions{"disk", ""});
         exports = std::make_unique<NbdExports>(std::vector<Device*>{device.get()});
-        NbdListenerOptions options{.address = *NbdAddress::parse("unix:" + directory + "/s"),
+        NbdListenerOptions options{.address = {NbdTransport::unix_socket, directory + "/s"},
                                    .connections_max = connections_max,
                                    .connection = connection};
         listener = std::make_unique<NbdListener>(NbdConnection::Environment{*reactor, notes},
@@ -137,15 +137,13 @@ class Client {
     }
     // Over TCP, to a listener of the test's own. Takes little at a time: answers wait in the
     // server's socket.
-    Client(Server& server, std::uint16_t port) : server_(server) {
-        fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    Client(Server& server, const NbdAddress& at) : server_(server) {
+        const auto address = rtrs::parse_address(at.place);
+        REQUIRE(address);
+        fd_ = ::socket(address->family(), SOCK_STREAM | SOCK_CLOEXEC, 0);
         const int bytes = 16 << 10;
         REQUIRE(::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes) == 0);
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_port = htons(port);
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        REQUIRE(::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+        REQUIRE(::connect(fd_, address->get(), address->bytes) == 0);
     }
     ~Client() { hang_up(); }
     void hang_up() {

@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "rtrs/base/random.h"
-#include "rtrs/fabric/address.h"
 #include "rtrs/fabric/tcp/crc32c.h"
 #include "rtrs/fabric/tcp/frame.h"
 #include "rtrs/fabrics.h"
+#include "rtrs/sockets/address.h"
 
 namespace rtrs::tcp::test {
 

@@ -1,6 +1,6 @@
 #include <catch2/catch.hpp>
 
-#include "rtrs/fabric/address.h"
+#include "rtrs/sockets/address.h"
 
 using namespace rtrs;
 

@@ -58,8 +58,8 @@ TEST_CASE("client config: the example is right, and says the defaults") {
     REQUIRE(config);
     REQUIRE(config->sessions.size() == 1);
     REQUIRE(config->devices.size() == 2);
-    CHECK(config->devices[0].nbd.at(0).to_string() == "unix:/run/rnbd/vol1.sock");
-    CHECK(config->devices[1].nbd.at(1).to_string() == "tcp:127.0.0.1:10809");
+    CHECK(config->devices[0].nbd.at(0).text() == "unix:/run/rnbd/vol1.sock");
+    CHECK(config->devices[1].nbd.at(1).text() == "tcp:127.0.0.1:10809");
     CHECK(config->devices[1].access == AccessMode::read_only);
 
     const auto least = ClientConfig::parse(with_session(""), "c.yaml");

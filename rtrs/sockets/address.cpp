@@ -1,4 +1,4 @@
-#include "rtrs/fabric/address.h"
+#include "rtrs/sockets/address.h"
 
 #include <arpa/inet.h>
 #include <net/if.h>
