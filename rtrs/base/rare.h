@@ -22,6 +22,7 @@ namespace rtrs {
     X(admission_waiter_dropped) /* its path died while it waited */                      \
     X(fence_sent)               /* a permit with unknown fate was settled */             \
     X(fence_lost)               /* its path died before the answer */                    \
+    X(user_permit_doubted)      /* a user message was lost on one of several paths */    \
     X(fenced_over_another)      /* a lost path's end was learnt over another path */     \
     X(failed_over)              /* a request was sent again on another path */           \
     X(resumed)                  /* a request was sent again after the link was back */   \

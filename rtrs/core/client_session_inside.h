@@ -170,6 +170,7 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     void send_fences();
     void send_fence(std::uint32_t permit);
     void put(PermitId id);
+    void to_pool(std::uint32_t permit);
     void serve_waiters();
     void watch();
     Instant watch_answer(std::uint16_t path, std::uint16_t connection, Instant posted, Instant now);
@@ -183,13 +184,20 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     void user_answered(int error);
     void user_path_lost();
     void fail_users();
+    // Whether it takes this permit, which is free.
+    bool lend_to_user(std::uint32_t permit);
 
+    // Of a server without sequences: it may read the message once more, though its path is lost.
+    bool user_permit_in_doubt() const noexcept {
+        return requests[user_permit()].fate != Fate::settled;
+    }
     bool exactly_once() const noexcept { return protection == Protection::exactly_once; }
     std::byte* header(std::uint32_t permit) const noexcept {
         return header_memory.data() + permit * header_stride;
     }
+    // Kept for user messages.
     std::uint32_t user_permit() const noexcept { return geometry.queue_depth - 1; }
-    // Permits of requests: the last one is kept for user messages.
+    // Permits of requests: all but that one.
     std::uint32_t request_permits() const noexcept {
         return geometry.queue_depth == 0 ? 0 : geometry.queue_depth - 1;
     }
@@ -240,9 +248,13 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     Refusing refusing = Refusing::nothing;  // likewise, for the status
 
     std::list<UserRequest> users;
-    std::uint16_t user_path = no_path;  // where users.front() was posted, and when
+    std::uint16_t user_path = no_path;  // where users.front() was posted, when, and with what
     Instant user_posted{};
-    bool user_failing = false;
+    std::uint32_t user_posted_permit = 0;
+    // Of the pool, in place of user_permit() while what that carried may still run.
+    std::optional<std::uint32_t> user_loan;
+    bool user_waits_for_permit = false;  // that one may be in doubt, and none is free
+    bool user_failing = false;           // the first of them
 
     std::uint32_t in_flight = 0;
     std::uint32_t held = 0;

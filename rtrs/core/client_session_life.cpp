@@ -492,7 +492,7 @@ void ClientSession::Inside::erase_removed_paths() {
                 --index;
             }
         };
-        for (std::uint32_t id = 0; id < request_permits(); ++id) {
+        for (std::uint32_t id = 0; id < geometry.queue_depth; ++id) {
             renumber(requests[id].path);
             renumber(requests[id].fate_path);
         }

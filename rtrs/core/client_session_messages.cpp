@@ -1,7 +1,9 @@
 // ClientSession: user messages (SESS_INFO, OPEN, CLOSE), one at a time on connection 0, with the
-// permit that is kept for them.
+// permit that is kept for them, or one on loan.
 
 #include <cstring>
+#include <iterator>
+#include <utility>
 
 #include "rtrs/base/assert.h"
 #include "rtrs/base/rare.h"
@@ -27,13 +29,19 @@ void ClientSession::Inside::send_next_user() {
         failure_timer.arm(now);
         return;
     }
-    const std::uint32_t permit = user_permit();
+    if (user_permit_in_doubt() && !user_loan) {
+        user_waits_for_permit = pool.free() == 0;
+        if (user_waits_for_permit) return;  // for the first that comes back
+        user_loan = static_cast<std::uint32_t>(pool.take());
+    }
+    const std::uint32_t permit = user_loan.value_or(user_permit());
     std::memcpy(header(permit), user.message.data(), user.message.size());
     // An answer without data must not pass for the one before it.
     std::memset(control_memory.data(), 0, user.response_bytes);
     if (user.sequence == 0) user.sequence = ++last_sequence;
     user_path = path;
     user_posted = now;
+    user_posted_permit = permit;
     expect_answer(user_posted);
     ClientPath& on = *paths[path].path;
     on.post({.permit = permit,
@@ -51,6 +59,7 @@ void ClientSession::Inside::user_answered(int error) {
     const UserRequest user = std::move(users.front());
     users.pop_front();
     user_path = no_path;
+    if (user_loan) to_pool(*std::exchange(user_loan, std::nullopt));
     user.responded(user.context, from_errno(error),
                    {control_memory.data(), error == 0 ? user.response_bytes : 0});
     send_next_user();
@@ -60,23 +69,46 @@ void ClientSession::Inside::user_answered(int error) {
 // that its fate is unknown. With sequences the next message has a newer one, which keeps a late one
 // out. Without, a late one may run; but its answer goes to the connection that it came over, of
 // which nothing is left here, and it does no harm: who opens a volume again gets the same, and what
-// is closed names one opening. No fence is waited for, since volumes have to be opened before what
-// waits for them is.
+// is closed names one opening.
+//
+// No fence is waited for, since volumes have to be opened before what waits for them is. But the
+// next message comes with another permit: all paths share the server's chunks, and a kernel's
+// server reads a message in its chunk until it has answered it. SOURCE: process_msg_open() of
+// Linux 6.12, drivers/block/rnbd/rnbd-srv.c, which copies the volume's name when it is open.
 void ClientSession::Inside::user_path_lost() {
-    user_path = no_path;
+    const std::uint16_t lost = std::exchange(user_path, no_path);
     if (exactly_once() && link_up && !closing) {
         RTRS_RARE(failed_over);
         return send_next_user();
     }
     user_failing = true;
+    if (exactly_once() || closing || planted(PlantedBug::permit_reused_early)) return;
+    Request& request = requests[user_posted_permit];
+    request.path = lost;
+    request.comes_home = user_loan.has_value();
+    user_loan.reset();
+    RTRS_RARE(user_permit_doubted);
+    fate_unknown(user_posted_permit);
 }
 
+bool ClientSession::Inside::lend_to_user(std::uint32_t permit) {
+    if (!user_waits_for_permit || user_loan) return false;
+    user_loan = permit;
+    failure_timer.arm(environment.clock.now());
+    return true;
+}
+
+// All of them, if there is no link; else the first, which may have run.
 void ClientSession::Inside::fail_users() {
+    const bool has_link = link_up && !closing;
+    if (std::exchange(user_waits_for_permit, false) && has_link) send_next_user();
     // One that is still posted somewhere is reported when that path has drained.
-    if (user_path != no_path || !(user_failing || closing || !link_up)) return;
+    if (user_path != no_path || (has_link && !user_failing)) return;
     std::list<UserRequest> failed;
-    failed.swap(users);
+    failed.splice(failed.end(), users, users.begin(),
+                  has_link ? std::next(users.begin()) : users.end());
     user_failing = false;
+    if (user_loan) to_pool(*std::exchange(user_loan, std::nullopt));
     const std::error_code error =
         closing ? make_error_code(Error::closed) : make_error_code(Error::path_lost);
     for (const UserRequest& user : failed) user.responded(user.context, error, {});

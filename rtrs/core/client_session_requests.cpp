@@ -98,13 +98,12 @@ void ClientSession::Inside::post(std::uint32_t permit, std::uint16_t path, Insta
 bool ClientSession::Inside::answered(ClientPath& path, std::uint16_t connection,
                                      std::uint32_t permit, int error) {
     if (permit >= geometry.queue_depth) return false;  // the server has more than this session
-    if (permit == user_permit()) {
-        if (user_path == no_path || paths[user_path].path.get() != &path || connection != 0)
-            return false;
+    Request& request = requests[permit];
+    if (permit == user_posted_permit && user_path != no_path) {
+        if (paths[user_path].path.get() != &path || connection != 0) return false;
         user_answered(error);
         return true;
     }
-    Request& request = requests[permit];
     if (request.connection != connection) return false;
     if (request.fate == Fate::fencing && paths[request.fate_path].path.get() == &path) {
         settle(permit);
@@ -144,7 +143,8 @@ void ClientSession::Inside::owner_decides_all() {
 
 // Its endpoints are drained: what it left unanswered is the session's again.
 void ClientSession::Inside::hand_back(std::uint16_t path) {
-    for (std::uint32_t id = 0; id < request_permits() && (in_flight > 0 || unsettled > 0); ++id) {
+    for (std::uint32_t id = 0; id < geometry.queue_depth && (in_flight > 0 || unsettled > 0);
+         ++id) {
         Request& request = requests[id];
         if (request.fate == Fate::fencing && request.fate_path == path) {
             RTRS_RARE(fence_lost);
@@ -262,7 +262,7 @@ void ClientSession::Inside::report_failures() {
 
 bool ClientSession::Inside::waits_for_fence(std::uint16_t path) const noexcept {
     if (exactly_once() || paths[path].path->connected()) return false;
-    for (std::uint32_t id = 0; id < request_permits() && (held > 0 || unsettled > 0); ++id) {
+    for (std::uint32_t id = 0; id < geometry.queue_depth && (held > 0 || unsettled > 0); ++id) {
         const Request& request = requests[id];
         if (request.fate != Fate::settled && request.fate_path == path) return true;
         if (request.state == RequestState::held && request.sent && request.path == path) {
@@ -309,7 +309,7 @@ void ClientSession::Inside::path_is_fenced(FenceProbe& probe) {
 void ClientSession::Inside::fence_probe_drained() { failure_timer.arm(environment.clock.now()); }
 
 void ClientSession::Inside::settle_path(std::uint16_t path) {
-    for (std::uint32_t id = 0; id < request_permits() && unsettled > 0; ++id) {
+    for (std::uint32_t id = 0; id < geometry.queue_depth && unsettled > 0; ++id) {
         if (requests[id].fate != Fate::settled && requests[id].fate_path == path) settle(id);
     }
 }
@@ -337,8 +337,9 @@ void ClientSession::Inside::settle(std::uint32_t permit) {
     --unsettled;
     if (request.comes_home) {
         request.comes_home = false;
-        pool.put(PermitId{permit});
-        if (pool.waiting() && !waiter_timer.armed()) waiter_timer.arm(environment.clock.now());
+        to_pool(permit);
+    } else if (permit == user_permit()) {
+        failure_timer.arm(environment.clock.now());  // who waited for it goes on
     } else if (request.state == RequestState::failing && request.report_when_settled) {
         request.report_when_settled = false;
         --waiting_for_settlement;
@@ -352,13 +353,13 @@ void ClientSession::Inside::settle(std::uint32_t permit) {
 
 // The session has come to its end: its connections are gone, and the server ends what it had.
 void ClientSession::Inside::settle_all() {
-    for (std::uint32_t id = 0; id < request_permits() && unsettled > 0; ++id) {
+    for (std::uint32_t id = 0; id < geometry.queue_depth && unsettled > 0; ++id) {
         if (requests[id].fate != Fate::settled) settle(id);
     }
 }
 
 void ClientSession::Inside::send_fences() {
-    for (std::uint32_t id = 0; id < request_permits() && unsettled > 0; ++id) {
+    for (std::uint32_t id = 0; id < geometry.queue_depth && unsettled > 0; ++id) {
         if (requests[id].fate == Fate::unknown) send_fence(id);
     }
 }
@@ -401,7 +402,12 @@ void ClientSession::Inside::put(PermitId id) {
         request.comes_home = true;
         return;
     }
-    pool.put(id);
+    to_pool(static_cast<std::uint32_t>(id));
+}
+
+void ClientSession::Inside::to_pool(std::uint32_t permit) {
+    if (lend_to_user(permit)) return;
+    pool.put(PermitId{permit});
     if (pool.waiting() && !waiter_timer.armed()) waiter_timer.arm(environment.clock.now());
 }
 
@@ -421,7 +427,8 @@ void ClientSession::Inside::serve_waiters() {
 void ClientSession::Inside::watch() {
     const Instant now = environment.clock.now();
     Instant next = Instant::max();
-    for (std::uint32_t id = 0; id < request_permits() && (in_flight > 0 || unsettled > 0); ++id) {
+    for (std::uint32_t id = 0; id < geometry.queue_depth && (in_flight > 0 || unsettled > 0);
+         ++id) {
         const Request& request = requests[id];
         if (request.fate == Fate::fencing) {
             next = std::min(next, watch_answer(request.fate_path, request.connection,

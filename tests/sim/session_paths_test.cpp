@@ -276,6 +276,77 @@ TEST_CASE("without sequences a lost path is asked after over another one") {
     work_and_end(scene, 15, 100);
 }
 
+// Its server may read the one before in its chunk until it has answered it.
+TEST_CASE("without sequences a user message does not come with the permit of one that was lost") {
+    SceneOptions options = quick_options(30);
+    options.addresses = 2;
+    options.server.protection = Protection::fenced;
+    const bool all_in_use = GENERATE(false, true);
+    CAPTURE(all_in_use);
+    Scene scene(options);
+    scene.start_server();
+    scene.start_client();
+    REQUIRE(scene.ready());
+    const auto status = [&] { return scene.client->session.status(); };
+    REQUIRE(scene.run_until([&] { return status().paths.at(1).state == PathState::connected; }));
+    struct Asked {
+        int ok = 0, lost = 0;
+    } asked;
+    const auto ask = [&](Bytes message) {
+        scene.client->session.submit_user(
+            Direction::read, message, 8,
+            [](void* context, std::error_code error, Bytes) {
+                auto& counts = *static_cast<Asked*>(context);
+                ++(error ? counts.lost : counts.ok);
+            },
+            &asked);
+    };
+    const std::byte waits[16] = {};
+    auto& waiting = scene.server->waiting;
+    std::vector<Permit> taken;
+    while (all_in_use) {
+        auto permit = scene.client->session.try_take();
+        if (!permit) break;
+        taken.push_back(std::move(*permit));
+    }
+    ask(waits);
+    // Those behind it have not run, and are not told that they may have.
+    ask(waits);
+    REQUIRE(scene.run_until([&] { return waiting.size() == 1; }));
+    scene.world.network().cut("10.0.0.1", "10.0.0.2");
+    REQUIRE(scene.run_until([&] { return asked.lost == 1; }));
+    CHECK(status().unsettled == 1);
+    if (all_in_use) {
+        scene.world.run_for(100us);
+        CHECK(waiting.size() == 1);
+        taken.pop_back();
+    }
+    const PermitId kept = waiting[0]->permit();
+    REQUIRE(scene.run_until([&] { return waiting.size() == 2; }));
+    const PermitId on_loan = waiting[1]->permit();
+    CHECK(on_loan != kept);
+    waiting[1]->respond({}, 8);
+    REQUIRE(scene.run_until([&] { return asked.ok == 1; }));
+    ask(waits);
+    REQUIRE(scene.run_until([&] { return waiting.size() == 3; }));
+    CHECK(waiting[2]->permit() == on_loan);
+    // The server has finished with the lost path once the first is answered, for nobody.
+    CHECK(status().unsettled == 1);
+    waiting[0]->respond({}, 8);
+    REQUIRE(scene.run_until([&] { return status().unsettled == 0; }));
+    waiting[2]->respond({}, 8);
+    ask(waits);
+    REQUIRE(scene.run_until([&] { return waiting.size() == 4; }));
+    CHECK(waiting[3]->permit() == kept);
+    waiting[3]->respond({}, 8);
+    REQUIRE(scene.run_until([&] { return asked.ok == 3; }));
+    CHECK(asked.lost == 1);
+    taken.clear();
+    scene.world.network().heal_all();
+    REQUIRE(scene.run_until([&] { return status().paths.at(0).state == PathState::connected; }));
+    work_and_end(scene, 15, 100);
+}
+
 TEST_CASE("without sequences a path is removed under load, and no request fails") {
     SceneOptions options = quick_options(29);
     options.addresses = 2;

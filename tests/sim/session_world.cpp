@@ -95,6 +95,7 @@ void ServerLife::on_request(ServerOp& op) {
         std::memcpy(op.data().data(), &epochs_[&op.session()], 8);
         return op.respond({}, 8);
     }
+    if (op.message().size() == 16) return waiting.push_back(&op);
     if (op.message().size() != sizeof(IoRequest)) return op.respond(from_errno(EINVAL));
     IoRequest io;
     std::memcpy(&io, op.message().data(), sizeof io);

@@ -55,7 +55,8 @@ struct Disk {
     std::uint64_t reads = 0;
 };
 
-// The user messages of the test: OPEN (8 bytes) is answered with the epoch, IO is 32 bytes.
+// The user messages of the test: OPEN (8 bytes) is answered with the epoch, IO is 32 bytes; one of
+// 16 bytes waits until the test answers it.
 struct IoRequest {
     std::uint64_t epoch = 0;
     std::uint64_t block = 0;
@@ -82,6 +83,7 @@ class ServerLife final : public ServerHandler {
     Duration service_max{0};  // operations take up to so long; 0: most are answered at once
     std::error_code turn_away{};
     std::uint32_t sessions_up = 0;
+    std::vector<ServerOp*> waiting;
     bool closed = false;
     FaultyFabric fabric;
     Server server;
