@@ -409,7 +409,9 @@ void read_server(ConfigMap& map, ServerConfig& config) {
                                                 {"if-possible", AlwaysInvalidate::if_possible}}),
                  config.always_invalidate);
     map.optional("data_checksum", config_bool(), config.data_checksum);
-    read_heartbeat(map, config.heartbeat_interval, config.heartbeat_timeout);
+    if (read_heartbeat(map, config.heartbeat_interval, config.heartbeat_timeout)) {
+        config.kernel_heartbeat_timeout = config.heartbeat_timeout;
+    }
     read_loop_settings(map, config);
     map.optional("prompt_storage", config_bool(), config.prompt_storage);
     map.optional("polled_io", config_bool(), config.polled_io);

@@ -87,6 +87,7 @@ struct ServerConfig : DaemonSettings {
     // 10 ms .. 10 min; the timeout is at least twice the interval.
     rtrs::Duration heartbeat_interval = rtrs::heartbeat_interval_default;
     rtrs::Duration heartbeat_timeout = rtrs::heartbeat_timeout_default;
+    rtrs::Duration kernel_heartbeat_timeout = rtrs::kernel_heartbeat_timeout;  // of its clients
     // Buffered reads go so many bytes per turn (rnbd-server/read_pacer.h).
     bool read_portions = true;
     // Requests may go to a disk, or to a file in memory, inside a turn (rtrs/reactor.h).

@@ -86,7 +86,8 @@ std::vector<ConfigChange> server_config_diff(const ServerConfig& running,
     fixed("always_invalidate", running.always_invalidate == wanted.always_invalidate);
     fixed("data_checksum", running.data_checksum == wanted.data_checksum);
     fixed("heartbeat", running.heartbeat_interval == wanted.heartbeat_interval &&
-                           running.heartbeat_timeout == wanted.heartbeat_timeout);
+                           running.heartbeat_timeout == wanted.heartbeat_timeout &&
+                           running.kernel_heartbeat_timeout == wanted.kernel_heartbeat_timeout);
     compare_loop_settings(running, wanted, changes);
     fixed("prompt_storage", running.prompt_storage == wanted.prompt_storage);
     fixed("polled_io", running.polled_io == wanted.polled_io);

@@ -8,16 +8,16 @@
 #include "daemon/log/log.h"
 #include "daemon/run_daemon.h"
 #include "rnbd-server/attributes.h"
+#include "rnbd-server/books/epoch_book.h"
+#include "rnbd-server/books/state_file.h"
+#include "rnbd-server/books/writer_book.h"
 #include "rnbd-server/config.h"
 #include "rnbd-server/configuration.h"
 #include "rnbd-server/export_commands.h"
 #include "rnbd-server/listeners.h"
 #include "rnbd-server/metrics.h"
 #include "rnbd-server/status.h"
-#include "rnbd-server/books/epoch_book.h"
-#include "rnbd-server/books/state_file.h"
 #include "rnbd-server/target.h"
-#include "rnbd-server/books/writer_book.h"
 #include "rtrs/fabrics.h"
 #include "rtrs/reactor.h"
 #include "rtrs/server.h"
@@ -32,6 +32,7 @@ rtrs::ServerOptions options_of(const ServerConfig& config) {
             .always_invalidate = config.always_invalidate != AlwaysInvalidate::off,
             .heartbeat_interval = config.heartbeat_interval,
             .heartbeat_timeout = config.heartbeat_timeout,
+            .kernel_heartbeat_timeout = config.kernel_heartbeat_timeout,
             .messages = rtrs::MessageOptions{}};
 }
 

@@ -13,6 +13,9 @@
 namespace rtrs {
 
 inline constexpr Duration heartbeat_timeout_default = std::chrono::seconds(5);
+// Of a kernel, at either end: six of its intervals. SOURCE: RTRS_HB_INTERVAL_MS and
+// RTRS_HB_MISSED_MAX of Linux 6.12, drivers/infiniband/ulp/rtrs/rtrs-pri.h.
+inline constexpr Duration kernel_heartbeat_timeout = std::chrono::seconds(30);
 
 // Two fifths of the timeout, at most 2 s: there is time for two questions, and for the answer to
 // the second one.

@@ -85,7 +85,11 @@ struct ServerOptions {
     bool always_invalidate = true;  // revoke a chunk's key while its request is served
     Duration heartbeat_interval = heartbeat_interval_default;  // positive, as all durations
     Duration heartbeat_timeout = heartbeat_timeout_default;    // longer than the interval
-    Duration half_open_timeout = std::chrono::seconds(10);     // first connection to INFO request
+    // Of clients without sequences, as a kernel's, if that is more.
+    Duration kernel_heartbeat_timeout = rtrs::kernel_heartbeat_timeout;
+    // From each connection of a path to the next, and from the last to the INFO request. A kernel
+    // makes them one after the other, with as much patience for each.
+    Duration half_open_timeout = std::chrono::seconds(30);
     std::uint32_t sessions_max = 4096;  // at least 1; an eighth more for those that return
     Protection protection = Protection::exactly_once;  // with clients that can
     std::optional<MessageOptions> messages{};          // with clients that can; none: not offered

@@ -32,17 +32,19 @@ ConfigType<LogLevel> config_log_level() {
 
 ConfigType<std::string> config_socket_path() { return config_path(socket_path_bytes_max); }
 
-void read_heartbeat(ConfigMap& map, rtrs::Duration& interval, rtrs::Duration& timeout) {
+bool read_heartbeat(ConfigMap& map, rtrs::Duration& interval, rtrs::Duration& timeout) {
     using namespace std::chrono_literals;
+    bool timeout_said = false;
     map.optional_map("heartbeat", [&](ConfigMap& heartbeat) {
         const bool said = heartbeat.optional("interval", config_duration(10ms, 10min), interval);
-        heartbeat.optional("timeout", config_duration(20ms, 1h), timeout);
+        timeout_said = heartbeat.optional("timeout", config_duration(20ms, 1h), timeout);
         if (!said) interval = rtrs::heartbeat_interval_beside(timeout);
         if (timeout < 2 * interval)
             heartbeat.error("timeout",
                             "found less than twice the interval, expected at least that, so that "
                             "one late answer does not end a path");
     });
+    return timeout_said;
 }
 
 namespace {

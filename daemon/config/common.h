@@ -49,7 +49,7 @@ ConfigType<LogLevel> config_log_level();
 ConfigType<std::string> config_socket_path();
 
 // heartbeat: {interval, timeout}; the timeout is at least twice the interval, which goes by it if
-// the file does not say.
-void read_heartbeat(ConfigMap& map, rtrs::Duration& interval, rtrs::Duration& timeout);
+// the file does not say. Whether it says the timeout.
+bool read_heartbeat(ConfigMap& map, rtrs::Duration& interval, rtrs::Duration& timeout);
 
 }  // namespace rnbd

@@ -20,6 +20,10 @@ constexpr Duration last_answers_patience = std::chrono::milliseconds(200);
 
 // The list of its chunks comes at once, or has trouble on the way.
 constexpr Duration chunks_patience = std::chrono::seconds(1);
+// A kernel's server answers nothing on the first connection, not even heartbeats, while it opens a
+// device: its handler runs where completions are taken. Its own client has so much patience with
+// it. SOURCE: rnbd_srv_rdma_ev() of Linux 6.12, drivers/block/rnbd/rnbd-srv.c.
+constexpr Duration busy_timeout = kernel_heartbeat_timeout;
 
 }  // namespace
 
@@ -241,8 +245,14 @@ void ClientPath::beat() {
     if (connected()) heartbeat_timer_.arm(*heartbeat_.deadline());
 }
 
+void ClientPath::user_message_is_under_way(bool is_so) {
+    if (sequenced() || !connected()) return;
+    heartbeat_.is_busy(is_so ? busy_timeout : Duration::zero());
+    heartbeat_timer_.arm(*heartbeat_.deadline());
+}
+
 bool ClientPath::probe() {
-    if (!connected() || heartbeat_.probing()) return false;
+    if (!connected() || heartbeat_.probing() || heartbeat_.is_busy()) return false;
     answers_are_late_ = true;
     heartbeat_.probe(environment_.clock.now());
     beat();

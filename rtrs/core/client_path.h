@@ -116,7 +116,11 @@ class ClientPath final : public MessageLinkOwner {
     }
     // The last other path was lost.
     void needed() { handle(PathMachine::Event::needed); }
-    // Ends the path soon if the server is silent. False: not connected, or under way already.
+    // One of the session's is posted on it, or answered. A server without sequences may answer
+    // nothing else meanwhile, and is not suspected for that.
+    void user_message_is_under_way(bool is_so);
+    // Ends the path soon if the server is silent. False: not connected, under way already, or the
+    // server may be busy.
     bool probe();
     // Of a connection by which an answer is late: it may be silent alone, since the heartbeats are
     // on another one. The second ends the path if it has been for so long; it returns when it is to

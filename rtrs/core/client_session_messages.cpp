@@ -42,7 +42,7 @@ void ClientSession::Inside::send_next_user() {
     user_path = path;
     user_posted = now;
     user_posted_permit = permit;
-    expect_answer(user_posted);
+    if (exactly_once()) expect_answer(user_posted);
     ClientPath& on = *paths[path].path;
     on.post({.permit = permit,
              .direction = user.direction,
@@ -53,11 +53,13 @@ void ClientSession::Inside::send_next_user() {
              .header = header(permit),
              .sequence = user.sequence,
              .connection = 0});
+    on.user_message_is_under_way(true);
 }
 
 void ClientSession::Inside::user_answered(int error) {
     const UserRequest user = std::move(users.front());
     users.pop_front();
+    paths[user_path].path->user_message_is_under_way(false);
     user_path = no_path;
     if (user_loan) to_pool(*std::exchange(user_loan, std::nullopt));
     user.responded(user.context, from_errno(error),

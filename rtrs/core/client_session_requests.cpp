@@ -438,7 +438,10 @@ void ClientSession::Inside::watch() {
                 std::min(next, watch_answer(request.path, request.connection, request.posted, now));
         }
     }
-    if (user_path != no_path) next = std::min(next, watch_answer(user_path, 0, user_posted, now));
+    // Without sequences it may be a kernel, which is not asked meanwhile (ClientPath).
+    if (user_path != no_path && exactly_once()) {
+        next = std::min(next, watch_answer(user_path, 0, user_posted, now));
+    }
     // Not before all are judged, which nobody is while a probe is under way.
     for (PathRecord& record : paths) {
         if (!std::exchange(record.probe_due, false)) continue;

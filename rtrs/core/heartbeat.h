@@ -11,6 +11,9 @@
 // that is still unanswered), and death if nothing is received within probe_timeout after it. Any
 // received traffic ends the probe but a question of the peer's: that asks because it hears nothing
 // from us, which is what the suspicion is about.
+//
+// A peer that is busy answers nothing for a while, and is not suspected for that: only long silence
+// is death.
 #pragma once
 
 #include <algorithm>
@@ -42,6 +45,7 @@ class Heartbeat {
         sent_.reset();
         unanswered_ = false;
         probe_ = Probe::none;
+        busy_timeout_ = {};
         running_ = true;
     }
     void stop() noexcept { running_ = false; }
@@ -67,7 +71,7 @@ class Heartbeat {
     // Is the peer alive? Call step() at once, and go by deadline() afterwards. Nothing while it is
     // probed already.
     void probe(Instant now) noexcept {
-        if (!running_ || probe_ != Probe::none) return;
+        if (!running_ || probe_ != Probe::none || is_busy()) return;
         RTRS_RARE(probed);
         if (unanswered_) {
             // The peer has a question to answer already.
@@ -78,6 +82,13 @@ class Heartbeat {
             next_send_ = now;
         }
     }
+    // From now on it may be silent for so long, if that is more than the timeout, and no probe
+    // begins, or goes on. Zero: as before, after traffic. deadline() changes.
+    void is_busy(Duration timeout) noexcept {
+        busy_timeout_ = timeout;
+        if (is_busy()) probe_ = Probe::none;
+    }
+    bool is_busy() const noexcept { return busy_timeout_ > Duration::zero(); }
     // Between probe() and the next traffic. Still true after dead if that is why.
     bool probing() const noexcept { return probe_ != Probe::none; }
 
@@ -130,7 +141,7 @@ class Heartbeat {
     // When silence is death.
     Instant end() const noexcept {
         if (planted(PlantedBug::heartbeat_never_fires)) return Instant::max();
-        const Instant silence = last_received_ + timeout_;
+        const Instant silence = last_received_ + std::max(timeout_, busy_timeout_);
         return probe_ == Probe::sent ? std::min(silence, probe_end_) : silence;
     }
 
@@ -141,6 +152,7 @@ class Heartbeat {
     Duration timeout_;
     Duration probe_timeout_;
     Asks asks_;
+    Duration busy_timeout_{};
     Instant last_received_{};
     Instant next_send_{};
     std::optional<Instant> sent_;  // the heartbeat whose acknowledgement is awaited

@@ -51,14 +51,18 @@ ServerPath::ServerPath(SessionEnvironment environment, const ServerOptions& opti
       owner_(owner),
       codec_(options.queue_depth),
       // A client sends heartbeats whatever it hears, the kernel's as well.
-      heartbeat_(options.heartbeat_interval, options.heartbeat_timeout, std::nullopt,
-                 Heartbeat::Asks::in_silence),
+      heartbeat_(options.heartbeat_interval,
+                 sequenced()
+                     ? options.heartbeat_timeout
+                     : std::max(options.heartbeat_timeout, options.kernel_heartbeat_timeout),
+                 std::nullopt, Heartbeat::Asks::in_silence),
       heartbeat_timer_(environment.clock, this, member_call<&ServerPath::beat>),
       half_open_timer_(
           environment.clock, this,
           [](void* self) {
               RTRS_RARE(half_open_expired);
-              static_cast<ServerPath*>(self)->close("no info request within the half-open timeout");
+              static_cast<ServerPath*>(self)->close(
+                  "no further connection or info request within the half-open timeout");
           }),
       last_words_timer_(environment.clock, this, member_call<&ServerPath::last_words_overdue>),
       finish_timer_(environment.clock, this,
@@ -67,9 +71,7 @@ ServerPath::ServerPath(SessionEnvironment environment, const ServerOptions& opti
                         path.owner_.path_closed(path);
                     }),
       since_(environment.clock.now()),
-      connections_(identity_.connection_count) {
-    half_open_timer_.arm(since_ + options.half_open_timeout);
-}
+      connections_(identity_.connection_count) {}
 
 ServerPath::~ServerPath() { RTRS_ASSERT(state_ == State::closed); }
 
@@ -125,6 +127,7 @@ std::error_code ServerPath::accept(ConnectRequest& request, const ConnectRequest
     const bool has_memory = static_cast<bool>(connection->waiting);
     place = std::move(connection);
     if (!has_memory) return from_errno(ENOMEM);
+    half_open_timer_.arm(environment_.clock.now() + options_.half_open_timeout);
     if (!service) return {};
     control_memory_ = LazyMemory(round_to_page(std::max(
         InfoRequestMessage::wire_bytes, InfoResponseMessage::wire_bytes(options_.queue_depth))));

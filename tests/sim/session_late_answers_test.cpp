@@ -110,6 +110,51 @@ TEST_CASE("a control message on a lost path goes on over another as soon as a pr
 }
 
 // The heartbeats are on another one; and what is late beside it has the path probed.
+// A kernel's answers nothing else while it opens a device.
+TEST_CASE("without sequences a server may be silent for long while it has a user message") {
+    SceneOptions options = quick_options(GENERATE(1u, 2u, 3u, 4u));
+    options.sim.transport_timeout = 100s;
+    options.client.request_deadline = 100ms;
+    options.client.probe_timeout = 50ms;
+    options.server.protection = Protection::fenced;
+    options.server.heartbeat_timeout = 100s;
+    Scene scene(options);
+    scene.start_server();
+    scene.start_client();
+    REQUIRE(scene.ready());
+    const auto path = [&] { return scene.client->session.status().paths.at(0); };
+    const auto cut = [&] {
+        scene.world.network().cut(scene.client_host.address(), scene.server_host.address());
+    };
+    bool answered = false;
+    const std::byte waits[16] = {};
+    scene.client->session.submit_user(
+        Direction::read, waits, 8,
+        [](void* context, std::error_code, Bytes) { *static_cast<bool*>(context) = true; },
+        &answered);
+    REQUIRE(scene.run_until([&] { return !scene.server->waiting.empty(); }));
+    cut();
+    SECTION("but not for ever") {
+        CHECK_FALSE(scene.run_until([&] { return !scene.client->session.link_up(); }, 29s));
+        CHECK(scene.run_until([&] { return !scene.client->session.link_up(); }, 2s));
+        scene.server->waiting[0]->respond({}, 8);
+    }
+    SECTION("nor after its answer") {
+        scene.world.run_for(20s);
+        CHECK(path().state == PathState::connected);
+        CHECK(path().counters.probes == 0);
+        scene.world.network().heal_all();
+        scene.server->waiting[0]->respond({}, 8);
+        REQUIRE(scene.run_until([&] { return answered; }));
+        cut();
+        CHECK(scene.run_until([&] { return !scene.client->session.link_up(); }, 1s));
+    }
+    scene.world.network().heal_all();
+    REQUIRE(scene.ready());
+    scene.world.run_for(options.sim.transport_timeout);  // for what was dialled meanwhile
+    work_and_end(scene, 15, 100);
+}
+
 TEST_CASE("a connection that is silent alone is found, also beside requests that are slow") {
     struct Times {
         Duration deadline, probe;
