@@ -97,8 +97,7 @@ nbd::ExportDescription Device::describe() const noexcept {
     description.block_sizes.maximum_bytes = maximum_bytes();
     // Not above the maximum, as the protocol has it.
     description.block_sizes.preferred_bytes =
-        std::min(std::bit_ceil(std::max(4096u, geometry.physical_block_bytes)),
-                 std::bit_floor(maximum_bytes()));
+        std::min(std::max(4096u, geometry.physical_block_bytes), std::bit_floor(maximum_bytes()));
     return description;
 }
 

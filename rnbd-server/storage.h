@@ -73,7 +73,6 @@ struct StorageGeometry {
     bool fast_zero = false;                    // fast_only requests may succeed
     bool volatile_cache = true;                // acknowledged writes need a flush to be durable
     bool force_unit_access = true;
-    bool rotational = false;
     bool extents = false;  // extents() may be asked
     // One life of what keeps acknowledged writes until they are flushed. Another number after the
     // storage was opened again: those may be gone. 0: not known.

@@ -150,6 +150,7 @@ void Target::on_request(rtrs::ServerOp& op) {
         case MessageType::io:
             return io(session, op);
         case MessageType::extents:
+            if (!has(session.features, Feature::extents)) break;
             return extents(session, op);
         case MessageType::session_info_response:
         case MessageType::open_response:

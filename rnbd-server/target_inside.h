@@ -76,8 +76,6 @@ struct Target::Session {
 
     Target& target;
     rtrs::ServerSession& session;
-    // Session protocol version: 0 until SESS_INFO.
-    std::uint8_t version = 0;
     Feature features = Feature::none;
     // Not one that is in use, or was before: a request that names it is not for this volume.
     std::uint32_t fresh_device_id() noexcept {

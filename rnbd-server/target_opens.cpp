@@ -84,7 +84,6 @@ void Target::session_info(Session& session, rtrs::ServerOp& op) {
     if (!message) return op.respond(from_errno(to_errno(message.error())));
     if (op.data().size() < SessionInfoResponse::wire_bytes) return op.respond(from_errno(EINVAL));
     const auto response = SessionInfoResponse::to(*message, features_known);
-    session.version = response.version;
     session.features = response.features;
     response.emit(op.data());
     op.respond({}, SessionInfoResponse::wire_bytes);

@@ -297,7 +297,9 @@ std::expected<ExtentsResponseView, ParseError> ExtentsResponseView::parse(Bytes 
 ExtentDescriptor ExtentsResponseView::extent(std::size_t index) const noexcept {
     RTRS_ASSERT(index < count());
     const std::byte* p = extents_.data() + index * ExtentDescriptor::wire_bytes;
-    return {.length = load_le64(p), .flags = static_cast<ExtentFlag>(load_le32(p + 8))};
+    // Of a newer server there may be more.
+    return {.length = load_le64(p),
+            .flags = static_cast<ExtentFlag>(load_le32(p + 8)) & known_extent_flags};
 }
 
 void ExtentsResponseView::emit_header(std::uint32_t count, MutableBytes to) noexcept {

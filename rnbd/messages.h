@@ -322,6 +322,10 @@ enum class ExtentFlag : std::uint32_t { none = 0, hole = 1, zero = 2 };
 constexpr ExtentFlag operator|(ExtentFlag a, ExtentFlag b) noexcept {
     return static_cast<ExtentFlag>(static_cast<std::uint32_t>(a) | static_cast<std::uint32_t>(b));
 }
+constexpr ExtentFlag operator&(ExtentFlag a, ExtentFlag b) noexcept {
+    return static_cast<ExtentFlag>(static_cast<std::uint32_t>(a) & static_cast<std::uint32_t>(b));
+}
+inline constexpr ExtentFlag known_extent_flags = ExtentFlag::hole | ExtentFlag::zero;
 
 struct ExtentDescriptor {
     static constexpr std::size_t wire_bytes = 16;

@@ -406,8 +406,9 @@ void RemoteVolume::Inside::opened(const OpenResponse& response) {
     geometry = {
         .size_bytes = blocks * response.logical_block_bytes,
         .logical_block_bytes = response.logical_block_bytes,
-        .physical_block_bytes =
-            std::max(response.physical_block_bytes, response.logical_block_bytes),
+        // A power of two, as that one is, whatever a server says.
+        .physical_block_bytes = std::bit_ceil(
+            std::uint32_t{std::max(response.physical_block_bytes, response.logical_block_bytes)}),
         .discard_bytes_max = std::uint64_t{response.max_discard_sectors} * sector_bytes,
         .discard_granularity_bytes = response.discard_granularity_bytes,
         .write_zeroes_bytes_max = std::uint64_t{response.max_write_zeroes_sectors} * sector_bytes,

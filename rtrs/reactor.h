@@ -273,8 +273,7 @@ class Reactor : public Clock {
     // Result -EOPNOTSUPP: the file system cannot. ASSUMES: polls_storage().
     void read_polled(Operation& operation, int fd, MutableBytes target, std::uint64_t offset);
     void write_polled(Operation& operation, int fd, Bytes source, std::uint64_t offset);
-    enum class SyncMode : std::uint8_t { data_only, everything };
-    void fsync(Operation& operation, int fd, SyncMode mode);
+    void fdatasync(Operation& operation, int fd);
     void fallocate(Operation& operation, int fd, int mode, std::uint64_t offset,
                    std::uint64_t bytes);
     // What the page cache has of the range goes to the file or device, and is waited for: not the

@@ -49,8 +49,6 @@ class ServerOp {
     // write: the payload; read: where the answer is to be put. Page aligned. The peer cannot write
     // into it until respond() if always_invalidate is on.
     MutableBytes data() const noexcept { return data_; }
-    // For the layer above: anything it wants to keep with the operation.
-    void* context = nullptr;
     // read, before anything was put into data(): data() is one of few buffers from here on, which
     // the processor has in its cache, where the chunks of many large reads would push each other
     // out. The peer can never write into it, and it is no part of the chunk. False: none is free,

@@ -67,7 +67,6 @@ FileMedium::Step FileMedium::measure_regular(const StorageOptions& options) {
                  .fast_zero = punches,
                  .volatile_cache = true,
                  .force_unit_access = true,
-                 .rotational = queue_number(device_, "rotational") != 0,
                  // Its process may call a hole what was written and is in the kernel's cache yet.
                  .extents = !is_on_fuse(fd()),
                  .cache_epoch = file_epoch(fd(), status),
@@ -115,7 +114,6 @@ FileMedium::Step FileMedium::measure_device(const StorageOptions& options) {
                  .fast_zero = writable && queue_number(device_, "write_zeroes_max_bytes") > 0,
                  .volatile_cache = !written_through,
                  .force_unit_access = true,
-                 .rotational = queue_number(device_, "rotational") != 0,
                  .extents = false,
                  .cache_epoch = written_through ? epoch_without_cache : device_epoch(device_),
                  .medium = device_medium_id(device_)};

@@ -77,7 +77,7 @@ void FileStorage::synchronize(BlockRequest& request) {
 void FileStorage::sync_those_that_wait() {
     syncing_ = std::exchange(waiting_for_sync_, nullptr);
     syncing_->work.completed = &on_synchronized;
-    reactor_.here().fsync(syncing_->work, medium_.sync_fd(), rtrs::Reactor::SyncMode::data_only);
+    reactor_.here().fdatasync(syncing_->work, medium_.sync_fd());
 }
 
 void FileStorage::on_synchronized(Operation& operation, const Result& result) {

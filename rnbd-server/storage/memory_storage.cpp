@@ -56,7 +56,6 @@ MemoryStorage::MemoryStorage(DeferredCompletions& deferred, Mapping memory,
                 .fast_zero = true,
                 .volatile_cache = false,
                 .force_unit_access = true,
-                .rotational = false,
                 // The kernel would tell which pages are resident, but not which were swapped out.
                 .extents = false,
                 // Never 0. With the memory goes what was in it.

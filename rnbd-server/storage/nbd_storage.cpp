@@ -91,7 +91,6 @@ StorageGeometry describe(nbd_handle* handle, const StorageOptions& options) {
             .fast_zero = nbd_can_fast_zero(handle) == 1,
             .volatile_cache = flush,
             .force_unit_access = true,
-            .rotational = nbd_is_rotational(handle) == 1,
             .extents = false,
             .cache_epoch = another_epoch(),
             .medium = place_medium_id(options.uri)};

@@ -19,7 +19,6 @@ NullStorage::NullStorage(DeferredCompletions& deferred, const StorageOptions& op
                 .fast_zero = true,
                 .volatile_cache = false,
                 .force_unit_access = true,
-                .rotational = false,
                 .extents = true,
                 .cache_epoch = epoch_without_cache,
                 .medium = place_medium_id("null")},

@@ -134,7 +134,6 @@ void ServerPath::serve(OpSlot& slot) {
     std::memcpy(slot.message, chunk + request.data_bytes, request.user_bytes);
 
     ServerOp& op = slot.op;
-    op.context = nullptr;
     op.session_ = &session_;
     op.slot_ = &slot;
     op.permit_ = PermitId{permit};

@@ -205,9 +205,9 @@ void Reactor::expect_slow_files() {
     inside_->on_its_thread([inside = inside_.get()] { inside->ring.let_workers_be_many(); });
 }
 
-void Reactor::fsync(Operation& operation, int fd, SyncMode mode) {
+void Reactor::fdatasync(Operation& operation, int fd) {
     inside_->begin_on_storage(operation, [=](io_uring_sqe* entry) {
-        io_uring_prep_fsync(entry, fd, mode == SyncMode::data_only ? IORING_FSYNC_DATASYNC : 0);
+        io_uring_prep_fsync(entry, fd, IORING_FSYNC_DATASYNC);
     });
 }
 

@@ -38,7 +38,7 @@ TEST_CASE("reactor: what is written to a file is read back") {
     reactor->write(written, {file}, bytes_of(text), 100, RWF_DSYNC);
     REQUIRE(finish(*reactor, written) == 10);
     Recorded synced;
-    reactor->fsync(synced, file, Reactor::SyncMode::data_only);
+    reactor->fdatasync(synced, file);
     REQUIRE(finish(*reactor, synced) == 0);
     std::byte target[10];
     Recorded read;

@@ -345,6 +345,8 @@ TEST_CASE("extents response: bytes, both ways") {
     REQUIRE(view->count() == 2);
     CHECK(view->extent(0) == data);
     CHECK(view->extent(1) == hole);
+    bytes[ExtentsResponseView::wire_bytes(2) - 7] = std::byte{0x80};  // a flag of a newer server's
+    CHECK(view->extent(1) == hole);
     CHECK(ExtentsResponseView::capacity(15) == 0);
     CHECK(ExtentsResponseView::capacity(16) == 0);
     CHECK(ExtentsResponseView::capacity(47) == 1);
