@@ -89,12 +89,8 @@ RemoteVolume::Inside::Inside(RemoteVolume& its_self, RemoteSession::Inside& its_
       medium(options.medium),
       knows_medium(options.medium.known()),
       knows_content(options.writer != 0),
-      since(session.environment.clock.now()) {
-    // How many they were is not known: they count as one.
-    if (options.epoch != 0) {
-        epoch = options.epoch;
-        acknowledged = 1;
-    }
+      since(session.environment.clock.now()),
+      unflushed(options.epoch) {
     if (options.untold_loss) loss_of_former_life();
     session.volumes.push_back(this);
     arm_hold();
@@ -399,7 +395,7 @@ void RemoteVolume::Inside::opened(const OpenResponse& response) {
     open_error.clear();
     const Feature features = session.features;
     const std::uint64_t size_before = geometry.size_bytes;
-    const auto epoch_before = epoch;
+    const std::uint64_t epoch_before = unflushed.epoch();
     const MediumId medium_before = medium;
     // A disk may end with a part of a block, which nobody can name.
     const std::uint64_t blocks = response.sectors * sector_bytes / response.logical_block_bytes;
@@ -424,7 +420,7 @@ void RemoteVolume::Inside::opened(const OpenResponse& response) {
     hold_time_over = false;
     const bool goes_on = state == VolumeState::open;
     set_state(VolumeState::open, storage_is_known_to_be_gone() ? gone_text : "");
-    const bool another = epoch != epoch_before || medium != medium_before;
+    const bool another = unflushed.epoch() != epoch_before || medium != medium_before;
     if (goes_on && geometry.size_bytes != size_before) {
         report_resize(size_before);
     } else if (goes_on && another) {
@@ -528,19 +524,17 @@ std::error_code RemoteVolume::set_size(std::uint64_t size_bytes) {
 std::error_code RemoteVolume::open_error() const noexcept { return inside_->open_error; }
 const VolumeGeometry& RemoteVolume::geometry() const noexcept { return inside_->geometry; }
 const RemoteVolumeOptions& RemoteVolume::options() const noexcept { return inside_->options; }
-const VolumeLosses& RemoteVolume::losses() const noexcept { return inside_->losses; }
-std::uint64_t RemoteVolume::unflushed_writes() const noexcept {
-    return inside_->acknowledged - inside_->flushed;
-}
+const VolumeLosses& RemoteVolume::losses() const noexcept { return inside_->unflushed.losses(); }
+std::uint64_t RemoteVolume::unflushed_writes() const noexcept { return inside_->unflushed.count(); }
 void RemoteVolume::lost_in_part() { inside_->lost_in_part(); }
 RemoteSession& RemoteVolume::session() noexcept { return session_; }
 std::uint64_t RemoteVolume::writer() const noexcept { return inside_->writer; }
 const MediumId& RemoteVolume::medium() const noexcept { return inside_->medium; }
-std::uint64_t RemoteVolume::epoch() const noexcept { return inside_->epoch.value_or(0); }
+std::uint64_t RemoteVolume::epoch() const noexcept { return inside_->unflushed.epoch(); }
 std::vector<VolumeRequestStatus> RemoteVolume::requests() const { return inside_->requests(); }
 
 void RemoteVolume::submit(rtrs::Permit permit, const VolumeIo& io) {
-    inside_->submit(std::move(permit), io, inside_->acknowledged);
+    inside_->submit(std::move(permit), io, inside_->unflushed.acknowledged());
 }
 
 }  // namespace rnbd

@@ -32,6 +32,7 @@
 
 #include "rnbd/messages.h"
 #include "rnbd/remote_session.h"
+#include "rnbd/unflushed_writes.h"
 #include "rtrs/client.h"
 
 namespace rnbd {
@@ -47,15 +48,6 @@ struct VolumeGeometry {
     bool extents = false;                      // what is allocated can be asked for
     bool write_cache = false;
     bool force_unit_access = false;  // else: write, then flush
-};
-
-// What the server's side lost of what it had acknowledged; since the start.
-struct VolumeLosses {
-    std::uint64_t caches = 0;  // how often it came back without its cache while that was needed
-    std::uint64_t writes = 0;  // how many that no flush had covered
-    // Grows with each lost cache, and with each change that was lost in part: who has heard of
-    // fewer has something to hear.
-    std::uint64_t news = 0;
 };
 
 // extents: what of the range is allocated; extents_in() has the answer.

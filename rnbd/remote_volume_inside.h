@@ -94,11 +94,10 @@ struct RemoteVolume::Inside {
     void fail_all_held(std::error_code error);
 
     void note_epoch(std::uint64_t now);
-    void cache_lost();
     void lost_in_part();
     void loss_of_former_life();
-    void fail_lost_flushes();
-    void told(std::uint64_t covers);
+    void fail_lost_flushes(std::uint64_t flushed);
+    void trace_loss(const std::string& what);
 
     void close(Close how);
     void close_if_idle();
@@ -144,14 +143,7 @@ struct RemoteVolume::Inside {
     // Whether its session at the server may have it open, should that have outlived the link.
     bool maybe_open_at_server = false;
     std::uint32_t in_flight = 0;  // at the session
-    // Writes whose durability needs a flush are numbered as they are acknowledged.
-    std::uint64_t acknowledged = 0;
-    std::uint64_t flushed = 0;           // up to here they are durable, or counted as lost
-    std::optional<std::uint64_t> epoch;  // of the cache that has the others
-    // Up to here writes are lost, and flushes fail until the failure of one that covers them all
-    // was delivered; 0: nothing to tell.
-    std::uint64_t untold = 0;
-    VolumeLosses losses;
+    UnflushedWrites unflushed;
     std::list<Waiting> waiting;  // for the volume to be open
     std::list<Waiting> failing;
 };

@@ -1,5 +1,5 @@
-// RemoteVolume: the requests. Sent, held while there is nobody to send them to, answered; and which
-// acknowledged writes a server that comes back without its cache has lost.
+// RemoteVolume: the requests. Sent, held while there is nobody to send them to, answered; and what is
+// told of a server that comes back without its cache.
 
 #include <algorithm>
 #include <cerrno>
@@ -120,7 +120,7 @@ void RemoteVolume::Inside::submit(rtrs::Permit permit, const VolumeIo& io, std::
         return;
     }
     if (const auto error = check(io)) return fail_later(std::move(permit), io, error);
-    if (io.operation == VolumeOperation::flush && untold > 0 && !io.behind) {
+    if (io.operation == VolumeOperation::flush && !io.behind && unflushed.flushes_fail()) {
         return fail_later(std::move(permit), io, rtrs::from_errno(EIO), covers);
     }
     send(std::move(permit), io, covers);
@@ -155,7 +155,7 @@ void RemoteVolume::Inside::send(rtrs::Permit permit, const VolumeIo& io, std::ui
     record.device_id = device_id;
     record.covers = covers;
     record.lost = false;
-    record.epoch = epoch.value_or(0);
+    record.epoch = unflushed.epoch();
     ++in_flight;
     session.session.submit(std::move(permit), request);
 }
@@ -180,7 +180,7 @@ void RemoteVolume::Inside::answered(rtrs::Permit permit, std::error_code error) 
     const IoRecord done = record;
     if (done.lost) {
         error = rtrs::from_errno(EIO);
-        if (!done.io.behind) told(done.covers);
+        if (!done.io.behind) unflushed.told(done.covers);
     } else if (error == std::errc::not_connected) {
         if (!closing) return submit_again(std::move(permit), done);
         error = rtrs::Error::closed;
@@ -213,15 +213,14 @@ bool RemoteVolume::Inside::needs_flush(const VolumeIo& io) const noexcept {
 // was told yet that it is done: it is done again, in the cache that is there now. To acknowledge it
 // would be too late for the flush behind it, which counts the losses from then on.
 bool RemoteVolume::Inside::done_by_a_lost_cache(const IoRecord& record) const noexcept {
-    if (rtrs::planted(rtrs::PlantedBug::flush_forgotten)) return false;
-    return needs_flush(record.io) && record.epoch != 0 && record.epoch != epoch;
+    return needs_flush(record.io) && unflushed.was_lost(record.epoch);
 }
 
 void RemoteVolume::Inside::succeeded(const IoRecord& record) {
     if (record.io.operation == VolumeOperation::flush) {
-        flushed = std::max(flushed, record.covers);
+        unflushed.flushed(record.covers);
     } else if (needs_flush(record.io)) {
-        ++acknowledged;
+        unflushed.acknowledge();
     }
 }
 
@@ -237,7 +236,7 @@ void RemoteVolume::Inside::report_failures() {
     for (Waiting& one : now_failing) {
         const bool tells = one.io.operation == VolumeOperation::flush && !one.io.behind &&
                            one.error == std::errc::io_error;
-        if (tells) told(one.covers);
+        if (tells) unflushed.told(one.covers);
         one.io.responded(one.io.context, std::move(one.permit), one.error);
     }
     if (closing) close_if_idle();
@@ -271,7 +270,7 @@ void RemoteVolume::Inside::resume_held() {
         session.records[i].device_id = device_id;
         // The server's session may have outlived the link, and remember of a write that it was
         // done: in a cache that has been lost since.
-        const std::uint64_t before = std::exchange(session.records[i].epoch, epoch.value_or(0));
+        const std::uint64_t before = std::exchange(session.records[i].epoch, unflushed.epoch());
         using Attempts = rtrs::ClientSession::Attempts;
         session.session.resume(
             id, before == session.records[i].epoch ? Attempts::count : Attempts::again);
@@ -310,64 +309,37 @@ std::vector<VolumeRequestStatus> RemoteVolume::Inside::requests() const {
 
 // --- What the server may lose.
 
-void RemoteVolume::Inside::note_epoch(std::uint64_t now) {
-    const bool another = epoch && *epoch != now;
-    epoch = now;
-    if (another && flushed < acknowledged && !rtrs::planted(rtrs::PlantedBug::flush_forgotten)) {
-        cache_lost();
-    }
+void RemoteVolume::Inside::trace_loss(const std::string& what) {
+    session.environment.tracer.trace(rtrs::TraceLevel::error, "rnbd.volume",
+                                     session.session.options().name + "/" + options.name,
+                                     what + "; a flush fails to say so");
 }
 
-// A part of it was acknowledged by a cache that was lost before all parts were. Who heard of the
-// loss meanwhile did not hear it of this write.
+void RemoteVolume::Inside::note_epoch(std::uint64_t now) {
+    const auto loss = unflushed.note_epoch(now);
+    if (!loss) return;
+    trace_loss("the server came back without its cache: up to " + std::to_string(loss->writes) +
+               " acknowledged writes are lost that were not flushed" +
+               (loss->of_former_life ? ", one of them for all of a former life" : ""));
+    fail_lost_flushes(loss->flushed);
+}
+
 void RemoteVolume::Inside::lost_in_part() {
     if (rtrs::planted(rtrs::PlantedBug::flush_forgotten)) return;
-    ++losses.writes;
-    ++losses.news;
-    session.environment.tracer.trace(
-        rtrs::TraceLevel::error, "rnbd.volume", session.session.options().name + "/" + options.name,
-        "a part of a write was acknowledged by a cache that the server has lost since; a flush "
-        "fails to say so");
-    untold = acknowledged;
+    unflushed.lost_in_part();
+    trace_loss("a part of a write was acknowledged by a cache that the server has lost since");
 }
 
-// A flush covers acknowledged writes: without one, there is nothing that could fail.
 void RemoteVolume::Inside::loss_of_former_life() {
     if (rtrs::planted(rtrs::PlantedBug::flush_forgotten)) return;
-    ++losses.writes;
-    ++losses.news;
-    session.environment.tracer.trace(
-        rtrs::TraceLevel::error, "rnbd.volume", session.session.options().name + "/" + options.name,
+    unflushed.lost_in_former_life();
+    trace_loss(
         "acknowledged writes of a former life were lost, and not all who use it have heard of "
-        "that; a flush fails to say so");
-    if (acknowledged == 0) acknowledged = flushed = 1;
-    untold = acknowledged;
+        "that");
 }
 
-void RemoteVolume::Inside::cache_lost() {
-    const std::uint64_t writes_lost = acknowledged - flushed;
-    const bool of_former_life = options.epoch != 0 && flushed == 0;
-    ++losses.caches;
-    losses.writes += writes_lost;
-    ++losses.news;
-    session.environment.tracer.trace(
-        rtrs::TraceLevel::error, "rnbd.volume", session.session.options().name + "/" + options.name,
-        "the server came back without its cache: up to " + std::to_string(writes_lost) +
-            " acknowledged writes are lost that were not flushed" +
-            (of_former_life ? ", one of them for all of a former life" : "") +
-            "; a flush fails to say so");
-    untold = acknowledged;
-    fail_lost_flushes();
-    flushed = acknowledged;
-}
-
-// A flush that covers so many writes was reported as failed.
-void RemoteVolume::Inside::told(std::uint64_t covers) {
-    if (covers >= untold) untold = 0;
-}
-
-// Flushes that were submitted before the cache was lost.
-void RemoteVolume::Inside::fail_lost_flushes() {
+// Those that were submitted before the cache was lost.
+void RemoteVolume::Inside::fail_lost_flushes(std::uint64_t flushed) {
     const auto covers_lost = [&](const VolumeIo& io, std::uint64_t covers) {
         return io.operation == VolumeOperation::flush && covers > flushed;
     };

@@ -15,7 +15,7 @@ PUBLIC = BASE + ["rtrs/client.h", "rtrs/server.h", "rtrs/fabric.h", "rtrs/heartb
 BLOCK_PROTOCOL = ["rnbd/catalog.h", "rnbd/fair_share.h", "rnbd/figures.h", "rnbd/identity/", "rnbd/medium_id.h",
                   "rnbd/messages.h",
                   "rnbd/remote_catalog.h", "rnbd/remote_figures.h", "rnbd/remote_session.h", "rnbd/remote_volume.h",
-                  "rnbd/request_in_pieces.h"]
+                  "rnbd/request_in_pieces.h", "rnbd/unflushed_writes.h"]
 DAEMON = ["daemon/"]
 # What is not of a daemon alone: command lines, the control socket's clients.
 PROGRAM = ["daemon/attributes/client.h", "daemon/command_line_complaint.h", "daemon/control/client.h",
