@@ -116,7 +116,7 @@ class Storage {
     // checked what the peer sent).
     virtual void submit(BlockRequest& request) = 0;
     // A flush of what was acknowledged that needs this storage no more, for another thread, where
-    // it may wait as long as it likes (PartingFlush). Empty: there is nothing that it could do.
+    // it may wait as long as it likes. Empty: there is nothing that it could do.
     virtual std::function<std::error_code()> flush_aside() { return {}; }
     // Completes it, possibly from inside. ASSUMES: geometry().extents; the range is as that of a
     // BlockRequest, not empty; extents_max > 0. ERRORS: EIO.

@@ -112,10 +112,7 @@ bool Volume::has_left_former() {
 
 void Volume::try_open() {
     if (!has_left_former()) return;
-    if (flushed_) {
-        drop_found();
-        return std::exchange(flushed_, nullptr)(parting_error_);
-    }
+    if (flushed_) return std::exchange(flushed_, nullptr)(parting_error_);
     if (!found_ && !find_storage()) return;
     if (!is_noted()) return wait_untold(epochs_.path() + " is being written", retry_delay_min);
     storage_ = std::move(found_);
@@ -369,6 +366,7 @@ void Volume::log_trouble() {
 
 void Volume::flush(std::function<void(std::error_code error)> done) {
     timer_.disarm();
+    drop_found();
     if (only_reads() || (!storage_ && !parting_)) {
         // Of one that is gone, its parting flush was the last.
         reactor_.post([done = std::move(done), error = parting_error_] { done(error); });
@@ -400,17 +398,29 @@ void Volume::part() {
     parting_until_ = reactor_.now() + parting_time;
     storage_.reset();
     medium_claim_.reset();
-    if (flush) parting_.emplace(std::move(flush));
+    if (!flush) return;
+    auto call = rtrs::DetachedCall<std::error_code>::start(std::move(flush), "rnbd-parting");
+    if (call) {
+        parting_ = std::move(*call);
+    } else {
+        parted(call.error());
+    }
 }
 
-// A flush that succeeds is none of an end in order: what is found next may be another file, under
-// the same uuid.
 bool Volume::has_parted() {
     if (!parting_) return true;
     const bool over = parting_->is_over();
     if (!over && reactor_.now() < parting_until_) return false;
-    parting_error_ = over ? parting_->error() : rtrs::from_errno(ETIMEDOUT);
+    const std::error_code error = over ? parting_->result() : rtrs::from_errno(ETIMEDOUT);
     parting_.reset();
+    parted(error);
+    return true;
+}
+
+// A flush that succeeds is none of an end in order: what is found next may be another file, under
+// the same uuid.
+void Volume::parted(std::error_code flush_error) {
+    parting_error_ = flush_error;
     if (parting_error_) {
         logger("rnbd.volume")
             .error(
@@ -419,7 +429,6 @@ bool Volume::has_parted() {
                 config_.name, parting_from_, parting_error_.message());
     }
     if (parting_error_ || sync_failed_) epochs_.lost(medium_name_);
-    return true;
 }
 
 void Volume::give_up() {

@@ -26,9 +26,9 @@
 #include "rnbd-server/medium_claims.h"
 #include "rnbd-server/storage.h"
 #include "rnbd-server/storage/open_storage.h"
-#include "rnbd-server/storage/parting_flush.h"
 #include "rnbd/messages.h"
 #include "rtrs/base/clock.h"
+#include "rtrs/base/detached_call.h"
 #include "rtrs/reactor.h"
 #include "rtrs/server.h"
 
@@ -259,6 +259,7 @@ class Volume {
     bool is_awaited_by_another(const Opener& opener) const;
     void part();
     bool has_parted();
+    void parted(std::error_code flush_error);
     bool claim_medium();
     void look_up_medium();
     void grow_as_told();
@@ -312,7 +313,7 @@ class Volume {
     rtrs::Instant return_until_{};
     std::unique_ptr<LastFlush> last_flush_;
     // Of a storage that is gone.
-    std::optional<PartingFlush> parting_;
+    std::optional<rtrs::DetachedCall<std::error_code>> parting_;
     std::string parting_from_;
     rtrs::Instant parting_until_{};
     std::error_code parting_error_;

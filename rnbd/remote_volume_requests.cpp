@@ -1,5 +1,5 @@
-// RemoteVolume: the requests. Sent, held while there is nobody to send them to, answered; and what is
-// told of a server that comes back without its cache.
+// RemoteVolume: the requests. Sent, held while there is nobody to send them to, answered; and what
+// is told of a server that comes back without its cache.
 
 #include <algorithm>
 #include <cerrno>

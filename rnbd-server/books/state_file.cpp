@@ -8,15 +8,14 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <future>
 #include <mutex>
 #include <utility>
 
 #include "rnbd-server/storage/synchronize_folder.h"
 #include "rtrs/base/descriptor.h"
+#include "rtrs/base/detached_call.h"
 #include "rtrs/base/error.h"
 #include "rtrs/base/instant.h"
-#include "rtrs/base/start_thread.h"
 
 namespace rnbd {
 namespace {
@@ -53,19 +52,6 @@ std::error_code replace(const std::string& path, std::string_view text) {
     if (const auto error = put(fd, text)) return error;
     if (::rename(temporary.c_str(), path.c_str()) != 0) return last_error();
     return synchronize_folder(path);
-}
-
-// Does work on a thread that nobody joins, and waits for it for so long; then it goes on by itself,
-// or ends with the process. It has to hold what it uses. ERRORS: work's, ETIMEDOUT.
-std::error_code within(rtrs::Duration patience, std::function<std::error_code()> work) {
-    auto ended = std::make_shared<std::promise<std::error_code>>();
-    auto result = ended->get_future();
-    auto thread =
-        rtrs::start_thread([ended, work] { ended->set_value(work()); }, "rnbd-last-write");
-    if (!thread) return work();
-    thread->detach();
-    if (result.wait_for(patience) != std::future_status::ready) return rtrs::from_errno(ETIMEDOUT);
-    return result.get();
 }
 
 }  // namespace
@@ -180,12 +166,15 @@ std::error_code StateFile::save() {
     if (path_.empty()) return {};
     timer_.disarm();
     const Ticket version = ++version_;
-    const std::error_code error = within(last_patience, [file = file_, version, text = text_()] {
+    const std::function<std::error_code()> work = [file = file_, version, text = text_()] {
         return file->write(version, text);
-    });
-    // It is in the way of the last one.
-    if (error == std::errc::timed_out) helper_.abandon();
-    return note(version, error);
+    };
+    auto call = rtrs::DetachedCall<std::error_code>::start(work, "rnbd-last-write");
+    if (!call) return note(version, work());
+    if (call->wait_for(last_patience)) return note(version, call->result());
+    // What is in the way of the last one is not waited for either.
+    helper_.abandon();
+    return note(version, rtrs::from_errno(ETIMEDOUT));
 }
 
 std::string state_file_path(std::string_view name) {

@@ -7,16 +7,16 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <condition_variable>
 #include <map>
-#include <mutex>
+#include <memory>
+#include <optional>
 #include <unordered_set>
 #include <utility>
 
 #include "rnbd-server/storage/patience.h"
 #include "rtrs/base/assert.h"
+#include "rtrs/base/detached_call.h"
 #include "rtrs/base/error.h"
-#include "rtrs/base/start_thread.h"
 
 namespace rnbd {
 namespace {
@@ -41,62 +41,35 @@ StorageError failure(const std::string& uri, int error, const std::string& text)
     return {rtrs::from_errno(error != 0 ? error : EIO), uri + ": " + text};
 }
 
-// The look-up of the server's name, and the beginning of the connection, by a thread of its own:
-// libnbd waits in it for a name server that does not answer.
-class Connecting {
-  public:
-    // ERRORS: ENOMEM, EAGAIN (no thread).
-    static std::expected<std::shared_ptr<Connecting>, StorageError> begin(const std::string& uri) {
-        nbd_handle* const handle = nbd_create();
-        if (handle == nullptr) return std::unexpected(failure(uri, ENOMEM, last_error()));
-        auto made = std::make_shared<Connecting>(handle);
-        auto thread = rtrs::start_thread([made, uri] { made->connect(uri); }, "rnbd-nbd-dial");
-        if (!thread) {
-            return std::unexpected(failure(uri, thread.error().value(), thread.error().message()));
-        }
-        // With nobody left who waits for it, the handle goes when the call has ended.
-        thread->detach();
-        return made;
-    }
-    explicit Connecting(nbd_handle* handle) noexcept : handle_(handle) {}
-    ~Connecting() {
-        if (handle_ != nullptr) nbd_close(handle_);
-    }
-    Connecting(const Connecting&) = delete;
-    Connecting& operator=(const Connecting&) = delete;
-
-    bool wait_until(Clock::time_point deadline) {
-        std::unique_lock lock(mutex_);
-        return over_.wait_until(lock, deadline, [this] { return is_over_; });
-    }
-    // These once that is over.
-    int error() const noexcept { return error_; }
-    const std::string& text() const noexcept { return text_; }
-    nbd_handle* take_handle() noexcept { return std::exchange(handle_, nullptr); }
-
-  private:
-    void connect(const std::string& uri) {
-        const bool failed = nbd_aio_connect_uri(handle_, uri.c_str()) != 0;
-        const std::scoped_lock lock(mutex_);
-        if (failed) {
-            error_ = nbd_get_errno() != 0 ? nbd_get_errno() : EIO;
-            text_ = last_error();
-        }
-        is_over_ = true;
-        over_.notify_all();
-    }
-
-    nbd_handle* handle_;
-    std::mutex mutex_;
-    std::condition_variable over_;
-    bool is_over_ = false;  // guarded by mutex_, as the next two
-    int error_ = 0;
-    std::string text_;
+struct CloseHandle {
+    void operator()(nbd_handle* handle) const noexcept { nbd_close(handle); }
 };
+
+// The begun connection, or what is wrong.
+struct Dialled {
+    std::unique_ptr<nbd_handle, CloseHandle> handle{};
+    int error = 0;
+    std::string text{};
+};
+
+// On a thread of its own: libnbd looks the server's name up in it, and waits for a name server that
+// does not answer.
+Dialled dial(const std::string& uri) {
+    Dialled made{.handle = std::unique_ptr<nbd_handle, CloseHandle>(nbd_create())};
+    if (made.handle == nullptr) {
+        made.error = ENOMEM;
+    } else if (nbd_aio_connect_uri(made.handle.get(), uri.c_str()) != 0) {
+        made.error = nbd_get_errno() != 0 ? nbd_get_errno() : EIO;
+    }
+    if (made.error != 0) made.text = last_error();
+    return made;
+}
+
+using Dialling = rtrs::DetachedCall<Dialled>;
 
 // One of the two.
 struct Attempt {
-    std::shared_ptr<Connecting> connecting{};
+    std::optional<Dialling> dialling{};
     std::unique_ptr<NbdLink> link{};
     Clock::time_point asked{};
 };
@@ -145,21 +118,23 @@ std::expected<std::unique_ptr<NbdLink>, StorageError> NbdLink::open(const std::s
     if (auto started = unfinished().extract(uri)) {
         attempt = std::move(started.mapped());
     } else {
-        auto connecting = Connecting::begin(uri);
-        if (!connecting) return std::unexpected(connecting.error());
-        attempt.connecting = std::move(*connecting);
+        auto dialling = Dialling::start([uri] { return dial(uri); }, "rnbd-nbd-dial");
+        if (!dialling) {
+            const std::error_code error = dialling.error();
+            return std::unexpected(failure(uri, error.value(), error.message()));
+        }
+        attempt.dialling = std::move(*dialling);
         slice = patience().left();
     }
     // Of exports that are no more.
     std::erase_if(unfinished(),
                   [&](const auto& one) { return begun - one.second.asked > abandoned_after; });
     auto progress = Progress::in_progress;
-    if (attempt.connecting && attempt.connecting->wait_until(begun + slice)) {
-        const auto connected = std::exchange(attempt.connecting, nullptr);
-        if (connected->error() != 0) {
-            return std::unexpected(failure(uri, connected->error(), connected->text()));
-        }
-        attempt.link.reset(new NbdLink(connected->take_handle()));
+    if (attempt.dialling && attempt.dialling->wait_for(slice - (Clock::now() - begun))) {
+        Dialled dialled = std::move(attempt.dialling->result());
+        attempt.dialling.reset();
+        if (dialled.error != 0) return std::unexpected(failure(uri, dialled.error, dialled.text));
+        attempt.link.reset(new NbdLink(dialled.handle.release()));
     }
     if (attempt.link) progress = attempt.link->negotiate(begun + slice);
     if (slice > Clock::duration::zero()) patience().spend(Clock::now() - begun);

@@ -1,10 +1,7 @@
 // The last flush of a storage that is gone.
 #include <chrono>
-#include <future>
-#include <thread>
 
-#include "rnbd-server/storage/parting_flush.h"
-#include "rtrs/base/error.h"
+#include "rtrs/base/detached_call.h"
 #include "tests/contract/storage/support.h"
 
 using namespace rnbd;
@@ -13,12 +10,6 @@ using namespace rnbd::testing;
 namespace {
 
 using namespace std::chrono_literals;
-
-// Generous: a test that fails takes so long.
-void wait_for(const PartingFlush& flush) {
-    for (int i = 0; i < 2000 && !flush.is_over(); ++i) std::this_thread::sleep_for(5ms);
-    REQUIRE(flush.is_over());
-}
 
 }  // namespace
 
@@ -33,9 +24,10 @@ TEST_CASE("parting: the flush of a file outlives its storage, and keeps nothing 
     auto aside = bench.storage->flush_aside();
     REQUIRE(aside);
     bench.close();
-    PartingFlush flush(std::move(aside));
-    wait_for(flush);
-    CHECK(!flush.error());
+    auto flush = rtrs::DetachedCall<std::error_code>::start(std::move(aside), "rnbd-parting");
+    REQUIRE(flush);
+    REQUIRE(flush->wait_for(10s));
+    CHECK(!flush->result());
     // It is not locked by it.
     CHECK(!bench.open(options));
 }
@@ -53,23 +45,4 @@ TEST_CASE("parting: who only reads, and what has no file, has nothing to flush")
     bench.close();
     REQUIRE(!bench.open({.kind = StorageOptions::Kind::memory, .size_bytes = 1u << 20}));
     CHECK(!bench.storage->flush_aside());
-}
-
-TEST_CASE("parting: an error is told, and one that is not answered is left alone") {
-    PartingFlush failing([] { return rtrs::from_errno(EIO); });
-    wait_for(failing);
-    CHECK(failing.error() == std::errc::io_error);
-
-    std::promise<void> answer;
-    std::promise<void> ended;
-    {
-        const PartingFlush silent([&] {
-            answer.get_future().wait();
-            ended.set_value();
-            return std::error_code{};
-        });
-        CHECK(!silent.is_over());
-    }
-    answer.set_value();
-    ended.get_future().wait();
 }
