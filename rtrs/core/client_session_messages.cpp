@@ -29,6 +29,7 @@ void ClientSession::Inside::send_next_user() {
         failure_timer.arm(now);
         return;
     }
+    user_waits_for_permit = false;  // it may have its own again before another one came
     if (user_permit_in_doubt() && !user_loan) {
         user_waits_for_permit = pool.free() == 0;
         if (user_waits_for_permit) return;  // for the first that comes back
@@ -87,8 +88,8 @@ void ClientSession::Inside::user_path_lost() {
     if (exactly_once() || closing || planted(PlantedBug::permit_reused_early)) return;
     Request& request = requests[user_posted_permit];
     request.path = lost;
-    request.comes_home = user_loan.has_value();
-    user_loan.reset();
+    request.comes_home = user_posted_permit != user_permit();
+    if (request.comes_home) user_loan.reset();
     RTRS_RARE(user_permit_doubted);
     fate_unknown(user_posted_permit);
 }

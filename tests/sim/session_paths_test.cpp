@@ -276,75 +276,141 @@ TEST_CASE("without sequences a lost path is asked after over another one") {
     work_and_end(scene, 15, 100);
 }
 
-// Its server may read the one before in its chunk until it has answered it.
-TEST_CASE("without sequences a user message does not come with the permit of one that was lost") {
-    SceneOptions options = quick_options(30);
-    options.addresses = 2;
-    options.server.protection = Protection::fenced;
-    const bool all_in_use = GENERATE(false, true);
-    CAPTURE(all_in_use);
-    Scene scene(options);
-    scene.start_server();
-    scene.start_client();
-    REQUIRE(scene.ready());
-    const auto status = [&] { return scene.client->session.status(); };
-    REQUIRE(scene.run_until([&] { return status().paths.at(1).state == PathState::connected; }));
-    struct Asked {
-        int ok = 0, lost = 0;
-    } asked;
-    const auto ask = [&](Bytes message) {
-        scene.client->session.submit_user(
+namespace {
+
+// A session with two paths to a server without sequences, and user messages that wait there until
+// the test answers them.
+struct Asking {
+    explicit Asking(std::uint64_t seed)
+        : scene([&] {
+              SceneOptions options = quick_options(seed);
+              options.addresses = 2;
+              options.server.protection = Protection::fenced;
+              return options;
+          }()) {
+        scene.start_server();
+        scene.start_client();
+        REQUIRE(scene.ready());
+        REQUIRE(scene.run_until([&] { return both_paths(); }));
+    }
+    ClientSession& session() { return scene.client->session; }
+    ClientSessionStatus status() { return session().status(); }
+    std::vector<ServerOp*>& waiting() { return scene.server->waiting; }
+    bool both_paths() {
+        return std::ranges::all_of(status().paths, [](const PathStatus& path) {
+            return path.state == PathState::connected;
+        });
+    }
+    void ask() {
+        const std::byte message[16] = {};
+        session().submit_user(
             Direction::read, message, 8,
             [](void* context, std::error_code error, Bytes) {
-                auto& counts = *static_cast<Asked*>(context);
-                ++(error ? counts.lost : counts.ok);
+                auto& self = *static_cast<Asking*>(context);
+                ++(error ? self.lost : self.ok);
             },
-            &asked);
-    };
-    const std::byte waits[16] = {};
-    auto& waiting = scene.server->waiting;
+            this);
+    }
+    // So many have come to the server so far.
+    void come(std::size_t count) {
+        REQUIRE(scene.run_until([&] { return waiting().size() == count; }));
+    }
+    void answer(std::size_t index) { waiting()[index]->respond({}, 8); }
+    // The path that carries what is asked is lost in silence.
+    void lose(int path) {
+        const int before = lost;
+        const std::string net = "10.0." + std::to_string(path);
+        scene.world.network().cut(net + ".1", net + ".2");
+        REQUIRE(scene.run_until([&] { return lost == before + 1; }, 40s));
+    }
+    void heal() {
+        scene.world.network().heal_all();
+        REQUIRE(scene.run_until([&] { return both_paths(); }));
+    }
+    void take_all() {
+        while (auto permit = session().try_take()) taken.push_back(std::move(*permit));
+    }
+    void end() {
+        taken.clear();
+        heal();
+        work_and_end(scene, 15, 100);
+    }
+
+    Scene scene;
+    int ok = 0, lost = 0;
     std::vector<Permit> taken;
-    while (all_in_use) {
-        auto permit = scene.client->session.try_take();
-        if (!permit) break;
-        taken.push_back(std::move(*permit));
-    }
-    ask(waits);
+};
+
+}  // namespace
+
+// Its server may read the one before in its chunk until it has answered it.
+TEST_CASE("without sequences a user message does not come with the permit of one that was lost") {
+    Asking asking(30);
+    const bool all_in_use = GENERATE(false, true);
+    CAPTURE(all_in_use);
+    if (all_in_use) asking.take_all();
+    asking.ask();
     // Those behind it have not run, and are not told that they may have.
-    ask(waits);
-    REQUIRE(scene.run_until([&] { return waiting.size() == 1; }));
-    scene.world.network().cut("10.0.0.1", "10.0.0.2");
-    REQUIRE(scene.run_until([&] { return asked.lost == 1; }));
-    CHECK(status().unsettled == 1);
+    asking.ask();
+    asking.come(1);
+    asking.lose(0);
+    CHECK(asking.status().unsettled == 1);
     if (all_in_use) {
-        scene.world.run_for(100us);
-        CHECK(waiting.size() == 1);
-        taken.pop_back();
+        asking.scene.world.run_for(100us);
+        CHECK(asking.waiting().size() == 1);
+        asking.taken.pop_back();
     }
-    const PermitId kept = waiting[0]->permit();
-    REQUIRE(scene.run_until([&] { return waiting.size() == 2; }));
-    const PermitId on_loan = waiting[1]->permit();
+    const PermitId kept = asking.waiting()[0]->permit();
+    asking.come(2);
+    const PermitId on_loan = asking.waiting()[1]->permit();
     CHECK(on_loan != kept);
-    waiting[1]->respond({}, 8);
-    REQUIRE(scene.run_until([&] { return asked.ok == 1; }));
-    ask(waits);
-    REQUIRE(scene.run_until([&] { return waiting.size() == 3; }));
-    CHECK(waiting[2]->permit() == on_loan);
+    asking.answer(1);
+    REQUIRE(asking.scene.run_until([&] { return asking.ok == 1; }));
+    asking.ask();
+    asking.come(3);
+    CHECK(asking.waiting()[2]->permit() == on_loan);
     // The server has finished with the lost path once the first is answered, for nobody.
-    CHECK(status().unsettled == 1);
-    waiting[0]->respond({}, 8);
-    REQUIRE(scene.run_until([&] { return status().unsettled == 0; }));
-    waiting[2]->respond({}, 8);
-    ask(waits);
-    REQUIRE(scene.run_until([&] { return waiting.size() == 4; }));
-    CHECK(waiting[3]->permit() == kept);
-    waiting[3]->respond({}, 8);
-    REQUIRE(scene.run_until([&] { return asked.ok == 3; }));
-    CHECK(asked.lost == 1);
-    taken.clear();
-    scene.world.network().heal_all();
-    REQUIRE(scene.run_until([&] { return status().paths.at(0).state == PathState::connected; }));
-    work_and_end(scene, 15, 100);
+    CHECK(asking.status().unsettled == 1);
+    asking.answer(0);
+    REQUIRE(asking.scene.run_until([&] { return asking.status().unsettled == 0; }));
+    asking.answer(2);
+    asking.ask();
+    asking.come(4);
+    CHECK(asking.waiting()[3]->permit() == kept);
+    asking.answer(3);
+    REQUIRE(asking.scene.run_until([&] { return asking.ok == 3; }));
+    CHECK(asking.lost == 1);
+    asking.end();
+}
+
+TEST_CASE("without sequences a user message that has its own permit again needs no loan") {
+    Asking asking(31);
+    asking.take_all();
+    REQUIRE(asking.taken.size() == 15);
+    asking.ask();
+    asking.come(1);
+    asking.lose(0);
+    const PermitId kept = asking.waiting()[0]->permit();
+    asking.ask();  // waits for a permit
+    asking.scene.world.run_for(100us);
+    asking.answer(0);
+    REQUIRE(asking.scene.run_until([&] { return asking.status().unsettled == 0; }));
+    // In one turn: it leaves with its own, and another one comes home.
+    asking.ask();
+    asking.taken.pop_back();
+    asking.come(2);
+    CHECK(asking.waiting()[1]->permit() == kept);
+    asking.heal();
+    asking.lose(1);
+    asking.answer(1);
+    asking.come(3);
+    asking.answer(2);
+    REQUIRE(asking.scene.run_until([&] { return asking.status().unsettled == 0; }));
+    // All of them are those of requests, as before.
+    asking.take_all();
+    CHECK(asking.taken.size() == 15);
+    for (const Permit& permit : asking.taken) CHECK(permit.id() < PermitId{15});
+    asking.end();
 }
 
 TEST_CASE("without sequences a path is removed under load, and no request fails") {
