@@ -151,8 +151,8 @@ bool Volume::is_noted() {
     if (reactor_.now() < in_use_until_) return false;
     logger("rnbd.volume")
         .error(
-            "{}: {}: not written for {} s; {} is exported all the same, and its clients may be "
-            "told of a loss that was none",
+            "{}: {}: not written for {} s; {} is exported all the same, and after a restart its "
+            "clients may be told of a loss that was none, or not of one that was",
             config_.name, epochs_.path(), book_patience / 1s, found_->description());
     return true;
 }
