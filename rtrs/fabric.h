@@ -1,10 +1,12 @@
-// The hardware seam, in verbs' words: registered memory, endpoints, posted work, completions.
+// The interface to the hardware, in the terms of verbs: registered memory, endpoints, posted work,
+// completions.
 //
 // Implementations: fabric/tcp (sockets), fabric/verbs (rdma_cm and ibverbs), fabric/sim (virtual
 // time), fabric/fault (a decorator). Everything above this header is the same code on all of them.
 //
-// THREAD: a Fabric and all that it makes belong to one reactor or ReactorGroup, and are used on the
-// reactor's thread (reactor.h) only; or to one simulator. Their handlers come one at a time.
+// THREAD: a Fabric and everything that it makes belong to one reactor or ReactorGroup and are used
+// only on the reactor's thread (reactor.h), or they belong to one simulator. Handlers are called
+// one at a time.
 //
 // What every fabric promises (tests/contract/fabric holds each to it):
 //   P1  Posted work completes exactly once: a signalled request with a Completion, an unsignalled
@@ -23,8 +25,8 @@
 //       range inside its region or window, right granted. A violation fails that connection, on
 //       both sides, and touches no memory.
 //   P7  A message that consumes a receive (send, send with immediate, send with invalidate, write
-//       with immediate) and finds none posted fails the connection. Of receives with buffers of
-//       one size it may take any; one of another size only if that is the oldest.
+//       with immediate) and finds none posted fails the connection. Among receives with buffers of
+//       one size it may consume any; a receive of another size only if that is the oldest.
 #pragma once
 
 #include <algorithm>
@@ -83,8 +85,8 @@ class MemoryRegion {
     virtual Key key() const noexcept = 0;
     virtual std::byte* data() const noexcept = 0;
     virtual std::uint64_t bytes() const noexcept = 0;
-    // This side is still sending from it what a peer has asked to read. That has ended when the
-    // endpoints of the domain have drained.
+    // Whether this side is still sending data from it that a peer has asked to read. That has ended
+    // once the endpoints of the domain have drained.
     virtual bool being_read() const noexcept { return false; }
     // What the peer needs to reach bytes [offset, offset + bytes). ASSUMES it lies inside.
     RemoteBuffer remote(std::uint64_t offset, std::uint32_t bytes) const noexcept {
@@ -92,16 +94,18 @@ class MemoryRegion {
     }
 };
 
-// Revocable keys on parts of a region, for remote writes: windows by number, so that many cost
-// little more than their keys. Each is born revoked. Destroying them kills their keys.
+// Memory windows: revocable keys on parts of a region, for remote writes. They are addressed by
+// number, so that many of them cost little more than their keys. Each starts out revoked.
+// Destroying the object kills all keys.
 class MemoryWindows {
   public:
     virtual ~MemoryWindows() = default;
-    // The key of the newest bind; meaningless while revoked. ASSUMES: one of them.
+    // The key of the newest bind; meaningless while the window is revoked. ASSUMES: number is that
+    // of an existing window.
     virtual Key key(std::uint32_t number) const noexcept = 0;
 };
 
-// One of them.
+// One window of a MemoryWindows.
 struct MemoryWindow {
     MemoryWindows* of = nullptr;
     std::uint32_t number = 0;
@@ -113,24 +117,24 @@ class ProtectionDomain {
   public:
     virtual ~ProtectionDomain() = default;
     // memory: page aligned; owned by the caller, which keeps it mapped while the region lives.
-    // ERRORS: ENOMEM (pinning limit, keys used up), EINVAL (empty).
+    // ERRORS: ENOMEM (pinning limit, no keys left), EINVAL (empty).
     virtual std::expected<std::unique_ptr<MemoryRegion>, std::error_code> register_memory(
         MutableBytes memory, Access access) = 0;
-    // Windows 0..count - 1. ASSUMES: region lives longer than they do, count > 0. ERRORS: ENOMEM,
-    // EOPNOTSUPP (no windows here).
+    // Creates windows 0..count - 1. ASSUMES: the region outlives them, count > 0. ERRORS: ENOMEM,
+    // EOPNOTSUPP (the fabric has no windows).
     virtual std::expected<std::unique_ptr<MemoryWindows>, std::error_code> create_windows(
         MemoryRegion& region, std::uint32_t count) = 0;
 };
 
 enum class WorkOpcode : std::uint8_t {
     send,             // local -> the peer's next receive
-    send_immediate,   // the same, with an immediate
-    send_invalidate,  // the same, and the peer's window key `invalidate` is dead before it is
+    send_immediate,   // as send, with an immediate
+    send_invalidate,  // as send; the peer's window key `invalidate` is dead before the message is
                       // seen; a region's own key cannot be invalidated (remote_access)
     write,            // local -> remote
-    write_immediate,  // the same, then consumes a receive of the peer
+    write_immediate,  // as write, then consumes a receive of the peer
     read,             // remote -> local (exactly one segment)
-    bind_window,      // window covers local[0] with a fresh key, before what is posted next
+    bind_window,      // window covers local[0] with a fresh key, effective before work posted next
 };
 
 enum class Signal : std::uint8_t { none, completion };
@@ -140,12 +144,12 @@ struct WorkRequest {
     Signal signal = Signal::none;
     // Handed back in the completion.
     std::uint64_t context = 0;
-    // At most max_segments; each stays untouched by the caller until the work completes, or until
-    // the peer's answer proves that it has arrived (Endpoint::source_release). The span itself is
-    // read only during post().
+    // At most max_segments. The caller leaves each untouched until the work completes, or until the
+    // peer's answer proves that it has arrived (Endpoint::source_release). The span itself is read
+    // during post() only.
     std::span<const Segment> local{};
-    // write, write_immediate, read: where, and under which key. `bytes` is not used: the length is
-    // the sum of local.
+    // For write, write_immediate and read: where in the peer's memory, and under which key. `bytes`
+    // is not used: the length is the sum of local.
     RemoteBuffer remote{};
     std::uint32_t immediate = 0;
     Key invalidate = 0;
@@ -173,7 +177,7 @@ struct Completion {
     CompletionStatus status = CompletionStatus::success;
     std::uint64_t context = 0;
     // Bytes placed in the receive buffer (send) or in remote memory (write with immediate; not
-    // dependable on all hardware: never validate with it).
+    // reliable on all hardware: never validate with it).
     std::uint32_t bytes = 0;
     std::uint32_t immediate = 0;  // receive_immediate
     Key invalidated = 0;          // receive_invalidate
@@ -187,15 +191,15 @@ enum class RevokeResult : std::uint8_t {
 // What the owner of an endpoint learns. Called in the reactor's turn (P3).
 class EndpointHandler {
   public:
-    // private_data lives for the call.
+    // private_data is valid during the call.
     virtual void on_established(Bytes private_data) = 0;
     // The peer refused (dialling side only); on_drained follows.
     virtual void on_rejected(Bytes private_data) = 0;
     virtual void on_completion(const Completion& completion) = 0;
-    // The connection is no more, whoever ended it. reason: empty if this side called disconnect(),
-    // Error::closed_by_peer if the peer did (over RDMA also its kernel, for a program that was
-    // killed), ECONNRESET and the like from the system, Error::protocol, Error::checksum, ...
-    // Completions of outstanding work follow, then on_drained.
+    // The connection has ended, whoever ended it. reason: empty if this side called disconnect(),
+    // Error::closed_by_peer if the peer did (over RDMA also if the peer's kernel did, for a program
+    // that was killed), ECONNRESET and the like from the system, Error::protocol, Error::checksum,
+    // ... Completions of outstanding work follow, then on_drained.
     virtual void on_disconnected(std::error_code reason) = 0;
     // The endpoint may be destroyed from here on, also inside this call.
     virtual void on_drained() = 0;
@@ -208,100 +212,108 @@ struct EndpointOptions {
     // Work requests and receives that may be outstanding. 1..Endpoint::queue_depth_max.
     std::uint32_t send_queue_depth = 1024;
     std::uint32_t receive_queue_depth = 1024;
-    // Which thread carries it, of a fabric that has several: this, modulo their number.
+    // On a fabric with several threads: which one carries the endpoint (this number modulo the
+    // number of threads).
     std::uint32_t worker = 0;
-    // A connection over which nothing passes for so long, though it should, is lost, and an idle
-    // one is tried. Of fabrics that would not notice by themselves; a device tries a limited time.
+    // A connection is lost if nothing passes over it for this long although something should; an
+    // idle connection is probed. For fabrics that would not notice by themselves; a device retries
+    // for a limited time.
     Duration silence_max = std::chrono::seconds(10);
-    // When on_disconnected says that the peer has ended the connection: behind all that arrived
-    // before, or as soon as it is known, with what is not handed out yet behind it. Of fabrics
-    // where the two may come by different ways; on others it is behind.
+    // When on_disconnected reports that the peer has ended the connection. in_order: after
+    // everything that arrived before. at_once: as soon as it is known; what was not handed out yet
+    // comes after it. This matters on fabrics where the two may arrive by different ways; on others
+    // it is in_order.
     enum class EndNews : std::uint8_t { in_order, at_once };
     EndNews end_news = EndNews::in_order;
-    // What leaves at one time, both ways: as much as the interface takes, or what every way must
-    // take. Of fabrics that limits_packets().
+    // Size of packets in both directions. full: as much as the interface takes. small: what every
+    // network path must carry. For fabrics whose limits_packets() is true.
     enum class Packets : std::uint8_t { full, small };
     Packets packets = Packets::full;
 };
 
-// Of a session with this heartbeat. It runs on one connection of a path only and judges peers that
-// stand still; connections by themselves wait longer.
+// silence_max for the connections of a session with this heartbeat timeout. The heartbeat runs on
+// one connection of a path only, and detects peers that stand still; the connections' own limit is
+// longer.
 constexpr Duration silence_max_beside(Duration heartbeat_timeout) noexcept {
     return std::max(2 * heartbeat_timeout, EndpointOptions{}.silence_max);
 }
 
-// One connection, from connect() or accept() on. Destroyed only after on_drained.
+// One connection, from connect() or accept() on. May be destroyed only after on_drained.
 class Endpoint {
   public:
     static constexpr std::size_t max_segments = 4;
-    // Of either queue. Devices have less or more; what is above theirs is cut to it.
+    // The greatest depth of either queue. A device's own limit may be lower or higher; a depth
+    // above the device's limit is reduced to it.
     static constexpr std::uint32_t queue_depth_max = 65535;
-    // Places of a send queue that every fabric has, whatever depth was asked for above that.
+    // The send queue of every fabric has at least this many places if that many or more were asked
+    // for.
     static constexpr std::uint32_t send_queue_depth_least = 128;
     // Longest payload of one work request.
     static constexpr std::uint32_t payload_bytes_max = 64u << 20;
 
     virtual ~Endpoint() = default;
-    // Queues a chain: all of it or nothing. May be called between on_established and
-    // on_disconnected; later the chain completes as flushed.
-    // ERRORS: ENOBUFS send queue full (wait for a completion, also of a revoke; one comes if one of
-    // the newest send_queue_depth_least requests was signalled), EMSGSIZE payload too long,
-    // ENOTCONN not established yet, or drained.
+    // Queues a chain of work requests: all of it or nothing. May be called between on_established
+    // and on_disconnected; after on_disconnected the chain completes as flushed.
+    // ERRORS: ENOBUFS send queue full (wait for a completion, which may be that of a revoke; one
+    // comes if one of the newest send_queue_depth_least requests was signalled), EMSGSIZE payload
+    // too long, ENOTCONN not established yet, or drained.
     virtual std::error_code post(std::span<const WorkRequest> chain) = 0;
     // Offers a receive; buffer may be empty. Allowed from creation on.
     // ERRORS: ENOBUFS receive queue full.
     virtual std::error_code post_receive(std::uint64_t context, Segment buffer) = 0;
-    // When what a request names as local may be changed or go away: by_answer as soon as the peer
-    // has answered what arrived; by_completion not before the request has completed too, because
-    // the device may still send it again.
+    // When the memory that a request names as local may be changed or freed. by_answer: as soon as
+    // the peer has answered what arrived. by_completion: not before the request has completed too,
+    // because the device may still retransmit it.
     enum class SourceRelease : std::uint8_t { by_answer, by_completion };
     virtual SourceRelease source_release() const noexcept { return SourceRelease::by_answer; }
-    // Requests of no more bytes than this are copied by post().
+    // post() copies the data of requests of at most this many bytes.
     virtual std::uint32_t copied_bytes_max() const noexcept { return 0; }
     // Kills the window's key.
     virtual RevokeResult post_revoke(MemoryWindow window, std::uint64_t context) = 0;
-    // Idempotent. on_disconnected (if not yet delivered) and on_drained follow. why: said to the
-    // peer by fabrics that have a word for it (TCP; DisconnectReason), not to this side.
+    // Idempotent. on_disconnected (if not yet delivered) and on_drained follow. why: told to the
+    // peer by fabrics that can carry a reason (TCP; DisconnectReason); this side is not told.
     virtual void disconnect(std::error_code why) = 0;
     void disconnect() { disconnect(std::error_code{}); }
-    // The same, but what has completed, and why, still reaches a peer that goes on taking it;
-    // on_drained waits for that, and for the peer's own end (some seconds at most, half a second if
-    // the peer takes nothing). Of fabrics where a completed send is one that the peer has there is
-    // no difference.
+    // As disconnect(), but sends that have completed, and why, still reach a peer that keeps
+    // receiving. on_drained waits for that, and for the peer to end its side (some seconds at most,
+    // half a second if the peer takes nothing). No different from disconnect() on fabrics where a
+    // send completes only when the peer has it.
     virtual void finish(std::error_code why) { disconnect(why); }
-    // For how long the peer's side of the network has taken nothing of what is sent there again and
-    // again. Zero: nothing is outstanding, or it is the first try, or the fabric does not know (a
-    // device tries a limited time).
+    // For how long the peer's side of the network has acknowledged nothing of what is retransmitted
+    // to it. Zero: nothing is outstanding, or it is the first transmission, or the fabric does not
+    // know (a device retries for a limited time).
     virtual Duration unacknowledged() const noexcept { return Duration::zero(); }
-    // For how long nothing has come, not even a part of a message, while all that was posted has
-    // reached the peer's side of the network. Zero: something is under way there, or the fabric
-    // does not know (a device's peer has what it acknowledges).
+    // For how long nothing has been received, not even a part of a message, while everything posted
+    // has reached the peer's side of the network. Zero: something is still under way to it, or the
+    // fabric does not know (what a device's peer acknowledges, the peer has).
     virtual Duration quiet() const noexcept { return Duration::zero(); }
-    // Whether something is sent there (again and again, when the connection is silent for a second)
-    // though the owner has nothing to send, for unacknowledged() to tell of.
+    // Whether probes are sent to the peer's side of the network (repeatedly, when the connection
+    // has been silent for a second) although the owner has nothing to send, so that
+    // unacknowledged() can tell.
     virtual void ask_network(bool) noexcept {}
     // "10.0.0.1:1235": numeric, IPv6 in brackets. Empty while not connected.
     virtual std::string local_address() const = 0;
     virtual std::string remote_address() const = 0;
 };
 
-// A connection that a peer asks for. Answer once; destroying it unanswered rejects with no data,
-// which is not what a peer expects that is to know why.
+// A connection that a peer asks for. Answer it once. Destroying it unanswered rejects it without
+// private data, so that the peer does not learn why.
 class ConnectRequest {
   public:
     virtual ~ConnectRequest() = default;
     virtual Bytes private_data() const noexcept = 0;
     virtual std::string local_address() const = 0;
     virtual std::string remote_address() const = 0;
-    // What accepting it leaves of the process's descriptors, if its connections are some.
+    // How many of the process's file descriptors are left to peers, this request's own included, if
+    // the fabric's connections use any.
     virtual DescriptorsLeft descriptors_left() const noexcept { return {}; }
     // on_established or on_disconnected follows. Receives should be posted on the returned endpoint
-    // at once. With an error the request is still unanswered.
+    // at once. After an error the request is still unanswered.
     // ERRORS: ENOMEM, ECONNRESET (the peer has gone), EMSGSIZE (private data), and the device's.
     virtual std::expected<std::unique_ptr<Endpoint>, std::error_code> accept(
         ProtectionDomain& domain, Bytes private_data, const EndpointOptions& options,
         EndpointHandler& handler) = 0;
-    // Does nothing if it was answered, or the peer has gone.
+    // Does nothing if the request was already answered or the peer has gone.
     virtual void reject(Bytes private_data) = 0;
 };
 
@@ -313,7 +325,7 @@ class ListenerHandler {
     ~ListenerHandler() = default;
 };
 
-// Listening ends when it is destroyed.
+// Listening ends when this object is destroyed.
 class Listener {
   public:
     virtual ~Listener() = default;
@@ -334,7 +346,7 @@ class Fabric {
     // ERRORS: EADDRINUSE, EACCES, EINVAL (address not understood), EADDRNOTAVAIL.
     virtual std::expected<std::unique_ptr<Listener>, std::error_code> listen(
         const std::string& address, ListenerHandler& handler) = 0;
-    // What connect() may take, until ETIMEDOUT is its result.
+    // How long connect() may take before it fails with ETIMEDOUT.
     virtual Duration connect_timeout() const noexcept = 0;
     // Whether EndpointOptions::packets changes anything.
     virtual bool limits_packets() const noexcept { return false; }

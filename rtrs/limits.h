@@ -1,7 +1,7 @@
 // Every bound of the transport in one place, with the arithmetic that ties them together.
 //
-// Bounds marked (wire) are facts of the protocol and never change; (kernel) is what the Linux
-// implementation uses and what a peer may rely on; the rest is our choice.
+// Bounds marked (wire) are facts of the protocol and never change. Those marked (kernel) are what
+// the Linux implementation uses and what a peer may rely on. The rest are our choice.
 // Source: Linux drivers/infiniband/ulp/rtrs (rtrs-pri.h, rtrs-srv.c, rtrs-clt.c).
 #pragma once
 
@@ -25,18 +25,18 @@ inline constexpr std::uint32_t queue_depth_default = 512;
 
 // --- Chunks: what a permit maps to.
 inline constexpr std::uint32_t chunk_bytes_min = 8192;  // (kernel)
-// One chunk addressed by all 28 payload bits of the immediate.
+// A single chunk whose bytes are addressed by all 28 payload bits of the immediate.
 inline constexpr std::uint32_t chunk_bytes_max = 1u << immediate_payload_bits;
 inline constexpr std::uint32_t chunk_bytes_default = 131072;  // (kernel server)
-// What our server offers: 128 KiB of data and the headers beside it. A kernel server's chunk of 128
-// KiB leaves 124 KiB, so that every request of the usual size becomes two.
+// What our server offers: 128 KiB of data plus the headers. A kernel server's chunk of 128 KiB
+// leaves 124 KiB for data, so that every request of the usual size becomes two.
 inline constexpr std::uint32_t io_bytes_default = 131072;
 // A chunk is a multiple of this. A kernel server only makes powers of two.
 inline constexpr std::uint32_t chunk_alignment_bytes = 4096;
-// All chunks of a session together are strictly less than this (wire: the client's 32-bit sum).
+// All chunks of a session together are strictly smaller than this (wire: the client's 32-bit sum).
 inline constexpr std::uint64_t chunk_memory_bytes_end = 1ull << 32;
-// The part of a chunk our server keeps for headers. A kernel server announces its page size, so
-// 65536 is possible: always use what the peer announced.
+// The part of a chunk that our server keeps for headers. A kernel server announces its page size,
+// which may be 65536: always use what the peer announced.
 inline constexpr std::uint32_t header_bytes_default = 4096;
 
 // --- Names.
@@ -46,8 +46,8 @@ inline constexpr std::size_t name_bytes_max = name_field_bytes - 1;  // a NUL mu
 // --- Sessions, paths, connections.
 inline constexpr std::uint32_t connections_max = 4096;  // (wire) per path
 inline constexpr std::uint32_t paths_max = 128;         // (wire) per session
-// Of one path at a time, where storage answers nothing and connections are lost again and again:
-// each keeps the memory of its chunks until its operations have ended.
+// How many instances of one path may exist at a time, when storage does not answer and connections
+// are lost repeatedly: each keeps the memory of its chunks until its operations have ended.
 inline constexpr std::uint32_t path_lives_max = 8;
 inline constexpr std::uint16_t port_default = 1234;
 
@@ -56,7 +56,7 @@ inline constexpr std::uint16_t port_default = 1234;
 inline constexpr std::uint32_t service_queue_depth = 512;
 // Client, service connection: two per request (an invalidation and the answer).
 inline constexpr std::uint32_t client_service_receives = 2 * service_queue_depth;
-// Ours, of an I/O connection: its heartbeat, or the answer, beside all that permits bring.
+// Our I/O connections: one for a heartbeat or its answer, in addition to what the permits need.
 inline constexpr std::uint32_t io_heartbeat_receives = 1;
 // Client, IO connection: the same, for every permit.
 inline constexpr std::uint32_t client_io_receives_per_permit = 2;
@@ -66,7 +66,8 @@ inline constexpr std::uint32_t read_descriptors_max = 1;
 
 // --- User messages: what a client may hand over and a server copies. An RNBD message needs 264.
 inline constexpr std::uint32_t user_message_bytes_max = 512;
-// With the longest request message behind it, it fits what the server reserves.
+// Together with the longest request message behind it, a user message fits what the server
+// reserves.
 static_assert(user_message_bytes_max + 8 + 16 * read_descriptors_max <= header_bytes_default);
 
 // The smallest n with 2^n >= value. value >= 1.
@@ -74,8 +75,8 @@ constexpr unsigned ceil_log2(std::uint64_t value) noexcept {
     return value <= 1 ? 0u : static_cast<unsigned>(std::bit_width(value - 1));
 }
 
-// True if a session can have these chunks: each bound above, the immediate can name every byte of
-// every chunk, and all chunks together stay below 4 GiB.
+// True if a session can have these chunks: every bound above holds, the immediate can name every
+// byte of every chunk, and all chunks together stay below 4 GiB.
 constexpr bool geometry_possible(std::uint64_t queue_depth, std::uint64_t chunk_bytes) noexcept {
     return queue_depth >= queue_depth_min && queue_depth <= queue_depth_max &&
            chunk_bytes >= chunk_bytes_min && chunk_bytes <= chunk_bytes_max &&

@@ -4,17 +4,18 @@
 //   service->receive({.tag = 7}, 1 << 20, received, this);   // received() once, or cancel()
 //   service->send(7, content, sent, this);                   // sent() once
 //
-// A message goes to the earliest posted receive that matches it (rtrs/tag/matcher.h has the rules);
-// each is delivered once, whatever happens to paths, and matched in the order of sending. Matched
-// messages are delivered in the order in which they were matched. What nobody waits for takes at
-// most window * eager bytes; then the sender waits.
+// A message goes to the earliest posted receive that matches it (rtrs/tag/matcher.h has the rules).
+// Each message is delivered once, whatever happens to paths, and messages are matched in the order
+// of sending. Matched messages are delivered in the order in which they were matched. Messages that
+// no receive waits for take at most window * eager bytes; then the sender waits.
 //
-// A session negotiates it: with a kernel, or a peer that does not want it, nothing is ever sent or
-// received. When the other end was made anew (a server that was restarted), everything that was
-// posted or on its way fails with Error::path_lost; a client's handler hears of it.
+// Messages are negotiated per session: with a kernel, or a peer that does not want them, nothing is
+// ever sent or received. When the other end was created anew (a server that was restarted),
+// everything posted or under way fails with Error::path_lost; a client's handler is told
+// (on_messages_reset()).
 //
 // THREAD: the session's. Callbacks come in its turns, never from inside send(), receive() or
-// cancel(); they may call all of these.
+// cancel(); the callbacks may call all of these.
 #pragma once
 
 #include <cstdint>
@@ -29,16 +30,16 @@
 namespace rtrs {
 
 struct MessageOptions {
-    // Messages of the peer that may wait here; 1..1024.
+    // How many messages of the peer may wait here; 1..1024.
     std::uint32_t window = 16;
-    // Longest content that is sent and taken without a rendezvous; 64..1 MiB.
+    // Longest content that is sent and accepted without a rendezvous; 64..1 MiB.
     std::uint32_t eager_bytes = 16384;
     // Longest content at all; eager_bytes..64 MiB.
     std::uint32_t longest_bytes = 16 << 20;
     std::uint32_t receives_max = 64;  // posted at a time; 1 or more
-    std::uint32_t sends_max = 1024;   // not yet sent() at a time; 1 or more
-    // How long the peer may be silent about what it was sent, before the path is given up, and how
-    // long memory that cannot be had or registered is tried for; above 0.
+    std::uint32_t sends_max = 1024;   // whose sent() is still due, at a time; 1 or more
+    // How long the peer may leave what it was sent unacknowledged before the path is given up, and
+    // how long this side keeps trying if memory cannot be allocated or registered; above 0.
     Duration silence_max = std::chrono::seconds(5);
 };
 
@@ -46,7 +47,7 @@ struct MessageOptions {
 class MessageBuffer {
   public:
     MessageBuffer() noexcept = default;
-    // Empty if there is no memory, or bytes is 0.
+    // Empty if the memory cannot be allocated, or bytes is 0.
     explicit MessageBuffer(std::size_t bytes)
         : memory_(bytes > 0 ? LazyMemory(bytes) : LazyMemory()), bytes_(memory_ ? bytes : 0) {}
     static MessageBuffer copy_of(Bytes content);
@@ -61,44 +62,44 @@ class MessageBuffer {
 
 struct ReceivedMessage {
     Tag tag = 0;
-    // Lives for the call; empty with an error.
+    // Valid during the call; empty with an error.
     Bytes content{};
-    // Of the whole message, also if it was too long for the receive.
+    // Length of the whole message, also if it was too long for the receive.
     std::uint64_t bytes = 0;
-    // EMSGSIZE: longer than the receive; the message is gone. Error::path_lost: the other end was
-    // made anew. Error::closed: the session has ended. ENOMEM: no memory for it could be had or
-    // registered; it is gone.
+    // EMSGSIZE: the message was longer than the receive and is lost. Error::path_lost: the other
+    // end was created anew. Error::closed: the session has ended. ENOMEM: no memory for the message
+    // could be allocated or registered; it is lost.
     std::error_code error{};
 };
 
 struct MessageStatus {
-    bool up = false;  // a connection for messages is there
+    bool up = false;  // a connection for messages is established
     std::uint32_t posted = 0;
     std::uint32_t unexpected = 0;
     std::uint64_t unexpected_bytes = 0;
     std::uint32_t sending = 0;
-    std::uint64_t sent = 0;  // finished ones
+    std::uint64_t sent = 0;  // finished
     std::uint64_t received = 0;
-    std::uint64_t rendezvous = 0;     // of received
+    std::uint64_t rendezvous = 0;     // of those received
     std::uint32_t registrations = 0;  // of memory for rendezvous, both directions
 };
 
 class MessageService {
   public:
-    // error: empty, Error::path_lost (the other end was made anew), Error::closed, EMSGSIZE (longer
-    // than the peer takes), ENOMEM (its memory could not be registered; not of what had been
-    // announced over another path already, which waits).
+    // error: empty, Error::path_lost (the other end was created anew), Error::closed, EMSGSIZE
+    // (longer than the peer accepts), ENOMEM (its memory could not be registered; a message that
+    // was already announced over another path waits instead).
     using Sent = void (*)(void* context, std::error_code error);
     using Received = void (*)(void* context, const ReceivedMessage& message);
 
     // sent may be null. ERRORS: ENOBUFS (sends_max), EMSGSIZE (longest_bytes), ENOTCONN (closed).
     virtual std::error_code send(Tag tag, MessageBuffer content, Sent sent, void* context) = 0;
-    // capacity_bytes: of the longest message that it takes. ERRORS: EINVAL (impossible pattern),
-    // ENOBUFS (receives_max), ENOTCONN (closed).
+    // capacity_bytes: length of the longest message that the receive accepts. ERRORS: EINVAL
+    // (impossible pattern), ENOBUFS (receives_max), ENOTCONN (closed).
     virtual std::expected<ReceiveId, std::error_code> receive(TagPattern pattern,
                                                               std::uint64_t capacity_bytes,
                                                               Received received, void* context) = 0;
-    // True: received() will not be called. False: it was, or will be.
+    // True: received() will not be called. False: it was called, or will be.
     virtual bool cancel(ReceiveId id) = 0;
     virtual MessageStatus status() const = 0;
 

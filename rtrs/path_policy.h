@@ -14,7 +14,7 @@ enum class PathPolicy : std::uint8_t {
     round_robin,   // one after the other
     min_inflight,  // the one with the fewest unanswered requests
     min_latency,   // the one with the shortest newest heartbeat round trip
-    service_time,  // the one that is expected to answer first, by how it answered lately
+    service_time,  // the one that is expected to answer first, judging by its recent answers
 };
 
 // Standby paths carry requests only while no preferred path is usable.
@@ -44,7 +44,7 @@ constexpr std::string_view to_string(PathPriority priority) noexcept {
     return "?";
 }
 
-// The name, exactly; empty for anything else.
+// Takes exactly one of the names; returns empty for anything else.
 constexpr std::optional<PathPolicy> parse_path_policy(std::string_view text) noexcept {
     for (const auto& [value, name] : path_policy_names)
         if (name == text) return value;

@@ -19,7 +19,7 @@ class RdmaDevices {
     // host: a numeric address of this machine. ERRORS: ENODEV (no device there), and others.
     using Make =
         std::function<std::expected<std::unique_ptr<Fabric>, std::error_code>(std::string)>;
-    // A sentence that names the address, and its errno: ENODEV (no device there), EOPNOTSUPP
+    // An error and a sentence that names the address. Codes: ENODEV (no device there), EOPNOTSUPP
     // (built without RDMA), ENETUNREACH (no route), and others.
     struct Error {
         std::error_code code;
@@ -30,15 +30,15 @@ class RdmaDevices {
 
     // The fabric of the device that has this numeric address.
     std::expected<Fabric*, Error> at(const std::string& host);
-    // The fabric by which destination ("HOST:PORT") is reached: that of source, or if it is empty
-    // of the address that the system's routes choose.
+    // The fabric by which destination ("HOST:PORT") is reached: that of the address source or, if
+    // source is empty, of the local address that the system's routes choose.
     std::expected<Fabric*, Error> towards(const std::string& source,
                                           const std::string& destination);
-    // What both say without a make.
+    // What both functions return if make is empty.
     static Error not_built_in();
 
   private:
-    // A fabric does not say its device's name while that is away.
+    // Remembers the device's name, which a fabric does not tell while the device is away.
     struct Known {
         std::string device;
         std::unique_ptr<Fabric> fabric;
@@ -52,8 +52,9 @@ class RdmaDevices {
 // ERRORS: EINVAL (not numeric), ENETUNREACH and other errors of connect(2).
 std::expected<std::string, std::error_code> source_towards(const std::string& destination);
 
-// True if the fabric's devices can take a key back at each request: they have memory windows. That
-// one can be bound, too, shows with the first connection (PortalOptions::Invalidate).
+// True if the fabric's devices have memory windows, and so can revoke a key at each request.
+// Whether a window can also be bound shows only with the first connection
+// (PortalOptions::Invalidate).
 bool windows_work(Fabric& fabric);
 
 }  // namespace rtrs

@@ -2,21 +2,21 @@
 //
 // A turn: submit what was prepared and wait -> hand every completion to its Operation -> expire
 // timers -> run turn-end tasks (which batch: one send for all answers of a turn) -> again.
-// Nothing in here costs a system call per request, but for read_now() and write_now().
+// Nothing in here costs a system call per request, except read_now() and write_now().
 //
-// THREAD: everything but post() and stop() is for the reactor's thread: the one that calls run(),
-// which handlers run on. In a ReactorGroup it is whichever of the members' threads runs a handler;
-// that is one at a time, so what belongs to "the reactor's" thread, as other headers say, needs no
-// lock there either. create() may be called elsewhere: the thread of the first turn owns the
-// reactor. An embedder with a loop of its own waits for fd() to become readable and calls
-// run_once(); a run_once() of zero wait comes before the first wait and after every preparation
-// from outside a turn.
+// THREAD: everything but post() and stop() is for the reactor's thread: the one that calls run()
+// and on which handlers run. In a ReactorGroup "the reactor's thread" is whichever of the members'
+// threads runs a handler. Only one does at a time, so what other headers assign to that thread
+// needs no lock there either. create() may be called on another thread: the thread of the first
+// turn owns the reactor. An embedder with a loop of its own waits for fd() to become readable and
+// then calls run_once(); it also calls run_once() with zero wait before its first wait and after
+// preparing work outside a turn.
 //
-// END: the destructor runs on that same thread, or after it has ended. Before it, the owner has
-// cancelled its operations and run turns until they completed, and disarmed its timers. Should any
-// be left in flight (an embedder that gives up), the destructor cancels them and waits until the
-// kernel has let go of their memory, without calling handlers: that memory must last until then.
-// Posted and offloaded functions that did not get to run are dropped.
+// END: the destructor runs on that same thread, or after that thread has ended. Before that, the
+// owner has cancelled its operations and run turns until they completed, and disarmed its timers.
+// If operations are still in flight (an embedder that gives up), the destructor cancels them and
+// waits until the kernel no longer uses their memory, without calling handlers: that memory must
+// last until then. Posted and offloaded functions that have not run yet are dropped.
 //
 // Needs Linux 6.1: provided buffer rings, IORING_SETUP_DEFER_TASKRUN. create() says what is
 // missing.
@@ -37,21 +37,19 @@
 #include "rtrs/base/intrusive_list.h"
 #include "rtrs/base/member_call.h"
 
-struct iovec;
-struct statx;
-
 namespace rtrs {
 
 struct Membership;
 
-// One piece of ring work, owned by the caller, alive and in place until its (last) completion.
+// One piece of ring work. The caller owns it and keeps it alive and in place until its (last)
+// completion.
 struct Operation {
     // result: the system call's, negative errno on failure.
     struct Result {
         std::int32_t value = 0;
-        bool more = false;                      // not the last completion
-        bool copied = false;                    // last of sendmsg_zero_copy(): it was copied
-        bool socket_nonempty = false;           // recv on TCP: there is more to read
+        bool more = false;             // not the last completion
+        bool copied = false;           // last completion of sendmsg_zero_copy(): it was copied
+        bool socket_nonempty = false;  // recv on TCP: there is more to read
         std::optional<std::uint16_t> buffer{};  // recv_provided: which buffer was filled
     };
     using Completed = void (*)(Operation& operation, const Result& result);
@@ -64,10 +62,11 @@ struct Operation {
     bool in_flight = false;  // set by the reactor
     // Set by the reactor.
     bool of_storage = false;     // a file or block device has to answer it
-    bool large_receive = false;  // it waits for much, see set_busy_poll()
+    bool large_receive = false;  // a recv_all() of much; see set_busy_poll()
 };
 
-// One that ends in a member function of its owner, which takes the result, its value, or nothing.
+// An Operation whose completion calls a member function of its owner, which takes the result, the
+// result's value, or nothing.
 //
 //   MemberOperation<&Listener::on_accepted> accept_{*this};
 template <auto method>
@@ -93,7 +92,7 @@ struct TurnTask : ListLink {
     Run run;
 };
 
-// One that is a member function of its owner.
+// A TurnTask that runs a member function of its owner.
 template <auto method>
 struct MemberTask : TurnTask {
     using Owner = typename OwnerOf<decltype(method)>::Type;
@@ -102,14 +101,14 @@ struct MemberTask : TurnTask {
     Owner& owner;
 };
 
-// A place beside the ring where news shows in memory: a device's completion queue.
+// A place other than the ring where news appears in memory: a device's completion queue.
 class Lookout : public ListLink {
   public:
-    // Whether there is news. Called between turns; calls no handlers: what it finds is worked off
-    // by a timer that it arms for now.
+    // Whether there is news. Called between turns. It calls no handlers: it arms a timer for now,
+    // which processes what was found.
     virtual bool look() noexcept = 0;
-    // The reactor is about to sleep: what comes from now on comes through the ring. True if
-    // something has come before, which is then as if look() had found it.
+    // The reactor is about to sleep: the lookout sees to it that news from now on comes through the
+    // ring. True if some has come before; the reactor then acts as if look() had found it.
     virtual bool before_sleep() noexcept = 0;
 
   protected:
@@ -119,10 +118,10 @@ class Lookout : public ListLink {
 class Reactor : public Clock {
   public:
     struct Options {
-        // One after the other is written, round and round: what is more than turns need is taken
-        // from the cache. A turn that prepares more submits in between.
+        // The entries are written in turn, round and round, so a ring larger than turns need only
+        // takes space in the cache. A turn that prepares more entries submits in between.
         std::uint32_t submission_entries = 256;
-        // Shared receive buffers of recv_provided: count is a power of two.
+        // Shared receive buffers of recv_provided(); the count is a power of two.
         std::uint32_t receive_buffers = 16;
         std::uint32_t receive_buffer_bytes = 256u << 10;
         // Slots for register_buffer. 0..16384.
@@ -137,120 +136,130 @@ class Reactor : public Clock {
     static std::expected<std::unique_ptr<Reactor>, std::error_code> create();
     ~Reactor() override;
 
-    // Clock. Outside a turn: the current time.
+    // Clock: inside a turn, the time read when it woke up; outside a turn, the current time.
     Instant now() const noexcept override;
 
-    // From outside a turn: runs what is left for a turn's end, so that the next run_once() may
-    // wait; without it that does not. Sends leave, and handlers may run in here.
+    // From outside a turn: runs the pending turn-end tasks, so that the next run_once() may wait,
+    // which it does not do while any are pending. Sends leave, and handlers may run in here.
     void run_turn_end();
     // Runs turns until stop(). Handlers run in here.
     void run();
     // One turn; waits at most max_wait (none: until something happens).
     void run_once(std::optional<Duration> max_wait);
-    // Thread safe, async-signal unsafe. run() returns after the current turn.
+    // Thread safe, not async-signal-safe. run() returns after the current turn.
     void stop();
     // Thread safe. The function runs in a coming turn of this reactor, on its own thread.
     void post(std::function<void()> function);
-    // Readable when run_once() has something to do, for poll(2) and its like. Stays the reactor's.
+    // Becomes readable when run_once() has something to do; for poll(2) and the like. The reactor
+    // keeps owning it.
     int fd() const noexcept;
 
-    // --- Of a ReactorGroup; otherwise a reactor is the only member of its own.
+    // --- For a ReactorGroup. A reactor that is in none is the only member of its own.
 
     std::uint32_t members() const noexcept;
     // number: 0..members() - 1.
     Reactor& member(std::uint32_t number) noexcept;
-    // Among them.
+    // This reactor's number among the members.
     std::uint32_t number() const noexcept;
-    // The member on whose thread this is called: work that is asked of it needs no other thread.
+    // The member on whose thread this is called: work given to it involves no other thread.
     Reactor& here() noexcept;
 
-    // Before sleeping, looks for news for up to this long: saves the sleep and the wake-up where an
-    // answer is near. Looking that finds nothing takes what finds have saved, and a thousandth of
-    // the time (rtrs/reactor/busy_poll.h). Zero, the default: never. Nothing changes on a kernel
-    // without deferred completions.
+    // Before sleeping, polls for news for up to this long, which saves the sleep and the wake-up
+    // when an answer is near. Polling that finds nothing may cost what finds have saved, plus a
+    // thousandth of the time (rtrs/reactor/busy_poll.h). Zero, the default: never. No effect on a
+    // kernel without deferred completions.
     //
-    // Not for a millisecond after a recv_all() of 16 KiB or more has begun or ended: beside that a
-    // sleep is little, and the peer may need the processor.
+    // Does not poll within a millisecond after a recv_all() of 16 KiB or more has begun or ended:
+    // compared with that a sleep costs little, and the peer may need the processor.
     //
-    // awaited: if given, only while it counts something; the reactor's thread reads it, as long as
-    // the reactor runs. For who has many loops, each with a thousandth of the time to lose.
+    // awaited: if given, polls only while the number there is not 0. The reactor's thread reads it,
+    // as long as the reactor runs. For programs with many loops, each of which may waste a
+    // thousandth of the time.
     void set_busy_poll(Duration window, const std::uint32_t* awaited = nullptr);
     bool polls_busily() const noexcept;
-    // Whether sendmsg() may do what SendBy::call says, and who sends may do else so that a peer
-    // begins earlier; as it may at first.
+    // Whether sendmsg() may do what SendBy::call says, and whether its callers may take other
+    // measures so that a peer begins earlier. On at first.
     void set_prompt_sends(bool on) noexcept;
     bool prompt_sends() const noexcept;
-    // Whether work of files may begin inside a turn by submit_early(), read_now() and write_now(),
-    // as it may at first. Never in a group: the others would wait for the baton that long.
+    // Whether file operations may begin inside a turn, by submit_early(), read_now() and
+    // write_now(). On at first. Never in a group: the others would wait for the baton that long.
     void set_prompt_storage(bool on) noexcept;
     bool prompt_storage() const noexcept;
-    // Makes the second ring that read_polled() and write_polled() take. Once, before the first
-    // turn; not with fd(), which nothing of that ring makes readable. ERRORS: EINVAL (the kernel
-    // has none), ENOMEM.
+    // Creates the second ring, which read_polled() and write_polled() use. To be called once,
+    // before the first turn. Excludes fd(), since nothing of that ring makes fd() readable. ERRORS:
+    // EINVAL (not supported by the kernel), ENOMEM.
     std::error_code prepare_polling();
-    // Never in a group: the others would have the baton for moments only.
+    // Whether read_polled() and write_polled() may be used. Never in a group: the others would have
+    // the baton for moments only.
     bool polls_storage() const noexcept;
-    // Asked once before every turn, and again and again while the reactor polls busily. A lookout
-    // that has told the device to announce what comes has nothing to look for, and costs nothing.
+    // The lookout is asked once before every turn, and repeatedly while the reactor busy-polls. One
+    // that has told its device to announce news has nothing to look for, and costs nothing.
     void add_lookout(Lookout& lookout) noexcept;
     static void remove_lookout(Lookout& lookout) noexcept;
 
     // Runs task at the end of this turn, after all completions were handed out and timers expired.
-    // From inside a turn-end task: still in this turn, after those scheduled before. From outside
-    // of a turn: at the beginning of the next, which submits what it prepares and does not wait.
+    // If called from a turn-end task: still in this turn, after those scheduled before. If called
+    // outside a turn: at the beginning of the next one, which submits what the task prepares and
+    // does not wait.
     void at_turn_end(TurnTask& task) noexcept;
     static void cancel_turn_end(TurnTask& task) noexcept;
 
-    // Ring work. Every call prepares; the turn submits. ASSUMES: operation not in flight; buffers,
-    // msghdr, address and path stay in place until it completes; descriptors are in blocking mode
-    // (the ring answers EAGAIN for others instead of waiting).
-    // One connection. Who wants more asks again from its completion: others' work goes between, and
-    // what comes faster than it is served waits in the socket's queue.
+    // Ring work. Every call prepares an entry; the turn submits it.
+    // ASSUMES: the operation is not in flight; buffers, msghdr and address stay in place until
+    // it completes; descriptors are in blocking mode (for others the ring answers EAGAIN
+    // instead of waiting).
+    //
+    // Accepts one connection. A caller that wants more calls again from the completion: other work
+    // goes between, and connections that come faster than they are served wait in the socket's
+    // queue.
     void accept(Operation& operation, int fd);
     void connect(Operation& operation, int fd, const sockaddr* address, socklen_t bytes);
-    // Into a shared buffer that the kernel picks when data is there; max_bytes 0: a whole buffer.
-    // The handler gives the buffer back with return_buffer(). Result -ENOBUFS: all are taken; try
-    // again next turn.
+    // Receives into a shared buffer that the kernel picks when data is there; max_bytes 0: a whole
+    // buffer. The handler gives the buffer back with return_buffer(). Result -ENOBUFS: no buffer is
+    // free; try again next turn.
     enum class FirstTry : std::uint8_t { at_once, after_poll };
     void recv_provided(Operation& operation, int fd, std::uint32_t max_bytes, FirstTry first_try);
-    // The same again and again, of whole buffers: each time there is something completes with
-    // `more`, until one does not, which may bring bytes too: the stream has ended or is broken, the
-    // operation was cancelled, or every buffer was taken.
+    // As recv_provided(), but repeatedly and with whole buffers. Each time data is there, the
+    // operation completes with `more`. The completion without `more` is the last, and may carry
+    // bytes too: the stream has ended or is broken, the operation was cancelled, or no buffer was
+    // free.
     void recv_multishot(Operation& operation, int fd);
-    // Whether that one stays when it has brought all there was: Linux 6.6.
+    // Whether recv_multishot() stays in flight when it has delivered all there was: since Linux
+    // 6.6.
     bool keeps_receives() const noexcept;
     MutableBytes received(std::uint16_t buffer, std::uint32_t bytes) noexcept;
     void return_buffer(std::uint16_t buffer) noexcept;
-    // Straight into the target; waits for all of it unless the stream ends (MSG_WAITALL).
+    // Receives straight into the target; waits until it is full, unless the stream ends
+    // (MSG_WAITALL).
     void recv_all(Operation& operation, int fd, MutableBytes target);
-    // All of it unless the stream breaks (MSG_WAITALL | MSG_NOSIGNAL); the result may still be
-    // short, then the caller sends the rest.
+    // Sends all of the message unless the stream breaks (MSG_WAITALL | MSG_NOSIGNAL); the result
+    // may still be short, in which case the caller sends the rest.
     //
-    // call: at once, by a system call of its own, and done when this turn ends. For the first that
-    // asks for it inside a turn, if the socket has room; else as by the ring. It saves an entry, a
-    // completion and a turn, and the other side begins earlier. Never in a group: the others would
-    // wait for the baton as long as it takes.
+    // call: sends at once by a system call of its own, and completes when this turn ends. Only for
+    // the first send of a turn that asks for it, and if the socket has room; otherwise as with
+    // ring. It saves an entry, a completion and a turn, and the other side begins earlier. Never in
+    // a group: the others would wait for the baton as long as it takes.
     enum class SendBy : std::uint8_t { ring, call };
     // flags: MSG_MORE of send(2), or 0.
     void sendmsg(Operation& operation, int fd, const msghdr* message, SendBy by = SendBy::ring,
                  int flags = 0);
-    // Without a copy if that can be: the kernel reads the memory until the peer has
-    // acknowledged it.
-    // The first completion is as sendmsg()'s; if it says more, another one follows when the memory
-    // is not read any more. Result -EINVAL: Linux before 6.2.
+    // Sends without a copy if possible: the kernel reads the memory until the peer has acknowledged
+    // it. The first completion is as sendmsg()'s. If it says `more`, another one follows when the
+    // memory is no longer read. Result -EINVAL: Linux before 6.2.
     void sendmsg_zero_copy(Operation& operation, int fd, const msghdr* message);
-    // Whether a sendmsg() now would be the one that may be called, room in the socket aside.
+    // Whether a sendmsg() with SendBy::call would now be done by a system call, if the socket has
+    // room.
     bool may_call_send() const noexcept;
-    // Whether in one of the last turns more than one socket had something for recv_provided():
-    // while one peer waits, there is work for others.
+    // Whether in one of the last turns more than one socket had something for recv_provided(): then
+    // there is work for others while one peer waits.
     bool serves_several_streams() const noexcept;
     enum class FixedBuffer : std::int32_t { none = -1 };  // else the slot of register_buffer
     enum class FixedFile : std::int32_t { none = -1 };    // else the slot of register_file
-    // A file of many requests, by its slot if it has one.
+    // A file that many requests use. It is named by its slot if it has one.
     struct File {
         int fd = -1;
         FixedFile slot = FixedFile::none;
-        // Even to begin may have to wait for somebody (FUSE): one of the ring's threads does it.
+        // Even starting an operation may block (FUSE): one of the ring's threads does it.
         bool begins_slowly = false;
     };
     // flags: RWF_* of pwritev2(2).
@@ -258,74 +267,77 @@ class Reactor : public Clock {
               FixedBuffer buffer = FixedBuffer::none);
     void write(Operation& operation, File file, Bytes source, std::uint64_t offset, int flags,
                FixedBuffer buffer = FixedBuffer::none);
-    // Gives the kernel what is prepared, if that is so many entries or more: a disk begins with it
-    // while the turn goes on. Else, or if it may not, the turn's end does.
+    // Submits what is prepared, if that is at least entries_min entries: a disk begins with it
+    // while the turn goes on. Otherwise, or if prompt_storage() is off, it is submitted at the end
+    // of the turn.
     void submit_early(std::uint32_t entries_min) noexcept;
-    // By a system call, which waits where the file makes it wait: for files in memory. The call's
-    // result, negative errno on failure; empty if it may not, as outside a turn.
+    // Read and write by a system call, which blocks if the file makes it block: for files in
+    // memory. Return the call's result, negative errno on failure; empty if that is not allowed
+    // now, e.g. outside a turn.
     std::optional<std::int32_t> read_now(int fd, MutableBytes target,
                                          std::uint64_t offset) noexcept;
     std::optional<std::int32_t> write_now(int fd, Bytes source, std::uint64_t offset,
                                           int flags) noexcept;
-    // The same of a file with direct I/O, which ends when the loop has looked for it, not by an
-    // interrupt: from the first of them until the last has ended the loop does not sleep, and its
-    // thread must call nothing that waits for their end.
-    // Result -EOPNOTSUPP: the file system cannot. ASSUMES: polls_storage().
+    // Read and write a file with direct I/O. The end shows when the loop looks for it, not by an
+    // interrupt: from the first of these operations until the last has ended the loop does not
+    // sleep, and its thread must not call anything that waits for their end.
+    // Result -EOPNOTSUPP: the file system does not support it. ASSUMES: polls_storage().
     void read_polled(Operation& operation, int fd, MutableBytes target, std::uint64_t offset);
     void write_polled(Operation& operation, int fd, Bytes source, std::uint64_t offset);
     void fdatasync(Operation& operation, int fd);
     void fallocate(Operation& operation, int fd, int mode, std::uint64_t offset,
                    std::uint64_t bytes);
-    // What the page cache has of the range goes to the file or device, and is waited for: not the
-    // disk's own cache, nor the file's size. A failure is told once, as by fsync().
+    // Writes what the page cache holds of the range to the file or device, and waits for that. It
+    // flushes neither the disk's own cache nor the file's size. A failure is reported once, as by
+    // fsync().
     void write_back(Operation& operation, int fd, std::uint64_t offset, std::uint64_t bytes);
     void poll_readable(Operation& operation, int fd);
     void poll_writable(Operation& operation, int fd);
-    // Files that begin slowly may keep each of the ring's threads that waits for them, of which
-    // there are four per processor, and what else needs one: from now on there may be many.
+    // From now on the ring may have many threads. Normally there are four per processor, and files
+    // that begin slowly may occupy all of them and keep waiting what else needs one.
     void expect_slow_files();
-    // The operation still completes, with -ECANCELED or its own result.
+    // Cancels the operation, which still completes, with -ECANCELED or its own result.
     void cancel(Operation& operation);
-    // After all that was prepared for it before. Operations in flight keep the file open: cancel
-    // first.
+    // Closes fd after everything that was prepared for it before. Operations in flight keep the
+    // file open: cancel them first.
     void close_fd(int fd) noexcept;
 
     // Runs work() on a helper thread and then done() in a coming turn: for calls that have no ring
     // form (lseek with SEEK_HOLE).
-    // False: there is no thread to be had now, and neither runs.
+    // False: no thread is available now, and neither function runs.
     [[nodiscard]] bool offload(std::function<void()> work, std::function<void()> done);
 
-    // Registering is for the reactor's own thread, also in a group; unregistering for any of the
-    // group's.
+    // Registering is for the reactor's own thread, also in a group; unregistering is for any thread
+    // of the group.
     //
     // Pins memory for read/write with FixedBuffer. ERRORS: ENOBUFS (no slot left), ENOMEM,
     // EOPNOTSUPP.
     std::expected<FixedBuffer, std::error_code> register_buffer(MutableBytes memory);
     void unregister_buffer(FixedBuffer buffer) noexcept;
-    // Spares each read and write the look-up of the descriptor. The file stays open until it is
+    // Saves each read and write the lookup of the descriptor. The file stays open until it is
     // unregistered and the last operation on it has ended. ERRORS: ENOBUFS (no slot left, or Linux
-    // before 6.4, which would keep it open for longer), ENOMEM, EMFILE.
+    // before 6.4, which would keep the file open for longer), ENOMEM, EMFILE.
     std::expected<FixedFile, std::error_code> register_file(int fd);
     void unregister_file(FixedFile file) noexcept;
 
-    // Since its creation.
+    // Counted since the reactor was created.
     struct Statistics {
         std::uint64_t turns = 0;
         std::uint64_t completions = 0;
         std::uint64_t submissions = 0;
-        // By busy polling: looks that found something, and that did not.
+        // Busy polls that found something, and those that did not.
         std::uint64_t looks_found = 0;
         std::uint64_t looks_fruitless = 0;
         // Sends that left by a system call of their own.
         std::uint64_t calls = 0;
-        // Of sendmsg_zero_copy(), and those of them that the kernel reports it copied.
+        // Sends by sendmsg_zero_copy(), and those of them that the kernel reports to have copied.
         std::uint64_t zero_copies = 0;
         std::uint64_t zero_copies_copied = 0;
-        // Of submit_early(), read_now() and write_now().
+        // Calls of submit_early(), read_now() and write_now() that did what they are for.
         std::uint64_t early_submits = 0;
         std::uint64_t early_reads = 0;
         std::uint64_t early_writes = 0;
-        // Of read_polled() and write_polled().
+        // Operations of read_polled() and write_polled().
         std::uint64_t polled = 0;
     };
     const Statistics& statistics() const noexcept;

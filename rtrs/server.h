@@ -7,8 +7,8 @@
 //   server.listen(fabric, "0.0.0.0:1235");
 //   server.close();   // on_closed() when the last operation was answered and all is drained
 //
-// THREAD: the reactor's (reactor.h), that of its clock and fabrics, or the simulator's. Handlers
-// are called on it, one at a time.
+// THREAD: the reactor's (reactor.h), on which its clock and fabrics run too, or the simulator's.
+// Handlers are called on that thread, one at a time.
 // Life of a session: it begins with the first connection of an unknown paths_uuid and ends when its
 // last path is gone and its operations have been answered.
 #pragma once
@@ -37,8 +37,9 @@ namespace rtrs {
 class Server;
 class ServerSession;
 
-// One request at the server: from on_request until respond(), which every one gets exactly once.
-// Answers of a path that has died meanwhile go nowhere, but must be given all the same.
+// One request at the server, from on_request() until respond(), which must be called exactly once
+// for each. If the path has died meanwhile, the answer goes nowhere, but respond() must be called
+// all the same.
 class ServerOp {
   public:
     ServerSession& session() const noexcept { return *session_; }
@@ -46,21 +47,21 @@ class ServerOp {
     Direction direction() const noexcept { return direction_; }
     // A private copy: the peer cannot change it any more.
     Bytes message() const noexcept { return message_; }
-    // write: the payload; read: where the answer is to be put. Page aligned. The peer cannot write
-    // into it until respond() if always_invalidate is on.
+    // write: the payload; read: where the answer is to be put. Page aligned. With always_invalidate
+    // on, the peer cannot write into it until respond().
     MutableBytes data() const noexcept { return data_; }
-    // read, before anything was put into data(): data() is one of few buffers from here on, which
-    // the processor has in its cache, where the chunks of many large reads would push each other
-    // out. The peer can never write into it, and it is no part of the chunk. False: none is free,
-    // or the fabric gains nothing by them; data() stays what it is.
+    // For a read, before anything was put into data(): replaces data() by one of a few answer
+    // buffers. These stay in the processor's cache, where the chunks of many large reads would
+    // evict each other. The peer can never write into an answer buffer, which is not part of the
+    // chunk. False: no buffer is free, or the fabric gains nothing by them; data() is unchanged.
     bool use_answer_buffer();
-    // Likewise, but with the chunk: null at its first request, kept from then on until
-    // on_chunk_gone(). data() of one chunk begins at the same address each time, but for those that
-    // use_answer_buffer().
+    // A pointer for the layer above that belongs to the chunk: null at the chunk's first request,
+    // kept from then on until on_chunk_gone(). data() of one chunk begins at the same address each
+    // time, except for operations that use_answer_buffer().
     void*& chunk_context() const noexcept;
 
-    // error: empty, or what the peer is told as an errno of at most 9 bits. produced_bytes (read
-    // only): how much of data() goes to the peer.
+    // error: empty, or the error that the peer gets as an errno of at most 9 bits. produced_bytes
+    // (read only): how much of data() goes to the peer.
     void respond(std::error_code error, std::uint32_t produced_bytes = 0);
 
   private:
@@ -73,56 +74,61 @@ class ServerOp {
     MutableBytes data_{};
 };
 
-// What is out of range is EINVAL of listen().
+// listen() returns EINVAL for values out of range.
 struct ServerOptions {
-    // Chunks per session, and their size: limits::geometry_possible() says which go together.
+    // Number and size of the chunks of a session; limits::geometry_possible() says which
+    // combinations are allowed.
     std::uint32_t queue_depth = limits::queue_depth_default;
     std::uint32_t chunk_bytes = limits::io_bytes_default + limits::header_bytes_default;
-    // Of a chunk, for messages, at least limits::header_bytes_default; max_io = chunk - header.
+    // The part of a chunk that is kept for messages, at least limits::header_bytes_default; max_io
+    // = chunk - header.
     std::uint32_t header_bytes = limits::header_bytes_default;
     bool always_invalidate = true;  // revoke a chunk's key while its request is served
     Duration heartbeat_interval = heartbeat_interval_default;  // positive, as all durations
     Duration heartbeat_timeout = heartbeat_timeout_default;    // longer than the interval
-    // Of clients without sequences, as a kernel's, if that is more.
+    // Replaces heartbeat_timeout, if longer, for clients without sequence numbers, such as a
+    // kernel's.
     Duration kernel_heartbeat_timeout = rtrs::kernel_heartbeat_timeout;
-    // From each connection of a path to the next, and from the last to the INFO request. A kernel
-    // makes them one after the other, with as much patience for each.
+    // The longest time from one connection of a path to the next, and from the last one to the INFO
+    // request. A kernel client makes its connections one after the other, and waits as long for
+    // each.
     Duration half_open_timeout = std::chrono::seconds(30);
-    std::uint32_t sessions_max = 4096;  // at least 1; an eighth more for those that return
-    Protection protection = Protection::exactly_once;  // with clients that can
-    std::optional<MessageOptions> messages{};          // with clients that can; none: not offered
+    std::uint32_t sessions_max = 4096;  // at least 1; returning sessions may exceed it by an eighth
+    Protection protection = Protection::exactly_once;  // with clients that support it
+    std::optional<MessageOptions> messages{};  // with clients that support them; none: not offered
 };
 
-// Requests of one path since it was accepted; bytes with the user messages.
+// Requests of one path since it was accepted; the bytes include the user messages.
 struct ServerPathCounters {
     std::uint64_t reads = 0, read_bytes = 0;
     std::uint64_t writes = 0, write_bytes = 0;
 };
 
-// An address where sessions come in.
+// An address at which the server listens for sessions.
 struct PortalOptions {
-    // Whatever the layer above wants to know it by.
+    // Chosen by the layer above to identify the portal.
     std::uint32_t id = 0;
-    // extended: only those with the failover extension, which a kernel's client does not have.
+    // extended: only those with one of our extensions, which a kernel's client does not have.
     enum class Clients : std::uint8_t { any, extended };
     Clients clients = Clients::any;
-    // if_possible: as ServerOptions::always_invalidate says, until a path cannot have its windows
-    // bound; then, and with never, not at all. For fabrics without windows.
+    // as_server: as ServerOptions::always_invalidate says. if_possible: the same, until the windows
+    // of a path cannot be bound; from then on, as with never, keys are not invalidated. These two
+    // are for fabrics without windows.
     enum class Invalidate : std::uint8_t { as_server, if_possible, never };
     Invalidate invalidate = Invalidate::as_server;
 };
 
-// A path that has been connected and says whose it is.
+// A path that has connected and has said which session it belongs to.
 struct Arrival {
     std::string_view session;  // its name
-    std::string host;          // where it comes from
+    std::string host;          // of the client
     std::uint32_t portal = 0;
 };
 
 struct ServerPathStatus {
-    std::string id;  // of this path alone: a reconnect makes a new one
+    std::string id;  // unique; a reconnect makes a new path
     std::string local, remote, fabric, state;
-    std::string device;              // the fabric's, empty if it has none
+    std::string device;              // the fabric's device; empty if it has none
     bool always_invalidate = false;  // in force on this path
     Instant since{};
     Instant last_received{};
@@ -149,27 +155,29 @@ class ServerSession {
   public:
     const std::string& name() const noexcept { return name_; }
     const Uuid& id() const noexcept { return id_; }
-    // "HOST" of the path on which it came first.
+    // The client's "HOST" on the session's first path.
     const std::string& peer_host() const noexcept { return peer_host_; }
-    // By which it came first.
+    // The portal of the session's first path.
     std::uint32_t portal() const noexcept { return portal_; }
     std::uint32_t queue_depth() const noexcept;
     std::uint32_t max_io_bytes() const noexcept;
-    // Of one permit on one path: the longest that ServerOp::data() can be, and more.
+    // Size of the chunk of one permit on one path: no less than ServerOp::data() can be long.
     std::uint32_t chunk_bytes() const noexcept;
-    // What guards it against late attempts; fenced before the first path.
+    // How the session is protected against late attempts; fenced before the first path.
     Protection protection() const noexcept;
     ServerSessionStatus status() const;
-    // A path is up. Without one it may still be there, until its operations have ended.
+    // Whether a path is up. Without one the session may still exist, until its operations have
+    // ended.
     bool connected() const noexcept;
     // Null if the client or the options do not want messages. Usable from on_session_up until
     // on_session_down.
     MessageService* messages() noexcept;
-    // For the layer above.
+    // For use by the layer above.
     void* context = nullptr;
-    // Ends the session from this side; reason goes to the log.
+    // Ends the session from this side; the reason goes to the log.
     void close(std::string_view reason);
-    // Ends one path, by its id in the status; the client may come back on it. False: no such path.
+    // Ends the path with this id (ServerPathStatus::id); the client may reconnect it. False: no
+    // such path.
     bool close_path(std::string_view id, std::string_view reason);
 
     ~ServerSession();
@@ -187,17 +195,19 @@ class ServerSession {
 
 class ServerHandler {
   public:
-    // Before anything else that a path brings. Return an error to turn it away.
+    // Called before anything else that a path brings. Return an error to turn the path away.
     virtual std::error_code on_path(const Arrival& arrival) {
         static_cast<void>(arrival);
         return {};
     }
-    // The session's first path is up; it is known by name now. Return an error to turn it away.
+    // The session's first path is up, and the session's name is known. Return an error to turn the
+    // session away.
     virtual std::error_code on_session_up(ServerSession& session) = 0;
     virtual void on_request(ServerOp& op) = 0;
-    // A path is gone, and with it a chunk that has a context.
+    // A path is gone, and with it a chunk whose chunk_context() was set.
     virtual void on_chunk_gone(void* chunk_context) { static_cast<void>(chunk_context); }
-    // The last path is gone and every operation has been answered: what it had open can be closed.
+    // The last path is gone and every operation has been answered: what the session had open can be
+    // closed.
     virtual void on_session_down(ServerSession& session) = 0;
     // After Server::close().
     virtual void on_closed() = 0;
@@ -217,10 +227,10 @@ class Server {
     // (the server's options, or the address), and as Fabric::listen().
     std::expected<std::string, std::error_code> listen(Fabric& fabric, const std::string& address,
                                                        const PortalOptions& portal = {});
-    // Of the portal with this id, if it listens. Paths that came by it stay. Not from inside a
-    // handler's call.
+    // Stops listening on the portal with this id, if there is one. Paths that came through it stay.
+    // Must not be called from inside a handler.
     void stop_listening(std::uint32_t portal) noexcept;
-    // Stops listening, lets operations finish and answers them, then closes all sessions.
+    // Stops listening, lets operations finish, sends their answers, then closes all sessions.
     void close();
     std::vector<ServerSession*> sessions() const;
 

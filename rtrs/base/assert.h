@@ -1,12 +1,12 @@
 // Assertions that stay on in every build: a bug stops the process, it never corrupts data.
 //
-// For programmer errors only. What a peer, a file or a user sends is never asserted, it is
-// checked and refused.
+// For programmer errors only. What a peer, a file or a user sends is never asserted; it is checked
+// and refused.
 #pragma once
 
 namespace rtrs {
 
-// Prints the failed condition with its place to stderr and aborts.
+// Prints the failed condition and its location to stderr, and aborts.
 [[noreturn]] void assert_failed(const char* condition, const char* file, int line) noexcept;
 
 }  // namespace rtrs

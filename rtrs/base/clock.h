@@ -1,4 +1,4 @@
-// The seam for time: what the core may know of clocks. The reactor implements it with one ring
+// The interface to time: all that the core knows of clocks. The reactor implements it with one ring
 // timeout, the simulator with virtual time.
 //
 // THREAD: the Clock's: the reactor's (rtrs/reactor.h), or the simulator's.
@@ -13,7 +13,7 @@ class Clock;
 // A one-shot alarm, owned by whoever waits for it. Disarms itself when destroyed.
 class Timer {
   public:
-    // expired is called from the clock's turn with context, at or after the instant, once per arm.
+    // expired is called with context in the clock's turn, at or after the deadline, once per arm.
     // It may re-arm or destroy this timer.
     using Expired = void (*)(void* context);
 
@@ -27,7 +27,7 @@ class Timer {
     void arm(Instant deadline);
     void disarm() noexcept;
     bool armed() const noexcept { return position_ != not_armed; }
-    // Meaningful while armed. The clock may call later, by a small part of the delay.
+    // Meaningful while armed. The clock may call expired later by a small part of the delay.
     Instant deadline() const noexcept { return deadline_; }
 
   private:

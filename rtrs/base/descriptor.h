@@ -1,4 +1,4 @@
-// A file descriptor that is closed by its owner's end. THREAD: any, one at a time.
+// A file descriptor that is closed when its owner is destroyed. THREAD: any, one at a time.
 #pragma once
 
 #include <unistd.h>
@@ -11,14 +11,14 @@ namespace rtrs {
 class Descriptor {
   public:
     Descriptor() = default;
-    // fd: as open(2) returns it; below 0 it is none.
+    // fd: as open(2) returns it; below 0 means none.
     explicit Descriptor(int fd) noexcept : fd_(fd) {}
     Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
     Descriptor& operator=(Descriptor&& other) noexcept {
         std::swap(fd_, other.fd_);
         return *this;
     }
-    // errno stays as it is: what failed before is what people are told.
+    // errno is preserved: people are to be told what failed before.
     ~Descriptor() {
         if (fd_ < 0) return;
         const int error = errno;
@@ -30,7 +30,7 @@ class Descriptor {
     explicit operator bool() const noexcept { return fd_ >= 0; }
     // Closes it now.
     void reset() noexcept { Descriptor(std::move(*this)); }
-    // It is the caller's to close.
+    // The caller has to close it from now on.
     int release() noexcept { return std::exchange(fd_, -1); }
 
   private:

@@ -1,7 +1,7 @@
 // Errors as every layer reports them.
 //
-// Operation errors are std::error_code: either an errno value (std::generic_category) or one of
-// the codes below, which exist only where some caller acts on the difference.
+// Operation errors are std::error_code: either an errno value (std::generic_category) or one of the
+// codes below, which exist only where some caller treats them differently.
 #pragma once
 
 #include <system_error>
@@ -25,18 +25,19 @@ enum class Error {
     remote_access,
     // Payload or header checksum did not match.
     checksum,
-    // The peer ended the connection in order.
+    // The peer ended the connection in an orderly way.
     closed_by_peer,
-    // The peer has the session's name in use by somebody else.
+    // On the peer, the session's name is in use by somebody else.
     name_in_use,
-    // The peer lets the session in when what this client's former one had in flight has ended.
+    // The peer admits the session once everything that this client's former session had in flight
+    // has ended.
     former_session,
 };
 
 const std::error_category& error_category() noexcept;
 std::error_code make_error_code(Error error) noexcept;
 
-// The positive errno that stands for this error on the RTRS wire and towards NBD, 0 for success.
+// The positive errno that stands for this error on the RTRS wire and towards NBD; 0 for success.
 // Always within 0..511 (9 bits, the limit of the immediate).
 int to_errno(std::error_code error) noexcept;
 

@@ -14,19 +14,19 @@ namespace rtrs {
 
 class HelperThread {
   public:
-    // finished: where done functions go when their work has ended; called on the helper thread.
+    // finished: receives each done function when its work has ended; called on the helper thread.
     explicit HelperThread(std::function<void(std::function<void()>)> finished) {
         shared_->finished = std::move(finished);
     }
-    // Waits for the work that runs; what has not begun is dropped.
+    // Waits for the work that is running; work that has not begun is dropped.
     ~HelperThread();
     HelperThread(const HelperThread&) = delete;
     HelperThread& operator=(const HelperThread&) = delete;
 
-    // False: there is no thread to be had now, as if it had not been called.
+    // False: no thread is available now, and the call has no effect.
     [[nodiscard]] bool run(std::function<void()> work, std::function<void()> done);
-    // Work that does not end: nobody waits for it any more, or hears of its end. What it uses it
-    // has to hold. Nothing is run after this.
+    // For work that does not end: nobody waits for it any more, or is told when it ends. The work
+    // must own what it uses. Nothing is run after this.
     void abandon();
 
   private:
@@ -34,7 +34,7 @@ class HelperThread {
         std::function<void()> work;
         std::function<void()> done;
     };
-    // Shared with the thread, which may outlive the rest.
+    // Shared with the thread, which may outlive this object.
     struct Shared {
         std::function<void(std::function<void()>)> finished;
         std::mutex mutex;

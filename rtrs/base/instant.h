@@ -8,7 +8,8 @@ namespace rtrs {
 
 using Duration = std::chrono::nanoseconds;
 
-// A monotonic clock's epoch: in production CLOCK_MONOTONIC, in simulation the start of the run.
+// The epoch of a monotonic clock: in production that of CLOCK_MONOTONIC, in simulation the start of
+// the run.
 struct MonotonicEpoch {
     using duration = Duration;
     using rep = duration::rep;

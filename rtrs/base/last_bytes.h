@@ -1,6 +1,6 @@
-// How long a stream socket that has said its end is kept open, for a peer that still takes what was
-// sent before. To close a TCP socket that has unread bytes, or gets some later, is a reset, with
-// which all that the peer has not taken yet is gone.
+// How long a stream socket that has announced its end is kept open for a peer that still takes what
+// was sent before. Closing a TCP socket that has unread bytes, or receives some later, causes a
+// reset, and all that the peer has not taken yet is lost.
 #pragma once
 
 #include <linux/sockios.h>
@@ -16,20 +16,21 @@ namespace rtrs {
 class LastBytes {
   public:
     static constexpr Duration patience = std::chrono::milliseconds(500);
-    // For a peer that takes a little again and again.
+    // The limit for a peer that keeps taking a little.
     static constexpr Duration patience_max = std::chrono::seconds(5);
 
-    // fd: of the socket. Each patience it is to be asked whether the peer goes on.
+    // fd: the socket's. After each `patience`, goes_on() is to be asked.
     LastBytes(int fd, Instant now) noexcept
         : fd_(fd), bytes_(unacknowledged()), end_(now + patience_max) {}
-    // False: it has all, or takes nothing any more, or has had its time.
+    // False: the peer has everything, or takes nothing any more, or has had its time.
     bool goes_on(Instant now) noexcept {
         const int before = std::exchange(bytes_, unacknowledged());
         return bytes_ > 0 && bytes_ < before && now < end_;
     }
 
   private:
-    // By the peer's side of the network, of what was sent; 0 if that is not known.
+    // How many sent bytes the peer's side of the network has not acknowledged; 0 if that is not
+    // known.
     int unacknowledged() const noexcept {
         int bytes = 0;
         return ::ioctl(fd_, SIOCOUTQ, &bytes) == 0 ? bytes : 0;

@@ -1,5 +1,5 @@
-// Zeroed memory whose pages exist only once they are touched: sized for the worst case, paid for as
-// far as it is used.
+// Zeroed memory whose pages exist only once they are touched: it is sized for the worst case, but
+// only what is used is paid for.
 #pragma once
 
 #include <sys/mman.h>
@@ -11,7 +11,7 @@
 
 namespace rtrs {
 
-// Page-aligned anonymous memory, reserved and not committed. Empty if the address space is full.
+// Page-aligned anonymous memory, reserved but not committed. Empty if the address space is full.
 class LazyMemory {
   public:
     LazyMemory() noexcept = default;
@@ -19,7 +19,7 @@ class LazyMemory {
         void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (at == MAP_FAILED) return;
-        // A huge page would commit 2 MiB for the first byte that is touched.
+        // A huge page would commit 2 MiB when the first byte is touched.
         ::madvise(at, bytes, MADV_NOHUGEPAGE);
         memory_ = {static_cast<std::byte*>(at), bytes};
     }

@@ -8,14 +8,14 @@
 
 namespace rtrs {
 
-// T: as LazyArray, and assignable.
+// T: as for LazyArray, and assignable.
 template <typename T>
 class LazyQueue {
   public:
     LazyQueue() noexcept = default;
     explicit LazyQueue(std::size_t most) noexcept : ring_(most) {}
 
-    // Whether it has its memory.
+    // Whether its memory could be reserved.
     explicit operator bool() const noexcept { return static_cast<bool>(ring_); }
     bool empty() const noexcept { return count_ == 0; }
     bool full() const noexcept { return count_ == ring_.size(); }

@@ -1,4 +1,5 @@
-// A member function as what timers and other callbacks take: a plain function of their context.
+// Turns a member function into what timers and other callbacks take: a plain function of their
+// context.
 //
 //   Timer timer{clock, this, member_call<&Watchdog::is_due>};
 #pragma once
@@ -16,7 +17,7 @@ struct OwnerOf<void (Owner::*)(Arguments...) noexcept> {
     using Type = Owner;
 };
 
-// context: a pointer to the object of exactly that class.
+// context: a pointer to an object of exactly that class.
 template <auto method>
 void member_call(void* context) {
     (static_cast<typename OwnerOf<decltype(method)>::Type*>(context)->*method)();

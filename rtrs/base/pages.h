@@ -1,4 +1,4 @@
-// The CPU's pages. Memory that is registered begins at one and ends at one.
+// The CPU's pages. Registered memory begins and ends at a page boundary.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
-// Bugs that are put in on purpose, so that the simulator can show that it would find them.
+// Bugs that are planted on purpose, so that the simulator can show that it would find them.
 //
-// In the product planted() is false at compile time and leaves no trace. The core is compiled a
-// second time with RTRS_PLANTED for the simulator (tests/sim); there one bug can be chosen.
+// In the product, planted() is false at compile time and leaves no trace. The core is compiled a
+// second time with RTRS_PLANTED for the simulator (tests/sim), where one bug can be chosen.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ namespace rtrs {
 
 enum class PlantedBug : std::uint8_t {
     none,
-    admission_off,          // every attempt runs, also stale and repeated ones
+    admission_off,          // every attempt runs, even stale and repeated ones
     quarantine_off,         // a request leaves a lost path before its endpoints have drained
     takeover_off,           // a new session does not wait for the old one of the same client
     lock_off,               // storage is opened while an older process still has I/O on it
@@ -23,8 +23,8 @@ enum class PlantedBug : std::uint8_t {
     flush_forgotten,        // nobody is told that unflushed writes were lost
     heartbeat_never_fires,  // a silent peer is never noticed
     answer_buffer_early,    // an answer's memory is used again before it has been sent
-    question_ends_probe,    // a peer that asks, since it hears nothing, passes for one that answers
-    connection_unasked,     // a connection of which nothing comes is not asked
+    question_ends_probe,    // a peer that asks because it hears nothing counts as answering
+    connection_unasked,     // a connection on which nothing comes is not asked
 };
 
 inline constexpr std::array<std::pair<PlantedBug, std::string_view>, 11> planted_bug_names{{

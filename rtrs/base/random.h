@@ -1,4 +1,4 @@
-// Chance, seeded by the caller: the same seed gives the same run.
+// Random numbers, seeded by the caller: the same seed gives the same run.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,8 @@
 //
 //   RTRS_RARE(admission_stale);
 //
-// Nothing in the product. Where RTRS_PLANTED is defined (see planted.h) each passage counts.
+// It does nothing in the product. Where RTRS_PLANTED is defined (see planted.h), each passage is
+// counted.
 #pragma once
 
 #include <array>
@@ -12,7 +13,7 @@
 
 namespace rtrs {
 
-// Every mark, so that one that was never reached can be told.
+// All marks, so that one that was never reached can be reported.
 #define RTRS_RARE_BRANCHES(X)                                                            \
     X(admission_stale)          /* an attempt older than its permit's newest */          \
     X(admission_retry_waits)    /* a retry came while the first attempt was running */   \

@@ -1,4 +1,4 @@
-// Durations as documents and metrics have them.
+// Durations in the form that documents and metrics use.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// Whether it is time for a line in the log about what others can cause as often as they like: the
-// first time, then once per interval. Pure: told the time, it never asks.
+// Decides whether to log an event that others can cause as often as they like: the first time, then
+// once per interval. Pure: it is told the time and never reads a clock.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ class Seldom {
 
     explicit Seldom(Duration interval = usual_interval) noexcept : interval_(interval) {}
 
-    // It happened. Returns how often it did since the last line, this time included; none: no line.
+    // The event happened. Returns how often it did since the last line, including this time; none:
+    // no line is due.
     std::optional<std::uint64_t> happened(Instant now) noexcept {
         ++count_;
         if (last_ && now < *last_ + interval_) return std::nullopt;
@@ -27,11 +28,11 @@ class Seldom {
 
   private:
     Duration interval_;
-    std::optional<Instant> last_;  // line
+    std::optional<Instant> last_;  // line logged
     std::uint64_t count_ = 0;
 };
 
-// What a line ends with that stands for several.
+// The end of a line that stands for several events.
 inline std::string how_often(std::uint64_t count) {
     return count > 1 ? " (" + std::to_string(count) + " of these since the last such line)" : "";
 }

@@ -1,4 +1,4 @@
-// A thread that takes no signals: those are for the threads of the program.
+// Starts a thread that takes no signals: those are for the program's own threads.
 #pragma once
 
 #include <expected>
@@ -8,7 +8,7 @@
 
 namespace rtrs {
 
-// name: at most 15 bytes, as ps(1) shows it; null: that of the calling thread.
+// name: at most 15 bytes, shown by ps(1); null: the calling thread's name.
 // ERRORS: EAGAIN (no more threads).
 std::expected<std::thread, std::error_code> start_thread(std::function<void()> work,
                                                          const char* name = nullptr);

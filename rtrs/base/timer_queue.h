@@ -1,4 +1,4 @@
-// A binary heap of armed timers: what every Clock is made of.
+// A binary heap of armed timers, on which every Clock is built.
 #pragma once
 
 #include <cstddef>
@@ -43,8 +43,8 @@ class TimerQueue {
         return heap_.front()->deadline_;
     }
 
-    // Calls every timer that is due at now, earliest first. A timer that its handler arms again at
-    // or before now waits for the next call, so that one call always ends.
+    // Calls every timer that is due at `now`, earliest first. A timer that its handler re-arms for
+    // `now` or earlier waits for the next call, so that one call always ends.
     void expire(Instant now) {
         due_.clear();
         while (!heap_.empty() && heap_.front()->deadline_ <= now) {

@@ -13,7 +13,7 @@ namespace rtrs {
 struct Uuid {
     std::array<std::byte, 16> bytes{};
 
-    // Version 4, from the given source of chance.
+    // Version 4, from the given random source.
     static Uuid random(Random& random) noexcept;
     // "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
     std::string text() const;

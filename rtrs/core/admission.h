@@ -1,8 +1,9 @@
-// Which attempts of requests may run: the memory of a server session that makes failover safe.
+// Decides which attempts of requests may run: the memory of a server session that makes failover
+// safe.
 //
 // A client sends a request again on another path when it has lost the first one. The first attempt
-// may still be in the storage, or arrive later than the second. One record per permit tells them
-// apart by the sequence that both carry:
+// may still be in the storage, or arrive later than the second. One record per permit tells the
+// attempts apart by the sequence number that each carries:
 //
 //   Attempt of sequence s, newest so far n     Verdict
 //   s < n                                      stale: never runs
@@ -12,9 +13,11 @@
 //   s > n, an older one running                wait, then run
 //   s > n                                      run
 //
-// An attempt without sequence (s = 0, a kernel client) waits while another one of its permit runs.
+// An attempt without sequence number (s = 0, a kernel client) waits while another attempt of its
+// permit runs.
 //
-// Pure: no clock, no I/O; attempts are their owners', linked in here while they run or wait.
+// Pure: no clock, no I/O. Attempts belong to the callers and are linked in here while they run or
+// wait.
 // ASSUMES: an attempt arrives once; two attempts of a permit at a time are of different paths.
 // OWNER: ServerSession. Source of the rules: docs/reference/wire-failover.md.
 #pragma once
@@ -30,10 +33,10 @@
 
 namespace rtrs {
 
-// One arrival of a request. All zero is one that is not under admission.
+// One arrival of a request. All zero: not under admission.
 struct Attempt {
     Sequence sequence;
-    bool has_response_data;  // must run again to be answered again
+    bool has_response_data;  // it must run again to be answered again
     bool admitted;           // runs; ended() is owed
     Attempt* next_waiting;
 };
@@ -51,8 +54,8 @@ class Admission {
     };
     struct Statistics {
         std::uint64_t stale = 0;     // late attempts that were refused
-        std::uint64_t answered = 0;  // from the record
-        std::uint64_t waited = 0;    // for an earlier attempt
+        std::uint64_t answered = 0;  // answered from the record
+        std::uint64_t waited = 0;    // waited for an earlier attempt
     };
 
     explicit Admission(std::uint32_t queue_depth) : records_(queue_depth) {}
@@ -83,7 +86,7 @@ class Admission {
         return settle(record, attempt);
     }
 
-    // Of an attempt that ran: call next_released() until it has none.
+    // An attempt that ran has ended. Afterwards call next_released() until it returns none.
     void ended(std::uint32_t permit, Attempt& attempt, int result) noexcept {
         if (!attempt.admitted) return;
         Record& record = records_[permit];
@@ -109,7 +112,7 @@ class Admission {
         return Released{&attempt, settle(record, attempt)};
     }
 
-    // The path of an attempt that waits has died.
+    // The path of a waiting attempt has died: forgets the attempt.
     void drop(std::uint32_t permit, Attempt& attempt) noexcept {
         RTRS_RARE(admission_waiter_dropped);
         Attempt** at = &records_[permit].waiting;
@@ -118,12 +121,12 @@ class Admission {
         attempt.next_waiting = nullptr;
     }
 
-    // The one that runs, or null.
+    // The attempt that runs, or null.
     Attempt* running(std::uint32_t permit) noexcept { return records_[permit].running; }
     const Statistics& statistics() const noexcept { return statistics_; }
 
   private:
-    // All zero is a permit that was never used.
+    // All zero: a permit that was never used.
     struct Record {
         Sequence newest;
         Attempt* running;
@@ -144,7 +147,8 @@ class Admission {
         *at = &attempt;
         return {Verdict::wait};
     }
-    // The newest, with nothing in its way. Not done: the one that was to run lost its path.
+    // Decides about the newest attempt when nothing is in its way. If the record is not done, the
+    // attempt that was to run has lost its path.
     Decision settle(Record& record, Attempt& attempt) noexcept {
         if (!record.done) return run(record, attempt);
         if (attempt.has_response_data) {
@@ -157,7 +161,8 @@ class Admission {
     }
     Decision arrive_unsequenced(Record& record, Attempt& attempt) noexcept {
         if (record.running == nullptr) return run(record, attempt);
-        // Only a kernel's client does that; ours waits until the first attempt has ended.
+        // Only a kernel's client sends a second attempt meanwhile; ours waits until the first has
+        // ended.
         return wait(record, attempt);
     }
 

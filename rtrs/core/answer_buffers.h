@@ -1,10 +1,10 @@
-// Memory of one server path for answers with much data, of which few take turns: what a read has
-// put there is still in the processor's cache when it is sent, and the next one finds the cache's
-// lines there again. Of many requests under way each would put it into a chunk of its own instead,
-// which the cache has forgotten since that chunk's request before.
+// A few buffers of one server path that answers with much data take in turn. What a read has put
+// into one is still in the processor's cache when it is sent, and the next read finds the same
+// lines in the cache. Without them each of many requests under way would put its data into its own
+// chunk, which has left the cache since that chunk's previous request.
 //
-// One is taken while its request runs, and is free again when its answer has left. There is no
-// memory before the first.
+// A buffer is taken while its request runs, and is free again when its answer has left. No memory
+// is allocated before the first use.
 #pragma once
 
 #include <bit>
@@ -21,10 +21,12 @@ namespace rtrs {
 
 class AnswerBuffers {
   public:
-    // Those of requests that are read in one turn, and of some that the socket has not taken yet.
+    // Enough for the requests that are read in one turn, and for some that the socket has not taken
+    // yet.
     static constexpr std::uint32_t count = 8;
 
-    // buffer_bytes: a multiple of the page. False: there is no memory, now or ever.
+    // buffer_bytes: a multiple of the page size. False: the memory cannot be had; it is not tried
+    // again.
     bool make(ProtectionDomain& domain, std::uint32_t buffer_bytes) {
         if (region_) return true;
         if (tried_) return false;
@@ -40,7 +42,8 @@ class AnswerBuffers {
         return true;
     }
 
-    // The same few as long as few are taken: always the free one with the lowest number.
+    // Always the free buffer with the lowest number, so that the same few are used as long as few
+    // are taken.
     std::optional<std::uint32_t> take() noexcept {
         if (free_ == 0) return std::nullopt;
         const auto number = static_cast<std::uint32_t>(std::countr_zero(free_));
@@ -57,9 +60,9 @@ class AnswerBuffers {
 
   private:
     LazyMemory memory_;
-    std::unique_ptr<MemoryRegion> region_;  // after the memory: it goes first
+    std::unique_ptr<MemoryRegion> region_;  // declared after the memory, so destroyed before it
     std::uint32_t bytes_ = 0;
-    std::uint32_t free_ = 0;  // a bit each
+    std::uint32_t free_ = 0;  // one bit per buffer
     bool tried_ = false;
 };
 

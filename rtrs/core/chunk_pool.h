@@ -1,7 +1,8 @@
-// The chunks of one server path: memory that permits map to, one operation slot per permit. Each
-// path has its own, so that one that dies cannot scribble on what another uses.
+// The chunks of one server path: the memory that permits map to, and one operation slot per permit.
+// Each path has its own chunks, so that a dying path cannot overwrite what another one uses.
 //
-// Reserved, not committed: a chunk and its slot exist once its permit was used.
+// The memory is reserved, not committed: a chunk and its slot take memory only once their permit
+// was used.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +18,21 @@ class ServerPath;
 
 // One request, from its arrival until its answer is posted. All zero is a free slot.
 struct OpSlot : Attempt {
-    // waiting: for an earlier attempt of its permit (admission.h). answering: for a place in the
-    // send queue.
+    // waiting: for an earlier attempt of its permit (admission.h). answering: the answer waits for
+    // a place in the send queue.
     enum class State : std::uint8_t { free = 0, revoking, waiting, running, answering };
 
     State state;
-    bool rebound;  // answering: its window has its fresh key already
-    // running, answering: it has the answer buffer with the number before this. 0: none.
+    bool rebound;  // answering: its window already has its fresh key
+    // running, answering: the number of its answer buffer plus 1; 0: none.
     std::uint8_t answer_buffer;
     std::uint16_t connection;
     std::uint32_t offset;  // of the request message, from the immediate
-    ServerPath* path;      // on which it arrived and is answered
+    ServerPath* path;      // on which the request arrived and is answered
     RequestMessage request;
     int answer_error;
     std::uint32_t answer_bytes;
-    void* chunk_context;  // the handler's; stays when the slot is free
+    void* chunk_context;  // the handler's; kept while the slot is free
     std::byte message[limits::user_message_bytes_max];
     ServerOp op;
 };
@@ -51,8 +52,8 @@ class ChunkPool {
     std::byte* chunk(std::uint32_t permit) const noexcept {
         return memory_.data() + static_cast<std::size_t>(permit) * chunk_bytes_;
     }
-    // The bodies of SEND_WITH_IMM answers. Each is untouched until its permit's next request proves
-    // that the answer has arrived.
+    // The bodies of SEND_WITH_IMM answers. Each stays untouched until its permit's next request
+    // proves that the answer has arrived.
     MutableBytes key_responses() const noexcept { return key_responses_.bytes(); }
     MutableBytes key_response(std::uint32_t permit) const noexcept {
         return key_responses_.bytes().subspan(std::size_t{permit} * KeyResponseMessage::wire_bytes,

@@ -1,5 +1,5 @@
-// ClientPath: its life. It is connected (client_path_handshake.cpp), its heartbeats are kept up,
-// and all of it is taken down and begun again.
+// ClientPath: its life cycle. It is connected (client_path_handshake.cpp), its heartbeats are kept
+// up, and everything is taken down and started again.
 
 #include <algorithm>
 #include <utility>
@@ -14,14 +14,14 @@
 namespace rtrs {
 namespace {
 
-// For the answers and the ends of the other connections, once the peer has ended one in peace:
-// about a retransmission.
+// How long to wait for the answers and the ends of the other connections, once the peer has ended
+// one in an orderly way: about a retransmission.
 constexpr Duration last_answers_patience = std::chrono::milliseconds(200);
 
-// The list of its chunks comes at once, or has trouble on the way.
+// The list of the server's chunks comes at once, or has trouble on the way.
 constexpr Duration chunks_patience = std::chrono::seconds(1);
 // A kernel's server answers nothing on the first connection, not even heartbeats, while it opens a
-// device: its handler runs where completions are taken. Its own client has so much patience with
+// device: its handler runs where completions are taken. Its own client has this much patience with
 // it. SOURCE: rnbd_srv_rdma_ev() of Linux 6.12, drivers/block/rnbd/rnbd-srv.c.
 constexpr Duration busy_timeout = kernel_heartbeat_timeout;
 
@@ -98,7 +98,7 @@ void ClientPath::apply(PathMachine::Actions actions) {
         link_.reset();
         ++reconnect_count_;
         // While another path is up the session must exist already: a server that was restarted
-        // would make a new one, and the session would be two, with the owner none the wiser. (A
+        // would create a new one, so that there would be two sessions without the owner knowing. (A
         // kernel client sets the flag on every reconnect.)
         first_connection_ =
             owner_.any_path_connected() ? FirstConnection::no : FirstConnection::yes;
@@ -118,7 +118,7 @@ void ClientPath::apply(PathMachine::Actions actions) {
         heartbeat_.stop();
         heartbeat_timer_.disarm();
         last_answers_timer_.disarm();
-        // Without a failure it was this side: the session's end, or the operator.
+        // Without a failure this side ended it: the session's end, or the operator.
         owner_.path_down(*this, reason_ ? reason_ : make_error_code(Error::closed));
     }
     if ((actions & PathMachine::disconnect) != 0) disconnect_all();
@@ -129,12 +129,12 @@ void ClientPath::apply(PathMachine::Actions actions) {
     }
 }
 
-// A server that ends in peace answers what it has promised, over all connections, before it ends
-// the first of them. But they are read one after the other, and over a network in any order.
-// Nothing is sent meanwhile: what meets a closed socket there makes it drop what it has still to
-// say.
+// A server that ends in an orderly way sends all answers that it owes, over all connections, before
+// it ends the first connection. But the connections are read one after the other, and their data
+// arrives in any order. Nothing is sent meanwhile: data that meets a closed socket there makes the
+// server drop what it has still to say.
 void ClientPath::peer_ended(std::error_code reason, std::string_view what) {
-    // The goodbye of a connection that was in the middle of something is left out.
+    // A connection that was in the middle of something ends without goodbye.
     const bool orderly = reason == Error::closed_by_peer ||
                          (reads_to_the_end() && reason == std::errc::connection_reset);
     const auto is_open = [](const auto& connection) { return !connection->ended; };
@@ -153,7 +153,8 @@ void ClientPath::fail(std::error_code reason, std::string_view what) {
     if (state == PathState::connected || state == PathState::connecting ||
         state == PathState::exchanging) {
         const bool orderly = state == PathState::connected && reason == Error::closed_by_peer;
-        // An orderly end is no alarm; what it means to the session is the session's line.
+        // An orderly end is no reason for a warning; what it means to the session is logged by the
+        // session.
         const bool alarming = state == PathState::connected && !orderly;
         note_failure(reason,
                      orderly ? reason.message() : std::string(what) + ": " + reason.message(),
@@ -162,7 +163,7 @@ void ClientPath::fail(std::error_code reason, std::string_view what) {
     handle(PathMachine::Event::failed);
 }
 
-// The error's own words are of what the server has done.
+// The text of the error would only say what the server has done, so it is not logged.
 void ClientPath::cannot_use(const Unusable& server) {
     note_failure(server.error, "cannot use the server: " + server.why, TraceLevel::warning);
     handle(PathMachine::Event::failed);
@@ -171,7 +172,7 @@ void ClientPath::cannot_use(const Unusable& server) {
 void ClientPath::note_failure(std::error_code reason, std::string text, TraceLevel level) {
     doubt_packets(reason);
     reason_ = reason;
-    // A server that is down is one line, not one per attempt.
+    // A server that is down is logged once, not once per attempt.
     reason_is_news_ = connected() || text != reason_text_;
     if (reason_is_news_) trace(level, text);
     reason_text_ = std::move(text);
@@ -187,11 +188,13 @@ void ClientPath::doubt_packets(std::error_code reason) {
     const PathState state = machine_.state();
     if (state != PathState::exchanging && state != PathState::connected) return doubt_.failed();
     const Instant now = environment_.clock.now();
-    // Small packets are lost as well: a pause of the network, of the server or of this process.
+    // If so, small packets are lost as well: a pause of the network, of the server or of this
+    // process.
     const bool all_is_silent = state == PathState::connected && reason == Error::timed_out;
     const bool timed_out = reason == Error::timed_out || reason == std::errc::timed_out;
-    // The server, which waits as well, may be the first to give up. A reset, or an unreachable
-    // network, is no silence, however late an answer was: slow storage, and then something else.
+    // The server, which waits too, may be the first to give up. A reset, or an unreachable network,
+    // does not count as silence, however late an answer was: that was slow storage, and then
+    // something else.
     const bool gave_up = answers_are_late_ && reason == Error::closed_by_peer;
     const bool no_chunks = state == PathState::exchanging && !chunks_came_ &&
                            now - machine_.since() >= chunks_patience;
@@ -231,7 +234,7 @@ void ClientPath::trace_closed() {
 void ClientPath::beat() {
     switch (heartbeat_.step(environment_.clock.now())) {
         case Heartbeat::Action::dead:
-            if (reads_to_the_end()) return last_answers_overdue();  // it has told why
+            if (reads_to_the_end()) return last_answers_overdue();  // the server has said why
             return fail(Error::timed_out,
                         heartbeat_.probing()
                             ? "the server is silent, also when probed for a late answer"
@@ -265,7 +268,7 @@ void ClientPath::doubt_connection(std::uint16_t connection) {
     if (!std::exchange(late.asks_network, true)) late.endpoint->ask_network(true);
     if (late.asked || !has(features_, Feature::connection_heartbeats)) return;
     if (planted(PlantedBug::connection_unasked)) return;
-    if (post_heartbeat(late, ImmediateCodec::heartbeat())) return;  // no room: the next time
+    if (post_heartbeat(late, ImmediateCodec::heartbeat())) return;  // no room: try next time
     late.asked = true;
     late.asked_there.reset();
 }
@@ -282,9 +285,9 @@ Instant ClientPath::judge_connection(std::uint16_t connection, Duration silence)
     return late.asked ? judge_question(late) : Instant::max();
 }
 
-// All that is sent is taken, and nothing comes of it, not even the answer to a heartbeat, which
-// waits for no storage: a proxy or a tunnel on the way keeps it, or answers alone are lost.
-// Whatever still moves is patiently waited for.
+// Everything that is sent is taken, and nothing comes back, not even the answer to a heartbeat,
+// which does not wait for storage: a proxy or a tunnel on the way keeps it, or only answers are
+// lost. As long as anything still moves, this side waits patiently.
 Instant ClientPath::judge_question(Connection& late) {
     const Instant now = environment_.clock.now();
     const Duration patience = options_.heartbeat_timeout;
@@ -322,7 +325,7 @@ std::error_code ClientPath::disconnect() {
 void ClientPath::post_heartbeat(std::uint32_t immediate) {
     if (reads_to_the_end()) return;
     const auto error = post_heartbeat(*connections_[0], immediate);
-    // Full of requests: their answers say as much as a heartbeat's would.
+    // The send queue is full of requests: their answers say as much as a heartbeat's answer would.
     if (error && error != std::errc::no_buffer_space) fail(error, "cannot post a heartbeat");
 }
 
@@ -357,7 +360,7 @@ void ClientPath::drained() {
     const PathState state = machine_.state();
     if (state != PathState::draining && state != PathState::closing) {
         // A fabric may report the end of a connection by on_drained alone only after a rejection,
-        // which has failed the path already; anything else is a broken promise (P4).
+        // which has already failed the path; anything else is a broken promise (P4).
         return;
     }
     for (const auto& connection : connections_) {

@@ -1,8 +1,8 @@
 // One physical route of a client session: its connections, the info exchange, the chunk table, and
 // the posts and completions of requests.
 //
-// OWNER: ClientSession. THREAD: the session's. The life cycle is PathMachine's table; this file
-// does what its actions say.
+// OWNER: ClientSession. THREAD: the session's. The life cycle is in PathMachine's table; this file
+// carries out its actions.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,8 @@
 
 namespace rtrs {
 
-// The session's memory as one fabric sees it. Registered once, when the sizes are known.
+// The session's memory as registered with one fabric. The buffers are registered once, when the
+// sizes are known.
 struct FabricMemory {
     Fabric* fabric = nullptr;
     std::unique_ptr<ProtectionDomain> domain;
@@ -33,7 +34,7 @@ struct FabricMemory {
     std::unique_ptr<MemoryRegion> control;  // the response of a user message
 };
 
-// What of a request a path needs in order to post it.
+// What a path needs to know of a request in order to post it.
 struct PathRequest {
     std::uint32_t permit = 0;
     Direction direction = Direction::write;
@@ -46,7 +47,7 @@ struct PathRequest {
     std::uint16_t connection = 0;
 };
 
-// How operators name the path.
+// The name by which operators call the path.
 std::string label_of(const PathAddress& address);
 // "it offers a queue depth of 512 with ..."
 std::string offer_text(std::uint32_t queue_depth, std::uint32_t io_bytes,
@@ -63,25 +64,26 @@ class ClientPath;
 // What a path tells its session. Called from the reactor's turn only.
 class ClientPathOwner {
   public:
-    // The first connection was accepted, and again before the path is up: may these chunks be used?
-    // Allocates on first use.
+    // May these chunks be used? Asked when the first connection was accepted, and again before the
+    // path is up. Allocates on first use.
     virtual std::expected<void, Unusable> accept_geometry(ClientPath& path,
                                                           const ChunkGeometry& geometry) = 0;
     virtual bool any_path_connected() const noexcept = 0;
     virtual void path_up(ClientPath& path) = 0;
-    // An attempt has failed, and not for the reason of the last one: text.
+    // An attempt has failed, for another reason than the attempt before it: text.
     virtual void path_not_connected(ClientPath& path, std::error_code reason,
                                     std::string_view text) = 0;
-    // Still up, but nothing may be posted any more; path_down follows.
+    // The path is still up, but nothing may be posted on it any more; path_down follows.
     virtual void path_ending(ClientPath& path) noexcept = 0;
     virtual void path_down(ClientPath& path, std::error_code reason) = 0;
-    // The path's endpoints are drained: what it left unanswered is the session's again.
+    // The path's endpoints are drained: the requests that it left unanswered belong to the session
+    // again.
     virtual void path_drained(ClientPath& path) = 0;
     virtual void path_closed(ClientPath& path) = 0;
-    // False: nobody waits for this answer, the peer is broken.
+    // False: nobody waits for this answer, so the peer is faulty.
     virtual bool answered(ClientPath& path, std::uint16_t connection, std::uint32_t permit,
                           int error) = 0;
-    // A heartbeat's round trip.
+    // A heartbeat's round trip was measured.
     virtual void latency_measured(ClientPath& path, Duration latency) = 0;
     // Null: no messages are wanted.
     virtual MessageCore* messages() noexcept = 0;
@@ -106,8 +108,8 @@ class ClientPath final : public MessageLinkOwner {
         handle(PathMachine::Event::open);
     }
     void close() { handle(PathMachine::Event::close); }
-    // The operator's; see path_machine.h. ERRORS: EBUSY (reconnect, while it is being connected or
-    // closed).
+    // Called by the operator; see path_machine.h. ERRORS: EBUSY (reconnect, while the path is being
+    // connected or closed).
     std::error_code reconnect();
     std::error_code disconnect();
     void set_priority(PathPriority priority) noexcept { address_.priority = priority; }
@@ -116,40 +118,42 @@ class ClientPath final : public MessageLinkOwner {
     }
     // The last other path was lost.
     void needed() { handle(PathMachine::Event::needed); }
-    // One of the session's is posted on it, or answered. A server without sequences may answer
-    // nothing else meanwhile, and is not suspected for that.
+    // Whether a user message of the session is under way on this path. Meanwhile a server without
+    // sequence numbers may answer nothing else, and is not suspected for that.
     void user_message_is_under_way(bool is_so);
-    // Ends the path soon if the server is silent. False: not connected, under way already, or the
-    // server may be busy.
+    // Probes the path, which ends soon if the server stays silent. False: not connected, a probe is
+    // already under way, or the server may be busy.
     bool probe();
-    // Of a connection by which an answer is late: it may be silent alone, since the heartbeats are
-    // on another one. The second ends the path if it has been for so long; it returns when it is to
-    // be judged again, Instant::max() if that is not known to help.
+    // For a connection on which an answer is late: it alone may be silent, since the heartbeats are
+    // on another one. doubt_connection() asks on it. judge_connection() ends the path if the
+    // connection has been silent for `silence`; it returns when to judge again, Instant::max() if
+    // that is not known to help.
     void doubt_connection(std::uint16_t connection);
     Instant judge_connection(std::uint16_t connection, Duration silence);
-    // Ends the connection because of what the peer did; it is dialled again.
+    // Ends the connections because of what the peer did; the path is dialled again.
     void fail(std::error_code reason, std::string_view what);
 
     bool connected() const noexcept { return machine_.state() == PathState::connected; }
     bool closed() const noexcept { return machine_.state() == PathState::closed; }
     bool idle() const noexcept { return machine_.state() == PathState::idle; }
-    // Closed, or closing, because the operator said so.
+    // Closed or closing because the operator disconnected it.
     bool disconnected() const noexcept {
         return machine_.close_cause() == PathMachine::CloseCause::disconnected;
     }
-    // Its server takes sequences. Known once the first connection was accepted.
+    // Whether its server takes sequence numbers. Known once the first connection was accepted.
     bool sequenced() const noexcept { return has(features_, Feature::failover); }
     bool has_messages() const noexcept { return has(features_, Feature::messages); }
-    // A permit always travels on the same connection of a path: what hangs on it stays on one core.
+    // A permit always travels on the same connection of a path, so that what belongs to it stays on
+    // one core.
     std::uint16_t connection_of(std::uint32_t permit) const noexcept {
         const std::uint32_t for_io = connection_count_ - 1u;
         return for_io == 1 ? 1 : static_cast<std::uint16_t>(1 + permit % for_io);
     }
     // ASSUMES: connected(). A request that cannot be posted is reported by path_drained, like any
-    // other that stays unanswered.
+    // other request that stays unanswered.
     void post(const PathRequest& request);
 
-    // Asks by the addresses of `via`, and with this path's id, for a connection (fence_probe.h).
+    // Dials over the addresses of `via`, but with this path's id (fence_probe.h).
     // ERRORS: as Fabric::connect.
     std::expected<std::unique_ptr<Endpoint>, std::error_code> dial_over(ClientPath& via,
                                                                         EndpointHandler& handler);
@@ -164,8 +168,8 @@ class ClientPath final : public MessageLinkOwner {
 
   private:
     struct Connection;
-    // Of one permit: its memory is in the device's hands until the send has completed, and an
-    // answer that overtakes that waits.
+    // The send of one permit: the device may use the permit's memory until the send has completed.
+    // An answer that arrives earlier waits for that.
     struct Sending {
         bool under_way;
         bool answered;
@@ -181,14 +185,14 @@ class ClientPath final : public MessageLinkOwner {
     void handle(PathMachine::Event event);
     void apply(PathMachine::Actions actions);
     void dial(std::uint16_t connection);
-    // A connection has ended. An orderly end of one is not the path's before the others' have come,
-    // or the patience with them is over.
+    // A connection has ended. An orderly end of one connection ends the path only when the others
+    // have ended too, or when the patience with them is over.
     void peer_ended(std::error_code reason, std::string_view what);
     bool reads_to_the_end() const noexcept { return last_answers_timer_.armed(); }
     void last_answers_overdue();
     void established(Connection& connection, Bytes private_data);
     std::expected<void, Unusable> accept_first(const ConnectResponseMessage& response);
-    // As fail(), for what this side has found.
+    // As fail(), because of what this side has found wrong with the server.
     void cannot_use(const Unusable& server);
     std::error_code prepare_receives(Connection& connection);
     std::error_code prepare_control(Connection& connection);
@@ -230,9 +234,9 @@ class ClientPath final : public MessageLinkOwner {
     PathMachine machine_;
     Heartbeat heartbeat_;
     PacketDoubt doubt_;
-    // It was probed for a late answer, and no request was answered since.
+    // The path was probed for a late answer, and no request was answered since.
     bool answers_are_late_ = false;
-    bool chunks_came_ = false;  // the info response of this attempt
+    bool chunks_came_ = false;  // the info response of this attempt has arrived
     Timer machine_timer_;
     Timer heartbeat_timer_;
     Timer last_answers_timer_;  // see reads_to_the_end()
@@ -244,8 +248,8 @@ class ClientPath final : public MessageLinkOwner {
     ChunkGeometry geometry_{};
     ImmediateCodec codec_{1};
     std::vector<std::unique_ptr<Connection>> connections_;
-    std::optional<Instant> dial_ends_;  // of the newest of them, until it is established
-    // Of messages, while the path is connected and until it is drained.
+    std::optional<Instant> dial_ends_;  // when the newest dial does, until it is established
+    // The connection for messages, while the path is connected and until it is drained.
     std::unique_ptr<MessageLink> link_;
     Timer link_timer_;
     LazyArray<BufferDescriptor> chunks_;  // the server's, by permit
@@ -253,7 +257,7 @@ class ClientPath final : public MessageLinkOwner {
     std::string local_host_;
     std::error_code reason_;
     std::string reason_text_;
-    bool reason_is_news_ = false;  // the log has been told of it just now
+    bool reason_is_news_ = false;  // it has just been logged
 };
 
 }  // namespace rtrs

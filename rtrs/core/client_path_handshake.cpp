@@ -1,5 +1,5 @@
 // ClientPath: how it is connected. Connections are dialled one after the other, then the info
-// messages are exchanged, and beside them one connection for messages is kept.
+// messages are exchanged. Besides them, one connection for messages is kept up.
 
 #include <algorithm>
 #include <utility>
@@ -13,7 +13,8 @@
 namespace rtrs {
 namespace {
 
-// What a connection may have posted besides requests: heartbeats, their answers, the info request.
+// What a connection may have posted in addition to requests: heartbeats, their answers, the info
+// request.
 constexpr std::uint32_t send_queue_reserve = 64;
 
 // A server may offer more chunks than a queue has entries.
@@ -54,11 +55,12 @@ ConnectRequestMessage ClientPath::connect_request(std::uint16_t connection) cons
 void ClientPath::dial(std::uint16_t id) {
     std::byte private_data[ConnectRequestMessage::wire_bytes];
     connect_request(id).emit(private_data);
-    // The depth of connection 0 must do before the server has named the queue depth.
+    // The depth of connection 0 must suffice although the server has not yet told the queue depth.
     const std::uint32_t receives =
         id == 0 ? limits::client_service_receives + 1 : io_receives(geometry_.queue_depth);
-    // Twice: a permit's next request may come before its last one has completed. Many leave as one
-    // message, and the server answers the first of them while the last wait for the socket.
+    // Twice, because a permit's next request may be posted before its last one has completed: many
+    // requests leave as one message, and the server answers the first of them while the last still
+    // wait for the socket.
     const std::uint32_t sends = 2 * (id == 0 ? limits::service_queue_depth : geometry_.queue_depth);
     auto& connection = *connections_.emplace_back(std::make_unique<Connection>(*this, id));
     auto endpoint = address_.fabric->connect(
@@ -130,7 +132,7 @@ std::expected<void, Unusable> ClientPath::accept_first(const ConnectResponseMess
         chunks_ = LazyArray<BufferDescriptor>(geometry_.queue_depth);
         if (!chunks_) return out_of_memory();
     }
-    // What a lost connection left there is over.
+    // Forgets what a lost connection left there.
     sending_ = LazyArray<Sending>(geometry_.queue_depth);
     if (!sending_) return out_of_memory();
     return {};
@@ -183,8 +185,8 @@ void ClientPath::control_used(Connection& connection) noexcept {
 }
 
 void ClientPath::send_info_request() {
-    // In memory of this connection: what the session has may receive the answer of a user message
-    // at the same time, on another path.
+    // Sent from memory of this connection: the session's memory may receive the answer of a user
+    // message at the same time, on another path.
     Connection& connection = *connections_[0];
     std::byte* to = connection.control_memory.data() + connection.info_request_offset;
     InfoRequestMessage{.session_name = options_.name,
@@ -211,7 +213,7 @@ void ClientPath::info_response(Connection& connection, const Completion& complet
         doubt_.begins_anew();
         return handle(PathMachine::Event::join);
     }
-    // Once more: what the others can is known only now.
+    // Asked again, because only now is it known what the other paths support.
     if (const auto usable = owner_.accept_geometry(*this, geometry_); !usable) {
         return cannot_use(usable.error());
     }
@@ -225,7 +227,7 @@ void ClientPath::info_response(Connection& connection, const Completion& complet
     handle(PathMachine::Event::info_accepted);
 }
 
-// --- The connection of messages.
+// --- The connection for messages.
 
 void ClientPath::dial_messages() {
     MessageCore* const core = owner_.messages();
@@ -249,7 +251,8 @@ void ClientPath::dial_messages() {
 
 void ClientPath::message_link_lost(MessageLink&, WasUp was_up, std::error_code reason,
                                    std::string_view why) {
-    // It was good and is not: then the path is not either. Otherwise it is tried again.
+    // If the link was up and is lost, the path is treated as lost too. Otherwise it is dialled
+    // again.
     if (was_up == WasUp::yes) return peer_ended(reason, why);
     trace(TraceLevel::debug, std::string(why) + ": " + reason.message());
 }

@@ -18,11 +18,11 @@
 namespace rtrs {
 
 struct ClientPath::Connection final : EndpointHandler {
-    // Contexts of receives that are not one of the small ones.
+    // Context of a receive that is not one of the small ones.
     static constexpr std::uint64_t info_response_context = UINT64_MAX;
-    // Of sends.
+    // Context of a send.
     static constexpr std::uint64_t info_request_context = UINT64_MAX;
-    // Every small receive holds an RKEY_RSP, or nothing.
+    // Every small receive gets an RKEY_RSP, or no data.
     static constexpr std::size_t small_receive_bytes = KeyResponseMessage::wire_bytes;
 
     Connection(ClientPath& its_path, std::uint16_t its_id) : path(its_path), id(its_id) {}
@@ -67,22 +67,23 @@ struct ClientPath::Connection final : EndpointHandler {
     std::uint16_t id;
     bool disconnecting = false;
     bool ended = false;         // by the peer, or by the fabric
-    bool asks_network = false;  // since an answer is late; until one comes
-    // A heartbeat of its own, for such an answer, that is not answered either.
+    bool asks_network = false;  // because an answer is late; until one comes
+    // A heartbeat was sent on this connection because of such an answer, and is not answered
+    // either.
     bool asked = false;
-    std::optional<Instant> asked_there;  // since when that is known to be at the server's side
+    std::optional<Instant> asked_there;  // since when it is known to be at the server's side
     std::unique_ptr<Endpoint> endpoint;
     LazyMemory receive_memory;
     std::unique_ptr<MemoryRegion> receive_region;
     std::uint32_t receives = 0;  // small ones
-    // Of connection 0: where the big receive (INFO_RSP) lies, then what INFO_REQ is sent from.
-    // Given back when the one has come and the other has gone.
+    // Only of connection 0: the buffer of the big receive (INFO_RSP), followed by the one from
+    // which INFO_REQ is sent. Freed when INFO_RSP has come and INFO_REQ has left.
     LazyMemory control_memory;
     std::unique_ptr<MemoryRegion> control_region;
     std::size_t info_request_offset = 0;
     std::uint32_t control_uses = 0;
     SendSignals signals;
-    // Requests for which the send queue had no place, oldest first: a ring.
+    // Requests for which the send queue had no place, oldest first, in a ring.
     LazyQueue<PathRequest> waiting;
 };
 

@@ -1,5 +1,5 @@
-// ClientPath: the requests. How one is posted, and what comes of it: its answer, and the key of its
-// chunk for the next.
+// ClientPath: the requests. How one is posted, and how its result is handled: its answer, and the
+// key of its chunk for the next request.
 
 #include <algorithm>
 #include <cstring>
@@ -12,7 +12,7 @@
 namespace rtrs {
 namespace {
 
-// A send whose completion is waited for: this, and its permit.
+// Context of a send whose completion is waited for: this bit and the permit.
 constexpr std::uint64_t sent_context = std::uint64_t{1} << 32;
 
 }  // namespace
@@ -26,7 +26,7 @@ void ClientPath::post(const PathRequest& request) {
     if (error == std::errc::no_buffer_space && !connection.waiting.full()) {
         return connection.waiting.push(request);
     }
-    // The loss is heard of in a coming turn: nothing may happen to the path inside submit().
+    // The loss is reported in a coming turn: nothing may happen to the path inside submit().
     trace(TraceLevel::warning, "cannot post a request: " + error.message());
     connection.endpoint->disconnect();
 }
@@ -50,7 +50,7 @@ std::error_code ClientPath::try_post(Connection& connection, const PathRequest& 
     Segment segments[2];
     std::size_t count = 0;
     std::uint32_t message_bytes = 0;
-    std::uint64_t at = 0;  // of the post in the chunk
+    std::uint64_t at = 0;  // offset of the posted data in the chunk
     if (request.direction == Direction::write) {
         WriteMessage{.user_bytes = user_bytes}.emit({message, WriteMessage::wire_bytes});
         message_bytes = WriteMessage::wire_bytes;
@@ -109,7 +109,7 @@ void ClientPath::tell_answer(Connection& connection, std::uint32_t permit, int e
 
 void ClientPath::completed(Connection& connection, const Completion& completion) {
     if (completion.status != CompletionStatus::success) {
-        // Flushes follow a disconnect, which has told the reason already.
+        // Flushes follow a disconnect, which has already told the reason.
         if (completion.status != CompletionStatus::flushed) {
             fail(completion.status == CompletionStatus::remote_access
                      ? make_error_code(Error::remote_access)
@@ -142,7 +142,7 @@ void ClientPath::received(Connection& connection, const Completion& completion) 
             return info_response(connection, completion);
         return fail(Error::protocol, "expected the info response first");
     }
-    // Between info response and disconnect only: what comes later is nobody's.
+    // Only between info response and disconnect: what comes later belongs to nobody.
     if (machine_.state() != PathState::connected) return;
     if (completion.opcode == CompletionOpcode::receive) {
         return fail(Error::protocol, "unexpected message without immediate");
@@ -201,7 +201,7 @@ bool ClientPath::renew_key(Connection& connection, const Completion& completion,
                            std::uint32_t permit) {
     std::byte* body =
         connection.receive_memory.data() + completion.context * Connection::small_receive_bytes;
-    // What a shorter send left of the buffer is not the peer's.
+    // The rest of the buffer behind a shorter send does not come from the peer.
     const std::size_t bytes =
         std::min<std::size_t>(completion.bytes, Connection::small_receive_bytes);
     KeyResponseMessage response;
@@ -211,7 +211,8 @@ bool ClientPath::renew_key(Connection& connection, const Completion& completion,
         return false;
     }
     chunks_[permit].key = response.key;
-    // A write with immediate leaves the buffer as it is: it must not pass for this answer again.
+    // A write with immediate leaves the buffer unchanged: its old content must not be taken for
+    // this answer again.
     std::memset(body, 0, Connection::small_receive_bytes);
     return true;
 }

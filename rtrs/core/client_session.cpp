@@ -104,7 +104,7 @@ std::error_code ClientSession::refuses_new() const noexcept { return inside_->re
 
 void ClientSession::submit(Permit permit, const ClientRequest& request) {
     RTRS_ASSERT(permit.session_ == this);
-    permit.session_ = nullptr;  // the request has it now
+    permit.session_ = nullptr;  // it belongs to the request now
     inside_->submit(static_cast<std::uint32_t>(permit.id_), request);
 }
 
@@ -167,7 +167,8 @@ void ClientSession::set_waiting(std::optional<Duration> hold_time,
 void ClientSession::set_request_deadline(Duration deadline) {
     RTRS_ASSERT(deadline > Duration::zero());
     inside_->options.request_deadline = deadline;
-    // It may be armed for later than the next answer is late now.
+    // The watch may be armed for a time at which, with the new deadline, the next answer is already
+    // late.
     Timer& watch = inside_->watch_timer;
     if (watch.armed()) watch.arm(inside_->environment.clock.now());
 }

@@ -11,14 +11,14 @@
 //              path is fenced (protection fenced), or until its permit is settled
 //   failing    its error is reported in a coming turn, or when its permit is settled
 //
-// A permit, by fate: *settled*, or *unknown* when a request was given up whose attempt may still
-// run or arrive at the server. With protection exactly_once a fence, a request of a newer sequence
-// that does nothing, settles it (state *fencing* until its answer). With protection fenced the
-// return of the path that carried the attempt does, or the server's word, asked for over another
-// path, that it has finished with that path (fence_probe.h); so do requests wait that are not given
-// up. With exactly_once the link is announced only when all permits are settled, so that nothing
-// that was reported as failed lands after what is started later; with fenced that may take for
-// ever, and such permits stay out of use alone.
+// A permit, by fate: *settled*, or *unknown* if a request was given up whose attempt may still run
+// or arrive at the server. With protection exactly_once a fence settles it: a request with a newer
+// sequence number that does nothing (fate *fencing* until its answer). With protection fenced it is
+// settled when the path that carried the attempt is back, or when the server, asked over another
+// path, says that it has finished with that path (fence_probe.h). Requests that were not given up
+// wait for the same. With exactly_once the link is announced only when all permits are settled, so
+// that nothing that was reported as failed lands after what is started later. With fenced that may
+// take for ever, so only the unsettled permits stay out of use.
 #pragma once
 
 #include <list>
@@ -38,7 +38,8 @@ namespace rtrs {
 
 // Longest response of a user message.
 inline constexpr std::size_t control_bytes = page_bytes;
-// Per permit: user message, request message behind it; then the message of a fence.
+// Header area per permit: the user message followed by the request message; then the message of a
+// fence.
 inline constexpr std::size_t header_stride = 576;
 inline constexpr std::size_t fence_offset =
     ClientSession::user_message_bytes_max + request_message_bytes_max;
@@ -50,19 +51,19 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     enum class RequestState : std::uint8_t { free = 0, in_flight, held, failing };
     enum class Fate : std::uint8_t { settled = 0, unknown, fencing };
 
-    // All zero is a permit that was never used.
+    // All zero: a permit that was never used.
     struct Request {
         RequestState state;
         Fate fate;                 // of the permit
-        bool owner_decides;        // held until resume() or fail()
+        bool owner_decides;        // held until the owner calls resume() or fail()
         bool sent;                 // an attempt was posted: the server may have it
         bool report_when_settled;  // failing
-        bool comes_home;           // the permit is free, and goes to the pool when settled
+        bool comes_home;           // the permit is free, and returns to the pool when settled
         Direction direction;
         std::uint16_t message_bytes;
-        std::uint16_t path;  // in flight: where; else where it was last, or no_path
+        std::uint16_t path;  // in flight: on which; else on which last, or no_path
         std::uint16_t connection;
-        std::uint16_t fate_path;  // unknown: which path carried it; fencing: where the fence is
+        std::uint16_t fate_path;  // unknown: which path carried it; fencing: which has the fence
         std::uint32_t attempts;
         std::uint32_t payload_bytes;
         int error;  // failing
@@ -84,15 +85,15 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
         Sequence sequence = 0;
     };
 
-    // Of a path, beside PathLoad; both by the path's index.
+    // What is kept of a path besides its PathLoad; both are indexed by the path's number.
     struct PathRecord {
         std::unique_ptr<ClientPath> path;
         std::unique_ptr<FenceProbe> fence_probe;
         PathCounters counters;
         LatencyHistogram latency;
-        Instant probed{};  // for a late answer, the last time
+        Instant probed{};  // when it was last probed for a late answer
         bool probe_due = false;
-        bool removing = false;  // goes from the list when closed
+        bool removing = false;  // leaves the list when closed
     };
 
     Inside(ClientSession& its_self, SessionEnvironment its_environment,
@@ -146,7 +147,7 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
 
     // --- client_session_requests.cpp
     void submit(std::uint32_t permit, const ClientRequest& request);
-    // now: read once for a request, for outside of a turn a reading is a call.
+    // now: the clock is read once per request, because outside a turn each reading costs a call.
     void send_or_hold(std::uint32_t permit, Instant now);
     void post(std::uint32_t permit, std::uint16_t path, Instant now);
     static void count_sent(PathCounters& counters, const Request& request) noexcept;
@@ -184,10 +185,11 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     void user_answered(int error);
     void user_path_lost();
     void fail_users();
-    // Whether it takes this permit, which is free.
+    // Whether a user message takes this permit, which is free.
     bool lend_to_user(std::uint32_t permit);
 
-    // Of a server without sequences: it may read the message once more, though its path is lost.
+    // With a server without sequence numbers: whether it may still read the last user message,
+    // though the path of that message is lost.
     bool user_permit_in_doubt() const noexcept {
         return requests[user_permit()].fate != Fate::settled;
     }
@@ -195,9 +197,9 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     std::byte* header(std::uint32_t permit) const noexcept {
         return header_memory.data() + permit * header_stride;
     }
-    // Kept for user messages.
+    // The permit that is kept for user messages.
     std::uint32_t user_permit() const noexcept { return geometry.queue_depth - 1; }
-    // Permits of requests: all but that one.
+    // The number of permits for requests: all but that one.
     std::uint32_t request_permits() const noexcept {
         return geometry.queue_depth == 0 ? 0 : geometry.queue_depth - 1;
     }
@@ -212,7 +214,7 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     Uuid uuid;
 
     ChunkGeometry geometry{};  // all 0 until the first path was accepted
-    // As the server of the newest path can; none before the first is up.
+    // What the server supports, set when a path comes up while no other is; none before the first.
     std::optional<Protection> protection;
     std::size_t payload_stride = 0;
     LazyMemory payload_memory;
@@ -223,38 +225,39 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     PermitPool pool;
     Sequence last_sequence = 0;
 
-    std::optional<MessageCore> message_core;  // longer than the paths
+    std::optional<MessageCore> message_core;  // outlives the paths
     bool peer_has_messages = false;
 
     std::vector<PathRecord> paths;  // in the order of creation
-    std::vector<PathLoad> loads;    // likewise
+    std::vector<PathLoad> loads;    // in the same order
     PathSelector selector;
     std::uint32_t paths_up = 0;
-    // What the owner was told. Later than the first path when a lost one is still draining, or
-    // permits are not settled yet.
+    // What the owner was told. It is told later than the first path comes up if a lost path is
+    // still draining or permits are not settled yet.
     bool link_up = false;
     bool other_paths_opened = false;
 
     Timer hold_timer;
     Timer fail_fast_timer;
-    Timer failure_timer;  // what may not happen inside a call of the owner or of a path
+    Timer failure_timer;  // does what must not happen inside a call of the owner or a path
     Timer waiter_timer;
     Timer watch_timer;
-    Timer head_start_timer;  // of the first path; armed until the others are opened
+    Timer head_start_timer;  // the first path's; armed until the others are opened
     std::vector<std::uint32_t> failures;
-    // New requests fail at once, with this.
+    // If set, new requests fail at once with this error.
     std::error_code refuse_new;
-    bool hold_time_over = false;            // held ones too
-    Refusing refusing = Refusing::nothing;  // likewise, for the status
+    bool hold_time_over = false;            // held requests fail too
+    Refusing refusing = Refusing::nothing;  // the same, for the status
 
     std::list<UserRequest> users;
-    std::uint16_t user_path = no_path;  // where users.front() was posted, when, and with what
+    std::uint16_t user_path = no_path;  // where users.front() was posted; when and with what
     Instant user_posted{};
     std::uint32_t user_posted_permit = 0;
-    // Of the pool, in place of user_permit() while what that carried may still run.
+    // A permit of the pool, used in place of user_permit() while the message that the latter
+    // carried may still run.
     std::optional<std::uint32_t> user_loan;
-    bool user_waits_for_permit = false;  // that one may be in doubt, and none is free
-    bool user_failing = false;           // the first of them
+    bool user_waits_for_permit = false;  // user_permit() is in doubt, and no other is free
+    bool user_failing = false;           // users.front() fails
 
     std::uint32_t in_flight = 0;
     std::uint32_t held = 0;

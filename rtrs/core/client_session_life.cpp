@@ -1,4 +1,4 @@
-// ClientSession: open and close, paths that come and go, and the link that they make together.
+// ClientSession: open and close, paths that come and go, and the link that they form together.
 
 #include <algorithm>
 
@@ -13,10 +13,10 @@ namespace rtrs {
 namespace {
 
 constexpr std::uint32_t io_connections_max = 64;
-// Of a chunk, beside the data.
+// Bytes of a chunk that are needed besides the data.
 constexpr std::uint32_t header_bytes_min =
     ClientSession::user_message_bytes_max + request_message_bytes_max;
-// After this part of its time to connect, a session whose first path is not up yet tries all.
+// After this part of its connect_timeout, a session whose first path is not up yet dials all paths.
 constexpr int head_start_part = 5;
 
 }  // namespace
@@ -140,7 +140,7 @@ std::expected<void, Unusable> ClientSession::Inside::allocate(const ChunkGeometr
                 "; a session needs a depth of 2 and " + std::to_string(header_bytes_min) +
                 " bytes of headers"});
     }
-    // An earlier attempt may have got stuck half way: no region outlives its memory.
+    // An earlier attempt may have failed half way: no region may outlive its memory.
     for (const auto& memory : memories) {
         memory->payload.reset();
         memory->headers.reset();
@@ -181,15 +181,15 @@ std::error_code ClientSession::Inside::open() {
     since = environment.clock.now();
     reason = "connecting";
     arm_waiting();
-    // The first path makes the session; the others join it (see announce_link_if_ready) or, if the
-    // first cannot be reached or takes its time, make it themselves. All at once would cost those
-    // that come second a dial (see ClientPath::info_response).
+    // The first path creates the session; the others join it (see announce_link_if_ready) or, if
+    // the first cannot be reached or takes its time, create it themselves. Dialling all at once
+    // would cost those that come second a dial (see ClientPath::info_response).
     if (paths.size() > 1) head_start_timer.arm(since + options.connect_timeout / head_start_part);
     paths.front().path->open();
     return {};
 }
 
-// How long requests wait counts from the moment that the last path went.
+// The time that requests wait counts from the moment when the last path was lost.
 void ClientSession::Inside::arm_waiting() {
     hold_timer.disarm();
     fail_fast_timer.disarm();
@@ -214,7 +214,7 @@ void ClientSession::Inside::close() {
     fail_fast_timer.disarm();
     watch_timer.disarm();
     head_start_timer.disarm();
-    // First of all: it keeps on_closed() out of this call.
+    // Must come first: the armed timer keeps on_closed() from being called inside this call.
     failure_timer.arm(environment.clock.now());
     if (!opened) return;
     trace(TraceLevel::info, "closing");
@@ -245,7 +245,8 @@ void ClientSession::Inside::finish_close_if_done() {
 // --- The link.
 
 void ClientSession::Inside::path_up(ClientPath& path) {
-    // Not before: another path may have been accepted meanwhile, and come up first.
+    // Set only now, not on acceptance: another path may have been accepted meanwhile, and have come
+    // up first.
     if (paths_up == 0) {
         protection = path.sequenced() ? Protection::exactly_once : Protection::fenced;
     }
@@ -255,16 +256,16 @@ void ClientSession::Inside::path_up(ClientPath& path) {
     loads[index].usable = true;
     handler.on_path_changed(path.address_label(), PathChange::up, {});
     if (!exactly_once()) {
-        // Its acceptance proves that the server has finished with what it carried before
-        // (fence_probe.h). Of a path that was removed while the server knew sequences nobody will
-        // prove that.
+        // The path's acceptance proves that the server has finished with what the path carried
+        // before (fence_probe.h). For a path that was removed while the server knew sequence
+        // numbers, nobody will prove that.
         paths[index].fence_probe->stop();
         settle_path(index);
         settle_path(no_path);
         ask_for_fences();
     } else {
         send_fences();
-        // What was removed waits no more for a server without sequences to finish with it.
+        // Removed paths no longer wait for a server without sequence numbers to finish with them.
         const auto leaves = [](const PathRecord& one) { return one.removing; };
         if (std::ranges::any_of(paths, leaves)) failure_timer.arm(environment.clock.now());
     }
@@ -273,10 +274,11 @@ void ClientSession::Inside::path_up(ClientPath& path) {
     send_next_user();
 }
 
-// Not while a lost path drains: its requests would not be held yet, and the owner could not change
-// their messages, which name what the server may have forgotten. Nor before the user messages that
-// were lost with it are reported. Nor while something that was reported as failed may still land.
-// Nor once it is taken over: its paths are about to be closed.
+// The link is not announced while a lost path drains: its requests would not be held yet, and the
+// owner could not change their messages, which may name what the server has forgotten. Nor before
+// the user messages that were lost with the path are reported. Nor while something that was
+// reported as failed may still land. Nor once the session is taken over: its paths are about to be
+// closed.
 void ClientSession::Inside::announce_link_if_ready() {
     if (link_up || paths_up == 0 || closing || dead) return;
     if (in_flight > 0 || !users.empty()) {
@@ -343,7 +345,7 @@ void ClientSession::Inside::path_down(ClientPath& path, std::error_code why) {
     dial_what_is_held_back();
 }
 
-// No path is up. One that fails often is better than none.
+// No path is up. A path that fails often is better than none.
 void ClientSession::Inside::dial_what_is_held_back() {
     if (closing) return;
     for (const PathRecord& record : paths) record.path->needed();
@@ -376,7 +378,7 @@ void ClientSession::Inside::path_closed(ClientPath& path) {
     give_up_if_out_of_paths();
 }
 
-// Those that are about to go bring nothing any more; those that the operator has disconnected may
+// Paths that are being removed do not count any more. Paths that the operator has disconnected may
 // be told to come back, but not when the session is taken over.
 void ClientSession::Inside::give_up_if_out_of_paths() {
     const bool all_given_up = std::ranges::all_of(paths, [this](const PathRecord& one) {
@@ -385,7 +387,7 @@ void ClientSession::Inside::give_up_if_out_of_paths() {
     if (all_given_up) out_of_paths();
 }
 
-// What is said already stays if it is more.
+// An earlier refusal that goes further stays in force.
 void ClientSession::Inside::refuse(Error error, Refusing how) {
     if (!dead || error == Error::rejected) refuse_new = error;
     refusing = std::max(refusing, how);
@@ -397,7 +399,7 @@ void ClientSession::Inside::out_of_paths() {
     if (!dead) refuse(Error::no_path, Refusing::after_all_attempts);
     RTRS_ASSERT(refuse_new);
     hold_time_over = true;
-    arm_waiting();  // there is nothing more that would be over
+    arm_waiting();  // disarms them: no time is left that could run out
     const std::error_code why = dead ? refuse_new : Error::path_lost;
     for (std::uint32_t id = 0; id < request_permits() && held > 0; ++id) {
         if (requests[id].state == RequestState::held) fail_later(id, why);
@@ -406,7 +408,7 @@ void ClientSession::Inside::out_of_paths() {
     handler.on_given_up(refuse_new);
 }
 
-// Another session of the same client has taken this one's place: it must not fight back.
+// Another session of the same client has taken this one's place. This one must not fight back.
 void ClientSession::Inside::taken_over() {
     if (dead || closing) return;
     dead = true;
@@ -475,7 +477,7 @@ std::error_code ClientSession::Inside::operate(std::string_view label, PathOpera
     return from_errno(EINVAL);
 }
 
-// Not from inside a path's own call.
+// Must not be called from inside a path's own call.
 void ClientSession::Inside::erase_removed_paths() {
     for (std::size_t i = 0; i < paths.size();) {
         const auto gone = static_cast<std::uint16_t>(i);

@@ -32,7 +32,7 @@ void ClientSession::Inside::send_next_user() {
     user_waits_for_permit = false;  // it may have its own again before another one came
     if (user_permit_in_doubt() && !user_loan) {
         user_waits_for_permit = pool.free() == 0;
-        if (user_waits_for_permit) return;  // for the first that comes back
+        if (user_waits_for_permit) return;  // waits for the first permit that comes back
         user_loan = static_cast<std::uint32_t>(pool.take());
     }
     const std::uint32_t permit = user_loan.value_or(user_permit());
@@ -68,16 +68,16 @@ void ClientSession::Inside::user_answered(int error) {
     send_next_user();
 }
 
-// With sequences it goes on elsewhere like any request. Without, or without a path, its owner hears
-// that its fate is unknown. With sequences the next message has a newer one, which keeps a late one
-// out. Without, a late one may run; but its answer goes to the connection that it came over, of
-// which nothing is left here, and it does no harm: who opens a volume again gets the same, and what
-// is closed names one opening.
+// With sequence numbers the message goes on elsewhere like any request. Without them, or without a
+// path, its owner is told that its fate is unknown. With sequence numbers the next message has a
+// newer one, which keeps a late attempt out. Without them, a late attempt may run. But its answer
+// goes to the connection that it came over, of which nothing is left here, and it does no harm:
+// opening a volume again gives the same volume, and a close names one opening.
 //
-// No fence is waited for, since volumes have to be opened before what waits for them is. But the
-// next message comes with another permit: all paths share the server's chunks, and a kernel's
-// server reads a message in its chunk until it has answered it. SOURCE: process_msg_open() of
-// Linux 6.12, drivers/block/rnbd/rnbd-srv.c, which copies the volume's name when it is open.
+// No fence is waited for, since volumes have to be opened before what waits for them can go on. But
+// the next message uses another permit: all paths share the server's chunks, and a kernel's server
+// reads a message in its chunk until it has answered it. SOURCE: process_msg_open() of Linux 6.12,
+// drivers/block/rnbd/rnbd-srv.c, which copies the volume's name when it is open.
 void ClientSession::Inside::user_path_lost() {
     const std::uint16_t lost = std::exchange(user_path, no_path);
     if (exactly_once() && link_up && !closing) {
@@ -101,11 +101,11 @@ bool ClientSession::Inside::lend_to_user(std::uint32_t permit) {
     return true;
 }
 
-// All of them, if there is no link; else the first, which may have run.
+// Fails all user messages if there is no link; otherwise the first, which may have run.
 void ClientSession::Inside::fail_users() {
     const bool has_link = link_up && !closing;
     if (std::exchange(user_waits_for_permit, false) && has_link) send_next_user();
-    // One that is still posted somewhere is reported when that path has drained.
+    // A message that is still posted is reported when its path has drained.
     if (user_path != no_path || (has_link && !user_failing)) return;
     std::list<UserRequest> failed;
     failed.splice(failed.end(), users, users.begin(),

@@ -52,7 +52,7 @@ void ClientSession::Inside::submit(std::uint32_t permit, const ClientRequest& wh
 }
 
 void ClientSession::Inside::send_or_hold(std::uint32_t permit, Instant now) {
-    // A fence of this permit is on its way, or its lost path must come back first.
+    // A fence of this permit is on its way, or the permit's lost path must come back first.
     if (requests[permit].fate != Fate::settled) return;
     const std::uint16_t path = choose_path(requests[permit].payload_bytes, now);
     if (path == no_path) return;
@@ -133,15 +133,16 @@ void ClientSession::Inside::request_answered(std::uint32_t permit, int error) {
 
 // --- A path is lost.
 
-// The link is down: the server may forget all it had open, and what is held names it. Also what
-// other paths left behind before.
+// The link is down: the server may forget everything that it had open, and held requests name it.
+// This also covers what other paths left behind earlier.
 void ClientSession::Inside::owner_decides_all() {
     for (std::uint32_t id = 0; id < request_permits() && held > 0; ++id) {
         if (requests[id].state == RequestState::held) requests[id].owner_decides = true;
     }
 }
 
-// Its endpoints are drained: what it left unanswered is the session's again.
+// The path's endpoints are drained: the requests that it left unanswered belong to the session
+// again.
 void ClientSession::Inside::hand_back(std::uint16_t path) {
     for (std::uint32_t id = 0; id < geometry.queue_depth && (in_flight > 0 || unsettled > 0);
          ++id) {
@@ -159,7 +160,7 @@ void ClientSession::Inside::hand_back(std::uint16_t path) {
     }
 }
 
-// A path has come, or one was lost while others are left.
+// A path has come up, or one was lost while others are left.
 void ClientSession::Inside::send_held(std::uint16_t path_that_came) {
     for (std::uint32_t id = 0; id < request_permits() && held > 0; ++id) {
         const Request& request = requests[id];
@@ -175,11 +176,12 @@ void ClientSession::Inside::send_held(std::uint16_t path_that_came) {
 void ClientSession::Inside::resume(std::uint32_t permit, Attempts earlier) {
     Request& request = requests[permit];
     RTRS_ASSERT(request.state == RequestState::held);
-    // As another request: the server runs it when the earlier attempt has ended, or in its place.
+    // It becomes another request: the server runs it when the earlier attempt has ended, or in its
+    // place.
     if (earlier == Attempts::again) request.sequence = ++last_sequence;
     request.owner_decides = !link_up;
     if (request.owner_decides) return;
-    // Without sequences: not before the path of the first attempt is back, or fenced.
+    // Without sequence numbers: not before the path of the first attempt is back, or fenced.
     const bool fenced = !exactly_once() && request.sent && request.path != no_path &&
                         !paths[request.path].path->connected();
     if (fenced) return;
@@ -187,10 +189,10 @@ void ClientSession::Inside::resume(std::uint32_t permit, Attempts earlier) {
     send_or_hold(permit, environment.clock.now());
 }
 
-// --- Failures. They are reported in a turn of their own, never inside a call of the owner.
+// --- Failures. They are reported in a separate turn, never inside a call of the owner.
 
-// While the link is up the caller is told only when nothing of the request can land any more: what
-// it does next may touch the same blocks.
+// While the link is up, the caller is told only when nothing of the request can land any more: what
+// the caller does next may touch the same blocks.
 void ClientSession::Inside::fail(std::uint32_t permit, std::error_code error) {
     Request& request = requests[permit];
     RTRS_ASSERT(request.state == RequestState::held);
@@ -209,7 +211,7 @@ void ClientSession::Inside::fail(std::uint32_t permit, std::error_code error) {
 void ClientSession::Inside::fail_later(std::uint32_t permit, std::error_code error) {
     Request& request = requests[permit];
     RTRS_ASSERT(request.state == RequestState::held);
-    RTRS_ASSERT(error);  // nothing that failed is told to be done
+    RTRS_ASSERT(error);  // a failure is never reported as success
     request.state = RequestState::failing;
     request.error = error.value();
     request.error_category = &error.category();
@@ -226,8 +228,8 @@ void ClientSession::Inside::fail_held(std::error_code error) {
     report_unsettled();
 }
 
-// Failures that waited for their permit to be settled. While the link is down nothing can start
-// before that anyway.
+// Reports the failures that waited for their permits to be settled. While the link is down, nothing
+// can be started before those are settled anyway.
 void ClientSession::Inside::report_unsettled() {
     for (std::uint32_t id = 0; id < request_permits() && waiting_for_settlement > 0; ++id) {
         Request& request = requests[id];
@@ -258,7 +260,7 @@ void ClientSession::Inside::report_failures() {
     finish_close_if_done();
 }
 
-// --- Without sequences: lost paths, asked after over others.
+// --- Without sequence numbers: asking about lost paths over other paths.
 
 bool ClientSession::Inside::waits_for_fence(std::uint16_t path) const noexcept {
     if (exactly_once() || paths[path].path->connected()) return false;
@@ -339,19 +341,19 @@ void ClientSession::Inside::settle(std::uint32_t permit) {
         request.comes_home = false;
         to_pool(permit);
     } else if (permit == user_permit()) {
-        failure_timer.arm(environment.clock.now());  // who waited for it goes on
+        failure_timer.arm(environment.clock.now());  // whoever waited for it goes on
     } else if (request.state == RequestState::failing && request.report_when_settled) {
         request.report_when_settled = false;
         --waiting_for_settlement;
         failures.push_back(permit);
         failure_timer.arm(environment.clock.now());
     } else if (request.state == RequestState::held && link_up && !request.owner_decides) {
-        // Its taker has used it again meanwhile.
+        // The caller that took the permit has used it for another request meanwhile.
         send_or_hold(permit, environment.clock.now());
     }
 }
 
-// The session has come to its end: its connections are gone, and the server ends what it had.
+// The session has ended: its connections are gone, and the server ends what it had of the session.
 void ClientSession::Inside::settle_all() {
     for (std::uint32_t id = 0; id < geometry.queue_depth && unsettled > 0; ++id) {
         if (requests[id].fate != Fate::settled) settle(id);
@@ -366,7 +368,7 @@ void ClientSession::Inside::send_fences() {
 
 void ClientSession::Inside::send_fence(std::uint32_t permit) {
     Request& request = requests[permit];
-    // A request that its path has not handed back yet is its own fence's rival.
+    // If the path has not handed the request back yet, a fence would compete with it.
     if (request.state == RequestState::in_flight || closing) return;
     const Instant now = environment.clock.now();
     const std::uint16_t path = choose_path(0, now);
@@ -378,7 +380,7 @@ void ClientSession::Inside::send_fence(std::uint32_t permit) {
     request.connection = on.connection_of(permit);
     request.fence_posted = now;
     expect_answer(request.fence_posted);
-    // A request that its taker has submitted meanwhile comes after the fence.
+    // A request that the permit's taker has submitted meanwhile comes after the fence.
     const Sequence fence = ++last_sequence;
     if (request.state == RequestState::held && !request.sent) request.sequence = ++last_sequence;
     on.post({.permit = permit,
@@ -397,7 +399,8 @@ void ClientSession::Inside::send_fence(std::uint32_t permit) {
 void ClientSession::Inside::put(PermitId id) {
     Request& request = requests[static_cast<std::uint32_t>(id)];
     RTRS_ASSERT(request.state == RequestState::free);
-    // While the link is down it may be taken: what is submitted then fails, or waits, unsent.
+    // While the link is down it may be taken: what is submitted with it then fails, or waits
+    // unsent.
     if (request.fate != Fate::settled && link_up) {
         request.comes_home = true;
         return;
@@ -420,10 +423,10 @@ void ClientSession::Inside::serve_waiters() {
 
 // --- Late answers.
 
-// Whose answer is late has its path probed: a black hole is found before the heartbeat notices. A
+// If an answer is late, its path is probed: a black hole is found before the heartbeat notices. A
 // path that only answers slowly stays, and is probed again as long as the answer is late: what
 // ended the last probe may have been sent before the path was lost. When the probe has had its
-// time, the connection that carried it is judged.
+// time, the connection that carried the request is judged.
 void ClientSession::Inside::watch() {
     const Instant now = environment.clock.now();
     Instant next = Instant::max();
@@ -438,11 +441,12 @@ void ClientSession::Inside::watch() {
                 std::min(next, watch_answer(request.path, request.connection, request.posted, now));
         }
     }
-    // Without sequences it may be a kernel, which is not asked meanwhile (ClientPath).
+    // Without sequence numbers the server may be a kernel, which is not probed meanwhile
+    // (ClientPath).
     if (user_path != no_path && exactly_once()) {
         next = std::min(next, watch_answer(user_path, 0, user_posted, now));
     }
-    // Not before all are judged, which nobody is while a probe is under way.
+    // Only after all connections are judged, because none is judged while a probe is under way.
     for (PathRecord& record : paths) {
         if (!std::exchange(record.probe_due, false)) continue;
         if (record.path->probe()) ++record.counters.probes;
@@ -450,19 +454,20 @@ void ClientSession::Inside::watch() {
     if (next != Instant::max()) watch_timer.arm(next);
 }
 
-// Until when it need not be looked at again.
+// Returns until when the request need not be looked at again.
 Instant ClientSession::Inside::watch_answer(std::uint16_t path, std::uint16_t connection,
                                             Instant posted, Instant now) {
     PathRecord& record = paths[path];
     const Instant late = posted + options.request_deadline;
     if (now < late) return late;
-    // Who stood still meanwhile has not asked the network yet: it is judged the next time.
+    // If this process stood still meanwhile, it has not asked the network yet: the connection is
+    // judged the next time.
     record.path->doubt_connection(connection);
     Instant again = late + options.probe_timeout;
     if (now >= again) {
         again = record.path->judge_connection(connection, options.probe_timeout);
     }
-    // One that has become late since the last probe does not wait for the next.
+    // An answer that has become late since the last probe does not wait for the next one.
     if (record.probed < late || now >= record.probed + options.request_deadline) {
         record.probed = now;
         record.probe_due = true;

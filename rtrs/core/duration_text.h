@@ -1,4 +1,4 @@
-// Durations in the reasons that people read: "12 ms", "1.4 s", "60 s".
+// Formats durations for the reasons that people read: "12 ms", "1.4 s", "60 s".
 #pragma once
 
 #include <string>

@@ -9,7 +9,7 @@
 namespace rtrs {
 namespace {
 
-// A server that waits for a heartbeat takes half a minute; nobody is helped by asking more often.
+// A server that waits for a heartbeat timeout takes half a minute; asking more often does not help.
 constexpr Duration delay_max = std::chrono::seconds(1);
 
 }  // namespace
@@ -25,7 +25,7 @@ FenceProbe::~FenceProbe() { RTRS_ASSERT(drained()); }
 void FenceProbe::start() {
     if (active_) return;
     active_ = true;
-    // The path itself comes first: if it can be dialled again nothing has to be asked.
+    // The path itself comes first: if it can be dialled again, there is nothing to ask.
     delay_ = options_.reconnect_delay_min;
     if (drained()) timer_.arm(clock_.now() + delay_);
 }
@@ -64,7 +64,7 @@ void FenceProbe::gone() {
     owner_.path_is_fenced(*this);
 }
 
-// The server has made the path anew, which nobody wants: it is left again at once.
+// The server has created the path anew, which nobody wants: it is left again at once.
 void FenceProbe::on_established(Bytes private_data) {
     const auto response = ConnectResponseMessage::parse(private_data);
     endpoint_->disconnect();

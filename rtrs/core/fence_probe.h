@@ -1,11 +1,12 @@
-// Finds out whether the server has finished with a path that was lost, over the addresses of one
-// that is up. For servers without sequences (protection fenced), where nothing else can tell.
+// Finds out whether the server has finished with a lost path, over the addresses of a path that is
+// up. For servers without sequence numbers (protection fenced), where nothing else can tell.
 //
 // A connect request with the lost path's id is refused with ECONNRESET while the server still has
-// that path, which it keeps until every operation that came over it has ended. It is accepted, or
-// refused with EEXIST because of the addresses, when the path is gone: then nothing that was sent
-// over it can run any more. SOURCE: rtrs_rdma_connect() and rtrs_srv_close_work() of Linux 6.12,
-// drivers/infiniband/ulp/rtrs/rtrs-srv.c; docs/reference/wire-rtrs.md has the order of the checks.
+// that path. The server keeps it until every operation that came over it has ended. When the path
+// is gone, the request is accepted, or refused with EEXIST because of the addresses: then nothing
+// that was sent over the path can run any more. SOURCE: rtrs_rdma_connect() and
+// rtrs_srv_close_work() of Linux 6.12, drivers/infiniband/ulp/rtrs/rtrs-srv.c;
+// docs/reference/wire-rtrs.md has the order of the checks.
 //
 // OWNER: ClientSession, one per path. THREAD: the session's.
 #pragma once
@@ -21,12 +22,14 @@ class FenceProbe;
 
 class FenceProbeOwner {
   public:
-    // Dials with the lost path's id over a path that is up. Null, or an error: not now.
+    // Dials with the lost path's id over a path that is up. Returns null, or an error, if that is
+    // not possible now.
     virtual std::expected<std::unique_ptr<Endpoint>, std::error_code> dial_fence_probe(
         FenceProbe& probe) = 0;
-    // The server has finished with the path. Once; the probe has stopped.
+    // The server has finished with the path. Called once; the probe has stopped by then.
     virtual void path_is_fenced(FenceProbe& probe) = 0;
-    // What stopped is drained: it may be destroyed from here on, but not inside this call.
+    // The probe that stopped is drained: it may be destroyed from here on, but not inside this
+    // call.
     virtual void fence_probe_drained() = 0;
 
   protected:
@@ -40,7 +43,8 @@ class FenceProbe final : public EndpointHandler {
     FenceProbe(const FenceProbe&) = delete;
     FenceProbe& operator=(const FenceProbe&) = delete;
 
-    // Asks again and again until the answer is yes, or stop(). Nothing if it does already.
+    // Asks repeatedly until the answer is yes, or stop() is called. Does nothing if it is asking
+    // already.
     void start();
     void stop();
     bool drained() const noexcept { return endpoint_ == nullptr; }
@@ -61,11 +65,11 @@ class FenceProbe final : public EndpointHandler {
     Clock& clock_;
     const ClientSessionOptions& options_;
     FenceProbeOwner& owner_;
-    Timer timer_;  // the next question, or the end of the patience with this one
+    Timer timer_;  // for the next question, or for the timeout of this one
     Duration delay_{};
     std::unique_ptr<Endpoint> endpoint_;
     bool active_ = false;
-    bool asked_ = false;  // the endpoint's answer is to a question that is still open
+    bool asked_ = false;  // the endpoint's answer is still wanted
 };
 
 }  // namespace rtrs

@@ -1,19 +1,19 @@
-// Liveness of one path: sends a heartbeat per interval, declares the peer dead after silence.
+// Liveness of one path: sends a heartbeat per interval, and declares the peer dead after silence.
 //
 // Pure: time is an argument. Any received traffic proves life, as in the kernel since 6.1.113.
 // While a heartbeat is unanswered no further one is sent.
 //
-// One that asks only in silence leaves the asking to its peer: as long as the peer's heartbeats
-// come, its answers are all that it sends. So an idle path has two messages an interval instead of
-// four. The peer must not rely on being asked.
+// With Asks::in_silence this end leaves the asking to its peer: as long as the peer's heartbeats
+// come, it only answers them. So an idle path has two messages per interval instead of four. The
+// peer must not rely on being asked.
 //
-// A probe is a question out of turn, for a path under suspicion: a heartbeat at once (or the one
-// that is still unanswered), and death if nothing is received within probe_timeout after it. Any
-// received traffic ends the probe but a question of the peer's: that asks because it hears nothing
-// from us, which is what the suspicion is about.
+// A probe is a heartbeat out of turn, for a path under suspicion. It is sent at once (or the one
+// that is still unanswered serves), and the peer is dead if nothing is received within
+// probe_timeout after it. Any received traffic ends the probe, except a heartbeat of the peer: the
+// peer asks because it hears nothing from us, which is just what is suspected.
 //
-// A peer that is busy answers nothing for a while, and is not suspected for that: only long silence
-// is death.
+// A busy peer (is_busy()) answers nothing for a while and is not suspected for that: only a longer
+// silence is death.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ class Heartbeat {
     enum class Action { none, send, dead };
     enum class Asks : std::uint8_t { always, in_silence };
 
-    // probe_timeout: at most timeout, which is what it is if it is not given.
+    // probe_timeout: at most timeout, which is also its default.
     Heartbeat(Duration interval, Duration timeout,
               std::optional<Duration> probe_timeout = std::nullopt,
               Asks asks = Asks::always) noexcept
@@ -55,7 +55,7 @@ class Heartbeat {
         unanswered_ = false;
         probe_ = Probe::none;
     }
-    // A heartbeat of the peer's: it lives, and perhaps does not hear us.
+    // A heartbeat of the peer came: the peer lives, but perhaps does not hear us.
     void asked(Instant now) noexcept {
         if (planted(PlantedBug::question_ends_probe)) return received(now);
         last_received_ = now;
@@ -68,8 +68,8 @@ class Heartbeat {
         return latency_;
     }
 
-    // Is the peer alive? Call step() at once, and go by deadline() afterwards. Nothing while it is
-    // probed already.
+    // Begins to probe whether the peer is alive. Call step() at once, and go by deadline()
+    // afterwards. Does nothing if a probe is already under way.
     void probe(Instant now) noexcept {
         if (!running_ || probe_ != Probe::none || is_busy()) return;
         RTRS_RARE(probed);
@@ -82,17 +82,18 @@ class Heartbeat {
             next_send_ = now;
         }
     }
-    // From now on it may be silent for so long, if that is more than the timeout, and no probe
-    // begins, or goes on. Zero: as before, after traffic. deadline() changes.
+    // From now on the peer may be silent for `timeout`, if that is longer than the ordinary
+    // timeout, and no probe begins or continues. Zero: as before; set it after traffic of the peer.
+    // deadline() changes.
     void is_busy(Duration timeout) noexcept {
         busy_timeout_ = timeout;
         if (is_busy()) probe_ = Probe::none;
     }
     bool is_busy() const noexcept { return busy_timeout_ > Duration::zero(); }
-    // Between probe() and the next traffic. Still true after dead if that is why.
+    // True between probe() and the next traffic. Still true after Action::dead if the probe is why.
     bool probing() const noexcept { return probe_ != Probe::none; }
 
-    // What is due at now.
+    // What has to be done at `now`.
     Action step(Instant now) noexcept {
         if (!running_) return Action::none;
         if (now >= end()) {
@@ -129,7 +130,7 @@ class Heartbeat {
 
     Duration latency() const noexcept { return latency_; }
     Instant last_received() const noexcept { return last_received_; }
-    // When the peer is dead if it stays silent.
+    // When the peer will be dead if it stays silent.
     std::optional<Instant> dead_at() const noexcept {
         if (!running_) return std::nullopt;
         return end();
@@ -138,14 +139,15 @@ class Heartbeat {
   private:
     enum class Probe : std::uint8_t { none, wanted, sent };
 
-    // When silence is death.
+    // When silence means death.
     Instant end() const noexcept {
         if (planted(PlantedBug::heartbeat_never_fires)) return Instant::max();
         const Instant silence = last_received_ + std::max(timeout_, busy_timeout_);
         return probe_ == Probe::sent ? std::min(silence, probe_end_) : silence;
     }
 
-    // A peer with the same interval is a little late at times: its timer, its turn, the way.
+    // A peer with the same interval is a little late at times, because of its timer, its turn or
+    // the network.
     Instant silence_begins() const noexcept { return last_received_ + interval_ + interval_ / 8; }
 
     Duration interval_;

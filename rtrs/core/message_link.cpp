@@ -26,7 +26,8 @@ MessageLink::MessageLink(MessageCore& core, MessageLinkOwner& owner, Fabric& fab
       carried_(carried),
       slot_bytes_(TagHeader::wire_bytes +
                   std::max<std::size_t>(core.options().eager_bytes, TagHello::wire_bytes)),
-      // A window of messages, as many finishes, and two notices for each of the other direction.
+      // Room for a window of messages, as many finishes, and two notices for each message of the
+      // other direction.
       receives_(4 * core.options().window + 8),
       last_read_(read_bit),
       hello_timer_(core.clock(), this, [](void* self) {
@@ -121,7 +122,7 @@ void MessageLink::on_established(Bytes) {
 
 void MessageLink::on_rejected(Bytes) { fail(Error::rejected, "cannot connect"); }
 
-// Without a reason it was this side, which could not send.
+// Without a reason this side ended it, because it could not send.
 void MessageLink::on_disconnected(std::error_code reason) {
     end(reason ? reason : make_error_code(Error::path_lost), "connection lost");
 }
@@ -187,7 +188,7 @@ void MessageLink::send(const TagHeader& header, Bytes body, Bytes content) {
                            .context = slot,
                            .local = {&segment, 1}};
     if (endpoint_->post({&work, 1})) {
-        // The loss is heard of in a coming turn; whoever keeps the message sends it again.
+        // The loss is reported in a coming turn; whoever keeps the message sends it again.
         free_sends_.push_back(slot);
         endpoint_->disconnect();
     }

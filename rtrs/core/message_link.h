@@ -8,9 +8,10 @@
 //   any        loss, disconnect()        lost     tells the service, then the path; disconnects
 //   lost       drained                   drained  gives registrations up, tells the path
 //
-// It has a protection domain of its own: when it has drained nobody reads what it has registered.
+// The link has a protection domain of its own: once it has drained, nobody reads what it has
+// registered.
 //
-// OWNER: the client's or server's path, whose life is longer. THREAD: the session's.
+// OWNER: the client's or server's path, which outlives it. THREAD: the session's.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +36,7 @@ class MessageCore;
 class MessageLinkOwner {
   public:
     enum class WasUp : std::uint8_t { no, yes };
-    // Once. Not called after disconnect(). why: the same in words; lives for the call.
+    // Called once, and not after disconnect(). why: the reason in words; valid during the call.
     virtual void message_link_lost(MessageLink& link, WasUp was_up, std::error_code reason,
                                    std::string_view why) = 0;
     // The link may be destroyed from here on, also inside this call.
@@ -45,7 +46,7 @@ class MessageLinkOwner {
     ~MessageLinkOwner() = default;
 };
 
-// Content that is being read from the peer.
+// A read of content from the peer that is under way.
 struct MessageRead {
     std::uint64_t number = 0;
     std::uint64_t peer_life = 0;
@@ -55,13 +56,13 @@ struct MessageRead {
 
 class MessageLink final : public EndpointHandler {
   public:
-    // As EndpointOptions has them.
+    // The same as in EndpointOptions.
     struct Carried {
         std::uint32_t worker = 0;
         Duration silence_max = EndpointOptions{}.silence_max;
         EndpointOptions::Packets packets = EndpointOptions{}.packets;
     };
-    // The fabric is that of dial(), or of accept()'s request.
+    // fabric: the one used by dial(), or from which accept()'s request came.
     MessageLink(MessageCore& core, MessageLinkOwner& owner, Fabric& fabric, const Carried& carried);
     ~MessageLink();
     MessageLink(const MessageLink&) = delete;
@@ -74,9 +75,9 @@ class MessageLink final : public EndpointHandler {
     std::error_code accept(ConnectRequest& request, Bytes private_data);
     void disconnect();
     bool drained() const noexcept { return endpoint_ == nullptr; }
-    // Ends it because of what the peer did.
+    // Ends the link because of what the peer did.
     void fail(std::string_view why) { fail(Error::protocol, why); }
-    // Ends it because of what happened to it, or did not happen.
+    // Ends the link because of what happened to it, or failed to happen.
     void fail(std::error_code reason, std::string_view why);
 
     // --- For the service.
@@ -84,14 +85,15 @@ class MessageLink final : public EndpointHandler {
     void greeted() noexcept;
     bool lost() const noexcept { return state_ == State::lost; }
     bool can_send() const noexcept { return !free_sends_.empty() && !lost(); }
-    // body, content: behind the header, one after the other. ASSUMES: can_send(), and they fit.
+    // body, content: sent behind the header, one after the other. ASSUMES: can_send(), and they
+    // fit.
     void send(const TagHeader& header, Bytes body, Bytes content);
-    // The peer may read this memory until conceal() is true, or until the link is drained.
+    // The peer may read this memory until conceal() returns true, or until the link is drained.
     std::expected<RemoteBuffer, std::error_code> expose(std::uint64_t number, MutableBytes memory);
-    // False: the peer is in the middle of reading it. It has to be kept, and the link to end.
+    // False: the peer is just reading the memory, which must then be kept, and the link must end.
     bool conceal(std::uint64_t number);
     void keep(std::shared_ptr<const MessageBuffer> memory) { kept_.push_back(std::move(memory)); }
-    // read_ended() of the service follows, with the same read. ERRORS: ENOMEM.
+    // MessageCore::read_ended() follows, with the same read. ERRORS: ENOMEM.
     std::error_code read(MessageRead read, const RemoteBuffer& from);
     std::uint32_t registrations() const noexcept {
         return static_cast<std::uint32_t>(exposed_.size() + reads_.size());
@@ -114,7 +116,7 @@ class MessageLink final : public EndpointHandler {
     void send_ended(const Completion& completion);
     void received(const Completion& completion);
     void end(std::error_code reason, std::string_view why);
-    // False: it was lost before.
+    // False: the link was lost already.
     bool lose();
 
     MessageCore& core_;
@@ -126,10 +128,10 @@ class MessageLink final : public EndpointHandler {
     std::unique_ptr<Endpoint> endpoint_;
     std::size_t slot_bytes_;
     std::uint32_t receives_;
-    LazyMemory memory_;  // receives, then sends
+    LazyMemory memory_;  // receive buffers, then send buffers
     std::unique_ptr<MemoryRegion> region_;
     std::vector<std::uint32_t> free_sends_;
-    std::vector<std::shared_ptr<const MessageBuffer>> kept_;  // longer than the regions
+    std::vector<std::shared_ptr<const MessageBuffer>> kept_;  // outlives the regions
     std::map<std::uint64_t, std::unique_ptr<MemoryRegion>> exposed_;
     std::map<std::uint64_t, MessageRead> reads_;  // by context
     std::uint64_t last_read_;

@@ -11,7 +11,7 @@
 namespace rtrs {
 namespace {
 
-// Before memory is asked for again that could not be had.
+// Delay before memory that could not be allocated or registered is tried again.
 constexpr Duration memory_retry = std::chrono::milliseconds(10);
 
 TagLimits limits_of(const MessageOptions& options) {
@@ -137,7 +137,7 @@ void MessageCore::link_lost(MessageLink& link) {
     std::erase_if(finishes_, [&](const Finish& finish) { return finish.link == &link; });
     for (auto& [number, incoming] : incoming_) {
         std::erase_if(incoming.offers, [&](const Offer& offer) { return offer.link == &link; });
-        incoming.no_memory_since.reset();  // another link may be of another device
+        incoming.no_memory_since.reset();  // another link may use another device
     }
     if (sender_ == &link) {
         sender_ = nullptr;
@@ -181,7 +181,7 @@ void MessageCore::hello(MessageLink& link, Bytes body) {
     if (!hello) return link.fail(text(hello.error()));
     const bool anew = peer_life_ != 0 && hello->life != peer_life_;
     if (anew) {
-        // What the others carry belongs to the former life.
+        // What the other links carry belongs to the peer's former life.
         const std::vector<MessageLink*> old = links_;
         for (MessageLink* other : old) other->fail(Error::path_lost, "the other end was made anew");
     }
@@ -203,12 +203,12 @@ void MessageCore::reset() {
     next_ = 0;
     no_memory_since_.reset();
     finishes_.clear();
-    // What still reads is lost already.
+    // Links that still read it are lost already.
     for (Outgoing& outgoing : outgoing_) static_cast<void>(conceal(outgoing));
     fail_everything(Error::path_lost);
 }
 
-// The callbacks may post and send again: that belongs to what comes.
+// The callbacks may post and send again, which belongs to the time after the failure.
 void MessageCore::fail_everything(std::error_code error) {
     const auto outgoing = std::exchange(outgoing_, {});
     const auto posted = std::exchange(posted_, {});
@@ -236,7 +236,7 @@ std::uint64_t MessageCore::whole_number(std::uint32_t low, std::uint64_t newest)
 
 void MessageCore::pump() {
     deliver();
-    // Copied: a read that cannot be posted may lose its link.
+    // A copy, because a read that cannot be posted may lose its link.
     const std::vector<std::uint64_t> matched(deliveries_.begin(), deliveries_.end());
     for (const std::uint64_t number : matched) {
         const auto found = incoming_.find(number);

@@ -1,7 +1,8 @@
 // One end of a session's messages: what is to be sent, what has arrived, and which connection
 // carries it. docs/reference/wire-tags.md has the rules.
 //
-// OWNER: ClientSession or ServerSession, longer than all links. THREAD: the session's.
+// OWNER: ClientSession or ServerSession, which keeps it longer than all links. THREAD: the
+// session's.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ namespace rtrs {
 // What the service tells its session.
 class MessageCoreOwner {
   public:
-    // The other end was made anew. Everything that was posted has failed.
+    // The other end was created anew. Everything that was posted has failed.
     virtual void messages_reset() = 0;
 
   protected:
@@ -31,7 +32,7 @@ class MessageCoreOwner {
 
 class MessageCore final : public MessageService, public TagMatchHandler {
   public:
-    // life: by chance, not 0.
+    // life: random, not 0.
     MessageCore(Clock& clock, const MessageOptions& options, std::uint64_t life,
                 MessageCoreOwner& owner);
     ~MessageCore();
@@ -71,7 +72,7 @@ class MessageCore final : public MessageService, public TagMatchHandler {
         Received received = nullptr;
         void* context = nullptr;
     };
-    // Where content can be read, and through which link. Gone when that is lost.
+    // Where content can be read, and through which link. Removed when that link is lost.
     struct Offer {
         MessageLink* link;
         RemoteBuffer from;
@@ -88,8 +89,9 @@ class MessageCore final : public MessageService, public TagMatchHandler {
         Posted receiver{};
         std::vector<std::byte> eager;
         MessageBuffer content;
-        // Rendezvous: what each link's header said, the newest last. A header may come late, from a
-        // link that its sender has lost already: no offer may displace one of another link.
+        // For a rendezvous: what the header on each link said, the newest last. A header may come
+        // late, over a link that its sender has already lost, so an offer must not displace that of
+        // another link.
         std::vector<Offer> offers;
     };
     struct Finish {
@@ -121,15 +123,16 @@ class MessageCore final : public MessageService, public TagMatchHandler {
     void send_finishes();
     void send_progress(MessageLink& link);
     void send_data(MessageLink& link);
-    // False: its memory cannot be registered.
+    // False: the memory of the content cannot be registered.
     bool send_one(MessageLink& link, const Outgoing& outgoing, std::uint64_t number);
-    // The number whose low bits came, nearest to the newest one.
+    // The full number for the low bits that came: the one nearest to `newest`.
     static std::uint64_t whole_number(std::uint32_t low, std::uint64_t newest) noexcept;
     void try_again_soon();
-    // Memory could not be had or registered: it is tried again soon. True: that was enough.
+    // Memory could not be allocated or registered: tries again soon. True: it was tried for long
+    // enough.
     bool tried_long_enough(std::optional<Instant>& no_memory_since);
     void end_send(std::deque<Outgoing>::iterator outgoing, std::error_code error);
-    // The links on which the peer is still reading it: they keep its content, and have to end.
+    // Returns the links on which the peer is still reading the content: they keep it, and must end.
     std::vector<MessageLink*> conceal(Outgoing& outgoing);
     void watch_for_silence();
 
@@ -142,16 +145,16 @@ class MessageCore final : public MessageService, public TagMatchHandler {
     bool closed_ = false;
     std::vector<MessageLink*> links_;      // established and not lost
     std::vector<MessageLink*> all_links_;  // until they are gone
-    MessageLink* sender_ = nullptr;        // the one on which we send
+    MessageLink* sender_ = nullptr;        // the link on which we send
     std::uint64_t peer_life_ = 0;
     TagHello peer_{};
 
-    // Sending. Those that have a number come first, in order.
+    // Sending. Messages that have a number come first, in order.
     std::deque<Outgoing> outgoing_;
-    std::size_t next_ = 0;  // of outgoing_, to be sent on sender_
+    std::size_t next_ = 0;  // index in outgoing_ of the next to be sent on sender_
     std::uint64_t last_number_ = 0;
-    std::optional<Instant> no_memory_since_;  // for the next one
-    TagProgress theirs_{};                    // what the peer says of ours
+    std::optional<Instant> no_memory_since_;  // for outgoing_[next_]
+    TagProgress theirs_{};                    // what the peer says of our messages
 
     // Receiving.
     std::unique_ptr<OffloadMatcher> matcher_;

@@ -1,4 +1,4 @@
-// MessageCore: what the peer sends, matched and handed to who posted a receive for it.
+// MessageCore: what the peer sends is matched and handed to whoever posted a receive for it.
 #include <algorithm>
 #include <utility>
 
@@ -51,7 +51,7 @@ void MessageCore::accept(std::uint64_t number, MessageLink& link, const TagHeade
 
 void MessageCore::announced_again(std::uint64_t number, MessageLink& link, const TagHeader& header,
                                   Bytes body) {
-    progress_due_ = true;  // its sender has not heard of it
+    progress_due_ = true;  // its sender does not know yet that it arrived
     pump_soon();
     if (header.operation != TagHeaderOperation::rendezvous) return;
     const auto found = incoming_.find(number);
@@ -101,7 +101,7 @@ void MessageCore::start_read(std::uint64_t number, Incoming& incoming) {
         incoming.state = Incoming::State::reading;
         return;
     }
-    // A queue that is full gets emptier, and of a link that is gone another one takes over.
+    // These pass: a full queue gets emptier, and another link takes over from one that is gone.
     const bool passes = error == std::errc::no_buffer_space || error == std::errc::not_connected ||
                         error == std::errc::no_such_device;
     if (passes) {
@@ -141,8 +141,8 @@ void MessageCore::deliver() {
         pump_soon();
         if (incoming.rendezvous) {
             ++rendezvous_;
-            // On each: which of them its sender has lost already is not known here. Without any: it
-            // will ask, on another one.
+            // Sent on each link, because it is not known here which of them the sender has already
+            // lost. If there is no link, the sender will ask again on another one.
             for (const Offer& offer : incoming.offers) {
                 finishes_.push_back({offer.link, node.key(), incoming.tag});
             }

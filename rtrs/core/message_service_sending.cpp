@@ -1,4 +1,4 @@
-// MessageCore: what this side sends, and what the peer says of it.
+// MessageCore: what this side sends, and what the peer reports about it.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -43,7 +43,7 @@ void MessageCore::send_data(MessageLink& link) {
         }
         const std::uint64_t number = is_new ? last_number_ + 1 : first->number;
         if (!send_one(link, *first, number)) {
-            // One that the peer knows of already cannot be left out.
+            // A message that the peer already knows of cannot be skipped.
             if (!tried_long_enough(no_memory_since_) || !is_new) return;
             no_memory_since_.reset();
             end_send(first, from_errno(ENOMEM));
@@ -77,12 +77,12 @@ void MessageCore::watch_for_silence() {
     if (!silence_timer_.armed()) silence_timer_.arm(clock_.now() + options_.silence_max);
 }
 
-// --- What the peer says of it.
+// --- What the peer reports about it.
 
 void MessageCore::apply(const TagProgress& progress, MessageLink& link) {
     if (progress.received > last_number_) return link.fail("progress of what was never sent");
     const bool news = progress.received > theirs_.received;
-    // Notices of several links may overtake each other.
+    // Notices on different links may overtake each other.
     theirs_.received = std::max(theirs_.received, progress.received);
     theirs_.freed = std::max(theirs_.freed, progress.freed);
     if (news) silence_timer_.disarm();
@@ -109,7 +109,7 @@ void MessageCore::finished(MessageLink& link, const TagHeader& header) {
     const std::uint64_t number = whole_number(header.user_data, last_number_);
     if (number == 0 || number > last_number_) return link.fail("what was never sent is finished");
     const auto found = std::ranges::find(outgoing_, number, &Outgoing::number);
-    if (found == outgoing_.end()) return;  // said before, on another link
+    if (found == outgoing_.end()) return;  // already said on another link
     if (!found->rendezvous || found->tag != header.tag) {
         return link.fail("an eager message is finished, or one of another tag");
     }
@@ -123,7 +123,8 @@ void MessageCore::end_send(std::deque<Outgoing>::iterator outgoing, std::error_c
     outgoing_.erase(outgoing);
     if (next_ > index) --next_;
     if (!error) ++sent_;
-    // A peer that has finished with a message has not got all of it yet.
+    // A peer that says it has finished with a message while it still reads it cannot have all of
+    // it.
     for (MessageLink* link : readers) link->fail("a message was finished that is being read");
     if (ended.sent != nullptr) ended.sent(ended.context, error);
 }

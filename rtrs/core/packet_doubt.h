@@ -1,14 +1,14 @@
-// Whether a path seems to lose its large packets while small ones pass: frames longer than a switch
-// on the way takes, or a router that drops what is too long without a word. Such a path answers
-// when it is dialled, and perhaps heartbeats, but is silent when it has data to carry: the list of
-// the server's chunks, with which it would be connected, or that of requests, which wait each time
-// until it is given up.
+// Decides whether a path seems to lose its large packets while small ones pass: because frames are
+// longer than a switch on the way takes, or a router silently drops what is too long. Such a path
+// answers when it is dialled, and perhaps answers heartbeats, but is silent when it has data to
+// carry. That may be the list of the server's chunks, without which it is not connected, or the
+// data of requests, which wait each time until the path is given up.
 //
-// Once is chance. A path that ended in silence, whose very next attempt was answered, and that ends
-// in silence again soon after, is dialled for small packets from then on; until it ends so all the
-// same (then it was something else), or the operator dials it.
+// Once is chance. But if a path ended in silence, its very next attempt was answered, and it soon
+// ends in silence again, it is dialled for small packets from then on. That lasts until it ends in
+// silence even so (then the cause was another), or until the operator dials it.
 //
-// Pure: told the time, it never asks.
+// Pure: it is told the time and never reads a clock.
 #pragma once
 
 #include <utility>
@@ -21,7 +21,7 @@ class PacketDoubt {
   public:
     static constexpr Duration soon = std::chrono::seconds(60);
 
-    // silent: nothing came any more, or no answer that was long due.
+    // silent: nothing came any more, or an answer that was long due did not come.
     enum class End : std::uint8_t { told, silent };
 
     // An attempt has failed without an answer.
@@ -31,9 +31,9 @@ class PacketDoubt {
         suspected_ = std::exchange(was_silent_, false);
         since_ = now;
     }
-    // What was answered is ended by this side, to be dialled anew: as if it had not been.
+    // The answered attempt is ended by this side, to be dialled anew: as if it had not been made.
     void begins_anew() noexcept { was_silent_ = std::exchange(suspected_, false); }
-    // What was answered has ended. True: from now on it is dialled for small packets.
+    // The answered connection has ended. True: from now on the path is dialled for small packets.
     bool ended(End end, Instant now) noexcept {
         const bool again = std::exchange(suspected_, false) && now - since_ <= soon;
         was_silent_ = end == End::silent && !small_;
@@ -45,8 +45,8 @@ class PacketDoubt {
     bool small() const noexcept { return small_; }
 
   private:
-    bool was_silent_ = false;  // the newest end; no attempt has failed since
-    bool suspected_ = false;   // answered at once after such an end
+    bool was_silent_ = false;  // the newest end was; no attempt has failed since
+    bool suspected_ = false;   // the first attempt after such an end was answered
     bool small_ = false;
     Instant since_{};
 };

@@ -105,7 +105,7 @@ PathMachine::Actions PathMachine::step(Event event, Instant now, OtherPaths othe
 PathMachine::Actions PathMachine::open(Instant now) {
     switch (state_) {
         case PathState::closed:
-            forget_losses();  // an operator's wish starts afresh
+            forget_losses();  // an operator's request starts afresh
             return go(PathState::connecting, now, dial);
         case PathState::idle:
         case PathState::backoff:
@@ -244,7 +244,8 @@ Duration PathMachine::shaky_delay() {
 }
 
 Duration PathMachine::jittered(Duration delay) {
-    // Half fixed, half chance: many clients of a restarted server do not come back in step.
+    // Half fixed, half random, so that the many clients of a restarted server do not come back in
+    // step.
     const auto half = static_cast<std::uint64_t>(delay.count()) / 2;
     return Duration(static_cast<Duration::rep>(half + random_.below(half + 1)));
 }

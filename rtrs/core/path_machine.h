@@ -24,12 +24,12 @@
 //   closed                  open, reconnect         connecting  dial
 //
 // Operators: `reconnect` closes the connection and dials at once: after connected and draining the
-// back-off has no length, whatever attempts_max says. It forgets failures and losses, as does open
-// in closed. `disconnect` is a close after which the path stays down until it is told to open or to
+// back-off is zero, whatever attempts_max says. It forgets failures and losses, and so does open in
+// closed. `disconnect` is a close after which the path stays down until it is told to open or to
 // reconnect. close_cause() tells why a closed path is closed.
-//
-// `join`: another path has made the session meanwhile. The attempt is no failure, but is dialled
-// anew as that session's, when the server has had a moment to forget this one.
+// `join`: another path has created the session meanwhile. The attempt does not count as failed. The
+// path is dialled again as a path of that session, after the server has had a moment to forget the
+// attempt.
 //
 // Ignored, with reasons: failed in draining and closing (several connections of a path report one
 // loss each), failed in idle, backoff and closed (nothing is connected), close in closed,
@@ -39,16 +39,15 @@
 // all_established outside of connecting, info_accepted and join outside of exchanging and drained
 // outside of draining and closing cannot happen and are asserted.
 //
-// Shaky paths: a loss makes the path shaky if it was connected for less than stable_time, or if it
-// is one of shaky_losses within shaky_window. If another path can do its work meanwhile (the
+// Shaky paths: a loss makes the path shaky if it was connected for less than stable_time, or if the
+// loss is one of shaky_losses within shaky_window. If another path can do its work meanwhile (the
 // caller says so with `drained`), a shaky path is held back: it waits for shaky_delay_min, doubled
-// with each such loss in a row up to shaky_delay_max, half of it by chance. Without another usable
-// path it is dialled as quickly as any, and so it is when the last other one is lost (`needed`): a
-// path that fails often is better than none. A loss that is none of these starts from the shortest
-// delays again.
-//
+// with each further such loss in a row up to shaky_delay_max; half of the delay is random. Without
+// another usable path it is dialled as quickly as any, and also when the last other one is lost
+// (`needed`): a path that fails often is better than none. After a loss of another kind the delays
+// start from the shortest again.
 // Hasty losses: a server that accepts a path and ends it within hasty_time, several times in a row,
-// carries nothing. Beyond hasty_losses each doubles the delay as a failed attempt does.
+// is of no use. Each hasty loss beyond hasty_losses doubles the delay as a failed attempt does.
 #pragma once
 
 #include <array>
@@ -80,10 +79,10 @@ class PathMachine {
         needed,      // no other path is usable any more
     };
 
-    // Can another path of the session carry requests now? Matters with Event::drained.
+    // Whether another path of the session can carry requests now. Matters with Event::drained only.
     enum class OtherPaths : std::uint8_t { none, usable };
 
-    // Set of things to do, in the order of the bits.
+    // A set of things to do, in the order of the bits.
     enum Actions : std::uint32_t {
         nothing = 0,
         dial = 1,
@@ -97,7 +96,8 @@ class PathMachine {
 
     struct Settings {
         Duration connect_timeout;
-        // Before an attempt: min, doubled per failed attempt up to max; half of it by chance.
+        // Delay before an attempt: delay_min, doubled per failed attempt up to delay_max; half of
+        // it is random.
         Duration delay_min;
         Duration delay_max;
         std::optional<std::uint32_t> attempts_max;
@@ -112,15 +112,15 @@ class PathMachine {
         std::uint32_t hasty_losses = 3;
     };
 
-    // Why it is closing or closed.
+    // Why the path is closing or closed.
     enum class CloseCause : std::uint8_t { none, asked, disconnected, gave_up };
 
-    // Losses that are remembered.
+    // How many losses are remembered.
     static constexpr std::size_t losses_kept = 16;
 
     PathMachine(Settings settings, Random& random) noexcept;
 
-    // For failures to come.
+    // Applies to failures to come.
     void set_attempts_max(std::optional<std::uint32_t> attempts) noexcept {
         settings_.attempts_max = attempts;
     }
@@ -133,12 +133,12 @@ class PathMachine {
     std::uint32_t failures() const noexcept { return failures_; }
     // All failed attempts.
     std::uint64_t failures_total() const noexcept { return failures_total_; }
-    // Times it became connected.
+    // How often the path became connected.
     std::uint64_t connects() const noexcept { return connects_; }
     CloseCause close_cause() const noexcept { return close_cause_; }
-    // Shaky and kept waiting in backoff.
+    // Whether the path is shaky and is kept waiting in backoff.
     bool held_back() const noexcept { return held_back_; }
-    // "held back: 4 failures in 60 s"; empty if it is not.
+    // "held back: 4 failures in 60 s"; empty if the path is not held back.
     std::string hold_reason() const;
 
   private:
@@ -165,13 +165,13 @@ class PathMachine {
     CloseCause close_cause_ = CloseCause::none;
     bool dial_at_once_ = false;  // draining: because of the operator's reconnect
     bool joins_ = false;         // draining: because of `join`
-    bool lost_ = false;          // draining: it was connected, and the loss was not asked for
+    bool lost_ = false;          // draining: it was connected, and nobody asked for the loss
     bool held_back_ = false;
 
-    // When connected paths were lost, newest at (count - 1) % losses_kept.
+    // When the connected path was lost, newest at (count - 1) % losses_kept.
     std::array<Instant, losses_kept> losses_{};
     std::uint64_t loss_count_ = 0;
-    // Of the newest loss.
+    // About the newest loss: how long the path had been connected, and the losses in the window.
     Duration lived_{};
     std::uint32_t losses_in_window_ = 0;
     std::uint32_t shaky_in_a_row_ = 0;

@@ -10,15 +10,16 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// What a request costs besides its payload, in bytes.
+// What a request costs in addition to its payload, in bytes.
 constexpr std::uint64_t request_work = 4096;
-// How much of the sums the next measurement leaves: 7/8.
+// The next measurement keeps 7/8 of the sums.
 constexpr std::uint64_t forget_divisor = 8;
-// An idle path is measured anew after so long.
+// An idle path is measured anew after this time.
 constexpr Duration trial_interval = 1s;
-// A disk, or a processor, has such breaks.
+// Silence that a disk or a processor may well have at times.
 constexpr Duration silence_allowed = 10ms;
-// By how much sooner another path has to answer, in nanoseconds, for a turn's requests to be split.
+// A turn's requests are split only if another path would answer sooner by more than this, in
+// nanoseconds.
 constexpr double worth_splitting = 500e3;
 
 std::uint64_t work_of(std::uint32_t payload_bytes) noexcept { return request_work + payload_bytes; }
@@ -33,7 +34,7 @@ PathSet eligible_of(std::span<const PathLoad> paths, const PathSet& tried) noexc
     return preferred.any() ? preferred : standby;
 }
 
-// The first of the eligible paths that no other one is better than.
+// The first eligible path such that no other one is better.
 template <typename Better>
 std::optional<std::size_t> best(std::span<const PathLoad> paths, const PathSet& eligible,
                                 Better better) noexcept {
@@ -47,7 +48,7 @@ std::optional<std::size_t> best(std::span<const PathLoad> paths, const PathSet& 
 }  // namespace
 
 void PathLoad::sent(std::uint32_t payload_bytes, Instant now) noexcept {
-    // The time without requests is nobody's service time.
+    // The time without requests does not count as service time.
     if (in_flight_ == 0) busy_until_ = now;
     ++in_flight_;
     work_in_flight_ += work_of(payload_bytes);
@@ -79,7 +80,7 @@ double PathLoad::expected(std::uint32_t payload_bytes, Instant now) const noexce
     const double by_measure = static_cast<double>(work_in_flight_ + work_of(payload_bytes)) *
                               static_cast<double>(busy_nanoseconds_) /
                               static_cast<double>(work_done_);
-    // One that has fallen silent measures nothing any more.
+    // A path that has fallen silent yields no measurements any more.
     const Duration silence = in_flight_ > 0 ? now - busy_until_ : Duration::zero();
     return std::max(by_measure, static_cast<double>((silence - silence_allowed).count()));
 }

@@ -13,22 +13,22 @@
 //                      (work in flight + work of this request) * busy time per work,
 //
 //                  where a request's work is its payload bytes + 4096 (so that requests without
-//                  payload weigh as well), and the busy time is the time during which the path had
-//                  anything unanswered. Busy time and work of each turn that brought answers are
-//                  added to sums that lose an eighth before (EWMA); their ratio is the time per
+//                  payload have weight too), and the busy time is the time during which the path
+//                  had anything unanswered. Busy time and work of each turn that brought answers
+//                  are added to sums that first lose an eighth (EWMA); their ratio is the time per
 //                  work. By Little's law the product is the time to the answer both for a path that
 //                  serves one request after the other and for one that serves many at a time. A
-//                  path that has answered nothing for longer than that and 10 ms is expected to
-//                  take as long once more: what falls silent gets no more.
-//                  A path without requests in flight that was never measured, or not for a second,
-//                  is tried at once, so that one that was slow is found to be quick again; an
-//                  unmeasured one whose first answer is awaited is the last choice. Ties: less work
-//                  in flight, then first in list. Requests of one turn (the same time) stay
-//                  together unless another path would answer 500 us sooner: they share system
-//                  calls, packets and wake-ups, on both sides.
+//                  path that has answered nothing for longer than that plus 10 ms is expected to
+//                  take as long once more, so that a path that falls silent gets no more requests.
+//                  A path without requests in flight that was never measured, or not within the
+//                  last second, is tried at once, so that a path that was slow is found to be
+//                  quick again. An unmeasured path whose first answer is awaited is the last
+//                  choice. Ties: less work in flight, then first in list. Requests of one turn (the
+//                  same time) stay together unless another path would answer 500 us sooner: they
+//                  share system calls, packets and wake-ups, on both sides.
 //
-// In-flight counts are kept for every request whatever the policy, and go down when a request is
-// answered or leaves a lost path; so a policy that is set while requests run finds them true.
+// In-flight counts are kept for every request whatever the policy, and decrease when a request is
+// answered or leaves a lost path. So a policy that is set while requests run finds correct counts.
 #pragma once
 
 #include <bitset>
@@ -43,23 +43,23 @@
 
 namespace rtrs {
 
-// What the selector knows of one path. OWNER: the session, one per path in the order of creation,
-// side by side. Survives reconnects of its path.
+// What the selector knows of one path. OWNER: the session, which keeps one per path in a contiguous
+// array, in the order of creation. It survives reconnects of its path.
 class PathLoad {
   public:
     // Kept current by the owner.
-    bool usable = false;  // connected, and its server is not about to end: may be chosen
+    bool usable = false;  // connected, and its server is not ending: may be chosen
     PathPriority priority = PathPriority::prefer;
     Duration latency{};  // newest heartbeat round trip; 0: unmeasured
 
-    // Each request that is sent is either answered or leaves the path, once, with the same bytes.
+    // Each sent request is later reported once, either as answered or as left, with the same bytes.
     void sent(std::uint32_t payload_bytes, Instant now) noexcept;
     void answered(std::uint32_t payload_bytes, Instant now) noexcept;
-    // The path was lost and the request is the session's again.
+    // The path was lost and the request was given back to the session.
     void left(std::uint32_t payload_bytes) noexcept;
 
     std::uint32_t in_flight() const noexcept { return in_flight_; }
-    // Smoothed busy time for a request of that size; 0: unmeasured.
+    // Smoothed busy time for a request of this size; 0: unmeasured.
     Duration service_time(std::uint32_t payload_bytes) const noexcept;
 
   private:
@@ -71,7 +71,7 @@ class PathLoad {
 
     std::uint32_t in_flight_ = 0;
     std::uint64_t work_in_flight_ = 0;
-    // Smoothed sums, and the end of the time that they cover.
+    // Smoothed sums, and the end of the period that they cover.
     std::uint64_t busy_nanoseconds_ = 0;
     std::uint64_t work_done_ = 0;
     Instant busy_until_{};
@@ -89,8 +89,8 @@ class PathSelector {
     // Takes effect for the next request.
     void set_policy(PathPolicy policy) noexcept { policy_ = policy; }
 
-    // The index of the path that takes a request of so many payload bytes; none: no path is
-    // eligible. ASSUMES: paths.size() <= limits::paths_max.
+    // The index of the path that takes a request of payload_bytes; none: no path is eligible.
+    // ASSUMES: paths.size() <= limits::paths_max.
     std::optional<std::size_t> select(std::span<const PathLoad> paths, std::uint32_t payload_bytes,
                                       Instant now, const PathSet& tried = {}) noexcept;
 
@@ -102,7 +102,7 @@ class PathSelector {
 
     PathPolicy policy_;
     std::size_t next_ = 0;  // round-robin: where the search begins
-    // service-time: chosen last, and when.
+    // service-time: the path chosen last, and when.
     std::optional<std::size_t> kept_;
     Instant chosen_at_{};
 };

@@ -1,8 +1,9 @@
 // Which permits are free, and who waits for one.
 //
-// Last in, first out: the most recently used memory is warm, and memory of permits that were never
-// needed is never touched. Waiters are served in order of arrival, each with all it asked for, and
-// nobody takes while somebody waits: no waiter starves and none holds a part.
+// Permits are handed out last in, first out: the most recently used memory is warm, and the memory
+// of permits that were never needed is never touched. Waiters are served in order of arrival, each
+// with all that it asked for, and nobody else can take permits while somebody waits. So no waiter
+// starves, and none holds only part of what it needs.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +42,7 @@ class PermitPool {
         free_.push_back(static_cast<std::uint32_t>(id));
     }
 
-    // Takes out every free permit of which the predicate says so; each must be put() again.
+    // Takes out every free permit for which the predicate is true; each must be put() again.
     template <typename Predicate>
     void withdraw(Predicate&& predicate) {
         std::erase_if(free_, predicate);
@@ -51,7 +52,8 @@ class PermitPool {
     void stop_waiting(PermitWaiter& waiter) noexcept {
         if (waiter.linked()) IntrusiveList<PermitWaiter>::remove(waiter);
     }
-    // The next waiter that can be served whole, removed from the queue; null if there is none.
+    // Removes and returns the next waiter if it can be served in full; null if it cannot, or nobody
+    // waits.
     PermitWaiter* next_served() noexcept {
         if (waiters_.empty() || waiters_.front().count > free_.size()) return nullptr;
         return &waiters_.pop_front();

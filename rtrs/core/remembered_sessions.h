@@ -1,4 +1,4 @@
-// The last so many sessions that something has happened to; older ones are forgotten.
+// A bounded list of the sessions to which something happened last; older ones are forgotten.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ class RememberedSessions {
   public:
     explicit RememberedSessions(std::size_t at_most) noexcept : at_most_(at_most) {}
 
-    // It is the newest, whether it was there or not.
+    // Makes the session the newest entry, whether it was in the list or not.
     void remember(const Uuid& id) {
         std::erase(sessions_, id);
         if (sessions_.size() == at_most_) sessions_.pop_front();

@@ -1,7 +1,8 @@
-// Which work requests ask for a completion, so that a send queue never fills up with old ones.
+// Decides which work requests ask for a completion, so that a send queue never fills up with
+// finished ones.
 //
 // A fabric may keep the slot of an unsignalled request until a later signalled one completes (all
-// hardware does). A completion per request would cost more than the request.
+// hardware does). Asking for a completion of every request would cost more than the request itself.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,8 @@ namespace rtrs {
 
 class SendSignals {
   public:
-    // Slots that finished work may still hold. What a send queue needs beyond its outstanding work.
+    // Slots that finished work may still hold: a send queue needs this many in addition to its
+    // outstanding work.
     static constexpr std::uint32_t slots_held_max = 36;
 
     // For the last work request of a chain of `works`.
@@ -23,9 +25,9 @@ class SendSignals {
         return Signal::completion;
     }
 
-    // One was signalled for another reason.
+    // A request was signalled for another reason.
     void signalled() noexcept { unsignalled_ = 0; }
-    // The chain could not be posted: the next one asks instead.
+    // The chain could not be posted: the next chain asks for the completion instead.
     void not_posted() noexcept { unsignalled_ = 32; }
 
   private:

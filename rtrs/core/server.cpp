@@ -13,7 +13,8 @@
 namespace rtrs {
 namespace {
 
-// For the connections that a session has announced; more than that is no reason to refuse others.
+// Places kept for the connections that a session has announced; a session that announces more is no
+// reason to refuse others.
 constexpr std::uint64_t places_kept_max = 16;
 
 bool possible(const ServerOptions& options) noexcept {
@@ -40,7 +41,7 @@ void Server::Inside::connect_request(const Portal& portal,
     request->reject(private_data);
 }
 
-// A kernel's client says nothing of extensions.
+// A kernel's client announces no extensions.
 bool Server::Inside::may_come_in(const Portal& portal, const ConnectRequestMessage& message,
                                  const ConnectRequest& request) {
     if (portal.options.clients == PortalOptions::Clients::any) return true;
@@ -51,7 +52,7 @@ bool Server::Inside::may_come_in(const Portal& portal, const ConnectRequestMessa
     return false;
 }
 
-// Whoever is refused comes again and again.
+// Whoever is refused comes again and again, so this is logged only seldom.
 void Server::Inside::tell_refusal(Seldom& of, const std::string& remote, const std::string& why) {
     if (const auto times = of.happened(environment.clock.now())) {
         environment.tracer.trace(TraceLevel::warning, "rtrs.server", remote,
@@ -59,7 +60,8 @@ void Server::Inside::tell_refusal(Seldom& of, const std::string& remote, const s
     }
 }
 
-// Sessions that come do not take what those that are there need, nor they what an operator needs.
+// New sessions must not take the descriptors that existing sessions need, and neither may take
+// those that an operator needs.
 bool Server::Inside::has_room_for(const ConnectRequestMessage& message,
                                   const ConnectRequest& request) {
     const DescriptorsLeft left = request.descriptors_left();
@@ -89,8 +91,8 @@ bool Server::Inside::is_expected(const ConnectRequestMessage& message) const {
            });
 }
 
-// A place for each is kept from the first on: who come all at once would have all first ones
-// otherwise, and nobody a second.
+// A place for each connection is kept from a session's first one on. Otherwise sessions that come
+// all at once would get all first connections, and none a second.
 std::uint64_t Server::Inside::connections_to_come() const noexcept {
     std::uint64_t all = 0;
     for (const auto& [id, session] : sessions) {
@@ -146,8 +148,8 @@ std::expected<ServerSession*, int> Server::Inside::find_or_make_session(
         return known->second.get();
     }
     if (message.first_connection == FirstConnection::no) return std::unexpected(ENXIO);
-    // A flood of them is bounded, too: those that were closed are there until they have drained.
-    // Those that return find some places more, which others do not get.
+    // A flood of sessions is bounded too: closed ones remain until they have drained. Sessions that
+    // return find a few more places, which others do not get.
     const std::size_t for_all = options.sessions_max;
     const std::size_t allowed =
         lost.contains(message.session_uuid) ? for_all + for_all / 8 + 1 : for_all;

@@ -46,16 +46,17 @@ struct Server::Inside {
     bool may_come_in(const Portal& portal, const ConnectRequestMessage& message,
                      const ConnectRequest& request);
     bool has_room_for(const ConnectRequestMessage& message, const ConnectRequest& request);
-    // Is there a place kept for this connection, since its path has others, or its session had?
+    // Whether a place is kept for this connection, because its path has others, or its session had
+    // some.
     bool is_expected(const ConnectRequestMessage& message) const;
-    // Of the sessions that have not said who they are.
+    // The connections still to come of sessions that have not said who they are.
     std::uint64_t connections_to_come() const noexcept;
     int admit_messages(const Portal& portal, const ConnectRequestMessage& message,
                        ConnectRequest& request);
     std::expected<ServerSession*, int> find_or_make_session(const ConnectRequestMessage& message,
                                                             const Portal& portal,
                                                             const std::string& remote);
-    // Of the sessions that have not said who they are, the oldest. False: there is none.
+    // Closes the oldest path of the sessions that have not said who they are. False: there is none.
     bool close_half_open();
     KeyRenewal key_renewal(const PortalOptions& portal) const noexcept {
         return options.always_invalidate && portal.invalidate != PortalOptions::Invalidate::never
@@ -84,7 +85,7 @@ struct Server::Inside {
     RememberedSessions lost{1024};     // without a path: they may be on their way back
     std::uint32_t sessions_ever = 0;
     Timer closed_timer;
-    // Refusals, by why.
+    // Refusals, by reason.
     Seldom unparsed, without_extensions, without_descriptors, too_many;
     bool closing = false;
 };
@@ -114,7 +115,7 @@ struct ServerSession::Inside final : ServerPathOwner, MessageCoreOwner {
     void ended(ServerPath& path, OpSlot& slot, int error) override;
     void path_closed(ServerPath& path) override;
 
-    // Positive errno, or the path for the connection.
+    // Returns the path for the connection, or a positive errno.
     std::expected<ServerPath*, int> find_or_make_path(const Server::Inside::Portal& portal,
                                                       const ConnectRequestMessage& message,
                                                       const ConnectRequest& request);
@@ -128,11 +129,11 @@ struct ServerSession::Inside final : ServerPathOwner, MessageCoreOwner {
                                               const ConnectRequest& request);
 
     Server::Inside& server;
-    const std::uint32_t number;  // of all that ever were
+    const std::uint32_t number;  // among all sessions that ever were
     ServerSession* self = nullptr;
     Admission admission;
-    InfoRequestMessage who;                   // as its first path said
-    std::optional<MessageCore> message_core;  // longer than the paths
+    InfoRequestMessage who;                   // what the session's first path said
+    std::optional<MessageCore> message_core;  // outlives the paths
     std::vector<std::unique_ptr<ServerPath>> paths;
     Instant since;
     bool up = false;

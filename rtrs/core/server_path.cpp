@@ -1,5 +1,5 @@
-// ServerPath: its life. Connections are accepted, the info messages exchanged, heartbeats kept up;
-// at the end the last words are said, and all of it is taken down.
+// ServerPath: its life cycle. Connections are accepted, info messages exchanged, heartbeats kept
+// up. At the end the last answers are sent out and everything is taken down.
 
 #include <algorithm>
 #include <utility>
@@ -16,16 +16,17 @@
 namespace rtrs {
 namespace {
 
-// Windows bound before the completion of their binds is waited for: a send queue that takes those
-// of all chunks would be paid for as long as the path lives.
+// How many windows are bound before their completion is waited for. A send queue for the binds of
+// all chunks would cost memory as long as the path lives.
 constexpr std::uint32_t binds_at_a_time = 16;
-// Those before the path serves; then heartbeats, their answers, the info response, last words.
+// For the binds before the path serves; then for heartbeats, their answers, the info response, last
+// words.
 constexpr std::uint32_t send_queue_reserve = 64;
 static_assert(binds_at_a_time + 1 <= Endpoint::send_queue_depth_least);
 // A permit's next answer may be posted before its last one has completed: see ClientPath::dial().
 constexpr std::uint32_t answers_per_permit = 2;
 
-// How devices say that they cannot bind a window; no peer can bring that about.
+// The errors by which devices report that they cannot bind a window; no peer can cause them.
 bool is_of_a_bind(std::error_code reason) noexcept {
     return reason == std::errc::operation_not_supported ||
            reason == std::errc::function_not_supported || reason == std::errc::invalid_argument ||
@@ -50,7 +51,7 @@ ServerPath::ServerPath(SessionEnvironment environment, const ServerOptions& opti
       chunks_(options.queue_depth, options.chunk_bytes),
       owner_(owner),
       codec_(options.queue_depth),
-      // A client sends heartbeats whatever it hears, the kernel's as well.
+      // Every client, also a kernel's, sends heartbeats whatever it hears.
       heartbeat_(options.heartbeat_interval,
                  sequenced()
                      ? options.heartbeat_timeout
@@ -82,7 +83,7 @@ void ServerPath::trace(TraceLevel level, std::string_view text) {
 std::error_code ServerPath::prepare() { return chunks_ ? std::error_code{} : from_errno(ENOMEM); }
 
 std::error_code ServerPath::register_chunks() {
-    // With always_invalidate only the windows open it to the client.
+    // With always_invalidate only the windows give the client access.
     const Access access =
         always_invalidates() ? Access::local : Access::local | Access::remote_write;
     auto region = memory_.domain->register_memory(chunks_.memory(), access);
@@ -115,8 +116,8 @@ std::error_code ServerPath::accept(ConnectRequest& request, const ConnectRequest
         .receive_queue_depth = service ? requests + 1 : io_receives(options_.queue_depth),
         .worker = identity_.worker + message.connection_id,
         .silence_max = silence_max_beside(options_.heartbeat_timeout),
-        // The client may have sent again over another path what is still to be handed out here.
-        // Without sequences that would run behind whatever came after the second attempt.
+        // The client may have sent again over another path what has not been handed out here yet.
+        // Without sequence numbers that would run after whatever followed the second attempt.
         .end_news =
             sequenced() ? EndpointOptions::EndNews::in_order : EndpointOptions::EndNews::at_once};
     auto connection = std::make_unique<Connection>(*this, message.connection_id);
@@ -147,7 +148,7 @@ std::error_code ServerPath::accept_messages(ConnectRequest& request,
         return from_errno(ECONNRESET);
     }
     if (link_ && !link_->drained()) {
-        // The client has given that one up, whatever this side thinks of it.
+        // The client has given that link up, whatever this side thinks of it.
         link_->disconnect();
         return from_errno(ECONNRESET);
     }
@@ -164,7 +165,7 @@ std::error_code ServerPath::accept_messages(ConnectRequest& request,
 void ServerPath::message_link_lost(MessageLink&, WasUp was_up, std::error_code reason,
                                    std::string_view why) {
     if (was_up == WasUp::no) {
-        // The path goes on without, and its client may dial another one.
+        // The path goes on without a link, and its client may dial another one.
         if (reason == Error::protocol)
             trace(TraceLevel::warning, std::string(why) + ": " + reason.message());
         return;
@@ -203,8 +204,8 @@ void ServerPath::info_request(const Completion& completion) {
     bind_windows();
 }
 
-// The next when the last of these has completed. The path serves when all have: whether a device
-// can bind windows shows then.
+// Binds the next windows when the last of these binds has completed. The path serves when all are
+// bound: only then it is known that the device can bind windows.
 void ServerPath::bind_windows() {
     Connection& service = *connections_[0];
     const std::uint32_t all = windows_ ? chunks_.count() : 0;
@@ -307,10 +308,10 @@ void ServerPath::asked(Connection& by) {
     post_heartbeat(over_each ? by : *connections_[0], ImmediateCodec::heartbeat_ack());
 }
 
-// The client lives, and its heartbeats pass. Answers that are sent again and again at two of them,
-// with nothing acknowledged in between, do not: a network that loses large packets, or one
-// connection of several. The client sees no more than an answer that is late; without this TCP
-// would try on for silence_max.
+// The client lives, and its heartbeats arrive. But if answers are being retransmitted at two
+// heartbeats, with nothing acknowledged in between, they do not arrive: the network loses large
+// packets, or one of several connections. The client sees only that an answer is late; without this
+// check TCP would go on trying for silence_max.
 bool ServerPath::takes_nothing(Connection& connection, Instant now) const {
     if (connection.looks_left == 0) return false;
     const Duration silence = connection.endpoint->unacknowledged();
@@ -329,7 +330,7 @@ void ServerPath::post_heartbeat(Connection& over, std::uint32_t immediate) {
                            .signal = over.signals.next(1),
                            .immediate = immediate};
     if (const auto error = over.post({&work, 1})) {
-        // Full of answers: they say as much.
+        // The send queue is full of answers, which say as much as a heartbeat.
         if (error == std::errc::no_buffer_space) return;
         close("cannot post a heartbeat: " + error.message());
     }
@@ -343,23 +344,23 @@ void ServerPath::close_after_answers(std::string_view reason) {
     if (running_ == 0) say_last_words();
 }
 
-// The client takes nothing on one connection, and its heartbeats go over another.
+// The client may take nothing on one connection while its heartbeats go over another.
 void ServerPath::last_words_overdue() {
     const bool answers_wait = std::ranges::any_of(
         connections_, [](const auto& connection) { return !connection->waiting.empty(); });
     if (running_ == 0 || answers_wait) {
         return close(last_reason_);
     }
-    // What takes its time is the storage: its answers are still promised.
+    // It is the storage that takes its time: its answers are still owed.
     last_words_timer_.arm(environment_.clock.now() + options_.heartbeat_timeout);
 }
 
-// An empty write on every connection: once they have completed, all answers before them have left.
-// The client sees nothing of it. Of any message it would: the kernel's warns of heartbeats, and of
-// their answers, that do not come over connection 0.
+// Posts an empty write on every connection: once these have completed, all answers before them have
+// left. The client does not notice it. It would notice any message: a kernel client warns of
+// heartbeats, and of their answers, that do not come over connection 0.
 void ServerPath::say_last_words() {
     last_words_timer_.arm(environment_.clock.now() + options_.heartbeat_timeout);
-    // A connection whose establishment has not been heard of was never answered on.
+    // No answer was ever sent on a connection whose establishment has not been reported.
     const auto has_spoken = [](const auto& connection) { return connection->established; };
     last_words_ = static_cast<std::uint32_t>(std::ranges::count_if(connections_, has_spoken));
     for (const auto& connection : connections_) {
@@ -386,7 +387,8 @@ void ServerPath::close(std::string_view reason, TraceLevel level, std::error_cod
     heartbeat_timer_.disarm();
     half_open_timer_.disarm();
     last_words_timer_.disarm();
-    // Behind the last answers, or with a word for the client, which must not be lost with a reset.
+    // If the last answers, or a word for the client, are still on their way, they must not be lost
+    // by a reset.
     const bool answers_are_behind = !last_reason_.empty();
     // All connections at once: nothing that is still queued on another one may run.
     for (const auto& connection : connections_) {

@@ -7,11 +7,11 @@
 //   connected   failure, heartbeat timeout, close      closing     disconnect; no new operations
 //   closing     endpoints drained, operations answered closed      the session forgets the path
 //
-// An operation that is running when its path fails runs to its end; its answer goes nowhere. One
-// that waits for an earlier attempt is dropped. Only then is the path forgotten. A reconnect with
-// the same identity is accepted when the endpoints are drained; of a client without sequences only
-// when the path is forgotten: that acceptance tells it that nothing of the old path can happen any
-// more.
+// An operation that is running when its path fails runs to its end; its answer goes nowhere. An
+// operation that waits for an earlier attempt is dropped. The path is forgotten only after that. A
+// reconnect with the same identity is accepted when the endpoints are drained. From a client
+// without sequence numbers it is accepted only when the path is forgotten: the acceptance tells
+// such a client that nothing of the old path can happen any more.
 //
 // OWNER: ServerSession. THREAD: the server's.
 #pragma once
@@ -37,46 +37,46 @@
 
 namespace rtrs {
 
-// One domain per path: its keys open nothing over another connection than its own. A path that goes
-// takes its memory along, and nobody may be in the middle of writing to it.
+// Each path has a domain of its own: its keys open nothing over connections of other paths. A path
+// that goes takes its memory along, and nobody may be writing to that memory then.
 struct ServerMemory {
     Fabric* fabric = nullptr;  // never null
     std::unique_ptr<ProtectionDomain> domain;
 };
 
-// Why a session may not be.
+// Why a session is refused.
 struct NameRefusal {
     std::string why;
     // debug: the layer above refuses it, and has said so in its own words.
     TraceLevel level = TraceLevel::info;
-    std::error_code told{};  // to the client, by fabrics that can
+    std::error_code told{};  // sent to the client by fabrics that can
 };
 
-// Heartbeats, their answers and what is ignored: so many in a second are taken of a client on a
-// path. With the shortest interval that can be set there are two hundred.
+// How many heartbeats, heartbeat answers and ignored messages per second are accepted from a client
+// on a path. With the shortest interval that can be set there are two hundred.
 inline constexpr std::uint32_t idle_messages_per_second = 10'000;
 
 // What a path tells its session.
 class ServerPathOwner {
   public:
-    // The info request arrived: may a session of this name be?
-    // With what the client says of itself: machine and life are 0 if it does not.
+    // The info request arrived: may there be a session of this name? who: what the client says of
+    // itself; identity and life are 0 if it does not say them.
     virtual std::optional<NameRefusal> accept_name(ServerPath& path,
                                                    const InfoRequestMessage& who) = 0;
-    // A request of a client that does not number them is here, and is looked at later.
+    // A request has arrived from a client without sequence numbers; it is looked at later.
     virtual void arrived_unnumbered(ServerPath& path, std::uint32_t permit) = 0;
-    // A checked request. It is served, answered or made to wait.
+    // A checked request has arrived. It is served, answered or made to wait.
     virtual void request(ServerPath& path, OpSlot& slot) = 0;
     // The path ends because its device has refused to bind a memory window.
     virtual void windows_not_bound(ServerPath& path) = 0;
     virtual void chunk_gone(void* chunk_context) = 0;
-    // A request that ran has been answered; its slot is free.
+    // A request that ran has its answer, which may still wait for room in the send queue.
     virtual void ended(ServerPath& path, OpSlot& slot, int error) = 0;
-    // The path has died before the slot's turn came.
+    // The path has died before the waiting slot's turn came.
     virtual void no_longer_waits(ServerPath& path, OpSlot& slot) = 0;
-    // Asked for only if the path has the feature.
+    // Called only if the path has the messages feature.
     virtual MessageCore& messages() noexcept = 0;
-    // Drained and nothing running: may be destroyed from inside this call.
+    // The path is drained and nothing is running: it may be destroyed from inside this call.
     virtual void path_closed(ServerPath& path) = 0;
 
   protected:
@@ -90,7 +90,7 @@ struct ServerPathIdentity {
     std::uint32_t features = 0;  // granted
     std::uint32_t portal = 0;
     KeyRenewal key_renewal = KeyRenewal::no;
-    // Of its first connection; the others have the numbers after it.
+    // Of its first connection; the others have the numbers that follow.
     std::uint32_t worker = 0;
     std::string local_address;  // "HOST:PORT"
     std::string remote_address;
@@ -107,23 +107,25 @@ class ServerPath final : public MessageLinkOwner {
     ServerPath(const ServerPath&) = delete;
     ServerPath& operator=(const ServerPath&) = delete;
 
-    // Before everything else. ERRORS: ENOMEM.
+    // To be called before everything else. ERRORS: ENOMEM.
     std::error_code prepare();
-    // Instead of close(), for a path that could not be prepared.
+    // Takes the place of close() for a path that could not be prepared.
     void abandon() noexcept { state_ = State::closed; }
-    // One more connection of this path. ERRORS: EEXIST (its number is taken), as accept().
+    // Accepts one more connection of this path. ERRORS: EEXIST (its number is taken), as
+    // ConnectRequest::accept().
     std::error_code accept(ConnectRequest& request, const ConnectRequestMessage& message);
-    // The connection of messages. ERRORS: ECONNRESET (not now), fabric errors.
+    // Accepts the connection for messages. ERRORS: ECONNRESET (not possible now), fabric errors.
     std::error_code accept_messages(ConnectRequest& request, const ConnectRequestMessage& message);
-    // told: to the client, by fabrics that can.
+    // told: what the client is told, by fabrics that can.
     void close(std::string_view reason, TraceLevel level = TraceLevel::info,
                std::error_code told = {});
-    // Posts what was promised, then closes: for a server that ends in peace.
+    // Posts the answers that are owed, then closes: for a server that ends in an orderly way.
     void close_after_answers(std::string_view reason);
-    // A request has been looked at by admission: it waits in its slot, or is answered at once.
+    // Admission has decided about a request: make_wait() lets it wait in its slot, run() ends the
+    // wait.
     void make_wait(OpSlot& slot);
     void run(OpSlot& slot) noexcept;
-    // The handler has done with a request that ran.
+    // The handler has finished a request that ran.
     void end(OpSlot& slot, std::error_code error, std::uint32_t produced_bytes);
     // See ServerOp.
     bool use_answer_buffer(OpSlot& slot);
@@ -131,13 +133,13 @@ class ServerPath final : public MessageLinkOwner {
     void respond(OpSlot& slot, std::error_code error, std::uint32_t produced_bytes);
 
     State state() const noexcept { return state_; }
-    Instant since() const noexcept { return since_; }  // when it came to that state
-    // It has ended, and is here for what runs in the storage.
+    Instant since() const noexcept { return since_; }  // when it entered this state
+    // The path has ended, and remains only for operations that run in the storage.
     bool only_operations_left() const noexcept;
     const ServerPathIdentity& identity() const noexcept { return identity_; }
-    // Was that connection of it accepted already?
+    // Whether this connection of the path was already accepted.
     bool has_connection(std::uint16_t id) const noexcept { return connections_[id] != nullptr; }
-    // Of one that has not served yet.
+    // How many connections are still to come; 0 once the path serves or ends.
     std::uint32_t connections_to_come() const noexcept {
         if (state_ != State::connecting) return 0;
         return static_cast<std::uint32_t>(
@@ -151,7 +153,7 @@ class ServerPath final : public MessageLinkOwner {
     }
     bool sequenced() const noexcept { return has(identity_.features, Feature::failover); }
     std::uint32_t permit_of(const OpSlot& slot) const noexcept;
-    // A request with that permit has arrived, and is not looked at before its chunk's key is dead.
+    // A request with this permit has arrived, and is not looked at before its chunk's key is dead.
     bool revokes(std::uint32_t permit) const noexcept {
         return chunks_.slot(permit).state == OpSlot::State::revoking;
     }
@@ -170,7 +172,7 @@ class ServerPath final : public MessageLinkOwner {
     void completed(Connection& connection, const Completion& completion);
     void revoked(OpSlot& slot);
     void info_request(const Completion& completion);
-    // Pins them: not for a client that has not said who it is.
+    // This pins the chunks, so it is not done for a client that has not said who it is.
     std::error_code register_chunks();
     void bind_windows();
     void serve_path();
@@ -206,7 +208,7 @@ class ServerPath final : public MessageLinkOwner {
     ServerPathIdentity identity_;
     std::string label_;
     ServerSession& session_;
-    ServerMemory memory_;  // before all that is registered in it
+    ServerMemory memory_;  // declared before all that is registered in it
     ChunkPool chunks_;
     std::unique_ptr<MemoryRegion> chunk_region_;
     std::unique_ptr<MemoryRegion> key_region_;
@@ -215,9 +217,9 @@ class ServerPath final : public MessageLinkOwner {
     ImmediateCodec codec_;
     Heartbeat heartbeat_;
     Timer heartbeat_timer_;
-    Instant judged_at_{};              // at a heartbeat of the client's
-    Instant idle_since_{};             // the second in which they are counted begins
-    std::uint32_t idle_messages_ = 0;  // that ask for nothing
+    Instant judged_at_{};              // when connections were last judged, see asked()
+    Instant idle_since_{};             // start of the second in which these are counted:
+    std::uint32_t idle_messages_ = 0;  // messages that ask for nothing
     Timer half_open_timer_;
     Timer last_words_timer_;
     Timer finish_timer_;
@@ -225,16 +227,16 @@ class ServerPath final : public MessageLinkOwner {
     Instant since_;
     std::vector<std::unique_ptr<Connection>> connections_;  // by connection id; null: not there yet
     std::unique_ptr<MemoryWindows> windows_;  // one per chunk, with always_invalidate; else null
-    std::unique_ptr<MessageLink> link_;       // of messages
-    std::uint32_t windows_bound_ = 0;         // of them, in order
-    // Info request, then info response; given back when that has been sent.
+    std::unique_ptr<MessageLink> link_;       // for messages
+    std::uint32_t windows_bound_ = 0;         // how many of windows_, in order
+    // The info request, then the info response; freed when the response has been sent.
     LazyMemory control_memory_;
     std::unique_ptr<MemoryRegion> control_region_;
     ServerPathCounters counters_;
     std::uint32_t running_ = 0;     // slots that are not free
-    std::vector<OpSlot*> waiting_;  // for an earlier attempt; few, seldom
+    std::vector<OpSlot*> waiting_;  // for an earlier attempt; seldom any, and few
     std::uint32_t last_words_ = 0;  // still to be sent
-    std::string last_reason_;       // not empty: ending after the answers
+    std::string last_reason_;       // not empty: the path ends after the answers
 };
 
 }  // namespace rtrs

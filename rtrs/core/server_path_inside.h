@@ -14,8 +14,8 @@
 
 namespace rtrs {
 
-// The works of one answer but its bind. Those that are not added are not made, which takes longer
-// than the rest.
+// The work requests of one answer, except its bind. Only those that are added are constructed,
+// because that takes longer than all the rest.
 class AnswerChain {
   public:
     static constexpr std::uint32_t works_max = 3;  // write, invalidate, answer
@@ -37,11 +37,11 @@ class AnswerChain {
 };
 
 struct ServerPath::Connection final : EndpointHandler {
-    // Contexts of work and receives that are not requests.
+    // Contexts of work requests and receives that are not for requests.
     static constexpr std::uint64_t info_request_context = UINT64_MAX;
     static constexpr std::uint64_t last_words_context = UINT64_MAX - 1;
     static constexpr std::uint64_t info_response_context = UINT64_MAX - 2;
-    // Of an answer: 0, or the number of its answer buffer behind this.
+    // Context of an answer: 0, or this plus the number of its answer buffer.
     static constexpr std::uint64_t answer_buffer_context = 1;
     // Work requests of one answer and its bind.
     static constexpr std::uint32_t answer_work_max = AnswerChain::works_max + 1;
@@ -57,7 +57,7 @@ struct ServerPath::Connection final : EndpointHandler {
         path.finish_if_done();
     }
 
-    // work: its signal, if it has one, is of `signals`.
+    // work: if it asks for a signal, that comes from `signals`.
     std::error_code post(std::span<const WorkRequest> work) {
         const std::error_code error = endpoint->post(work);
         if (error) signals.not_posted();
@@ -69,11 +69,11 @@ struct ServerPath::Connection final : EndpointHandler {
     bool established = false;
     bool disconnecting = false;
     std::unique_ptr<Endpoint> endpoint;
-    // Heartbeats behind an answer at which it is looked whether that arrives: by the last of them
-    // TCP has tried again. An idle connection costs nothing.
+    // At how many heartbeats after an answer it is checked whether that arrives: by the last of
+    // them TCP has retransmitted. An idle connection costs nothing.
     static constexpr std::uint8_t looks_behind_answer = 3;
     std::uint8_t looks_left = 0;
-    std::optional<Instant> takes_nothing_since;  // as far as it was looked at
+    std::optional<Instant> takes_nothing_since;  // as far as that was checked
     SendSignals signals;
     // Answers for which the send queue had no place.
     LazyQueue<OpSlot*> waiting;

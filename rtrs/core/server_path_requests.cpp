@@ -10,7 +10,7 @@
 namespace rtrs {
 
 void ServerPath::completed(Connection& connection, const Completion& completion) {
-    // Also when the connection went down before: the slot's owner waits for it.
+    // Handled even when the connection went down before, because the slot waits for it.
     if (completion.opcode == CompletionOpcode::revoke) {
         return revoked(chunks_.slot(static_cast<std::uint32_t>(completion.context)));
     }
@@ -36,7 +36,7 @@ void ServerPath::completed(Connection& connection, const Completion& completion)
 
 void ServerPath::revoked(OpSlot& slot) {
     if (state_ == State::connected) {
-        // Looked up before: serving may free the slot.
+        // Looked up first, because serving may free the slot.
         Connection& connection = *connections_[slot.connection];
         serve(slot);
         // The revoke had a place in the send queue, and may have been all that was in it.
@@ -76,7 +76,8 @@ void ServerPath::received(Connection& connection, const Completion& completion) 
     }
 }
 
-// What costs its sender nothing, not even a permit, would cost the server as much as requests do.
+// Messages that cost their sender nothing, not even a permit, would cost the server as much as
+// requests do.
 bool ServerPath::may_be_idle() noexcept {
     const Instant now = environment_.clock.now();
     if (now - idle_since_ >= std::chrono::seconds(1)) {
@@ -119,8 +120,8 @@ void ServerPath::serve(OpSlot& slot) {
                              .chunk_bytes = chunks_.chunk_bytes(),
                              .user_bytes_max = limits::user_message_bytes_max,
                              .sequenced = sequenced()};
-    // Private copies: without always_invalidate, or over another path, the client can still write
-    // to the chunk while we look at it.
+    // Makes private copies: without always_invalidate, or over another path, the client can still
+    // write to the chunk while we look at it.
     std::byte copy[request_message_bytes_max];
     const std::size_t copied = place.copy_bytes();
     std::memcpy(copy, chunk + slot.offset, copied);
@@ -197,7 +198,7 @@ void ServerPath::end(OpSlot& slot, std::error_code error, std::uint32_t produced
 bool ServerPath::use_answer_buffer(OpSlot& slot) {
     RTRS_ASSERT(slot.state == OpSlot::State::running && slot.answer_buffer == 0);
     if (state_ != State::connected || slot.op.direction_ != Direction::read) return false;
-    // What sends by itself reads memory past the processor's cache.
+    // A device that sends by itself reads memory past the processor's cache.
     const Endpoint& endpoint = *connections_[slot.connection]->endpoint;
     if (endpoint.source_release() == Endpoint::SourceRelease::by_completion) return false;
     if (!answer_buffers_.make(*memory_.domain, chunks_.chunk_bytes())) return false;
@@ -225,9 +226,9 @@ void ServerPath::respond(OpSlot& slot, std::error_code error, std::uint32_t prod
     answer_posted(slot);
 }
 
-// Or given up with its path.
+// The answer was posted, or given up with its path.
 void ServerPath::answer_posted(OpSlot& slot) {
-    // Not with the answer: it went nowhere.
+    // A buffer that is still held here was not sent with the answer, so it is free at once.
     if (slot.answer_buffer != 0) answer_buffers_.give_back(slot.answer_buffer - 1u);
     slot.answer_buffer = 0;
     slot.state = OpSlot::State::free;
@@ -258,7 +259,7 @@ void ServerPath::sent(Connection& connection, std::uint64_t context) {
         answer_buffers_.give_back(
             static_cast<std::uint32_t>(context - Connection::answer_buffer_context));
     }
-    // Only the path's own binds complete before it serves.
+    // Before the path serves, only its own binds complete.
     if (state_ == State::connecting) return bind_windows();
     post_waiting(connection);
     if (connection.last_word_waits) say_last_word(connection);
@@ -285,7 +286,7 @@ std::error_code ServerPath::post_answer(OpSlot& slot) {
         target = {request.destination->address, request.destination->key, data_bytes};
 
     if (!windows_ && !invalidate && sequenced()) {
-        // Data and answer in one write, which clients of our own take.
+        // Data and answer in one write, which our own clients accept.
         WorkRequest& both = chain.add(WorkOpcode::write_immediate);
         if (data_bytes > 0) both.local = {&data, 1};
         both.remote = target;
@@ -314,17 +315,17 @@ std::error_code ServerPath::post_answer(OpSlot& slot) {
     return post_chain(connection, slot, chain.works());
 }
 
-// The last work is the answer itself.
+// The last work request of the chain is the answer itself.
 std::error_code ServerPath::post_chain(Connection& connection, OpSlot& slot,
                                        std::span<WorkRequest> chain) {
     connection.looks_left = Connection::looks_behind_answer;
     WorkRequest& last = chain.back();
-    // The bind before counts too.
+    // The bind posted before it counts too.
     last.signal =
         connection.signals.next(static_cast<std::uint32_t>(chain.size()) + (windows_ ? 1 : 0));
     const bool from_buffer = slot.answer_buffer != 0 && slot.answer_bytes > 0;
     if (!from_buffer || planted(PlantedBug::answer_buffer_early)) return connection.post(chain);
-    // Whose completion frees it.
+    // The completion of this request frees the buffer.
     last.signal = Signal::completion;
     last.context = Connection::answer_buffer_context + slot.answer_buffer - 1u;
     connection.signals.signalled();
@@ -333,7 +334,7 @@ std::error_code ServerPath::post_chain(Connection& connection, OpSlot& slot,
     return error;
 }
 
-// Before the answer, which tells the fresh key.
+// To be called before the answer is posted, which tells the fresh key.
 std::error_code ServerPath::renew_key(Connection& connection, std::uint32_t permit) {
     const Segment chunk{chunks_.chunk(permit), chunks_.chunk_bytes()};
     const WorkRequest bind{.opcode = WorkOpcode::bind_window,

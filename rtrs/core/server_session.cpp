@@ -16,7 +16,7 @@ OpSlot& slot_of(Attempt& attempt) noexcept { return static_cast<OpSlot&>(attempt
 
 }  // namespace
 
-// --- Its paths. Order of checks and errno values: "Connection request" in
+// --- The session's paths. Order of checks and errno values: "Connection request" in
 // docs/reference/wire-rtrs.md.
 
 std::expected<ServerPath*, int> ServerSession::Inside::find_or_make_path(
@@ -32,7 +32,8 @@ std::expected<ServerPath*, int> ServerSession::Inside::find_or_make_path(
     return made;
 }
 
-// A path that has ended may wait for operations, and its client has made it anew meanwhile.
+// There may be several: a path that has ended may still wait for operations while its client has
+// made it anew.
 ServerPath* ServerSession::Inside::newest(const Uuid& path_uuid) const noexcept {
     ServerPath* found = nullptr;
     for (const auto& path : paths) {
@@ -41,10 +42,10 @@ ServerPath* ServerSession::Inside::newest(const Uuid& path_uuid) const noexcept 
     return found;
 }
 
-// One storage that hangs would keep the session's other volumes away with it. The old path's
-// operations change nothing that the new one has: it has chunks of its own, and admission lets a
-// request's second attempt wait for the first. A client without sequences takes the acceptance as
-// the end of those operations.
+// Without this, one storage that hangs would keep the session's other volumes away too. The old
+// path's operations change nothing that belongs to the new path: it has chunks of its own, and
+// admission lets a request's second attempt wait for the first. A client without sequence numbers
+// takes the acceptance as the end of those operations, so its path may not be succeeded.
 bool ServerSession::Inside::may_be_succeeded(const ServerPath& path,
                                              const ConnectRequestMessage& message) const noexcept {
     const ServerPathIdentity& old = path.identity();
@@ -54,20 +55,20 @@ bool ServerSession::Inside::may_be_succeeded(const ServerPath& path,
            std::ranges::count_if(paths, of_it) < limits::path_lives_max;
 }
 
-// Whether the connection is one more of that path; if it is not, the answer is no.
+// Whether the connection is one more of that path; if not, it is refused.
 bool ServerSession::Inside::joins(ServerPath& path, const Server::Inside::Portal& portal,
                                   const ConnectRequestMessage& message) {
     const ServerPathIdentity& known = path.identity();
-    // Its memory is the one fabric's: another one can do nothing with it.
+    // The path's memory belongs to one fabric; another fabric cannot use it.
     if (path.state() == ServerPath::State::connecting && &path.fabric() == &portal.fabric &&
         known.reconnect_count == message.reconnect_count &&
         known.connection_count == message.connection_count) {
-        // Refused with a reason, and no harm to what is there.
+        // A duplicate is refused with a reason, without harm to the existing connection.
         return !path.has_connection(message.connection_id);
     }
-    // The client has given that attempt up, whatever this side thinks of it. Until the old path is
-    // drained, and may be succeeded or has gone, the answer is no; the client tries again.
-    // A dial of an earlier attempt that arrives late changes nothing.
+    // The client has given that attempt up, whatever this side thinks of it. Connects are refused
+    // until the old path is drained and may be succeeded, or has gone; the client tries again. A
+    // late dial of an earlier attempt changes nothing.
     if (static_cast<std::int16_t>(message.reconnect_count - known.reconnect_count) > 0) {
         RTRS_RARE(superseded);
         path.close("superseded by a later connect of the same path");
@@ -82,7 +83,8 @@ std::expected<ServerPath*, int> ServerSession::Inside::make_path(
     const std::string remote = request.remote_address();
     if (paths.size() >= limits::paths_max) return std::unexpected(ECONNRESET);
     for (const auto& path : paths) {
-        // The client's port does not count: two paths over the same addresses would fail together.
+        // The client's port does not count, because two paths over the same addresses would fail
+        // together.
         if (&path->fabric() == &portal.fabric && path->identity().local_address == local &&
             host_of(path->identity().remote_address) == host_of(remote) &&
             path->state() == ServerPath::State::connected) {
@@ -90,7 +92,7 @@ std::expected<ServerPath*, int> ServerSession::Inside::make_path(
         }
     }
     const std::uint32_t features = message.features & server.features_offered();
-    // Admission compares attempts of all paths: they all have sequences, or none.
+    // Admission compares attempts of all paths, so all of them must have sequence numbers, or none.
     if (std::ranges::any_of(
             paths, [&](const auto& path) { return path->identity().features != features; })) {
         return std::unexpected(EINVAL);
@@ -105,7 +107,7 @@ std::expected<ServerPath*, int> ServerSession::Inside::make_path(
                            .features = features,
                            .portal = portal.options.id,
                            .key_renewal = server.key_renewal(portal.options),
-                           // So that sessions, paths and connections are spread.
+                           // This spreads sessions, paths and connections over the threads.
                            .worker = number + static_cast<std::uint32_t>(paths.size()),
                            .local_address = local,
                            .remote_address = remote},
@@ -154,8 +156,9 @@ std::optional<NameRefusal> ServerSession::Inside::accept_name(ServerPath& path,
     return std::nullopt;
 }
 
-// A client that died and came back need not wait until its former life is found dead. It comes in
-// when nothing of that can happen any more: the name is free once the old session has gone.
+// A client that died and came back need not wait until its former session is found dead. It is
+// admitted when nothing of that session can happen any more: the name is free once the old session
+// has gone.
 NameRefusal ServerSession::Inside::take_over(ServerSession& other, const ServerPath& path,
                                              const InfoRequestMessage& its_who) {
     const InfoRequestMessage& old = other.inside_->who;
@@ -171,7 +174,7 @@ NameRefusal ServerSession::Inside::take_over(ServerSession& other, const ServerP
         return {"the session name " + other.name_ + " is in use by a newer life of this client"};
     }
     RTRS_RARE(took_over);
-    // It may take long, and each attempt comes here.
+    // The end may take long, and each further attempt comes here.
     const bool known = server.retired.contains(other.id());
     server.retire(other);
     other.close("taken over by a newer session of the same client");
@@ -179,7 +182,7 @@ NameRefusal ServerSession::Inside::take_over(ServerSession& other, const ServerP
             known ? TraceLevel::debug : TraceLevel::info, Error::former_session};
 }
 
-// The path's client comes again, and finds the portal without them.
+// The path's client will come again, and then find the portal without windows.
 void ServerSession::Inside::windows_not_bound(ServerPath& path) {
     using Invalidate = PortalOptions::Invalidate;
     for (const auto& portal : server.portals) {
@@ -195,7 +198,8 @@ void ServerSession::Inside::windows_not_bound(ServerPath& path) {
 
 // --- Requests: admission decides, the handler serves.
 
-// What request() does, for attempts that admission has not seen: they might run after this one.
+// Does what request() does, for attempts that admission has not seen yet: they might run after this
+// one.
 void ServerSession::Inside::arrived_unnumbered(ServerPath& path, std::uint32_t permit) {
     for (const auto& other : paths) {
         if (other.get() == &path || !other->revokes(permit)) continue;
@@ -208,7 +212,7 @@ void ServerSession::Inside::request(ServerPath& path, OpSlot& slot) {
     const Admission::Decision decision = admission.arrive(permit, slot);
     if (decision.verdict != Admission::Verdict::wait) return decide(slot, decision);
     path.make_wait(slot);
-    // A peer without sequences does this only when it has given the other path up.
+    // A peer without sequence numbers does this only when it has given up the other path.
     Attempt* running = admission.running(permit);
     if (slot.sequence == 0 && running != nullptr) {
         slot_of(*running).path->close("its permit came back on another path");
@@ -229,7 +233,8 @@ void ServerSession::Inside::decide(OpSlot& slot, const Admission::Decision& deci
 }
 
 void ServerSession::Inside::serve(OpSlot& slot) {
-    // Nothing to do: the client only wants to know that older attempts of this permit are settled.
+    // Nothing has to be done: the client only wants to know that older attempts of this permit are
+    // settled.
     const bool fence = slot.sequence != 0 && slot.request.kind == RequestKind::write &&
                        slot.request.user_bytes == 0 && slot.request.data_bytes == 0;
     if (fence) return slot.op.respond({});

@@ -1,10 +1,11 @@
-// Which thread of a ReactorGroup may run handlers: the one that has it.
+// Decides which thread of a ReactorGroup may run handlers: the one that holds the baton.
 //
-// It is given away for as long as the kernel works for its holder, and taken back after that, so
-// whoever waits gets it within the microseconds of somebody's handlers.
+// The holder gives the baton away for as long as the kernel works for it, and takes it back
+// afterwards. So whoever waits gets it within the microseconds that somebody's handlers take.
 //
-// Who comes by while it is free takes it, also before one that sleeps: it would lie idle until that
-// one is awake. But one that has waited for long is handed it, so nobody goes without.
+// A thread that comes by while the baton is free takes it, even before one that sleeps, because the
+// baton would be unused until that one is awake. But a thread that has waited for long is handed
+// it, so that none starves.
 //
 // THREAD: any.
 #pragma once
@@ -22,11 +23,11 @@ namespace rtrs {
 
 class Baton {
   public:
-    // How long others may come before one that waits.
+    // How long others may take it before one that waits.
     static constexpr std::chrono::milliseconds patience{1};
 
     void take() noexcept {
-        // Looking is cheaper than sleeping for so short a time.
+        // Polling is cheaper than sleeping for so short a time.
         constexpr int looks = 100;
         for (int i = 0; i < looks; ++i) {
             if (try_take()) return;
@@ -37,7 +38,7 @@ class Baton {
     void give() noexcept {
         if (waiting_ > 0) return give_to_waiting();
         held_ = false;
-        // One that has come meanwhile has seen that it is free, or is seen here.
+        // A thread that has come meanwhile has either seen that it is free, or is seen here.
         if (waiting_ > 0) wake_one();
     }
 
@@ -56,7 +57,7 @@ class Baton {
     std::atomic<bool> held_ = false;
     std::atomic<std::uint32_t> waiting_ = 0;
     std::mutex mutex_;
-    IntrusiveList<Waiter> waiters_;  // guarded by mutex_, and what is in them; first come first
+    IntrusiveList<Waiter> waiters_;  // they and their content are guarded by mutex_; FIFO
 };
 
 }  // namespace rtrs

@@ -1,10 +1,12 @@
-// Whether to look for completions for a while before sleeping, from what looking has brought.
+// Decides whether to look for completions for a while before sleeping, from what looking has
+// brought so far.
 //
-// A look that finds something saves a sleep and a wake-up; one that finds nothing has taken the
+// A look that finds something saves a sleep and a wake-up. One that finds nothing has taken the
 // processor from somebody else, maybe from the very process that would have answered. So looking
-// has to earn its living: a find earns what it came earlier than the window's end, and a look that
-// finds nothing costs the window. Beyond what was earned, a thousandth of the time is free: it
-// finds out when looking begins to pay. Pure: told the time, it never asks.
+// has to pay for itself: a find earns the time by which it came before the window's end, and a look
+// that finds nothing costs the window. In addition to what was earned, a thousandth of the time is
+// free, so that it is noticed when looking begins to pay. Pure: it is told the time and never reads
+// a clock.
 #pragma once
 
 #include <algorithm>
@@ -15,15 +17,15 @@ namespace rtrs {
 
 class BusyPoll {
   public:
-    static constexpr int free_share = 1000;    // one part in so many
-    static constexpr int savings_windows = 4;  // at most so many fruitless looks in a row
+    static constexpr int free_share = 1000;    // one part in this many
+    static constexpr int savings_windows = 4;  // at most this many fruitless looks in a row
 
-    // window: the longest look, best what a sleep and a wake-up take; zero: never.
+    // window: the longest look, ideally the time that a sleep and a wake-up take; zero: never look.
     explicit BusyPoll(Duration window, Instant now) noexcept
         : window_(window), savings_(window * savings_windows), at_(now) {}
 
-    // Whether there may be a look; if not, sleep at once. now: may be of a little earlier, so that
-    // who sleeps need not ask for the time.
+    // Whether a look is allowed; if not, sleep at once. now: may be a little old, so that a caller
+    // that sleeps need not read the clock.
     bool affords(Instant now) noexcept {
         if (now > at_) {
             save((now - at_) / free_share);
@@ -31,13 +33,13 @@ class BusyPoll {
         }
         return window_ > Duration::zero() && savings_ >= window_;
     }
-    // A look begins; how long it may take. ASSUMES: affords().
+    // A look begins; returns how long it may take. ASSUMES: affords().
     Duration begin(Instant now) noexcept {
         at_ = now;
         return window_;
     }
-    // The look has ended, with a find or without. A find that comes later than the window's end
-    // came because another process was let run: sleeping would have done that sooner.
+    // The look has ended, with a find or without. A find that came later than the window's end came
+    // because another process was let run: sleeping would have found it sooner.
     void found(Instant now) noexcept {
         save(std::max(window_ - (now - at_), -window_));
         at_ = now;
@@ -53,7 +55,7 @@ class BusyPoll {
     }
 
     Duration window_;
-    Duration savings_;  // for fruitless looking
+    Duration savings_;  // what fruitless looking may spend
     Instant at_;
 };
 

@@ -1,5 +1,5 @@
-// The ring's tables of registered buffers and files: made at the first registration, sparse, reused
-// last freed first.
+// The ring's tables of registered buffers and files: created at the first registration, sparse; the
+// slot freed last is reused first.
 //
 // OWNER: Reactor. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -18,14 +18,15 @@
 
 namespace rtrs {
 
-// What a table holds, and the kernel's calls for it: a negative errno, or (set) how many were set.
+// What a table holds, and the kernel's calls for it. These return a negative errno, or (set) how
+// many entries were set.
 struct BufferSlots {
     using Entry = iovec;
     static constexpr Entry nothing{};
     static int make(io_uring* ring, std::uint32_t slots) noexcept {
         return io_uring_register_buffers_sparse(ring, slots);
     }
-    // The kernel unpins what was there when the last operation that uses the slot has ended.
+    // The kernel unpins the previous buffer when the last operation that uses the slot has ended.
     static int set(io_uring* ring, std::uint32_t slot, const Entry& entry) noexcept {
         const __u64 tag = 0;
         return io_uring_register_buffers_update_tag(ring, slot, &entry, &tag, 1);
@@ -47,9 +48,9 @@ class FixedTable {
   public:
     FixedTable(io_uring* ring, std::uint32_t slots) noexcept : ring_(ring), slots_(slots) {}
 
-    // ERRORS: ENOBUFS (no slot left, or none wanted), ENOMEM. Of buffers: ENOMEM (memlock limit),
-    // EOPNOTSUPP (memory of a file), EFAULT. Of files: EMFILE (RLIMIT_NOFILE is below the table's
-    // size).
+    // ERRORS: ENOBUFS (no slot left, or a table of no slots), ENOMEM. Buffers: ENOMEM (memlock
+    // limit), EOPNOTSUPP (memory of a file), EFAULT. Files: EMFILE (RLIMIT_NOFILE is below the
+    // table's size).
     std::expected<std::uint32_t, std::error_code> add(const typename Kind::Entry& entry) {
         if (const std::error_code error = make_table()) return std::unexpected(error);
         if (free_.empty()) return std::unexpected(from_errno(ENOBUFS));

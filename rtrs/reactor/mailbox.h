@@ -1,6 +1,6 @@
 // Functions that other threads leave for the reactor, with an eventfd as the door bell.
 //
-// OWNER: Reactor. THREAD: post() and ring_bell() anywhere; the rest on the reactor's.
+// OWNER: Reactor. THREAD: post() and ring_bell() on any thread; the rest on the reactor's.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ class Mailbox {
     Mailbox& operator=(const Mailbox&) = delete;
 
     std::error_code open();
-    // Readable after the bell rang; eight bytes are to be read from it.
+    // Becomes readable when the bell has rung; eight bytes must be read from it.
     int bell() const noexcept { return bell_.get(); }
 
     void post(std::function<void()> function);
     void ring_bell() noexcept;
-    // The bell was read: runs what was posted until now, in order.
+    // To be called when the bell was read: runs what was posted until now, in order.
     void deliver();
 
   private:

@@ -17,11 +17,11 @@ struct Membership {
     std::vector<Reactor*> members;  // by number
 };
 
-// Of a group; bound by it. Null on every other thread.
+// The group's member that is bound to this thread. Null on threads that belong to no group.
 extern constinit thread_local Reactor* reactor_of_this_thread;
 
-// While it lives, the others of the group run handlers. Nothing is shared with them then but what
-// the kernel knows.
+// While it exists, the other members of the group run handlers. This thread then shares nothing
+// with them, only with the kernel.
 class OthersTurn {
   public:
     explicit OthersTurn(Membership* group) noexcept : group_(group) {

@@ -1,5 +1,5 @@
 // What the files of Reactor share: reactor.cpp (the loop), waiting.cpp (what it does until
-// something comes) and ring_work.cpp (what is asked of it).
+// something comes) and ring_work.cpp (the ring work that others ask for).
 #pragma once
 
 #include <liburing.h>
@@ -26,7 +26,7 @@
 namespace rtrs {
 
 struct Reactor::Inside {
-    // A completion queue entry, copied so that its place is free before the handler runs.
+    // A completion queue entry, copied so that its place is free before its handler runs.
     struct Reaped {
         std::uint64_t user_data;
         std::int32_t value;
@@ -53,7 +53,7 @@ struct Reactor::Inside {
     io_uring_sqe* prepare_unanswered() noexcept;
     io_uring_sqe* prepare_polled(Operation& operation) noexcept;
 
-    // Until something comes, or Ring::for_ever.
+    // Waiting for news, for a limited time or Ring::for_ever.
     void wait_for_news(Duration max_wait);
     Duration wait_limit(Duration max_wait) const noexcept;
     Instant end_of(Duration wait) const noexcept;
@@ -67,19 +67,20 @@ struct Reactor::Inside {
     void poll_until_news(Duration wait);
     bool news_beside_polling() noexcept;
     bool announce_sleep() noexcept;
-    // For who waits elsewhere, on fd().
+    // For those who wait elsewhere, on fd().
     int watch();
     void signal_notice() noexcept;
     void renew_notice() noexcept;
     void forget_notice() noexcept;
     void announce_deadline();
 
-    // Whether this is the thread of another member of the group: then the ring is out of reach, and
-    // its owner waits.
+    // Whether this is the thread of another member of the group: then the ring must not be touched
+    // from here, and its owner is waiting.
     bool elsewhere() const noexcept {
         return group != nullptr && reactor_of_this_thread != group->members[number];
     }
-    // Ring work, done by the ring's own thread: fill(entry) prepares all but the user data.
+    // Ring work, prepared on the ring's own thread: fill(entry) prepares everything but the user
+    // data.
     template <typename Fill>
     void begin(Operation& operation, Fill fill);
     template <typename Fill>
@@ -90,7 +91,7 @@ struct Reactor::Inside {
     void on_its_thread(Do what);
     bool may_call_send() const noexcept { return in_turn && may_call && !elsewhere(); }
     bool called(Operation& operation, int fd, const msghdr* message, int flags) noexcept;
-    // Whether work of files may begin now.
+    // Whether file operations may begin now.
     bool may_begin_storage() const noexcept {
         return prompt_storage && in_turn && group == nullptr;
     }
@@ -110,7 +111,7 @@ struct Reactor::Inside {
     };
 
     const Options options;
-    // Memory that the kernel may use stands before the ring, so that it goes after it.
+    // Memory that the kernel may use is declared before the ring, so that it is destroyed after it.
     ReceiveBuffers receive_buffers;
     Mailbox mailbox;
     MemberOperation<&Inside::on_bell> bell_read{*this};
@@ -125,39 +126,40 @@ struct Reactor::Inside {
 
     TimerQueue timers;
     IntrusiveList<TurnTask> turn_end;
-    Instant now;     // of this turn
+    Instant now;     // the time of this turn
     Instant woke{};  // when the last turn began to work
     std::optional<BusyPoll> busy_poll;
-    const std::uint32_t* awaited = nullptr;  // for what alone it may look
+    const std::uint32_t* awaited = nullptr;  // if set, it busy-polls only while this is not 0
     IntrusiveList<Lookout> lookouts;
     Statistics statistics;
     std::uint64_t outstanding = 0;
-    std::uint64_t storage_operations = 0;  // of those outstanding
+    std::uint64_t storage_operations = 0;  // among those outstanding
     Instant large_receive_at{};            // when the last large receive began or ended
     bool in_turn = false;
     bool prompt_sends = true;
     bool prompt_storage = true;
     std::uint32_t streams_heard = 0;  // sockets that brought bytes since the last turn began
-    std::uint32_t several_heard = 0;  // turns until it is forgotten that they were several
-    // Of this turn: whether a send may still be called, and the one that was, with its result.
+    std::uint32_t several_heard = 0;  // for how many more turns they count as several
+    // In this turn: whether a send may still be done by a system call; the send that was, and its
+    // result.
     bool may_call = false;
     Operation* called_now = nullptr;
     std::int32_t call_result = 0;
-    // Of a group. What others ask of this member while it waits: they hold the baton then.
+    // For a group. What others ask of this member while it waits: they hold the baton then.
     Membership* group = nullptr;
     std::uint32_t number = 0;
     Instant waits_until{};
     std::uint32_t handed_over = 0;  // operations in the mailbox
-    // A cancellation in the mailbox, of what has not completed since.
+    // A cancellation that is in the mailbox, of an operation that has not completed since.
     struct ToCancel {
         std::uint64_t asked;
         Operation* operation;
     };
-    std::deque<ToCancel> to_cancel;  // in the order of their asking
+    std::deque<ToCancel> to_cancel;  // in the order in which they were asked for
     std::uint64_t cancellations_asked = 0;
-    Descriptor notice;     // eventfd for those who wait on fd(), or to wait aside of the ring
+    Descriptor notice;     // eventfd for those who wait on fd(), or to wait outside the ring
     bool watched = false;  // fd() was asked for
-    // What renew_notice() goes by.
+    // Conditions for renew_notice().
     bool bell_was_rung = false;
     bool polls_strangers = false;
     std::atomic<bool> stopping = false;

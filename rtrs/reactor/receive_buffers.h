@@ -1,10 +1,11 @@
 // The receive buffers that all sockets of a reactor share, as a provided-buffer ring.
 //
 // The ring is first in, first out, so offering all buffers would walk through all their memory and
-// keep none in the cache. Hence one is offered at first, and not replaced before the turn is over:
-// a handler that gives it back at once gets the same one again. The others wait on a stack, most
-// recently used on top. Each time the kernel runs out while the stack has some, twice as many are
-// offered. A reactor that rests keeps one page of each.
+// keep none in the cache. Hence only one is offered at first, and a taken one is not replaced
+// before the turn is over: if its handler gives it back at once, the same one is offered again. The
+// others wait on a stack, the most recently used on top. Each time the kernel runs out of buffers
+// while the stack has some, the number offered doubles. A resting reactor keeps one page of each
+// buffer.
 //
 // OWNER: Reactor. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -34,16 +35,16 @@ class ReceiveBuffers {
     std::uint32_t bytes() const noexcept { return bytes_; }
     MutableBytes memory(std::uint16_t buffer, std::uint32_t length) noexcept;
 
-    // The kernel filled one; it belongs to the handler until give_back().
+    // The kernel filled a buffer; it belongs to the handler until give_back().
     void taken() noexcept;
     void give_back(std::uint16_t buffer) noexcept;
-    // The kernel found none: more are offered from the next top_up() on.
+    // The kernel found no buffer: more are offered from the next top_up() on.
     void ran_out() noexcept;
-    // Before every submission: offers what is missing.
+    // To be called before every submission: offers the buffers that are missing.
     void top_up() noexcept;
-    // There was nothing to do for a while. The memory of what waits here is given back to the
-    // system but for a page, and of what the kernel has when it comes back, until more than a page
-    // is received again.
+    // To be called when there was nothing to do for a while. Gives the memory of the waiting
+    // buffers back to the system, except one page each. The same is done with the buffers that the
+    // kernel has when they are given back, until more than a page is received again.
     void rest() noexcept;
 
   private:
@@ -62,7 +63,7 @@ class ReceiveBuffers {
     std::uint32_t offered_ = 0;
     std::uint32_t offer_target_ = 0;
     std::vector<std::uint16_t> spare_;
-    std::vector<std::uint32_t> used_bytes_;  // by buffer, since it was last shrunk
+    std::vector<std::uint32_t> used_bytes_;  // by buffer, since the buffer was last shrunk
     bool resting_ = false;
 };
 

@@ -1,9 +1,10 @@
-// For loops that look at memory until another processor has changed it.
+// For loops that poll memory until another processor has changed it.
 #pragma once
 
 namespace rtrs {
 
-// Tells the processor that it waits: its other thread goes faster, and it draws less power.
+// Tells the processor that it is in a wait loop: its other hardware thread runs faster, and it
+// draws less power.
 inline void relax_processor() noexcept {
 #if defined(__x86_64__)
     __builtin_ia32_pause();

@@ -23,20 +23,20 @@ struct Address {
 std::expected<Address, std::error_code> parse_address(std::string_view text);
 // "HOST", IPv6 with or without brackets; the port is 0. ERRORS: EINVAL.
 std::expected<Address, std::error_code> parse_host(std::string_view text);
-// Where a connection goes, and from which local address if that is said.
+// Where a connection goes to, and from which local address if one is given.
 struct Route {
     std::optional<Address> source;
     Address destination;
 };
-// source: as parse_host(), or empty; destination: as parse_address(). ERRORS: EINVAL, also if they
-// are of two families.
+// source: as for parse_host(), or empty; destination: as for parse_address(). ERRORS: EINVAL, also
+// if the two are of different families.
 std::expected<Route, std::error_code> parse_route(std::string_view source,
                                                   std::string_view destination);
 // ASSUMES: IPv4 or IPv6.
 Address copy_of(const sockaddr& address) noexcept;
-// An IPv4 address that was mapped into IPv6 is printed as IPv4.
+// An IPv4 address that is mapped into IPv6 is printed as IPv4.
 std::string to_text(const Address& address);
-// Of a socket; empty if it has none.
+// The addresses of a socket; empty if it has none.
 std::string local_address(int fd);
 std::string remote_address(int fd);
 

@@ -1,4 +1,4 @@
-// A TCP socket that listens.
+// A listening TCP socket.
 #pragma once
 
 #include <expected>
@@ -9,8 +9,9 @@
 
 namespace rtrs {
 
-// It blocks, as the ring wants it. An IPv6 address of all takes in IPv4 as well, whatever the
-// system's default is. backlog: as of listen(2). ERRORS: EADDRINUSE, EACCES, EADDRNOTAVAIL, EMFILE.
+// The socket is in blocking mode, as the ring needs it. The IPv6 wildcard address accepts IPv4 as
+// well, whatever the system's default is. backlog: as for listen(2). ERRORS: EADDRINUSE, EACCES,
+// EADDRNOTAVAIL, EMFILE.
 std::expected<Descriptor, std::error_code> listen_on_tcp(const Address& address, int backlog);
 
 }  // namespace rtrs

@@ -1,19 +1,19 @@
-// What a device that matches tags offers: a short ordered list of tags, changed by operations that
-// it works off one after the other, while messages arrive.
+// The interface of a device that matches tags: a short ordered list of tags, changed by operations
+// that the device processes one after the other, while messages arrive.
 //
 // Implementations: sim_device.h (for tests), fabric/verbs/tag_queue.h (a tag-matching shared
 // receive queue of an RDMA device).
 // What such a device promises (rdma-core: tag_matching.md, ibv_post_srq_ops(3)):
 //   D1  Operations take effect in the order in which they were posted; each is reported once.
-//   D2  A message goes to the earliest added tag that matches and is awake; the tag is used up.
+//   D2  A message goes to the earliest added tag that matches and is awake, and uses that tag up.
 //       Otherwise the message is unexpected, and the device counts it.
-//   D3  A tag that is added sleeps while the device has counted more unexpected messages than the
+//   D3  An added tag sleeps while the device has counted more unexpected messages than the
 //       operation says were handled. All tags wake when an operation names the device's count.
-//   D4  Removing a tag that is there succeeds, awake or not; one that was used up fails.
+//   D4  Removing a tag that is in the list succeeds, awake or not; one that was used up fails.
 //   D5  Matches and unexpected messages are reported in the order of arrival. Reports of operations
 //       may come before or after those of messages that were matched earlier.
 //
-// THREAD: the owner's; events come in a turn of its own, never from inside post().
+// THREAD: the owner's; events come in turns of their own, never from inside post().
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ namespace rtrs {
 struct TagOperation {
     enum class Kind : std::uint8_t { add, remove, sync };
     Kind kind = Kind::sync;
-    std::uint32_t slot = 0;  // add, remove: which, below capacity()
+    std::uint32_t slot = 0;  // add, remove: which slot, below capacity()
     TagReceive receive{};    // add
     // How many unexpected messages the software has handled since the start, modulo 2^32.
     std::uint32_t handled = 0;
@@ -34,9 +34,9 @@ struct TagOperation {
 struct TagOperationResult {
     TagOperation::Kind kind{};
     std::uint32_t slot = 0;
-    std::uint32_t handled = 0;   // as it was posted
+    std::uint32_t handled = 0;   // as posted
     bool done = true;            // false: remove came too late
-    bool sync_required = false;  // the device has counted another number than `handled`
+    bool sync_required = false;  // the device's count differs from `handled`
 };
 
 class TagDeviceHandler {
@@ -52,7 +52,7 @@ class TagDeviceHandler {
 class TagDevice {
   public:
     virtual ~TagDevice() = default;
-    // Tags that it holds at a time; may be 0.
+    // How many tags it holds at a time; may be 0.
     virtual std::uint32_t capacity() const noexcept = 0;
     // At most 2 * capacity() + 1 are outstanding at a time.
     virtual void post(const TagOperation& operation) = 0;

@@ -4,20 +4,20 @@
 // The rules (tests/unit/tag/matcher.cpp has a test named after each):
 //   M1  A message goes to the earliest posted receive that matches it.
 //   M2  A receive takes, when it is posted, the earliest unexpected message that matches it.
-//   M3  Only the bits of the mask are compared: mask 0 takes every tag. A tag with bits outside of
-//       its mask could never match and is refused.
-//   M4  The messages of one sender are numbered from 1 and taken in that order: a number that was
-//       taken before is a duplicate, one after the next is early, and neither changes anything.
-//   M5  Unexpected messages take bounded memory: one that does not fit is refused and changes
-//       nothing, so that all that follow of its sender are early until it has come again. Messages
+//   M3  Only the bits of the mask are compared: mask 0 matches every tag. A pattern whose tag has
+//       bits outside of its mask could never match and is refused.
+//   M4  The messages of one sender are numbered from 1 and taken in that order. A number that was
+//       taken before is a duplicate, one beyond the next is early, and neither changes anything.
+//   M5  Unexpected messages take bounded memory. One that does not fit is refused and changes
+//       nothing, so that all later ones of its sender are early until it has come again. Messages
 //       that match, and other senders, are not held up by it.
-//   M6  A cancelled receive matches nothing any more. What has matched cannot be cancelled.
-//   M7  A message longer than its receive is matched all the same, and the match says so.
-//   M8  Who matches whom does not depend on whether receives are posted before or after the
-//       messages arrive.
+//   M6  A cancelled receive matches nothing any more. One that has matched cannot be cancelled.
+//   M7  A message longer than its receive is matched nevertheless, and the match says so.
+//   M8  Which message matches which receive does not depend on whether receives are posted before
+//       or after the messages arrive.
 //
-// OWNER: whoever moves the messages. THREAD: the owner's. It grows to as many receives and
-// messages as ever waited at a time, within the limits.
+// OWNER: whoever moves the messages. THREAD: the owner's. Its memory grows to the greatest number
+// of receives and messages that ever waited at a time, within the limits.
 #pragma once
 
 #include <cstdint>
@@ -31,12 +31,12 @@ namespace rtrs {
 using Tag = std::uint64_t;
 inline constexpr Tag whole_tag = ~Tag{0};
 
-// As tag-matching hardware compares: the message's bits under the mask are those of the tag.
+// Compares as tag-matching hardware does: the message's bits under the mask are those of the tag.
 struct TagPattern {
     Tag tag = 0;
     Tag mask = whole_tag;
     constexpr bool matches(Tag message) const noexcept { return (message & mask) == tag; }
-    // Can it match anything at all?
+    // Whether it can match anything at all.
     constexpr bool possible() const noexcept { return (tag & ~mask) == 0; }
 };
 
@@ -51,7 +51,7 @@ struct TagMessage {
     std::uint64_t number = 0;  // among this sender's messages, from 1
     Tag tag = 0;
     std::uint64_t bytes = 0;  // of the whole message
-    // What it occupies while it waits: of a rendezvous less than the message.
+    // What it occupies while it waits; for a rendezvous less than the message.
     std::uint64_t stored_bytes = 0;
     std::uint64_t context = 0;
 };
@@ -75,17 +75,17 @@ struct TagMatch {
 
 enum class TagArrival : std::uint8_t {
     matched,
-    unexpected,  // it waits; its bytes have to be kept
+    unexpected,  // it waits, and its bytes have to be kept
     refused,     // no room (M5): to be sent again later
     duplicate,   // taken before: to be dropped
-    early,       // one before it is missing: to be sent again later
+    early,       // an earlier one is missing: to be sent again later
 };
 
 class TagMatcher {
   public:
     struct Posted {
         ReceiveId id{};
-        std::optional<TagMatch> match{};  // of an unexpected message: nothing is posted
+        std::optional<TagMatch> match{};  // with an unexpected message: then nothing is posted
     };
     struct Arrived {
         TagArrival kind{};
@@ -98,7 +98,7 @@ class TagMatcher {
     std::expected<Posted, std::error_code> post(const TagReceive& receive);
     // ASSUMES: message.sender < senders.
     Arrived arrive(const TagMessage& message);
-    // False: it is not posted (any more).
+    // False: the receive is not posted (any more).
     bool cancel(ReceiveId id);
 
     std::uint32_t posted() const noexcept { return posted_.count; }
@@ -107,14 +107,14 @@ class TagMatcher {
     // The number that this sender's next message must have.
     std::uint64_t next_number(std::uint32_t sender) const noexcept { return next_number_[sender]; }
 
-    // --- For whoever lets a device match (offload_matcher.h).
+    // --- For users that let a device match (offload_matcher.h).
 
     // Posted receives in order; nullopt at the end.
     std::optional<ReceiveId> first_posted() const noexcept;
     std::optional<ReceiveId> next_posted(ReceiveId id) const noexcept;
     // ASSUMES: posted.
     const TagReceive& receive(ReceiveId id) const noexcept;
-    // arrive() passes it over from here on; it stays posted until cancel() or take().
+    // From here on arrive() passes the receive over; it stays posted until cancel() or take().
     void set_aside(ReceiveId id) noexcept;
     // A device has matched the two. ASSUMES: posted. ERRORS: EPROTO (the message is not the next
     // of its sender, or does not match).
@@ -145,7 +145,7 @@ class TagMatcher {
 
     template <typename Slot>
     static void append(std::vector<Slot>& slots, List& list, std::uint32_t slot) noexcept;
-    // The first free one, made if it has to be; `none` if there are as many as there may be.
+    // The first free slot, created if necessary; `none` if there are slots_max already.
     template <typename Slot>
     static std::uint32_t free_slot(std::vector<Slot>& slots, List& free, std::uint32_t slots_max);
     template <typename Slot>

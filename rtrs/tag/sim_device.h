@@ -1,5 +1,5 @@
-// A tag-matching device for tests: keeps the promises of device.h and interleaves operations,
-// messages and reports as a seed says.
+// A tag-matching device for tests: it keeps the promises of device.h and interleaves operations,
+// messages and reports in an order drawn from a seed.
 //
 // OWNER, THREAD: the test.
 #pragma once
@@ -15,7 +15,7 @@ namespace rtrs {
 
 class SimTagDevice final : public TagDevice {
   public:
-    // What a test can leave out, to see that it matters.
+    // A promise that a test can have broken, to see that it matters.
     enum class Flaw : std::uint8_t {
         none,
         never_sleeps,  // D3: tags are awake at once
@@ -27,11 +27,11 @@ class SimTagDevice final : public TagDevice {
     std::uint32_t capacity() const noexcept override { return capacity_; }
     void post(const TagOperation& operation) override { operations_.push_back(operation); }
 
-    // On the wire, behind all that was sent before.
+    // Puts a message on the wire, behind all that was sent before.
     void send(const TagMessage& message) { wire_.push_back(message); }
-    // One thing happens: an operation, an arrival, or a report. False: there is nothing left.
+    // Lets one thing happen: an operation, an arrival, or a report. False: nothing is left.
     bool step();
-    // Everything that is under way happens.
+    // Lets everything happen that is under way.
     void settle() {
         while (step()) {
         }

@@ -3,12 +3,12 @@
 //
 // Request, client to server, 56 bytes
 //    0   1  cma version   0, belongs to the connection manager on AF_IB
-//    1   1  ip version    0, likewise
+//    1   1  ip version    0, belongs to the connection manager on AF_IB
 //    2   2  magic         0x1bbd
 //    4   2  version       0x0200: major in the high byte, minor ignored
 //    6   2  cid           0 .. cid_num - 1
 //    8   2  cid_num       1 .. 4096
-//   10   2  recon_cnt     attempts to establish this path so far; never compared
+//   10   2  recon_cnt     attempts to establish this path so far; no kernel compares it
 //   12  16  sess_uuid     the path, for life
 //   28  16  paths_uuid    the session
 //   44   1  flags         bit 0 first_conn: a new session may be made
@@ -43,8 +43,8 @@ inline constexpr std::uint16_t wire_magic = 0x1bbd;
 inline constexpr std::uint16_t wire_version = 0x0200;
 inline constexpr unsigned wire_version_major = wire_version >> 8;
 
-// What our peers add to the protocol. The client offers bits, the server answers with those of
-// them that it grants; a bit is in force only if it is in both. A kernel leaves the field zero and
+// Our extensions of the protocol. The client offers bits, and the server answers with those of them
+// that it grants; a bit is in force only if it is in both. A kernel leaves the field zero and
 // ignores it, so with a kernel peer no bit is ever in force. Unknown bits are ignored.
 enum class Feature : std::uint32_t {
     none = 0,
@@ -64,7 +64,7 @@ constexpr bool has(std::uint32_t features, Feature feature) noexcept {
     return (features & static_cast<std::uint32_t>(feature)) != 0;
 }
 
-// The set of these bits that both sides of a session are willing to have.
+// The set of these features' bits.
 template <typename... Features>
 constexpr std::uint32_t features_of(Features... features) noexcept {
     return (0u | ... | static_cast<std::uint32_t>(features));
@@ -72,11 +72,11 @@ constexpr std::uint32_t features_of(Features... features) noexcept {
 
 // What the connection is for.
 enum class ConnectionPurpose : std::uint8_t {
-    path,      // one of the path's own, with a cid
-    messages,  // messages with tags; cid 0 of 1, the rest as the path's newest
+    path,      // one of the path's own connections, with a cid
+    messages,  // messages with tags; cid 0 of 1, the rest as in the path's newest
 };
 
-// May this connection create the session, or must the session exist?
+// Whether this connection may create the session, or the session must exist.
 enum class FirstConnection : std::uint8_t { no = 0, yes = 1 };
 
 struct ConnectRequestMessage {
@@ -91,8 +91,9 @@ struct ConnectRequestMessage {
     ConnectionPurpose purpose = ConnectionPurpose::path;
     std::uint32_t features = 0;
 
-    // Checks length, magic, major version, cid_num, cid, in this order; for each a server rejects
-    // with ECONNRESET. Longer input is allowed (P5 of fabric.h), bytes after 56 are ignored.
+    // Checks length, magic, major version, cid_num, cid, in this order; if any check fails a server
+    // rejects with ECONNRESET. Longer input is allowed (P5 of fabric.h), bytes after 56 are
+    // ignored.
     static std::expected<ConnectRequestMessage, ParseError> parse(Bytes data) noexcept;
     // to: at least wire_bytes; writes exactly those, padding zero.
     void emit(MutableBytes to) const noexcept;
@@ -100,18 +101,18 @@ struct ConnectRequestMessage {
     friend bool operator==(const ConnectRequestMessage&, const ConnectRequestMessage&) = default;
 };
 
-// The shape of a session's chunks, checked: limits::geometry_possible() holds.
+// The checked geometry of a session's chunks: limits::geometry_possible() holds.
 struct ChunkGeometry {
     std::uint32_t queue_depth = 0;
     std::uint32_t chunk_bytes = 0;   // io_bytes_max + header_bytes_max
     std::uint32_t io_bytes_max = 0;  // payload of one request
-    // Room for user message, request message and descriptors of one request.
+    // Room for the user message, request message and descriptors of one request.
     std::uint32_t header_bytes_max = 0;
 
     friend bool operator==(const ChunkGeometry&, const ChunkGeometry&) = default;
 };
 
-// Does every answer carry a fresh key of the chunk (SEND with RKEY_RSP)?
+// Whether every answer carries a fresh key of the chunk (SEND with RKEY_RSP).
 enum class KeyRenewal : std::uint8_t { no = 0, every_answer = 1 };
 
 struct ConnectResponseMessage {
@@ -135,8 +136,8 @@ struct ConnectResponseMessage {
     // to: at least wire_bytes; writes exactly those, padding zero. ASSUMES error within 0..32768.
     void emit(MutableBytes to) const noexcept;
 
-    // The chunks that the answer promises, if they are possible. Meaningful on cid 0 and for an
-    // accept only. ERRORS: queue_depth_out_of_range, chunk_size_out_of_range (also if depth and
+    // The chunk geometry that the answer announces, if it is possible. Meaningful on cid 0 and for
+    // an accept only. ERRORS: queue_depth_out_of_range, chunk_size_out_of_range (also if depth and
     // size together break the 28-bit rule).
     std::expected<ChunkGeometry, ParseError> geometry() const noexcept;
 

@@ -21,7 +21,7 @@ namespace rtrs {
 enum class ImmediateType : std::uint8_t {
     request = 0,
     response = 1,
-    response_invalidated = 2,  // the client's key was invalidated before (SEND_WITH_INV)
+    response_invalidated = 2,  // the client's key was invalidated first (SEND_WITH_INV)
     heartbeat = 8,
     heartbeat_ack = 9,
 };
@@ -52,7 +52,7 @@ class ImmediateCodec {
         return permit << offset_bits_ | offset;
     }
     // permit < queue depth; error: positive errno or 0. An errno that the field cannot carry
-    // becomes EIO: cutting it to 9 bits, as the kernel does, can make a success of it.
+    // becomes EIO: truncating it to 9 bits, as the kernel does, can turn it into success.
     constexpr std::uint32_t response(std::uint32_t permit, int error) const noexcept {
         return answer(ImmediateType::response, permit, error);
     }

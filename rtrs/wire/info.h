@@ -5,7 +5,7 @@
 //    0    2  type       0
 //    2  255  pathname   session name, NUL padded
 //  257    8  identity   ours, with Feature::failover: the client's machine, 0 none; else zero
-//  265    7  life       likewise: which life of the client it is, greater is newer; else zero
+//  265    7  life       ours, with Feature::failover: the client's run, greater is newer; else zero
 //
 // INFO_RSP, server to client, 8 + 16 * sg_cnt bytes
 //    0    2  type       1
@@ -53,20 +53,22 @@ struct InfoRequestMessage {
     static constexpr std::size_t wire_bytes = 272;
 
     std::string session_name;
-    // As it stands there: believe it only if the extension is in force.
+    // As found in the message: trust these two only if the extension is in force.
     std::uint64_t identity = 0;
     std::uint64_t life = 0;  // 56 bits
 
-    // Checks length, type, termination and the rules of a session name. There is no negative
-    // answer on the wire: a server drops the path.
+    // Checks length, type, termination and the rules of a session name. The wire has no negative
+    // answer: a server drops the path.
     static std::expected<InfoRequestMessage, ParseError> parse(Bytes data);
-    // to: at least wire_bytes; writes exactly those, padding zero. ASSUMES: the name is checked.
+    // to: at least wire_bytes; writes exactly that many, padding with zeros. ASSUMES: the name has
+    // been checked.
     void emit(MutableBytes to) const noexcept;
 
     friend bool operator==(const InfoRequestMessage&, const InfoRequestMessage&) = default;
 };
 
-// A checked view of an INFO_RSP. Reads from the bytes it was made of: they must live as long.
+// A checked view of an INFO_RSP. It refers to the bytes that it was made from, which must outlive
+// it.
 class InfoResponseView {
   public:
     // Checks length, type, and that all descriptors are there.
@@ -96,14 +98,14 @@ struct InfoResponseMessage {
     static constexpr std::size_t wire_bytes(std::size_t descriptors) noexcept {
         return header_bytes + BufferDescriptor::wire_bytes * descriptors;
     }
-    // The receive that a client posts for it.
+    // Size of the receive that a client posts for it.
     static constexpr std::size_t wire_bytes_max(std::uint32_t queue_depth) noexcept {
         return wire_bytes(queue_depth);
     }
 
     // to: at least wire_bytes(descriptors.size()). ASSUMES: 1..65535 descriptors.
     static void emit(std::span<const BufferDescriptor> descriptors, MutableBytes to) noexcept;
-    // The same piecewise, for a caller that keeps no array: header first, then each descriptor.
+    // The same in pieces, for a caller that keeps no array: header first, then each descriptor.
     static void emit_header(std::uint16_t descriptors, MutableBytes to) noexcept;
     static void emit_descriptor(std::size_t index, const BufferDescriptor& descriptor,
                                 MutableBytes to) noexcept;

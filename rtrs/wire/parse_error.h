@@ -1,4 +1,5 @@
-// What was wrong with a message of the peer. Callers act on "it was wrong"; the text is for logs.
+// What was wrong with a message of the peer. Callers act only on the fact that something was wrong;
+// the text is for logs.
 #pragma once
 
 #include <cstdint>

@@ -32,10 +32,11 @@ namespace rtrs {
 
 enum class RequestKind : std::uint8_t { write = 2, read = 3 };
 
-// Must the server invalidate the descriptor's key before it answers?
+// Whether the server must invalidate the descriptor's key before it answers.
 enum class Invalidation : std::uint8_t { none = 0, needed = 1 };
 
-// Which request an attempt belongs to: from 1, one counter per session; 0: a peer without them.
+// The sequence number of a request, which each of its attempts carries: from 1, one counter per
+// session; 0: the peer has none.
 using Sequence = std::uint64_t;
 inline constexpr std::size_t sequence_bytes = 8;
 // to: at least sequence_bytes.
@@ -60,15 +61,15 @@ struct ReadMessage {
     void emit(MutableBytes to) const noexcept;
 };
 
-// Where a request was said to be, and what the receiver allows.
+// Where a request is, according to the peer, and what the receiver allows.
 struct RequestPlace {
     std::uint32_t offset = 0;  // from the immediate
     std::uint32_t chunk_bytes = 0;
     std::uint32_t user_bytes_max = limits::user_message_bytes_max;  // what the server can copy
-    bool sequenced = false;  // a sequence follows the message
+    bool sequenced = false;  // a sequence number follows the message
 
-    // How much of the chunk, from offset on, has to be copied for RequestMessage::parse(); 0 if
-    // the offset is outside.
+    // How many bytes of the chunk, from offset on, have to be copied for RequestMessage::parse(); 0
+    // if the offset is outside.
     std::size_t copy_bytes() const noexcept {
         if (offset >= chunk_bytes) return 0;
         const std::size_t rest = chunk_bytes - offset;
@@ -80,8 +81,8 @@ struct RequestPlace {
 // Why a request is refused, and what the client is owed.
 struct RequestRefusal {
     ParseError why{};
-    // The positive errno to answer with. 0: the path must be dropped, nothing in this request can
-    // be trusted.
+    // The positive errno to answer with. 0: the path must be dropped, because nothing in this
+    // request can be trusted.
     int answer_errno = 0;
     // Set if the client waits for this key to be invalidated before the (error) answer.
     std::optional<std::uint32_t> invalidate{};
@@ -100,10 +101,10 @@ struct RequestMessage {
     // still write the chunk itself. Copy the user message the same way before looking at it.
     // Checks: the offset is in the chunk; the message ends in the chunk; the type is known; the
     // user message starts in the chunk and is not too long; at most one descriptor; a descriptor is
-    // not empty and not longer than the data; a sequence, if there must be one, is in the chunk and
-    // not 0.
-    // Into its place: what is put together elsewhere and copied as a whole keeps the processor
-    // waiting for its parts. Empty: message is whole; of a refused one it means nothing.
+    // not empty and not longer than the data; a sequence number, if there must be one, is in the
+    // chunk and not 0.
+    // The result is written in place: what is assembled elsewhere and copied as a whole makes the
+    // processor wait for its parts. Empty: message is complete. After a refusal it means nothing.
     static std::optional<RequestRefusal> parse(Bytes copy, const RequestPlace& place,
                                                RequestMessage& message) noexcept;
 };
@@ -118,7 +119,7 @@ struct KeyResponseMessage {  // RKEY_RSP
     std::uint32_t key = 0;
 
     // Checks length, type and permit < queue_depth. The caller compares the permit with the one in
-    // the immediate; every violation drops the path. As RequestMessage::parse().
+    // the immediate; every violation drops the path. Writes in place, as RequestMessage::parse().
     static std::optional<ParseError> parse(Bytes data, std::uint32_t queue_depth,
                                            KeyResponseMessage& message) noexcept;
     // to: at least wire_bytes.

@@ -5,24 +5,24 @@
 // Tag-matching header, 16 bytes, at the start of every message
 //    0   1  operation   0 no tag, 1 rendezvous, 2 finished, 3 eager
 //    1   3  reserved    zero
-//    4   4  user data   ours: the message's number, its low 32 bits; of a notice: which one
+//    4   4  user data   ours: low 32 bits of the message's number; in a notice: which one
 //    8   8  tag
 // Rendezvous header, 16 bytes, behind it if the operation is 1
 //    0   8  address     of the message in the sender's memory
 //    8   4  key
 //   12   4  length
 // Hello, behind a header of operation 0 and user data 1, 48 bytes
-//    0   4  window      messages that its sender takes without having given them to anybody
+//    0   4  window      messages that its sender takes without having handed them out
 //    4   4  eager       bytes of the longest eager message that it takes
 //    8   4  longest     bytes of the longest message that it takes
 //   12   4  reserved    zero
-//   16   8  life        of its sender's end of the session: another one knows nothing; not 0
-//   24   8  known       the life of the other end that it knows; 0 none
-//   32   8  received   } as in progress; of the life that it knows
+//   16   8  life        of its sender's end of the session: a new life knows nothing; not 0
+//   24   8  known       the life that it knows of the other end; 0 none
+//   32   8  received   } as in progress; about the life that it knows
 //   40   8  freed      }
 // Progress, behind a header of operation 0 and user data 2, 16 bytes
 //    0   8  received    number of the last message that has arrived; 0 none
-//    8   8  freed       how many of them do not count for the window any more
+//    8   8  freed       how many of those messages do not count for the window any more
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@
 namespace rtrs {
 
 enum class TagHeaderOperation : std::uint8_t {
-    no_tag = 0,      // a notice of ours
+    no_tag = 0,      // one of our notices
     rendezvous = 1,  // the content is to be read from the sender's memory
     finished = 2,    // the sender's memory is free; user data and tag as in the rendezvous
     eager = 3,       // the content follows
@@ -63,7 +63,7 @@ struct RendezvousHeader {
     std::uint32_t key = 0;
     std::uint32_t bytes = 0;
 
-    // data: from behind the tag-matching header on. ERRORS: too_short.
+    // data: what follows the tag-matching header. ERRORS: too_short.
     static std::expected<RendezvousHeader, ParseError> parse(Bytes data) noexcept;
     void emit(MutableBytes to) const noexcept;
 
@@ -90,7 +90,7 @@ struct TagHello {
     static constexpr std::uint32_t window_max = 1024;
     static constexpr std::uint32_t eager_bytes_min = 64;
     static constexpr std::uint32_t eager_bytes_max = 1 << 20;
-    // What one work request of a fabric moves.
+    // The most that one work request of a fabric moves.
     static constexpr std::uint32_t longest_bytes_max = 64 << 20;
 
     std::uint32_t window = 1;

@@ -1,5 +1,5 @@
-// One endpoint of a FaultyFabric: stands between the inner endpoint and its handler, and holds
-// events back in order.
+// One endpoint of a FaultyFabric. It stands between the inner endpoint and its handler, and delays
+// events while keeping their order.
 #pragma once
 
 #include <deque>
@@ -14,10 +14,10 @@ class FaultyEndpoint final : public Endpoint, public EndpointHandler, public Lis
     FaultyEndpoint(FaultyFabric& fabric, EndpointHandler& handler);
     ~FaultyEndpoint() override;
     void set_inner(std::unique_ptr<Endpoint> inner) { inner_ = std::move(inner); }
-    // Instead of set_inner(): was never connected, and ends with this reason.
+    // In place of set_inner(): the endpoint was never connected, and ends with this reason.
     void refuse(std::error_code reason);
     void lose();
-    // Looks again at when the next event is due.
+    // Recomputes when the next event is due.
     void reschedule();
 
     std::error_code post(std::span<const WorkRequest> chain) override;
@@ -70,8 +70,8 @@ class FaultyEndpoint final : public Endpoint, public EndpointHandler, public Lis
     bool inner_drained_ = false;
     bool drained_ = false;
     std::error_code loss_ = from_errno(ECONNRESET);
-    bool lost_ = false;           // by us: the inner reason is not the caller's doing
-    bool disconnecting_ = false;  // the caller's doing: nothing is held any more
+    bool lost_ = false;           // by us: the inner endpoint's reason does not count
+    bool disconnecting_ = false;  // by the caller: no event is delayed any more
 };
 
 }  // namespace rtrs::fault

@@ -1,16 +1,15 @@
 // A decorator that makes any fabric worse: lost connections, late or stalled events, refused
-// memory, refused connections. By chance (seeded) or by script (from a test, at any time). Keeps
-// the promises of fabric.h: what it adds could have happened to any fabric.
-//
+// memory, refused connections. Faults happen at random (seeded) or by script (from a test, at any
+// time). It keeps the promises of fabric.h: what it adds could have happened to any fabric.
 //     FaultyFabric fabric(inner, clock, {.seed = 7, .lose_connection_per_million = 50});
 //     fabric.options().completion_delay_max = 1ms;   // from now on
 //     fabric.lose_connections();                     // now
 //
-// Domains, endpoints and listeners made by it work with it only; regions and windows are the inner
-// fabric's own.
+// Domains, endpoints and listeners made by it work only with it; regions and windows are those of
+// the inner fabric.
 //
-// THREAD: that of the inner fabric and of the clock. LIFE: longer than all that was made from it,
-// shorter than the inner fabric and the clock.
+// THREAD: that of the inner fabric and of the clock. LIFE: it outlives everything made from it; the
+// inner fabric and the clock outlive it.
 #pragma once
 
 #include <optional>
@@ -29,17 +28,17 @@ class FaultyEndpoint;
 struct FaultOptions {
     std::uint64_t seed = 1;
 
-    // An established connection is lost (both sides learn: ECONNRESET) ...
-    std::uint32_t lose_connection_per_million = 0;               // with each posted request
-    std::optional<std::uint64_t> lose_connection_after_posts{};  // of its own
-    std::optional<Duration> lose_connection_after{};             // of being established
+    // When an established connection is lost (both sides see ECONNRESET):
+    std::uint32_t lose_connection_per_million = 0;               // chance at each posted request
+    std::optional<std::uint64_t> lose_connection_after_posts{};  // after this many posts of its own
+    std::optional<Duration> lose_connection_after{};  // after being established for this long
 
-    // Each event (completion, disconnect, ...) reaches the handler up to so much later; order
-    // holds.
+    // Each event (completion, disconnect, ...) reaches the handler up to this much later; order is
+    // kept.
     Duration completion_delay_max{0};
-    // The peer's messages reach the handler so much later.
+    // The peer's messages reach the handler this much later.
     Duration slow_peer{0};
-    // With each completion: the endpoint hears nothing for that long.
+    // Chance at each completion that the endpoint hears nothing for stall_duration.
     std::uint32_t stall_per_million = 0;
     Duration stall_duration{0};
 
@@ -67,14 +66,14 @@ class FaultyFabric final : public Fabric {
         ProtectionDomain& domain, const std::string& source, const std::string& destination,
         Bytes private_data, const EndpointOptions& options, EndpointHandler& handler) override;
 
-    // May be changed at any time; counts for what happens from then on.
+    // May be changed at any time; applies to what happens from then on.
     FaultOptions& options() noexcept { return options_; }
-    // Every connection that is established now is lost.
+    // Loses every connection that is established now.
     void lose_connections();
-    // No endpoint hears anything for that long; what is posted still goes out. disconnect() ends
-    // it for its endpoint. A stall of many hours is a black hole.
+    // No endpoint hears anything for this long; what is posted still goes out. disconnect() ends
+    // the stall for its endpoint. A stall of many hours is a black hole.
     void stall(Duration duration);
-    // The next `count` attempts fail, whatever the chances.
+    // How many of the next attempts of each kind fail, whatever the chances.
     struct Scripted {
         std::uint32_t registrations = 0;
         std::uint32_t windows = 0;
@@ -86,7 +85,7 @@ class FaultyFabric final : public Fabric {
     };
     Scripted& refuse_next() noexcept { return refuse_next_; }
 
-    // What was done so far.
+    // What has been done so far.
     struct Statistics {
         std::uint64_t connections_lost = 0;
         std::uint64_t events_delayed = 0;
@@ -95,7 +94,7 @@ class FaultyFabric final : public Fabric {
     };
     const Statistics& statistics() const noexcept { return statistics_; }
 
-    // For what is made from it: whether this attempt is to fail.
+    // For the objects made from the fabric: whether this attempt is to fail.
     bool refuse(std::uint32_t Scripted::* scripted, std::uint32_t per_million);
     bool draw(std::uint32_t per_million);
 

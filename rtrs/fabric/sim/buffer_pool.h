@@ -1,4 +1,4 @@
-// Copies of payload that is under way, recycled by size.
+// Buffers for copies of payload that is under way, recycled by size.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ class BufferPool {
         free.pop_back();
         return buffer;
     }
-    // bytes: as it was taken.
+    // bytes: the same as for take().
     void give(Buffer buffer, std::uint32_t bytes) {
         std::vector<Buffer>& free = free_[size_class(bytes)];
         if (free.size() < kept_max >> (size_class(bytes) / 2)) free.push_back(std::move(buffer));

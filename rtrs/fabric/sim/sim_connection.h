@@ -1,7 +1,8 @@
 // One connection: its two sides, what is under way between them, and the rules of RC.
 //
 // Each side has a pipe of messages and a pipe of answers to its work (acknowledgements, refusals,
-// data read). A pipe keeps order; pipes are independent. Only a pipe's head is in the event queue.
+// data read). A pipe keeps order; pipes are independent of each other. Only the head of a pipe is
+// in the event queue.
 //
 // A side's life (SimEndpoint::State):
 //   dialling | accepting -> established -> down -> draining -> drained
@@ -35,8 +36,8 @@ struct Message {
     Key invalidate = 0;
     RemoteBuffer remote{};
     std::array<Segment, Endpoint::max_segments> local{};
-    BufferPool::Buffer snapshot{};  // if set, instead of local
-    std::uint64_t posted_sum = 0;   // of the source when it was posted, if that is watched
+    BufferPool::Buffer snapshot{};  // if set, used instead of local
+    std::uint64_t posted_sum = 0;   // sum of the source when posted, if that is watched
     std::span<const Segment> source() const noexcept { return {local.data(), segments}; }
 };
 
@@ -54,23 +55,23 @@ struct Pipe {
     bool scheduled = false;
     bool blocked = false;
     Instant blocked_since{};
-    std::uint32_t blocks = 0;  // counts, so that an old timeout is not taken for a new one
+    std::uint32_t blocks = 0;  // counted, so that an old timeout is not taken for a new one
 };
 
-// How the peer learns that a side went down: by a goodbye, by an answer that is on its way already
+// How the peer learns that a side went down: by a goodbye, by an answer that is already on its way
 // (or because it knows), or not at all.
 enum class Farewell : std::uint8_t { goodbye, answered, silent };
 
-// Why a side goes down, and what its first outstanding request of each kind is told.
+// Why a side goes down, and which status its first outstanding request of each kind gets.
 struct Failure {
     std::error_code reason{};
     CompletionStatus send = CompletionStatus::flushed;
     CompletionStatus receive = CompletionStatus::flushed;
     Farewell farewell = Farewell::goodbye;
-    std::error_code told{};  // an Error, or nothing: with the goodbye
+    std::error_code told{};  // sent with the goodbye: an Error, or nothing
 };
 
-// Of the bytes that a message's source has now.
+// The checksum of the bytes that a message's source has now.
 std::uint64_t source_sum(std::span<const Segment> source) noexcept;
 
 class Connection final : public EventSink {
@@ -101,17 +102,17 @@ class Connection final : public EventSink {
 
     void send(SideIndex from, Message message);
     void answer(SideIndex to, Answer answer);
-    // The side sends no more: keeps a drawn part of what is under way.
+    // The side sends no more: a drawn part of what is under way still arrives.
     void depart(SideIndex side, Farewell farewell, std::error_code told = {});
     // From here on the source memory of what is under way is not read any more.
     void let_go(SideIndex side);
     // Copies the payload.
     void snapshot(Message& message);
-    // The source is about to be read: is it as it was posted?
+    // The source is about to be read: checks that it is as it was when posted.
     void watch_source(const Message& message);
-    // The side's process is no more. answered: a reset tells its peer.
+    // The side's process has ended. answered: a reset tells its peer.
     void vanish(SideIndex side, Farewell farewell);
-    // The side, or both, finds its connection reset.
+    // One side, or both, find the connection reset.
     void reset(SideIndex side);
     void reset_both();
 
@@ -122,16 +123,17 @@ class Connection final : public EventSink {
     Network::AddressId address_id(SideIndex side) const noexcept { return sides_[side].address_id; }
     const SocketAddress& address(SideIndex side) const noexcept { return sides_[side].address; }
     bool dialler_gone() const noexcept { return dialler_gone_; }
-    // For how long what the side has sent, or the word that it has arrived, is held back.
+    // For how long what the side has sent, or the acknowledgement of it, has been held back.
     Duration unacknowledged(SideIndex side) const noexcept;
-    // For how long nothing has come to the side, if all that it has sent has arrived, or is kept.
+    // For how long nothing has come to the side, provided that all it has sent has arrived, or is
+    // kept.
     Duration quiet(SideIndex side) const noexcept {
         const Side& its = sides_[side];
         const bool all_taken = its.messages.queue.empty() || its.kept;
         return all_taken ? world().now() - its.heard : Duration::zero();
     }
     void unblock();
-    // What the side has sent, and sends, arrives when nothing is kept any more.
+    // What the side has sent, and will send, arrives only after keep_nothing().
     void keep(SideIndex side) noexcept { sides_[side].kept = true; }
     void keep_nothing();
 
@@ -152,13 +154,13 @@ class Connection final : public EventSink {
         SimEndpoint* endpoint = nullptr;
         Pipe<Message> messages;  // from this side
         Pipe<Answer> answers;    // to this side
-        bool silent = false;     // vanished: whoever writes to it is answered by a reset
-        bool kept = false;       // what this side sends
-        Instant heard{};         // when something has come last
+        bool silent = false;     // vanished: a message to it is answered by a reset
+        bool kept = false;       // what this side sends is kept
+        Instant heard{};         // when something last came
     };
 
     ~Connection();  // by release(), or by the network at its end
-    // Of something with so many bytes. later: when a stalled way is free.
+    // The way for a message of this many bytes. later: when a stalled way is free.
     Way way(SideIndex from, SideIndex to, std::uint32_t bytes, Instant& later) noexcept;
     template <typename T>
     void push(Pipe<T>& pipe, T item, Event event, SideIndex side);
@@ -212,18 +214,19 @@ class SimEndpoint final : public Endpoint {
 
     State state() const noexcept { return state_; }
     void establish();
-    // These three report; turn() or wake() hands it out. The first that ends it counts.
+    // The next three functions queue a report, which turn() or wake() hands out. The first report
+    // that ends the endpoint counts.
     void reject();
     void fail(const Failure& failure);
     void drain();
     void complete_revoke();
-    // Hands out what is queued. The endpoint may be gone afterwards.
+    // Hands out what is queued. The endpoint may be destroyed afterwards.
     void turn();
-    // The same, later.
+    // As turn(), but later.
     void wake();
-    // A message of the peer; what the peer is to be told.
+    // Takes a message of the peer; returns what the peer is to be told.
     Answer receive(const Message& message);
-    // The peer's answer to the oldest request under way.
+    // Takes the peer's answer to the oldest request under way.
     void complete(Answer& answer);
 
   private:
@@ -232,7 +235,7 @@ class SimEndpoint final : public Endpoint {
         WorkOpcode opcode = WorkOpcode::send;
         Signal signal = Signal::none;
         Segment target{};  // of a read
-        // Watched until it completes: what it named, as it was then.
+        // Watched until it completes: the segments that it named, and their checksum at the time.
         std::array<Segment, max_segments> local{};
         std::uint8_t segments = 0;
         std::uint64_t posted_sum = 0;  // 0: not watched

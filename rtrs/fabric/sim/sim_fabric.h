@@ -1,5 +1,5 @@
-// The inside of a simulated host: its process (clock, keys, listeners) and the network that joins
-// the hosts. Users see it through sim_world.h and fabric.h only.
+// The internals of a simulated host: its process (clock, keys, listeners) and the network that
+// connects the hosts. Users see it only through sim_world.h and fabric.h.
 #pragma once
 
 #include <map>
@@ -69,7 +69,7 @@ class SimFabric final : public Fabric {
     explicit SimFabric(Process& process) noexcept : process_(process) {}
     const char* name() const noexcept override { return "sim"; }
     Duration connect_timeout() const noexcept override;
-    // It loses none for their size, but the client's doubts are to be simulated.
+    // It loses no packet for its size, but the client's doubts are to be simulated.
     bool limits_packets() const noexcept override { return true; }
     std::expected<std::unique_ptr<ProtectionDomain>, std::error_code> create_domain() override;
     std::expected<std::unique_ptr<Listener>, std::error_code> listen(
@@ -84,7 +84,7 @@ class SimFabric final : public Fabric {
     Process& process_;
 };
 
-// One life of a host.
+// One process of a host, from its start to its crash.
 class Process {
   public:
     Process(SimWorld& world, SimHost* host);
@@ -111,16 +111,16 @@ class Process {
     bool alive_ = true;
 };
 
-// Who is where, the state of every link, and all connections.
+// Which host has which address, the state of every link, and all connections.
 class Network {
   public:
     using AddressId = std::uint32_t;
     static constexpr AddressId nowhere = static_cast<AddressId>(-1);
     struct Link {
         bool cut = false;
-        std::uint32_t bytes_max = UINT32_MAX;  // what is longer is held back (lose_large)
+        std::uint32_t bytes_max = UINT32_MAX;  // longer messages are held back (lose_large)
         Instant stalled_until{};
-        // But for a stall, which ends by itself.
+        // Heals everything except a stall, which ends by itself.
         void heal() noexcept {
             cut = false;
             bytes_max = UINT32_MAX;
@@ -141,11 +141,11 @@ class Network {
     void add(Connection& connection);
     void remove(Connection& connection) noexcept;
     std::vector<Connection*>& connections() noexcept { return connections_; }
-    // Calls each(connection, side) of those between them; side: where `from` is.
+    // Calls each(connection, side) for the connections between them; side: the one that `from` has.
     template <typename Each>
     void for_each_between(AddressId from, AddressId to, Each each);
     std::uint64_t next_connection() noexcept { return ++connection_; }
-    // Lets everything go on whose way is free again.
+    // Resumes all traffic whose way is free again.
     void unblock();
     SimWorld& world() noexcept { return world_; }
 

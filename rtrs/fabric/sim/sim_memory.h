@@ -12,8 +12,8 @@ namespace rtrs::sim {
 class Domain;
 class Process;
 
-// The keys of one process. A key is a slot and a generation: a slot's old keys stay refused until
-// its 12-bit generation comes round, as on hardware (which has 8 bits).
+// The keys of one process. A key consists of a slot and a generation: a slot's old keys stay
+// refused until its 12-bit generation wraps around, as on hardware (which has 8 bits).
 class KeyTable {
   public:
     struct Entry {
@@ -29,16 +29,16 @@ class KeyTable {
     KeyTable(std::uint32_t slots_max, std::uint32_t first_generation) noexcept
         : slots_max_(slots_max), first_generation_(first_generation) {}
 
-    // 0: used up.
+    // Returns 0 if all slots are used up.
     std::uint32_t take_slot();
     std::size_t in_use() const noexcept { return slots_.size() - free_.size(); }
     void free_slot(std::uint32_t slot);
     Entry& entry(std::uint32_t slot) { return slots_[slot - 1]; }
-    // Gives the slot a key that it has not had lately.
+    // Gives the slot a key that it has not had recently.
     Key renew(std::uint32_t slot) noexcept;
     Entry* find(Key key, const Domain& domain) noexcept;
     void kill(Key key) noexcept;
-    // Where the peer's access goes; null: refused. ASSUMES bytes > 0.
+    // The memory that the peer's access reaches; null: refused. ASSUMES bytes > 0.
     std::byte* access(const RemoteBuffer& remote, std::uint64_t bytes, Access wanted,
                       const Domain& domain) noexcept;
 

@@ -1,4 +1,4 @@
-// What is wrong with a frame that came in its place, as a log says it: what was found and what was
+// What is wrong with a frame in its context, in words for the log: what was found and what was
 // expected. (What is wrong with a frame by itself: frame.h.)
 #pragma once
 
@@ -9,12 +9,12 @@
 
 namespace rtrs::tcp::complaints {
 
-// Cold: branches that lead there are the unlikely ones.
+// Cold, so that branches that lead to them are taken as unlikely.
 [[gnu::cold]] std::string out_of_place(const FrameHeader& frame);
 [[gnu::cold]] std::string no_receive(const FrameHeader& frame);
 [[gnu::cold]] std::string longer_than_receive(const FrameHeader& frame, std::uint32_t bytes_max);
 [[gnu::cold]] std::string payload_checksum(const FrameHeader& frame, std::uint32_t is);
-// agreed: whether payloads have one.
+// agreed: whether payloads have a checksum.
 [[gnu::cold]] std::string has_checksum_or_not(const FrameHeader& frame, bool agreed);
 [[gnu::cold]] std::string no_such_memory(const FrameHeader& frame, std::uint32_t bytes);
 [[gnu::cold]] std::string no_such_key(const FrameHeader& frame);

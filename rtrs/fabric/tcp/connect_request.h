@@ -1,4 +1,4 @@
-// A connection that a peer asks for, with its socket.
+// A connection request of a peer, with its socket.
 #pragma once
 
 #include <array>

@@ -12,8 +12,8 @@ namespace rtrs::tcp {
 class Crc32c {
   public:
     void add(Bytes piece) noexcept;
-    // add(), and a copy of it to `to`, in one pass where the processor can. ASSUMES: the two do not
-    // overlap.
+    // add(), and a copy of the piece to `to`, in one pass if the processor can do that. ASSUMES:
+    // the two do not overlap.
     void add_copied(std::byte* to, Bytes piece) noexcept;
     std::uint32_t value() const noexcept { return ~state_; }
 
@@ -22,7 +22,7 @@ class Crc32c {
 };
 
 std::uint32_t crc32c(Bytes bytes) noexcept;
-// The same of 28 bytes, as each frame's header has, in little-endian words.
+// The same for the 28 bytes of each frame's header, given as little-endian words.
 std::uint32_t crc32c_of_28(std::uint64_t bytes_0, std::uint64_t bytes_8, std::uint64_t bytes_16,
                            std::uint32_t bytes_24) noexcept;
 

@@ -1,5 +1,5 @@
-// The dialling side's way to a connection: connect, connect request, accept or reject.
-// Owned by its endpoint until that is established or drained.
+// The dialling side's handshake: connect, connect request, accept or reject. Owned by its endpoint
+// until that is established or drained.
 #pragma once
 
 #include "rtrs/base/clock.h"
@@ -10,7 +10,7 @@
 
 namespace rtrs::tcp {
 
-// Hands a whole handshake frame to a socket that has sent little so far.
+// Writes a whole handshake frame to a socket that has sent little so far.
 std::error_code send_now(int fd, const HandshakeFrame& frame) noexcept;
 
 class Dial {
@@ -20,7 +20,7 @@ class Dial {
     // Ends what is in flight; idle() becomes true.
     void stop() noexcept;
     bool idle() const noexcept { return !connect_.in_flight && !receive_.in_flight; }
-    // What the peer said with its answer.
+    // The private data of the peer's answer.
     Bytes private_data() const noexcept { return answer_.private_data(); }
 
   private:

@@ -1,9 +1,10 @@
 // Registered memory of the TCP fabric: a domain's regions and windows, and who is placing bytes
 // into them right now.
 //
-// A socket is received straight into remote-writable memory for large payloads. A key that is
-// revoked meanwhile is dead at once for everything new; the connection that is in the middle of
-// such a payload fails, and the revoke is effective (completed) when the ring let go of the memory.
+// Large payloads are received from the socket straight into remote-writable memory. A key that is
+// revoked meanwhile is dead at once for everything new. The connection that is in the middle of
+// such a payload fails, and the revoke takes effect (completes) when the ring has let go of the
+// memory.
 //
 // THREAD: the fabric's. A domain outlives its regions, windows and endpoints; regions and windows
 // are destroyed while no payload is being received into them (after the endpoints drained).
@@ -38,8 +39,8 @@ class TcpRegion final : public MemoryRegion {
     Key key_;
 };
 
-// A window is its slot in the domain's table of keys, and nothing more: an idle session has one for
-// each of its chunks.
+// A window is only its slot in the domain's key table: an idle session has one for each of its
+// chunks.
 class TcpWindows final : public MemoryWindows {
   public:
     TcpWindows(TcpDomain& domain, TcpRegion& region, std::uint32_t first_slot,
@@ -48,11 +49,12 @@ class TcpWindows final : public MemoryWindows {
     ~TcpWindows() override;
     Key key(std::uint32_t number) const noexcept override;
 
-    // 0 if bind() may be called for it, or EINVAL (outside of the region, no such window), EBUSY
-    // (bytes are still being placed under the last key, or its revoke has not been told).
+    // Returns 0 if bind() may be called, or EINVAL (outside of the region, no such window), EBUSY
+    // (bytes are still being placed under the last key, or its revoke has not been reported).
     int check_bind(std::uint32_t number, const Segment& range) const noexcept;
     void bind(std::uint32_t number, const Segment& range) noexcept;
-    // pending: waiter's revoked() comes later. ASSUMES: no revoke of this window is pending.
+    // pending: the waiter's revoked() is called later. ASSUMES: no revoke of this window is
+    // pending.
     RevokeResult revoke(std::uint32_t number, TcpEndpoint& waiter, std::uint64_t context) noexcept;
 
   private:
@@ -81,21 +83,21 @@ class TcpDomain final : public ProtectionDomain {
     void add(TcpEndpoint& endpoint);
     static void remove(TcpEndpoint& endpoint) noexcept;
 
-    // Bytes are received straight into the memory behind slot, from begin to end.
+    // Between begin and end, bytes are received straight into the memory behind the slot.
     void begin_placing(std::uint32_t slot) noexcept { keys_.begin_use(slot); }
     void end_placing(std::uint32_t slot) noexcept;
-    // A peer ends a window. False, and nothing done: no living key of a window, or bytes are being
-    // placed under it.
+    // A peer invalidates a window. Returns false and does nothing if the key is not a living key of
+    // a window, or bytes are being placed under it.
     bool invalidate(Key key) noexcept;
 
-    // The waiter's revoked() comes when nothing is placed behind the slot any more.
+    // The waiter's revoked() is called when nothing is placed behind the slot any more.
     void wait_for_placing(std::uint32_t slot, TcpEndpoint& waiter, std::uint64_t context) noexcept;
-    // The context of a revoke of the waiter's that took effect; from then on it is over.
+    // Removes a revoke of the waiter's that has taken effect, and returns its context.
     std::optional<std::uint64_t> take_revoked(const TcpEndpoint& waiter) noexcept;
     bool revoking(std::uint32_t slot) const noexcept;
 
   private:
-    // From post_revoke() until the endpoint has told.
+    // Exists from post_revoke() until the endpoint has reported it.
     struct Revoke {
         std::uint32_t slot;
         bool effective;
@@ -105,8 +107,8 @@ class TcpDomain final : public ProtectionDomain {
 
     KeyTable keys_;
     IntrusiveList<TcpEndpoint> endpoints_;
-    // Has a place for each endpoint: it places bytes behind one slot at a time, and after a revoke
-    // of that behind none any more.
+    // Has a place for each endpoint: an endpoint places bytes behind one slot at a time, and behind
+    // none any more after that slot was revoked.
     std::vector<Revoke> revokes_;
 };
 

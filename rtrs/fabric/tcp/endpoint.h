@@ -12,11 +12,11 @@
 // | closing     | ring work done, revokes done,   | drained     | flush, on_drained               |
 // |             | does not linger                 |             |                                 |
 //
-// A connection lingers until its peer has ended it, too, or has had its time (base/last_bytes.h);
-// what comes meanwhile is dropped.
+// A connection lingers until its peer has ended it too, or has had its time (base/last_bytes.h);
+// what arrives meanwhile is dropped.
 //
-// Files: endpoint.cpp life cycle, endpoint_send.cpp posted work, endpoint_receive.cpp the stream
-// that comes in, dial.h/.cpp the dialling side's handshake.
+// Files: endpoint.cpp life cycle, endpoint_send.cpp posted work, endpoint_receive.cpp the incoming
+// stream, dial.h/.cpp the dialling side's handshake.
 //
 // THREAD: the fabric's. Handlers are called from completions and turn-end tasks only (P3).
 #pragma once
@@ -47,9 +47,10 @@ class Dial;
 
 class TcpEndpoint final : public Endpoint, public ListLink {
   public:
-    // Read requests of the peer that this side holds at one time.
+    // How many read requests of the peer this side holds at one time.
     static constexpr std::uint16_t reads_max = 64;
-    // A peer may ask again when it has an answer of which we do not know yet that it was sent.
+    // The peer may send a further request as soon as it has an answer that we do not yet know to be
+    // sent.
     static constexpr std::uint16_t answers_max = 2 * reads_max;
 
     struct Setup {
@@ -63,7 +64,7 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     static std::expected<std::unique_ptr<TcpEndpoint>, std::error_code> create(const Setup& setup);
     ~TcpEndpoint() override;
 
-    // What both sides agreed on.
+    // What both sides have agreed on.
     struct Agreement {
         SendQueue::PayloadCrc payload_crc = SendQueue::PayloadCrc::computed;
         std::uint16_t peer_reads_max = 0;
@@ -75,13 +76,13 @@ class TcpEndpoint final : public Endpoint, public ListLink {
         SendQueue::PayloadCrc payload_crc;
         Duration timeout;
     };
-    // Begins to connect. Once, and instead of adopt().
+    // Begins to connect. To be called once, and instead of adopt().
     void dial(const DialOptions& options);
     // Takes a socket whose handshake is done; on_established follows.
     void adopt(int fd, const Agreement& agreement);
-    // From now on large payloads are sent without a copy where that is possible. For memory that is
-    // not used for anything else before the work has completed, or the peer has told that it has
-    // the payload.
+    // From now on large payloads are sent without a copy where that is possible. Only for memory
+    // that is not used for anything else before the work has completed, or before the peer has told
+    // that it has the payload.
     void send_without_copies();
 
     std::error_code post(std::span<const WorkRequest> chain) override;
@@ -111,10 +112,10 @@ class TcpEndpoint final : public Endpoint, public ListLink {
         std::uint32_t id = 0;
     };
     struct Answer {
-        std::uint64_t end = 0;   // stream position behind it
-        std::uint32_t slot = 0;  // whose memory it is sent from; 0: none
+        std::uint64_t end = 0;   // stream position behind the answer
+        std::uint32_t slot = 0;  // key slot of the memory it is sent from; 0: none
     };
-    // A bounded queue of plain values, in reserved memory: most connections never read.
+    // A bounded queue of plain values in reserved memory, since most connections never read.
     template <typename T, std::size_t size>
     struct Fifo {
         explicit Fifo(T* its_items) noexcept : items(its_items) {}
@@ -132,7 +133,7 @@ class TcpEndpoint final : public Endpoint, public ListLink {
 
     // Life cycle.
     void fail(std::error_code reason);
-    // For what the peer did: the log says what.
+    // As fail(), because of what the peer did; the log says what.
     void refuse(std::error_code reason, const std::string& what);
     void say_goodbye() noexcept;
     void schedule() noexcept { reactor_.at_turn_end(turn_task_); }
@@ -148,7 +149,7 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     void complete(CompletionOpcode opcode, CompletionStatus status, std::uint64_t context);
 
     // Sending.
-    // 0, or the errno of post(): an error_code takes a call each time.
+    // Returns 0, or the errno for post(): making an error_code would cost a call each time.
     int check(std::span<const WorkRequest> chain) const noexcept;
     int check(const WorkRequest& request) const noexcept;
     bool done_at_once(const WorkRequest& request) noexcept;
@@ -212,7 +213,7 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     bool lingers_ = false;
     int fd_ = -1;
     std::error_code reason_;
-    std::error_code farewell_;  // what the peer is told at an end that the owner asked for
+    std::error_code farewell_;  // what the peer is told if the owner ends it
     Agreement agreement_;
     std::unique_ptr<Dial> dial_;
     struct Lingering {
@@ -220,15 +221,15 @@ class TcpEndpoint final : public Endpoint, public ListLink {
         LastBytes last_bytes;
         Timer look;
     };
-    std::unique_ptr<Lingering> lingering_;  // null: it never did
+    std::unique_ptr<Lingering> lingering_;  // null: it never lingered
     MemberTask<&TcpEndpoint::end_of_turn> turn_task_{*this};
 
     SendQueue sends_;
     ReservedMemory read_memory_;
     MemberOperation<&TcpEndpoint::on_sent> send_operation_{*this};
-    std::unique_ptr<ZeroCopySends> zero_copies_;  // null: none are wanted
-    std::optional<Timer> let_go_;                 // as there
-    Operation* zero_copy_sending_ = nullptr;      // one of them, that is not sent yet
+    std::unique_ptr<ZeroCopySends> zero_copies_;  // null: not wanted
+    std::optional<Timer> let_go_;                 // set with zero_copies_
+    Operation* zero_copy_sending_ = nullptr;      // the one of zero_copies_ that is not sent yet
     Fifo<Read, reads_max> reads_{read_memory_.cut<Read>(reads_max)};
     std::uint32_t next_read_id_ = 0;
     Fifo<Answer, answers_max> answers_{read_memory_.cut<Answer>(answers_max)};
@@ -238,15 +239,15 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     MemberOperation<&TcpEndpoint::on_stream> stream_operation_{*this};
     MemberOperation<&TcpEndpoint::on_direct> direct_operation_{*this};
     bool socket_nonempty_ = false;
-    std::uint8_t large_expected_ = 0;        // frames for which large payloads stay likely
-    std::uint32_t usual_payload_bytes_ = 0;  // the longest of late, less a little with each frame
-    // Whether the peer works beside us, not on the processor that we run on, and is to begin
-    // early; as of a look every some receives.
+    std::uint8_t large_expected_ = 0;        // for how many frames large payloads stay likely
+    std::uint32_t usual_payload_bytes_ = 0;  // the longest lately; decreases with each frame
+    // Whether the peer runs on another processor than we do, and is to begin early. Found out anew
+    // every few receives.
     bool peer_elsewhere_ = false;
     std::uint32_t receives_made_ = 0;
     std::uint32_t whole_receives_ = 0;  // in a row
-    std::uint32_t full_parts_ = 0;      // receives in a row that left something in the socket
-    std::uint32_t direct_slot_ = 0;     // the key slot of the direct receive; 0: none
+    std::uint32_t full_parts_ = 0;      // in a row: receives that left bytes in the socket
+    std::uint32_t direct_slot_ = 0;     // key slot of the direct receive; 0: none
     std::uint32_t direct_bytes_ = 0;
 
     // The frame being received.
@@ -256,12 +257,12 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     FrameHeader frame_;
     std::byte* target_ = nullptr;
     std::uint32_t payload_left_ = 0;
-    std::uint32_t empty_writes_ = 0;  // in a row, before this frame
+    std::uint32_t empty_writes_ = 0;  // in a row before this frame
     Crc32c payload_crc_;
     std::array<std::byte, read_request_bytes> read_request_{};
 
     std::uint32_t revokes_pending_ = 0;
-    std::uint32_t revokes_to_tell_ = 0;  // that took effect
+    std::uint32_t revokes_to_tell_ = 0;  // that have taken effect
 };
 
 }  // namespace rtrs::tcp

@@ -41,7 +41,7 @@ inline constexpr std::size_t header_bytes = 32;
 inline constexpr std::size_t hello_bytes = 16;
 inline constexpr std::size_t read_request_bytes = 8;
 inline constexpr std::uint16_t fabric_version = 1;
-// Writes of no bytes, which have no effect, that a peer may send in a row.
+// How many writes of no bytes, which have no effect, a peer may send in a row.
 inline constexpr std::uint32_t empty_writes_max = 32;
 inline constexpr std::uint8_t flag_payload_crc = 1;
 inline constexpr std::uint16_t hello_flag_payload_crc = 1;
@@ -72,15 +72,17 @@ struct FrameHeader {
     bool has_payload_crc() const noexcept { return (flags & flag_payload_crc) != 0; }
 };
 
-// Checks all that needs no state: magic, checksum, known opcode and flags, payload within the
-// opcode's limit, zero in every field that the opcode does not use.
-// Error::protocol or Error::checksum, with which header means nothing, or neither.
+// Checks everything that needs no state: magic, checksum, known opcode and flags, payload within
+// the opcode's limit, zero in every field that the opcode does not use. Returns Error::protocol or
+// Error::checksum if it fails (`header` then means nothing), or neither.
 //
-// Into its place: fields that were written one by one and are copied as a whole keep the processor
-// waiting until they, and a payload that was copied before, are in the cache.
+// The result is written in place, because fields that were written one by one and are then copied
+// as a whole make the processor wait until they, and a payload that was copied before, are in the
+// cache.
 std::optional<Error> parse_header(std::span<const std::byte, header_bytes> bytes,
                                   FrameHeader& header) noexcept;
-// Of what parse_header() refuses, in words: the field, what was found and what was expected.
+// What is wrong with a header that parse_header() refuses, in words: the field, what was found and
+// what was expected.
 std::string wrong_with_header(std::span<const std::byte, header_bytes> bytes);
 // "3 (reject)".
 std::string text_of(Opcode opcode);
@@ -96,10 +98,11 @@ struct Hello {
     std::uint16_t private_bytes = 0;
 };
 
-// payload: all of the frame's. An unknown version is returned as it is, with nothing else parsed.
+// payload: the frame's whole payload. For an unknown version only the version is returned, with
+// nothing else parsed.
 // ERRORS: Error::protocol (lengths, reserved bits).
 std::expected<Hello, std::error_code> parse_hello(Bytes payload) noexcept;
-// As wrong_with_header().
+// As wrong_with_header(), for a hello.
 std::string wrong_with_hello(Bytes payload);
 
 // A whole handshake frame: header, hello, private data.

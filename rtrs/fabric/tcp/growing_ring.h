@@ -1,7 +1,7 @@
-// A ring of numbered items that is small until it has been full once; from then on it is in the
-// large memory that was reserved for it. So a quiet connection touches no page of that.
+// A ring of numbered items that is small until it has been full once, and from then on uses the
+// large memory reserved for it. So a quiet connection touches no page of that memory.
 //
-// The owner counts: items first..end - 1 are in it.
+// The owner does the counting: items first..end - 1 are in the ring.
 #pragma once
 
 #include <array>
@@ -13,11 +13,11 @@ namespace rtrs::tcp {
 
 template <typename T, std::size_t small_count>
 class GrowingRing {
-    // Places are found by a mask: a division each time costs as much as the rest.
+    // Places are found by a mask, since a division would cost as much as all the rest.
     static_assert(std::has_single_bit(small_count));
 
   public:
-    // Items of the large memory where the owner never has more than so many.
+    // How many items the large memory must hold if the owner never has more than items_max.
     static constexpr std::size_t large_count(std::size_t items_max) noexcept {
         return std::bit_ceil(items_max);
     }
@@ -26,15 +26,15 @@ class GrowingRing {
     GrowingRing(const GrowingRing&) = delete;
     GrowingRing& operator=(const GrowingRing&) = delete;
 
-    // Once, before the first item: memory for large_count(items_max). ASSUMES: the owner never has
-    // more than items_max.
+    // To be called once, before the first item. large: memory for large_count(items_max) items.
+    // ASSUMES: the owner never has more than items_max.
     void set_large(T* large, std::size_t items_max) noexcept {
         large_ = large;
         large_mask_ = large_count(items_max) - 1;
     }
     T& operator[](std::uint64_t number) noexcept { return items_[number & mask_]; }
     const T& operator[](std::uint64_t number) const noexcept { return items_[number & mask_]; }
-    // Before item `end` is put in.
+    // To be called before item `end` is put in.
     void make_room(std::uint64_t first, std::uint64_t end) noexcept {
         if (end - first > mask_ && items_ == small_.data()) grow(first, end);
     }

@@ -1,5 +1,5 @@
-// The peer's first frame, while it comes in: how much to receive, what it said. Does no I/O; one
-// thread at a time.
+// Reads the peer's first frame while it comes in: how much to receive, and what it said. Does no
+// I/O; used by one thread at a time.
 #pragma once
 
 #include <array>
@@ -16,22 +16,24 @@ namespace rtrs::tcp {
 
 class HandshakeReader {
   public:
-    // A connect request comes to who listens, an answer, accept or reject, to who dials.
+    // The listening side awaits a connect request; the dialling side awaits an answer, accept or
+    // reject.
     enum class Awaited : std::uint8_t { connect_request, answer };
     enum class Progress : std::uint8_t { more, whole };
 
     explicit HandshakeReader(Awaited awaited) noexcept : awaited_(awaited) {}
-    // Where the next bytes belong: exactly as many as are known to be missing, since what follows
-    // the frame belongs to the endpoint. Not empty before all is there.
+    // Where the next bytes go: exactly as many as are known to be missing, since what follows the
+    // frame belongs to the endpoint. Not empty before the frame is complete.
     MutableBytes space() noexcept;
-    // bytes: received into space(), 1 to all of it. Nothing may follow an error.
+    // bytes: how many were received into space(), at least 1. Must not be called after an error.
     // ERRORS: Error::protocol, Error::checksum.
     std::expected<Progress, std::error_code> received(std::size_t bytes) noexcept;
-    // After an error: what was wrong, in words. Before all is there: how much is.
+    // After an error: what was wrong, in words. While the frame is incomplete: how much of it has
+    // arrived.
     std::string complaint() const;
 
     bool begun() const noexcept { return received_ > 0; }
-    // Once all is there. hello: of another version, only that is in it.
+    // Once the frame is complete. hello: if its version is another, only the version is set.
     Opcode opcode() const noexcept { return header_.opcode; }
     const Hello& hello() const noexcept { return hello_; }
     Bytes private_data() const noexcept;

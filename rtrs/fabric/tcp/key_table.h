@@ -1,9 +1,9 @@
 // The remote keys of one protection domain: which memory a key opens, and for what.
 //
-// A slot is taken by a region or window for its life; enabling it gives a fresh key, disabling it
-// kills the key at once. A key is (generation << index_bits | index): lookup is one array access.
-// Generations of a slot walk a secret permutation, so that a stale key meets its slot again only
-// after 2^generation_bits enables, and the next key is not the last one plus one.
+// A region or window takes a slot for its life. Enabling the slot gives it a fresh key, disabling
+// it kills the key at once. A key is (generation << index_bits | index), so a lookup is one array
+// access. Generations of a slot walk a secret permutation, so that a stale key meets its slot again
+// only after 2^generation_bits enables, and the next key is not the last one plus one.
 //
 // THREAD: the fabric's. take() may allocate; nothing else does.
 #pragma once
@@ -28,14 +28,16 @@ class KeyTable {
     explicit KeyTable(Random random) noexcept;
 
     enum class Kind : std::uint8_t { free, region, window };
-    // A slot without a key. Never 0. kind: not free. ERRORS: ENOMEM (all taken).
+    // Takes a slot, which has no key yet. The slot is never 0. kind: not free. ERRORS: ENOMEM (all
+    // taken).
     std::expected<std::uint32_t, std::error_code> take(Kind kind);
-    // The first of so many in a row. Walks the table. ERRORS: ENOMEM (no such row).
+    // Takes `count` slots in a row and returns the first. Walks the table. ERRORS: ENOMEM (no such
+    // row).
     std::expected<std::uint32_t, std::error_code> take_row(Kind kind, std::uint32_t count);
-    // ASSUMES: taken, not in use. Kills its key.
+    // Frees the slot and kills its key. ASSUMES: taken, not in use.
     void give_back(std::uint32_t slot) noexcept;
 
-    // Gives the slot a fresh key for memory; an earlier one is dead.
+    // Gives the slot a fresh key for memory; an earlier key is dead.
     Key enable(std::uint32_t slot, MutableBytes memory, Access access) noexcept;
     void disable(std::uint32_t slot) noexcept { slots_[slot].key = 0; }
 
@@ -45,7 +47,7 @@ class KeyTable {
         return key != 0 && slot < slots_.size() && slots_[slot].key == key ? slot : 0;
     }
     Kind kind(std::uint32_t slot) const noexcept { return slots_[slot].kind; }
-    // Its living key; 0: none.
+    // The slot's living key; 0: none.
     Key key(std::uint32_t slot) const noexcept { return slots_[slot].key; }
     // The memory at [address, address + bytes) if key opens all of it for wanted, else null.
     std::byte* open(Key key, std::uint64_t address, std::uint64_t bytes,
@@ -60,7 +62,7 @@ class KeyTable {
         return slot.base + offset;
     }
 
-    // Ring work that touches the memory behind the slot right now.
+    // Begin and end of ring work that touches the memory behind the slot.
     void begin_use(std::uint32_t slot) noexcept { ++slots_[slot].uses; }
     void end_use(std::uint32_t slot) noexcept {
         RTRS_ASSERT(slots_[slot].uses > 0);
@@ -71,11 +73,11 @@ class KeyTable {
   private:
     // 24 bytes: an idle session has 512 of them.
     struct Slot {
-        std::byte* base = nullptr;  // of a free one: nothing
+        std::byte* base = nullptr;  // free slot: nothing
         std::uint64_t bytes : 48 = 0;
-        std::uint64_t round : 16 = 0;  // modulo 2^16, a multiple of what generation() looks at
+        std::uint64_t round : 16 = 0;  // modulo 2^16, a multiple of what generation() uses
         Key key = 0;                   // 0: dead
-        std::uint32_t uses : 28 = 0;   // of a free one: the next that is free, 0: none
+        std::uint32_t uses : 28 = 0;   // free slot: the next free one, 0: none
         Access access : 2 = Access::local;
         Kind kind : 2 = Kind::free;
     };

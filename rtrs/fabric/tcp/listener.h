@@ -1,6 +1,6 @@
-// The listening side: accepts sockets, reads their connect request, hands it to the owner.
+// The listening side: accepts sockets, reads their connect request and hands it to the owner.
 //
-// An Acceptor outlives its Listener for the turns that the ring needs to let go of it.
+// An Acceptor outlives its Listener for the turns that the ring needs to let go of its operations.
 #pragma once
 
 #include <memory>
@@ -16,11 +16,11 @@ namespace rtrs::tcp {
 
 class Acceptor;
 
-// An accepted socket until its connect request is there. Deletes itself.
+// An accepted socket, until its connect request has arrived. Deletes itself.
 class Handshake : public ListLink {
   public:
     Handshake(Acceptor& acceptor, int fd);
-    // Closes the socket; the acceptor is told when the ring let go.
+    // Closes the socket; the acceptor is told when the ring has let go of it.
     void stop();
 
   private:
@@ -42,7 +42,7 @@ class Acceptor final : public std::enable_shared_from_this<Acceptor>, private Ac
     Acceptor(Reactor& reactor, const TcpFabricOptions& options, ListenerHandler& handler);
     ~Acceptor();
     void start(Descriptor listener) { accepting_.start(std::move(listener)); }
-    // From here on the handler is not called. Keeps itself alive until idle().
+    // From here on the handler is not called. The acceptor keeps itself alive until idle().
     void stop();
     bool idle() const noexcept {
         return accepting_.idle() && handshakes_count_ == 0 && ending_.empty();
@@ -53,10 +53,10 @@ class Acceptor final : public std::enable_shared_from_this<Acceptor>, private Ac
     void on_accepted(int fd) override;
     void on_cannot_accept(std::error_code error) override;
     void on_accept_stopped() override {}  // linger() looks
-    // At one time; fd: the newest.
+    // How many handshakes may run at a time. fd: the newest descriptor.
     std::uint64_t handshakes_max(int fd) const noexcept;
     void ending(Handshake& handshake);
-    // Its request is not one, or did not come.
+    // The handshake's request was malformed, or did not come.
     void refused(Handshake& handshake);
     void finished(Handshake& handshake);
     void hand_over(Handshake& handshake);

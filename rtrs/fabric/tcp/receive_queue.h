@@ -1,12 +1,12 @@
 // The receives that an endpoint offers. Memory is reserved at creation.
 //
-// The next is as large as the oldest: itself, or the newest if that has its size, which may still
-// be in the cache, and whose pages are there. So a quiet connection that offers a hundred large
-// buffers uses one of them.
+// The next receive to be used is as large as the oldest. It is the oldest itself or, if the newest
+// has the same size, the newest, which may still be in the cache and whose pages exist. So a quiet
+// connection that offers a hundred large buffers uses one of them.
 //
-// Who offers many does it in order: the buffers of an array one after the other, or the same again.
-// So they are kept as runs, each with the steps from one receive to the next; all that a session
-// offers is one or two of them, of which an idle one touches nothing that is reserved.
+// Whoever offers many receives does so in order: the buffers of an array one after the other, or
+// the same one repeatedly. So they are stored as runs, each with the steps from one receive to the
+// next. All that a session offers is one or two runs, and an idle one touches no reserved memory.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ class ReceiveQueue {
         runs_.make_room(head_, tail_);
         runs_[tail_++] = Run(entry);
     }
-    // Which pop() will give, whatever is pushed until then. ASSUMES: not empty.
+    // The receive that pop() will return, whatever is pushed until then. ASSUMES: not empty.
     const Entry& next() noexcept {
         RTRS_ASSERT(!empty());
         if (!next_) next_ = choose();
@@ -59,17 +59,17 @@ class ReceiveQueue {
     }
 
   private:
-    // Addresses are numbers here: what lies between two buffers may be anything.
+    // Addresses are plain numbers here: anything may lie between two buffers.
     class Run {
       public:
         Run() noexcept = default;
         explicit Run(const Entry& entry) noexcept
             : context_(entry.context), address_(address_of(entry)), bytes_(entry.buffer.bytes) {}
 
-        // Whether the entry goes on where the run ends; then it is part of it.
+        // True if the entry continues the run where it ends; it is then part of it.
         bool take(const Entry& entry) noexcept {
             if (entry.buffer.bytes != bytes_) return false;
-            if (count_ == 1) {  // two make any steps
+            if (count_ == 1) {  // the second entry defines the steps
                 context_step_ = entry.context - context_;
                 address_step_ = address_of(entry) - address_;
             } else if (entry.context != context_ + count_ * context_step_ ||
@@ -88,7 +88,7 @@ class ReceiveQueue {
                     {reinterpret_cast<std::byte*>(address_ + steps * address_step_), bytes_}};
         }
         std::uint32_t bytes() const noexcept { return bytes_; }
-        // Whether it was the only one.
+        // Returns whether it was the only one.
         bool drop_first() noexcept {
             context_ += context_step_;
             address_ += address_step_;
@@ -97,7 +97,7 @@ class ReceiveQueue {
         bool drop_last() noexcept { return --count_ == 0; }
 
       private:
-        // Modulo 2^64, so that steps may be backwards.
+        // Modulo 2^64, so that steps may be negative.
         std::uint64_t context_ = 0;
         std::uint64_t address_ = 0;
         std::uint64_t context_step_ = 0;
@@ -105,7 +105,7 @@ class ReceiveQueue {
         std::uint32_t bytes_ = 0;
         std::uint32_t count_ = 1;
 
-        // Of an empty buffer nobody asks where it is.
+        // The address of an empty buffer does not matter.
         static std::uint64_t address_of(const Entry& entry) noexcept {
             return entry.buffer.bytes > 0 ? reinterpret_cast<std::uint64_t>(entry.buffer.data) : 0;
         }
@@ -133,7 +133,7 @@ class ReceiveQueue {
     std::uint64_t head_ = 0;  // of the runs
     std::uint64_t tail_ = 0;
     std::optional<Entry> next_;
-    std::uint32_t size_ = 0;  // of the receives, with next_
+    std::uint32_t size_ = 0;  // number of receives, including next_
 };
 
 }  // namespace rtrs::tcp

@@ -16,7 +16,7 @@ class ReservedMemory {
     explicit ReservedMemory(std::size_t bytes) noexcept : memory_(bytes) {}
 
     bool empty() const noexcept { return !memory_; }
-    // Cuts an array of count T off the front of what is left; each begins on a page of its own.
+    // Cuts an array of `count` T off the front of the rest. Each array begins on a page of its own.
     template <typename T>
     T* cut(std::size_t count) noexcept {
         std::byte* piece = memory_.data() + cut_;
@@ -24,7 +24,7 @@ class ReservedMemory {
         RTRS_ASSERT(cut_ <= memory_.bytes().size());
         return reinterpret_cast<T*>(piece);
     }
-    // What cut() takes for it.
+    // How many bytes cut() takes for such an array.
     template <typename T>
     static constexpr std::size_t bytes_for(std::size_t count) noexcept {
         return round_to_page(count * sizeof(T));

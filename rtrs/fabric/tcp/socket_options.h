@@ -1,5 +1,5 @@
-// Sockets as both sides of a connection want them, and what the system knows of one whose packets
-// vanish.
+// The options of sockets on both sides of a connection, and what the system knows of a connection
+// whose packets vanish.
 #pragma once
 
 #include <expected>
@@ -9,19 +9,21 @@
 
 namespace rtrs::tcp {
 
-// A stream socket as both sides want it; with the ring it must block. ERRORS: EMFILE, ...
+// A stream socket with the options for both sides; it is blocking, as the ring needs it. ERRORS:
+// EMFILE, ...
 std::expected<int, std::error_code> open_socket(int family) noexcept;
-// The same for a socket that was accepted.
+// Sets the same options on an accepted socket.
 void prepare_socket(int fd) noexcept;
-// EndpointOptions::silence_max.
+// Applies EndpointOptions::silence_max.
 void limit_silence(int fd, Duration silence_max) noexcept;
-// Endpoint::ask_network(); limit_silence() ends it.
+// For Endpoint::ask_network(); limit_silence() undoes it.
 void try_silence_soon(int fd) noexcept;
-// Endpoint::unacknowledged().
+// For Endpoint::unacknowledged().
 Duration unacknowledged_by(int fd) noexcept;
-// Endpoint::quiet(), of what the socket was given.
+// For Endpoint::quiet(), regarding what the socket was given.
 Duration quietness_of(int fd) noexcept;
-// EndpointOptions::Packets::small. Before it is connected: the peer is told, and keeps to it.
+// For EndpointOptions::Packets::small. To be called before the socket is connected: the peer is
+// told, and keeps to it.
 void limit_packets(int fd) noexcept;
 
 }  // namespace rtrs::tcp

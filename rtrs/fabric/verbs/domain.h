@@ -1,11 +1,11 @@
 // Protection domain, memory regions and type 1 memory windows.
 //
-// Why type 1: its key is valid in the whole domain, as a kernel peer expects of a chunk's key,
+// Why type 1: its key is valid in the whole domain. A kernel peer expects that of a chunk's key,
 // which it uses on any connection of a path. A type 2 key is tied to one queue pair. The price: a
-// peer cannot invalidate it (send with invalidate of such a key fails the connection).
+// peer cannot invalidate a type 1 key (send with invalidate of such a key fails the connection).
 //
-// When the device comes back after it was removed, a domain has its regions again, under new keys,
-// and its windows, revoked. In between nobody can use them: no endpoint is there.
+// When the device comes back after a removal, a domain has its regions again, under new keys, and
+// its windows, revoked. Nobody can use them in between, since there are no endpoints then.
 //
 // THREAD: the fabric's. A domain outlives its regions, windows and endpoints.
 #pragma once
@@ -51,7 +51,7 @@ class VerbsRegion final : public MemoryRegion {
     ibv_mr* region_ = nullptr;
 };
 
-// In an endpoint's list while its revoke waits for a place in the send queue.
+// A window is in an endpoint's list while its revoke waits for a place in the send queue.
 class VerbsWindow final : public ListLink {
   public:
     VerbsWindow(VerbsDomain& domain, VerbsRegion& region, ibv_mw* window) noexcept
@@ -64,9 +64,10 @@ class VerbsWindow final : public ListLink {
     // Posts the bind; key() is the new key from here on. ERRORS: the device's; EOPNOTSUPP.
     std::error_code bind(ibv_qp* queue, const Segment& range, std::uint64_t work_id,
                          unsigned send_flags) noexcept;
-    // Posts a bind of no bytes; the key is dead when it completed, and revoked() is to be called.
+    // Posts a bind of no bytes. When it has completed the key is dead, and revoked() is to be
+    // called.
     std::error_code unbind(ibv_qp* queue, std::uint64_t work_id) noexcept;
-    // Kills the key without a connection: a new window takes the old one's place.
+    // Kills the key without a connection: a new window replaces the old one.
     void replace() noexcept;
     // The device has gone.
     void let_go() noexcept;
@@ -140,8 +141,8 @@ class VerbsDomain final : public ProtectionDomain, public ListLink {
     const VerbsRegion* find(const Segment& segment) noexcept;
     void forget(VerbsRegion& region) noexcept;
 
-    // For the engine: all that is the device's is given back, and taken from its successor. What
-    // failed half way is given back by let_go().
+    // For the engine: gives back everything that belongs to the device, and takes it again from the
+    // device's successor. If that fails half way, let_go() gives back what was taken.
     void let_go() noexcept;
     std::error_code take_up();
 
@@ -154,7 +155,7 @@ class VerbsDomain final : public ProtectionDomain, public ListLink {
 
     std::shared_ptr<Engine> engine_;
     ibv_pd* domain_;
-    // Few, and mostly the same one again.
+    // There are few, and mostly the same one is used again.
     std::vector<VerbsRegion*> regions_;
     VerbsRegion* last_found_ = nullptr;
     IntrusiveList<VerbsWindows> windows_;

@@ -1,22 +1,23 @@
 // One reliable connection over verbs.
 //
-// | State       | On                               | Goes to     | Does                            |
-// | ----------- | -------------------------------- | ----------- | ------------------------------- |
-// | resolving   | address resolved                 | resolving   | queue pair; resolve the route   |
-// | resolving   | route resolved                   | connecting  | connect request                 |
-// | connecting  | established                      | established | on_established                  |
-// | connecting  | rejected by the peer's program   | closing     | on_rejected                     |
-// | adopted     | end of turn (receives are there) | accepting   | accept                          |
-// | accepting   | established, or a first message  | established | on_established                  |
-// | all of them | any other end, timeout           | closing     | on_disconnected                 |
-// | established | disconnected, failed completion  | closing     | on_disconnected (end_news)      |
-// | all of them | disconnect()                     | closing     | the same, with no reason        |
-// | closing     | end of turn                      | drained     | see below, then on_drained      |
+// | State       | On                               | Goes to     | Does                           |
+// | ----------- | -------------------------------- | ----------- | ------------------------------ |
+// | resolving   | address resolved                 | resolving   | queue pair; resolve the route  |
+// | resolving   | route resolved                   | connecting  | connect request                |
+// | connecting  | established                      | established | on_established                 |
+// | connecting  | rejected by the peer's program   | closing     | on_rejected                    |
+// | adopted     | end of turn (receives are there) | accepting   | accept                         |
+// | accepting   | established, or a first message  | established | on_established                 |
+// | all of them | any other end, timeout           | closing     | on_disconnected                |
+// | established | disconnected, failed completion  | closing     | on_disconnected (end_news)     |
+// | all of them | disconnect()                     | closing     | the same, with no reason       |
+// | closing     | end of turn                      | drained     | see below, then on_drained     |
 //
-// The end: what has completed is delivered; the queue pair goes to error with the disconnect
-// request and is destroyed, after which the device touches no buffer; what is left is reported as
-// flushed from the rings. A destroyed queue pair is the one statement about buffers that every
-// device gives, and it needs no waiting for completions that a broken device may never deliver.
+// How it ends: what has completed is delivered; the queue pair goes to the error state with the
+// disconnect request and is destroyed, after which the device touches no buffer; the rest is
+// reported as flushed from the rings. The destruction of a queue pair is the one guarantee about
+// buffers that every device gives, and it does not depend on completions that a broken device may
+// never deliver.
 //
 // Files: endpoint.cpp life cycle, endpoint_work.cpp posted work and completions.
 //
@@ -54,16 +55,19 @@ class VerbsEndpoint final : public Endpoint, public CmOwner, public ListLink {
         const Setup& setup);
     ~VerbsEndpoint() override;
 
-    // Begins to connect. Once, and instead of adopt(). source: null for any. The data is copied.
+    // Begins to connect. To be called once, and instead of adopt(). source: null for any. The
+    // private data is copied.
     void dial(const Address* source, const Address& destination, Bytes private_data);
-    // Takes a connect request's id, which is accepted at the end of the turn. With an error it is
-    // the request's again, but for its context.
-    // ERRORS: ECONNRESET (the peer has gone), ENODEV, ENOMEM and EINVAL (queues beyond the device).
+    // Takes over a connect request's id, which is accepted at the end of the turn. After an error
+    // the id belongs to the request again, except for its context.
+    // ERRORS: ECONNRESET (the peer has gone), ENODEV, ENOMEM and EINVAL (queues beyond the device's
+    // limits).
     std::error_code adopt(rdma_cm_id* id, const CmEvent& request, Bytes private_data);
 
     std::error_code post(std::span<const WorkRequest> chain) override;
     std::error_code post_receive(std::uint64_t context, Segment buffer) override;
-    // A device sends again what it read before, until it has the acknowledgement.
+    // A device may retransmit until it has the acknowledgement, and reads the memory again for
+    // that.
     SourceRelease source_release() const noexcept override { return SourceRelease::by_completion; }
     std::uint32_t copied_bytes_max() const noexcept override { return inline_bytes_max_; }
     RevokeResult post_revoke(MemoryWindow window, std::uint64_t context) override;
@@ -72,11 +76,11 @@ class VerbsEndpoint final : public Endpoint, public CmOwner, public ListLink {
     std::string remote_address() const override { return remote_address_; }
 
     void on_cm_event(const CmEvent& event) override;
-    // For the engine: the completion queue has something, or had.
+    // For the engine: the completion queue has something, or had something.
     void on_completions();
-    // The next completion makes an event.
+    // Makes the next completion raise an event.
     void arm() noexcept;
-    // Whether a turn would find something: one look, which handles nothing.
+    // Whether a turn would find something. Looks once, and handles nothing.
     bool has_completion() noexcept;
     WatchedQueue& watched_queue() noexcept { return watched_queue_; }
 
@@ -91,7 +95,8 @@ class VerbsEndpoint final : public Endpoint, public CmOwner, public ListLink {
         closing,
         drained
     };
-    // Places in the send queue for revokes, beside those that post() may take. More wait.
+    // Places in the send queue for revokes, in addition to those that post() may take. Further
+    // revokes wait.
     static constexpr std::uint32_t revoke_places = 64;
     enum class QueueState : std::uint8_t { empty, more };
     class Batch;
@@ -152,15 +157,16 @@ class VerbsEndpoint final : public Endpoint, public CmOwner, public ListLink {
     bool established_ = false;  // on_established was delivered
     bool told_ = false;         // on_rejected or on_disconnected was delivered
     bool rejected_ = false;
-    bool connected_ = false;      // there is something to disconnect
-    bool peer_ended_it_ = false;  // the disconnect request came from there
+    bool connected_ = false;      // there is a connection to disconnect
+    bool peer_ended_it_ = false;  // the peer sent the disconnect request
     std::error_code reason_;
     rdma_cm_id* id_ = nullptr;
     ibv_cq* completions_ = nullptr;
-    std::optional<ibv_wc> seen_;  // taken out of the queue by has_completion()
+    std::optional<ibv_wc> seen_;  // has_completion() took it out of the queue
     WatchedQueue watched_queue_{*this};
     std::uint32_t inline_bytes_max_ = 0;
-    // To send with the connect request or the answer; then the peer's, while it is handed out.
+    // Private data to send with the connect request or the answer; later the peer's, while it is
+    // handed out.
     std::array<std::byte, 256> private_data_{};
     std::size_t private_bytes_ = 0;
     std::uint8_t reads_out_ = 0;

@@ -1,28 +1,28 @@
-// What everything of one verbs fabric shares: the device, rdma_cm's event channel, the completion
-// channel, and their place in the reactor's ring.
+// What all parts of one verbs fabric share: the device, rdma_cm's event channel, the completion
+// channel, and their operations in the reactor's ring.
 //
-// One completion queue per endpoint, all on one channel: a queue is sized for its endpoint and
-// cannot be overrun by others, and it ends with its endpoint. A completion makes the channel
-// readable, the queue is armed again and then emptied. Where the reactor polls busily, a queue that
-// had something is not armed but looked at, until the reactor goes to sleep: no interrupt, no event
-// and no system call for what comes meanwhile.
+// Each endpoint has its own completion queue, all on one channel: a queue is sized for its
+// endpoint, cannot be overrun by others, and ends with its endpoint. A completion makes the channel
+// readable; the queue is then armed again and emptied. Where the reactor busy-polls, a queue that
+// had something is not armed but polled until the reactor goes to sleep: there is no interrupt, no
+// event and no system call for what comes meanwhile.
 //
 // The device's asynchronous events are not read: librdmacm keeps one context per device and
-// process, whose events several fabrics would take from each other. What they say arrives as failed
-// completions and as events of rdma_cm too.
+// process, and several fabrics would take each other's events from it. What the events say also
+// arrives as failed completions and as events of rdma_cm.
 //
 // The device may go away and come back:
 //
-// | State   | On                                   | Goes to | Does                                   |
-// | ------- | ------------------------------------ | ------- | -------------------------------------- |
-// | there   | rdma_cm says that it was removed     | leaving | nothing new is made on it              |
-// | leaving | the last endpoint has drained        | leaving | completions are not waited for         |
-// | leaving | the ring let go of their channel     | gone    | gives all back that is the device's    |
-// | gone    | the fabric's address leads to one    | there   | domains and listeners take up again    |
-// |         | (it looks once a second)             |         |                                        |
+// | State   | On                               | Goes to | Does                                   |
+// | ------- | -------------------------------- | ------- | -------------------------------------- |
+// | there   | rdma_cm says that it was removed | leaving | nothing new is made on it              |
+// | leaving | the last endpoint has drained    | leaving | completions are not waited for         |
+// | leaving | the ring let go of their channel | gone    | gives back all that is the device's    |
+// | gone    | the fabric's address has one     | there   | domains and listeners take up again    |
+// |         | (it looks once a second)         |         |                                        |
 //
-// Only then can its removal end, where the kernel waits for its users (soft-RoCE). A fabric that
-// was made for no address of a device does not hear of removals.
+// Where the kernel waits for the users of a device (soft-RoCE), the removal can end only in state
+// gone. A fabric that was made without a device's address is not told of removals.
 //
 // THREAD: the fabric's. Lives until the fabric, its endpoints, listeners and domains have gone.
 #pragma once
@@ -49,7 +49,7 @@ class VerbsDomain;
 class VerbsEndpoint;
 class VerbsListener;
 
-// An event of rdma_cm, copied so that it could be acknowledged before it is handled: a handler may
+// An event of rdma_cm, copied so that it can be acknowledged before it is handled: the handler may
 // then destroy the id.
 struct CmEvent {
     rdma_cm_event_type type = RDMA_CM_EVENT_CONNECT_ERROR;
@@ -62,7 +62,7 @@ struct CmEvent {
     Bytes data() const noexcept { return Bytes(private_data).first(private_bytes); }
 };
 
-// Whoever an rdma_cm_id's context points to.
+// What an rdma_cm_id's context points to.
 class CmOwner {
   public:
     virtual void on_cm_event(const CmEvent& event) = 0;
@@ -71,20 +71,20 @@ class CmOwner {
     ~CmOwner() = default;
 };
 
-// The place in the list of those whose completion queue is looked at.
+// An endpoint's entry in the list of endpoints whose completion queue is polled.
 struct WatchedQueue : ListLink {
     explicit WatchedQueue(VerbsEndpoint& its_endpoint) noexcept : endpoint(its_endpoint) {}
     VerbsEndpoint& endpoint;
 };
 
-// What the device allows, as far as it matters here.
+// The device's limits, as far as they matter here.
 struct DeviceLimits {
     std::uint32_t work_requests_max = 0;  // per queue
     std::uint32_t completions_max = 0;    // per completion queue
     std::uint32_t message_bytes_max = 0;
     std::uint32_t segments_max = 0;
     std::uint8_t reads_max = 0;  // outstanding, per direction
-    // rxe says "with invalidation" by the bit that means something else for other devices.
+    // rxe reports "with invalidation" by a bit that means something else on other devices.
     bool invalidation_is_bit_2 = false;
     // Writes and sends can carry an immediate. Without it there is no RTRS.
     bool immediates = true;
@@ -102,13 +102,14 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
     // Begins to wait for events.
     void start();
-    // The fabric ends: nothing is handed out any more. Keeps itself alive until the ring let go.
+    // The fabric ends: nothing is handed out any more. The engine keeps itself alive until the ring
+    // has let go of it.
     void stop();
 
     Reactor& reactor() noexcept { return reactor_; }
-    // Null while it is gone.
+    // Null while the device is gone.
     ibv_context* device() const noexcept { return device_; }
-    // The last one's while there is none.
+    // While there is no device, the name of the last one.
     const std::string& device_name() const noexcept { return device_name_; }
     bool device_is_there() const noexcept { return device_state_ == DeviceState::there; }
     const DeviceLimits& limits() const noexcept { return limits_; }
@@ -119,10 +120,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
     // An id on the event channel. ERRORS: ENOMEM, EMFILE, ENODEV.
     std::expected<rdma_cm_id*, std::error_code> create_id(CmOwner& owner);
 
-    // Those that live longer than a device, and take up its successor. The order of calls.
+    // Objects that outlive a device and take up its successor, in the order of these calls.
     void add(VerbsDomain& domain) noexcept;
     void add(VerbsListener& listener) noexcept;
-    // An endpoint that has something on the device, from its creation on until it has drained.
+    // Held by an endpoint that has something on the device, from its creation until it has drained.
     class Use {
       public:
         explicit Use(Engine& engine) noexcept : engine_(engine) { ++engine_.uses_; }
@@ -134,19 +135,20 @@ class Engine : public std::enable_shared_from_this<Engine> {
         Engine& engine_;
     };
 
-    // ENOTSUP, said aloud, where the device cannot carry RTRS; ENODEV while it is gone.
+    // Returns ENOTSUP, and logs it, if the device cannot carry RTRS; ENODEV while the device is
+    // gone.
     std::error_code usable() const;
-    // The device that an id was bound to by its address is this one. Says so if not.
+    // True if the id's address has bound it to this device. Logs it if not.
     bool is_on_device(const rdma_cm_id& id) const;
 
-    // Takes an id without queue pair whose disconnect request is not yet answered: it is repeated
-    // for a while should it be lost.
+    // Takes an id without queue pair whose disconnect request is not yet answered: for a while, the
+    // request is repeated should it be lost.
     void linger(rdma_cm_id* id);
 
-    // More than one turn's worth waits in its completion queue.
+    // The endpoint's completion queue holds more than one turn may handle.
     void poll_again(VerbsEndpoint& endpoint) noexcept;
-    // False: an endpoint's completion queue has to be armed. True: it is looked at instead, and
-    // armed before the reactor sleeps.
+    // False: the endpoint's completion queue has to be armed. True: it is polled instead, and armed
+    // before the reactor sleeps.
     bool watches(VerbsEndpoint& endpoint) noexcept;
 
     void trace(TraceLevel level, std::string_view text) const;
@@ -154,7 +156,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   private:
     class LingeringId;
     enum class DeviceState : std::uint8_t { there, leaving, gone };
-    // Looks at the completion queues that are not armed.
+    // Polls the completion queues that are not armed.
     class Watch final : public Lookout {
       public:
         explicit Watch(Engine& engine) noexcept : engine_(engine) {}
@@ -165,7 +167,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
       private:
         Engine& engine_;
     };
-    // The anchor's: the device has gone.
+    // Owner of the anchor: is told when the device has gone.
     class Anchor final : public CmOwner {
       public:
         explicit Anchor(Engine& engine) noexcept : engine_(engine) {}
@@ -202,8 +204,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
     Duration connect_timeout_;
     std::string local_host_;
     rdma_event_channel* cm_channel_ = nullptr;
-    ibv_context** devices_ = nullptr;  // librdmacm's list, where no address chose
-    // Bound to the fabric's address: keeps the device open, and hears when it goes away.
+    ibv_context** devices_ = nullptr;  // librdmacm's list, if no address chose the device
+    // Bound to the fabric's address: keeps the device open, and is told when it goes away.
     Anchor anchor_owner_{*this};
     rdma_cm_id* anchor_ = nullptr;
     ibv_context* device_ = nullptr;
@@ -223,7 +225,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
     IntrusiveList<VerbsDomain> domains_;
     IntrusiveList<VerbsListener> listeners_;
     Timer device_timer_;
-    std::error_code told_error_;  // why the device cannot be taken up, said once
+    std::error_code told_error_;  // why the device cannot be taken up; logged once
 };
 
 }  // namespace rtrs::verbs

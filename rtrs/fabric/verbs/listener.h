@@ -1,4 +1,4 @@
-// Listening, and the requests that come of it.
+// Listening, and the connect requests that result.
 //
 // THREAD: the fabric's.
 #pragma once
@@ -31,7 +31,7 @@ class VerbsConnectRequest final : public ConnectRequest, public CmOwner {
         EndpointHandler& handler) override;
     void reject(Bytes private_data) override;
 
-    // Whatever happens to an unanswered request is its end.
+    // Any event on an unanswered request ends it.
     void on_cm_event(const CmEvent&) override { peer_gone_ = true; }
 
   private:
@@ -52,7 +52,8 @@ class VerbsListener final : public Listener, public CmOwner, public ListLink {
     std::string address() const override { return address_; }
     void on_cm_event(const CmEvent& event) override;
 
-    // For the engine: nothing of the device is kept; listens again, if it does not.
+    // For the engine: let_go() keeps nothing of the device; take_up() listens again, if it does not
+    // yet.
     void let_go() noexcept;
     std::error_code take_up();
 
@@ -69,7 +70,7 @@ class VerbsListener final : public Listener, public CmOwner, public ListLink {
     rdma_cm_id* id_ = nullptr;
     Address bound_;
     std::string address_;
-    std::error_code told_error_;  // why it does not listen again, said once
+    std::error_code told_error_;  // why it does not listen again; logged once
 };
 
 }  // namespace rtrs::verbs

@@ -1,5 +1,5 @@
-// The receives that an endpoint offers, oldest first: a reliable connection consumes them in order.
-// Those that were offered before the device is known wait here with their buffers.
+// The receives that an endpoint offers, oldest first, since a reliable connection consumes them in
+// order. Receives that were offered before the device is known wait here with their buffers.
 //
 // Pure; no allocation after construction.
 #pragma once

@@ -1,17 +1,17 @@
 // The send contexts of one connection: what was posted to the send queue and is not yet known to be
 // done, oldest first.
 //
-// Only some work requests are signalled to the device: those whose owner asked for it, and at least
-// every interval-th. A completion releases all contexts up to its own, because a reliable
-// connection executes its send queue in order. So nothing is released before the device said that
-// it, or something posted after it, is done; and the send queue cannot overflow, because a context
-// stands for each of its places.
+// Only some work requests are posted to the device as signalled: those whose owner asked for it,
+// and at least every interval-th. A completion releases all contexts up to its own, because a
+// reliable connection executes its send queue in order. So nothing is released before the device
+// has said that it, or something posted after it, is done. The send queue cannot overflow, because
+// there is a context for each of its places.
 //
-// Without a free context a post is refused and tried again after a completion. Among interval
-// contexts one is signalled: with all contexts taken a completion is always on its way, and a chain
-// of up to capacity - interval work requests gets its turn.
+// Without a free context a post is refused, and tried again after a completion. Among any interval
+// contexts at least one is signalled. So when all contexts are taken a completion is always on its
+// way, and a chain of up to capacity - interval work requests gets its turn.
 //
-// Pure; no allocation after construction. One thread posts and takes completions.
+// Pure; no allocation after construction. The same thread posts and takes completions.
 #pragma once
 
 #include <algorithm>
@@ -26,12 +26,12 @@ class VerbsWindow;
 
 struct SendContext {
     enum class Kind : std::uint8_t { work, revoke };
-    // Whether the owner wants to hear of success.
+    // Whether the owner wants to be told of success.
     enum class Report : std::uint8_t { failure_only, always };
     std::uint64_t context = 0;
     Kind kind = Kind::work;
     Report report = Report::failure_only;
-    VerbsWindow* window = nullptr;  // of a revoke
+    VerbsWindow* window = nullptr;  // for a revoke
 };
 
 class SendRing {
@@ -71,9 +71,9 @@ class SendRing {
         return posted;
     }
 
-    // A completion of work `number` came: visit(context, number) sees every context up to it,
-    // oldest first, each already released. A completion of what was released before is ignored:
-    // then nothing is visited. False: there never was such work.
+    // A completion of work `number` came: visit(context, number) is called for every context up to
+    // it, oldest first, each already released. A completion of a context that was already released
+    // is ignored; then nothing is visited. False: there never was such work.
     template <typename Visit>
     bool complete(std::uint64_t number, Visit visit) {
         if (number >= tail_) return false;
@@ -84,7 +84,7 @@ class SendRing {
         return true;
     }
 
-    // The connection is over: visit(context) sees all that is left, oldest first.
+    // The connection is over: visit(context) is called for all remaining contexts, oldest first.
     template <typename Visit>
     void flush(Visit visit) {
         while (head_ != tail_) visit(SendContext(contexts_[head_++ % capacity_]));

@@ -1,27 +1,28 @@
-// A tag-matching shared receive queue (TM-SRQ) of an RDMA device, as a device of rtrs/tag/device.h.
+// A tag-matching shared receive queue (TM-SRQ) of an RDMA device, used as a rtrs/tag/device.h
+// device.
 //
-// Written against rdma-core's tag_matching.md, ibv_post_srq_ops(3), ibv_create_cq_ex(3) and what
-// its mlx5 provider does, the only one that has such queues. It was never run on a device: the
-// tests drive it through a simulated provider (tests/unit/verbs).
+// Written against rdma-core's tag_matching.md, ibv_post_srq_ops(3), ibv_create_cq_ex(3) and the
+// behaviour of its mlx5 provider, the only one that has such queues. It was never run on a device:
+// the tests drive it through a simulated provider (tests/unit/verbs).
 //
-// What of the queue is seen, and what is made of it:
+// How the queue is used, and what follows from its reports:
 //   Q1  Every operation is signalled and names the count; reports come in the order of posting.
-//   Q2  A match is reported when the content is there. What came after it, matched or not, is held
-//       back until then: events come in the order of arrival (D5).
-//   Q3  A removal of a tag whose match is known, though not reported, does not go to the device,
-//       which may have given the tag's handle to another: only its count goes, and it comes too
-//       late.
-//   Q4  Whether a removal's count differs is not passed on: mlx5 compares with the count at which
-//       the tag was added. Nothing is lost by that: a tag that is added too early sleeps (D3), and
-//       the report of its adding says so.
-//   Q5  Every id, handle, length, header and queue pair that a completion names is checked. One
-//       that cannot be ends the use of the queue: on_tag_queue_broken().
+//   Q2  A match is reported when the content has arrived. What came after it, matched or not, is
+//       held back until then: events come in the order of arrival (D5).
+//   Q3  The removal of a tag whose match is known, though not yet reported, does not go to the
+//       device, which may have given the tag's handle to another tag. Only the removal's count goes
+//       to the device, and the removal is reported as too late.
+//   Q4  Whether the count of a removal differs is not passed on, because mlx5 compares with the
+//       count at which the tag was added. Nothing is lost by that: a tag that is added too early
+//       sleeps (D3), and the report of its adding says so.
+//   Q5  Every id, handle, length, header and queue pair that a completion names is checked. An
+//       impossible one ends the use of the queue: on_tag_queue_broken().
 //
-// Contents pass through the queue's own buffers. A rendezvous whose content fits into one may have
-// been read, and its sender told, by the device; otherwise the software does both.
+// Contents pass through the queue's own buffers. If the content of a rendezvous fits into one, the
+// device may have read it already and told the sender; otherwise the software does both.
 //
-// OWNER: whoever owns the queue pairs that receive by it; they go first. THREAD: the owner's.
-// Nothing is allocated after construction.
+// OWNER: whoever owns the queue pairs that receive through it; those are destroyed first. THREAD:
+// the owner's. Nothing is allocated after construction.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -39,9 +40,9 @@
 
 namespace rtrs::verbs {
 
-// What a device can do; nothing: the software matches.
+// What a device can do. If it is nothing, the software matches.
 struct TagCapability {
-    std::uint32_t tags = 0;        // of one queue
+    std::uint32_t tags = 0;        // per queue
     std::uint32_t operations = 0;  // outstanding
     explicit operator bool() const noexcept { return tags != 0; }
 };
@@ -49,7 +50,7 @@ struct TagCapability {
 TagCapability tag_capability(ibv_context* device) noexcept;
 
 struct TagQueueOptions {
-    std::uint32_t tags = 64;              // wanted; fewer if the device has no more
+    std::uint32_t tags = 64;              // wanted; fewer if the device has fewer
     std::uint32_t receives = 64;          // posted for messages that the device does not match
     std::uint32_t content_bytes = 16384;  // of the longest eager message that senders may send
     std::uint32_t senders = 1;
@@ -59,8 +60,8 @@ class TagQueueOwner {
   public:
     // A message that no tag can match, with its header: operation no_tag or finished.
     virtual void on_untagged(std::uint32_t sender, Bytes message) = 0;
-    // The device failed or broke its rules, or a sender broke ours. Nothing comes any more, and
-    // nothing is posted.
+    // The device failed or broke its rules, or a sender broke ours. No more events come, and
+    // nothing is posted any more.
     virtual void on_tag_queue_broken(const char* what) = 0;
 
   protected:
@@ -69,7 +70,7 @@ class TagQueueOwner {
 
 // What came with the message that is being reported.
 struct TagContent {
-    // The message is only announced: the content is to be read from there.
+    // The message is only announced; its content is to be read from `from`.
     bool announced = false;
     RendezvousHeader from{};
     Bytes bytes{};
@@ -77,8 +78,9 @@ struct TagContent {
 
 class TagQueue final : public TagDevice {
   public:
-    // channel: where completions are told, may be null. All live longer. ERRORS: EOPNOTSUPP (the
-    // device does not match tags), EINVAL (an option is 0 or too large), the device's.
+    // channel: where completions are announced; may be null. All arguments outlive the queue.
+    // ERRORS: EOPNOTSUPP (the device does not match tags), EINVAL (an option is 0 or too large),
+    // the device's.
     static std::expected<std::unique_ptr<TagQueue>, std::error_code> create(
         ibv_pd* domain, ibv_comp_channel* channel, const TagQueueOptions& options,
         TagQueueOwner& owner);
@@ -86,27 +88,27 @@ class TagQueue final : public TagDevice {
     TagQueue(const TagQueue&) = delete;
     TagQueue& operator=(const TagQueue&) = delete;
 
-    // Before the first poll().
+    // To be called before the first poll().
     void set_handler(TagDeviceHandler& handler) noexcept { handler_ = &handler; }
-    // Before the queue pair receives. last_number: of the message before its first. ASSUMES: at
-    // most options.senders, each queue pair once.
+    // To be called before the queue pair receives. last_number: the number of the message before
+    // its first. ASSUMES: at most options.senders, each queue pair once.
     void add_sender(std::uint32_t queue_pair, std::uint32_t sender, std::uint64_t last_number = 0);
     ibv_srq* get() const noexcept { return queue_; }
     ibv_cq* completion_queue() const noexcept { return ibv_cq_ex_to_cq(completions_); }
 
     std::uint32_t capacity() const noexcept override { return capacity_; }
-    // What the device refuses is told by the next poll().
+    // If the device refuses, the next poll() reports it.
     void post(const TagOperation& operation) override;
 
-    // Handles what has completed. False: nothing had. Not from inside an event.
+    // Handles what has completed. False: nothing had. Must not be called from inside an event.
     bool poll();
-    // The channel tells the next completion; then poll() once more.
+    // Makes the channel announce the next completion. poll() once more afterwards.
     std::error_code arm() noexcept;
-    // From inside on_device_match and on_device_unexpected, and what those call, only.
+    // Only valid inside on_device_match and on_device_unexpected, and in what those call.
     const TagContent& content() const noexcept { return content_; }
 
   private:
-    // First in, first out, in memory that it has from the start.
+    // First in, first out, in memory allocated at construction.
     template <typename Value>
     class Queue {
       public:
@@ -146,15 +148,15 @@ class TagQueue final : public TagDevice {
             free,
             held,     // by the device
             matched,  // the content is on its way
-            whole,    // to be reported
+            whole,    // to be reported now
         };
         State state = State::free;
         bool announced = false;
         std::uint32_t generation = 0;
-        std::uint32_t handle = 0;  // the device's name of the tag
+        std::uint32_t handle = 0;  // the device's name for the tag
         std::uint32_t buffer = 0;
         std::uint32_t bytes = 0;
-        std::uint32_t number = 0;  // of the message, its low bits
+        std::uint32_t number = 0;  // low bits of the message's number
         TagMessage message{};
     };
     struct Outstanding {
@@ -173,7 +175,7 @@ class TagQueue final : public TagDevice {
         std::uint32_t sender = 0;
         std::uint64_t number = 0;  // of the last message
     };
-    // Copied, so that nothing is done while the completion queue is being read.
+    // Copied, so that nothing else is done while the completion queue is being read.
     struct Completion {
         std::uint64_t id = 0;
         ibv_wc_status status{};
@@ -195,7 +197,7 @@ class TagQueue final : public TagDevice {
     Completion read() noexcept;
     void handle(const Completion& completion);
     void operation_completed(const Completion& completion);
-    // False: it cannot be.
+    // False: this report is impossible.
     bool removal_completed(const TagOperation& operation, bool done);
     void tag_completed(const Completion& completion, const WorkId& id);
     bool match(Slot& slot, std::uint32_t index, const Completion& completion);
@@ -219,7 +221,7 @@ class TagQueue final : public TagDevice {
     ibv_cq_ex* completions_ = nullptr;
     ibv_srq* queue_ = nullptr;
     std::vector<Slot> slots_;
-    // One more than slots: the content that is being reported keeps its own.
+    // One more than there are slots: the content that is being reported keeps its buffer.
     std::vector<std::uint32_t> free_buffers_;
     std::vector<bool> posted_;  // receives
     Queue<Outstanding> outstanding_;
