@@ -201,12 +201,29 @@ void read_session(const ConfigValue& item, ClientConfig& config, Seen& seen) {
     });
 }
 
+// One that cannot be listened on beside this one; both as NbdAddress::text(). Null: none.
+const std::string* overlapping(const Seen& seen, std::string_view text) {
+    constexpr std::string_view tcp = "tcp:";
+    const auto host_and_port = [&](std::string_view address) { return address.substr(tcp.size()); };
+    if (!text.starts_with(tcp)) return nullptr;
+    const auto found = std::ranges::find_if(seen.addresses, [&](const std::string& other) {
+        return other.starts_with(tcp) &&
+               addresses_overlap(host_and_port(other), host_and_port(text));
+    });
+    return found == seen.addresses.end() ? nullptr : &*found;
+}
+
 void read_nbd_address(const ConfigValue& value, ClientConfig::Device& device, Seen& seen) {
     NbdAddress address;
     if (!value.scalar(config_nbd(), address)) return;
     const std::string text = address.text();
     // Several devices may share a socket: clients choose by name.
     seen.addresses.insert(text);
+    if (const std::string* const other = overlapping(seen, text))
+        value.error(
+            fmt::format("found \"{}\" beside \"{}\", expected no address that another one "
+                        "has as well",
+                        text, *other));
     if (!text.ends_with(":0") && std::ranges::find(device.nbd, address) != device.nbd.end())
         value.error(fmt::format("found \"{}\" a second time, expected each address once", text));
     device.nbd.push_back(std::move(address));
@@ -361,6 +378,12 @@ void read_client(ConfigMap& map, ClientConfig& config) {
         map.error("metrics", fmt::format("found \"{}\" which a device has as its nbd address, "
                                          "expected another one",
                                          config.metrics));
+    const bool on_tcp = !config.metrics.empty() && !config.metrics.starts_with("unix:");
+    const std::string* const other = on_tcp ? overlapping(seen, "tcp:" + config.metrics) : nullptr;
+    if (other != nullptr)
+        map.error("metrics", fmt::format("found \"{}\" beside \"{}\", expected no address that "
+                                         "another one has as well",
+                                         config.metrics, *other));
 }
 
 }  // namespace

@@ -69,18 +69,6 @@ bool read_listen_address(ConfigMap& map, ServerConfig::Listen& listen) {
     return false;
 }
 
-// Whether one of them takes the other's port as well: [::] is every address, 0.0.0.0 every one of
-// IPv4.
-bool overlap(const std::string& one, const std::string& other) {
-    const auto port = [](const std::string& address) { return address.substr(address.rfind(':')); };
-    const auto covers = [](const std::string& wide, const std::string& address) {
-        return wide.starts_with("[::]:") ||
-               (wide.starts_with("0.0.0.0:") && !address.starts_with('['));
-    };
-    return port(one) == port(other) && port(one) != ":0" &&
-           (covers(one, other) || covers(other, one));
-}
-
 void read_listen(const ConfigValue& item, ServerConfig& config, Seen& seen) {
     item.map([&](ConfigMap& map) {
         ServerConfig::Listen listen;
@@ -102,7 +90,8 @@ void read_listen(const ConfigValue& item, ServerConfig& config, Seen& seen) {
                                         listen.address, first->second));
         if (added && listen.fabric == ConfigFabric::tcp) {
             for (const auto& other : config.listen) {
-                if (other.fabric != ConfigFabric::tcp || !overlap(listen.address, other.address))
+                if (other.fabric != ConfigFabric::tcp ||
+                    !addresses_overlap(listen.address, other.address))
                     continue;
                 map.error(word, fmt::format("found \"{}\" beside \"{}\", expected no address that "
                                             "another one has as well",
@@ -434,7 +423,7 @@ void read_server(ConfigMap& map, ServerConfig& config) {
 bool collide(const ServerConfig::Listen& one, const ServerConfig::Listen& other) {
     if (one.fabric != other.fabric) return false;
     const bool same = one.address == other.address && !one.address.ends_with(":0");
-    return same || overlap(one.address, other.address);
+    return same || addresses_overlap(one.address, other.address);
 }
 
 const char* to_word(ConfigFabric fabric) noexcept {

@@ -124,6 +124,16 @@ std::optional<std::string> parse_address(std::string_view text, PortZero port_ze
                      : fmt::format("{}:{}", *canonical, port);
 }
 
+bool addresses_overlap(std::string_view one, std::string_view other) noexcept {
+    const auto port = [](std::string_view address) { return address.substr(address.rfind(':')); };
+    const auto covers = [](std::string_view wide, std::string_view address) {
+        return wide.starts_with("[::]:") ||
+               (wide.starts_with("0.0.0.0:") && !address.starts_with('['));
+    };
+    return one != other && port(one) == port(other) && port(one) != ":0" &&
+           (covers(one, other) || covers(other, one));
+}
+
 std::optional<PathAddresses> parse_path_addresses(std::string_view text) {
     PathAddresses path;
     if (const auto at = text.find('@'); at != std::string_view::npos) {

@@ -38,6 +38,9 @@ std::optional<rtrs::Duration> parse_duration(std::string_view text) noexcept;
 // "10.0.0.1:1235", "[fe80::1]:1235": numeric host. The canonical form of the same.
 enum class PortZero : std::uint8_t { refused, allowed };
 std::optional<std::string> parse_address(std::string_view text, PortZero port_zero);
+// Whether two sockets cannot listen on them both, though they are not the same: one takes the
+// other's port as well, since [::] is every address, 0.0.0.0 every one of IPv4. Both canonical.
+bool addresses_overlap(std::string_view one, std::string_view other) noexcept;
 // "SOURCE@HOST:PORT" or "HOST:PORT", numeric hosts of one family; a source may be in brackets too.
 struct PathAddresses {
     std::string source;       // "HOST", canonical, or empty

@@ -54,7 +54,6 @@ NbdConnection::~NbdConnection() {
 
 void NbdConnection::start() {
     started_ = true;
-    since_ = reactor_.now();
     handshake_ = std::make_unique<nbd::Handshake>(exports_);
     nbd::Handshake::greet(handshake_replies_);
     block(Blocked::handshake_reply);
@@ -63,7 +62,6 @@ void NbdConnection::start() {
 
 void NbdConnection::start_chosen(std::size_t export_index) {
     started_ = true;
-    since_ = reactor_.now();
     client_kind = Kind::kernel;
     const nbd::ExportDescription description = exports_.describe(export_index);
     begin_transmission({.export_index = export_index,
@@ -74,7 +72,7 @@ void NbdConnection::start_chosen(std::size_t export_index) {
 
 void NbdConnection::greet_when_settled() {
     if (phase_ != Phase::handshake) return;
-    if (!exports_.settled() && reactor_.now() < since_ + options_.settle_timeout) {
+    if (!exports_.settled(reactor_.now(), options_.settle_timeout)) {
         greeter_.arm(reactor_.now() + settle_poll);
         return;
     }

@@ -31,7 +31,8 @@
 // Who leaves while requests are in progress leaves them behind (device.h). A client that comes back
 // is often here before the end of its old connection was read, so the first request of each
 // connection waits until those on the device whose peers have hung up were read to their ends. One
-// that is not at its end by payload_timeout, for its peer does not take its answers, is cut off.
+// that is not at its end by then, payload_timeout later, is cut off, mostly since its peer does not
+// take its answers, or takes them slowly.
 //
 // Owner: a listener. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -75,9 +76,11 @@ class NbdExports final : public nbd::ExportTable {
         return std::ranges::find(devices_, &device) != devices_.end();
     }
     Device& device(std::size_t index) const noexcept { return *devices_[index]; }
-    bool settled() const noexcept {
-        return std::ranges::all_of(devices_,
-                                   [](const Device* device) { return device->settled(); });
+    // Of each device the server has said a word, or has had that long to do so.
+    bool settled(rtrs::Instant now, rtrs::Duration timeout) const noexcept {
+        return std::ranges::all_of(devices_, [&](Device* device) {
+            return device->settled() || now >= device->volume().since() + timeout;
+        });
     }
     std::size_t count() const noexcept override { return devices_.size(); }
     std::string_view name(std::size_t index) const noexcept override {
@@ -92,7 +95,8 @@ class NbdExports final : public nbd::ExportTable {
 };
 
 struct NbdConnectionOptions {
-    // How long a client waits, before it is greeted, for the first word of the server on a device.
+    // How long a client waits, before it is greeted, for the first word of the server on a device
+    // that was mapped within that time.
     rtrs::Duration settle_timeout = std::chrono::seconds(3);
     rtrs::Duration handshake_timeout = std::chrono::seconds(30);  // the whole of it
     rtrs::Duration payload_timeout = std::chrono::seconds(30);    // a request, first byte to last
@@ -182,7 +186,9 @@ class NbdConnection final : private DeviceClient {
 
     bool leaving() noexcept override;
     void on_other_left() override;
-    void end_leaving() override { abort("has hung up and does not take its answers"); }
+    void end_leaving() override {
+        abort("has hung up, and is not at its end while others wait for it");
+    }
     void add_stalls(std::vector<DeviceStall>& to) const override;
 
     // Its life.
@@ -258,7 +264,6 @@ class NbdConnection final : private DeviceClient {
     const NbdExports& exports_;
     const NbdConnectionOptions options_;
     Owner& owner_;
-    rtrs::Instant since_{};
 
     Phase phase_ = Phase::handshake;
     bool started_ = false;

@@ -152,10 +152,7 @@ void NbdConnection::resume() {
         case Blocked::no:
         case Blocked::handshake_reply:
             break;
-        case Blocked::others:
-            receive_deadline_.reset();
-            admit();
-            break;
+        case Blocked::others:  // its deadline stays while there are any
         case Blocked::place:
             admit();
             break;
@@ -236,10 +233,14 @@ void NbdConnection::take_request(const std::byte* bytes) {
 void NbdConnection::admit() {
     came_late_ = came_late_ && device_->others_are_leaving(*this);
     if (came_late_) {
+        // From when it began to wait, whoever else has left since.
+        const rtrs::Instant until =
+            receive_deadline_.value_or(reactor_.now() + options_.payload_timeout);
         block(Blocked::others);
-        receive_deadline_ = reactor_.now() + options_.payload_timeout;
-        return watch(*receive_deadline_);
+        receive_deadline_ = until;
+        return watch(until);
     }
+    receive_deadline_.reset();
     Slot* const slot = take_slot();
     if (slot == nullptr) return block(Blocked::place);
     slot->nbd = request_;

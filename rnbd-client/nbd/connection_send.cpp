@@ -212,7 +212,7 @@ void NbdConnection::on_sent(std::int32_t result) {
         closed_in_handshake();
     } else if (failed && phase_ != Phase::broken) {
         // A client may leave without waiting for answers; that is no news.
-        const bool still = looked_at && result == -ECANCELED;
+        const bool still = looked_at && (result == -ECANCELED || result == -EINTR);
         abort(still ? "answers are not taken, and others wait for their permits"
                     : "send: " + rtrs::from_errno(result).message());
     }

@@ -213,11 +213,13 @@ void Handshake::list(Bytes data, std::vector<std::byte>& replies) {
     }
     std::vector<std::byte> entry;
     for (std::size_t i = 0; i < exports_.count(); ++i) {
+        const ExportDescription description = exports_.describe(i);
+        if (!description.unavailable.empty()) continue;
         const std::string_view name = exports_.name(i);
         entry.resize(4);
         rtrs::store_be32(entry.data(), static_cast<std::uint32_t>(name.size()));
         append(entry, as_bytes(name));
-        append(entry, as_bytes(exports_.describe(i).text));
+        append(entry, as_bytes(description.text));
         reply(replies, OptionReply::server, entry);
     }
     reply(replies, OptionReply::ack);

@@ -44,7 +44,8 @@ struct ExportDescription {
     std::uint16_t transmission_flags = transmission_flag::has_flags;
     BlockSizes block_sizes{};
     std::string_view text{};  // shown to people; may be empty; at most string_bytes_max
-    // Why the export cannot be used now, for people; empty if it can. Listed all the same.
+    // Why the export cannot be used now, for people; empty if it can. Not listed then:
+    // many clients ask for each export that is, and end at the first error.
     std::string_view unavailable{};
     OptionReply unavailable_type = OptionReply::error_unknown;
 };

@@ -63,6 +63,15 @@ TEST_CASE("connection: a device whose requests hang leaves permits to the sessio
     }
 }
 
+TEST_CASE("connection: nobody waits for a server that has been silent since a device was mapped") {
+    const bool for_long = GENERATE(false, true);
+    Server server({}, {.settle_timeout = for_long ? rtrs::Duration(1h) : rtrs::Duration(20ms)});
+    fake::settings().state = VolumeState::opening;
+    fake::settings().since = server.reactor->now() - (for_long ? rtrs::Duration(1h) : 0ms);
+    Client client(server);
+    CHECK(client.pull(greeting_bytes).size() == greeting_bytes);
+}
+
 TEST_CASE("connection: who has hung up and takes no answers holds newcomers up for a while only") {
     Server server({}, {.payload_timeout = 30ms, .send_timeout = 30ms, .requests_max = 20});
     Client gone(server);
@@ -72,7 +81,27 @@ TEST_CASE("connection: who has hung up and takes no answers holds newcomers up f
     Client next(server);
     next.greet();
     CHECK(next.run(Command::read, 0, 512).error == 0);
-    CHECK(server.notes.has("has hung up and does not take its answers"));
+    CHECK(server.notes.has("has hung up, and is not at its end"));
+}
+
+TEST_CASE("connection: a newcomer waits no longer for one who hung up since others come and go") {
+    Server server({}, {.payload_timeout = 100ms, .send_timeout = 10s, .requests_max = 20});
+    Client gone(server);
+    gone.greet();
+    for (int i = 0; i < 40; ++i) gone.ask(Command::read, 0, 131072);
+    gone.half_close();
+    Client next(server);
+    next.greet();
+    next.ask(Command::read, 0, 512);
+    const auto cut = [&] { return server.notes.has("has hung up, and is not at its end"); };
+    for (int i = 0; i < 100 && !cut(); ++i) {
+        Client other(server);
+        other.greet();
+        other.hang_up();
+        for (int turns = 0; turns < 5; ++turns) server.turn(2ms);
+    }
+    CHECK(cut());
+    CHECK(next.next()->second.error == 0);
 }
 
 TEST_CASE("connection: two clients with requests of all permits do not wait for each other") {

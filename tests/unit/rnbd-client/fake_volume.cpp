@@ -241,6 +241,7 @@ RemoteVolume::~RemoteVolume() = default;
 VolumeState RemoteVolume::state() const noexcept { return fake::settings().state; }
 const std::string& RemoteVolume::reason() const noexcept { return fake::settings().reason; }
 void RemoteVolume::limit_blocks(std::uint32_t bytes) { fake::settings().blocks_limit = bytes; }
+rtrs::Instant RemoteVolume::since() const noexcept { return fake::settings().since; }
 bool RemoteVolume::hold_time_over() const noexcept { return fake::settings().hold_time_over; }
 std::error_code RemoteVolume::open_error() const noexcept { return fake::settings().open_error; }
 const VolumeGeometry& RemoteVolume::geometry() const noexcept { return fake::settings().geometry; }

@@ -33,6 +33,7 @@ struct Settings {
                             .write_cache = true,
                             .force_unit_access = true};
     VolumeState state = VolumeState::open;
+    rtrs::Instant since{};
     std::string reason;
     bool hold_time_over = false;
     std::error_code open_error;

@@ -317,6 +317,22 @@ TEST_CASE("client config: what is said in two files names both places") {
           "session \"s\", expected another volume or session (first at c.d/a.yaml:1)\n");
 }
 
+TEST_CASE("client config: addresses that cannot all be listened on") {
+    const auto device = [](const std::string& nbd, const std::string& more = "") {
+        return with_session("devices:\n  - {name: d, session: s, volume: v, access: rw, nbd: " +
+                            nbd + "}\n" + more);
+    };
+    CHECK(complains(device("['tcp:[::]:1', 'tcp:0.0.0.0:1']"),
+                    "devices[0].nbd[1]: found \"tcp:0.0.0.0:1\" beside \"tcp:[::]:1\", expected no "
+                    "address that another one has as well"));
+    CHECK(complains(device("['tcp:127.0.0.1:1', 'tcp:0.0.0.0:1']"), "devices[0].nbd[1]"));
+    CHECK(complains(device("'tcp:0.0.0.0:1'", "metrics: {listen: '127.0.0.1:1'}\n"),
+                    "metrics: found \"127.0.0.1:1\" beside \"tcp:0.0.0.0:1\""));
+    CHECK(ClientConfig::parse(device("['tcp:127.0.0.1:1', 'tcp:127.0.0.2:1', 'tcp:0.0.0.0:2']",
+                                     "metrics: {listen: 'unix:/run/m'}\n"),
+                              "c.yaml"));
+}
+
 TEST_CASE("client config: what is another of a session") {
     const auto amended = [](const std::string& lines) {
         return with_session("amend:\n  - session: s\n" + lines);
