@@ -1,4 +1,4 @@
-// The command line that both daemons have.
+// The command line of both daemons.
 //
 //   --config FILE   --check-config   --foreground   --log-level LEVEL   --version   --help
 #pragma once
@@ -29,7 +29,7 @@ struct DaemonDescription {
     std::string name;
     // One sentence for --help.
     std::string purpose;
-    // --config's default.
+    // The default of --config.
     std::string config_path;
 };
 
@@ -37,15 +37,15 @@ struct DaemonCommandLine {
     enum class Mode : std::uint8_t { run, check_config };
     std::string config_path;
     Mode mode = Mode::run;
-    // Overrides the configuration's.
+    // Overrides the level of the configuration.
     std::optional<LogLevel> log_level;
 };
 
-// The error is the exit code: help, version or what is wrong has been printed.
+// The error is an exit code: the help, the version or the complaint has been printed already.
 std::expected<DaemonCommandLine, int> parse_command_line(const DaemonDescription& description,
                                                          int argc, const char* const* argv);
 
-// Each as a line on stderr.
+// These print each as one line on stderr.
 void print_config_errors(const std::vector<ConfigError>& errors);
 void print_config_warnings(const std::vector<ConfigError>& warnings);
 

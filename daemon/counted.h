@@ -1,4 +1,4 @@
-// "1 session", "2 sessions".
+// A count with its noun: "1 session", "2 sessions".
 #pragma once
 
 #include <cstdint>

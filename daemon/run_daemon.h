@@ -1,5 +1,6 @@
-// The life of a daemon, the same for both: command line, configuration, log, reactor, signals,
-// control socket, what the service manager is told, the loop, reloads, an orderly stop.
+// The frame: the life of a daemon, the same for both. Command line, configuration, log, reactor,
+// signals, control socket, notifications to the service manager, the loop, reloads, an orderly
+// stop.
 //
 //   int main(int argc, char** argv) {
 //       return run_daemon<ServerConfig, Daemon>({.description = {...}, ...}, argc, argv);
@@ -26,11 +27,11 @@
 
 namespace rnbd {
 
-// What the frame has for the work.
+// What the frame provides for the work.
 struct DaemonContext {
     rtrs::Reactor& reactor;  // the first, if there are several workers
     std::string config_path;
-    // The level of a new configuration; the command line's, if it said one, stays.
+    // Applies the log level of a new configuration. A level on the command line takes precedence.
     std::function<void(LogLevel)> use_log_level;
 };
 
@@ -41,16 +42,17 @@ class DaemonWork {
     // Adds its commands and begins to serve. The error is a sentence that names what could not be
     // set up, and the process ends at once. control: outlives stop().
     virtual std::expected<void, std::string> start(ControlServer& control) = 0;
-    // Of a daemon that has started: one line for `systemctl status`.
+    // One line for `systemctl status`. Called once the daemon has started.
     virtual std::string status() const = 0;
     virtual ConfigSubject& configuration() noexcept = 0;
     // Makes the files of its Unix sockets anew that others have removed, and logs that.
     virtual void listen_again() {}
-    // Of its Unix sockets, when the daemon could not start and ends without stop().
+    // Removes the files of its Unix sockets, when the daemon could not start and ends without
+    // stop().
     virtual void remove_files() noexcept {}
-    // Finishes what is in flight, then calls done. Once.
+    // Finishes requests in flight, then calls done. Called once.
     virtual void stop(std::function<void()> done) = 0;
-    // Its families, as they are now.
+    // Adds its metric families with their present values.
     virtual void metrics(MetricsText& text) = 0;
 };
 
@@ -63,24 +65,24 @@ struct DaemonProgram {
     std::vector<std::string> log_areas;
 };
 
-// What the frame knows of the types below.
+// What the frame has to know about the types Config and Work below.
 struct DaemonTypes {
     // Reads the configuration and keeps it for the others.
     std::function<std::expected<DaemonSettings, std::vector<ConfigError>>(const std::string& path)>
         load;
-    // After load(): those of each worker's loop.
+    // Called after load(): the options for each worker's reactor.
     std::function<rtrs::Reactor::Options()> reactor_options;
-    // After load(), and after the log was set up.
+    // Makes the work. Called after load(), and after the log was set up.
     std::function<std::unique_ptr<DaemonWork>(const DaemonContext& context)> make;
 };
 int run_daemon(const DaemonProgram& program, const DaemonTypes& types, int argc,
                const char* const* argv);
 
-// Config: DaemonSettings and what else there is, for load_config(). Work: a DaemonWork, made of a
-// DaemonContext and the Config, which outlives it; and Work::reactor_options(Config).
+// Config: DaemonSettings and further settings, for load_config(). Work: a DaemonWork that is made
+// of a DaemonContext and a Config, which outlives it; it has Work::reactor_options(Config).
 //
-// Returns the exit code, when the daemon has stopped or could not start. ASSUMES: no thread was
-// started yet.
+// Returns the exit code when the daemon has stopped or could not start.
+// ASSUMES: no thread was started yet.
 template <typename Config, typename Work>
 int run_daemon(const DaemonProgram& program, int argc, const char* const* argv) {
     std::optional<Config> config;

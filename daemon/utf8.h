@@ -1,4 +1,4 @@
-// What is UTF-8, by the table of RFC 3629, section 4.
+// Recognises UTF-8, by the table of RFC 3629, section 4.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace rnbd {
 
-// Bytes of the UTF-8 sequence that starts the text, 1 to 4; 0 if it is none.
+// The length in bytes of the UTF-8 sequence at the start of the text, 1 to 4; 0 if there is none.
 std::size_t utf8_bytes(std::string_view text) noexcept;
 
 }  // namespace rnbd

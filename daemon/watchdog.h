@@ -1,8 +1,8 @@
 // Tells the service manager that the loop still turns (systemd.service(5), WatchdogSec=).
 //
-// A keep-alive is sent by a timer of the loop itself, twice in the time that the manager allows: a
-// loop that hangs sends none, and the manager ends the process. With several workers each of them
-// has had a turn since the last one: one that hangs keeps the next from being sent.
+// A timer of the loop itself sends keep-alives, two in the time that the manager allows. A loop
+// that hangs sends none, and the manager ends the process. With several workers, a keep-alive is
+// sent only if each worker has had a turn since the last one, so a worker that hangs prevents it.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ namespace rnbd {
 // OWNER: the frame of a daemon. THREAD: the reactor's (rtrs/reactor.h).
 class Watchdog {
   public:
-    // reactor: the first of its group; the group ends before this does. Nothing is sent if the
-    // manager did not ask for it (WATCHDOG_USEC, WATCHDOG_PID).
+    // reactor: the first of its group, which ends before this is destroyed. Nothing is sent if the
+    // manager has not asked for it (WATCHDOG_USEC, WATCHDOG_PID).
     explicit Watchdog(rtrs::Reactor& reactor);
     Watchdog(const Watchdog&) = delete;
     Watchdog& operator=(const Watchdog&) = delete;
 
-    // The first keep-alive, and all later ones by themselves.
+    // Sends the first keep-alive; later ones are sent automatically.
     void start();
 
   private:
@@ -31,8 +31,8 @@ class Watchdog {
     rtrs::Reactor& reactor_;
     rtrs::Duration interval_{};
     rtrs::Timer timer_;
-    std::uint32_t unanswered_ = 0;  // of the other workers, which were asked with the last one
-    bool overdue_ = false;          // they are waited for
+    std::uint32_t unanswered_ = 0;  // other workers that have not answered the last question
+    bool overdue_ = false;          // the next keep-alive waits for them
 };
 
 }  // namespace rnbd

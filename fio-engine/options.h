@@ -1,4 +1,4 @@
-/* The engine's own options, as fio stores them for each job. */
+/* The options of the engine, as fio stores them for each job. */
 #pragma once
 
 #include <fio.h>
@@ -20,5 +20,5 @@ struct engine_options {
     unsigned int shared;
 };
 
-/* Ends with an empty one. */
+/* The last entry is empty. */
 extern struct fio_option engine_option_table[];

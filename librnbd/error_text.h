@@ -1,6 +1,6 @@
-// What went wrong with a handle, in words.
+// The text of the newest error of a handle.
 //
-// THREAD: anywhere.
+// THREAD: any.
 #pragma once
 
 #include <cerrno>
@@ -18,13 +18,13 @@ class ErrorText {
         no_memory_ = false;
         return error;
     }
-    // As set(), and allocates nothing.
+    // The same for -ENOMEM; it allocates nothing.
     int set_no_memory() noexcept {
         const std::scoped_lock lock(mutex_);
         no_memory_ = true;
         return -ENOMEM;
     }
-    // Lives until this thread asks again, for any handle.
+    // The text is valid until this thread calls get() again, for any handle.
     const char* get() const {
         thread_local std::string copy;
         const std::scoped_lock lock(mutex_);
@@ -36,7 +36,7 @@ class ErrorText {
   private:
     mutable std::mutex mutex_;
     std::string text_;
-    bool no_memory_ = false;  // instead of the text
+    bool no_memory_ = false;  // the error is -ENOMEM; text_ is not used
 };
 
 }  // namespace rnbd::library

@@ -1,13 +1,15 @@
-// Requests of a session: cut into pieces of one permit each, and put together again.
+// The requests of a session: they are cut into pieces of one permit each, and put together again.
 //
-// A piece is sent as soon as it has a permit and keeps none while it waits, so requests cannot wait
-// for each other; those that find none queue at their volume, in order, and volumes take turns.
+// A piece is sent as soon as it has a permit, and no permit is kept while a request waits for more,
+// so requests cannot wait for each other. Requests that find no permit queue at their volume, in
+// order, and volumes take turns.
 //
-// What a volume has sent keeps its permits for as long as its storage hangs, or it is not open. So
-// that it does not stop the others of its session, a volume has its fair share of them, and one at
-// least. Buffers are the program's, and do not count.
+// The requests that a volume has sent keep their permits for as long as its storage hangs, or the
+// volume is not open. So that it does not stop the other volumes of its session, a volume may hold
+// its fair share of the permits, and at least one. Permits in buffers belong to the program and do
+// not count.
 //
-// OWNER: Session. THREAD: the loop's; RequestPool anywhere, with the loop's lock.
+// OWNER: Session. THREAD: the loop's; RequestPool: any, with the loop's lock held.
 #pragma once
 
 #include <sys/uio.h>
@@ -31,7 +33,8 @@ class Session;
 
 struct Request;
 
-// What a volume has of the permits of its session, and what waits for more. Linked: something does.
+// The permits that a volume holds, and its requests that wait for permits. It is linked while a
+// request waits.
 struct PermitShare : rtrs::ListLink {
     std::uint32_t held = 0;
     rtrs::IntrusiveList<Request> waiting;
@@ -39,7 +42,7 @@ struct PermitShare : rtrs::ListLink {
 
 struct Buffer {
     Session* session;
-    rtrs::Permit permit;  // the loop's; not here while in flight
+    rtrs::Permit permit;  // used by the loop only; not here while in flight
     rtrs::MutableBytes memory;
     std::atomic<bool> in_flight = false;  // set with the loop's lock, cleared by the loop
 };
@@ -55,13 +58,13 @@ struct Request : rtrs::ListLink {
     enum class Stage : std::uint8_t { data, flush_due, flushing };
 
     Volume* volume = nullptr;
-    Buffer* buffer = nullptr;  // else iov
+    Buffer* buffer = nullptr;  // null: iov is used
     VolumeOperation operation = VolumeOperation::read;
     Stage stage = Stage::data;
     unsigned flags = 0;
     std::uint64_t offset = 0;
     std::uint64_t bytes = 0;
-    std::uint64_t started = 0;  // of bytes: in pieces that were sent
+    std::uint64_t started = 0;  // how many of the bytes are in pieces that were sent
     std::uint32_t in_flight = 0;
     RequestInPieces whole;
     std::error_code error;
@@ -70,7 +73,7 @@ struct Request : rtrs::ListLink {
     std::vector<iovec> iov;  // keeps its capacity from use to use
 };
 
-// Requests that are not used, kept. Grows; never shrinks.
+// Keeps requests that are not in use. It grows and never shrinks.
 class RequestPool {
   public:
     RequestPool() = default;
@@ -90,44 +93,46 @@ class RequestPool {
 
 class Requests {
   public:
-    // finished: what is to be done with a request that is through; it may start more.
+    // finished: called for each request that is done; it may start more requests.
     using Finished = void (*)(void* context, Request& request);
-    // busy_poll: how long the reactor may look for answers before it sleeps.
+    // busy_poll: how long the reactor may poll for answers before it sleeps.
     Requests(rtrs::Reactor& reactor, rtrs::ClientSession& permits, rtrs::Duration busy_poll,
              Finished finished, void* context);
     ~Requests();  // ASSUMES: nothing is under way
     Requests(const Requests&) = delete;
     Requests& operator=(const Requests&) = delete;
 
-    // queue_depth: of the session, when the link is up for the first time. ASSUMES: there is
-    // address space for it.
+    // Called when the link is up for the first time. queue_depth: the session's.
+    // ASSUMES: there is address space for it.
     void set_depth(std::uint32_t queue_depth);
-    // ASSUMES: its volume was open once, and is not closed.
+    // ASSUMES: the volume of the request was open once, and is not closed.
     void start(Request& request);
-    // It is reported as failed in this turn or the next, never from inside; what is submitted then
-    // and refused as well is so in a later one, in which other things happen, too.
+    // Reports the request as failed in this turn or the next, never from inside this call. Requests
+    // that are submitted from that report, and refused as well, are reported in a later turn, so
+    // that other work is done in between.
     void fail_later(Request& request, std::error_code error);
-    // Those of a volume that wait for a permit.
+    // Fails the requests of a volume that wait for a permit.
     void fail_waiting(Volume& volume, std::error_code error);
-    // Volumes that are there, with requests or without.
+    // These count the volumes that exist, with or without requests.
     void joined() noexcept { ++volumes_; }
     void left(const PermitShare& share);
-    // Permits that the program has as buffers.
+    // How many permits the program has as buffers.
     void set_buffers(std::uint32_t count);
-    // Whether it may have one more: a permit stays for each volume that holds none, of many volumes
-    // for half as many as there are permits, so that buffers and what hangs do not stop the others.
+    // Whether the program may have one more buffer. One permit is kept for each volume that holds
+    // none, but at most half of all permits, so that buffers and hanging requests do not stop other
+    // volumes.
     bool has_room_for_buffer() const noexcept;
     bool is_idle() const noexcept { return held_ == 0; }
 
   private:
-    // A permit at work; by the permit's id.
+    // A permit in use; found by the permit's id.
     struct Piece {
         Requests* owner;
         Request* request;
-        std::uint64_t at;  // in the request
+        std::uint64_t at;  // offset in the request
         std::uint32_t bytes;
         VolumeOperation operation;  // as it was sent
-        std::uint32_t zeroes_due;   // bytes behind these, to be written by it
+        std::uint32_t zeroes_due;   // how many bytes of zeroes it has to write after these
     };
     struct Waiter : rtrs::PermitWaiter {
         explicit Waiter(Requests& its_owner) noexcept : PermitWaiter(&served), owner(its_owner) {}
@@ -166,8 +171,8 @@ class Requests {
     std::uint32_t pieces_under_way_ = 0;  // the reactor reads it
     std::uint32_t volumes_ = 0;
     std::uint32_t buffers_ = 0;
-    std::uint32_t held_ = 0;     // by all of them, without buffers
-    std::uint32_t holders_ = 0;  // volumes that hold some of them
+    std::uint32_t held_ = 0;     // permits that all volumes hold, without buffers
+    std::uint32_t holders_ = 0;  // how many volumes hold permits
     rtrs::IntrusiveList<PermitShare> waiting_;
     rtrs::IntrusiveList<Request> failed_;
     rtrs::Timer reporter_;

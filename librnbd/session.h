@@ -1,7 +1,8 @@
-// What is behind an rnbd_session: the loop, the fabric, the session, its volumes and requests.
+// The object behind an rnbd_session: the loop, the fabrics, the RNBD session, its volumes and
+// requests.
 //
-// Life: fresh -> running -> closing -> closed. THREAD: as librnbd.h says; members marked "loop" are
-// the loop thread's alone.
+// LIFE: fresh -> running -> closing -> closed.
+// THREAD: as librnbd.h says; members marked "loop" are used by the loop's thread only.
 #pragma once
 
 #include <atomic>
@@ -26,7 +27,7 @@
 
 namespace rnbd::library {
 
-// An rnbd_event that waits to be told.
+// An rnbd_event that waits to be reported to the program.
 struct PendingEvent {
     int kind;
     int error;
@@ -43,7 +44,7 @@ class Session final : public RemoteSessionHandler {
     Session() = default;
     ~Session();  // ASSUMES: fresh, or taken_down()
 
-    // --- The functions of librnbd.h; 0 or a negative errno with the text set.
+    // --- The functions of librnbd.h. They return 0, or a negative errno and set the text.
     int set(std::string_view key, std::string_view value);
     int on_event(rnbd_event_fn event, void* context);
     int on_turn(rnbd_turn_fn turn, void* context);
@@ -53,14 +54,14 @@ class Session final : public RemoteSessionHandler {
     int fd();
     int process(int timeout_ms);
     int close(rnbd_done_fn done, void* context);
-    int take_down();  // all of free but the memory
+    int take_down();  // all of rnbd_session_free() except freeing the memory
     int open_volume(std::string_view name, unsigned flags, Volume*& volume);
     int wait_volume(Volume& volume, int timeout_ms);
     int close_volume(Volume& volume, rnbd_done_fn done, void* context);
     int get_info(Volume& volume, rnbd_volume_info& info, std::size_t info_bytes);
     int get_buffer(Buffer*& buffer);
     int put_buffer(Buffer& buffer);
-    // Fills a request by fill(request) and starts it, if it is in order.
+    // Fills a request by fill(request), checks it and starts it.
     template <typename Fill>
     int submit(Volume& volume, Fill fill);
 
@@ -69,11 +70,12 @@ class Session final : public RemoteSessionHandler {
     RemoteSession& remote() noexcept { return *remote_; }
     Requests& requests() noexcept { return *requests_; }
     void tell(PendingEvent event);
-    // What is left to do when a call is over: events, volumes that have closed, the end.
+    // Does later, when the present call is over, what is left to do: report events, drop volumes
+    // that have closed, end the session.
     void keep_house();
-    // A request of a volume that closes, or a part of one, has ended.
+    // A request of a closing volume, or a part of it, has ended.
     void close_goes_on();
-    // Requests that other threads have submitted.
+    // Starts the requests that other threads have submitted.
     void take_in();
 
     ErrorText error;
@@ -81,7 +83,7 @@ class Session final : public RemoteSessionHandler {
   private:
     void on_session_closed() override;
     void on_session_path_gone(std::string_view label) override;
-    // Unless a path to there is left.
+    // Releases the session's name at the destination, unless a path to it is left.
     void release_name(const std::string& destination);
     void on_session_link_up() override;
     void on_session_link_down(std::error_code reason) override;
@@ -91,12 +93,12 @@ class Session final : public RemoteSessionHandler {
     void on_session_path_not_connected(std::string_view label, std::error_code reason,
                                        std::string_view text) override;
 
-    // Whether the loop may be used from here; else the text says why not. Runs work there and
-    // returns what it returns.
+    // check_thread() checks whether the loop may be used from here; if not, it sets the text.
+    // on_loop() checks the same, runs work on the loop's thread and returns its result.
     int check_thread(ErrorText& text);
     int on_loop(ErrorText& text, const std::function<int()>& work);
     int on_loop(const std::function<int()>& work) { return on_loop(error, work); }
-    // Of what comes too late once it was started.
+    // For calls that come too late once the session was started.
     int check_fresh(const std::string& what);
     int begin();
     bool dial_again(const std::string& label, rtrs::PathPriority priority);
@@ -125,16 +127,18 @@ class Session final : public RemoteSessionHandler {
     SessionLock names_;
     rtrs::Random random_{0};
     std::unique_ptr<Loop> loop_;
-    std::unique_ptr<World> world_;  // loop, as all that follow
+    std::unique_ptr<World> world_;  // loop, as are all members below up to pool_
     std::unique_ptr<RemoteSession> remote_;
     std::unique_ptr<Requests> requests_;
     std::vector<std::unique_ptr<Volume>> volumes_;
-    // Closed with the session: their handles are the program's until it frees that.
+    // Volumes that were closed with the session. The program has their handles until it frees the
+    // session.
     std::vector<std::unique_ptr<Volume>> ended_;
     std::deque<PendingEvent> events_;
     std::error_code given_up_;  // no path comes back by itself
     rtrs::MemberTask<&Session::house_kept> house_{*this};
-    rtrs::IntrusiveList<Request> spent_;  // until the turn ends, for one lock for all
+    // Finished requests. They are given back at the end of the turn, with the lock taken once.
+    rtrs::IntrusiveList<Request> spent_;
     rtrs::MemberTask<&Session::give_back> given_back_{*this};
     std::uint32_t buffers_ = 0;
     std::optional<rtrs::Timer> close_timer_;
@@ -144,7 +148,7 @@ class Session final : public RemoteSessionHandler {
     void* close_context_ = nullptr;
 
     RequestPool pool_;                    // guarded by the lock
-    rtrs::IntrusiveList<Request> inbox_;  // guarded by the lock: from other threads
+    rtrs::IntrusiveList<Request> inbox_;  // guarded by the lock: requests of other threads
 };
 
 template <typename Fill>
@@ -154,7 +158,7 @@ int Session::submit(Volume& volume, Fill fill) {
     {
         const auto lock = loop_->lock();
         request = &pool_.take();
-        // Back again if it is refused, or there is no memory for what is said of it.
+        // The request is put back if it is refused, or if there is no memory for the error text.
         const auto back = [this](Request* refused) { pool_.put(*refused); };
         std::unique_ptr<Request, decltype(back)> unused(request, back);
         request->volume = &volume;

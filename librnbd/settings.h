@@ -1,6 +1,6 @@
-// What rnbd_session_set() and rnbd_session_add_path() understand.
+// The settings and paths that rnbd_session_set() and rnbd_session_add_path() accept.
 //
-// Plain values, owned by the session; errors are sentences that name the expected form.
+// Plain values, owned by the session. Errors are sentences that name the expected form.
 #pragma once
 
 #include <expected>
@@ -13,7 +13,7 @@
 
 namespace rnbd::library {
 
-// One way to the server, as the program said it.
+// One path to the server, as the program gave it.
 struct PathSetting {
     enum class Fabric : std::uint8_t { tcp, rdma };
     Fabric fabric = Fabric::tcp;
@@ -23,7 +23,7 @@ struct PathSetting {
 
     // "[standby:][tcp:|rdma:][SOURCE@]HOST:PORT"
     static std::expected<PathSetting, std::string> parse(std::string_view text);
-    // Of events and texts: without priority and "tcp:".
+    // The name of the path in events and texts: without priority and "tcp:".
     std::string label() const;
 };
 
@@ -31,24 +31,26 @@ enum class Thread : std::uint8_t { none, own };
 
 struct Settings {
     rtrs::ClientSessionOptions session;    // its paths are not used
-    bool heartbeat_interval_said = false;  // if not, it goes by the timeout
+    bool heartbeat_interval_said = false;  // if not, the interval is derived from the timeout
     std::vector<PathSetting> paths;
     bool data_checksum = true;
     std::optional<rtrs::Duration> busy_poll;
     bool prompt_sends = true;
-    // How long a close waits while the server answers nothing; none: for ever.
+    // How long closing waits while the server answers nothing; none: for ever.
     std::optional<rtrs::Duration> close_time = std::chrono::seconds(10);
     Thread thread = Thread::none;
 
-    // The error says which keys there are, or what the value has to look like.
+    // The error says which keys there are, or what form the value must have.
     std::expected<void, std::string> set(std::string_view key, std::string_view value);
-    // A thread of the session's own that looks keeps a processor from those it has woken, and the
-    // scheduler takes that for a busy one: with such a thread only who asks for it has it.
+    // How long the loop polls for answers before it sleeps. A thread of the session that polls
+    // keeps a processor from the threads that it has woken, and the scheduler takes it for a busy
+    // thread. So with such a thread there is no polling unless the program asks for it.
     rtrs::Duration looks_for() const noexcept {
         constexpr rtrs::Duration without_thread = std::chrono::microseconds(100);
         return busy_poll.value_or(thread == Thread::own ? rtrs::Duration::zero() : without_thread);
     }
-    // What rnbd_session_start() needs, and how settings fit each other.
+    // Checks that everything is set that rnbd_session_start() needs, and that the settings do not
+    // contradict each other.
     std::expected<void, std::string> check() const;
 };
 

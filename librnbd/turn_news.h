@@ -1,8 +1,8 @@
-// Who is told behind all answers of a turn: rnbd_session_on_turn().
+// Calls the program's function after all answers of a turn: rnbd_session_on_turn().
 //
-// Whom the answers go to may leave some of its own waiting, for more answers to be woken by at
-// once. So the loop does not sleep after that: there is one more turn, which brings more answers,
-// or the word that there are none for now.
+// The function may leave some of the program's threads waiting, so that more answers can be handed
+// to them with one wake-up. The loop does not sleep after that: there is one more turn, which
+// brings more answers, or tells the function that there are none for now.
 //
 // OWNER: Session. THREAD: the loop's.
 #pragma once
@@ -14,9 +14,10 @@ namespace rnbd::library {
 
 class TurnNews final : rtrs::Lookout {
   public:
-    // NULL: nobody. Before begin().
+    // turn: NULL for none. Called before begin().
     void set(rnbd_turn_fn turn, void* context) noexcept;
-    // Nobody is left waiting in a loop that is the program's own: it is back in the program then.
+    // program: the program runs the loop. Then no thread is left waiting, because after each turn
+    // control returns to the program.
     enum class LoopOf : bool { program, session };
     void begin(rtrs::Reactor& reactor, LoopOf loop) noexcept;
     // Tells no more.
@@ -25,7 +26,8 @@ class TurnNews final : rtrs::Lookout {
     void answered() noexcept {
         if (turn_ != nullptr) reactor_->at_turn_end(told_);
     }
-    // At once, of what was answered in this turn so far; nobody is left waiting.
+    // Calls the function at once for what was answered in this turn so far; no thread is left
+    // waiting.
     void tell_now();
 
   private:

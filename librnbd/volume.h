@@ -1,7 +1,7 @@
-// What is behind an rnbd_volume.
+// The object behind an rnbd_volume.
 //
-// OWNER: Session, from rnbd_volume_open() to the end of rnbd_volume_close(), or to that of
-// rnbd_session_free(). THREAD: the loop's, but for known(), check() and the error text.
+// OWNER: Session, from rnbd_volume_open() until rnbd_volume_close() or rnbd_session_free() has
+// ended. THREAD: the loop's, except for known(), check() and the error text.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@ namespace rnbd::library {
 
 class Session;
 
-// What the program's threads may know of a volume; guarded by the loop's lock.
+// What the program's threads can see of a volume; guarded by the loop's lock.
 struct VolumeKnown {
     VolumeGeometry geometry;
     std::uint32_t max_io_bytes = 0;
@@ -25,10 +25,10 @@ struct VolumeKnown {
     bool ever_open = false;
     bool open = false;
     bool closing = false;
-    std::error_code refused;  // the server's answer to the newest open
+    std::error_code refused;  // the server's refusal of the newest open; not EAGAIN
     std::uint64_t times_refused = 0;
     bool superseded = false;   // refused for ever
-    std::error_code given_up;  // by the session, which asks no more
+    std::error_code given_up;  // the session has given up and asks the server no more
     std::string reason;        // why it is not open
 };
 
@@ -39,16 +39,17 @@ class Volume final : public RemoteVolumeHandler {
     Session& session() noexcept { return session_; }
     RemoteVolume& remote() noexcept { return remote_; }
     const RemoteVolume& remote() const noexcept { return remote_; }
-    // With the loop's lock held.
+    // Called with the loop's lock held.
     const VolumeKnown& known() const noexcept { return known_; }
-    // Of requests: 0, or a negative errno with the text set. With the loop's lock held.
+    // Checks a request: returns 0, or a negative errno and sets the text. Called with the loop's
+    // lock held.
     int check(const Request& request);
     int check_range(std::uint64_t offset, std::uint64_t bytes);
 
-    // By the program, which has given up its handle.
+    // The program closes the volume, and has given up its handle.
     void close(rnbd_done_fn done, void* context);
     bool closed_by_program() const noexcept { return closed_by_program_; }
-    // With the session.
+    // The volume closes together with the session.
     void end();
     bool closing() const noexcept { return closing_; }
     void note_given_up(std::error_code reason);
@@ -57,15 +58,16 @@ class Volume final : public RemoteVolumeHandler {
         if (close_done_ != nullptr) close_done_(close_context_, 0);
     }
 
-    // The server did a part of a request, or all of it.
+    // A part of a request, or all of it, was answered.
     void answered();
     void request_ended();
-    // A part of a request was acknowledged by a cache that was lost.
+    // A part of a request was acknowledged by a cache that was lost since.
     void lost_in_part();
 
     ErrorText error;
     PermitShare share;
-    // Accepted by the loop and not finished; extents and those who wait for it too.
+    // Requests that the loop has accepted and not finished, including extents requests and calls
+    // that wait for the volume.
     std::uint32_t requests = 0;
 
   private:

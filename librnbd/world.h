@@ -1,4 +1,4 @@
-// The fabrics and the tracer of a session: what is chosen, not made, by the library.
+// The fabrics and the tracer of a session. The library chooses them; rtrs/fabrics.h makes them.
 #pragma once
 
 #include <expected>
@@ -14,12 +14,14 @@ namespace rnbd::library {
 
 bool rdma_is_built_in() noexcept;
 
-// THREAD: the loop's. Lives shorter than the reactor, and longer than the session's paths.
+// OWNER: Session. THREAD: the loop's.
+// LIFE: the reactor outlives it, and it outlives the session's paths.
 class World {
   public:
     World(rtrs::Reactor& reactor, const Settings& settings);
 
-    // The path as the transport wants it. An RDMA device is opened when a first path leads to it.
+    // The path in the form that the transport takes. An RDMA device is opened when the first path
+    // leads to it.
     std::expected<rtrs::PathAddress, rtrs::RdmaDevices::Error> address_of(const PathSetting& path);
     rtrs::Tracer& tracer() noexcept { return *tracer_; }
 

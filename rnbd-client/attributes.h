@@ -1,10 +1,9 @@
-// The attributes of kernel rtrs-client and rnbd-client, at this client
+// The sysfs attributes of the kernel's rtrs-client and rnbd-client, provided by this client
 // (docs/reference/attributes.md).
 //
-//   attributes.cpp          the two tables
-//   attributes_session.cpp  what those of sessions and paths do
-//   attributes_device.cpp   what those of devices do
-//   attributes_map.cpp      what map_device understands
+// attributes.cpp          the two tables of attributes attributes_session.cpp  the attributes of
+// sessions and paths attributes_device.cpp   the attributes of devices attributes_map.cpp      the
+// syntax of map_device
 //
 // OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -18,12 +17,12 @@
 
 namespace rnbd {
 
-// Of the session of a device that is being mapped.
+// Whether the session of a device that is being mapped was made for that, or existed before.
 enum class SessionAge : std::uint8_t { just_made, older };
 
 class ClientAttributes {
   public:
-    // client: outlives it. socket_folder: where map_device puts the sockets of devices.
+    // client: outlives this. socket_folder: where map_device puts the sockets of devices.
     ClientAttributes(Client& client, std::string socket_folder);
     ClientAttributes(const ClientAttributes&) = delete;
     ClientAttributes& operator=(const ClientAttributes&) = delete;
@@ -31,12 +30,12 @@ class ClientAttributes {
     const AttributeTree& tree() const noexcept { return tree_; }
 
   private:
-    // A path and the session that it is of, as they are now.
+    // A path and its session, as they are now.
     struct PathPlace {
         rtrs::ClientSession& session;
         rtrs::PathStatus path;
     };
-    // What the counters of a path were when they were reset.
+    // The counters of a path at the time when they were reset.
     struct Baseline {
         rtrs::PathCounters counters;
         std::uint64_t reconnects = 0;
@@ -45,7 +44,7 @@ class ClientAttributes {
     using Written = AttributeWritten;
     using Done = const AttributeDone&;
 
-    // What is done when it returns, and what is done later.
+    // Handlers of writes: one that is done when it returns, and one that may be done later.
     using WritesNow = Written (ClientAttributes::*)(AttributeScope, std::string_view);
     using Writes = void (ClientAttributes::*)(AttributeScope, std::string_view, Done);
     using Write = decltype(Attribute::write);

@@ -1,4 +1,4 @@
-// What is written to the attribute map_device. Pure.
+// Parses what is written to the attribute map_device. Pure.
 #pragma once
 
 #include <expected>
@@ -14,25 +14,25 @@
 namespace rnbd {
 
 struct MapOptions {
-    // The kernel's default port, and how many paths it takes.
+    // The kernel's default port, and the largest number of paths that it accepts.
     static constexpr int port_default = rtrs::limits::port_default;
     static constexpr std::size_t paths_max = 6;
 
-    std::string session;  // 1..255 bytes; more rules come with the session
+    std::string session;  // 1..255 bytes; making the session checks further rules
     std::string volume;   // 1..255 bytes
     struct Path {
         AttributeAddress address;
-        int port = port_default;  // of the newest dest_port= before it
+        int port = port_default;  // that of the last dest_port= before the path
     };
     std::vector<Path> paths;
     AccessMode access = AccessMode::read_write;
 
-    // processors: nr_poll_queues= goes from -1 to that; nothing comes of it.
+    // processors: nr_poll_queues= may be from -1 to this number; it has no effect.
     // ERRORS: EINVAL, ENOMEM (too many paths), ENODEV (gid: addresses).
     static std::expected<MapOptions, AttributeError> parse(std::string_view text, int processors);
 };
 
-// "[10.0.0.1@]10.0.0.2:1234", "[fe80::1]:1234": as the configuration has it.
+// The path in the form of the configuration: "[10.0.0.1@]10.0.0.2:1234", "[fe80::1]:1234".
 std::string configured_path(const AttributeAddress& address, int port);
 
 }  // namespace rnbd

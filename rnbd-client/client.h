@@ -1,4 +1,5 @@
-// The client daemon's sessions and mapped devices, from the configuration and from rnbdctl.
+// The sessions and mapped devices of the client daemon. They come from the configuration and from
+// rnbdctl.
 //
 // OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -29,81 +30,86 @@
 
 namespace rnbd {
 
-// The fabrics that paths may use. Outlive the client.
+// The fabrics that paths may use. They outlive the client.
 struct ClientFabrics {
-    rtrs::Fabric& tcp;  // payload checksums wanted
+    rtrs::Fabric& tcp;  // wants checksums of payloads
     rtrs::Fabric& tcp_unchecked;
     rtrs::RdmaDevices& rdma;
 };
 
 class Client final : public Mapping::Owner, public Discovery::Owner {
   public:
-    // writers: outlive it, and are loaded.
+    // writers: already loaded; outlives this.
     Client(rtrs::Reactor& reactor, rtrs::Random& random, rtrs::Tracer& tracer,
            ClientFabrics fabrics, WriterNumbers& writers);
     ~Client();  // ASSUMES: nothing is mapped, or stop() has reported
 
-    // Everything of the configuration. The error names what could not be set up. Blocks while
-    // another process has an address, for in_use_patience each.
+    // Sets up everything in the configuration. The error names what could not be set up. Blocks
+    // while another process has an address, for in_use_patience per address.
     std::expected<void, std::string> start(const ClientConfig& config);
     // Makes the files of NBD sockets anew that others have removed.
     void listen_again() { sockets_.listen_again(); }
-    // The process ends, and has served nobody.
+    // Removes the files of NBD sockets. For a process that ends and has served nobody.
     void remove_files() noexcept { sockets_.remove_files(); }
 
-    // By rnbdctl. new_session: made if no session of this name is there. done is called when it is
-    // mapped, or nothing of it is left: who hears of it may go on at once. Possibly from inside.
+    // Maps a device for rnbdctl. new_session: this session is made if there is none of its name.
+    // done is called, possibly from inside this call, when the device is mapped, or when mapping
+    // has failed and nothing is left of the device, so that the caller can go on at once.
     // ERRORS: exists, not_found (session), busy (the session is closing), failed (address in use,
     // bad names), stopping.
     using Mapped = std::function<void(const std::expected<void, ControlFailure>&)>;
     void map(const ClientConfig::Device& device, const ClientConfig::Session* new_session,
              Mapped done);
-    // done is called when the device is gone, and with it a session that was made for it; or it
-    // stays because it is used. ERRORS: not_found, busy (clients are connected, the kernel's device
-    // is used).
+    // done is called when the device is gone, and with it a session that was made for it; or when
+    // it stays because it is used.
+    // ERRORS: not_found, busy (clients are connected, the kernel's device is used).
     enum class Unmap : std::uint8_t { if_unused, by_force };
-    // It is gone; what of its data may be lost, a sentence, empty if nothing.
+    // The device is gone. loss: a sentence that says which of its data may be lost; empty: none.
     struct Gone {
         std::string loss;
     };
     using Unmapped = std::function<void(const std::expected<Gone, ControlFailure>&)>;
     void unmap(const std::string& device, Unmap how, Unmapped done);
-    // By a new configuration. ERRORS: exists, failed (another client on this machine has it, no
-    // device leads there), stopping.
+    // Makes a session for a new configuration.
+    // ERRORS: exists, failed (another client on this machine has it, no RDMA device leads there),
+    // stopping.
     std::expected<void, ControlFailure> make_session(const ClientConfig::Session& config);
-    // done is called when it is gone. ERRORS: not_found, busy (devices are on it), stopping.
+    // done is called when the session is gone.
+    // ERRORS: not_found, busy (it has devices), stopping.
     using Closed = std::function<void(std::expected<void, ControlFailure>)>;
     void close_session(const std::string& name, Closed done);
-    // A session that the files name: it stays without devices, too.
+    // The configuration files name this session, so it stays even without devices.
     void keep_session(const ClientConfig::Session& config);
-    // Only asks the session; rtrs/client.h says how it goes on.
+    // Only asks the session to add the path; rtrs/client.h says how that goes on.
     // ERRORS: not_found (session), exists (a path with these addresses), busy (another client on
     // this machine has it), failed, stopping.
     std::expected<void, ControlFailure> add_path(const std::string& session,
                                                  const ClientConfig::Path& path);
-    // What a server has for a session. server: a session of ours, or "HOST:PORT"; with the latter
-    // over the session of ours that has this path, else over one of this name, made for it.
+    // Asks a server for the exports that it has for a session. server: the name of a session of
+    // ours, or "HOST:PORT". In the latter case the question goes over our session that has this
+    // path, if there is one, else over a session with the name session_name, made for it.
     // ERRORS: not_found (no such session), bad_arguments, exists (the name is a session of ours),
     // busy (another client on this machine has it), failed, stopping. Then answered is not called.
     std::expected<void, ControlFailure> discover(const std::string& server,
                                                  const std::string& session_name,
                                                  rtrs::Duration timeout,
                                                  Discovery::Answered answered);
-    // From now on what waits without a path, or for a volume that is not open, fails after at most
-    // so long, whatever the configuration says; what waits already is given as long from this call
-    // on. While a path is up nothing is another. None: as configured. Of sessions to come too.
+    // From now on, requests that wait for a path, or for a volume that is not open, fail after at
+    // most this time, whatever the configuration says. For requests that wait already, the time
+    // begins with this call. Nothing changes while a path is up. It also applies to sessions that
+    // are made later. None: as configured.
     void limit_holding(std::optional<rtrs::Duration> limit);
     std::optional<rtrs::Duration> hold_limit() const noexcept { return hold_limit_; }
     // Ends everything, then calls done.
     void stop(std::function<void()> done);
 
-    // What a path is over that does not say it: RDMA where a device leads there, else TCP.
+    // The fabric of a path whose fabric was not given: RDMA if a device leads there, else TCP.
     ClientConfig::Path::Fabric fabric_towards(const ClientConfig::Path& path);
-    // Of the device that is mapped next.
+    // The number of the device that is mapped next.
     std::uint32_t free_number() const noexcept;
 
     struct Session;
-    // How long requests wait: as its configuration says, within the limit.
+    // Sets how long the session's requests wait: as its configuration says, within the limit.
     void set_waiting(Session& session);
     const std::map<std::string, std::unique_ptr<Session>>& sessions() const noexcept {
         return sessions_;
@@ -120,7 +126,8 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
                                                              const ClientConfig::Path& path);
     Mapping& add_mapping(Session& session, const ClientConfig::Device& config);
     void writers_changed();
-    // The session of a device that is about to be mapped. ERRORS: as map().
+    // The session for a device that is about to be mapped.
+    // ERRORS: as map().
     std::expected<Session*, ControlFailure> session_for(const ClientConfig::Device& device,
                                                         const ClientConfig::Session* new_session);
     void map_on_successor(Session& session, const ClientConfig::Device& device, Mapped done);
@@ -150,7 +157,7 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
     std::map<const Mapping*, std::vector<Unmapped>> unmapped_;
     std::uint32_t paths_ever_ = 0;  // spreads them over the workers
     std::optional<rtrs::Duration> hold_limit_;
-    rtrs::Instant limited_at_{};  // when that was set
+    rtrs::Instant limited_at_{};  // when hold_limit_ was set
     std::function<void()> stopped_;
 };
 
@@ -169,13 +176,15 @@ struct Client::Session final : RemoteSessionHandler {
     void on_session_closed() override { client.session_closed(*this); }
     void on_session_path_gone(std::string_view label) override;
     void on_catalog_event(const CatalogEvent& event) override;
-    // That it has now; config has those that it began with.
+    // The paths that it has now; config has those that it began with.
     std::vector<ClientConfig::Path> paths();
-    // What it is now, whoever made it so.
+    // The present configuration of the session, whoever has changed it.
     ClientConfig::Session now();
-    // Another client has its name: it does not come back by itself, and nothing new goes over it.
+    // True if another client has its name: the session does not come back by itself, and accepts no
+    // new requests.
     bool taken_over() noexcept { return remote.rtrs().refuses_new() == rtrs::Error::rejected; }
-    // Of an address that none of its paths leads to: another client may have it.
+    // Releases the lock for an address to which none of its paths leads; another client may have
+    // it.
     void release_lock(const std::string& destination);
 
     Client& client;
@@ -184,11 +193,11 @@ struct Client::Session final : RemoteSessionHandler {
     RemoteSession remote;
     CatalogQuestions questions;
     PermitShares shares;  // of its devices
-    // Made by rnbdctl map --path: goes with its last device.
+    // Made by rnbdctl map --path: the session ends with its last device.
     bool temporary = false;
     bool closing = false;
-    std::vector<std::string> cut_off;  // labels of paths, until its overdue devices have gone
-    rtrs::Timer connect_timer;         // while they are not closed yet
+    std::vector<std::string> cut_off;  // labels of paths, until the overdue devices have gone
+    rtrs::Timer connect_timer;         // while these paths are not closed yet
     Closed closed;
 };
 

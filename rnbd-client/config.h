@@ -1,7 +1,7 @@
-// What rnbd-client.yaml says, checked (docs: config/rnbd-client.yaml, rnbd-client.yaml(5)).
+// The checked content of rnbd-client.yaml (docs: config/rnbd-client.yaml, rnbd-client.yaml(5)).
 //
-// Plain values; the caller owns them. parse() reports everything that is wrong at once;
-// load_config() of daemon/config/files.h does so of files.
+// Plain values; the caller owns them. parse() reports all errors at once; load_config() of
+// daemon/config/files.h does the same for files.
 #pragma once
 
 #include <chrono>
@@ -24,7 +24,7 @@ namespace rnbd {
 // A block device of the kernel's NBD driver.
 struct KernelDeviceName {
     static constexpr std::uint32_t index_max = 32767;
-    // The N of /dev/nbdN, 0..index_max; none: "auto", one that is free.
+    // The N of /dev/nbdN, 0..index_max; none: "auto", any free device.
     std::optional<std::uint32_t> index;
 
     bool operator==(const KernelDeviceName&) const noexcept = default;
@@ -41,19 +41,19 @@ struct ClientConfig : DaemonSettings {
         Fabric fabric = Fabric::tcp;
         // "HOST:PORT", canonical.
         std::string destination;
-        // Local address to dial from, "HOST" without brackets; empty: the system's choice. Of the
-        // same family as the destination.
+        // The local address to dial from, "HOST" without brackets, of the same family as the
+        // destination; empty: the system chooses.
         std::string source;
         rtrs::PathPriority priority = rtrs::PathPriority::prefer;
 
         bool operator==(const Path&) const noexcept = default;
-        // The same way to the server, whatever its priority.
+        // True if both have the same fabric and addresses; the priority is ignored.
         bool same_way(const Path& other) const noexcept;
-        // "SOURCE@HOST:PORT" or "HOST:PORT", with "rdma:" before it if that is its fabric.
+        // "SOURCE@HOST:PORT" or "HOST:PORT", with "rdma:" before it if that is the fabric.
         std::string to_string() const;
-        // What to_string() gives; "tcp:" may be said too.
+        // Parses the form of to_string(); "tcp:" may be given, too.
         static std::optional<Path> parse(std::string_view text);
-        // Without the fabric.
+        // The same without the fabric.
         static std::optional<Path> parse_addresses(std::string_view text);
     };
 
@@ -64,57 +64,58 @@ struct ClientConfig : DaemonSettings {
         std::vector<Path> paths;
         // How long requests wait while no path is up, 0 .. 365 d; none: for ever.
         std::optional<rtrs::Duration> hold_time;
-        // How long without any path new requests still join those that wait, 0 .. hold_time; after
-        // that they fail at once. None: as hold_time.
+        // For how long after the last path was lost new requests may still wait, 0 .. hold_time;
+        // after that they fail at once. None: as hold_time.
         std::optional<rtrs::Duration> fail_fast_time;
         // Failed attempts after which a path is given up, 0..1000000; none: never.
         std::optional<std::uint32_t> max_reconnect_attempts;
-        // Wait before the first and before a late attempt, 1 ms .. 1 h, min <= max.
+        // The delay before the first attempt, and the longest delay before later ones, 1 ms .. 1 h,
+        // min <= max.
         rtrs::Duration reconnect_delay_min = std::chrono::milliseconds(10);
         rtrs::Duration reconnect_delay_max = std::chrono::seconds(1);
-        // What an attempt to bring a path up may take, 10 ms .. 10 min.
+        // How long an attempt to bring a path up may take, 10 ms .. 10 min.
         rtrs::Duration connect_timeout = std::chrono::seconds(5);
-        // 10 ms .. 10 min; the timeout is at least twice the interval, which goes by it if the file
-        // does not say.
+        // 10 ms .. 10 min; the timeout is at least twice the interval. If the file does not give
+        // the interval, it is derived from the timeout.
         rtrs::Duration heartbeat_interval = rtrs::heartbeat_interval_default;
         rtrs::Duration heartbeat_timeout = rtrs::heartbeat_timeout_default;
-        // Age of an unanswered request at which its path is probed, 10 ms .. 1 h.
+        // The age of an unanswered request at which its path is probed, 10 ms .. 1 h.
         rtrs::Duration request_deadline = std::chrono::seconds(2);
-        // Silence after a probe at which the path is given up, 5 ms .. heartbeat_timeout; a quarter
-        // of that if the file does not say.
+        // The silence after a probe at which the path is given up, 5 ms .. heartbeat_timeout. If
+        // the file does not give it, it is a quarter of heartbeat_timeout.
         rtrs::Duration probe_timeout = std::chrono::milliseconds(1250);
-        // Which of several paths takes a request.
+        // The rule by which one of several paths is chosen for a request.
         rtrs::PathPolicy policy = rtrs::PathPolicy::min_inflight;
         // I/O connections per path, 1..64.
         std::uint32_t connections = 1;
-        // Whether this side wants payloads checksummed on TCP.
+        // Whether this side wants checksums of payloads on TCP.
         bool data_checksum = true;
     };
 
     struct Device {
         // The NBD export name: 1..254 bytes, unique.
         std::string name;
-        // Name of one of the sessions.
+        // The name of one of the sessions.
         std::string session;
         // The export's name at the server, 1..254 bytes.
         std::string volume;
         AccessMode access = AccessMode::read_write;
-        // Each once; at least one if there is no kernel device. Devices may share an address:
-        // clients choose by name.
+        // Each address once; at least one if there is no kernel device. Devices may share an
+        // address, where clients choose one by name.
         std::vector<NbdAddress> nbd;
-        // The block device that it is attached to; no two devices have the same.
+        // The kernel's block device that this device is attached to; no two devices have the same.
         std::optional<KernelDeviceName> kernel;
-        // Between that and this process, 1..16.
+        // Connections between the kernel's device and this process, 1..16.
         std::uint32_t kernel_connections = 4;
     };
 
     std::vector<Session> sessions;
     std::vector<Device> devices;
 
-    // text: the file's content; file: its name in errors.
+    // text: the content of the file; file: its name, for errors.
     static std::expected<ClientConfig, std::vector<ConfigError>> parse(std::string_view text,
                                                                        std::string file);
-    // Several files that are one configuration.
+    // The same for several files that together are one configuration.
     static std::expected<ClientConfig, std::vector<ConfigError>> parse(
         const std::vector<ConfigSource>& sources);
 };

@@ -1,4 +1,4 @@
-// What differs between two configurations of the client. Pure.
+// The differences between two configurations of the client. Pure.
 #pragma once
 
 #include <string>
@@ -9,14 +9,15 @@
 
 namespace rnbd {
 
-// Objects "session", "path" (of sessions that stay: "host-a 10.0.0.1:1235"; only what differs),
-// "device" and "setting". running, before, wanted: daemon/reload/config_change.h. No conflicts:
-// what is in use is not known here.
+// The objects of the changes are "session", "path" (of sessions that stay, as "host-a
+// 10.0.0.1:1235"; only paths that differ), "device" and "setting". running, before, wanted: see
+// daemon/reload/config_change.h. The changes have no conflicts, because what is in use is not known
+// here.
 std::vector<ConfigChange> client_config_diff(const ClientConfig& running,
                                              const ClientConfig& before,
                                              const ClientConfig& wanted);
 
-// The name of a path's object, and back.
+// The object name of a path, and the reverse.
 std::string path_object_name(const std::string& session, const ClientConfig::Path& path);
 std::pair<std::string, std::string> session_and_label(const std::string& path_object);
 

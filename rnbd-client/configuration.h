@@ -1,5 +1,5 @@
-// The client's configuration while it runs: the files again, and what has to be done to be as they
-// say.
+// The client's configuration while it runs: reads the files again, and plans the steps that make
+// the client what they say.
 //
 // OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -21,7 +21,7 @@ namespace rnbd {
 
 class ClientConfiguration final : public ConfigSubject {
   public:
-    // started: what the daemon was started with. client outlives this.
+    // started: the configuration that the daemon was started with. client: outlives this.
     ClientConfiguration(std::string path, ClientConfig started, Client& client,
                         std::function<void(LogLevel)> use_log_level);
 
@@ -35,7 +35,7 @@ class ClientConfiguration final : public ConfigSubject {
 
     ClientConfig running() const;
     ConfigPlan plan_towards(const ClientConfig& wanted, How how);
-    // A plan that was carried out, and what became of it.
+    // A plan that was carried out, and its result.
     struct Applied {
         ClientConfig was, before, wanted;
         std::vector<ConfigChange> changes;
@@ -44,8 +44,8 @@ class ClientConfiguration final : public ConfigSubject {
     static ClientConfig goal_of_way_back(const ClientConfig& now, const Applied& applied,
                                          std::vector<std::string>& kept);
     void find_conflicts(std::vector<ConfigChange>& changes, How how) const;
-    // In this order: devices and sessions that go, sessions that come and those that stay, paths of
-    // the latter, devices that come.
+    // These add steps, in this order: for devices and sessions that are removed, sessions that are
+    // added and that stay, paths of the sessions that stay, and devices that are added.
     void add_leaving_steps(ConfigPlan& plan, How how);
     void add_session_steps(ConfigPlan& plan, const ClientConfig& wanted);
     void add_path_steps(ConfigPlan& plan, const ClientConfig& wanted, How how);
@@ -71,7 +71,7 @@ class ClientConfiguration final : public ConfigSubject {
     ClientConfig before_;
     Client& client_;
     std::function<void(LogLevel)> use_log_level_;
-    // A step that looks again and again.
+    // A step that has to look repeatedly until its condition is met.
     std::function<void()> again_;
     rtrs::Timer again_timer_;
     bool stopped_ = false;

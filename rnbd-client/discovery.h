@@ -1,8 +1,8 @@
-// Questions to a server for its exports: one over a session that is made for it and ends with
-// it, or any number over a session that is there.
+// Asks a server for its exports. Discovery asks one question over a session that is made for it and
+// ends with it; CatalogQuestions asks any number of questions over an existing session.
 //
 // OWNER: Client. THREAD: the reactor's (rtrs/reactor.h).
-// Life: start() -> the answer, or the time is up -> the session is closed -> on_discovery_over.
+// LIFE: start() -> the answer, or the time is up -> the session is closed -> on_discovery_over.
 #pragma once
 
 #include <functional>
@@ -27,15 +27,16 @@ class Discovery final : public RemoteSessionHandler {
       protected:
         ~Owner() = default;
     };
-    // Once. failure: why there is no answer; then there are no entries.
+    // Called once. failure: why there is no answer; then there are no entries.
     using Answered = std::function<void(const std::optional<ControlFailure>& failure,
                                         const std::vector<CatalogEntry>& entries)>;
 
     Discovery(rtrs::SessionEnvironment environment, rtrs::ClientSessionOptions options,
               Owner& owner);
 
-    // ERRORS: EADDRINUSE (another client of this machine has a session of this name there),
-    // fabric errors. Then it is over: answered is not called, and it may be destroyed.
+    // After an error the discovery is over: answered is not called, and it may be destroyed.
+    // ERRORS: EADDRINUSE (another client of this machine has a session of this name there), errors
+    // of the fabric.
     std::error_code start(rtrs::Duration timeout, Answered answered);
     // Ends it early.
     void stop();
@@ -54,7 +55,8 @@ class Discovery final : public RemoteSessionHandler {
     Answered answered_;
 };
 
-// The server is asked once for all who wait: they may be many by the time that it is there again.
+// Asks the server one question for all callers that wait: there may be many of them when the server
+// comes back.
 //
 // OWNER: a session of Client. THREAD: the reactor's (rtrs/reactor.h).
 class CatalogQuestions {

@@ -1,4 +1,9 @@
-// Why is this I/O waiting? Every unanswered request, with what it waits for (upcoming.h).
+// Answers the question why an I/O is waiting: lists every unanswered request of a device, with what
+// it waits for (rnbd-client/upcoming.h).
+//
+// OWNER: the caller owns the document; nothing is kept.
+// THREAD: the reactor's (rtrs/reactor.h).
+// ERRORS: none; the document is null if the device does not exist.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,7 +13,7 @@
 
 namespace rnbd {
 
-// The document of the command `explain`. Null if there is no such device.
+// The document of the command `explain`. Null if no device has this name.
 nlohmann::json client_explain(const ClientState& state, const std::string& device);
 
 }  // namespace rnbd

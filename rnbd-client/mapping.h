@@ -1,10 +1,10 @@
 // One mapped device: a remote volume, the NBD device on it, and the kernel's device on that.
 //
 // OWNER: Client. THREAD: the reactor's (rtrs/reactor.h).
-// Life: start() -> serves -> stop() -> on_mapping_stopped. What stop() does, in order: the kernel's
-// device is flushed and detached; the device leaves its sockets and its connections end after what
-// was received is answered (each after stop_time: at once); the volume is flushed and closed at the
-// server.
+// LIFE: start() -> serves -> stop() -> on_mapping_stopped. stop() does this, in order: the kernel's
+// device is flushed and detached; the device leaves its sockets, and its connections end when all
+// received requests are answered (either step is cut short after stop_time); the volume is flushed
+// and closed at the server.
 #pragma once
 
 #include <expected>
@@ -29,20 +29,20 @@ class Mapping final : public RemoteVolumeHandler,
   public:
     class Owner {
       public:
-        // What a next life of the daemon has to know of it may be another now.
+        // life() may have changed: what the next life of the daemon has to know of the mapping.
         virtual void on_mapping_changed(Mapping& mapping) = 0;
         // The mapping may be destroyed from inside this call.
         virtual void on_mapping_stopped(Mapping& mapping) = 0;
-        // After stop(Use::refuse): the kernel's device is used, so it goes on.
+        // After stop(Use::refuse): the kernel's device is in use, so the mapping goes on.
         virtual void on_mapping_used(Mapping& mapping) = 0;
-        // It stops, and is kept by nothing but what its server does not answer.
+        // The mapping is stopping, and waits only for requests that the server does not answer.
         virtual void on_mapping_overdue(Mapping& mapping) = 0;
 
       protected:
         ~Owner() = default;
     };
 
-    // number: see below. former: life of this daemon.
+    // number: see number(). former: what a former life of this daemon has left.
     Mapping(rtrs::Reactor& reactor, NbdSockets& sockets, RemoteSession& session,
             PermitShares& shares, ClientConfig::Device config, std::uint32_t number,
             const WriterNumbers::Life& former, Owner& owner);
@@ -50,31 +50,33 @@ class Mapping final : public RemoteVolumeHandler,
     Mapping(const Mapping&) = delete;
     Mapping& operator=(const Mapping&) = delete;
 
-    // Serves it. On failure (one line that names the address) it is stopping already. in_use:
-    // waits blocks for at most in_use_patience per address.
+    // Serves the device. The error is one line that names the address; the mapping is stopping then
+    // already. InUse::waits: blocks for at most in_use_patience per address that is in use.
     std::expected<void, std::string> start(InUse in_use);
-    // use: of the kernel's device.
+    // use: what to do if the kernel's device is in use.
     void stop(KernelNbd::Use use);
 
     const ClientConfig::Device& config() const noexcept { return config_; }
-    // As in the configuration, but with the ports that the system chose for port 0.
+    // The addresses of the configuration, with the ports that the system chose instead of port 0.
     std::vector<std::string> nbd_addresses() const;
-    // The N of its attributes in block/rnbdN: the lowest that was free.
+    // The N of its attributes in block/rnbdN: the lowest number that was free.
     std::uint32_t number() const noexcept { return number_; }
     RemoteVolume& volume() noexcept { return *volume_; }
     Device& device() noexcept { return *device_; }
     std::size_t connections() const noexcept { return sockets_.connections(*device_); }
-    // Null: it is not meant for the kernel.
+    // Null: the device is not attached to a device of the kernel.
     const KernelDevice* kernel() const noexcept { return kernel_.get(); }
     bool stopping() const noexcept { return stopping_; }
-    // On its way to on_mapping_stopped, longer than stop_time: all that could be cut off was.
+    // It has been stopping for longer than stop_time; everything that can be cut off was cut off.
     bool overdue() const noexcept { return overdue_; }
-    // What a next life of the daemon has to know if this one is killed now.
+    // What the next life of the daemon has to know if this one is killed now.
     WriterNumbers::Life life() const noexcept;
-    // Once it has stopped: who uses it may go on without this daemon, and come back with what it
-    // holds, or has read. What its next life has to know, if it comes; nothing if nobody can.
+    // Meaningful once it has stopped. Its users may go on without this daemon, and come back with
+    // what they hold or have read: this is what the next life of the daemon has to know then. Empty
+    // if nobody can come back.
     WriterNumbers::Life leaves() const noexcept;
-    // Once it has stopped: what of its data may be lost, the end of a sentence; empty: nothing.
+    // Meaningful once it has stopped: which of its data may be lost, as the end of a sentence;
+    // empty: none.
     const std::string& loss() const noexcept { return loss_; }
 
   private:
@@ -98,7 +100,7 @@ class Mapping final : public RemoteVolumeHandler,
     ClientConfig::Device config_;
     std::uint32_t number_;
     Owner& owner_;
-    // What was noted by the life before, and what of it this one goes on with.
+    // What the former life has noted, and the part of it with which this life goes on.
     WriterNumbers::Life noted_;
     WriterNumbers::Life former_;
     std::unique_ptr<RemoteVolume> volume_;
@@ -110,19 +112,19 @@ class Mapping final : public RemoteVolumeHandler,
         explicit LastFlush(Mapping& its_mapping);
         Mapping& mapping;
         rtrs::Permit permit;
-        rtrs::Timer timer;  // permits come from the middle of somebody's release
+        rtrs::Timer timer;  // permits are granted from the middle of another one's release
     } last_flush_{*this};
     bool was_open_ = false;
     bool stopping_ = false;
-    bool with_the_daemon_ = false;  // is the reason for that
-    bool aborted_ = false;          // NBD clients wait for answers that never come
+    bool with_the_daemon_ = false;  // it stops because the daemon ends
+    bool aborted_ = false;          // NBD clients wait for answers that will never come
     bool may_return_ = false;
     bool had_clients_ = false;  // when the daemon began to end
     bool overdue_ = false;
     bool kernel_cut_ = false;
     bool kernel_gone_ = false;
     bool detached_ = false;
-    bool closing_ = false;  // the volume
+    bool closing_ = false;  // the volume is being closed
     bool volume_closed_ = false;
     std::string loss_;
 };

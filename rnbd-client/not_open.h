@@ -1,4 +1,6 @@
-// Why a session or a volume cannot be used now, with what the session's paths know of it.
+// Says why a session or a volume cannot be used now, including what the session's paths know.
+//
+// OWNER: none. THREAD: the session's.
 #pragma once
 
 #include <string>
@@ -8,12 +10,12 @@
 
 namespace rnbd {
 
-// RemoteVolume::reason(), and where its session has no path, why not, as it is now. Empty while it
-// is open and nothing is to be said.
+// RemoteVolume::reason(), and if the session has no path, the present reason for that. Empty while
+// the volume is open and there is nothing to say.
 std::string why_not_open(RemoteVolume& volume);
-// Of a session whose link is not up: the reason of its paths, with their names if they differ; its
-// own if they have none, or were all given up. Then, if so, that none comes back by itself, and
-// that requests fail at once.
+// For a session whose link is not up: the reasons of its paths, with the names of the paths if the
+// reasons differ; the session's own reason if the paths have none, or were all given up. If it is
+// so, the text adds that no path comes back by itself, and that requests fail at once.
 std::string why_not_connected(const rtrs::ClientSessionStatus& session);
 
 }  // namespace rnbd

@@ -1,10 +1,9 @@
-// What rnbdctl may do with the paths of a session while I/O runs:
-// docs/reference/control-protocol.md
-// (path_add, path_remove, path_reconnect, path_disconnect).
+// The commands by which rnbdctl changes the paths of a session while I/O runs: path_add,
+// path_remove, path_reconnect, path_disconnect (docs/reference/control-protocol.md).
 //
-// Each is answered with its result: when the path is connected, gone or closed; when that cannot
-// happen any more; or when the time that the caller gives is over, with the reason why not yet. The
-// operation itself goes on then.
+// A command is answered when the path is connected, gone or closed, or when that cannot happen any
+// more. If the time that the caller gives is over before, the answer is the reason why it has not
+// happened yet, and the operation goes on.
 //
 // OWNER: the commands of the control socket. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -41,7 +40,7 @@ class PathCommands {
     };
 
     void check_all();
-    // True if it has been answered.
+    // True if the command was answered.
     bool check(Wait& wait);
     bool begin(Wait& wait, rtrs::ClientSession& session);
     void succeed(Wait& wait, const rtrs::ClientSessionStatus& status, std::string_view state);

@@ -1,21 +1,22 @@
-// What the devices of one session, and their NBD clients, may hold of its permits, so that one
-// whose requests hang, or who does not take its answers, does not stop the others.
+// How many permits of one session its devices, and their NBD clients, may hold, so that a device
+// whose requests hang, or a client that does not take its answers, does not stop the others.
 //
-// A device may hold its fair share, or what one request needs. Of what it may hold, each of its
-// clients may have, beyond one request, no more than twice what stays free with it; where that is
-// little, one may have all.
+// A device may hold its fair share (rnbd/fair_share.h), or what one request needs. Of that share,
+// each client of the device may hold, beyond one request, no more than twice what it leaves free;
+// if the share is small (below divided_from), one client may hold all of it.
 //
-// While a client is there that was served, newcomers, who have taken no answer yet, hold no more
-// than half of it together, or what one request of theirs needs: however many connect and stand
-// still, the others find room. Each of them leaves a part of that half to others, by the same rule.
-// Where little is to be divided, that is not. A newcomer's request that needs more than half takes
-// room from who was served: when one has had it, who was served is before the next such one.
+// A newcomer is a client that has taken no answer yet. While the device has a client that is not a
+// newcomer, all newcomers together hold no more than half of the share, or what one of their
+// requests needs: however many connect and stand still, the others find room. By the same rule each
+// newcomer leaves a part of that half to others. A small share is not divided in this way. A
+// newcomer's request that needs more than half takes room from the other clients: after one such
+// request, the other clients come before the next one.
 //
-// Claims that find no room at their device go in the order in which they came: who wants much waits
-// until as much is free, and nobody gets ahead of it there. Who only has too much itself delays
-// nobody else.
+// Claims that find no room at their device are served in the order in which they came: a claim for
+// many permits waits until that many are free, and no claim at that device gets ahead of it. A
+// claim that waits only because its own client holds too much delays no others.
 //
-// OWNER: the daemon, one per session; outlives its devices. THREAD: the session's.
+// OWNER: Client::Session, one per session; outlives its devices. THREAD: the session's.
 #pragma once
 
 #include <cstdint>
@@ -29,15 +30,15 @@ namespace rnbd {
 
 class PermitShares {
   public:
-    // What a client of a device holds.
+    // The permits that a client of a device holds.
     struct Client {
         std::uint32_t held = 0;
         bool was_served = false;  // see served()
         bool has_left = false;
     };
 
-    // A request that wants permits. granted: they count as held from now on. Called from the middle
-    // of somebody's give_back() or forget().
+    // A request for permits. granted: called when the permits count as held, from the middle of any
+    // client's give_back(), forget(), served() or left().
     struct Claim : rtrs::ListLink {
         using Granted = void (*)(Claim& claim);
         Claim(Client& its_client, Granted handler) noexcept
@@ -45,17 +46,17 @@ class PermitShares {
         Granted granted;
         Client& client;
         std::uint32_t permits = 0;
-        std::uint32_t of = 0;  // all that the session has
+        std::uint32_t of = 0;  // all permits of the session
     };
 
     struct Device : rtrs::ListLink {
         std::uint32_t held = 0;
         std::uint32_t held_by_newcomers = 0;
-        std::uint32_t served_clients = 0;  // that have not left
-        bool full = false;                 // there is a claim that waits for others to give back
-        bool full_of_newcomers = false;    // one of a newcomer, for other newcomers to give back
-        bool half_was_exceeded = false;    // by a newcomer, after who was served last
-        bool was_passed_over = false;      // a newcomer that would do so again
+        std::uint32_t served_clients = 0;  // clients that are not newcomers and have not left
+        bool full = false;                 // a claim waits for others to give back permits
+        bool full_of_newcomers = false;    // a newcomer's claim waits for other newcomers
+        bool half_was_exceeded = false;    // by a newcomer; no served client got permits since
+        bool was_passed_over = false;      // a newcomer that would exceed the half again waits
         rtrs::IntrusiveList<Claim> claims;
     };
 
@@ -63,21 +64,21 @@ class PermitShares {
         ++devices_count_;
         devices_.push_back(device);
     }
-    // ASSUMES: it holds nothing, and nobody claims.
+    // ASSUMES: the device holds nothing and has no claims.
     void leave(Device& device) noexcept {
         RTRS_ASSERT(device.held == 0 && device.claims.empty());
         --devices_count_;
         rtrs::IntrusiveList<Device>::remove(device);
     }
 
-    // True: the permits count as held. False: they do when granted() is called.
+    // True: the permits count as held. False: they count as held when granted() is called.
     bool take_or_wait(Device& device, Claim& claim) noexcept {
         if (take_if_there_is_room(device, claim)) return true;
         device.claims.push_back(claim);
         ++waiting_;
         return false;
     }
-    // Nothing happens to one that does not wait.
+    // Withdraws a claim. Nothing happens if the claim does not wait.
     void forget(Device& device, Claim& claim) noexcept {
         if (!claim.linked()) return;
         rtrs::IntrusiveList<Claim>::remove(claim);
@@ -99,20 +100,21 @@ class PermitShares {
         device.held_by_newcomers -= client.held;
         if (waiting_ > 0) grant(device);
     }
-    // The client asks for nothing more. What it holds it gives back when that is done. Once.
+    // The client makes no more claims. It gives back what it holds when its requests are done.
+    // Called once.
     void left(Device& device, Client& client) noexcept {
         client.has_left = true;
         if (!client.was_served) return;
         --device.served_clients;
         if (waiting_ > 0) grant(device);
     }
-    // Whether somebody waits for what such a client of the device holds.
+    // Whether anybody waits for permits that this client of the device holds.
     static bool others_wait_for(const Device& device, const Client& client) noexcept {
         return device.full || (device.full_of_newcomers && !client.was_served);
     }
 
   private:
-    // Divided further, some five would be left to each.
+    // Smaller shares are not divided: that would leave only about five permits to each client.
     static constexpr std::uint32_t divided_from = 32;
 
     std::uint32_t part_of(const Device& device, std::uint32_t of) const noexcept {
@@ -142,7 +144,8 @@ class PermitShares {
     bool exceeds_half(const Device& device, const Claim& claim) const noexcept {
         return is_limited(device, claim.client) && claim.permits > part_of(device, claim.of) / 2;
     }
-    // For others to give back. Who only has too much itself does not count.
+    // Whether a client that is not a newcomer waits for others to give back. One that waits only
+    // because it holds too much itself does not count.
     bool served_client_waits(Device& device) const noexcept {
         bool found = false;
         device.claims.for_each([&](Claim& one) {
@@ -150,11 +153,12 @@ class PermitShares {
         });
         return found;
     }
-    // False: it waits, and those behind it do that want what it waits for.
+    // False: the claim waits, and so do later claims that need the same room.
     bool take_if_there_is_room(Device& device, const Claim& claim) noexcept {
         if (device.full || !client_has_room(device, claim)) return false;
         const bool large = exceeds_half(device, claim);
-        // Else those who stand still, are cut off and come again would have one turn after another.
+        // Otherwise clients that stand still, are cut off and come again would get one turn after
+        // another.
         if (large && device.half_was_exceeded && served_client_waits(device)) {
             device.was_passed_over = true;
             return false;

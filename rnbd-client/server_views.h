@@ -1,4 +1,4 @@
-// What the servers say of this client's sessions: all of them are asked at once.
+// What the servers say about this client's sessions. All servers are asked at the same time.
 //
 // THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -20,7 +20,8 @@ struct ServerView {
 };
 using ServerViews = std::map<std::string, ServerView>;  // by the session's name
 
-// done: once, when all have answered or the timeout is over, possibly from inside.
+// done: called once, when all servers have answered or the timeout is over; possibly from inside
+// this call.
 void ask_servers(const Client& client, rtrs::Duration timeout,
                  std::function<void(const ServerViews&)> done);
 

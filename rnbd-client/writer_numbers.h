@@ -1,14 +1,15 @@
-// The numbers by which servers know who may hold writes for a volume (RemoteVolume::writer()), in a
-// file, so that a daemon that was killed comes back as the same writer. Its NBD clients, or the
-// kernel, may still be there with what they held; if another machine has written meanwhile, the
+// A file with the numbers by which servers know the writers of volumes (RemoteVolume::writer()), so
+// that a daemon that was killed comes back as the same writer. Its NBD clients, or the kernel, may
+// still be there with the writes that they held. If another machine has written meanwhile, the
 // server has to recognise them.
 //
-// With each is the epoch of the server's cache that may have what was acknowledged and not flushed,
-// so that they hear of it if that cache is lost meanwhile; whether something was lost of which they
-// have not heard; and the medium that they know: that of volumes that are only read, too.
+// Three things are kept with each number. The epoch of the server's cache that may have writes
+// which were acknowledged and not flushed, so that the users are told if that cache is lost
+// meanwhile. Whether something was lost of which the users were not told. And the medium that the
+// users know, also for volumes that are only read.
 //
-// What is unmapped holds nothing, and its number is forgotten; so it is at an end of the daemon in
-// order, if nobody may have been left with something. So are those of another boot of the machine.
+// A volume that is unmapped holds nothing, so its number is forgotten. The same happens when the
+// daemon ends in order, if no user can have been left with something, and when the machine boots.
 //
 // OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -28,21 +29,23 @@ class WriterNumbers {
     explicit WriterNumbers(std::string path) : path_(std::move(path)) {}
 
     const std::string& path() const noexcept { return path_; }
-    // Those of former lives. A file that is absent or of another boot is an empty one. ERRORS: of
-    // reading it; EBADMSG (it is not of this form; lines that are were taken).
+    // Loads the numbers of former lives. A file that is absent or of another boot counts as empty.
+    // ERRORS: those of reading the file; EBADMSG (it does not have the right form; the lines that
+    // have it were taken).
     std::error_code load();
     struct Life {
-        std::uint64_t number = 0;  // 0: none, it only reads
+        std::uint64_t number = 0;  // 0: none, the volume is only read
         std::uint64_t epoch = 0;   // as RemoteVolumeOptions::epoch
-        MediumId medium{};         // likewise
-        bool untold_loss = false;  // likewise
+        MediumId medium{};         // as RemoteVolumeOptions::medium
+        bool untold_loss = false;  // as RemoteVolumeOptions::untold_loss
         bool operator==(const Life&) const = default;
     };
     Life former(const std::string& session, const std::string& volume) const;
-    // These say whether write() has something to do.
+    // These return whether write() has something to do.
     bool keep(const std::string& session, const std::string& volume, const Life& life);
     bool forget(const std::string& session, const std::string& volume);
-    // ERRORS: of writing the file; if there is nothing to keep, of removing it.
+    // Writes the file, or removes it if there is nothing to keep.
+    // ERRORS: those of writing or removing the file.
     std::error_code write() const;
 
   private:

@@ -1,4 +1,4 @@
-// The attributes of kernel rtrs-server and rnbd-server, at this server
+// The sysfs attributes of the kernel's rtrs-server and rnbd-server, provided by this server
 // (docs/reference/attributes.md).
 //
 // OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
@@ -15,7 +15,7 @@ namespace rnbd {
 
 class ServerAttributes {
   public:
-    // Both outlive it.
+    // server, target: outlive this.
     ServerAttributes(rtrs::Server& server, Target& target);
     ServerAttributes(const ServerAttributes&) = delete;
     ServerAttributes& operator=(const ServerAttributes&) = delete;

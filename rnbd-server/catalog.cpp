@@ -11,11 +11,11 @@
 namespace rnbd {
 namespace {
 
-// A new picture is for one that has caught up.
+// A subscriber gets a new picture when it has fewer messages on their way than this.
 constexpr std::uint32_t caught_up = 8;
 constexpr rtrs::Duration end_time_max = std::chrono::milliseconds(500);
 
-// What this session may do with it; nullopt: not even read it.
+// Whether the session may write to the export; nullopt: it may not even read it.
 std::optional<bool> writable_by(const std::vector<ServerConfig::Allow>& allow, bool read_only,
                                 const rtrs::ServerSession& session) {
     std::optional<bool> writable;
@@ -60,7 +60,7 @@ struct Catalog::Subscriber {
     rtrs::ServerSession& session;
     rtrs::MessageService& service;
     bool follows = false;
-    bool behind = false;  // an event found no room: a new picture is due
+    bool behind = false;  // an event found no room, so a new picture is due
     bool down = false;
     bool asked = false;          // a request is under way, and the next one waits
     std::uint32_t pictures = 0;  // on their way
@@ -89,12 +89,12 @@ void Catalog::session_up(rtrs::ServerSession& session) {
 }
 
 void Catalog::session_down(rtrs::ServerSession& session) {
-    // Its messages have failed before; nothing of them comes any more.
+    // Its messages have failed before, and none of their handlers is called any more.
     subscribers_.erase(&session);
 }
 
-// The next one when the peer has taken the answer, further ones wait in the session's window: a
-// picture costs the server far more than a request costs whoever asks.
+// The next request is received when the peer has taken the answer; further ones wait in the
+// session's window. A picture costs the server far more than a request costs the peer.
 void Catalog::wait_for_request(Subscriber& subscriber) {
     subscriber.asked = false;
     static_cast<void>(subscriber.service.receive(
@@ -148,7 +148,7 @@ void Catalog::answer(Subscriber& subscriber, const rtrs::ReceivedMessage& messag
 
 // --- What is told.
 
-// Compares what is with what was told.
+// Compares the exports with what was told.
 void Catalog::look() {
     ++looks_;
     for (const auto& volume : volumes_) {
@@ -169,7 +169,7 @@ void Catalog::look() {
             continue;
         }
         if (now.entry.waiting) {
-            // What it was is what it will be, as far as anybody knows.
+            // While the export waits, its last known size and block size are shown.
             now.entry.size_bytes = before.entry.size_bytes;
             now.entry.block_bytes = before.entry.block_bytes;
         }
@@ -216,7 +216,7 @@ void Catalog::taken(const rtrs::ServerSession& session, const Volume& volume) {
     send(*found->second, event);
 }
 
-// To each what it means to it.
+// Tells each session what the new rules mean for it.
 void Catalog::tell_access(const Known& before, const Known& now) {
     for (const auto& [session, subscriber] : subscribers_) {
         if (!subscriber->follows) continue;

@@ -1,7 +1,8 @@
-// Tells sessions which exports they may open, and what becomes of them.
+// Tells sessions which exports they may open, and reports changes of these exports.
 //
-// A session that follows gets a whole picture, then an event per change, numbered without a gap.
-// One that is too slow for its events gets a new picture instead of those that found no room.
+// A session that follows the catalog gets a whole picture, then one event per change, numbered
+// without a gap. A session that takes its events too slowly gets a new picture instead of the
+// events that found no room.
 //
 // OWNER: Target. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -23,29 +24,31 @@ namespace rnbd {
 class Catalog {
   public:
     using Volumes = std::vector<std::unique_ptr<Volume>>;
-    // volumes: as they are now, whenever it looks; outlives it.
+    // volumes: the present volumes, whenever the catalog looks at them; outlives this.
     Catalog(rtrs::Clock& clock, const Volumes& volumes);
     ~Catalog();
 
     void session_up(rtrs::ServerSession& session);
     void session_down(rtrs::ServerSession& session);
-    // An export came, went, or is not what it was (size, state, rules): looked at in a coming turn.
+    // An export was added or removed, or has changed (size, state, rules). The catalog looks at the
+    // exports in a later turn.
     void changed() { timer_.arm(clock_.now()); }
-    // Its size, whatever was told last: some have heard another one by opening it.
+    // Tells the size of the volume even if it is the size that was told last, because some sessions
+    // have received another size when they opened it.
     void tell_size(const Volume& volume);
-    // What the session has open of it was closed, and not by the session.
+    // The server closed what the session had open of the volume; the session did not ask for it.
     void taken(const rtrs::ServerSession& session, const Volume& volume);
-    // Whether sessions may come in and open exports. Tells everybody who follows.
+    // Whether sessions may come in and open exports. Tells all sessions that follow.
     void intend(ServerIntent intent);
-    // Tells everybody who follows that the server is about to end; done() when they have heard it,
-    // or soon.
+    // Tells all sessions that follow that the server is about to end. done() is called when they
+    // have received that, or soon in any case.
     void end(std::function<void()> done);
-    // How often it has compared all exports with what was told.
+    // How often the catalog has compared all exports with what was told.
     std::uint64_t looks() const noexcept { return looks_; }
 
   private:
     struct Subscriber;
-    // What was told last, and to whom.
+    // What was told last about an export, and the rules that say to whom.
     struct Known {
         CatalogEntry entry;
         bool read_only = false;
@@ -56,7 +59,7 @@ class Catalog {
     void look();
     void tell(CatalogEventKind kind, const Known& known);
     void tell_access(const Known& before, const Known& now);
-    // What is true of the server itself. False: nobody follows.
+    // Tells an event of the server itself. False: no session follows.
     bool tell(CatalogEventKind kind);
     void send(Subscriber& subscriber, const CatalogEvent& event);
     void send_picture(Subscriber& subscriber, std::uint32_t number);

@@ -1,4 +1,4 @@
-// What differs between two configurations of the server. Pure.
+// The differences between two configurations of the server. Pure.
 #pragma once
 
 #include <string>
@@ -9,14 +9,16 @@
 
 namespace rnbd {
 
-// Objects "listener" ("tcp 0.0.0.0:1235"), "export" and "setting". running, before, wanted:
-// daemon/reload/config_change.h. A size that was changed at run time counts only if the file says
-// another one than before. No conflicts: what is in use is not known here.
+// The objects of the changes are "listener" ("tcp 0.0.0.0:1235"), "export" and "setting". running,
+// before, wanted: see daemon/reload/config_change.h. A size that was changed at run time is a
+// difference only if the file gives another size than before. The changes have no conflicts,
+// because what is in use is not known here.
 std::vector<ConfigChange> server_config_diff(const ServerConfig& running,
                                              const ServerConfig& before,
                                              const ServerConfig& wanted);
 
-// "tcp 0.0.0.0:1235"; where several have port 0, the second of an address is "tcp 0.0.0.0:0 (2)".
+// The names of the listeners, as "tcp 0.0.0.0:1235". If several have the same address and port 0,
+// the second one is "tcp 0.0.0.0:0 (2)".
 std::vector<std::string> listener_names(const std::vector<ServerConfig::Listen>& listen);
 
 }  // namespace rnbd

@@ -1,5 +1,5 @@
-// The server's configuration while it runs: the files again, and what has to be done to be as they
-// say.
+// The server's configuration while it runs: reads the files again, and plans the steps that make
+// the server what they say.
 //
 // OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -22,7 +22,7 @@ namespace rnbd {
 
 class ServerConfiguration final : public ConfigSubject {
   public:
-    // started: what the daemon was started with. All references outlive this.
+    // started: the configuration that the daemon was started with. All references outlive this.
     ServerConfiguration(rtrs::Clock& clock, std::string path, ServerConfig started, Target& target,
                         Listeners& listeners, std::function<void(LogLevel)> use_log_level);
 
@@ -38,7 +38,7 @@ class ServerConfiguration final : public ConfigSubject {
 
     ServerConfig running() const;
     ConfigPlan plan_towards(const ServerConfig& wanted, How how);
-    // A plan that was carried out, and what became of it.
+    // A plan that was carried out, and its result.
     struct Applied {
         ServerConfig was, before, wanted;
         std::vector<ConfigChange> changes;
@@ -47,7 +47,8 @@ class ServerConfiguration final : public ConfigSubject {
     void find_conflicts(std::vector<ConfigChange>& changes, const Exports& wanted, How how);
     std::string conflict_of(const ConfigChange& change, const ServerConfig::Export* wanted,
                             How how);
-    // Of listeners, of exports that go, of those that stay, of those that come.
+    // These add the steps for listeners, for exports that are removed, for exports that stay, and
+    // for exports that are added.
     void add_listener_steps(ConfigPlan& plan, const ServerConfig& wanted, Listeners::Absent absent);
     std::vector<std::uint32_t> in_the_way_of(const ConfigChange& coming,
                                              const ServerConfig::Listen& listen,
@@ -73,13 +74,13 @@ class ServerConfiguration final : public ConfigSubject {
     rtrs::Clock& clock_;
     std::string path_;
     std::vector<ConfigError> warnings_;
-    // Settings that hold since the start are those of the start; lists are not kept here.
+    // Settings that cannot change at run time are those of the start. Lists are not kept here.
     ServerConfig settings_;
     ServerConfig before_;
     Target& target_;
     Listeners& listeners_;
     std::function<void(LogLevel)> use_log_level_;
-    // A listener whose address is still in use.
+    // Tries again to open a listener whose address is still in use.
     std::function<void()> again_;
     rtrs::Timer again_timer_;
     bool stopped_ = false;

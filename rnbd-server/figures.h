@@ -1,4 +1,4 @@
-// Tells a session what the server knows of it, when it asks.
+// Tells a session what the server knows about it, when it asks (rnbd/figures.h).
 //
 // OWNER: Target. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -17,7 +17,7 @@ namespace rnbd {
 class FiguresDesk {
   public:
     using Look = std::function<SessionFigures(const rtrs::ServerSession&)>;
-    // look: at a session that is up.
+    // look: returns the figures of a session that is up.
     FiguresDesk(rtrs::Clock& clock, Look look);
     ~FiguresDesk();
 

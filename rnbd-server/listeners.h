@@ -1,10 +1,9 @@
-// Where sessions come in, while the server runs: places are added, closed and changed.
+// The listeners of the server. They can be added, closed and changed while the server runs.
 //
-//   Listener   On                                                       Goes to
-//   -          is opened                                                listens
-//   -          is opened at the start, or put back, and its address     waits
-//              is not there
-//   waits      is tried again, once a second                            listens
+// Listener   On                                                       Goes to -          it is
+// opened                                             listens -          it is opened at the start,
+// or put back, and its address  waits is not there waits      it is tried again, once a second
+// listens
 //
 // OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -36,38 +35,42 @@ class Listeners {
         rtrs::Fabric& tcp;
         rtrs::RdmaDevices& rdma;
         AlwaysInvalidate always_invalidate = AlwaysInvalidate::on;
-        // What status shows; kept as it is.
+        // What the status document shows; kept up to date.
         std::vector<ServerState::Listening>& shown;
     };
-    // All of it outlives this.
+    // All members of surroundings outlive this.
     explicit Listeners(const Surroundings& surroundings);
 
     struct Failure {
-        std::error_code error;  // none: it is not the address
-        std::string text;       // a sentence that names the place
+        std::error_code error;  // none: the address is not the reason
+        std::string text;       // a sentence that names the listener
     };
-    // At the start; blocks while another process has an address, for in_use_patience each. A
-    // machine that lacks an address, or the RDMA device of one, serves by its others, as long as
-    // one is left. ERRORS: the first one's that cannot be opened.
+    // Called at the start. Blocks while another process has an address, for in_use_patience per
+    // address. If the machine lacks an address, or the RDMA device of one, the server uses the
+    // other addresses, as long as one is left.
+    // ERRORS: that of the first listener that cannot be opened.
     std::expected<void, Failure> open_all(const std::vector<ServerConfig::Listen>& all);
-    // absent: whether it waits for its address, or is refused, if that is not there.
-    // again: the portal of one that was closed and is open again.
+    // absent: what to do if the address is not there: wait for it, or fail. again: the portal of a
+    // listener that was closed and is opened again.
     enum class Absent : std::uint8_t { fails, waits };
     std::expected<void, Failure> open(const ServerConfig::Listen& listen, Absent absent,
                                       std::optional<std::uint32_t> again = {});
-    // name: of rnbd-server/config_diff.h. It is of now: of several with port 0 others have it when
-    // one of them is closed. A portal is one listener's for ever. None: it is not open.
+    // name: as listener_names() (rnbd-server/config_diff.h) gives it now. Names are not permanent:
+    // if several listeners have port 0 and one of them is closed, the names of others change. A
+    // portal stays the same listener's for ever. None: no such listener is open.
     std::optional<std::uint32_t> portal_of(const std::string& name) const;
     std::optional<ServerConfig::Listen> find(std::uint32_t portal) const;
-    // ASSUMES: it is there. Paths that came in there stay.
+    // Paths that were accepted there stay.
+    // ASSUMES: the portal exists.
     void close(std::uint32_t portal);
-    // No other one is open.
+    // True if no other listener is open.
     bool is_last_open(std::uint32_t portal) const;
-    // For clients that come from now on. ASSUMES: it was opened for kernel clients.
+    // Applies to clients that connect from now on.
+    // ASSUMES: the listener was opened for kernel clients.
     void set_kernel(std::uint32_t portal, const KernelListener& kernel);
-    // What was opened, in this order, and what waits.
+    // The listeners that were opened, in this order, and those that wait.
     std::vector<ServerConfig::Listen> configured() const;
-    // Before the server closes: what waits is not tried any more.
+    // Called before the server closes: listeners that wait are not tried any more.
     void end() { retry_timer_.disarm(); }
 
   private:

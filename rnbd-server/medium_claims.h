@@ -1,7 +1,8 @@
-// Which export stands for which medium. Two that may be written, with one uuid, would pass for each
-// other: with clients, and in the books of writers and caches. So the second one waits. That is how
-// a disk looks that is there twice, a clone of a file system that is mounted beside it, or a file
-// that was left behind when its content moved and took its uuid along.
+// Which export stands for which medium. Two writable exports with the same uuid would be mistaken
+// for each other, by clients and in the books of writers and caches. So the second one waits. It
+// can happen with a disk that is visible twice, with a clone of a file system that is mounted
+// beside the original, or with a file that was left behind when its content was moved together with
+// its uuid.
 //
 // OWNER: Target. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -17,14 +18,16 @@ namespace rnbd {
 
 class MediumClaims {
   public:
-    // For as long as it is kept. ASSUMES: not longer than these.
-    using Claim = std::shared_ptr<const std::string>;  // by whom
+    // A claim is in force for as long as the object is kept; its value is the name of the export.
+    // ASSUMES: it does not outlive the MediumClaims.
+    using Claim = std::shared_ptr<const std::string>;
 
     MediumClaims() = default;
     MediumClaims(const MediumClaims&) = delete;
     MediumClaims& operator=(const MediumClaims&) = delete;
 
-    // One export may claim it several times. Refused: the name of the export that has it.
+    // An export may claim the same uuid several times. If another export has claimed it, the claim
+    // is refused with the name of that export.
     std::expected<Claim, std::string> claim(const Uuid& uuid, const std::string& export_name) {
         const std::string key = to_text(uuid);
         std::weak_ptr<const std::string>& place = claims_[key];

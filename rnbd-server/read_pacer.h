@@ -1,10 +1,12 @@
-// Large buffered reads, so many bytes per turn of the loop.
+// Paces large buffered reads: a limited number of bytes per turn of the loop.
 //
-// What is in the page cache is read while it is submitted. A whole round of large reads would push
-// each other out of the processor's cache before the first one is checksummed and sent; what is
-// read in portions is still there. Requests of a portion leave together, as before. A portion is
-// not less than it has to be, for a turn has a cost of its own: system calls, a send, a wake-up.
-// Those who ask take turns: who has hundreds under way makes nobody else wait for all of them.
+// Data in the page cache is read while the read is submitted. If many large reads were submitted at
+// once, they would push each other's data out of the processor's cache before the first one is
+// checksummed and sent. If they are submitted in portions, the data is still there. The requests of
+// a portion are submitted together, as without a pacer. A portion is not smaller than necessary,
+// because each turn has a cost of its own: system calls, a send, a wake-up.
+//
+// The lines take turns: one with hundreds of requests does not make others wait for all of them.
 //
 // OWNER: Target. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -20,14 +22,14 @@ namespace rnbd {
 
 class ReadPacer {
   public:
-    // Of a turn; at least one request always goes.
+    // The limit per turn; at least one request is always submitted.
     static constexpr std::uint64_t portion_bytes = 1u << 20;
-    // What has no more than this goes at once: it takes little room in the cache, and would wait
-    // for all the large ones that others have asked for.
+    // Requests up to this length are submitted at once: they take little room in the cache, and
+    // would otherwise wait for all large reads of others.
     static constexpr std::uint64_t small_bytes_max = 16u << 10;
 
-    // The reads of one who asks that wait, in the order of their coming. Its owner's; empty when it
-    // dies.
+    // The waiting reads of one asker (a session), in order of arrival. The asker owns it.
+    // ASSUMES: it is empty when it is destroyed.
     class Line : public rtrs::ListLink {
       private:
         friend class ReadPacer;
@@ -37,16 +39,17 @@ class ReadPacer {
         BlockRequest* last_ = nullptr;
     };
 
-    // A request that waited may go now.
+    // Called when a request that waited may be submitted.
     using Go = void (*)(void* context, BlockRequest& request);
     ReadPacer(rtrs::Reactor& reactor, void* context, Go go);
-    // Asserts that none waits.
+    // Asserts that no request waits.
     ~ReadPacer();
     ReadPacer(const ReadPacer&) = delete;
     ReadPacer& operator=(const ReadPacer&) = delete;
 
-    // Large ones now, or later by Go: of a line in their order. ASSUMES: request and line stay in
-    // place until then; a line is one pacer's.
+    // Verdict::go: the caller submits the request now. Verdict::wait: Go is called later; the
+    // requests of a line keep their order.
+    // ASSUMES: request and line stay in place until then; a line is used with one pacer only.
     enum class Verdict : std::uint8_t { go, wait };
     Verdict ask(BlockRequest& request, Line& line);
 
@@ -62,7 +65,7 @@ class ReadPacer {
     rtrs::Timer next_turn_;
     std::uint64_t turn_ = 0;
     std::uint64_t turn_bytes_ = 0;
-    rtrs::IntrusiveList<Line> lines_;  // in which somebody waits; whose turn it is first
+    rtrs::IntrusiveList<Line> lines_;  // lines with waiting requests; the next one is first
 };
 
 }  // namespace rnbd

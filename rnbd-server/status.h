@@ -1,4 +1,9 @@
-// What the server tells rnbdctl: docs/reference/control-protocol.md.
+// The documents that the server gives rnbdctl (docs/reference/control-protocol.md). They are made
+// anew at each call; nothing is kept.
+//
+// OWNER: the caller of each function owns the document.
+// THREAD: the reactor's (rtrs/reactor.h).
+// ERRORS: none.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,7 +16,8 @@
 
 namespace rnbd {
 
-// What a document is made of; owned by main, alive as long as the documents are asked for.
+// What the documents are made of.
+// OWNER: the daemon (main); it outlives the control server and the metrics server.
 struct ServerState {
     rtrs::Reactor& reactor;
     const rtrs::Server& server;
@@ -22,20 +28,20 @@ struct ServerState {
         std::string device{};
         std::string address{};  // "HOST:PORT" with the real port
         std::string clients{};  // "any", "extended" or "kernel"
-        std::string reason{};   // why it waits; empty: it listens
+        std::string reason{};   // why the listener waits; empty: it listens
         rtrs::Instant since{};
         std::optional<rtrs::Instant> next_attempt{};
     };
     std::vector<Listening> listening;
-    std::optional<rtrs::Instant> stopping{};  // since when
+    std::optional<rtrs::Instant> stopping{};  // since when the daemon is stopping; none: it is not
 };
 
 nlohmann::json server_status(const ServerState& state);
-// name: only this export; empty: all.
+// name: only this export; empty: all exports. The list is empty if no export has this name.
 nlohmann::json server_exports(const ServerState& state, const std::string& name);
-// Items of daemon/control/statistics.h.
+// The items for daemon/control/statistics.h.
 nlohmann::json server_statistics(const ServerState& state);
-// How far draining is.
+// Whether the server is draining, and how far it has come.
 nlohmann::json server_drain(const ServerState& state);
 
 }  // namespace rnbd

@@ -1,8 +1,9 @@
-// What an export keeps its blocks in: the seam between the server's block side and files, block
-// devices, memory and nothing.
+// Where an export keeps its blocks: the interface between the server's block layer and files, block
+// devices, memory, other NBD servers, and nothing at all.
 //
-// OWNER: a Volume owns one Storage. THREAD: the reactor's (rtrs/reactor.h). In a ReactorGroup
-// requests of several members' threads may be in flight, each at the ring of the one it came on.
+// OWNER: a Volume owns one Storage.
+// THREAD: the reactor's (rtrs/reactor.h). In a ReactorGroup, requests from the threads of several
+// members may be in flight, each at the ring of the member on whose thread it was submitted.
 // LIFE: open_storage() (storage/open_storage.h) -> submit() ... -> (all requests completed) ->
 // destroyed. Destroying it with a request in flight is a bug (asserted).
 #pragma once
@@ -28,10 +29,10 @@ enum class BlockOperation : std::uint8_t { read, write, flush, discard, write_ze
 class DeferredCompletions;
 class Storage;
 
-// One request to a storage; owned by the caller, in place until `completed` is called, which
-// happens exactly once and never from inside submit().
+// One request to a storage. The caller owns it and keeps it in place until `completed` is called.
+// That happens exactly once, and never from inside submit().
 struct BlockRequest {
-    // error: empty, or the errno of the medium as itself (ENOSPC, EIO, EROFS, EOPNOTSUPP, ...).
+    // error: empty, or the medium's errno unchanged (ENOSPC, EIO, EROFS, EOPNOTSUPP, ...).
     using Completed = void (*)(BlockRequest& request, std::error_code error);
 
     explicit BlockRequest(Completed handler) noexcept : completed(handler), work(nullptr) {}
@@ -39,24 +40,24 @@ struct BlockRequest {
     BlockOperation operation = BlockOperation::read;
     bool force_unit_access = false;  // write, write_zeroes, discard: durable before completed
     bool no_unmap = false;           // write_zeroes: keep the blocks allocated
-    bool fast_only = false;          // write_zeroes: EOPNOTSUPP rather than writing zeroes slowly
-    std::uint64_t offset = 0;        // bytes, multiple of the logical block size
-    std::uint64_t bytes = 0;         // multiple of it too; 0 for flush
-    // read: target, write: source; `bytes` long. Page aligned in production, so that direct I/O
-    // takes it as it is. Unused otherwise.
+    bool fast_only = false;          // write_zeroes: EOPNOTSUPP instead of writing zeroes slowly
+    std::uint64_t offset = 0;        // bytes, a multiple of the logical block size
+    std::uint64_t bytes = 0;         // a multiple of the logical block size; 0 for flush
+    // The target of a read or the source of a write, `bytes` long; other operations do not use it.
+    // It is page aligned in production, so that direct I/O can use it without a copy.
     rtrs::MutableBytes data{};
-    // The slot under which `data` lies inside a buffer that was registered with a reactor, and that
-    // reactor's number in its group: it means nothing to another one.
+    // If `data` lies inside a buffer that was registered with a reactor: the slot of that buffer,
+    // and the reactor's number in its group. The slot has no meaning for other reactors.
     rtrs::Reactor::FixedBuffer fixed_buffer = rtrs::Reactor::FixedBuffer::none;
     std::uint32_t fixed_buffer_of = 0;
     Completed completed;
-    // With an error of what has FUA, which may be all that the medium ever says of what others have
-    // written: it is known to be no more than this request's own. The caller clears it, a storage
-    // sets it.
+    // An error of a request with FUA may be the medium's only report of a failure that also
+    // concerns data which others have written. True: the error is known to concern this request
+    // alone. The caller clears it, the storage sets it.
     bool failed_alone = false;
-    BlockRequest* next = nullptr;  // of those that wait, to be submitted or in the storage
+    BlockRequest* next = nullptr;  // links requests that wait, to be submitted or in the storage
 
-    // The storage's, while it has the request.
+    // These belong to the storage while it has the request.
     rtrs::Operation work;
     Storage* storage = nullptr;
     std::uint64_t done_bytes = 0;
@@ -69,15 +70,16 @@ struct StorageGeometry {
     std::uint32_t physical_block_bytes = 4096;
     std::uint64_t discard_bytes_max = 0;  // 0: no discard
     std::uint32_t discard_granularity_bytes = 0;
-    std::uint64_t write_zeroes_bytes_max = 0;  // 0: none, not even the plain way
+    std::uint64_t write_zeroes_bytes_max = 0;  // 0: not supported, not even by writing zeroes
     bool fast_zero = false;                    // fast_only requests may succeed
     bool volatile_cache = true;                // acknowledged writes need a flush to be durable
     bool force_unit_access = true;
-    bool extents = false;  // extents() may be asked
-    // One life of what keeps acknowledged writes until they are flushed. Another number after the
-    // storage was opened again: those may be gone. 0: not known.
+    bool extents = false;  // extents() may be called
+    // Identifies one life of the cache that keeps acknowledged writes until they are flushed. If
+    // the number differs after the storage was opened again, these writes may be lost. 0: not
+    // known.
     std::uint64_t cache_epoch = 0;
-    // Which medium it is, as far as that can be told.
+    // The identity of the medium, as far as it is known.
     MediumId medium{};
 };
 
@@ -87,8 +89,8 @@ struct StorageExtent {
     bool zero = false;  // reads as zeroes
 };
 
-// The question what of a range is allocated; owned by the caller, in place until `completed`, which
-// happens exactly once.
+// Asks which parts of a range are allocated. The caller owns it and keeps it in place until
+// `completed` is called, which happens exactly once.
 struct ExtentsRequest {
     using Completed = void (*)(ExtentsRequest& request, std::error_code error);
 
@@ -98,8 +100,8 @@ struct ExtentsRequest {
     std::uint64_t bytes = 0;
     std::size_t extents_max = 1;
     Completed completed;
-    // The answer, unless there is an error: in order, covering at least the first block of the
-    // range, at most extents_max entries.
+    // The answer, if there is no error: at most extents_max extents, in order, which cover at least
+    // the first block of the range.
     std::vector<StorageExtent> found{};
 };
 
@@ -112,53 +114,59 @@ class Storage {
   public:
     virtual ~Storage() = default;
     virtual const StorageGeometry& geometry() const noexcept = 0;
-    // ASSUMES: offset + bytes <= size_bytes, block aligned, request not in flight (the caller has
-    // checked what the peer sent).
+    // ASSUMES: offset + bytes <= size_bytes, block aligned, and the request is not in flight (the
+    // caller has checked what the peer sent).
     virtual void submit(BlockRequest& request) = 0;
-    // A flush of what was acknowledged that needs this storage no more, for another thread, where
-    // it may wait as long as it likes. Empty: there is nothing that it could do.
+    // Returns a function that flushes what was acknowledged and does not need this storage any
+    // more. It is for another thread, where it may take as long as it likes. Empty: there is
+    // nothing that such a flush could do.
     virtual std::function<std::error_code()> flush_aside() { return {}; }
-    // Completes it, possibly from inside. ASSUMES: geometry().extents; the range is as that of a
-    // BlockRequest, not empty; extents_max > 0. ERRORS: EIO.
+    // Completes the request, possibly from inside this call.
+    // ASSUMES: geometry().extents; the range is as that of a BlockRequest, and not empty;
+    // extents_max > 0.
+    // ERRORS: EIO.
     virtual void extents(ExtentsRequest& request);
-    // Whether what it stands on is still there: ENOENT when the file was deleted or the device is
-    // gone. Cheap, and waits for nobody: what it says may be what was so at the call before. Asked
-    // once a second.
+    // Whether the medium is still there: ENOENT if the file was deleted or the device is gone. It
+    // is cheap and does not wait, so that the result may be from the time of the previous call.
+    // Called once a second.
     virtual std::error_code check() noexcept { return {}; }
-    // Bytes that the medium has now: not what geometry() says once somebody else has made
-    // it larger or smaller. ERRORS: those of asking it.
+    // The size of the medium now, in bytes. It differs from geometry() once somebody else has made
+    // the medium larger or smaller.
+    // ERRORS: those of asking the medium.
     virtual std::expected<std::uint64_t, StorageError> measure() const {
         return geometry().size_bytes;
     }
-    // The same without waiting, as far as the last check() knows.
+    // The same without waiting: the size that the last check() has found, if it has found one.
     virtual std::optional<std::uint64_t> last_measured() const noexcept {
         return geometry().size_bytes;
     }
-    // Makes it so long; geometry() says so then. A block device must have that size already.
-    // ASSUMES: a positive multiple of the block; nothing beyond `bytes` is in flight.
-    // ERRORS: EINVAL (device of another size), EROFS, ENOMEM, EFBIG, EOPNOTSUPP, ...
+    // Changes the size to `bytes`; geometry() has the new size afterwards. A block device must have
+    // that size already.
+    // ASSUMES: bytes is a positive multiple of the block size; no request beyond it is in flight.
+    // ERRORS: EINVAL (the device has another size), EROFS, ENOMEM, EFBIG, EOPNOTSUPP, ...
     virtual std::expected<void, StorageError> resize(std::uint64_t bytes) {
         return may_resize(bytes);
     }
-    // Why resize() is going to refuse that, as far as it is known without trying.
+    // The error with which resize() would refuse this size, as far as it is known without trying.
     virtual std::expected<void, StorageError> may_resize(std::uint64_t bytes) const {
         static_cast<void>(bytes);
         return std::unexpected(StorageError{rtrs::from_errno(EOPNOTSUPP),
                                             description() + ": its size cannot be changed"});
     }
-    // Calls lost when acknowledged writes turn out to be lost, before any request that came to it
-    // meanwhile is completed. Then either all flushes fail from then on, and it is not called
-    // again; or geometry() has another cache_epoch, and flushes say nothing of the loss: who has
-    // submitted one before it takes its success for a failure. Storages that never know do nothing.
+    // `lost` is called when acknowledged writes turn out to be lost, before any request that came
+    // to the storage meanwhile is completed. There are two cases. Either all flushes fail from then
+    // on, and `lost` is not called again. Or geometry() has another cache_epoch, and flushes do not
+    // report the loss: a caller that submitted a flush before `lost` was called must treat its
+    // success as a failure. Storages that cannot know of losses never call it.
     virtual void when_writes_are_lost(std::function<void()> lost) { static_cast<void>(lost); }
     // What keeps requests waiting at the moment, in words; empty if nothing does.
     virtual std::string trouble() const { return {}; }
-    // For the end of the process or of the export, which waits for no other process for ever: what
-    // is in flight there completes soon, with EIO, and so does what comes later. Returns what is
-    // given up by it, in words. Empty: nothing is in flight, or the kernel has it, which can only
-    // be waited for; then nothing has changed.
+    // For the end of the process or of the export, which does not wait for another process for
+    // ever. Requests in flight at that process complete soon, with EIO, and so do later requests.
+    // Returns in words what was given up. Empty: nothing is in flight, or only requests in the
+    // kernel, which have to be waited for; then nothing has changed.
     virtual std::string give_up() { return {}; }
-    // Its file was not there and has been created: nothing is in it.
+    // The file was not there and has been created, so it is empty.
     virtual bool was_created() const noexcept { return false; }
     // "file /srv/vol1.img", "memory", "null"; "..., delayed on purpose".
     virtual std::string description() const = 0;

@@ -1,5 +1,5 @@
-// The RNBD protocol at the server: sessions open volumes, their requests become storage requests.
-// Exports come, go and change while it runs (target_exports.cpp).
+// The RNBD protocol at the server: sessions open volumes, and their requests become storage
+// requests. Exports can be added, removed and changed while it runs (target_exports.cpp).
 //
 // OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -32,7 +32,7 @@
 
 namespace rnbd {
 
-// What one session did, for status.
+// What one session has done, for the status document.
 struct SessionStatistics {
     std::uint64_t reads = 0;
     std::uint64_t writes = 0;
@@ -40,8 +40,8 @@ struct SessionStatistics {
     std::uint64_t read_bytes = 0;
     std::uint64_t write_bytes = 0;
     std::uint64_t errors = 0;
-    std::uint64_t refused = 0;       // of errors: never tried, for they were not in order
-    rtrs::LatencyHistogram latency;  // in the storage
+    std::uint64_t refused = 0;       // those of the errors that were never tried, as not in order
+    rtrs::LatencyHistogram latency;  // time in the storage
 };
 
 class Target final : public rtrs::ServerHandler, private VolumeEvents {
@@ -49,9 +49,10 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     enum class Reads : std::uint8_t { in_portions, at_once };  // see ReadPacer
     // epochs, writers: outlive it.
     Target(rtrs::Reactor& reactor, EpochBook& epochs, WriterBook& writers, Reads reads);
-    // The configured ones, which may create their files. Once, before the reactor runs.
+    // Opens the configured exports, which may create their files. Called once, before the reactor
+    // runs.
     void open_exports(const std::vector<ServerConfig::Export>& exports);
-    // The portals of the server, by id, that are for kernel clients. Before it listens.
+    // portals: the server's portals for kernel clients, by id. Called before the server listens.
     void use_kernel_portals(std::map<std::uint32_t, KernelListener> portals) {
         kernel_portals_ = std::move(portals);
     }
@@ -64,61 +65,65 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     void on_session_down(rtrs::ServerSession& session) override;
     void on_closed() override { closed_(); }
 
-    // --- Exports, while sessions run. What an operation waits for is only what was in flight.
+    // --- Exports, while sessions run. An operation waits only for requests that were in flight.
 
-    // ERRORS: exists (the name; the path or URI, unless both only read), also while what has it is
-    // about to go.
+    // ERRORS: exists (the name, the uuid, or the path or URI unless both exports only read), also
+    // while the export that has it is being removed.
     std::expected<void, ControlFailure> add_export(ServerConfig::Export config);
-    // As add_export(), but what is about to go is waited for, however long that takes; until then
-    // it is coming, unless remove_export() ends that. added: once, possibly from inside; never if
-    // the server ends before.
+    // As add_export(), but waits for exports that are being removed, however long that takes. Until
+    // then the new export is "coming", unless remove_export() ends that. added: called once,
+    // possibly from inside this call; never if the server ends before.
     using Added = std::function<void(const std::expected<void, ControlFailure>&)>;
     void add_export_when_free(ServerConfig::Export config, Added added);
     std::vector<ServerConfig::Export> coming() const;
     bool is_coming(const std::string& name) const noexcept;
-    // How it is added in the end. ASSUMES: it is coming.
+    // Replaces the configuration with which a coming export will be added.
+    // ASSUMES: an export of this name is coming.
     void change_coming(ServerConfig::Export config);
-    // Takes it from whoever has it open, flushes it and forgets it, then calls done with the last
-    // flush's error. From now on nobody can open it. What another process does not answer is given
-    // up after 20 s, and after 20 s of the last flush (Volume::give_up()). One that is about to go
-    // already is waited for. ERRORS: not_found, busy
-    // (it is open, unless by force), stopping (the last flushes are under way).
+    // Takes the export from all sessions that have it open, flushes it and forgets it, then calls
+    // done with the error of the last flush. From now on nobody can open it. Requests that another
+    // process does not answer are given up after 20 s, and again after 20 s of the last flush
+    // (Volume::give_up()). If the export is being removed already, done is called when that is
+    // over.
+    // ERRORS: not_found, busy (it is open, and how is not by_force), stopping (the last flushes are
+    // under way).
     enum class Removal : std::uint8_t { if_unused, by_force };
     using Removed = std::function<void(std::error_code last_flush)>;
     std::expected<void, ControlFailure> remove_export(const std::string& name, Removal how,
                                                       Removed done);
-    // What an error of it means, the end of a sentence.
+    // Says what an error of the last flush means, as the end of a sentence.
     static std::string loss_of(std::error_code last_flush);
-    // Takes the export from a session, when what it has in flight has ended, and lets it open it
-    // again no earlier than after `out`. Where it was taken from before, and may not open it yet,
-    // only the time is another. ERRORS: not_found.
+    // Takes the export from a session as soon as the session's requests in flight have ended, and
+    // lets the session open it again only after `out`. If the export was taken from the session
+    // before, and the session may not open it yet, only that time changes.
+    // ERRORS: not_found, busy (the export is being removed).
     std::expected<void, ControlFailure> evict(const std::string& name, const std::string& session,
                                               rtrs::Duration out);
-    // Who may open it from now on; it is taken from those that may not.
+    // Sets who may open the volume from now on, and takes it from sessions that may not.
     void set_allow(Volume& volume, std::vector<ServerConfig::Allow> allow);
-    // Null if there is none, or it is about to go.
+    // Null if there is no such export, or it is being removed.
     Volume* find(const std::string& name) noexcept;
-    // What to say if find() has none: not_found, or busy while it is about to go.
+    // The failure to report if find() returns null: not_found, or busy while it is being removed.
     ControlFailure why_none(const std::string& name) const;
     bool is_leaving(const Volume& volume) const noexcept { return leaving_.contains(&volume); }
     static constexpr const char* why_leaving =
         "it is removed: what is in flight ends, then its last flush";
 
-    // While draining, no session comes in and nothing is opened; sessions that follow the catalog
-    // hear of it.
+    // While the server is draining, it accepts no session and opens nothing. Sessions that follow
+    // the catalog are told.
     enum class Draining : std::uint8_t { off, on };
     void set_draining(Draining draining);
     Draining draining() const noexcept { return draining_; }
-    // Since when it is so.
+    // When draining was last switched on or off; the start, if it never was.
     rtrs::Instant draining_since() const noexcept { return draining_since_; }
     // Takes every export from every session.
     void evict_all();
 
-    // What to do when the server has closed.
+    // closed: called when the server has closed.
     void when_closed(std::function<void()> closed) { closed_ = std::move(closed); }
-    // Flushes every volume that was writable: the end. No export goes any more.
+    // For the end: flushes every volume that was writable. No export can be removed any more.
     void flush_all(std::function<void()> done);
-    // What other processes do not answer is not waited for any longer (Volume::give_up()).
+    // Stops waiting for requests that other processes do not answer (Volume::give_up()).
     void give_up();
 
     const std::vector<std::unique_ptr<Volume>>& volumes() const noexcept { return volumes_; }
@@ -138,9 +143,9 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
         std::error_code code;
         std::string why;
     };
-    // What the client knows the content of.
+    // The medium whose content the client knows.
     static MediumId expected_by(const Session& session, const OpenMessage& message);
-    // Null if this session has it not open as the message asks.
+    // Null if this session does not have the volume open in the way that the message asks for.
     const OpenVolume* opened_before(Session& session, const OpenMessage& message,
                                     Writers::Id writer);
     std::expected<const OpenVolume*, Refusal> open_anew(Session& session,
@@ -160,8 +165,9 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     std::error_code prepare(Session& session, rtrs::ServerOp& op, Io& io);
     rtrs::Reactor::FixedBuffer pinned(rtrs::ServerOp& op, Io& io);
     void unpin(Io& io) noexcept;
-    // Submits it, or lets it wait for its turn.
+    // For a read that is paced: asks the ReadPacer, and returns whether the read has to wait.
     bool waits(Io& io);
+    // Submits the request, or lets it wait for its turn.
     void enter(Io& io, Storage& storage);
     void waited(BlockRequest& request);
     void writes_go_on();
@@ -170,14 +176,14 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     static void completed(BlockRequest& request, std::error_code error);
     static void extents_found(ExtentsRequest& request, std::error_code error);
     static void answer(InFlight& done, std::error_code error, std::uint32_t produced_bytes);
-    // Some errors of a medium (a FUSE file system that ended, NFS) mean another thing to a client:
-    // that the device is to be opened again, that an attempt came late.
+    // Replaces errors of a medium (a FUSE file system that ended, NFS) that would mean something
+    // else to a client: that it has to open the device again, or that an attempt came late.
     static std::error_code answered_as(std::error_code error) noexcept;
     void note_failure(OpenVolume& open, const Io& io, std::error_code error);
     static SessionFigures figures_of(const rtrs::ServerSession& session);
     const KernelListener* kernel_portal(std::uint32_t portal) const noexcept;
     std::string export_for(const Session& session, const std::string& asked) const;
-    // Why it cannot be added: ever, or before another one is gone.
+    // Why an export cannot be added: ever, or until another one is gone.
     struct Obstacle {
         enum class Lasts : std::uint8_t { on, until_gone };
         Lasts lasts = Lasts::on;
@@ -202,7 +208,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     const Reads reads_;
     EpochBook& epochs_;
     WriterBook& writers_;
-    // For the book of writers.
+    // An OPEN that waits for the book of writers.
     struct WaitingOpen {
         Session* session;
         rtrs::ServerOp* op;
@@ -210,21 +216,22 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
         WriterBook::Ticket in_book;
         rtrs::Instant until;
     };
-    std::vector<WaitingOpen> opens_waiting_;  // the oldest first
+    std::vector<WaitingOpen> opens_waiting_;  // oldest first
     rtrs::Timer opens_timer_;
     std::vector<Io*> writes_waiting_;
     std::vector<std::unique_ptr<ReadPacer>> pacers_;  // by the reactor's number in its group
     DeferredCompletions deferred_;
     MediumClaims claims_;
     std::vector<std::unique_ptr<Volume>> volumes_;
-    // Of volumes_; those without a place are under "".
+    // Indexes of volumes_; volumes without a place are under "".
     std::unordered_map<std::string, Volume*> by_name_;
     std::unordered_multimap<std::string, Volume*> by_place_;
     std::map<std::uint32_t, KernelListener> kernel_portals_;
     std::vector<Session*> sessions_;
     Catalog catalog_;
     FiguresDesk figures_{reactor_, figures_of};
-    // Volumes that are about to go, who waits for that, and for how long others are waited for.
+    // Volumes that are being removed: who waits for that, and how long other processes are waited
+    // for.
     struct Leaving {
         Leaving(rtrs::Reactor& reactor, Volume& volume)
             : patience(reactor, &volume, rtrs::member_call<&Volume::give_up>) {}
@@ -236,7 +243,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     struct Coming {
         ServerConfig::Export config;
         Added added;
-        MediumClaims::Claim claim;  // of the uuid that it is given; may be another's
+        MediumClaims::Claim claim;  // on its configured uuid; null: none, or another has it
     };
     std::vector<Coming> coming_;
     Draining draining_ = Draining::off;

@@ -1,4 +1,4 @@
-// Exports of a Target that come, go and change while sessions run. See target.h.
+// The exports of a Target, which are added, removed and changed while sessions run. See target.h.
 
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@
 namespace rnbd {
 namespace {
 
-// As long as at the server's end: more than a busy disk takes for a flush.
+// The same as at the server's end: more than a busy disk takes for a flush.
 constexpr rtrs::Duration removal_patience = std::chrono::seconds(20);
 
 std::unexpected<ControlFailure> failure(ControlError code, std::string message) {
@@ -138,7 +138,8 @@ void Target::change_coming(ServerConfig::Export config) {
     found->config = std::move(config);
 }
 
-// After one is gone. One by one: who hears of an addition may ask for others.
+// Called after an export is gone. Adds one at a time, because the callback of an addition may ask
+// for others.
 void Target::add_coming() {
     while (!ending_) {
         const auto next = std::ranges::find_if(coming_, [this](const Coming& one) {
@@ -157,7 +158,7 @@ void Target::add_coming() {
     }
 }
 
-// What it waits for goes all the same.
+// The export that it waits for is removed nevertheless.
 void Target::remove_coming(const std::string& name, Removed done) {
     const auto found =
         std::ranges::find_if(coming_, [&](const auto& one) { return one.config.name == name; });
@@ -185,7 +186,7 @@ std::expected<void, ControlFailure> Target::remove_export(const std::string& nam
         leaving_.at(leaves->second).waiting.push_back(std::move(done));
         return {};
     }
-    // It is being flushed, and a storage that is busy cannot go.
+    // The storages are being flushed, and a storage that is busy cannot be removed.
     if (ending_) return failure(ControlError::stopping, "rnbd-server is stopping");
     if (volume == nullptr) {
         remove_coming(name, std::move(done));
@@ -261,7 +262,7 @@ void Target::set_allow(Volume& volume, std::vector<ServerConfig::Allow> allow) {
     catalog_.changed();
 }
 
-// only_session: null for every one.
+// only_session: null for all sessions.
 void Target::take_away(Volume& volume, const std::string* only_session) {
     for (Session* session : sessions_) {
         if (only_session != nullptr && session->session.name() != *only_session) continue;
@@ -274,8 +275,8 @@ void Target::take_away(Volume& volume, const std::string* only_session) {
     }
 }
 
-// From now on the session's requests for it are answered with ENOTCONN, as for a device that was
-// never open; our client then asks for it again, and is told why not.
+// From now on the session's requests for the volume are answered with ENOTCONN, as for a device
+// that was never open. Our client then opens it again, and is told why it may not.
 void Target::take_away(Session& session, std::uint32_t device_id) {
     OpenVolume& open = session.opens.find(device_id)->second;
     if (open.taken) return;
@@ -293,13 +294,13 @@ void Target::closed_one(Volume& volume) {
     if (leaving_.contains(&volume) && volume.opens().empty()) leave(volume);
 }
 
-// Nobody has it open, and nobody can: its last flush, then its end.
+// Nobody has the volume open, and nobody can open it: the last flush follows, then its end.
 void Target::leave(Volume& volume) {
     Leaving& end = leaving_.at(&volume);
     if (std::exchange(end.flushing, true)) return;
     end.patience.arm(reactor_.now() + removal_patience);
     volume.flush([this, leaving = &volume](std::error_code error) {
-        // In a turn of its own: the storage is still busy with the flush that has ended.
+        // In a turn of its own, because the storage is still busy with the flush that has ended.
         reactor_.post([this, leaving, error] {
             const std::string name = leaving->name();
             const auto found = leaving_.find(leaving);
@@ -316,11 +317,11 @@ void Target::leave(Volume& volume) {
 
 void Target::on_volume_resized(Volume&) { catalog_.changed(); }
 
-// Who opened it meanwhile was told of the smaller one.
+// Sessions that opened the volume meanwhile were told the smaller size.
 void Target::on_volume_keeps_size(Volume& volume) { catalog_.tell_size(volume); }
 
-// A session that knows epochs opens it again, sees another one, and knows which of its flushes to
-// fail. The next flush of any other one fails.
+// A session that knows epochs opens the volume again, sees another epoch, and knows which of its
+// flushes have to fail. For any other session its next flush fails.
 void Target::on_volume_epoch(Volume& volume) {
     for (Session* session : sessions_) {
         if (!has(session->features, Feature::epoch)) continue;

@@ -1,4 +1,4 @@
-// The inside of Target, shared by its files. Not for others.
+// The inside of Target, shared by its own files only.
 #pragma once
 
 #include <map>
@@ -17,52 +17,54 @@ struct Target::OpenVolume {
     Volume::Open* open = nullptr;
     std::string name;
     AccessMode access = AccessMode::read_only;
-    // Its storage is a file or block device, whose I/O profits from pinned memory, writes at most
-    // with so many bytes; and one whose reads are paced.
+    // The storage is a file or block device, whose I/O profits from pinned memory.
     bool pins = false;
+    // Longer writes do not profit from pinned memory.
     std::uint64_t pinned_write_bytes_max = 0;
+    // The storage is one whose reads are paced (ReadPacer).
     bool paces_reads = false;
     bool profits_from_pinning(Operation operation, std::uint64_t bytes) const noexcept {
         if (!pins || !carries_data(operation)) return false;
         if (operation == Operation::read) return !wants_answer_buffer(operation, bytes);
         return bytes <= pinned_write_bytes_max;
     }
-    // What is small leaves the others' chunks in the processor's cache.
+    // Small reads do not push the chunks of others out of the processor's cache, and need no answer
+    // buffer.
     bool wants_answer_buffer(Operation operation, std::uint64_t bytes) const noexcept {
         return paces_reads && operation == Operation::read && bytes >= answer_buffer_bytes_min;
     }
-    // CLOSE waits for what is in flight.
+    // A CLOSE that waits for the requests in flight; null: none.
     rtrs::ServerOp* closing = nullptr;
-    // Taken away from the session: closed when what is in flight has ended.
+    // The volume was taken from the session: it is closed when the requests in flight have ended.
     bool taken = false;
-    // Its cache has another epoch: the session's requests are answered with ENOTCONN until it has
-    // asked for it again. Then it has another id, too: by its old one a request may still come that
-    // was sent before, a flush that the new cache would end well.
+    // The cache has another epoch. The session's requests are answered with ENOTCONN until it has
+    // opened the volume again. Then the volume has another id, too: a request that was sent earlier
+    // may still arrive with the old id, for example a flush, which would succeed in the new cache.
     bool asks_anew = false;
     bool ends() const noexcept { return closing != nullptr || taken; }
-    // A full disk fails thousands of requests: one line tells it.
+    // A full disk makes thousands of requests fail; the log has one line for all of them.
     std::error_code logged_error;
     rtrs::Instant logged_at{};
 };
 
-// What a session's open volume has in flight, and cannot close without.
+// A request in flight of a session's open volume, which is not closed before the request has ended.
 struct Target::InFlight {
     Session* session = nullptr;
     rtrs::ServerOp* op = nullptr;
     OpenVolume* open = nullptr;
-    std::uint64_t begun = 0;  // as the volume has it
+    std::uint64_t begun = 0;  // what Volume::begin() returned
 };
 
 // A storage request of a session, one per permit, made at the permit's first use.
 struct Target::Io final : BlockRequest, InFlight {
     Io() : BlockRequest(&Target::completed) {}
-    std::uint64_t losses = 0;  // of the volume, when it began
+    std::uint64_t losses = 0;  // Volume::losses() when the request began
     rtrs::Instant started{};
     Operation wire_operation = Operation::read;
     // A write with PREFLUSH: the flush comes first.
     bool flush_first = false;
     bool paced = false;  // see ReadPacer
-    // The chunk from its beginning on, so many bytes.
+    // The pinned part of the chunk: pinned_bytes from its beginning on.
     rtrs::Reactor::FixedBuffer pinned = rtrs::Reactor::FixedBuffer::none;
     std::uint32_t pinned_by = 0;  // the reactor's number in its group
     std::size_t pinned_bytes = 0;
@@ -77,18 +79,20 @@ struct Target::Session {
     Target& target;
     rtrs::ServerSession& session;
     Feature features = Feature::none;
-    // Not one that is in use, or was before: a request that names it is not for this volume.
+    // An id that is not in use, and was not used before, since a request with an old id is not for
+    // this volume.
     std::uint32_t fresh_device_id() noexcept {
         std::uint32_t id = next_device_id++;
         while (opens.contains(id)) id = next_device_id++;
         return id;
     }
-    std::unordered_map<std::uint32_t, OpenVolume> opens;  // by device id; they stay in place
+    std::unordered_map<std::uint32_t, OpenVolume> opens;  // by device id; elements stay in place
     std::uint32_t next_device_id = 0;
-    // What was said last to an open of this name.
+    // By name: why the last open of this name was refused.
     std::map<std::string, std::string> refusals;
     SessionStatistics statistics;
-    // Its large reads that wait, by the reactor's number in its group; made by the first read.
+    // The session's large reads that wait, by the reactor's number in its group. Made by the first
+    // read.
     ReadPacer::Line& reads_that_wait(const rtrs::Reactor& here) {
         if (!read_lines) read_lines = std::make_unique<ReadPacer::Line[]>(here.members());
         return read_lines[here.number()];

@@ -1,5 +1,6 @@
-// Clients that are not let in try again for as long as they live, several times a second. Of each
-// the first is a line in the log, then one per minute with their number.
+// Limits the log lines about clients that are refused. Such a client tries again for as long as it
+// lives, several times a second. The first refusal of each is logged, then one line per minute with
+// the number of refusals.
 //
 // OWNER: Target. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -17,11 +18,11 @@ namespace rnbd {
 class TurnedAway {
   public:
     static constexpr rtrs::Duration interval = std::chrono::minutes(1);
-    // Remembered at one time; when it is full it starts anew.
+    // How many pairs of session and reason are remembered; when this is reached, all are forgotten.
     static constexpr std::size_t sessions_max = 256;
 
-    // How often this session was turned away for this reason since the last line, this one
-    // included; none: it is not time for a line.
+    // How often this session was refused for this reason since the last log line, including this
+    // time; none: it is not time for a line yet.
     std::optional<std::uint64_t> next(const std::string& session, const std::string& why,
                                       rtrs::Instant now) {
         if (known_.size() >= sessions_max) known_.clear();

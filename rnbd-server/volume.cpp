@@ -21,16 +21,16 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A server that was killed may leave its lock for as long as its last I/O takes: look again soon.
+// The lock of a server that was killed may last as long as its last I/O: look again soon.
 constexpr rtrs::Duration retry_delay_min = 20ms;
 constexpr rtrs::Duration retry_delay_max = 1s;
 constexpr rtrs::Duration check_interval = 1s;
 // Clients ask again at least every two seconds.
 constexpr rtrs::Duration return_time = 3s;
 constexpr rtrs::Duration claim_retry_delay = 5s;
-// As long as at the server's end: more than a busy disk takes for a flush.
+// The same as at the server's end: more than a busy disk takes for a flush.
 constexpr rtrs::Duration parting_time = 20s;
-// The book of epochs is written in milliseconds, or its disk hangs.
+// The book of epochs is written within milliseconds, unless its disk hangs.
 constexpr rtrs::Duration book_patience = 2s;
 }  // namespace
 
@@ -66,7 +66,7 @@ Volume::Volume(rtrs::Reactor& reactor, const Shared& shared, ServerConfig::Expor
       since_(reactor.now()),
       resize_timer_(reactor, this, rtrs::member_call<&Volume::finish_resize>) {
     if (config_.storage.uuid && !only_reads()) {
-        // If another one has it: claim_medium() says so.
+        // If another export has the uuid, claim_medium() says so.
         uuid_claim_ = claims_.claim(*config_.storage.uuid, config_.name).value_or(nullptr);
     }
     try_open();
@@ -88,10 +88,10 @@ std::uint64_t Volume::in_flight() const noexcept {
     return sum;
 }
 
-// Nothing is left of the storage before; else it looks again later.
+// True if nothing is left of the former storage; else it looks again later.
 bool Volume::has_left_former() {
     if (storage_) {
-        // The old file's last requests are still under way.
+        // The last requests to the old file are still under way.
         const bool busy =
             std::ranges::any_of(opens_, [](const auto& open) { return open->in_flight > 0; });
         if (busy) {
@@ -101,7 +101,7 @@ bool Volume::has_left_former() {
         part();
     }
     if (has_parted()) return true;
-    // Most are quick, and their reason is that of before.
+    // Most parting flushes are quick, so the reason stays as it was for the first second.
     if (reactor_.now() < parting_until_ - parting_time + check_interval) {
         timer_.arm(reactor_.now() + retry_delay_min);
     } else {
@@ -119,7 +119,7 @@ void Volume::try_open() {
     begin_life();
 }
 
-// Else why it is not there is known, and it is looked for again.
+// True if the storage was found. Otherwise the reason is noted, and it is looked for again later.
 bool Volume::find_storage() {
     if (config_.storage.uuid && !only_reads() && !uuid_claim_) {
         uuid_claim_ = claims_.claim(*config_.storage.uuid, config_.name).value_or(nullptr);
@@ -139,13 +139,13 @@ bool Volume::find_storage() {
     return true;
 }
 
-// Nobody could write to it.
+// Drops a storage that was found and not used: nobody could write to it.
 void Volume::drop_found() {
     if (found_ && in_epochs_) epochs_.was_not_opened(medium_name_);
     found_.reset();
 }
 
-// That it is in use, in the book of epochs, or it was waited for.
+// True if the book of epochs says that the medium is in use, or if that was waited for long enough.
 bool Volume::is_noted() {
     if (epochs_.is_over(in_use_)) return true;
     if (reactor_.now() < in_use_until_) return false;
@@ -157,8 +157,8 @@ bool Volume::is_noted() {
     return true;
 }
 
-// A file that was there once is not made anew: an empty one in its place would pass for it. So
-// would one whose name for its content is given.
+// A file that was there once is not made anew, because an empty file would be mistaken for it. The
+// same holds for a file whose uuid is configured, as that says that it has content.
 bool Volume::may_be_made() const noexcept { return generation_ == 0 && !config_.storage.uuid; }
 
 void Volume::is_not_there(const StorageError& error) {
@@ -170,16 +170,16 @@ void Volume::is_not_there(const StorageError& error) {
                                      : ": not there; it is not created, since its uuid says "
                                        "that it has content"));
     }
-    // Each call goes on with what the one before has begun: soon, and the delay between attempts is
-    // as it was.
+    // Each call continues what the one before has begun. So the next call comes soon, and the delay
+    // between attempts does not grow.
     const bool begun = error.code == std::errc::operation_in_progress;
     if (!begun && error.code != std::errc::connection_already_in_progress) return wait(error.text);
-    // What the last attempt has found stands until this one has ended.
+    // The reason of the last attempt stands until this attempt has ended.
     const bool first = reason_.empty() || reason_ == not_opened_yet;
     wait_untold(first ? error.text : reason_, begun ? retry_delay_min : grown_delay());
 }
 
-// Of the storage that was opened.
+// Begins the life of the storage that was opened.
 void Volume::begin_life() {
     storage_->when_writes_are_lost([this] { writes_are_lost(); });
     gone_ = false;
@@ -194,7 +194,8 @@ void Volume::begin_life() {
     since_ = reactor_.now();
     return_until_ = since_ + return_time;
     delay_ = retry_delay_min;
-    // An empty one may stand where a disk was not mounted.
+    // The log says if a file was created: an empty one may be in a place where a disk should have
+    // been mounted.
     logger("rnbd.volume")
         .info("{}: ready: {}, {}{} bytes", config_.name, storage_->description(),
               storage_->was_created() ? "created, " : "", geometry_.size_bytes);
@@ -228,12 +229,13 @@ bool Volume::may_share_uuid(const StorageOptions& other) const noexcept {
     const StorageOptions& own = config_.storage;
     const bool same_place = !own.place().empty() && own.place() == other.place();
     if (own.uuid == other.uuid && !same_place) return false;
-    // As far as it was found: else the claims say so when it is.
+    // Only if the medium was found; otherwise the claims decide when it is found.
     const bool found = state() == State::ready && geometry_.medium.uuid == other.uuid;
     return !found || own.only_reads() || other.only_reads();
 }
 
-// What was found is another export's: it is let go of, and waited for.
+// Claims the medium that was found. If another export has it, the medium is released, and the
+// volume waits.
 bool Volume::claim_medium() {
     if (only_reads() || geometry_.medium.uuid == Uuid{}) return true;
     auto claim = claims_.claim(geometry_.medium.uuid, config_.name);
@@ -250,17 +252,18 @@ bool Volume::claim_medium() {
     return false;
 }
 
-// What the books know of the medium that was found. Who only reads writes nothing there.
+// Looks up what the books know of the medium that was found. A read-only export does not use the
+// books.
 void Volume::look_up_medium() {
     cache_epoch_ = geometry_.cache_epoch;
     in_use_ = 0;
     if (only_reads()) return;
     medium_name_ = medium_name(geometry_.medium, config_.name);
-    // It was called so before its uuid was given.
+    // The medium had the export's name in the books before its uuid was configured.
     const bool by_name = found_->geometry().medium.uuid == Uuid{};
     if (by_name) book_.take_over(medium_name_, config_.name);
     writers_ = book_.of(medium_name_);
-    // Memory is gone with any end of the process.
+    // Memory is lost with any end of the process, so it is not in the book of epochs.
     const auto kind = config_.storage.kind;
     if (kind != StorageOptions::Kind::path && kind != StorageOptions::Kind::nbd) return;
     if (by_name) epochs_.take_over(medium_name_, config_.name);
@@ -269,7 +272,7 @@ void Volume::look_up_medium() {
     in_use_until_ = reactor_.now() + book_patience;
 }
 
-// The storage goes on, without what was not flushed. Its holders hear of it as after a crash.
+// The storage goes on, without the unflushed writes. Its holders are told as after a crash.
 void Volume::cache_is_another() {
     logger("rnbd.volume")
         .error("{}: acknowledged writes that were not flushed may be lost; flushes fail to say so",
@@ -277,8 +280,8 @@ void Volume::cache_is_another() {
     geometry_.cache_epoch = storage_->geometry().cache_epoch;
     cache_epoch_ = geometry_.cache_epoch;
     if (in_epochs_) {
-        // Those who have it open go on meanwhile: until it is in the file, a server that is started
-        // again tells of a loss, too.
+        // The holders go on meanwhile. Until the epoch is in the file, a restarted server would
+        // tell them of a loss, too.
         in_use_ = epochs_.opens(medium_name_, geometry_.cache_epoch);
         cache_epoch_ = epochs_.opened(medium_name_, geometry_.cache_epoch, in_use_);
     }
@@ -287,7 +290,7 @@ void Volume::cache_is_another() {
     if (events_ != nullptr) events_->on_volume_epoch(*this);
 }
 
-// Flushes fail from now on; who opens it after this server's end is to know, too.
+// Flushes fail from now on. Whoever opens the medium after this server's end has to know, too.
 void Volume::writes_are_lost() {
     if (storage_->geometry().cache_epoch != geometry_.cache_epoch) return cache_is_another();
     why_flushes_fail_ =
@@ -368,12 +371,12 @@ void Volume::flush(std::function<void(std::error_code error)> done) {
     timer_.disarm();
     drop_found();
     if (only_reads() || (!storage_ && !parting_)) {
-        // Of one that is gone, its parting flush was the last.
+        // If the storage is gone, its parting flush was the last one.
         reactor_.post([done = std::move(done), error = parting_error_] { done(error); });
         return;
     }
     flushed_ = std::move(done);
-    // One that is gone is let go of first.
+    // A storage that is gone is released first.
     if (state() == State::waiting) return timer_.arm(reactor_.now());
     last_flush_ =
         std::make_unique<LastFlush>(*this, [](BlockRequest& request, std::error_code error) {
@@ -391,7 +394,7 @@ void Volume::flush(std::function<void(std::error_code error)> done) {
     storage_->submit(*last_flush_);
 }
 
-// What was acknowledged may never get to a medium that is gone, and nobody else would be told.
+// Acknowledged writes may never get to a medium that is gone, and nobody else would notice.
 void Volume::part() {
     auto flush = only_reads() ? nullptr : storage_->flush_aside();
     parting_from_ = storage_->description();
@@ -417,8 +420,8 @@ bool Volume::has_parted() {
     return true;
 }
 
-// A flush that succeeds is none of an end in order: what is found next may be another file, under
-// the same uuid.
+// Even if this flush succeeded, the book of epochs does not note an orderly end: what is found next
+// may be another file with the same uuid.
 void Volume::parted(std::error_code flush_error) {
     parting_error_ = flush_error;
     if (parting_error_) {

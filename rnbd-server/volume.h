@@ -2,7 +2,7 @@
 //
 //   State     On                                     Goes to   Does
 //   waiting   storage opens (tried with back-off)    ready
-//   ready     its file or device is gone             waiting   what was open stays closed to I/O
+//   ready     its file or device is gone             waiting   I/O of those who have it open fails
 //
 // OWNER: Target. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -36,16 +36,17 @@ namespace rnbd {
 
 class Volume;
 
-// Who wants to know what becomes of a volume. Not called from inside the constructor.
+// Is told of changes of a volume. Not called from inside the volume's constructor.
 class VolumeEvents {
   public:
-    // Its size is another now.
+    // The size has changed.
     virtual void on_volume_resized(Volume& volume) = 0;
-    // A smaller size, which it had while what was in flight ended, is not: its storage has refused.
+    // A smaller size, which was in force while requests in flight ended, is withdrawn: the storage
+    // has refused it.
     virtual void on_volume_keeps_size(Volume& volume) = 0;
-    // Ready, or waiting for its storage.
+    // The volume is ready, or waits for its storage.
     virtual void on_volume_state(Volume& volume) = 0;
-    // Its cache has another epoch now, and what was acknowledged before may be lost.
+    // The cache has another epoch now: writes that were acknowledged before may be lost.
     virtual void on_volume_epoch(Volume& volume) = 0;
 
   protected:
@@ -62,27 +63,29 @@ class Volume {
         AccessMode access = AccessMode::read_only;
         // 0: not known (rnbd-server/books/writers.h).
         Writers::Id writer = 0;
-        // Of the medium that it was opened on; null: it only reads.
+        // The writers of the medium that it was opened on; null: it only reads.
         std::shared_ptr<Writers> writers{};
-        // Null: it is always there.
+        // Null: the holder counts as always connected.
         const rtrs::ServerSession* holder = nullptr;
-        // It has written since anybody else has left, so that all who were away are out.
+        // It has written since another holder last left, so that all writers that are away are out
+        // already.
         bool wrote = false;
-        // Ends when what is in flight has ended; its holder is away already.
+        // It is closed when its requests in flight have ended; its holder counts as away already.
         bool ends = false;
-        // It was away while another one wrote, with something in flight.
+        // Another holder wrote while this one was away with requests in flight.
         bool is_out = false;
-        // Of the storage it was opened on: another file under the same name is not what this
-        // holder has seen.
+        // The generation of the storage that it was opened on. A later storage may be another file
+        // with the same name, which this holder has not seen.
         std::uint64_t generation = 0;
         std::uint64_t in_flight = 0;
-        // Of these: they began before the last resize to less, so they may lie beyond the new end.
+        // How many of the requests in flight began before the last resize to a smaller size, so
+        // that they may lie beyond the new end.
         std::uint64_t in_flight_before = 0;
-        // Of the volume's losses.
+        // How many of the volume's losses this holder was told of.
         std::uint64_t losses_told = 0;
     };
 
-    // Of all exports. They outlive it.
+    // Shared by all exports. The objects outlive the volume.
     struct Shared {
         DeferredCompletions& deferred;
         MediumClaims& claims;
@@ -97,69 +100,75 @@ class Volume {
     const std::string& name() const noexcept { return config_.name; }
     const ServerConfig::Export& config() const noexcept { return config_; }
     State state() const noexcept { return storage_ && !gone_ ? State::ready : State::waiting; }
-    // Why it waits, or while ready what keeps its requests waiting, why its flushes fail, or what
-    // was cut off from it; empty if there is nothing to say.
+    // While waiting: why. While ready: what keeps its requests waiting, why its flushes fail, or
+    // what was cut off from its medium; empty if there is nothing to say.
     std::string reason() const;
-    // Acknowledged writes were lost for good: each flush of this life of the storage fails.
+    // Acknowledged writes were lost for good: every flush fails until the storage is opened anew.
     bool flushes_fail() const noexcept {
         return state() == State::ready && !why_flushes_fail_.empty();
     }
     rtrs::Instant since() const noexcept { return since_; }
-    // When its storage is looked for again; none unless it waits.
+    // When the storage is looked for again; none unless the volume waits.
     std::optional<rtrs::Instant> next_attempt() const noexcept {
         if (state() != State::waiting || !timer_.armed()) return std::nullopt;
         return timer_.deadline();
     }
     // Meaningful while ready.
     const StorageGeometry& geometry() const noexcept { return geometry_; }
-    // Of the storage's cache, as clients are told; meaningful while ready.
+    // The epoch of the storage's cache, as clients are told; meaningful while ready.
     std::uint64_t cache_epoch() const noexcept { return cache_epoch_; }
 
-    // ERRORS: ENOENT (waiting), EACCES (the session or its address is not on the list, or not for
-    // this access), EROFS (the storage is read-only), EPERM (another holder's access excludes it,
-    // by the kernel's rules: any number of readers, one writer, a second one for migration), ESTALE
-    // (the writer was away while another one wrote), EAGAIN (it was not there a moment ago, and
-    // those who had it then come first).
+    // Who opens the volume.
     struct Opener {
         const std::string& session;
         const std::string& host;  // where it comes from, numeric
         AccessMode access = AccessMode::read_only;
         Writers::Id writer = 0;  // 0: it is not known, or only reads
         const rtrs::ServerSession* holder = nullptr;
-        MediumId expects{};  // what its user knows the content of
+        MediumId expects{};  // the medium whose content its user knows
     };
-    // Than that which is expected: another file or device.
+    // True if the volume now stands for another file or device than the expected one.
     bool stands_for_another(const MediumId& expected) const noexcept {
         return state() == State::ready && expected.rules_out(geometry_.medium);
     }
+    // ERRORS: ENOENT (waiting), EACCES (the session or its address is not on the list, or not for
+    // this access), EBUSY (the session is shut out), EMEDIUMTYPE (the volume stands for another
+    // medium than expected), EROFS (the storage is read-only), EPERM (another holder's access
+    // excludes it, by the kernel's rules: any number of readers, one writer, a second one for
+    // migration), ESTALE (another one wrote while the writer was away), EAGAIN (the volume was not
+    // there a moment ago, and those who had it open then come first).
     std::expected<Open*, std::error_code> open(const Opener& opener);
     bool is_out(Writers::Id writer) const noexcept {
         return writers_ != nullptr && writers_->is_out(writer);
     }
-    // Of a holder whose session goes on: it is another writer now.
+    // The holder, whose session goes on, is this writer from now on.
     void is_writer(Open& open, Writers::Id writer);
-    // It is closed when what it has in flight has ended, and may be opened anew after that.
+    // The caller will close it when its requests in flight have ended; it may be opened anew after
+    // that.
     void ends(Open& open) noexcept;
-    // Its holder says that it closes: it holds nothing any more that it would come back with.
+    // The holder says that it closes the volume: it holds no writes that it could come back with.
     void says_goodbye(Open& open);
-    // ASSUMES: open->in_flight == 0. Who said no goodbye may come back.
+    // A holder that has not said goodbye may come back.
+    // ASSUMES: open->in_flight == 0.
     void close(Open* open);
-    // Before each of its writes: whether it may go on now, or is to ask again when the book has
-    // written something, or a request of a holder that is_out has ended.
+    // Called before each write of the holder. True: the write may be submitted now. False: call it
+    // again when the book has written something, or when a request of a holder that is_out has
+    // ended.
     bool may_write(Open& open) {
         return (open.wrote && writers_open_ == 1) || may_write_first(open);
     }
     const std::vector<std::unique_ptr<Open>>& opens() const noexcept { return opens_; }
-    // What the book has to have written before an open for writing is answered.
+    // The ticket that the book has to have written before an open for writing is answered.
     WriterBook::Ticket in_book() const noexcept { return let_in_; }
     // Writers that do not have it open now and may come back with what they hold.
     std::vector<Writers::One> away() const;
 
-    // The storage for this holder's I/O; null if it is gone (ENODEV).
+    // The storage for this holder's I/O; null if it is gone (answer with ENODEV).
     Storage* storage(const Open& open) noexcept {
         return open.generation == generation_ && !gone_ ? storage_.get() : nullptr;
     }
-    // A request of this holder, checked against geometry(), begins; what is to be said at its end.
+    // A request of this holder, which was checked against geometry(), begins. The result is to be
+    // passed to end().
     std::uint64_t begin(Open& open) const noexcept {
         ++open.in_flight;
         return cuts_;
@@ -168,64 +177,67 @@ class Volume {
         --open.in_flight;
         if (begun != cuts_) --open.in_flight_before;
     }
-    // How often acknowledged writes were lost while it stayed open.
+    // How often acknowledged writes were lost while the volume stayed open.
     std::uint64_t losses() const noexcept { return losses_; }
-    // Whether a flush that succeeded is to fail all the same: it began when there were so many
-    // losses, or its holder was not told of one yet. Counts as told. Who only reads lost nothing.
+    // Whether a flush that succeeded has to fail nevertheless, because there was a loss since it
+    // began (when there were losses_then), or its holder was not told of a loss yet. After the call
+    // the holder counts as told. A holder that only reads has lost nothing.
     bool flush_covers_loss(Open& open, std::uint64_t losses_then) const noexcept {
         if (open.access == AccessMode::read_only) return false;
         return std::exchange(open.losses_told, losses_) != losses_ || losses_then != losses_;
     }
-    // Its holder knows the epoch.
+    // The holder knows the present epoch, and so all losses.
     void is_told(Open& open) const noexcept { open.losses_told = losses_; }
-    // A flush, or a write with FUA, has failed, and its storage does not say that this was all
-    // (BlockRequest::failed_alone). What it has lost of what others wrote is not known, nor whether
-    // anybody hears of it: this life of the storage does not end as flushed.
+    // A flush, or a write with FUA, has failed, and the storage does not say that only this request
+    // is concerned (BlockRequest::failed_alone). It is not known which writes of others are lost,
+    // nor whether anybody is told. So this life of the storage does not end as flushed.
     void sync_has_failed() noexcept { sync_failed_ = true; }
-    // Flushes what was acknowledged, then calls done, once: a server ends, or an export goes. An
-    // error: what was not flushed before may be lost.
+    // Called when the server ends or the export is removed. Flushes what was acknowledged, then
+    // calls done, once. error: writes that were not flushed before may be lost.
     void flush(std::function<void(std::error_code error)> done);
-    // The end was waited for long enough: what another process does not answer fails, and the log
-    // says what may be lost by it, or what is waited for all the same.
+    // The end was waited for long enough. Requests that another process does not answer fail; the
+    // log says what may be lost by that, or what is waited for nevertheless.
     void give_up();
 
     void report_to(VolumeEvents& events) noexcept { events_ = &events; }
     ExportCounters& counters() noexcept { return counters_; }
     const ExportCounters& counters() const noexcept { return counters_; }
-    // Requests of all holders.
+    // The requests in flight of all holders.
     std::uint64_t in_flight() const noexcept;
-    // Who may open it from now on; who has it open keeps it.
+    // Sets who may open it from now on. Sessions that have it open keep it.
     void set_allow(std::vector<ServerConfig::Allow> allow) { config_.allow = std::move(allow); }
-    // Ready, and not as large as the configuration says: a file that is there keeps its size.
+    // True if it is ready and its size is not the configured one: an existing file keeps its size.
     bool has_another_size() const noexcept {
         const auto& configured = config_.storage.size_bytes;
         return state() == State::ready && configured && *configured != geometry_.size_bytes;
     }
-    // The size that the configuration gives; what is open stays as large as it is.
+    // Sets the configured size. The storage that is open keeps its size.
     void set_configured_size(std::optional<std::uint64_t> bytes) noexcept {
         config_.storage.size_bytes = bytes;
     }
-    // As resize() without a cut, as soon as its storage is there; the log has what goes wrong then.
-    // The newest call counts; none: it stays as large as it is. ASSUMES: it waits.
+    // Does the same as resize() with Shrink::refused, as soon as the storage is there; errors are
+    // logged. Only the newest call counts; none: the size does not change.
+    // ASSUMES: the volume waits.
     void grow_when_ready(std::optional<std::uint64_t> bytes);
-    // Whether there may be an export of that storage beside it, as far as its uuid says: that which
-    // is configured, and that which was found.
+    // Whether the other storage may be exported beside this one, as far as the uuids say: the
+    // configured one, and the one that was found.
     bool may_share_uuid(const StorageOptions& other) const noexcept;
-    // Whether the rules let this session have it so.
+    // Whether the rules allow this session this access.
     bool allows(const std::string& session, const std::string& host,
                 AccessMode access) const noexcept;
-    // Refuses the session's opens with EBUSY until then.
+    // Refuses the session's opens with EBUSY until this time.
     void shut_out(const std::string& session, rtrs::Instant until) { shut_out_[session] = until; }
     bool is_shut_out(const std::string& session) const noexcept;
-    // Until when; times that are over may be among them.
+    // By session: until when it is shut out. Some of these times may be over.
     const std::map<std::string, rtrs::Instant>& shut_out() const noexcept { return shut_out_; }
 
-    // bytes: none takes the size that the medium has by now. cut: bytes may be less than the medium
-    // has, and what lies beyond is lost. A smaller size is in force at once, and the medium is cut
-    // when what was in flight by then has ended. done: once, possibly from inside.
-    // ERRORS: ENOENT (waiting), EBUSY (a resize is under way), EINVAL (no multiple of the block,
-    // too large, smaller and !cut, or any while what others have cut it to was not taken yet),
-    // those of Storage::resize().
+    // bytes: none takes the present size of the medium. Shrink::cut: bytes may be less than the
+    // medium has, and the data beyond is lost. A smaller size is in force at once; the medium is
+    // cut when the requests that are in flight now have ended. done: called once, possibly from
+    // inside this call.
+    // ERRORS: ENOENT (waiting), EBUSY (a resize is under way), EINVAL (not a multiple of the block
+    // size, too large, smaller without Shrink::cut, or any size while the size to which others have
+    // cut the medium was not taken yet), those of Storage::resize().
     enum class Shrink : std::uint8_t { refused, cut };
     using Resized = std::function<void(std::expected<std::uint64_t, StorageError>)>;
     void resize(std::optional<std::uint64_t> bytes, Shrink shrink, Resized done);
@@ -248,7 +260,7 @@ class Volume {
     void begin_life();
     void check();
     void wait(std::string reason);
-    void wait_untold(std::string reason, rtrs::Duration delay);  // which is no news for the log
+    void wait_untold(std::string reason, rtrs::Duration delay);  // without a line in the log
     rtrs::Duration grown_delay() noexcept;
     void log_trouble();
     void look_at_size();
@@ -278,41 +290,41 @@ class Volume {
     MediumClaims& claims_;
     EpochBook& epochs_;
     WriterBook& book_;
-    MediumClaims::Claim uuid_claim_;    // of the configured one
-    MediumClaims::Claim medium_claim_;  // of what is open
-    // Of the newest medium, in the books; null: it was never there, or is only read.
+    MediumClaims::Claim uuid_claim_;    // on the configured uuid
+    MediumClaims::Claim medium_claim_;  // on the uuid of the storage that is open
+    // The newest medium in the books; empty or null: it was never there, or is only read.
     std::string medium_name_;
     std::shared_ptr<const void> in_epochs_;
-    EpochBook::Ticket in_use_ = 0;  // of the newest opening
-    rtrs::Instant in_use_until_{};  // so long its writing is waited for
+    EpochBook::Ticket in_use_ = 0;  // ticket of the newest opening
+    rtrs::Instant in_use_until_{};  // until when the writing of in_use_ is waited for
     std::shared_ptr<Writers> writers_;
-    WriterBook::Ticket put_out_ = 0;  // of those who are out
-    WriterBook::Ticket let_in_ = 0;   // of those who are known, where others may write
-    std::uint32_t writers_open_ = 0;  // of opens_, those that may write
+    WriterBook::Ticket put_out_ = 0;  // ticket of the newest writers that are out
+    WriterBook::Ticket let_in_ = 0;   // ticket of the newest known writer, if others may write
+    std::uint32_t writers_open_ = 0;  // how many of opens_ may write
     rtrs::Timer timer_;
     rtrs::Duration delay_;
     StorageOpening opening_;
-    std::unique_ptr<Storage> found_;  // until the books know of it
+    std::unique_ptr<Storage> found_;  // an open storage that the books do not know yet
     std::unique_ptr<Storage> storage_;
     StorageGeometry geometry_;  // as clients see it: may be smaller than the storage for a moment
-    bool gone_ = false;         // storage_ is kept for what is in flight on it
+    bool gone_ = false;         // storage_ is kept only for its requests in flight
     std::uint64_t generation_ = 0;
     std::uint64_t cache_epoch_ = 0;
     bool sync_failed_ = false;  // in this life of the cache
     std::uint64_t losses_ = 0;
     static constexpr std::string_view not_opened_yet = "not opened yet";
     std::string reason_{not_opened_yet};
-    bool in_trouble_ = false;  // as the log was told
-    // In words, with what is to be done; empty if they do not.
+    bool in_trouble_ = false;  // what the log said last
+    // In words, with what the user has to do; empty if flushes do not fail.
     std::string why_flushes_fail_;
-    // Its medium was made smaller by others, in words. It stays so when the medium has its length
-    // again, which a write at the end is enough for: what lay there is lost all the same.
+    // Says in words that others made the medium smaller. It stays even if the medium gets its
+    // length again, for which a write at the end is enough: the data that was there is lost.
     std::string shortage_;
     rtrs::Instant since_;
     std::vector<std::unique_ptr<Open>> opens_;
     rtrs::Instant return_until_{};
     std::unique_ptr<LastFlush> last_flush_;
-    // Of a storage that is gone.
+    // The last flush of a storage that is gone.
     std::optional<rtrs::DetachedCall<std::error_code>> parting_;
     std::string parting_from_;
     rtrs::Instant parting_until_{};
@@ -322,8 +334,8 @@ class Volume {
     ExportCounters counters_;
     std::map<std::string, rtrs::Instant> shut_out_;
     rtrs::Timer resize_timer_;
-    std::optional<std::uint64_t> grows_to_;  // when its storage is there
-    Resized resized_;                        // a resize is under way
+    std::optional<std::uint64_t> grows_to_;  // see grow_when_ready()
+    Resized resized_;                        // not empty while a resize is under way
     std::uint64_t resize_generation_ = 0;
     std::uint64_t cuts_ = 0;  // resizes to less
 };

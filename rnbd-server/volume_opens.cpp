@@ -36,7 +36,8 @@ std::error_code Volume::may_open(const Opener& opener) const {
         return open->access != AccessMode::read_only && open->generation == generation_;
     });
     if (writers == 0) return {};
-    // The two of a migration come back in any order, also the one that was the only one at first.
+    // The two writers of a migration may come back in any order, including the one that was alone
+    // at first.
     const bool second =
         opener.access == AccessMode::migration ||
         (writers_->knows(opener.writer) && std::ranges::all_of(opens_, [](const auto& open) {
@@ -46,11 +47,11 @@ std::error_code Volume::may_open(const Opener& opener) const {
     return {};
 }
 
-// Who had it when its storage, or the server, went is not overtaken by one who has waited for it,
-// and would be put out by that one's first write.
+// A writer that had the volume open when its storage, or the server, went away comes before one
+// that has waited for the volume. Otherwise the latter's first write would put the former out.
 bool Volume::is_awaited_by_another(const Opener& opener) const {
     if (writers_ == nullptr || reactor_.now() >= return_until_) return false;
-    // A kernel's client says no number, and does not ask again.
+    // A kernel client has no writer number, and does not ask again.
     if (opener.writer == 0 || writers_->knows(opener.writer)) return false;
     const std::vector<Writers::One> others = away();
     return std::ranges::any_of(others, [&](const auto& one) {
@@ -78,7 +79,7 @@ void Volume::close(Open* open) {
     RTRS_ASSERT(open->in_flight == 0);
     if (open->access != AccessMode::read_only) --writers_open_;
     std::erase_if(opens_, [&](const auto& one) { return one.get() == open; });
-    // Another writer that has it open (migration) puts out the one that is away now.
+    // Another writer that has the volume open (migration) must put out the one that is away now.
     for (const auto& one : opens_) one->wrote = false;
 }
 
@@ -99,13 +100,14 @@ void Volume::is_writer(Open& open, Writers::Id writer) {
         book_.changed();
     }
     if (news != Writers::News::out) return;
-    // As of who is put out by a write: the next write waits until that is in the file.
+    // As when a write puts a writer out: the next write waits until that is in the file.
     for (const auto& one : opens_) one->wrote = false;
     open.wrote = false;
 }
 
-// Else nobody puts this session's writers out, whatever the next server remembers of them; and a
-// machine that maps a thousand volumes need not wait for as many writes of the book.
+// Whether sessions other than this one may write. If not, nobody can put this session's writers
+// out, whatever the next server remembers of them, and a machine that maps a thousand volumes need
+// not wait for as many writes of the book.
 bool Volume::others_may_write(const std::string& session) const noexcept {
     return std::ranges::any_of(config_.allow, [&](const ServerConfig::Allow& allow) {
         return allow.session != session && allow.access != AccessMode::read_only;
@@ -145,7 +147,8 @@ std::vector<Writers::One> Volume::away() const {
     return away;
 }
 
-// From now on what those hold for it who are away is old.
+// The first write after another holder has left: from now on the writes that absent writers hold
+// are out of date.
 bool Volume::may_write_first(Open& open) {
     const std::vector<Writers::One> away = open.writers->writes(writers_here(&open));
     for (const Writers::One& one : away) {
@@ -157,7 +160,7 @@ bool Volume::may_write_first(Open& open) {
                 config_.name, printable(open.session), printable(one.session));
     }
     if (!away.empty()) put_out_ = book_.write_now();
-    // What they have at the storage would else end after this one.
+    // Otherwise their requests at the storage could end after this write.
     const bool others_end = std::ranges::any_of(
         opens_, [](const auto& other) { return other->is_out && other->in_flight > 0; });
     open.wrote = book_.is_written(put_out_) && !others_end;

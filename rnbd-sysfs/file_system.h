@@ -1,10 +1,10 @@
-// The attributes of both daemons as a file system that behaves as the kernel's sysfs does.
+// The attributes of both daemons as a file system that behaves like the kernel's sysfs.
 //
-// Every call asks the daemons: nothing is kept, so nothing is stale, and a daemon may come and go.
-// An open file keeps the text that its reading from the start got, so that a reader who takes it in
-// pieces gets one text. What one write() brings, at most a page, is one value.
+// Every call asks the daemons. Nothing is cached, so nothing is stale, and a daemon may come and
+// go. An open file keeps the text of its last read from the start, so that a reader who reads it in
+// pieces gets one consistent text. The data of one write(), at most a page, is one value.
 //
-// errno beside those of the attributes: ENOENT while the daemon is not there; ENODEV for an open
+// ERRORS, besides those of the attributes: ENOENT while the daemon is not there; ENODEV for an open
 // file whose attribute has gone; EACCES for opening a read-only file for writing, also for root,
 // and for making files; EPERM for making and removing directories and the like.
 //
@@ -25,12 +25,13 @@ namespace rnbd {
 struct OpenFile {
     std::string path;
     std::mutex mutex;
-    std::string text;  // of the newest reading from the start
+    std::string text;  // from the newest read from the start
 };
 
 struct FileSystem {
     AttributeClient attributes;
-    // The kernel tells of a close() after it has returned: of some, the mount's end comes first.
+    // The kernel reports a close() only after it has returned; for some files the end of the mount
+    // comes before the report.
     std::mutex mutex;
     std::map<const OpenFile*, std::unique_ptr<OpenFile>> open{};
 };

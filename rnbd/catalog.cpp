@@ -39,7 +39,7 @@ std::byte* emit_entry(const CatalogEntry& entry, std::byte* to) noexcept {
     return to + bytes;
 }
 
-// Takes it from the front of data.
+// Takes an entry from the front of data.
 std::expected<CatalogEntry, ParseError> parse_entry(Bytes& data) {
     if (data.size() < entry_header_bytes) return std::unexpected(ParseError::too_short);
     const std::byte* p = data.data();
@@ -79,7 +79,7 @@ std::expected<CatalogPicture, ParseError> CatalogPicture::parse(Bytes data) {
                            .draining = (load_le16(*p + 2) & picture_draining) != 0};
     const std::uint32_t count = load_le32(*p + 4);
     data = data.subspan(picture_header_bytes);
-    // What is promised may not be there: nothing is reserved for it.
+    // The count may be larger than what follows, so no memory is reserved for it.
     for (std::uint32_t i = 0; i < count; ++i) {
         auto entry = parse_entry(data);
         if (!entry) return std::unexpected(entry.error());

@@ -1,20 +1,21 @@
-// What a server tells about its exports: layout, parse, emit. Ours; carried by messages with tags
-// (rtrs/messages.h). No I/O, no state. All integers little-endian, as RNBD's.
+// The catalog: what a server says about its exports. Layout, parse, emit. The catalog is our
+// extension of RNBD; messages with tags carry it (rtrs/messages.h). No I/O, no state. All integers
+// are little-endian, as in RNBD.
 //
-// Tags: bits 63..32 say what it is (CatalogTag), bits 31..0 are a number of the client's choice
-// that an answer and its events repeat.
+// Tags: bits 63..32 say what the message is (CatalogTag). Bits 31..0 are a number that the client
+// chooses; the answer to its request, and the events that follow it, repeat the number.
 //
 // CATALOG, client to server, 8 bytes                  tag: request
-//    0  2  type 32      2  2  flags  1 follow: events too, from this picture on
+//    0  2  type 32      2  2  flags  1 follow: send events too, from this picture on
 //    4  4  reserved
 // CATALOG_RSP, server to client, 24 bytes + entries   tag: picture
 //    0  2  type 33      2  2  flags  1 draining     4  4  count
 //    8  8  generation  16  8  reserved
 // EVENT, server to client, 16 bytes + one entry       tag: event
 //    0  2  type 34      2  2  kind (CatalogEventKind)     4  4  reserved
-//    8  8  generation: one more than that of the picture or event before
+//    8  8  generation: one more than that of the picture or event before it
 // Entry, 24 bytes + the name, zero-padded to a multiple of 8
-//    0  8  size        8  4  block size   12  4  in use by how many
+//    0  8  size        8  4  block size   12  4  sessions that have it open
 //   16  1  modes, 1 read, 2 write         17  1  state, 0 ready, 1 waiting
 //   18  2  length of the name             20  4  reserved
 #pragma once
@@ -34,7 +35,7 @@ enum class CatalogTag : std::uint32_t { request = 1, picture = 2, event = 3 };
 constexpr std::uint64_t catalog_tag(CatalogTag what, std::uint32_t number) noexcept {
     return std::uint64_t{static_cast<std::uint32_t>(what)} << 32 | number;
 }
-// Compares what it is, whatever the number.
+// The mask that compares what the message is, whatever its number.
 inline constexpr std::uint64_t catalog_tag_mask = 0xffff'ffff'0000'0000;
 
 struct CatalogEntry {
@@ -43,7 +44,7 @@ struct CatalogEntry {
     std::uint32_t block_bytes = 0;
     std::uint32_t in_use = 0;  // sessions that have it open
     bool writable = false;     // by the session that asks
-    bool waiting = false;      // for its storage; size as far as known
+    bool waiting = false;      // the export waits for its storage; the size is the last known one
 
     friend bool operator==(const CatalogEntry&, const CatalogEntry&) = default;
 };
@@ -59,10 +60,10 @@ struct CatalogRequest {
 
 struct CatalogPicture {
     std::uint64_t generation = 0;
-    bool draining = false;  // no session comes in, nothing is opened
+    bool draining = false;  // the server accepts no new session and opens no export
     std::vector<CatalogEntry> entries;
 
-    // ERRORS: too_short (also an entry that does not end inside), wrong_type, name_empty,
+    // ERRORS: too_short (also if an entry extends beyond the end of data), wrong_type, name_empty,
     // name_too_long, name_has_nul.
     static std::expected<CatalogPicture, ParseError> parse(Bytes data);
     std::size_t wire_bytes() const noexcept;
@@ -70,30 +71,30 @@ struct CatalogPicture {
     void emit(MutableBytes to) const noexcept;
 };
 
-// What a server means to do with its sessions.
+// What a server intends to do with its sessions.
 enum class ServerIntent : std::uint8_t {
     serve,
-    drain,  // no session comes in, nothing is opened
+    drain,  // accept no new session, open no export
     end,
 };
 const char* to_string(ServerIntent intent) noexcept;
 
 enum class CatalogEventKind : std::uint16_t {
-    added = 1,  // may be opened by this session from now on
-    removed,    // not any more
+    added = 1,  // this session may open the export from now on
+    removed,    // this session may not open the export any more
     resized,
-    access,   // became writable, or read-only
-    waiting,  // its storage is gone
-    ready,    // its storage is back
-    // Of the server, without an entry:
-    draining,   // no session comes in, nothing is opened
-    accepting,  // not so any more
-    ending,     // it is about to end
-    // Of an export again:
-    taken,  // what the session has open of it was closed by the server
+    access,   // the export became writable, or read-only
+    waiting,  // the storage of the export is gone
+    ready,    // the storage of the export is back
+    // These are about the server, and have no entry:
+    draining,   // the server accepts no new session and opens no export
+    accepting,  // the server is no longer draining
+    ending,     // the server is about to end
+    // This one is about an export again:
+    taken,  // the server closed what this session had open of the export
 };
 const char* to_string(CatalogEventKind kind) noexcept;
-// Tells of an export, which is in the event's entry.
+// True if events of this kind are about an export, which the entry of the event describes.
 constexpr bool has_entry(CatalogEventKind kind) noexcept {
     return kind < CatalogEventKind::draining || kind == CatalogEventKind::taken;
 }
@@ -103,7 +104,7 @@ struct CatalogEvent {
     std::uint64_t generation = 0;
     CatalogEntry entry;
 
-    // ERRORS: as CatalogPicture's; unknown_type (kind).
+    // ERRORS: as CatalogPicture::parse(), and unknown_type (kind).
     static std::expected<CatalogEvent, ParseError> parse(Bytes data);
     std::size_t wire_bytes() const noexcept;
     void emit(MutableBytes to) const noexcept;

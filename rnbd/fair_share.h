@@ -1,16 +1,17 @@
-// How many permits one of those that share a session's may hold, so that requests that hang keep
-// none of the others out.
+// How many permits of a session each of its sharers may hold, so that a sharer whose requests hang
+// does not keep out the others.
 //
-// One alone may hold all. Of several, each may hold no more than what stays free with it: the first
-// that hangs has half, the next half of the rest, and so on. One request each may always hold what
-// it needs: that is for the caller to see to. Pure.
+// A single sharer may hold all permits. Of several, each may hold no more than it leaves free: the
+// first one that hangs has half of the permits, the next one half of the rest, and so on. The
+// caller makes sure that each sharer can always hold what one request needs. Pure.
 #pragma once
 
 #include <cstdint>
 
 namespace rnbd {
 
-// of: all that the session has. others_hold: all of the others together. sharers: with this one.
+// of: all permits of the session. others_hold: the permits that all other sharers hold together.
+// sharers: their number, including this one.
 constexpr std::uint32_t fair_share(std::uint32_t of, std::uint32_t others_hold,
                                    std::uint32_t sharers) noexcept {
     if (sharers < 2) return of;

@@ -13,7 +13,7 @@ using namespace rtrs;  // load_*, store_*
 constexpr std::uint16_t request_type_code = 35;
 constexpr std::uint16_t figures_type_code = 36;
 
-// What a peer says may be anything.
+// A peer may send any value.
 Duration duration(const std::byte* from) noexcept {
     constexpr std::uint64_t longest = std::numeric_limits<std::int64_t>::max();
     return Duration(static_cast<std::int64_t>(std::min(load_le64(from), longest)));

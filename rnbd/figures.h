@@ -1,6 +1,6 @@
-// A server's own view of a session, for the client of it: layout, parse, emit. Ours; carried by
-// messages with tags, beside the catalog (rnbd/catalog.h). No I/O, no state. All integers
-// little-endian.
+// The figures: what a server tells the client of a session about that session. Layout, parse, emit.
+// They are our extension of RNBD; messages with tags carry them, as they do the catalog
+// (rnbd/catalog.h). No I/O, no state. All integers are little-endian.
 //
 // FIGURES, client to server, 8 bytes                  tag: request
 //    0  2  type 35      2  6  reserved
@@ -8,12 +8,12 @@
 //    0  2  type 36      2  2  reserved
 //    4  4  queue depth  8  4  requests now              12  4  reserved
 //   16  8  reads       24  8  bytes read      32  8  writes       40  8  bytes written
-//   48  8  others (flush, discard, write zeroes)
+//   48  8  other requests (flush, discard, write zeroes)
 //   56  8  refused: not in order, out of range, not allowed
 //   64  8  failed in the storage
 //   72  8  late attempts that were refused
-//   80  8  time in the storage, ns: that half of the requests did not exceed
-//   88  8  that 99 of 100 did not             96  8  the longest
+//   80  8  time in the storage, ns: not exceeded by half of the requests
+//   88  8  not exceeded by 99 of 100 requests    96  8  the longest
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,8 @@
 
 namespace rnbd {
 
-// Bits 63..32 of the tag; 31..0 are the client's number. The catalog has the numbers below.
+// Bits 63..32 of the tag; bits 31..0 are a number that the client chooses. Values below these are
+// the catalog's (CatalogTag).
 enum class FiguresTag : std::uint32_t { request = 4, figures = 5 };
 constexpr std::uint64_t figures_tag(FiguresTag what, std::uint32_t number) noexcept {
     return std::uint64_t{static_cast<std::uint32_t>(what)} << 32 | number;

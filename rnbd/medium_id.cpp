@@ -29,7 +29,8 @@ bool MediumId::rules_out(const MediumId& found) const noexcept {
     const bool both_named = uuid != Uuid{} && found.uuid != Uuid{};
     if (both_named) return uuid != found.uuid;
     if (life != 0 && life == found.life) return number != found.number;
-    // A number of a life that has ended tells nothing, a name that is missing does.
+    // A number of a life that has ended says nothing. But if the expected medium has a uuid, a
+    // medium without one is another.
     return uuid != Uuid{};
 }
 

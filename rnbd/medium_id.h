@@ -1,12 +1,13 @@
-// Which medium a volume stands for, as its server says it and its client keeps it, so that a file
-// or device that came in the place of another is not taken for it (Feature::medium).
+// Identifies the medium (file or device) that a volume stands for. The server says it and the
+// client keeps it, so that a medium that has replaced another one is not mistaken for it
+// (Feature::medium).
 //
 // On the wire 32 bytes:
 //    0  16  uuid     RFC 4122, in its byte order
 //   16   8  life     of the server's process
 //   24   8  number   of the medium, in that life
 //
-// THREAD: any one.
+// THREAD: any.
 #pragma once
 
 #include <cstddef>
@@ -21,26 +22,29 @@ namespace rnbd {
 
 using rtrs::Uuid;
 
-// As Uuid::text(), but empty for all zeroes, which stand for none.
+// As Uuid::text(), but empty if the uuid is all zeroes, which means that there is none.
 std::string to_text(const Uuid& uuid);
-// Of that form, in any case of letters. None for another form, and for all zeroes.
+// Parses the form of Uuid::text(), with upper or lower case letters. Returns nullopt for any other
+// form, and for all zeroes.
 std::optional<Uuid> parse_uuid(std::string_view text);
 
 struct MediumId {
     static constexpr std::uint32_t wire_bytes = 32;
 
-    // The same for as long as the medium is there, whichever server has it.
+    // Stays the same for as long as the medium exists, whichever server has it.
     Uuid uuid{};
-    // Both not 0: what can be told of it only until the server's process ends.
+    // If both are not 0, they identify the medium only until the server's process ends.
     std::uint64_t life = 0;
     std::uint64_t number = 0;
 
     bool known() const noexcept { return *this != MediumId{}; }
-    // Of the one that is known: whether the other, which is found in its place, is not it. One that
-    // has a uuid is not found as one that has none.
+    // Called on the expected medium: whether `found`, which is now in its place, is certainly
+    // another one. If either is not known, nothing is ruled out. If a uuid is missing, the numbers
+    // decide within one life; otherwise a medium without a uuid is not an expected one that has
+    // one.
     bool rules_out(const MediumId& found) const noexcept;
 
-    // from, to: wire_bytes.
+    // from, to: wire_bytes long.
     static MediumId load(const std::byte* from) noexcept;
     void store(std::byte* to) const noexcept;
     friend bool operator==(const MediumId&, const MediumId&) = default;

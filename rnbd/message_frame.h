@@ -1,5 +1,5 @@
-// What every message of RNBD and of its extensions begins with: two bytes that say its type. For
-// the files that parse and emit them.
+// The beginning of every message of RNBD and of its extensions: two bytes with its type. For the
+// files that parse and emit messages.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,8 @@
 
 namespace rnbd {
 
-// bytes: of the shortest message of that type. ERRORS: too_short, wrong_type.
+// bytes: the length of the shortest message of that type.
+// ERRORS: too_short, wrong_type.
 inline std::expected<const std::byte*, ParseError> check_message(rtrs::Bytes data,
                                                                  std::size_t bytes,
                                                                  std::uint16_t type) noexcept {
@@ -22,7 +23,8 @@ inline std::expected<const std::byte*, ParseError> check_message(rtrs::Bytes dat
     return data.data();
 }
 
-// Zeroes so many bytes and writes the type. ASSUMES: they fit.
+// Zeroes the first `bytes` bytes of `to` and writes the type.
+// ASSUMES: to has at least that many bytes.
 inline std::byte* begin_message(rtrs::MutableBytes to, std::size_t bytes,
                                 std::uint16_t type) noexcept {
     RTRS_ASSERT(to.size() >= bytes);

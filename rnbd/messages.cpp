@@ -13,8 +13,8 @@ namespace {
 
 using namespace rtrs;  // load_*, store_*
 
-// "rnbdREQ\0" and "rnbdRSP\0" as they lie on the wire. Different in the two directions, so that a
-// request that is still in a kernel server's buffer cannot pass for its answer.
+// "rnbdREQ\0" and "rnbdRSP\0" in their byte order on the wire. They differ in the two directions,
+// so that a request that is still in a kernel server's buffer cannot be mistaken for its answer.
 constexpr std::uint64_t request_mark = 0x00'51'45'52'64'62'6e'72;
 constexpr std::uint64_t response_mark = 0x00'50'53'52'64'62'6e'72;
 
@@ -139,7 +139,7 @@ std::expected<void, ParseError> check_device_name(std::string_view name) noexcep
     if (name.empty()) return std::unexpected(ParseError::name_empty);
     if (name.size() > device_name_bytes_max) return std::unexpected(ParseError::name_too_long);
     if (name.find('\0') != name.npos) return std::unexpected(ParseError::name_has_nul);
-    // Anywhere, as the kernel: "a..b" too.
+    // ".." anywhere is refused, as by the kernel; also in "a..b".
     if (name.find("..") != name.npos) return std::unexpected(ParseError::name_has_dot_dot);
     return {};
 }
@@ -297,7 +297,7 @@ std::expected<ExtentsResponseView, ParseError> ExtentsResponseView::parse(Bytes 
 ExtentDescriptor ExtentsResponseView::extent(std::size_t index) const noexcept {
     RTRS_ASSERT(index < count());
     const std::byte* p = extents_.data() + index * ExtentDescriptor::wire_bytes;
-    // Of a newer server there may be more.
+    // A newer server may send further flags.
     return {.length = load_le64(p),
             .flags = static_cast<ExtentFlag>(load_le32(p + 8)) & known_extent_flags};
 }

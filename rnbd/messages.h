@@ -1,8 +1,9 @@
-// RNBD messages, the user messages of RTRS: layout, parse, emit. No I/O, no state; only OPEN, which
-// is not on the data path, allocates.
-// Source: Linux drivers/block/rnbd/rnbd-proto.h. All integers little-endian, sizes in bytes,
-// sectors of 512 bytes. Padding is zero when sent and ignored when received: kernel clients build
-// messages on the stack and do not clear them. A longer message than its type needs is accepted.
+// RNBD messages, which RTRS carries as user messages: layout, parse, emit. No I/O, no state. Only
+// OPEN allocates, and it is not on the data path.
+// Source: Linux drivers/block/rnbd/rnbd-proto.h. All integers are little-endian, sizes are in
+// bytes, sectors have 512 bytes. Padding is zero when sent and ignored when received, because
+// kernel clients build messages on the stack and do not clear them. A message that is longer than
+// its type needs is accepted.
 //
 // Every message starts with:   0  2  type      2  2  padding
 //
@@ -31,9 +32,9 @@
 //   45   1  cache_policy  1 FUA, 2 write back
 //   46   2  reserved
 //   48   8  epoch     ours, if Feature::epoch is in force
-//   56 32  medium    ours, if Feature::medium is (rnbd/medium_id.h)
+//   56  32  medium    ours, if Feature::medium is in force (rnbd/medium_id.h)
 //
-// Ours, only after both sides announced Feature::extents:
+// Our extension, used only after both sides have announced Feature::extents:
 // 16 EXTENTS, 32 bytes, an RTRS read         17 EXTENTS_RSP, 16 + 16 * count bytes
 //    4  4  device_id                            4  4  count
 //    8  8  offset                               8  8  reserved
@@ -42,10 +43,11 @@
 //                                                  +8  4  flags  1 hole, 2 reads as zeroes
 //                                                 +12  4  reserved
 //
-// The features field is believed only if the mark beside it is right: a kernel peer's reserved
-// bytes there can be whatever was in memory. Requests and answers have different marks.
+// The features field is believed only if the mark beside it is right, because a kernel peer has
+// reserved bytes there, which can contain whatever was in memory. Requests and answers have
+// different marks.
 //
-// What a server answers, as errno:
+// The errno that a server answers with:
 //   bad or unknown message EINVAL; unknown operation EOPNOTSUPP; unknown device ENOTCONN; session
 //   gone ENODEV; OPEN: no such path ENOENT, access mode taken EPERM, bad name or mode EINVAL;
 //   ours: another writer has written ESTALE, another medium than expected EMEDIUMTYPE.
@@ -69,7 +71,7 @@ using rtrs::Bytes;
 using rtrs::MutableBytes;
 
 inline constexpr std::uint32_t sector_bytes = 512;
-// Of a length, an offset, or both ORed. block: a power of two.
+// bytes: a length, an offset, or both ORed together. block: a power of two.
 constexpr bool whole_blocks(std::uint64_t bytes, std::uint32_t block) noexcept {
     return (bytes & (block - 1)) == 0;
 }
@@ -115,18 +117,19 @@ int to_errno(ParseError error) noexcept;
 // that is not a request (responses too).
 std::expected<MessageType, ParseError> request_type(Bytes message) noexcept;
 
-// What our peers add; announced in SESS_INFO, in force if both sides announced it.
+// What our peers add to RNBD. Each side announces its features in SESS_INFO; a feature is in force
+// if both sides announced it.
 enum class Feature : std::uint32_t {
     none = 0,
     // IoFlag::fast_zero is obeyed.
     fast_zero = 1u << 0,
     // EXTENTS is answered.
     extents = 1u << 1,
-    // OPEN_RSP says the epoch of the cache behind the volume.
+    // OPEN_RSP contains the epoch of the cache behind the volume.
     epoch = 1u << 2,
-    // OPEN says which writer asks, and one in whose place another has written is refused.
+    // OPEN says which writer asks; it is refused if another writer has written in the meantime.
     writer = 1u << 3,
-    // OPEN_RSP says which medium the volume stands for, and OPEN which one it stood for.
+    // OPEN_RSP says which medium the volume stands for, and OPEN which one the client expects.
     medium = 1u << 4,
 };
 constexpr Feature operator|(Feature a, Feature b) noexcept {
@@ -143,11 +146,13 @@ inline constexpr Feature features_known =
 struct SessionInfoMessage {
     static constexpr std::size_t wire_bytes = 36;
     std::uint8_t version = protocol_version;
-    // Parsed: none without the right mark; unknown bits are kept, mask with features_known.
+    // After parse(): none if the mark is not right. Unknown bits are kept; mask them with
+    // features_known.
     Feature features = Feature::none;
 
     static std::expected<SessionInfoMessage, ParseError> parse(Bytes data) noexcept;
-    // to: at least wire_bytes. With features none the message is a kernel's, byte for byte.
+    // to: at least wire_bytes. With Feature::none the message is the same as a kernel's, byte for
+    // byte.
     void emit(MutableBytes to) const noexcept;
     friend bool operator==(const SessionInfoMessage&, const SessionInfoMessage&) = default;
 };
@@ -161,7 +166,7 @@ struct SessionInfoResponse {
     // offers.
     static SessionInfoResponse to(const SessionInfoMessage& request, Feature offered) noexcept;
 
-    // The type is not checked, as kernel clients do not: servers are known by what was asked.
+    // Does not check the type, as kernel clients do not: the request says what the answer is.
     static std::expected<SessionInfoResponse, ParseError> parse(Bytes data) noexcept;
     void emit(MutableBytes to) const noexcept;
     friend bool operator==(const SessionInfoResponse&, const SessionInfoResponse&) = default;
@@ -169,7 +174,7 @@ struct SessionInfoResponse {
 
 enum class AccessMode : std::uint8_t { read_only = 0, read_write = 1, migration = 2 };
 
-// The rules of a device name: not empty, at most 254 bytes, no NUL, ".." nowhere.
+// Checks a device name: it is not empty, has at most 254 bytes, and contains no NUL and no "..".
 std::expected<void, ParseError> check_device_name(std::string_view name) noexcept;
 
 struct OpenMessage {
@@ -178,22 +183,24 @@ struct OpenMessage {
     static constexpr std::size_t wire_bytes_max = wire_bytes_with_writer + MediumId::wire_bytes;
     AccessMode access_mode = AccessMode::read_write;
     std::string device_name;
-    // Ours (Feature::writer): who writes, by a number of chance, the same at each opening for as
-    // long as it may hold writes. 0: not said. Without the feature in force it is anything.
+    // Ours (Feature::writer): a random number that identifies the writer. It stays the same in each
+    // OPEN for as long as the writer may hold writes. 0: not said. Undefined if the feature is not
+    // in force.
     std::uint64_t writer = 0;
-    // Ours (Feature::medium): what its user has read, or holds, is of this one; if the volume
-    // stands for another, it is not opened. Not known: nothing is expected. Without the feature in
-    // force it is anything.
+    // Ours (Feature::medium): the medium that the data came from which the user of the volume has
+    // read, or holds. If the volume stands for another medium, it is not opened. Not known: any
+    // medium is accepted. Undefined if the feature is not in force.
     MediumId medium{};
 
-    // Of the message as it is emitted.
+    // The size of the message as emit() writes it.
     std::size_t size() const noexcept {
         if (medium.known()) return wire_bytes_max;
         return writer == 0 ? wire_bytes : wire_bytes_with_writer;
     }
-    // Checks length, type, access mode, and the name.
+    // Checks the length, the type, the access mode and the name.
     static std::expected<OpenMessage, ParseError> parse(Bytes data);
-    // to: at least size(). ASSUMES: the name is checked.
+    // to: at least size().
+    // ASSUMES: check_device_name() accepts the name.
     void emit(MutableBytes to) const noexcept;
     friend bool operator==(const OpenMessage&, const OpenMessage&) = default;
 };
@@ -214,19 +221,20 @@ struct OpenResponse {
     std::uint16_t secure_discard = 0;  // 0: never send secure_erase
     bool fua = false;
     bool write_back = false;
-    // Ours (Feature::epoch): one life of the cache that keeps unflushed writes; another number says
-    // that they are gone. 0: not known. Without the feature in force it is anything.
+    // Ours (Feature::epoch): identifies one life of the cache that keeps unflushed writes. Another
+    // number means that they are gone. 0: not known. Undefined if the feature is not in force.
     std::uint64_t epoch = 0;
-    // Ours (Feature::medium). Without the feature in force it is anything.
+    // Ours (Feature::medium). Undefined if the feature is not in force.
     MediumId medium{};
 
-    // Of an answer with the features that are in force.
+    // The size of an answer when these features are in force.
     static constexpr std::uint32_t size(Feature features) noexcept {
         return has(features, Feature::medium) ? wire_bytes_with_medium : wire_bytes;
     }
-    // Checks length and that logical_block_bytes is not 0; not the type (kernel clients do not).
+    // Checks the length, and that logical_block_bytes is not 0; it does not check the type, as
+    // kernel clients do not.
     static std::expected<OpenResponse, ParseError> parse(Bytes data) noexcept;
-    // to: at least wire_bytes; the medium is emitted if wire_bytes_with_medium fit.
+    // to: at least wire_bytes. The medium is emitted if `to` has at least wire_bytes_with_medium.
     void emit(MutableBytes to) const noexcept;
     friend bool operator==(const OpenResponse&, const OpenResponse&) = default;
 };
@@ -249,12 +257,12 @@ enum class Operation : std::uint8_t {
     write_zeroes = 5,
 };
 
-// Does the operation carry its bytes as RTRS data (read, write)?
+// Whether the operation carries its bytes as RTRS data (read, write).
 constexpr bool carries_data(Operation operation) noexcept {
     return operation == Operation::read || operation == Operation::write;
 }
-// The RTRS direction that kernel clients use: flush is a read without descriptor. Servers take
-// either direction for operations without data.
+// Whether kernel clients send the operation as an RTRS read: a flush is a read without a
+// descriptor. Servers accept either direction for operations without data.
 constexpr bool sent_as_read(Operation operation) noexcept {
     return operation == Operation::read || operation == Operation::flush;
 }
@@ -266,7 +274,7 @@ enum class IoFlag : std::uint32_t {
     fua = 0x200,
     preflush = 0x400,
     no_unmap = 0x800,
-    // Ours (Feature::fast_zero), with write_zeroes: fail with EOPNOTSUPP rather than write slowly.
+    // Ours (Feature::fast_zero), with write_zeroes: fail with EOPNOTSUPP instead of writing slowly.
     fast_zero = 0x1000,
 };
 constexpr IoFlag operator|(IoFlag a, IoFlag b) noexcept {
@@ -279,9 +287,9 @@ constexpr bool has(IoFlag set, IoFlag wanted) noexcept { return (set & wanted) =
 
 struct IoMessage {
     static constexpr std::size_t wire_bytes = 32;
-    // Of device_id, for a message that is sent again after the device got another one.
+    // The offset of device_id, for a message that is sent again after the device got another id.
     static constexpr std::size_t device_id_offset = 4;
-    // Without prio, as clients before protocol version 2 send it.
+    // The length without prio, as clients before protocol version 2 send it.
     static constexpr std::size_t wire_bytes_min = 24;
     static constexpr std::uint64_t sector_none = ~0ull;  // flush
 
@@ -289,23 +297,23 @@ struct IoMessage {
     std::uint64_t sector = 0;
     Operation operation = Operation::read;
     IoFlag flags = IoFlag::none;
-    std::uint32_t bytes = 0;     // bi_size: bytes affected, also where no data travels
+    std::uint32_t bytes = 0;     // bi_size: bytes affected, also if no data is transferred
     std::uint16_t priority = 0;  // 0 if the message is shorter than wire_bytes
 
-    // Checks length, type, operation (unsupported_operation: EOPNOTSUPP). Not the range: that
-    // needs the volume.
+    // Checks the length, the type and the operation (unsupported_operation: EOPNOTSUPP). It does
+    // not check the range, which needs the volume.
     static std::expected<IoMessage, ParseError> parse(Bytes data) noexcept;
     // to: at least wire_bytes.
     void emit(MutableBytes to) const noexcept;
 
-    // Compares with the data of the RTRS request that carried the message: read and write have
-    // exactly `bytes` of it, and some; the others have none.
+    // data_bytes: the data of the RTRS request that carried the message. Reads and writes must have
+    // exactly `bytes` of data, and not 0; the other operations must have none.
     std::expected<void, ParseError> check_data(std::uint64_t data_bytes) const noexcept;
 
     friend bool operator==(const IoMessage&, const IoMessage&) = default;
 };
 
-// Ours: which parts of a range hold data? In bytes.
+// Ours: asks which parts of a range hold data. Offset and length are in bytes.
 struct ExtentsMessage {
     static constexpr std::size_t wire_bytes = 32;
     static constexpr std::size_t device_id_offset = IoMessage::device_id_offset;
@@ -330,33 +338,34 @@ inline constexpr ExtentFlag known_extent_flags = ExtentFlag::hole | ExtentFlag::
 struct ExtentDescriptor {
     static constexpr std::size_t wire_bytes = 16;
     std::uint64_t length = 0;
-    ExtentFlag flags = ExtentFlag::none;  // NBD's base:allocation bits, by the same values
+    ExtentFlag flags = ExtentFlag::none;  // the bits of NBD's base:allocation, with equal values
     friend bool operator==(const ExtentDescriptor&, const ExtentDescriptor&) = default;
 };
 
-// Extents follow each other from the asked offset on. They may end before the asked length (the
-// buffer was full) or after it.
+// The extents start at the requested offset and follow each other. They may end before the end of
+// the requested range (the buffer was full) or after it.
 class ExtentsResponseView {
   public:
     static constexpr std::size_t header_bytes = 16;
     static constexpr std::size_t wire_bytes(std::size_t extents) noexcept {
         return header_bytes + ExtentDescriptor::wire_bytes * extents;
     }
-    // How many extents an answer in so many bytes can hold.
+    // How many extents an answer of buffer_bytes can hold.
     static constexpr std::size_t capacity(std::size_t buffer_bytes) noexcept {
         return buffer_bytes < header_bytes
                    ? 0
                    : (buffer_bytes - header_bytes) / ExtentDescriptor::wire_bytes;
     }
 
-    // Checks length, type, that all extents are there, and that none is empty. The view reads from
-    // data, which must live as long.
+    // Checks the length and the type, that all extents are there, and that none is empty. The view
+    // reads from `data`, which must outlive it.
     static std::expected<ExtentsResponseView, ParseError> parse(Bytes data) noexcept;
     std::size_t count() const noexcept { return extents_.size() / ExtentDescriptor::wire_bytes; }
     // index < count()
     ExtentDescriptor extent(std::size_t index) const noexcept;
 
-    // The answer, piecewise: each extent at its index, then the header with the final count.
+    // These emit an answer piece by piece: each extent at its index, then the header with the final
+    // count.
     // to: at least wire_bytes(count).
     static void emit_header(std::uint32_t count, MutableBytes to) noexcept;
     static void emit_extent(std::size_t index, const ExtentDescriptor& extent,

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int pictures_posted = 2;
 constexpr int events_posted = 8;
-// Exports that events may add to those of a picture, which has no more than a message holds.
+// The limit for exports that events may add. A picture has no more than fit into a message.
 constexpr std::size_t entries_max = 1u << 16;
 
 }  // namespace
@@ -42,11 +42,11 @@ void RemoteCatalog::link_ready() {
     }
 }
 
-// All that was posted and sent has failed: the server's end is another one.
+// Everything that was posted and sent has failed, because the server's end was made anew.
 void RemoteCatalog::reset() {
     waiting_ = false;
     following_ = false;
-    generation_.reset();  // what was known may be old
+    generation_.reset();  // the known entries may be out of date
     auto lost = std::exchange(asked_, {});
     for (auto& [number, answered] : lost) answered(rtrs::Error::path_lost, {});
     link_ready();
@@ -87,7 +87,7 @@ void RemoteCatalog::wait_for(CatalogTag what) {
 }
 
 void RemoteCatalog::received(CatalogTag what, const rtrs::ReceivedMessage& message) {
-    // reset() or closed() follows, for all of them.
+    // reset() or closed() follows, which handles all of them.
     if (message.error == rtrs::Error::path_lost || message.error == rtrs::Error::closed) return;
     wait_for(what);
     if (what == CatalogTag::picture) return picture(message);
@@ -117,7 +117,7 @@ void RemoteCatalog::picture(const rtrs::ReceivedMessage& message) {
 }
 
 void RemoteCatalog::event(const rtrs::ReceivedMessage& message) {
-    // Of an earlier time of following.
+    // The event belongs to an earlier request to follow.
     if (static_cast<std::uint32_t>(message.tag) != following_number_) return;
     const auto event = message.error ? std::unexpected(ParseError::too_short)
                                      : CatalogEvent::parse(message.content);

@@ -1,8 +1,10 @@
-// A server's catalog as its client sees it: asked for once, or followed.
+// A server's catalog as its client sees it. A client can ask for it once, and the session follows
+// it.
 //
-// Followed from the session's first connection on; after a reconnect with a server that knows
-// nothing of it, it is asked for again, and what has changed meanwhile is told as events. So
-// nothing is missed. A server without messages (a kernel) has no catalog: known() stays false.
+// The session follows the catalog from its first connection on. After a reconnect to a server that
+// does not know that any more, the catalog is asked for again, and what has changed meanwhile is
+// reported as events; so no change is missed. A server without messages (a kernel) has no catalog:
+// known() stays false.
 //
 // OWNER: RemoteSession. THREAD: the session's.
 #pragma once
@@ -24,24 +26,25 @@ namespace rnbd {
 class RemoteCatalog {
   public:
     using Heard = std::function<void(const CatalogEvent&)>;
-    // entries: live for the call.
+    // entries: valid only during the call.
     using Answered =
         std::function<void(std::error_code error, const std::vector<CatalogEntry>& entries)>;
 
-    // Why the server's picture cannot be read: until the next server there is no catalog.
+    // Called if the server's picture cannot be read. Until the next server there is no catalog.
     using Unreadable = std::function<void(const char* why)>;
 
-    // heard: every change, also those that a new picture shows.
+    // heard: called for every change, also for changes that a new picture shows.
     RemoteCatalog(rtrs::ClientSession& session, Heard heard, Unreadable unreadable);
 
-    // Asks the server now, or as soon as it is connected. answered: once, possibly from inside.
+    // Asks the server now, or as soon as it is connected. answered: called once, possibly from
+    // inside ask().
     // ERRORS: EOPNOTSUPP (the server has no messages), Error::path_lost, Error::closed, EMSGSIZE,
     // Error::protocol, ENOMEM, ENOBUFS (too much is being sent).
     void ask(Answered answered);
-    // A picture was seen, and is kept up to date.
+    // True if a picture has arrived and is kept up to date.
     bool known() const noexcept { return following_ && generation_.has_value(); }
     const std::map<std::string, CatalogEntry>& entries() const noexcept { return entries_; }
-    // The newest that the server has said of itself, also when it is gone since; nullopt: nothing.
+    // What the server last said about itself, even if the server has gone since; nullopt: nothing.
     std::optional<ServerIntent> intent() const noexcept { return intent_; }
 
     // --- For the session.
@@ -72,7 +75,7 @@ class RemoteCatalog {
     Slot events_{this, CatalogTag::event};
     bool waiting_ = false;  // receives are posted
     bool following_ = false;
-    std::uint32_t number_ = 0;  // the last one that was used
+    std::uint32_t number_ = 0;  // the last number that was used in a tag
     std::uint32_t following_number_ = 0;
     std::optional<std::uint64_t> generation_;
     std::map<std::string, CatalogEntry> entries_;

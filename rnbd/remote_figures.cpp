@@ -7,7 +7,7 @@
 namespace rnbd {
 namespace {
 
-// Of a server that does not answer.
+// At most this many callers wait for a server that does not answer.
 constexpr std::size_t askers_max = 256;
 
 }  // namespace
@@ -53,7 +53,7 @@ void RemoteFigures::received(const rtrs::ReceivedMessage& message) {
     answer({}, *figures);
 }
 
-// The server's end is another one, which was not asked.
+// The server's end was made anew, and was not asked.
 void RemoteFigures::reset() {
     waiting_ = false;
     answer(rtrs::Error::path_lost, {});

@@ -1,5 +1,5 @@
-// What a server says of its client's session, when it is asked. A server without messages (a
-// kernel) cannot be asked.
+// Asks a server for its figures of this client's session (rnbd/figures.h). A server without
+// messages (a kernel) cannot be asked.
 //
 // OWNER: RemoteSession. THREAD: the session's.
 #pragma once
@@ -16,15 +16,15 @@ namespace rnbd {
 
 class RemoteFigures {
   public:
-    // figures: meaningless with an error.
+    // figures: meaningless if there is an error.
     using Answered = std::function<void(std::error_code error, const SessionFigures& figures)>;
 
     explicit RemoteFigures(rtrs::ClientSession& session) : session_(session) {}
 
-    // Who asks while a question is on its way gets its answer: a session has one at a time.
-    // answered: once, possibly from inside. ERRORS: ENOTCONN (no path is up), EOPNOTSUPP (the
-    // server has no messages), Error::path_lost, Error::closed, Error::protocol, ENOBUFS (too many
-    // ask already).
+    // A session has one question on its way at a time; a caller that asks meanwhile gets the answer
+    // to that question. answered: called once, possibly from inside ask().
+    // ERRORS: ENOTCONN (no path is up), EOPNOTSUPP (the server has no messages), Error::path_lost,
+    // Error::closed, Error::protocol, ENOMEM, ENOBUFS (too many callers are waiting).
     void ask(Answered answered);
 
     // --- For the session.
@@ -38,7 +38,7 @@ class RemoteFigures {
 
     rtrs::ClientSession& session_;
     bool waiting_ = false;      // a receive is posted
-    std::uint32_t number_ = 0;  // of the newest question
+    std::uint32_t number_ = 0;  // the number of the newest question
     std::vector<Answered> asked_;
 };
 

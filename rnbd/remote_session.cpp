@@ -19,7 +19,7 @@ RemoteSession::Inside::Inside(rtrs::SessionEnvironment its_environment,
       figures(session) {}
 
 void RemoteSession::Inside::catalog_event(const CatalogEvent& event) {
-    // Those that were refused because of that.
+    // Volumes that were refused because the server was draining.
     if (event.kind == CatalogEventKind::accepting) {
         for (std::size_t i = 0; i < volumes.size(); ++i) {
             if (volumes[i]->state != VolumeState::open) volumes[i]->look_again();
@@ -35,7 +35,7 @@ void RemoteSession::Inside::catalog_event(const CatalogEvent& event) {
         } else if (sized && !has(features, Feature::medium)) {
             volumes[i]->resized(event.entry.size_bytes);
         } else {
-            // It may be another file or device by now, whose size is not this volume's.
+            // The export may be another file or device by now, whose size is not this volume's.
             volumes[i]->look_again();
         }
     }
@@ -94,15 +94,17 @@ bool RemoteSession::Inside::has_volume(const std::string& name) const noexcept {
     });
 }
 
-// Its id there is of a session that may be gone, and another volume's by now. So it is asked for by
-// its name: a session that has it open says its id, any other opens it for a moment.
+// The old device id belongs to a session that may be gone, and may be another volume's by now. So
+// the volume is opened by its name: a session that has it open answers with its id, any other one
+// opens it for a moment.
 void RemoteSession::Inside::close_left_open() {
     if (!ready || closing_left_open) return;
     std::erase_if(left_open, [this](const auto& one) { return has_volume(one.name); });
     if (left_open.empty()) return;
     closing_left_open = true;
     const RemoteVolumeOptions& one = left_open.front();
-    // As the one that was left open, so that the server knows who closes.
+    // With the writer and medium of the volume that was left open, so that the server knows who
+    // closes it.
     const OpenMessage open{.access_mode = one.access,
                            .device_name = one.name,
                            .writer = has(features, Feature::writer) ? one.writer : 0,
@@ -131,7 +133,7 @@ void RemoteSession::Inside::left_open_answered(std::error_code error, rtrs::Byte
         this);
 }
 
-// What was lost is tried again, at once if another path is left.
+// If the answer was lost, it is tried again, at once if another path is left.
 void RemoteSession::Inside::left_closed(std::error_code error) {
     closing_left_open = false;
     if (error == rtrs::Error::closed) return;

@@ -1,8 +1,10 @@
-// One RTRS session with the RNBD protocol on it: what the volumes of one server share. In every new
-// session SESS_INFO is exchanged, and then the volumes are opened (rnbd/remote_volume.h).
+// One RTRS session with the RNBD protocol on it, which the volumes of one server share. Each time
+// the link comes up, SESS_INFO is exchanged, and then the volumes are opened
+// (rnbd/remote_volume.h).
 //
-// LIFE: longer than its volumes. THREAD: the reactor's (rtrs/reactor.h), as rtrs/client.h has it;
-// "the session's" in the headers of this folder.
+// LIFE: a session outlives its volumes.
+// THREAD: the reactor's (rtrs/reactor.h), as rtrs/client.h says. The headers of this folder call it
+// "the session's".
 #pragma once
 
 #include <cstdint>
@@ -22,7 +24,7 @@ class RemoteSessionHandler {
   public:
     // After close(): the session may be destroyed from inside this call.
     virtual void on_session_closed() = 0;
-    // As of rtrs::ClientSessionHandler, for who wants to know.
+    // These pass on the calls of rtrs::ClientSessionHandler; overriding them is optional.
     virtual void on_session_link_up() {}
     virtual void on_session_link_down(std::error_code /*reason*/) {}
     virtual void on_session_given_up(std::error_code /*error*/) {}
@@ -32,7 +34,8 @@ class RemoteSessionHandler {
                                                std::error_code /*reason*/,
                                                std::string_view /*text*/) {}
     virtual void on_session_path_gone(std::string_view /*label*/) {}
-    // What the server says of an export that this session may open; also when it ends (draining).
+    // What the server says about an export that this session may open, or about itself (it drains,
+    // or is about to end).
     virtual void on_catalog_event(const CatalogEvent& event) { static_cast<void>(event); }
 
   protected:
@@ -52,16 +55,16 @@ class RemoteSession {
     // ASSUMES: every volume was closed.
     void close();
 
-    // Permits and sizes: permits_max() and max_io_bytes() are 0 until the link was up once.
+    // For permits and sizes. permits_max() and max_io_bytes() are 0 until the link was up once.
     rtrs::ClientSession& rtrs() noexcept;
-    // As rtrs::ClientSession has it; for requests that wait for a volume, too.
+    // As rtrs::ClientSession::set_waiting(); it also applies to requests that wait for a volume.
     void set_waiting(std::optional<rtrs::Duration> hold_time,
                      std::optional<rtrs::Duration> fail_fast_time,
                      std::optional<rtrs::ClientSessionOptions::HoldLimit> hold_limit = {});
     const std::string& name() const noexcept;
-    // Requests that wait for their volume to be open: the session has not seen them.
+    // How many requests wait for their volume to be open. The RTRS session does not know them.
     std::uint32_t waiting() const noexcept;
-    // Of the server, if its session options want messages.
+    // The server's catalog and figures, if the session options ask for messages.
     RemoteCatalog& catalog() noexcept;
     RemoteFigures& figures() noexcept;
 

@@ -10,17 +10,17 @@
 
 namespace rnbd {
 
-// One submitted request, by permit: who gets its answer.
+// One submitted request, found by its permit: it says who gets the answer.
 struct IoRecord {
     RemoteVolume::Inside* volume;
     VolumeIo io;
-    std::uint32_t device_id;  // that its message names
-    std::uint64_t covers;     // of a flush: writes acknowledged before it was submitted
-    bool lost;                // of a flush: some of those are gone
-    std::uint64_t epoch;      // of the server's cache when it was sent; 0: not known
+    std::uint32_t device_id;  // the device id in its message
+    std::uint64_t covers;     // flush: writes that were acknowledged before it was submitted
+    bool lost;                // flush: some of the writes that it covers are lost
+    std::uint64_t epoch;      // the epoch of the server's cache when it was sent; 0: not known
 };
 
-// Whether the server may have done what it was asked, since its answer never came.
+// True if the answer never came, so that the server may have done what it was asked.
 inline bool unanswered(std::error_code error) noexcept {
     return error == rtrs::Error::path_lost || error == rtrs::Error::closed;
 }
@@ -54,8 +54,8 @@ struct RemoteSession::Inside final : rtrs::ClientSessionHandler {
     void catalog_event(const CatalogEvent& event);
     void exchange_info();
     void info_known(std::error_code error, rtrs::Bytes response);
-    // A volume is gone that the server could not be told of. Its session there may outlive the loss
-    // of the link, and would keep the volume from others.
+    // A volume was closed here, but the server could not be told. The session at the server may
+    // outlive the loss of the link, and would then keep others from opening the volume.
     void close_later(const RemoteVolumeOptions& volume);
     bool has_volume(const std::string& name) const noexcept;
     void close_left_open();
@@ -70,12 +70,13 @@ struct RemoteSession::Inside final : rtrs::ClientSessionHandler {
     RemoteFigures figures;
     rtrs::LazyArray<IoRecord> records;
     std::vector<RemoteVolume::Inside*> volumes;
-    // What both sides speak; valid while ready.
+    // The features in force; valid while `ready` is true.
     Feature features = Feature::none;
     // The link is up and SESS_INFO was exchanged: volumes may be opened.
     bool ready = false;
     bool asking = false;  // a SESS_INFO is on its way
-    // What may be open at the server and is no longer here; the first is being closed there.
+    // Volumes that are closed here and may still be open at the server. While closing_left_open is
+    // true, the first one is being closed there.
     std::list<RemoteVolumeOptions> left_open;
     bool closing_left_open = false;
 };

@@ -1,4 +1,5 @@
-// RemoteVolume: its life. It is opened at the server, again in each new session, and closed.
+// The life of a RemoteVolume: it is opened at the server, reopened each time the link comes back,
+// and closed.
 
 #include <algorithm>
 #include <bit>
@@ -130,14 +131,15 @@ void RemoteVolume::Inside::set_state(VolumeState next, std::string why) {
 
 // --- Opening.
 
-// What a broken server may say of a volume, and what everything above counts on.
+// Rejects what a broken server may say of a volume; everything above relies on these properties.
 bool RemoteVolume::Inside::usable(const OpenResponse& response) const {
     const std::uint32_t block = response.logical_block_bytes;
     return std::has_single_bit(block) && block >= sector_bytes &&
            block <= session.session.max_io_bytes() && response.sectors <= sectors_max;
 }
 
-// The server is told which one is expected, but not of what was read or written since it was asked.
+// OPEN says which medium is expected, but the user may have read or written for the first time
+// since OPEN was sent. So the answer is checked here, too.
 bool RemoteVolume::Inside::is_another(const MediumId& found) const noexcept {
     return has(session.features, Feature::medium) && knows_medium && medium.rules_out(found);
 }
@@ -148,7 +150,7 @@ bool RemoteVolume::Inside::blocks_fit(std::uint32_t bytes) const noexcept {
 
 void RemoteVolume::Inside::limit_blocks(std::uint32_t bytes) {
     blocks_limit = bytes;
-    // Those who could not keep to them have gone.
+    // The users that could not handle the larger blocks have gone.
     if (blocks_refused != 0 && blocks_fit(blocks_refused)) (void)open_again();
 }
 
@@ -157,7 +159,7 @@ bool RemoteVolume::Inside::usable_size(std::uint64_t size_bytes) const {
     return whole && size_bytes / sector_bytes <= sectors_max;
 }
 
-// Requests beyond a new end are the server's to refuse: they were in range when they were made.
+// The server refuses requests beyond a new end; they were in range when they were made.
 void RemoteVolume::Inside::resized(std::uint64_t size_bytes) {
     if (asking) size_heard = size_bytes;
     if (state != VolumeState::open || size_bytes == geometry.size_bytes) return;
@@ -183,7 +185,7 @@ std::error_code RemoteVolume::Inside::set_size(std::uint64_t size_bytes) {
 void RemoteVolume::Inside::link_ready() {
     refusals = 0;
     if (closing) return close_if_idle();
-    // What was in flight by a path that was lost after that is held only now.
+    // Requests on a path that was lost after the volume was superseded are held only now.
     if (state == VolumeState::superseded) return fail_all_held(open_error);
     send_open();
 }
@@ -192,7 +194,7 @@ void RemoteVolume::Inside::link_lost(std::error_code why) {
     retry_timer.disarm();
     open_at_server = false;
     if (closing) {
-        // The server closes what a lost session had open.
+        // The server closes the volumes of a lost session itself.
         close_if_idle();
         return;
     }
@@ -204,7 +206,7 @@ void RemoteVolume::Inside::link_lost(std::error_code why) {
 
 void RemoteVolume::Inside::look_again() {
     if (closing) return;
-    // The answer that is on its way may be of before.
+    // The answer that is on its way may be older than the news.
     if (asking) {
         asks_again = true;
         return;
@@ -224,7 +226,8 @@ bool RemoteVolume::Inside::storage_is_known_to_be_gone() const {
     return session.catalog.known() && entry != entries.end() && entry->second.waiting;
 }
 
-// One that is open was asked for since a request failed: whether it is open there is not known.
+// For an open volume the timer was armed because a request failed, so that it is not known whether
+// the volume is still open at the server.
 void RemoteVolume::Inside::try_again() {
     if (state == VolumeState::open && storage_is_known_to_be_gone()) return;
     send_open();
@@ -255,7 +258,7 @@ void RemoteVolume::Inside::send_open() {
 void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes response) {
     asking = false;
     blocks_refused = 0;
-    // ENODEV may be of one that is open there, whose storage is gone.
+    // ENODEV may be the answer for a volume that is open at the server and whose storage is gone.
     const bool refused = error && !unanswered(error) && error != std::errc::no_such_device;
     if (refused) maybe_open_at_server = false;
     if (closing) {
@@ -268,7 +271,8 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
         return close_if_idle();
     }
     if (unanswered(error)) {
-        // Lost with the link: the next link_ready() asks again. With another path left, ask now.
+        // If the link was lost, the next link_ready() asks again. If another path is left, ask
+        // soon.
         if (session.ready) retry_timer.arm(session.environment.clock.now() + retry_delay_min);
         return;
     }
@@ -290,13 +294,14 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
     }
     if (error == rtrs::from_errno(ESTALE) && has(session.features, Feature::writer)) {
         if (knows_content) return supersede();
-        // It has nothing to lose: the answer that it is open was lost, or it was never used.
+        // The user holds nothing that could be lost: the volume was never used, or the answer that
+        // it is open was lost.
         writer = writer_for(options.access, session.environment.random);
     }
     rtrs::Duration delay = retry_delay_min;
     for (std::uint32_t i = 0; i < refusals && delay < retry_delay_max; ++i) delay *= 2;
     if (std::exchange(asks_again, false)) delay = retry_delay_min;
-    // For some seconds.
+    // The server answers EAGAIN only for some seconds.
     if (error == rtrs::from_errno(EAGAIN)) delay = std::min(delay, awaited_retry_delay);
     ++refusals;
     open_error = error;
@@ -305,7 +310,7 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
     handler.on_volume_refused(self);
 }
 
-// What was opened is not what is meant: others may want it.
+// Closes a volume that was opened at the server but is not accepted here: others may want it.
 void RemoteVolume::Inside::give_back() {
     asking = true;
     send_close([](void* context, std::error_code error, rtrs::Bytes) {
@@ -354,7 +359,7 @@ std::string RemoteVolume::Inside::why_refused(std::error_code error) const {
                    ? " (no such export)"
                    : " (no such export, or it waits for its storage)";
     }
-    // Our server's word for these; a kernel's has other reasons for it.
+    // This is what EBUSY means if our server says it; a kernel's server has other reasons.
     if (error == std::errc::device_or_resource_busy && session.features != Feature::none) {
         const auto intent = session.catalog.intent();
         why += !intent ? " (evicted by the server for a while, or it is being drained)"
@@ -397,12 +402,12 @@ void RemoteVolume::Inside::opened(const OpenResponse& response) {
     const std::uint64_t size_before = geometry.size_bytes;
     const std::uint64_t epoch_before = unflushed.epoch();
     const MediumId medium_before = medium;
-    // A disk may end with a part of a block, which nobody can name.
+    // A disk may end with a part of a block, which no request can address.
     const std::uint64_t blocks = response.sectors * sector_bytes / response.logical_block_bytes;
     geometry = {
         .size_bytes = blocks * response.logical_block_bytes,
         .logical_block_bytes = response.logical_block_bytes,
-        // A power of two, as that one is, whatever a server says.
+        // A power of two, as the logical block is, whatever the server says.
         .physical_block_bytes = std::bit_ceil(
             std::uint32_t{std::max(response.physical_block_bytes, response.logical_block_bytes)}),
         .discard_bytes_max = std::uint64_t{response.max_discard_sectors} * sector_bytes,
@@ -412,7 +417,7 @@ void RemoteVolume::Inside::opened(const OpenResponse& response) {
         .extents = has(features, Feature::extents),
         .write_cache = response.write_back,
         .force_unit_access = response.fua};
-    // If the answer is newer, one more word of the catalog's is on its way.
+    // If the answer is newer than the catalog's size, another event of the catalog is on its way.
     if (size_heard && usable_size(*size_heard)) geometry.size_bytes = *size_heard;
     if (has(features, Feature::epoch) && response.epoch != 0) note_epoch(response.epoch);
     if (has(features, Feature::medium) && response.medium.known()) medium = response.medium;
@@ -430,7 +435,8 @@ void RemoteVolume::Inside::opened(const OpenResponse& response) {
     if (std::exchange(asks_again, false)) look_again();
 }
 
-// What it holds would be written over what is newer, and its user's idea of the content is old.
+// Its held writes would overwrite newer data, and what its user knows of the content is out of
+// date.
 void RemoteVolume::Inside::supersede() {
     open_error = rtrs::from_errno(ESTALE);
     hold_timer.disarm();
@@ -469,7 +475,8 @@ void RemoteVolume::Inside::close_if_idle() {
     // A CLOSE that was sent is always answered, with an error if the link is lost.
     if (close_sent) return;
     if (in_flight > 0 || !failing.empty() || asking) {
-        // That a request in flight is held now, since its path has drained, is reported to nobody.
+        // When a path has drained, its requests in flight become held, which nobody reports. So
+        // look again later.
         if (failing.empty() && !session.ready) {
             failure_timer.arm(session.environment.clock.now() + retry_delay_min);
         }

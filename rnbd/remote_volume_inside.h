@@ -2,16 +2,16 @@
 //
 //   State      On                              Goes to    Does
 //   opening    session ready                   (same)     sends OPEN
-//   opening    OPEN answered                   open       sends what was waiting
+//   opening    OPEN answered                   open       sends the requests that were waiting
 //   opening    OPEN refused                    (same)     tries again after a delay
 //   open       link lost, device unknown       reopening  holds requests
 //   reopening  as opening                      open       resumes held, sends waiting requests
-//   any        OPEN refused with ESTALE,       superseded fails held, waiting and all that comes
+//   any        OPEN refused with ESTALE,       superseded fails held, waiting and later requests
 //              and the content is known
-//   any        OPEN refused with               (same)     tries again after a delay, until the one
-//              EMEDIUMTYPE                                is there whose content is known
-//   any        OPEN answered with larger       reopening  gives it back; the same, until blocks fit
-//              blocks than users were told
+//   any        OPEN refused with               (same)     tries again after a delay, until the
+//              EMEDIUMTYPE                                medium is there whose content is known
+//   any        OPEN answered with larger       reopening  closes it at the server and tries again
+//              blocks than users were told                after a delay, until the blocks fit
 //   any        close                           closing    sends CLOSE when nothing is in flight
 //   closing    CLOSE answered, or link lost    closed     leaves an owed CLOSE to the session
 #pragma once
@@ -30,8 +30,8 @@ struct RemoteVolume::Inside {
     struct Waiting {
         rtrs::Permit permit;
         VolumeIo io;
-        std::error_code error;     // what is reported
-        std::uint64_t covers = 0;  // as IoRecord
+        std::error_code error;     // the error to be reported
+        std::uint64_t covers = 0;  // as IoRecord::covers
         rtrs::Instant since{};
     };
 
@@ -39,23 +39,25 @@ struct RemoteVolume::Inside {
            RemoteVolumeOptions its_options, RemoteVolumeHandler& its_handler);
     ~Inside();
 
-    // The server says in its catalog that the export has this size now; nonsense is ignored.
+    // The server says in its catalog that the export has this size now. An impossible size is
+    // ignored.
     void resized(std::uint64_t size_bytes);
     void report_resize(std::uint64_t bytes_before);
     bool usable_size(std::uint64_t size_bytes) const;
     void link_ready();
-    // How long requests wait counts from the moment that it was not open any more.
+    // The hold time is counted from the moment when the volume stopped being open.
     void arm_hold();
     void link_lost(std::error_code why);
     void send_open();
-    // Something has become of the export: asks at once whether it is open, and what it stands for.
+    // Something happened to the export: asks the server at once whether the volume is open, and
+    // which medium it stands for.
     void look_again();
-    // Of one that is open: its requests fail until it is back.
+    // The volume is open and its storage is gone: its requests fail until the storage is back.
     void storage_is_gone();
     bool storage_is_known_to_be_gone() const;
     void try_again();
     std::string why_refused(std::error_code error) const;
-    // bytes: of what came.
+    // bytes: the length of the answer that arrived.
     std::string wrong_with(const std::expected<OpenResponse, ParseError>& parsed,
                            std::size_t bytes) const;
     void open_answered(std::error_code error, rtrs::Bytes response);
@@ -72,7 +74,7 @@ struct RemoteVolume::Inside {
     std::error_code set_size(std::uint64_t size_bytes);
     void set_state(VolumeState next, std::string why);
 
-    // covers: as IoRecord, kept when a request has to be submitted again.
+    // covers: as IoRecord::covers; it is kept when a request has to be submitted again.
     void submit(rtrs::Permit permit, const VolumeIo& io, std::uint64_t covers);
     std::error_code check(const VolumeIo& io) const;
     bool is_able_to(const VolumeIo& io) const noexcept;
@@ -81,13 +83,13 @@ struct RemoteVolume::Inside {
                          rtrs::ClientRequest& request, rtrs::MutableBytes message) const;
     void answered(rtrs::Permit permit, std::error_code error);
     void submit_again(rtrs::Permit permit, const IoRecord& record);
-    // The server does not know the device of that id (any more).
+    // The server does not know the device with this id (any more).
     void device_forgotten(std::uint32_t id);
     bool needs_flush(const VolumeIo& io) const noexcept;
     bool done_by_a_lost_cache(const IoRecord& record) const noexcept;
     void succeeded(const IoRecord& record);
     void resume_held();
-    // covers: of a flush that fails for a loss.
+    // covers: for a flush that fails because of a loss, what it covers.
     void fail_later(rtrs::Permit permit, const VolumeIo& io, std::error_code error,
                     std::uint64_t covers = 0);
     void report_failures();
@@ -113,38 +115,40 @@ struct RemoteVolume::Inside {
     rtrs::Timer failure_timer;
     rtrs::Timer closed_timer;
 
-    std::uint64_t writer;  // as OPEN says it; 0: it only reads
-    // What it was opened on. OPEN expects it once its user has read or written anything, also
-    // beside another writer.
+    std::uint64_t writer;  // as in OPEN; 0: the volume is only read
+    // The medium that the volume was opened on. OPEN expects it once the user has read or written
+    // anything (knows_medium), also beside another writer.
     MediumId medium;
     bool knows_medium;
-    // Its user has read, or written: what it believes of the content, or holds, can be old. Beside
-    // another writer (migration) only writing counts: what was read before then is not relied on.
+    // The user has read or written, so that what it holds, or believes of the content, can be out
+    // of date. Beside another writer (migration) only writes count: what was read before the
+    // hand-over is not relied on.
     bool knows_content;
     VolumeState state = VolumeState::opening;
     std::string reason = "the session is not connected";
     std::error_code open_error;
-    std::string wrong_answer;  // of the newest OPEN that had one
+    std::string wrong_answer;  // what was wrong with the newest answer to OPEN that was unusable
     rtrs::Instant since;
     VolumeGeometry geometry{};
-    std::uint32_t blocks_limit = 0;    // 0: none
-    std::uint32_t blocks_refused = 0;  // those that it has come back with, if they are too large
-    // By the catalog, while an OPEN was on its way. Its answer may be older.
+    std::uint32_t blocks_limit = 0;    // bytes, see limit_blocks(); 0: none
+    std::uint32_t blocks_refused = 0;  // the server's block size, if it is too large; else 0
+    // The size that the catalog reported while an OPEN was on its way. The answer to OPEN may be
+    // older.
     std::optional<std::uint64_t> size_heard;
     std::uint32_t device_id = 0;
     std::uint32_t refusals = 0;  // in a row
-    bool asking = false;         // an OPEN is on its way
-    bool asks_again = false;     // and another one after it: there was news meanwhile
+    bool asking = false;         // an OPEN is on its way, or the CLOSE of give_back()
+    bool asks_again = false;     // another OPEN has to follow: there was news meanwhile
     bool hold_time_over = false;
     bool closing = false;
     bool close_sent = false;
     Close how_closed = Close::for_good;
-    bool open_at_server = false;  // owes it a CLOSE
-    // Whether its session at the server may have it open, should that have outlived the link.
+    bool open_at_server = false;  // the server is owed a CLOSE
+    // Whether the server's session, if it has outlived the link, may have the volume open.
     bool maybe_open_at_server = false;
-    std::uint32_t in_flight = 0;  // at the session
+    std::uint32_t in_flight = 0;  // requests that the RTRS session has
     UnflushedWrites unflushed;
-    std::list<Waiting> waiting;  // for the volume to be open
+    std::list<Waiting> waiting;  // until the volume is open
     std::list<Waiting> failing;
 };
 

@@ -1,5 +1,5 @@
-// RemoteVolume: the requests. Sent, held while there is nobody to send them to, answered; and what
-// is told of a server that comes back without its cache.
+// The requests of a RemoteVolume: they are sent, held while the server is away, and answered. Also
+// what is reported when a server comes back without its cache.
 
 #include <algorithm>
 #include <cerrno>
@@ -36,7 +36,7 @@ Operation wire_operation(VolumeOperation operation) {
 
 IoFlag wire_flags(const VolumeIo& io) {
     IoFlag flags = IoFlag::none;
-    // As the kernel client: a flush carries both.
+    // A flush has both flags, as with the kernel's client.
     if (io.operation == VolumeOperation::flush) flags = IoFlag::sync | IoFlag::fua;
     if (io.operation == VolumeOperation::read) flags = IoFlag::sync;
     if (io.force_unit_access) flags = flags | IoFlag::fua;
@@ -47,7 +47,7 @@ IoFlag wire_flags(const VolumeIo& io) {
     return flags;
 }
 
-// More than the server says at once.
+// Longer than any single answer of the server.
 constexpr std::size_t extents_answer_bytes = 4096;
 
 bool moves_data(VolumeOperation operation) {
@@ -80,7 +80,8 @@ std::error_code RemoteVolume::Inside::check(const VolumeIo& io) const {
     return {};
 }
 
-// Nothing else is sent: a server that does not know an operation may do another one instead.
+// Operations for which this is false are not sent: a server that does not know an operation may do
+// another one instead.
 bool RemoteVolume::Inside::is_able_to(const VolumeIo& io) const noexcept {
     const std::uint64_t one_block = geometry.logical_block_bytes;
     switch (io.operation) {
@@ -91,7 +92,8 @@ bool RemoteVolume::Inside::is_able_to(const VolumeIo& io) const noexcept {
         case VolumeOperation::discard:
             return geometry.discard_bytes_max > 0;
         case VolumeOperation::write_zeroes:
-            // More at once than before it has come back: the user writes them.
+            // The limit may have shrunk when the volume came back. Then the user writes zeroes as
+            // data.
             if (io.bytes > std::max(geometry.write_zeroes_bytes_max, one_block)) return false;
             return geometry.write_zeroes_bytes_max > 0 && (!io.fast_only || geometry.fast_zero);
         case VolumeOperation::extents:
@@ -113,7 +115,7 @@ void RemoteVolume::Inside::submit(rtrs::Permit permit, const VolumeIo& io, std::
     if (state == VolumeState::superseded) return fail_later(std::move(permit), io, open_error);
     if (state != VolumeState::open) {
         if (hold_time_over) return fail_later(std::move(permit), io, rtrs::Error::no_path);
-        // What waits here is not seen by the session, whose word counts all the same.
+        // The session does not know requests that wait here, but its refusal applies to them, too.
         const std::error_code refused = session.session.refuses_new();
         if (refused) return fail_later(std::move(permit), io, refused);
         waiting.push_back({std::move(permit), io, {}, covers, session.environment.clock.now()});
@@ -160,7 +162,8 @@ void RemoteVolume::Inside::send(rtrs::Permit permit, const VolumeIo& io, std::ui
     session.session.submit(std::move(permit), request);
 }
 
-// An answer without data must not pass for what lay there before.
+// The buffer is cleared, so that after an answer without data its old content is not mistaken for
+// the answer.
 void RemoteVolume::Inside::prepare_extents(const rtrs::Permit& permit, const VolumeIo& io,
                                            rtrs::ClientRequest& request,
                                            rtrs::MutableBytes message) const {
@@ -190,7 +193,8 @@ void RemoteVolume::Inside::answered(rtrs::Permit permit, std::error_code error) 
     } else if (!error) {
         succeeded(done);
     } else if (error == std::errc::no_such_device) {
-        // Its storage is gone, or was: then it is open there no more. Or its disk says so itself.
+        // Either the storage is gone; or it was gone, and the volume is no longer open at the
+        // server; or the disk itself has returned ENODEV.
         if (state == VolumeState::open && !asking && !retry_timer.armed())
             retry_timer.arm(session.environment.clock.now() + ask_again_delay);
     }
@@ -198,7 +202,7 @@ void RemoteVolume::Inside::answered(rtrs::Permit permit, std::error_code error) 
     if (closing) close_if_idle();
 }
 
-// The server has forgotten the device (it was closed there): ask for it again, unless that has been
+// The server has forgotten the device (it was closed there): asks for it again, unless that was
 // done since this request was sent.
 void RemoteVolume::Inside::submit_again(rtrs::Permit permit, const IoRecord& record) {
     device_forgotten(record.device_id);
@@ -209,9 +213,9 @@ bool RemoteVolume::Inside::needs_flush(const VolumeIo& io) const noexcept {
     return writes(io.operation) && !(io.force_unit_access && geometry.force_unit_access);
 }
 
-// The answer came by another connection than the news that the cache is another, and later. Nobody
-// was told yet that it is done: it is done again, in the cache that is there now. To acknowledge it
-// would be too late for the flush behind it, which counts the losses from then on.
+// The answer came on another connection than the news of the new cache, and after it. The user does
+// not know yet that the write was done, so it is done again, in the present cache. It is too late
+// to acknowledge it and count it as lost: the next flush counts only losses from then on.
 bool RemoteVolume::Inside::done_by_a_lost_cache(const IoRecord& record) const noexcept {
     return needs_flush(record.io) && unflushed.was_lost(record.epoch);
 }
@@ -256,20 +260,21 @@ void RemoteVolume::Inside::fail_all_held(std::error_code error) {
 }
 
 void RemoteVolume::Inside::resume_held() {
-    // Sent before the link was lost: their message names a device id that is no more.
+    // These were sent before the link was lost; their messages have a device id that is not valid
+    // any more.
     const std::uint32_t depth = session.session.queue_depth();
     for (std::uint32_t i = 0; i + 1 < depth && in_flight > 0; ++i) {
         const rtrs::PermitId id{i};
         if (session.records[i].volume != this || !session.session.held(id)) continue;
-        if (!is_able_to(session.records[i].io)) {  // but the server before was
+        if (!is_able_to(session.records[i].io)) {  // the server before was able to do it
             session.session.fail(id, rtrs::from_errno(EOPNOTSUPP));
             continue;
         }
         rtrs::store_le32(session.session.message(id).data() + IoMessage::device_id_offset,
                          device_id);
         session.records[i].device_id = device_id;
-        // The server's session may have outlived the link, and remember of a write that it was
-        // done: in a cache that has been lost since.
+        // The server's session may have outlived the link and remember that a write was done, but
+        // in a cache that was lost since.
         const std::uint64_t before = std::exchange(session.records[i].epoch, unflushed.epoch());
         using Attempts = rtrs::ClientSession::Attempts;
         session.session.resume(
@@ -338,7 +343,7 @@ void RemoteVolume::Inside::loss_of_former_life() {
         "that");
 }
 
-// Those that were submitted before the cache was lost.
+// Marks the flushes that were submitted before the cache was lost.
 void RemoteVolume::Inside::fail_lost_flushes(std::uint64_t flushed) {
     const auto covers_lost = [&](const VolumeIo& io, std::uint64_t covers) {
         return io.operation == VolumeOperation::flush && covers > flushed;

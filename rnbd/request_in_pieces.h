@@ -1,6 +1,6 @@
-// What a request of a volume's user that goes to the server in several pieces has to see to: how
-// long a piece may be, what makes a change durable that has to be, and that a write cache which the
-// server lost between two pieces does not take some of them unseen.
+// Rules for a user's request that is sent to the server in several pieces: how long a piece may be,
+// how a change is made durable if it has to be, and how to notice that the server lost its write
+// cache between two pieces, and some of the pieces with it.
 //
 // Pure. THREAD: the session's.
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace rnbd {
 
-// Most pieces under way of a request whose permits carry no data.
+// At most so many pieces of a request without data are under way at a time.
 inline constexpr std::uint32_t dataless_pieces_max = 8;
 
 constexpr bool changes_content(VolumeOperation operation) noexcept {
@@ -24,21 +24,22 @@ constexpr bool changes_content(VolumeOperation operation) noexcept {
            operation == VolumeOperation::write_zeroes;
 }
 
-// Zeroes can always be had: where the server does not make them, they are written.
+// Whether zeroes are sent as data, because the server does not support write_zeroes.
 constexpr bool zeroes_are_written(VolumeOperation operation,
                                   const VolumeGeometry& geometry) noexcept {
     return operation == VolumeOperation::write_zeroes && geometry.write_zeroes_bytes_max == 0;
 }
 
-// Whether they have to be written after all: of a piece that was sent as `sent`, to a volume that
-// has come back as one that does not make them. Not for who would rather have them failed.
+// Whether a piece that was sent as `sent`, and failed with `error`, has to be written as zero data
+// after all, because the volume has come back without write_zeroes. Not if fast_only is set: such a
+// request fails instead.
 inline bool zeroes_are_due(VolumeOperation sent, bool fast_only, std::error_code error) noexcept {
     return sent == VolumeOperation::write_zeroes && !fast_only &&
            error == std::errc::operation_not_supported;
 }
 
-// Of one piece: whole blocks, one at least, and no more than a 32-bit length says. io_bytes_max: of
-// the session.
+// The longest piece: a whole number of blocks, at least one, and at most 2 GiB, which fits a 32-bit
+// length. io_bytes_max: the session's limit.
 constexpr std::uint32_t piece_bytes_max(VolumeOperation operation, const VolumeGeometry& geometry,
                                         std::uint32_t io_bytes_max) noexcept {
     constexpr std::uint64_t length_max = 1u << 31;
@@ -53,10 +54,10 @@ constexpr std::uint32_t piece_bytes_max(VolumeOperation operation, const VolumeG
     return std::max(block, static_cast<std::uint32_t>(limit) & ~(block - 1));
 }
 
-// Valid with all bytes zero, as a read.
+// An object whose bytes are all zero is valid: it is a read.
 class RequestInPieces {
   public:
-    // forced: what it changes has to be durable when it is answered.
+    // forced: what the request changes has to be durable when it is answered.
     void begin(VolumeOperation operation, bool forced) noexcept {
         operation_ = operation;
         forced_ = forced && changes_content(operation);
@@ -64,24 +65,25 @@ class RequestInPieces {
         caches_lost_.reset();
     }
 
-    // Whether the piece that leaves now is to be forced by itself (FUA), which only plain writes
-    // can be. After one that was not it is of no use any more: the flush behind them covers all.
+    // Whether the piece that is sent now is to have FUA itself, which only plain writes can have.
+    // After a piece without FUA, FUA is of no use any more, because the flush after the pieces
+    // covers all of them.
     bool forces_piece(const VolumeGeometry& geometry) noexcept {
         const bool forces = forced_ && !needs_flush(geometry);
         unforced_ = unforced_ || !forces;
         return forces;
     }
-    // Whether a flush has to follow when all pieces are done. That one came back as a volume that
-    // takes FUA meanwhile helps nothing of what was sent before.
+    // Whether a flush has to follow when all pieces are done. If the volume has come back with FUA
+    // support meanwhile, that does not help the pieces that were sent before.
     bool needs_flush(const VolumeGeometry& geometry) const noexcept {
         return forced_ &&
                (operation_ != VolumeOperation::write || unforced_ || !geometry.force_unit_access);
     }
 
     enum class Answer : std::uint8_t { piece, flush_behind };
-    // caches_lost: VolumeLosses::caches now. If there are more of them when the flush behind all
-    // pieces is answered than when the first piece was, a piece may be gone, and another flush may
-    // have told that. Returns the error that counts.
+    // caches_lost: the present VolumeLosses::caches. If it has grown between the answer to the
+    // first piece and the answer to the flush after all pieces, a piece may be lost, and another
+    // flush may have reported the loss already. Returns the error to report.
     std::error_code answered(Answer what, std::error_code error,
                              std::uint64_t caches_lost) noexcept {
         if (error) return error;
@@ -91,9 +93,9 @@ class RequestInPieces {
         }
         return {};
     }
-    // When all was answered without an error: whether a part of it may be gone that no flush to
-    // come tells of (RemoteVolume::lost_in_part()). If it was forced, each part is durable, or the
-    // flush behind them has looked.
+    // Call it when all pieces were answered without an error. Whether a piece may be lost of which
+    // no later flush would tell (RemoteVolume::lost_in_part()). If the request was forced, each
+    // piece is durable, or the flush after them has checked.
     bool lost_in_part(std::uint64_t caches_lost) const noexcept {
         return changes_content(operation_) && !forced_ && caches_lost_ &&
                *caches_lost_ != caches_lost;
@@ -102,8 +104,8 @@ class RequestInPieces {
   private:
     VolumeOperation operation_ = VolumeOperation::read;
     bool forced_ = false;
-    bool unforced_ = false;                     // a piece was sent that was not forced by itself
-    std::optional<std::uint64_t> caches_lost_;  // when a first piece was acknowledged
+    bool unforced_ = false;                     // a piece was sent without FUA
+    std::optional<std::uint64_t> caches_lost_;  // when the first piece was acknowledged
 };
 
 }  // namespace rnbd

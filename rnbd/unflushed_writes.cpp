@@ -49,7 +49,7 @@ void UnflushedWrites::lost_in_part() noexcept {
 void UnflushedWrites::lost_in_former_life() noexcept {
     ++losses_.writes;
     ++losses_.news;
-    // A flush covers acknowledged writes: without one, there is nothing that could fail.
+    // A flush covers acknowledged writes; without any, no flush could fail for the loss.
     if (acknowledged_ == 0) acknowledged_ = flushed_ = 1;
     untold_ = acknowledged_;
 }

@@ -1,4 +1,4 @@
-// Asks the daemons what a request says, and shows the answers.
+// Sends a request to the daemons, and shows the answers.
 #pragma once
 
 #include <iosfwd>
@@ -9,11 +9,12 @@
 
 namespace rnbd {
 
-// Every failure with --json, as a line: {"schema", "version", "ok": false, "error": {...}}. code:
-// as in the control protocol; error_number: 0 is none.
+// The line that every failure prints with --json: {"schema", "version", "ok": false, "error":
+// {...}}. code: as in the control protocol; error_number: 0 is none.
 std::string failure_line(const std::string& code, const std::string& message, int error_number = 0);
 
-// Progress of long work goes to err. THREAD: any; blocks the caller.
+// Progress of long operations is written to err.
+// THREAD: any; blocks the caller.
 CtlExit ask(const Request& request, std::ostream& out, std::ostream& err);
 
 }  // namespace rnbd

@@ -1,4 +1,4 @@
-// The attributes of kernel RNBD's sysfs tree as text: what get, set and tree show.
+// The attributes of kernel RNBD's sysfs tree as text: the output of get, set and tree.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

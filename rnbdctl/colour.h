@@ -1,6 +1,6 @@
-// Colour for people at a terminal; off unless somebody turns it on.
+// Colour for people at a terminal; off by default.
 //
-// THREAD: one; the setting is the process's.
+// THREAD: one; the setting is global to the process.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ enum class Colour : std::uint8_t { off, on };
 void use_colour(Colour colour) noexcept;
 bool colour_is_on() noexcept;
 
-// A cell of a STATE column: good words green, bad ones red, those between yellow. The text itself
-// while colour is off.
+// Colours a cell of a STATE column: good words green, bad ones red, others yellow. Returns the text
+// unchanged while colour is off.
 std::string coloured_state(const std::string& cell);
 
 }  // namespace rnbd

@@ -1,7 +1,7 @@
-// Every command of rnbdctl with its words, options and help: the one place that help, short forms,
-// typos and completion go by.
+// All commands of rnbdctl with their words, options and help. Help, short forms, the explanation of
+// typos and completion all use this tree.
 //
-// THREAD: any one. Stays where it is: the commands refer to its options.
+// THREAD: any; one at a time. It cannot be moved, because the commands refer to its options.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -19,7 +19,7 @@
 
 namespace rnbd {
 
-// What CLI11 fills.
+// The values that CLI11 fills in.
 struct Options {
     bool server = false, client = false, as_json = false, read_only = false, migration = false;
     bool force = false, shrink = false, evict = false, off = false, no_wait = false, save = false;
@@ -48,11 +48,12 @@ class CommandTree {
 
     CLI::App& app() noexcept { return app_; }
     const Options& options() const noexcept { return options_; }
-    // The one that was parsed; null before.
+    // The command that was parsed; null before parsing.
     const Command* chosen() const;
-    // Whose answer is wanted. ASSUMES: chosen() is not null.
+    // The daemon that is to answer.
+    // ASSUMES: chosen() is not null.
     Daemon asked() const;
-    // Null for the program itself.
+    // The command of an app; null for the program itself.
     const Command* command_of(const CLI::App* app) const;
 
   private:
@@ -74,15 +75,15 @@ class CommandTree {
     void add_remote(CLI::App& app);
     CLI::App* add(CLI::App& parent, const char* word, const char* help, Daemon daemon, Fill fill);
     CLI::App* add_path_operation(const char* word, const char* command, const char* help);
-    // As CLI::App::add_option, with the kind of its value, which completion goes by; it must not be
-    // empty.
+    // As CLI::App::add_option(), with the kind of the value, which completion uses. The value must
+    // not be empty.
     template <typename T>
     CLI::Option* option(CLI::App& app, const char* name, T& target, const char* kind,
                         const char* help) {
         return app.add_option(name, target, help)->type_name(kind)->check(not_empty(kind));
     }
 
-    // A time as 90s, 5min or plain seconds.
+    // An option for a time, given as 90s, 5min or plain seconds.
     struct TimeBounds {
         rtrs::Duration min, max = std::chrono::hours(24);
     };
@@ -96,28 +97,30 @@ class CommandTree {
     CLI::App* exports_ = nullptr;
 };
 
-// What a command's filling returns if nothing is wrong.
+// What Command::fill returns if nothing is wrong.
 inline constexpr std::optional<std::string> understood;
 
-// A path as an element of `paths` in the configuration. text: "[tcp:|rdma:][SOURCE@]HOST:PORT".
+// Makes an element of `paths` in the configuration. text: "[tcp:|rdma:][SOURCE@]HOST:PORT".
 nlohmann::json path_argument(const std::string& text);
 
-// --save of commands that make something, and of those that take it away.
+// The help of --save for commands that make something, and for commands that remove something.
 constexpr const char* save_help =
     "Keep it: write it into 90-rnbdctl.yaml in the folder of the daemon's configuration";
 constexpr const char* forget_help =
     "Forget it: take it out of 90-rnbdctl.yaml in the folder of the daemon's configuration";
-// Of a removal. list: of the configuration; what is in `forgetting` beside the piece is given.
+// Prepares --save for a removal. list: the list in the configuration. The caller fills the members
+// of `forgetting` other than the piece.
 void forget(Request& request, const std::string& list, const std::string& name,
             Request::Forgetting forgetting);
-// {kind: its name, key: what the answer has as `member`, or as `key`}.
+// Makes an amendment of an answer: {kind: its name, key: the member `member` of the answer, or if
+// that is null its member `key`}.
 std::function<SavedPiece(const nlohmann::json&)> amended(const char* kind, const char* key,
                                                          const char* member = nullptr);
 
-// A command directly inside of this one; null if there is none of this name.
+// The command with this name directly inside of app; null if there is none.
 CLI::App* command_called(CLI::App& app, const std::string& word);
 
-// Kinds of values that have names only a daemon knows, and those with a fixed list of words.
+// The fixed list of words for a kind of value. Empty for kinds whose names only a daemon knows.
 std::vector<std::string> fixed_words(const std::string& kind);
 
 }  // namespace rnbd

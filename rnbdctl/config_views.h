@@ -1,4 +1,4 @@
-// The documents of `config` as text, and the exit codes that they mean.
+// The documents of `config` as text, and their exit codes.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,7 +9,7 @@
 namespace rnbd {
 
 std::string config_view(const nlohmann::json& document);
-// Of a question that would change nothing in any case.
+// For questions that change nothing in any case.
 std::string config_look_view(const nlohmann::json& document);
 // failed: the files are wrong, or something could not be done; conflict: something is in use.
 CtlExit config_exit(const nlohmann::json& document);

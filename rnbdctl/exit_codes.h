@@ -12,17 +12,17 @@ enum class CtlExit : int {
     ok = 0,
     failed = 1,       // the daemon tried, and it did not work
     usage = 2,        // wrong command line, or arguments that the daemon refuses
-    unreachable = 3,  // no daemon behind the socket, or no right to ask it
+    unreachable = 3,  // no daemon at the socket, or no permission to use it
     not_found = 4,    // no such device, session, volume or export
-    conflict = 5,     // the name is taken, or it is in use
+    conflict = 5,     // the name is taken, or the object is in use
     denied = 6,       // the server refuses this session
-    timed_out = 7,    // no answer in time; it may still happen
+    timed_out = 7,    // no answer in time; the command may still take effect
     nonsense = 8,     // the answer is not understood: another version
 };
 
 CtlExit exit_for(const ControlCallFailure& failure) noexcept;
-// What the user may do about it; empty if there is nothing to say, or it depends on the command
-// (Request::absent_hint, Request::in_use_hint).
+// What the user can do about an exit code; empty if there is nothing to say, or if it depends on
+// the command (Request::absent_hint, Request::in_use_hint).
 std::string hint_for(CtlExit exit);
 // The table as lines of text, for --help.
 std::string exit_code_table();

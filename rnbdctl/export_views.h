@@ -1,4 +1,4 @@
-// What a server's exports look like, where several views show them. As views.h.
+// The parts that several views share to show a server's exports. As views.h.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,14 +8,14 @@
 
 namespace rnbd {
 
-// A row for each of document["exports"].
+// A table with a row for each element of document["exports"].
 Table export_table(const nlohmann::json& document);
 
-// What the rows do not say: requests that failed, who may not come back yet, sizes that are not the
-// configured ones. A line each, or nothing.
+// What the rows do not say: requests that failed, sessions that may not come back yet, sizes that
+// differ from the configured ones. One line each, or empty.
 std::string export_remarks(const nlohmann::json& document, const char* indent);
 
-// Above what a server shows while it is about to end, or nobody comes in; else nothing.
+// The line above the output of a server that is about to end or accepts no sessions; else empty.
 std::string server_state_line(const nlohmann::json& document);
 
 }  // namespace rnbd

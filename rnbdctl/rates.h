@@ -1,4 +1,4 @@
-// What happened per second between two documents of `stats`.
+// Rates: what happened per second between two documents of `stats`.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,14 @@ namespace rnbd {
 
 enum class RateOrder : std::uint8_t { as_given, busiest_first };
 
-// Whether the process that gave the later of two documents, elapsed_s after the other, counts from
-// zero since: it is another one, or was told to.
+// Whether the counters of the later document, which came elapsed_s after the earlier one, were set
+// to zero in between, because the process is another one or was told to reset them.
 bool counts_anew(const nlohmann::json& after, double elapsed_s);
 
-// A document like `after`, with what happened per second in place of counters, "per": "second", and
-// the time between as since_s. What is in one of them only, or has counted backwards, is left out.
-// Of more than `most` items only the first stay, and left_out is how many do not. elapsed_s > 0.
+// A document like `after`, with rates per second instead of counters, "per": "second", and the time
+// between the two as since_s. Items that are in one of them only, or that have counted backwards,
+// are left out. If there are more than `most` items, only the first ones stay, and left_out is the
+// number of the others. elapsed_s > 0.
 nlohmann::json rates(const nlohmann::json& before, const nlohmann::json& after, double elapsed_s,
                      RateOrder order, std::size_t most = std::numeric_limits<std::size_t>::max());
 

@@ -1,4 +1,4 @@
-// What rnbdctl does: command line in, text or JSON and an exit code out.
+// The program rnbdctl: takes a command line, prints text or JSON, and returns an exit code.
 #pragma once
 
 #include <iosfwd>
@@ -6,7 +6,7 @@
 
 namespace rnbd {
 
-// Where the daemons' control sockets are when nothing else is said.
+// The default paths of the daemons' control sockets.
 struct DefaultSockets {
     std::string server = "/run/rnbd/server.ctl";
     std::string client = "/run/rnbd/client.ctl";

@@ -1,6 +1,6 @@
-// What --save keeps, and the text of the file that it is kept in.
+// The pieces of configuration that --save keeps, and the text of the file that has them.
 //
-// THREAD: any one.
+// THREAD: any.
 #pragma once
 
 #include <expected>
@@ -12,44 +12,44 @@
 
 namespace rnbd {
 
-// Part of a configuration.
+// A part of a configuration.
 struct SavedPiece {
-    // {"devices": [{"name": ..., ...}]}: put in, in the place of those of the same names; but a
-    // session with the same paths stays as the file has it.
+    // {"devices": [{"name": ..., ...}]}: objects that are put in, and replace those of the same
+    // names; but a session with the same paths stays as the file has it.
     nlohmann::json put = nlohmann::json::object();
-    // {"devices": ["vol1"]}: taken out.
+    // {"devices": ["vol1"]}: objects that are taken out.
     nlohmann::json take = nlohmann::json::object();
     // {"session": "host-a", "policy": ..., "add_paths": [...]} or {"export": "vol1", "size": ...}:
-    // how an object of any file is now: one of this file is changed where it stands, unless another
-    // file amends it. A path that is added is removed no longer, and the other way round. An object
-    // that is put in or taken out loses what was amended.
+    // the present state of an object of any file. An object of this file is changed in place,
+    // unless another file amends it. A path that is added is no longer listed as removed, and the
+    // reverse. An object that is put in or taken out loses its amendments.
     nlohmann::json amend = nullptr;
 };
 
-// "rdma:SOURCE@HOST:PORT", as daemons name a path, however it is written: an element of `paths`, or
+// The name of a path as daemons write it: "rdma:SOURCE@HOST:PORT". path: an element of `paths`, or
 // of remove_paths, which is text.
 std::string label_of_path(const nlohmann::json& path);
 
 // "session" or "export".
 const char* kind_amended(const nlohmann::json& amendment);
 
-// What has to be known of the other files of the configuration.
+// What has to be known about the other files of the configuration.
 struct Elsewhere {
-    // Asked of a session of this file when the last device here that was on it has gone. True: the
-    // session goes, too.
+    // Called for a session of this file when its last device in this file has gone. True: the
+    // session is taken out, too.
     std::function<bool(const std::string& session)> may_leave = [](const auto&) { return true; };
-    // Whether another file amends the "session" or "export". That would count over what is said
-    // where the object stands.
+    // Whether another file amends the "session" or "export". Such an amendment would override what
+    // the object itself says.
     std::function<bool(const std::string& kind, const std::string& name)> amends =
         [](const auto&, const auto&) { return false; };
 };
 
-// text: what the file has by now. The error is a sentence.
+// The text of the file with the piece. text: the present content. The error is a sentence.
 std::expected<std::string, std::string> with_piece(const std::string& text, const SavedPiece& piece,
                                                    const Elsewhere& elsewhere = {});
 
-// Whether a file of the configuration amends the "session" or "export"; whether a device or an
-// amendment there names the session. What cannot be parsed may do so.
+// amends(): whether the file amends the "session" or "export". names_session(): whether a device or
+// an amendment in the file names the session. Both are true for a file that cannot be parsed.
 bool amends(const ConfigSource& file, const std::string& kind, const std::string& name);
 bool names_session(const ConfigSource& file, const std::string& session);
 

@@ -1,4 +1,4 @@
-// The terminal that standard output is.
+// The terminal at standard output.
 #pragma once
 
 #include <cstddef>
@@ -6,11 +6,13 @@
 
 namespace rnbd {
 
-// How many lines it has now; none if standard output is no terminal, or one that does not say.
+// How many lines the terminal has now; none if standard output is not a terminal, or the terminal
+// does not say.
 std::optional<std::size_t> screen_rows() noexcept;
 
-// Of how many items each of the daemons (1 or more) may show a row, so that all of them fit with
-// their two lines of heads, a line for what is left out, and the cursor's line. At least 1.
+// For how many items each of the daemons (1 or more) may show a row, so that all fit together with
+// two header lines and a line for what is left out per daemon, and the line of the cursor. At least
+// 1.
 std::size_t rows_for_each(std::size_t screen_rows, std::size_t daemons) noexcept;
 
 }  // namespace rnbd

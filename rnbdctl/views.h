@@ -1,7 +1,7 @@
 // The documents of the control protocol as text for people (docs/reference/control-protocol.md).
 //
-// A member that is absent or of another type than documented shows as "-": a newer or older daemon
-// is no reason to fail.
+// A member that is absent, or has another type than documented, is shown as "-", so that a newer or
+// older daemon is no reason to fail.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -29,7 +29,7 @@ std::string export_evict_view(const nlohmann::json& document);
 std::string drain_view(const nlohmann::json& document);
 std::string stats_view(const nlohmann::json& document);
 std::string stats_reset_view(const nlohmann::json& document);
-// Of a document that rnbdctl/rates.h made.
+// For a document made by rates() (rnbdctl/rates.h).
 std::string rates_view(const nlohmann::json& document);
 
 }  // namespace rnbd

@@ -1,4 +1,4 @@
-// Words of a command line before they are parsed: short forms are written out, typos are explained.
+// Prepares the words of a command line for parsing: writes out short forms, and explains typos.
 #pragma once
 
 #include <expected>
@@ -9,10 +9,10 @@
 
 namespace rnbd {
 
-// Each word that stands for a command is replaced by the whole word, if it is the beginning
-// of just one. Where a command takes a value as well as further commands (`paths SESSION`), a
-// beginning counts as a command only when more words follow.
-// ERRORS: a word that is no command, with the nearest one; one that begins several.
+// Replaces each abbreviated command by the whole word, if the abbreviation is the beginning of
+// exactly one command. Where a command takes a value as well as further commands (`paths SESSION`),
+// an abbreviation counts as a command only if more words follow.
+// ERRORS: a word that is not a command, with the nearest command; a word that begins several.
 std::expected<std::vector<std::string>, std::string> write_out(CommandTree& tree,
                                                                std::vector<std::string> words);
 

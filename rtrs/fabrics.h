@@ -1,5 +1,9 @@
-// The only entrance to the fabric implementations. Included by the daemons' main files, librnbd's
-// world and tests.
+// The only way to make a fabric of a given implementation. Included by the daemons' main files,
+// librnbd's World and tests.
+//
+// OWNER: the caller owns the fabric. LIFE: the reactor outlives the fabric.
+// THREAD: the reactor's (rtrs/fabric.h).
+// ERRORS: only make_verbs_fabric() fails; it says how.
 #pragma once
 
 #include <expected>
@@ -16,33 +20,33 @@
 namespace rtrs {
 
 struct TcpFabricOptions {
-    // Whether this side wants checksums (CRC32C) of payloads. They are on if both sides want them;
-    // frame headers always have one.
+    // Whether this side wants checksums of payloads (CRC32C). They are used if both sides want
+    // them; frame headers always have a checksum.
     enum class DataChecksum : std::uint8_t { on, off };
     DataChecksum data_checksum = DataChecksum::on;
-    // Whether connections that this side accepts send payloads of 64 KiB and more without a copy.
-    // They do so as long as the kernel does not report that it copies them all the same, and
-    // nothing was read from this side's memory. The payload's memory stays in use until the peer's
-    // machine has acknowledged it; after a requested end of the connection the peer has half a
-    // second for that. Connections that this side dials never do so: a client gets its memory back,
-    // maybe to be used again, once another path has brought the answer.
+    // Whether accepted connections send payloads of 64 KiB and more without a copy, as long as the
+    // kernel does not report that it copies them nevertheless, and nothing was read from this
+    // side's memory. The payloads stay in use until the peer's machine has acknowledged them; when
+    // the connection is closed on request, the peer has half a second for that. Dialled connections
+    // never do this, because a client gets its memory back, and may reuse it, once another path has
+    // brought the answer.
     enum class ZeroCopy : std::uint8_t { on, off };
     ZeroCopy zero_copy = ZeroCopy::off;
     // A dialled connection that is not answered within this time fails with ETIMEDOUT.
     Duration connect_timeout = std::chrono::seconds(3);
     // An accepted socket that has not sent its whole connect request within this time is closed.
     Duration handshake_timeout = std::chrono::seconds(5);
-    // How many sockets may be in the handshake at a time, at least 1; one more closes the oldest of
-    // them.
+    // How many sockets may be in the handshake at the same time, at least 1; one more closes the
+    // oldest of them.
     std::uint32_t handshakes_max = 1024;
-    // Is told in words what peers did that ends their connection. May be null. Outlives the fabric
-    // and its endpoints.
+    // Is told in words when a peer did something that ends its connection. May be null. Outlives
+    // the fabric and its endpoints.
     Tracer* tracer = nullptr;
 };
 
-// RDMA's operations over sockets (docs/reference/tcp-fabric.md). The reactor outlives the fabric.
-// It may be any member of a ReactorGroup: all members carry connections, as EndpointOptions::worker
-// says.
+// RDMA operations over TCP sockets (docs/reference/tcp-fabric.md). The reactor outlives the
+// fabric. It may be any member of a ReactorGroup: all members carry connections, as
+// EndpointOptions::worker says.
 std::unique_ptr<Fabric> make_tcp_fabric(Reactor& reactor, const TcpFabricOptions& options);
 
 #ifdef RTRS_VERBS  // built with librdmacm and libibverbs
@@ -58,8 +62,8 @@ struct VerbsFabricOptions {
     Tracer* tracer = nullptr;
 };
 
-// RDMA by one device, with rdma_cm. The reactor outlives the fabric, and the fabric outlives its
-// endpoints, listeners and domains.
+// RDMA with one device, by rdma_cm. The reactor outlives the fabric, and the fabric outlives
+// its endpoints, listeners and domains.
 // ERRORS: ENODEV (no RDMA device, or none behind local_host), EINVAL (local_host not understood),
 // EMFILE, ENOMEM.
 std::expected<std::unique_ptr<Fabric>, std::error_code> make_verbs_fabric(
@@ -67,7 +71,7 @@ std::expected<std::unique_ptr<Fabric>, std::error_code> make_verbs_fabric(
 
 #endif
 
-// The function with which RdmaDevices makes its fabrics; empty if this was built without RDMA. The
+// The function by which RdmaDevices makes its fabrics; empty if this was built without RDMA. The
 // arguments outlive the fabrics that it makes.
 inline RdmaDevices::Make rdma_fabrics([[maybe_unused]] Reactor& reactor,
                                       [[maybe_unused]] Tracer& tracer) {

@@ -1,5 +1,6 @@
-// The attributes of both daemons as one tree, over their control sockets: for rnbdctl and
-// rnbd-sysfs. A daemon that is not there has none, as a kernel module that is not loaded.
+// The attributes of both daemons as one tree, read over their control sockets: for rnbdctl and
+// rnbd-sysfs. A daemon that does not run has no attributes, like a kernel module that is not
+// loaded.
 //
 // THREAD: any, several at a time; blocks the caller. Nothing is kept between calls.
 #pragma once
@@ -14,14 +15,14 @@
 
 namespace rnbd {
 
-// Whose attributes are at and below a path; both: of folders that both are in.
+// The daemon whose attributes are at and below a path. both: the folder has attributes of both.
 enum class AttributeOwner : std::uint8_t { server, client, both };
 AttributeOwner attribute_owner(std::string_view path);
 
 struct AttributeSockets {
     // Empty: that daemon is not asked.
     std::string server, client;
-    // For one answer to a reader; and to a writer, who gets it when the effect is there.
+    // The time limits for an answer. A write is answered only when it has taken effect.
     rtrs::Duration read_timeout = std::chrono::seconds(10);
     rtrs::Duration write_timeout = std::chrono::seconds(60);
 };
@@ -47,8 +48,8 @@ class AttributeClient {
 
     explicit AttributeClient(AttributeSockets sockets) : sockets_(std::move(sockets)) {}
 
-    // ERRORS: as control_call(); refused: with the errno. absent, away or unreachable: of the
-    // daemon that the path belongs to, or of both if it is of none.
+    // ERRORS: as control_call(). refused: with the errno. absent, away, unreachable: the daemon to
+    // which the path belongs, or both daemons if it belongs to neither alone.
     Answer<std::string> read(std::string_view path) const;
     Answer<void> write(std::string_view path, std::string_view value) const;
     Answer<AttributeListing> list(std::string_view path, Depth depth) const;
@@ -61,7 +62,7 @@ class AttributeClient {
     AttributeSockets sockets_;
 };
 
-// The errno that stands for a failed call: of an attribute its own, ENOENT if nobody is there.
+// The errno for a failed call: the attribute's own errno, or ENOENT if the daemon is not there.
 int to_errno(const ControlCallFailure& failure) noexcept;
 
 }  // namespace rnbd

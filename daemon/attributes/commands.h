@@ -1,6 +1,6 @@
-// The attribute tree on the control socket (docs/reference/control-protocol.md): attribute_get,
-// attribute_set, attribute_list and attribute_table; and writes that are answered when their effect
-// is there.
+// The commands of the control socket for the attribute tree (docs/reference/control-protocol.md):
+// attribute_get, attribute_set, attribute_list and attribute_table. Also waits for writes that are
+// answered only when they have taken effect.
 #pragma once
 
 #include <functional>
@@ -16,23 +16,23 @@ namespace rnbd {
 // tree: outlives control.
 void add_attribute_commands(ControlServer& control, const AttributeTree& tree);
 
-// What the errno of an attribute is on the control socket.
+// Converts the error of an attribute to a failure on the control socket.
 ControlFailure control_failure(const AttributeError& error);
-// And what the failure of a command is as an attribute's errno.
+// Converts the failure of a command to the error of an attribute.
 AttributeError attribute_error(const ControlFailure& failure);
 
-// Looks, every 10 ms, whether what was asked for has happened.
+// Checks every 10 ms whether a requested effect has happened.
 //
 // THREAD: the clock's. OWNER: the daemon.
 class AttributeWaits {
   public:
-    // Nothing: not yet.
+    // Returns nullopt if the effect has not happened yet.
     using Look = std::function<std::optional<AttributeWritten>()>;
-    // After this long it is ETIMEDOUT: as long as the kernel waits for a connection, and more.
+    // After this time the result is ETIMEDOUT. It is longer than the kernel waits for a connection.
     static constexpr rtrs::Duration time_max = std::chrono::seconds(40);
 
     explicit AttributeWaits(rtrs::Clock& clock);
-    // Looks for the first time at once; done may come from inside this call.
+    // Looks for the first time at once; done may be called from inside this call.
     void wait(Look look, AttributeDone done);
 
   private:

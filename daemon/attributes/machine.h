@@ -1,4 +1,4 @@
-// What attributes tell of the machine.
+// What attributes say about the machine.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace rnbd {
 // The network interface that has an address. host: numeric, without brackets. Empty if none has it.
 std::string interface_of(const std::string& host);
 
-// How many processors this machine may ever have: what the kernel calls possible. At least 1.
+// How many processors this machine may ever have ("possible" in the kernel's terms). At least 1.
 std::size_t possible_processors();
 
 }  // namespace rnbd

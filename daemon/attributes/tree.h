@@ -1,9 +1,10 @@
-// A tree of attributes as the kernel's sysfs has them: text files that are read and written, in
-// directories that come and go with what they describe.
+// A tree of attributes like those in the kernel's sysfs: text files that are read and written, in
+// directories that come and go with the objects that they describe.
 //
-// It is a table: each attribute is a pattern of its path, with what reading and writing it does.
-// A segment in braces stands for every name that the function of that variable lists now. What is
-// before a pattern's first variable is always there; what is behind one is there while listed.
+// It is a table: each attribute is a pattern for its path, with the functions that read and write
+// it. A segment in braces is a variable: it stands for every name that the function of the variable
+// lists at the moment. The directories before the first variable of a pattern always exist; those
+// after a variable exist while the name is listed.
 //
 //   tree.add_variable("{session}", [&](AttributeScope) { return names_of_sessions(); });
 //   tree.add({.pattern = "class/rtrs-client/{session}/max_reconnect_attempts",
@@ -23,20 +24,20 @@
 
 namespace rnbd {
 
-// Why reading or writing failed, as the kernel says it and for people.
+// Why reading or writing failed: as the kernel says it, and in words for people.
 struct AttributeError {
     int number = 0;       // errno, positive
-    std::string message;  // one line; empty: what the number means is all there is to say
+    std::string message;  // one line; empty: there is nothing to add to the meaning of the number
 };
 
-// What the variables of a pattern stand for, in their order.
+// The values of a pattern's variables, in order.
 using AttributeScope = std::span<const std::string>;
 using AttributeValue = std::expected<std::string, AttributeError>;
 using AttributeWritten = std::expected<void, AttributeError>;
-// Called once, when the write has had its effect or has failed; may come later.
+// Called once, when the write has taken effect or has failed; that may be later.
 using AttributeDone = std::function<void(const AttributeWritten&)>;
 
-// What reader makes of the place; or why there is none.
+// Calls reader with the place; if there is no place, returns the error.
 template <typename Place, typename Reader>
 AttributeValue read_at(const std::expected<Place, AttributeError>& place, const Reader& reader) {
     if (!place) return std::unexpected(place.error());
@@ -48,13 +49,14 @@ struct Attribute {
 
     std::string pattern;
     Kind kind = Kind::file;
-    // A file's text with its newline, a link's target. ENOENT of a link: it is not there.
+    // Returns the text of a file with its newline, or the target of a link. ENOENT for a link: the
+    // link does not exist.
     std::function<AttributeValue(AttributeScope)> read;
     // Empty: read-only.
     std::function<void(AttributeScope, std::string_view, AttributeDone)> write{};
 
-    // For docs/reference/attributes.md: what is read, what may be written (empty: nothing), and
-    // where it differs from the kernel's, why.
+    // For docs/reference/attributes.md: what is read, what may be written (empty: nothing), and if
+    // the attribute differs from the kernel's, why.
     std::string read_format{}, write_format{}, remark{};
 
     // Permission bits: 0444, 0644, 0777.
@@ -74,7 +76,7 @@ const char* to_string(AttributeNode::Kind kind) noexcept;
 
 class AttributeTree {
   public:
-    // outer: what the variables before it stand for.
+    // outer: the values of the variables before this one.
     using Names = std::function<std::vector<std::string>(AttributeScope outer)>;
     void add_variable(std::string name, Names names);
     // ASSUMES: the pattern's variables were added.
@@ -84,14 +86,15 @@ class AttributeTree {
     // A path may begin with "/sys/" or "/". Links on the way are followed, one at the end is not.
     // ERRORS: ENOENT, ELOOP.
     std::expected<AttributeNode, AttributeError> find(std::string_view path) const;
-    // In the order of their names, those of a directory behind it. A link at the path's end is
-    // followed. ERRORS: as find(); ENOTDIR.
+    // The nodes below the path in the order of their names; the nodes of a directory follow the
+    // directory. A link at the end of the path is followed.
+    // ERRORS: as find(), and ENOTDIR.
     enum class Depth : std::uint8_t { children, all };
     std::expected<std::vector<AttributeNode>, AttributeError> list(std::string_view path,
                                                                    Depth depth) const;
-    // ERRORS: ENOENT, EISDIR, what the attribute says.
+    // ERRORS: ENOENT, EISDIR, those of the attribute.
     AttributeValue read(std::string_view path) const;
-    // ERRORS, by way of done: ENOENT, EISDIR, EACCES (read-only), what the attribute says.
+    // ERRORS: passed to done: ENOENT, EISDIR, EACCES (read-only), those of the attribute.
     void write(std::string_view path, std::string_view value, const AttributeDone& done) const;
 
   private:
@@ -116,7 +119,7 @@ class AttributeTree {
     std::map<std::string, Names> variables_;
 };
 
-// Each name once: a later one that is taken gets "#2", "#3" ...
+// Makes names unique: a later name that is taken already gets "#2", "#3" ...
 std::vector<std::string> unique_names(std::vector<std::string> names);
 
 }  // namespace rnbd

@@ -1,4 +1,4 @@
-// What the kernel's attributes say and how they read what is written to them. Pure.
+// The texts of the kernel's attributes, and the parsing of what is written to them. Pure.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace rnbd {
 
-// As sysfs compares: one newline at the end of the text does not count.
+// Compares as sysfs does: one newline at the end of the text is ignored.
 bool attribute_text_is(std::string_view text, std::string_view word) noexcept;
-// Without white space around it.
+// The text without the white space around it.
 std::string_view stripped(std::string_view text) noexcept;
 
 // A whole decimal number with an optional sign and one newline.
@@ -29,10 +29,10 @@ struct AttributeAddress {
     std::string destination;  // "HOST" without brackets
 };
 // "[SRC@]DST" or "[SRC,]DST", each "ip:ADDRESS" or "gid:GID".
-// ERRORS: EINVAL (not of this form), ENODEV (gid: no fabric of ours has those).
+// ERRORS: EINVAL (not of this form), ENODEV (gid: none of our fabrics has such addresses).
 std::expected<AttributeAddress, int> parse_attribute_path(std::string_view text);
 
-// "Usage: echo 1 > NAME\n": what most writable attributes read as.
+// "Usage: echo 1 > NAME\n": the text of most writable attributes.
 std::string usage_of_one(std::string_view name);
 
 }  // namespace rnbd

@@ -12,20 +12,21 @@ namespace rnbd {
 
 class AddressRange {
   public:
-    // Nothing, not even an IPv4 address, is in a default range.
+    // A default range contains no address, not even an IPv4 address.
     AddressRange() noexcept = default;
 
     // "10.0.0.7", "10.0.0.0/8", "fd00::/16". Empty: not an address, prefix too long, or bits set
     // beyond the prefix.
     static std::optional<AddressRange> parse(std::string_view text) noexcept;
 
-    // host: numeric, IPv6 in brackets or not, without port. IPv4 inside IPv6 ("::ffff:10.0.0.1",
-    // what a dual-stack listener reports) counts as IPv4. False for what is not an address.
+    // host: numeric, without port; IPv6 with or without brackets. IPv4 inside IPv6
+    // ("::ffff:10.0.0.1", as a dual-stack listener reports it) counts as IPv4. False if host is not
+    // an address.
     bool contains(std::string_view host) const noexcept;
     // "10.0.0.0/8"; a single address has no prefix.
     std::string to_string() const;
 
-    // By their bits.
+    // Compares the bits.
     auto operator<=>(const AddressRange&) const noexcept = default;
 
   private:

@@ -1,4 +1,4 @@
-// The parts of a configuration that both daemons have.
+// The parts of a configuration that both daemons have in common.
 #pragma once
 
 #include <chrono>
@@ -15,31 +15,32 @@
 
 namespace rnbd {
 
-// Longest path of a Unix socket (sun_path without its NUL).
+// The longest path of a Unix socket (sun_path without its NUL).
 constexpr std::size_t socket_path_bytes_max = 107;
 
-// What is said of a daemon as a whole.
+// The settings of a daemon as a whole.
 struct DaemonSettings {
     // Path of the control socket, at most 107 bytes.
     std::string control;
-    // How long the loop may look for news before it sleeps (rtrs/reactor.h): 0 (never) .. 1 ms.
+    // How long the loop may poll for events before it sleeps (rtrs/reactor.h): 0 (never) .. 1 ms.
     rtrs::Duration busy_poll = std::chrono::microseconds(100);
-    // Sends may leave by a system call of their own (rtrs/reactor.h).
+    // Sends may use a system call of their own (rtrs/reactor.h).
     bool prompt_sends = true;
-    // Where the daemon runs; empty: wherever it may.
+    // The processors that the daemon uses; empty: all that it may use.
     CpuList cpus;
     // Threads that carry connections and requests (rtrs/reactor_group.h), 1..64.
     std::uint32_t workers = 1;
-    // Where metrics are served: "HOST:PORT", canonical, or "unix:/PATH"; empty: nowhere.
+    // The address at which metrics are served: "HOST:PORT", canonical, or "unix:/PATH"; empty:
+    // none.
     std::string metrics;
     LogLevel log_level = LogLevel::info;
-    // What the files say in vain.
+    // Settings in the files that have no effect.
     std::vector<ConfigError> warnings{};
 };
 
-// busy_poll, prompt_sends
+// Reads busy_poll and prompt_sends.
 void read_loop_settings(ConfigMap& map, DaemonSettings& settings);
-// cpus, workers, metrics, log; after `control`.
+// Reads cpus, workers, metrics and log; called after `control` was read.
 void read_process_settings(ConfigMap& map, DaemonSettings& settings);
 
 // "ro", "rw", "migration".
@@ -48,8 +49,9 @@ const char* to_word(AccessMode access) noexcept;
 ConfigType<LogLevel> config_log_level();
 ConfigType<std::string> config_socket_path();
 
-// heartbeat: {interval, timeout}; the timeout is at least twice the interval, which goes by it if
-// the file does not say. Whether it says the timeout.
+// Reads heartbeat: {interval, timeout}. The timeout is at least twice the interval; if the file
+// does not give the interval, it is derived from the timeout. Returns whether the file gives the
+// timeout.
 bool read_heartbeat(ConfigMap& map, rtrs::Duration& interval, rtrs::Duration& timeout);
 
 }  // namespace rnbd

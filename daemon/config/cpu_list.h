@@ -11,9 +11,9 @@
 
 namespace rnbd {
 
-// Processors are numbered below this.
+// The numbers of processors are below this.
 constexpr std::size_t cpus_max = 1024;
-// Empty: no wish.
+// Empty: no preference.
 using CpuList = std::bitset<cpus_max>;
 
 // Numbers and ranges in any order, at least one; spaces are not allowed.
@@ -21,10 +21,11 @@ std::optional<CpuList> parse_cpu_list(std::string_view text) noexcept;
 // Ascending, in ranges; "" if empty.
 std::string to_string(const CpuList& cpus);
 
-// The calling thread, and those that it starts from now on, run on these processors only. Returns
-// those of them that there are and that this process may use. What the thread allocates from now
-// on is in their memory, where a machine has several.
-// ASSUMES: not empty. ERRORS: EINVAL if none of them is left; those of sched_setaffinity(2).
+// From now on the calling thread, and the threads that it starts, run on these processors only.
+// Returns those of the processors that exist and that this process may use. On a machine with
+// several memory nodes, the thread allocates from now on in the memory of these processors.
+// ASSUMES: cpus is not empty.
+// ERRORS: EINVAL if no usable processor is left; those of sched_setaffinity(2).
 std::expected<CpuList, std::error_code> run_on_cpus(const CpuList& cpus);
 
 }  // namespace rnbd

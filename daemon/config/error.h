@@ -8,7 +8,7 @@
 
 namespace rnbd {
 
-// One thing that is wrong.
+// One error.
 struct ConfigError {
     std::string file;
     // From 1; 0 if it concerns the whole file.
@@ -16,13 +16,13 @@ struct ConfigError {
     std::size_t column = 0;
     // "exports[0].io"; empty for the whole file.
     std::string key;
-    // What was found, what is expected, the nearest word. One line.
+    // What was found, what was expected, and the nearest legal word. One line.
     std::string text;
 };
 
 // "server.yaml:3:5: exports[0].io: found ..."
 std::string to_string(const ConfigError& error);
-// All of them in one line, without places: for arguments that were read as a piece of a file.
+// All errors in one line, without their places: for arguments that were read like a part of a file.
 std::string config_errors_text(const std::vector<ConfigError>& errors);
 
 }  // namespace rnbd

@@ -1,4 +1,4 @@
-// Which word somebody meant who wrote another one.
+// Finds the word that a user meant who wrote an unknown one.
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace rnbd {
 
-// The word nearest to `word` by edits (a swap of neighbours is one), or empty if none is near.
+// The word nearest to `word` by number of edits (swapping neighbours is one edit), or empty if none
+// is near.
 std::string nearest_word(std::string_view word, const std::vector<std::string>& words);
 
 }  // namespace rnbd

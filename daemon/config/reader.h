@@ -1,5 +1,5 @@
-// A reader for YAML configuration that says everything that is wrong with a file, or with several
-// that are one configuration, at once.
+// A reader for YAML configuration that reports all errors at once, of one file or of several files
+// that are one configuration.
 //
 //   ConfigDocument document(text, "server.yaml");
 //   document.root().map([&](ConfigMap& map) {
@@ -9,15 +9,15 @@
 //   });
 //   if (!document.errors().empty()) ...
 //
-// The keys that the caller asks for are the schema: what is left over is reported as unknown, with
-// the nearest known key. Errors carry line, column and the whole key
+// The keys that the caller asks for are the schema: other keys are reported as unknown, with the
+// nearest known key. Errors have the line, the column and the whole key
 // ("exports[0].allow[1].access").
 //
-// Any bytes may be read: files larger than config_bytes_max, aliases and anchors (the stuff of YAML
-// bombs), tags, several documents, deep nesting, bytes that are not UTF-8 and duplicate keys are
-// errors as well. Nothing here throws (but for lack of memory).
+// The input may be any bytes. These are errors, too: files larger than config_bytes_max, aliases
+// and anchors (which YAML bombs are made of), tags, several documents, deep nesting, bytes that are
+// not UTF-8, and duplicate keys. Nothing here throws, except when there is no memory.
 //
-// OWNER: the caller owns the document; values and maps refer into it. THREAD: any one.
+// OWNER: the caller owns the document; values and maps refer into it. THREAD: any; one at a time.
 #pragma once
 
 #include <cstddef>
@@ -36,9 +36,9 @@
 
 namespace rnbd {
 
-// Longest configuration that is read, all files together.
+// The longest configuration that is read, all files together.
 constexpr std::size_t config_bytes_max = 4u << 20;
-// Errors that are kept; one more line says how many there were beyond.
+// How many errors are kept; one more line says how many further ones there were.
 constexpr std::size_t config_errors_max = 100;
 
 // How many elements a list must have.
@@ -56,13 +56,13 @@ class ConfigValue {
   public:
     // Reports an error at this value.
     void error(std::string_view text) const;
-    // Reads a scalar. False (target untouched, error reported) if it is of another form.
+    // Reads a scalar. False (target unchanged, error reported) if the value has another form.
     template <typename T>
     bool scalar(const ConfigType<T>& type, T& target) const;
-    // Reads a mapping and afterwards reports the keys that `read` did not ask for. An empty value
-    // counts as an empty mapping. False (error reported) if it is of another form.
+    // Reads a mapping, and afterwards reports the keys that `read` did not ask for. An empty value
+    // counts as an empty mapping. False (error reported) if the value has another form.
     bool map(const std::function<void(ConfigMap&)>& read) const;
-    // Calls `read` per element. An empty value counts as an empty list.
+    // Calls `read` for each element. An empty value counts as an empty list.
     bool list(ConfigListBounds bounds, const std::function<void(ConfigValue)>& read) const;
     bool is_list() const noexcept;
 
@@ -110,15 +110,15 @@ class ConfigMap {
                        const std::function<void(ConfigValue)>& read);
     bool optional_list(std::string_view key, ConfigListBounds bounds,
                        const std::function<void(ConfigValue)>& read);
-    // The value of a key, if it is there; the key is part of the schema from here on.
+    // The value of a key, if it is there. The key is part of the schema from now on.
     std::optional<ConfigValue> find(std::string_view key);
-    // Ditto; absence is reported as an error.
+    // The same, but absence is reported as an error.
     std::optional<ConfigValue> require(std::string_view key, std::string_view expected);
     // Reports an error at a key's value, or at the mapping if the key is absent.
     void error(std::string_view key, std::string_view text) const;
-    // The same of what is no error: it is passed over, and somebody should know.
+    // The same for something that is not an error: it is ignored, and the user should know.
     void warning(std::string_view key, std::string_view text) const;
-    // "server.yaml:12" of the same.
+    // The place that error() would report, as "server.yaml:12".
     std::string place(std::string_view key) const;
 
   private:
@@ -139,11 +139,12 @@ struct ConfigSource {
     std::string text;
 };
 
-// Parsed files and everything found wrong with them so far. Stays where it is.
+// Parsed files, and all errors found in them so far. It cannot be moved.
 class ConfigDocument {
   public:
-    // Files in their order: a list that several have is one after the other, a mapping has the keys
-    // of all, of anything else the last one counts. What is not YAML gives an error. At least one.
+    // sources: one or more files, in order. A list in several files is concatenated, a mapping has
+    // the keys of all files, and of any other value the last one counts. Text that is not YAML is
+    // reported as an error.
     explicit ConfigDocument(const std::vector<ConfigSource>& sources);
     ConfigDocument(std::string_view text, std::string file);
     ~ConfigDocument();
@@ -151,16 +152,16 @@ class ConfigDocument {
     ConfigDocument& operator=(const ConfigDocument&) = delete;
 
     ConfigValue root();
-    // False if a text is not YAML: reading the root would only add misleading errors.
+    // False if a text is not YAML; then reading the root would only add misleading errors.
     bool well_formed() const noexcept { return well_formed_; }
-    // In order of files and lines. Call it when reading is over.
+    // The errors in the order of files and lines. Call it when reading is over.
     std::vector<ConfigError> errors() const;
     const std::vector<ConfigError>& warnings() const noexcept { return warnings_; }
 
   private:
     friend class ConfigMap;
     friend class ConfigValue;
-    // file: its index; line and column from 1, 0: the whole file.
+    // file: its index. line, column: from 1; 0: the whole file.
     struct Place {
         std::size_t file = 0, line = 0, column = 0;
         auto operator<=>(const Place&) const = default;
@@ -178,8 +179,8 @@ class ConfigDocument {
     bool well_formed_ = false;
 };
 
-// Reads a whole configuration with `read` as the schema of its root mapping. What it warned of is
-// in the configuration's `warnings`, if it has such.
+// Reads a whole configuration, with `read` as the schema of its root mapping. Warnings are put into
+// the configuration's member `warnings`, if it has one.
 template <typename Config>
 std::expected<Config, std::vector<ConfigError>> read_config(
     const std::vector<ConfigSource>& sources,

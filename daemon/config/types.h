@@ -1,7 +1,7 @@
-// Scalars of a configuration: how they look and what they mean. For a ConfigMap
-// (daemon/config/reader.h), and for text of other origin.
+// Scalars of a configuration: their form and their meaning. For a ConfigMap
+// (daemon/config/reader.h), and for text from elsewhere.
 //
-// THREAD: any one.
+// THREAD: any.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace rnbd {
 
-// What a scalar has to look like and how it is read.
+// The form that a scalar must have, and the function that parses it.
 template <typename T>
 struct ConfigType {
     // Continues "expected ": "an integer from 1 to 64".
@@ -28,20 +28,22 @@ struct ConfigType {
     std::vector<std::string> words{};
 };
 
-// --- scalars as text; all strict: no spaces, no signs but for negative integers, no overflow ---
+// --- scalars as text; strict: no spaces, no signs except for negative integers, no overflow ---
 
 std::optional<std::int64_t> parse_integer(std::string_view text) noexcept;
 // Bytes: "4096", "512B", "64KiB", "8MiB", "1GiB", "1TiB", "1PiB". Decimal units are refused.
 std::optional<std::uint64_t> parse_size(std::string_view text) noexcept;
 // "100us", "200ms", "5s", "1min", "2h", "1d".
 std::optional<rtrs::Duration> parse_duration(std::string_view text) noexcept;
-// "10.0.0.1:1235", "[fe80::1]:1235": numeric host. The canonical form of the same.
+// "10.0.0.1:1235", "[fe80::1]:1235": a numeric host. Returns the canonical form.
 enum class PortZero : std::uint8_t { refused, allowed };
 std::optional<std::string> parse_address(std::string_view text, PortZero port_zero);
-// Whether two sockets cannot listen on them both, though they are not the same: one takes the
-// other's port as well, since [::] is every address, 0.0.0.0 every one of IPv4. Both canonical.
+// Whether two sockets cannot listen on both addresses though they differ: one address includes the
+// port of the other, since [::] stands for every address and 0.0.0.0 for every one of IPv4. Both
+// canonical.
 bool addresses_overlap(std::string_view one, std::string_view other) noexcept;
-// "SOURCE@HOST:PORT" or "HOST:PORT", numeric hosts of one family; a source may be in brackets too.
+// "SOURCE@HOST:PORT" or "HOST:PORT", numeric hosts of one family; the source may be in brackets,
+// too.
 struct PathAddresses {
     std::string source;       // "HOST", canonical, or empty
     std::string destination;  // "HOST:PORT", canonical
@@ -56,7 +58,7 @@ ConfigType<std::string> config_text(std::size_t bytes_min, std::size_t bytes_max
 ConfigType<std::string> config_path(std::size_t bytes_max);
 // RTRS session name: 1..254 bytes, printable ASCII without space, '/' and '.'.
 ConfigType<std::string> config_session_name();
-// The same in a rule that allows it, where '*' would be taken for a pattern.
+// The same in a rule that allows a session, where users would take '*' for a pattern.
 ConfigType<std::string> config_allowed_session();
 // Export or device name: 1..254 bytes, printable ASCII without space, no "..", no leading '/'.
 ConfigType<std::string> config_volume_name();

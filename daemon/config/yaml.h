@@ -1,7 +1,7 @@
-// YAML to a tree of values with their places, before anybody asks what they mean; and how the trees
-// of several files become one. The only file that knows of yaml-cpp is its .cpp.
+// Parses YAML into a tree of values with their places, without regard to their meaning, and merges
+// the trees of several files. Only yaml.cpp knows of yaml-cpp.
 //
-// THREAD: any one.
+// THREAD: any.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,14 @@
 
 namespace rnbd {
 
-// Values (keys count too) and nesting beyond which it is refused.
+// A configuration with more values (including keys), or deeper nesting, is refused.
 constexpr std::size_t config_values_max = 200'000;
 constexpr std::size_t config_depth_max = 16;
 
 struct ConfigNode {
     enum class Kind : std::uint8_t { null, scalar, list, map };
     Kind kind = Kind::null;
-    // Index of the file it stands in.
+    // The index of its file.
     std::size_t file = 0;
     // From 0.
     std::size_t line = 0;
@@ -32,7 +32,7 @@ struct ConfigNode {
 
 // "a mapping": how an error names what was found.
 const char* describe(ConfigNode::Kind kind) noexcept;
-// What a user wrote, as an error quotes it: no more than its beginning.
+// A user's text in the form in which an error quotes it: only its beginning if it is long.
 std::string config_shortened(std::string_view text);
 std::string config_quoted(std::string_view text);
 
@@ -43,13 +43,14 @@ struct ConfigYamlError {
     std::string text;
 };
 
-// The file's root: a mapping, or nothing if the file says nothing. file: its index, noted in every
-// node. values: counted over all files, up to config_values_max. ERRORS: the first thing that a
-// configuration must not have (daemon/config/reader.h), or that is not YAML.
+// The root of the file: a mapping, or nothing if the file is empty. file: its index, stored in
+// every node. values: counted over all files, up to config_values_max.
+// ERRORS: the first thing that is not YAML, or that a configuration must not have
+// (daemon/config/reader.h).
 std::expected<ConfigNode, ConfigYamlError> parse_config_yaml(const std::string& text,
                                                              std::size_t file, std::size_t& values);
 
-// What a later file says: lists go on, mappings have more keys, anything else is replaced.
+// Merges a later file: lists are continued, mappings get more keys, any other value is replaced.
 void merge_config(ConfigNode& into, ConfigNode more);
 
 }  // namespace rnbd

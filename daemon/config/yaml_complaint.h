@@ -1,4 +1,4 @@
-// What yaml-cpp says of text that is no YAML, in words for who wrote it.
+// Translates what yaml-cpp says about text that is not YAML into words for the author of the text.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace rnbd {
 
-// What was found and expected, and what the parser said. message: of a YAML::Exception.
+// What was found, what was expected, and what the parser said. message: that of a YAML::Exception.
 std::string config_yaml_complaint(const std::string& message);
 
 struct ConfigTextPlace {
@@ -15,11 +15,11 @@ struct ConfigTextPlace {
     std::size_t column = 0;
 };
 
-// Whether the parser says that quotes are open where the text ends.
+// Whether the parser says that quotes are still open at the end of the text.
 bool config_quotes_are_open(const std::string& message) noexcept;
 
-// The place, or the end of the last line that is not empty if the text has none such: what is
-// missing at the end of a file is found behind it.
+// The place, if it is inside the text, else the end of the last line that is not empty: the parser
+// reports what is missing at the end of a file at a place after it.
 ConfigTextPlace config_place_inside(std::string_view text, ConfigTextPlace place) noexcept;
 
 }  // namespace rnbd

@@ -1,11 +1,12 @@
-// The arguments of a command, taken out one by one; what is left over is an error.
+// The arguments of a command. They are taken out one by one; an argument that is left over is an
+// error.
 //
 //   ControlArguments arguments(document);
 //   const std::string name = arguments.text("export", ControlArguments::Need::required);
 //   const bool force = arguments.flag("force");
 //   if (const auto failure = arguments.failure()) return reply.fail(failure->code, ...);
 //
-// The first thing that is wrong is kept. THREAD: any one.
+// The first error is kept. THREAD: any; one at a time.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +24,16 @@ namespace rnbd {
 
 class ControlArguments {
   public:
-    // required: there, and a text is not empty. present: there.
+    // required: it must be there, and a text must not be empty. present: it must be there.
     enum class Need : std::uint8_t { optional, present, required };
 
     explicit ControlArguments(const nlohmann::json& arguments) : left_(arguments) {}
 
-    // Empty if it is absent. expected: what to say if it is not as it has to be.
+    // Empty if the argument is absent. expected: what the error says that was expected.
     std::string text(const char* key, Need need = Need::optional,
                      std::string_view expected = "a text");
-    // What parse() knows, a std::optional of a std::string_view. Nothing if it is absent.
+    // A word that parse() knows. parse: takes a std::string_view, returns a std::optional. Nullopt
+    // if the argument is absent.
     template <typename Parse>
     std::invoke_result_t<Parse&, std::string_view> word(const char* key, Parse parse,
                                                         std::string_view expected,
@@ -44,17 +46,18 @@ class ControlArguments {
         unknown_word(key, *given, expected);
         return std::nullopt;
     }
-    // False if it is absent.
+    // False if the argument is absent.
     bool flag(const char* key);
     std::optional<std::uint64_t> number(const char* key);
-    // Seconds, min..max; the default if it is absent.
+    // A duration in seconds, 0..max; if_absent if the argument is absent.
     rtrs::Duration seconds(const char* key, rtrs::Duration if_absent, rtrs::Duration max);
-    // null if it is absent.
+    // null if the argument is absent.
     nlohmann::json object(const char* key, Need need = Need::optional);
-    // Whatever it is, for who has rules of its own for it.
+    // The argument unchanged, for a caller that has rules of its own for it.
     std::optional<nlohmann::json> any(const char* key);
 
-    // Of what was asked for, then of what was not.
+    // The first error in the arguments that were asked for; if there is none, the first argument
+    // that was not asked for.
     std::optional<ControlFailure> failure();
 
   private:

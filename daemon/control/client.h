@@ -19,7 +19,7 @@ struct ControlCallFailure {
     enum class Kind : std::uint8_t {
         absent,       // there is no such socket
         away,         // nobody listens, or the daemon went away before it answered
-        unreachable,  // no permission, or no socket of a daemon
+        unreachable,  // no permission, or not the socket of a daemon
         refused,      // the daemon answered with an error: `failure`
         timed_out,    // no answer in time; the request may still be carried out
         nonsense,     // the answer is not of this protocol or version
@@ -29,19 +29,20 @@ struct ControlCallFailure {
     std::string message;
     // refused: the daemon's code, if this version knows it.
     std::optional<ControlError> code{};
-    // refused: of attributes, the errno; else 0.
+    // refused: the errno, if the command was about an attribute; else 0.
     int error_number = 0;
-    // What the user may do about it, where more is known than the kind says; else empty.
+    // What the user may do about it, if more is known than the kind says; else empty.
     std::string advice{};
 };
 
 struct ControlCallOptions {
     std::string socket_path;
-    // For the whole answer; after it the call fails as timed_out.
+    // How long to wait for the whole answer; after that the call fails with timed_out.
     rtrs::Duration timeout = std::chrono::seconds(60);
 };
 
-// Returns the member `result` of the answer. ERRORS: as above.
+// Returns the member `result` of the answer.
+// ERRORS: see ControlCallFailure::Kind.
 std::expected<nlohmann::json, ControlCallFailure> control_call(const ControlCallOptions& options,
                                                                std::string_view command,
                                                                const nlohmann::json& arguments);

@@ -1,4 +1,4 @@
-// How much a daemon says, shown and set while it runs.
+// The command that shows and sets the log levels of a running daemon.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace rnbd {
 
-// `log`. daemon: "rnbd-server" or "rnbd-client".
+// Adds the command `log`. daemon: "rnbd-server" or "rnbd-client".
 void add_log_command(ControlServer& control, std::string daemon);
 
 }  // namespace rnbd

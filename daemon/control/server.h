@@ -6,9 +6,9 @@
 //   });
 //   (*control)->close([&] { ... });         // then destroy it
 //
-// The socket has mode 0600: only the daemon's user may ask. One request per connection is handled
-// at a time, in order. A client that sends rubbish, too much, or nothing for idle_time, or that
-// does not take its answer, costs its own connection and nothing else.
+// The socket has mode 0600: only the daemon's user may use it. Requests of a connection are handled
+// one at a time, in order. A client that sends nonsense, too much, or nothing for idle_time, or
+// that does not take its answer, loses its own connection and affects nothing else.
 //
 // THREAD: the reactor's (rtrs/reactor.h). OWNER: the daemon.
 // LIFE: create() -> close() -> closed() -> destroyed.
@@ -30,8 +30,8 @@ namespace rnbd {
 
 class ControlServer;
 
-// The right and duty to answer one request; once. Destroyed without an answer it reports
-// "failed". May outlive the connection and the server: then the answer goes nowhere.
+// The right and the duty to answer one request, once. If it is destroyed without an answer, it
+// reports "failed". It may outlive the connection and the server; then the answer is dropped.
 class ControlReply {
   public:
     ControlReply(ControlReply&& other) noexcept;
@@ -52,39 +52,40 @@ class ControlReply {
 
 struct ControlServerOptions {
     std::string socket_path;
-    // Connections at one time; one more takes the place of the oldest without a request under way,
-    // and is closed if there is none. 1..1000.
+    // How many connections there may be at a time, 1..1000. One more takes the place of the oldest
+    // connection without a request under way; if there is none, the new one is closed.
     std::uint32_t connections_max = 64;
     // How long a connection may be silent between requests, or leave its answer unread.
     rtrs::Duration idle_time = std::chrono::seconds(60);
-    // How long create() waits for the path while another socket is heard there.
+    // How long create() waits for the path while another process listens there.
     rtrs::Duration in_use_patience = rnbd::in_use_patience;
 };
 
 class ControlServer {
   public:
-    // A socket file that nobody listens on is replaced; its directory is made if it is absent
-    // (mode 0755). Blocks while somebody listens, for in_use_patience.
-    // ERRORS: EADDRINUSE (another daemon listens there), EEXIST (the path is something else than a
-    // socket), ENAMETOOLONG, EACCES, EROFS, ...
+    // Replaces a socket file that nobody listens on; makes its directory if that is absent (mode
+    // 0755). Blocks while somebody listens there, at most for in_use_patience.
+    // ERRORS: EADDRINUSE (another daemon listens there), EEXIST (the path is not a socket),
+    // ENAMETOOLONG, EACCES, EROFS, ...
     static std::expected<std::unique_ptr<ControlServer>, std::error_code> create(
         rtrs::Reactor& reactor, ControlServerOptions options);
     ~ControlServer();  // ASSUMES: closed() was delivered
     ControlServer(const ControlServer&) = delete;
     ControlServer& operator=(const ControlServer&) = delete;
 
-    // arguments live for the call. May be called before and between requests.
+    // arguments: valid only during the call. add_command() may be called before and between
+    // requests.
     using Handler = std::function<void(const nlohmann::json& arguments, ControlReply reply)>;
     void add_command(std::string name, Handler handler);
 
-    // If others have removed the socket's file: makes it anew. What is connected stays. True: it
-    // was so. ERRORS: as create(), and the old socket stays.
+    // If others have removed the socket's file, makes it anew and returns true. Connections stay.
+    // ERRORS: as create(); then the old socket stays.
     std::expected<bool, std::error_code> listen_again();
 
-    // Removes the socket and drops every connection, answered or not, after what was already
-    // answered has been sent (for a second at most). closed() comes in a later turn.
+    // Removes the socket, sends the answers that were already given (for a second at most), and
+    // then drops every connection, answered or not. closed() comes in a later turn.
     void close(std::function<void()> closed);
-    // Instead, by a daemon that ends at once: only removes the socket's file.
+    // Only removes the socket's file; for a daemon that ends at once without close().
     void remove_file() noexcept;
 
   private:

@@ -1,6 +1,7 @@
-// The counters that `rnbdctl stats` shows: since the last reset, without touching the daemon's own.
+// The counters that `rnbdctl stats` shows: they count since the last reset, which does not change
+// the daemon's own counters. An item is {"kind", "name", counters ...}.
 //
-// An item is {"kind", "name", counters ...}. OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
+// OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
 #include <functional>
@@ -16,13 +17,14 @@ namespace rnbd {
 
 class Statistics {
   public:
-    // items: an array of what there is now. clock: outlives it.
+    // items: returns an array of the present items. clock: outlives this.
     using Items = std::function<nlohmann::json()>;
     Statistics(const rtrs::Clock& clock, std::string daemon, Items items);
 
     void reset();
     nlohmann::json document() const;
-    // `stats` and `stats_reset`. ASSUMES: this outlives the control server.
+    // Adds the commands `stats` and `stats_reset`.
+    // ASSUMES: this outlives the control server.
     void add_commands(ControlServer& control);
 
   private:

@@ -1,4 +1,4 @@
-// How the workers of a daemon are doing, for its status.
+// The state of the workers of a daemon, for its status document.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -7,7 +7,7 @@
 
 namespace rnbd {
 
-// workers[] of docs/reference/control-protocol.md. first: any of them.
+// workers[] of docs/reference/control-protocol.md. first: any worker's reactor.
 nlohmann::json describe_workers(rtrs::Reactor& first);
 
 }  // namespace rnbd

@@ -1,7 +1,7 @@
-// How many lines a subsystem may log, of warnings and of others: what peers can cause as often as
-// they like, such as clients that come and go, must not fill the disk that the log is on. A burst
-// is written as it is; when it is used up nothing is, until there is room for a good part of it
-// again. Pure: told the time.
+// Limits how many lines a subsystem may log, separately for warnings and for other lines. Lines
+// that peers can cause as often as they like, such as clients that come and go, must not fill the
+// disk of the log. A burst is written completely. When the budget is used up, nothing is written
+// until there is room for resume_from lines again. Pure: the caller gives the time.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ class LineBudget {
     static constexpr std::uint64_t per_second = 50;
     static constexpr std::uint64_t resume_from = 1000;
 
-    // Whether one more line is written. Others are counted.
+    // Whether one more line is written. If not, it is counted as left out.
     bool spend(rtrs::Instant now) noexcept {
         const auto earned = static_cast<std::uint64_t>((now - at_) / line_time);
         at_ += line_time * static_cast<std::int64_t>(earned);
@@ -32,7 +32,7 @@ class LineBudget {
         --left_;
         return true;
     }
-    // How many were left out since this was told last.
+    // How many lines were left out since told() was called last.
     std::uint64_t left_out() const noexcept { return left_out_; }
     void told() noexcept { left_out_ = 0; }
 
@@ -43,7 +43,7 @@ class LineBudget {
     std::uint64_t left_ = burst;
     std::uint64_t left_out_ = 0;
     bool resting_ = false;
-    rtrs::Instant at_{};  // up to then what was earned is counted
+    rtrs::Instant at_{};  // lines earned up to this time are counted in left_
 };
 
 }  // namespace rnbd

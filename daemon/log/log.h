@@ -1,11 +1,11 @@
-// Where the daemons' words go: stderr, one line each, for people or for the journal.
+// The log of the daemons: stderr, one line per message, for people or for the journal.
 //
 // To a terminal or a file:  2026-01-31 12:00:00.123 info  rtrs.session: host-a: link up
 // To the journal:           <6>rtrs.session: host-a: link up
-// The journal is recognised by JOURNAL_STREAM naming what stderr is.
-// Nothing waits for a reader of a pipe or a socket that stands still: lines that it has no room for
-// are left out, and a line says how many as soon as one fits again. So are those of a subsystem
-// that has too many for too long (daemon/log/line_budget.h).
+// stderr is the journal if JOURNAL_STREAM names it. Logging never waits for a reader of a pipe or
+// socket that stands still: lines for which there is no room are left out, and as soon as a line
+// fits again, one says how many. Lines of a subsystem that logs too much for too long are left out,
+// too (daemon/log/line_budget.h).
 //
 // THREAD: any.
 #pragma once
@@ -25,22 +25,22 @@ class logger;
 
 namespace rnbd {
 
-// Of all subsystems, also of those to come, whatever was said of one of them before. Until it is
-// called: info.
+// Sets the level of all subsystems, present and later ones, and overrides what was set for a single
+// one before. Before the first call the level is info.
 void set_log_level(LogLevel level);
-// Of one area: the subsystem of this name and those below it ("rtrs" has "rtrs.path"). False: there
-// is no logger() of that so far, and nothing was changed.
+// Sets the level of one area: the subsystem of this name and those below it ("rtrs" includes
+// "rtrs.path"). False: no such subsystem has a logger() so far, and nothing was changed.
 bool set_log_level(LogLevel level, std::string_view area);
 
-// Subsystems that have a logger() so far, by name.
+// The subsystems that have a logger() so far, by name.
 struct LogArea {
     std::string name;
     LogLevel level = LogLevel::info;
 };
 std::vector<LogArea> log_areas();
 
-// One subsystem's lines: text as fmt takes it, and what is put in. What writes them is known to
-// log.cpp alone, which is what keeps this header quick to compile.
+// Logs the lines of one subsystem: a format string of fmt, and its values. Only log.cpp knows what
+// writes them, which keeps this header quick to compile.
 class Logger {
   public:
     explicit Logger(spdlog::logger& writer) noexcept : writer_(writer) {}
@@ -61,13 +61,13 @@ class Logger {
     void error(fmt::format_string<Values...> text, Values&&... values) {
         write(LogLevel::error, text, fmt::make_format_args(values...));
     }
-    // Of what ends the daemon.
+    // For what ends the daemon.
     template <typename... Values>
     void critical(fmt::format_string<Values...> text, Values&&... values) {
         write(LogLevel::critical, text, fmt::make_format_args(values...));
     }
     void write(LogLevel level, fmt::string_view text, fmt::format_args values);
-    // Whether a line of this level is written at the level that is set.
+    // Whether lines of this level are written at the level that is set.
     bool writes(LogLevel level) const noexcept;
 
   private:
@@ -77,8 +77,8 @@ class Logger {
 // The logger of a subsystem ("rnbd.volume"), made at its first use; lives for ever.
 Logger& logger(std::string_view subsystem);
 
-// text with control characters, and what is no UTF-8, written as \xNN: a peer's name cannot forge
-// lines, and the journal takes the line for text.
+// The text with control characters, and bytes that are not UTF-8, written as \xNN. So a peer's name
+// cannot forge lines, and the journal treats the line as text.
 std::string printable(std::string_view text);
 
 // Logs what the transport traces.

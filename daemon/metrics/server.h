@@ -1,11 +1,12 @@
-// Serves a text at GET /metrics by HTTP/1.1, for monitoring systems: on the daemon's own loop.
+// Serves a text at GET /metrics by HTTP/1.1, for monitoring systems, on the daemon's own loop.
 //
-// A connection asks once, is answered and closed. What is true when a request is whole is noted at
-// once, and made text a piece a turn, for all who have asked by then; who asks meanwhile waits for
-// the next one. A slow reader holds its text until it has it or its time is over, and nobody waits
-// for it. How many connections there are at a time is bounded; more are turned away.
+// A connection asks once, is answered, and is closed. When a request is complete, the present
+// values are noted at once. They are then turned into text, one piece per turn, for all connections
+// that have asked by then; connections that ask meanwhile wait for the next text. A slow reader
+// keeps its text until it has received it or its time is over; nobody waits for it. The number of
+// connections at a time is limited; more are refused.
 //
-// OWNER: the frame of a daemon. THREAD: the reactor's (rtrs/reactor.h).
+// OWNER: the frame of a daemon (daemon/run_daemon.h). THREAD: the reactor's (rtrs/reactor.h).
 // LIFE: create() -> close() -> closed() -> destroyed.
 #pragma once
 
@@ -27,7 +28,7 @@ struct MetricsServerOptions {
     // "HOST:PORT" with a numeric host, [IPv6]:PORT, or "unix:/PATH".
     std::string listen;
     std::size_t connections_max = 16;
-    // For the whole request to come in, and for the whole answer to go out.
+    // The time limits for receiving the whole request, and for sending the whole answer.
     rtrs::Duration request_time = std::chrono::seconds(10);
     rtrs::Duration answer_time = std::chrono::seconds(30);
     rtrs::Duration patience = in_use_patience;
@@ -35,10 +36,10 @@ struct MetricsServerOptions {
 
 class MetricsServer {
   public:
-    // text: the document of now. Called from the loop.
+    // text: returns the present values. Called from the loop.
     using Text = std::function<MetricsText()>;
 
-    // ERRORS: those of listening; EINVAL (listen is none of its forms).
+    // ERRORS: those of listening; EINVAL (listen has none of its forms).
     static std::expected<std::unique_ptr<MetricsServer>, std::error_code> create(
         rtrs::Reactor& reactor, MetricsServerOptions options, Text text);
     ~MetricsServer();  // ASSUMES: closed() was delivered
@@ -47,12 +48,12 @@ class MetricsServer {
 
     // Where it listens, with the real port.
     const std::string& address() const noexcept;
-    // If others have removed the Unix socket's file: makes it anew. True: it was so. ERRORS: as
-    // create(), and the old socket stays.
+    // If others have removed the Unix socket's file, makes it anew and returns true.
+    // ERRORS: as create(); then the old socket stays.
     std::expected<bool, std::error_code> listen_again();
-    // Cuts what is under way. closed() comes in a later turn.
+    // Cuts off connections that are under way. closed() comes in a later turn.
     void close(std::function<void()> closed);
-    // Instead, by a daemon that ends at once: only removes a Unix socket's file.
+    // Only removes a Unix socket's file; for a daemon that ends at once without close().
     void remove_file() noexcept;
 
   private:

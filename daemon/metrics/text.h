@@ -1,4 +1,4 @@
-// The text of OpenMetrics 1.0, as monitoring systems read it.
+// A text in the format OpenMetrics 1.0, which monitoring systems read.
 //
 //   MetricsText text;
 //   text.family({"rnbd_server_export_size", "bytes", MetricType::gauge, {"export"}, "Its size."});
@@ -6,11 +6,12 @@
 //   ...
 //   std::string body = text.finish();
 //
-// Families come one after another, samples behind their family, each combination of labels once: a
-// second one with the same labels is left out, for a document with two of them is refused whole.
+// Families come one after another, each followed by its samples. Each combination of labels may
+// appear once: a second sample with the same labels is left out, because readers refuse a whole
+// document with two of them.
 //
-// What is added is noted as it is now. To make text of it takes many times as long, and may be done
-// a piece at a time while what was noted changes or goes.
+// Adding only notes the present values. Turning them into text takes many times as long. It may be
+// done piece by piece, while the objects that the values came from change or disappear.
 #pragma once
 
 #include <array>
@@ -31,7 +32,7 @@ namespace rnbd {
 enum class MetricType : std::uint8_t { gauge, counter, histogram, info };
 
 struct MetricFamily {
-    // Without its unit and without "_total": both are appended where they belong.
+    // The name without its unit and without "_total"; both are appended where necessary.
     std::string_view name;
     // "bytes", "seconds", or empty: a plain number.
     std::string_view unit;
@@ -47,20 +48,23 @@ class MetricsText {
     // One value per label of the family.
     using Labels = std::initializer_list<std::string_view>;
 
-    // Its texts stay where they are. ASSUMES: none of this name came before.
+    // Begins a family. Its texts must stay valid and in place.
+    // ASSUMES: there was no family of this name before.
     void family(const MetricFamily& family);
 
-    // Of the newest family. ASSUMES: it has as many labels, and is a gauge, counter or info.
+    // These add a sample to the newest family.
+    // ASSUMES: the family has as many labels; for sample() it is a gauge, counter or info.
     void sample(Labels labels, std::uint64_t value);
     void sample(Labels labels, double value);
     void histogram(Labels labels, const rtrs::LatencyHistogram& histogram);
 
-    // Appends what comes next of it, at least so many bytes, and no more than a sample beyond.
-    // False: that was the end. Nothing may be added from the first call on, and it stays in place.
+    // Appends the next part of the text to `to`: at least `bytes` bytes, and at most one sample
+    // more. False: that was the end. From the first call on, nothing may be added, and the object
+    // must stay in place.
     bool write(std::string& to, std::size_t bytes);
-    // No less than all of it.
+    // An upper bound for the length of the whole text.
     std::size_t bytes_max() const noexcept { return bytes_max_; }
-    // All of it. Nothing may be added afterwards.
+    // Returns the whole text. Nothing may be added afterwards.
     std::string finish();
 
   private:
@@ -70,7 +74,7 @@ class MetricsText {
     };
     enum class HistogramIndex : std::size_t {};
     struct Sample {
-        std::size_t labels_end = 0;  // in labels_, from the end of those before
+        std::size_t labels_end = 0;  // in labels_; they begin at the end of the sample before
         std::variant<std::uint64_t, double, HistogramIndex> value;
     };
 
@@ -89,7 +93,7 @@ class MetricsText {
     static constexpr std::string_view last_line = "# EOF\n";
     std::set<std::string> seen_names_;
     std::size_t bytes_max_ = last_line.size();
-    // How far it is written.
+    // How far the text is written.
     std::size_t families_written_ = 0;
     std::size_t samples_written_ = 0;
     std::size_t labels_written_ = 0;

@@ -1,12 +1,11 @@
-// What a change of the configuration is made of: one entry per object, and the steps that carry it
-// out. Plain values; how two configurations are compared is each daemon's to know.
+// The parts of a change of the configuration: one entry per object, and the steps that carry the
+// change out. Plain values; each daemon knows how to compare two of its configurations.
 //
-//   running   what the daemon does now, whoever told it to
-//   before    what the files said when they were applied last
-//   wanted    what they say now
+// running   what the daemon does now, whoever told it to before    what the files said when they
+// were applied last wanted    what the files say now
 //
-// The files rule over what they name now and over what they named before. What rnbdctl made beside
-// them stays as it is, and is shown as drift.
+// The files decide about the objects that they name now or named before. Objects that rnbdctl has
+// made besides stay as they are, and are shown as drift.
 #pragma once
 
 #include <functional>
@@ -25,23 +24,23 @@ struct ConfigChange {
         unchanged,
         added,
         removed,
-        changed,   // while it runs
-        replaced,  // taken away and made anew
-        restart,   // not before the daemon is started again
+        changed,   // the object is changed while it runs
+        replaced,  // the object is removed and made anew
+        restart,   // the change takes effect only when the daemon is restarted
     };
     std::string object;  // "export", "listener", "session", "path", "device", "setting"
     std::string name;
     Kind kind = Kind::unchanged;
-    // What is another now, as the configuration calls it: at once, and after a restart.
+    // The keys of the configuration that change: at once, and after a restart.
     std::vector<std::string> keys{};
     std::vector<std::string> restart_keys{};
-    // What rnbdctl has done to it that no file says; empty: nothing.
+    // What rnbdctl has done to the object that no file says; empty: nothing.
     std::string drift{};
-    // Why it must not be done; empty: it may.
+    // Why the change must not be made; empty: it may.
     std::string conflict{};
-    // Why it was not done although it was tried; empty: it was.
+    // Why the change has failed although it was tried; empty: it has not failed.
     std::string failure{};
-    // What of its data may be lost, though it was done: the end of a sentence; empty: nothing.
+    // Which data may be lost although the change was made: the end of a sentence; empty: none.
     std::string loss{};
 
     bool operator==(const ConfigChange&) const = default;
@@ -69,7 +68,7 @@ template <typename Object, typename Name, typename Compare>
 void compare_objects(const std::string& object, const std::vector<Object>& running,
                      const std::vector<Object>& before, const std::vector<Object>& wanted,
                      const Name& name, const Compare& compare, std::vector<ConfigChange>& changes) {
-    // There may be ten thousand of them, and the daemon serves nobody meanwhile.
+    // There may be ten thousand objects, and the daemon serves nobody meanwhile.
     using Index = std::unordered_map<std::string, const Object*>;
     const auto index = [&](const std::vector<Object>& objects) {
         Index found;
@@ -95,7 +94,7 @@ void compare_objects(const std::string& object, const std::vector<Object>& runni
                                                 : Kind::restart;
             change.keys = std::move(keys.live);
             for (std::string& key : keys.replace) change.keys.push_back(std::move(key));
-            // A new one has them all.
+            // An object that is made anew gets all keys at once.
             if (change.kind != Kind::replaced) change.restart_keys = std::move(keys.restart);
             if (earlier == nullptr)
                 change.drift = "made";
@@ -115,18 +114,18 @@ void compare_objects(const std::string& object, const std::vector<Object>& runni
     }
 }
 
-// A setting of the whole daemon: listed only if it differs.
+// Compares a setting of the whole daemon; it is listed only if it differs.
 void compare_setting(const std::string& key, bool same, ConfigChange::Kind kind,
                      std::vector<ConfigChange>& changes);
-// Those that read_loop_settings() and read_process_settings() read.
+// These compare the settings that read_loop_settings() and read_process_settings() read.
 void compare_loop_settings(const DaemonSettings& running, const DaemonSettings& wanted,
                            std::vector<ConfigChange>& changes);
 void compare_process_settings(const DaemonSettings& running, const DaemonSettings& wanted,
                               std::vector<ConfigChange>& changes);
 
-// Part of a change. Ends with done(), possibly from inside.
+// A step of a change. It ends by calling done(), possibly from inside run().
 struct ConfigStep {
-    // As ConfigChange has them.
+    // As the members of ConfigChange.
     struct Result {
         // NOLINTNEXTLINE(google-explicit-constructor): most have a failure, or none, to say
         Result(std::string its_failure) : failure(std::move(its_failure)) {}
@@ -141,25 +140,27 @@ struct ConfigStep {
         std::string loss{};
     };
     using Done = std::function<void(Result result)>;
-    // Of ConfigPlan::changes.
+    // An index in ConfigPlan::changes.
     std::size_t change = 0;
     std::function<void(Done done)> run;
 };
 
 struct ConfigPlan {
     std::vector<ConfigChange> changes;
-    // One after the other; a step that fails does not keep the next from being tried.
+    // Steps are run one after another. If one fails, the next one is tried nevertheless.
     std::vector<ConfigStep> steps;
-    // When the steps are over: what was wanted is from now on what was before.
+    // Called when the steps are over: from now on "wanted" is the new "before".
     std::function<void(const std::vector<ConfigChange>& changes)> finished;
-    // When the steps are over: the way back from what runs then, by force. It puts back what this
-    // plan changed, as it was when it was made, and nothing else.
+    // Called when the steps are over: returns the plan of the way back from what runs then, by
+    // force. It puts back what this plan has changed to the state when this plan was made, and
+    // nothing else.
     std::function<ConfigPlan()> undo;
-    // Of a way back: "export vol1", of those that stay as rnbdctl has made them since.
+    // In a plan of a way back: the objects, as "export vol1", that stay as rnbdctl has made them
+    // since.
     std::vector<std::string> kept{};
 };
 
-// What a setting takes that changes while the daemon runs: `log`.
+// Adds the steps for settings that can change while the daemon runs: `log`.
 void add_setting_steps(ConfigPlan& plan, const DaemonSettings& wanted,
                        const std::function<void(LogLevel)>& use_log_level);
 

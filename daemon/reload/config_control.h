@@ -1,9 +1,9 @@
-// The configuration of a running daemon: looked at, compared, applied, taken back.
+// Checks, compares, applies and takes back the configuration of a running daemon.
 //
-// Commands config_check, config_diff, config_apply and config_confirm of the control socket
-// (docs/reference/control-protocol.md), and the reload that SIGHUP asks for. Files with an error or
-// with a change that must not be made change nothing. A change that waits for its confirmation is
-// taken back when the time is over, whoever is connected.
+// It has the commands config_check, config_diff, config_apply and config_confirm of the control
+// socket (docs/reference/control-protocol.md), and the reload that SIGHUP asks for. If the files
+// have an error, or a change that must not be made, nothing is changed. A change that waits for its
+// confirmation is taken back when the time is over, whoever is connected.
 //
 // OWNER: the daemon's frame. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -23,18 +23,18 @@
 
 namespace rnbd {
 
-// What the daemon is to this.
+// The daemon whose configuration is controlled.
 class ConfigSubject {
   public:
     enum class Force : std::uint8_t { no, yes };
-    // Reads the files and compares them with what runs. Nothing is changed. Without force what is
-    // in use may not go: that is a conflict of its change.
+    // Reads the files and compares them with what runs; changes nothing. Without force, an object
+    // that is in use may not be removed: its change then has a conflict.
     virtual std::expected<ConfigPlan, std::vector<ConfigError>> plan(Force force) = 0;
     // The main file.
     virtual const std::string& config_path() const noexcept = 0;
-    // What the files that plan() has read last say in vain.
+    // Settings without effect in the files that plan() has read last.
     virtual const std::vector<ConfigError>& warnings() const noexcept = 0;
-    // The daemon ends: a step that looks again and again does so no more, and fails.
+    // The daemon ends: a step that looks repeatedly for its condition stops doing so, and fails.
     virtual void stop() = 0;
 
   protected:
@@ -43,7 +43,8 @@ class ConfigSubject {
 
 class ConfigControl {
   public:
-    // changed: after a change, and after one was taken back. All outlive this.
+    // changed: called after a change, and after a change was taken back. All arguments outlive
+    // this.
     ConfigControl(rtrs::Clock& clock, ConfigSubject& subject, std::string daemon, Logger& log,
                   std::function<void()> changed);
     ~ConfigControl();
@@ -52,10 +53,11 @@ class ConfigControl {
 
     // ASSUMES: this outlives the control server.
     void add_commands(ControlServer& control);
-    // What goes on is finished first. Results go to the log; done is called in any case.
+    // A change that is under way is finished first. The result is logged; done is called in any
+    // case.
     void reload(std::function<void()> done);
-    // From now on nothing begins, and nothing is taken back. Steps of what goes on that were not
-    // tried yet have failed.
+    // From now on no change begins, and none is taken back. Steps of a change under way that were
+    // not tried yet count as failed.
     void stop();
 
   private:
@@ -67,7 +69,8 @@ class ConfigControl {
     };
 
     std::vector<ConfigError> warnings() const;
-    // As the subject's; but what goes because a file has lost its text stays.
+    // As the subject's plan(); but objects that would be removed because a file has lost its text
+    // stay.
     std::expected<ConfigPlan, std::vector<ConfigError>> checked_plan(ConfigSubject::Force force);
     void check(ControlReply reply);
     void diff(ControlReply reply);
@@ -75,7 +78,7 @@ class ConfigControl {
     void await_confirmation(const std::function<ConfigPlan()>& undo);
     void confirm(ControlReply reply);
     void reload_now(std::function<void()> done);
-    // Carries it out; done gets the changes with what became of them.
+    // Carries out the plan; done gets the changes with their results.
     void run(ConfigPlan plan, std::function<void(const std::vector<ConfigChange>& changes)> done);
     void next_step();
     void step_done(std::uint64_t number, const ConfigStep::Result& result);
@@ -94,13 +97,13 @@ class ConfigControl {
     Logger& log_;
     std::function<void()> changed_;
     std::unique_ptr<Run> run_;
-    // The newest step of the run; begins: its function has not returned.
+    // The state of the newest step of the run; begins: its function has not returned yet.
     enum class Step : std::uint8_t { begins, waits, over };
     Step step_ = Step::over;
     std::uint64_t steps_begun_ = 0;
     rtrs::Timer step_timer_;
-    // Of the change under way: how long it waits for its confirmation when it is done; zero: it
-    // does not.
+    // How long the change under way will wait for its confirmation when it is done; zero: not at
+    // all.
     rtrs::Duration confirm_within_{};
     std::optional<Pending> pending_;
     rtrs::Timer confirm_timer_;

@@ -1,5 +1,5 @@
-// Which objects are put back when a plan is taken back: those that it changed. What rnbdctl has
-// done since stays, to them and to all others. Plain values.
+// Which objects are put back when a plan is taken back: those that the plan has changed. What
+// rnbdctl has done since then stays, to these objects and to all others. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,20 @@ namespace rnbd {
 
 class WayBack {
   public:
-    // changes: of the plan, with what became of them. since: what runs now compared with what was
-    // wanted, where that is also what was before (daemon/reload/config_change.h).
+    // changes: those of the plan, with their results. since: what runs now, compared with the
+    // plan's "wanted" as both "wanted" and "before" (daemon/reload/config_change.h).
     WayBack(const std::vector<ConfigChange>& changes, const std::vector<ConfigChange>& since);
 
-    // The object stays as it is now, though the plan changed it.
+    // The object stays as it is now, although the plan has changed it.
     void keep(const std::string& object, const std::string& name);
     // Whether rnbdctl has changed it, or made or removed it, since.
     bool was_touched(const std::string& object, const std::string& name) const;
     bool is_put_back(const std::string& object, const std::string& name) const;
-    // "export vol1", of those that the plan changed and that stay all the same.
+    // The objects, as "export vol1", that the plan has changed and that stay nevertheless.
     std::vector<std::string> kept() const;
 
-    // The objects of one kind as they are when it is taken back. name(object) -> std::string;
-    // put_back(now, was) -> object: of one that is there and was there.
+    // The objects of one kind as they will be when the plan is taken back. name(object) ->
+    // std::string; put_back(now, was) -> object: for an object that exists now and existed before.
     template <typename Object, typename Name, typename PutBack>
     std::vector<Object> objects(const std::string& object, const std::vector<Object>& now,
                                 const std::vector<Object>& was, const Name& name,
@@ -54,7 +54,7 @@ class WayBack {
 
   private:
     using Id = std::pair<std::string, std::string>;
-    // lost: it was to be replaced, and there is none; that is no doing of rnbdctl's.
+    // lost: the object was to be replaced and does not exist now; rnbdctl did not remove it.
     enum class Course : std::uint8_t { done, failed, half_done, lost };
     std::map<Id, Course> changed_;
     std::set<Id> touched_;

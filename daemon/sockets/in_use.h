@@ -1,5 +1,6 @@
-// Listening again where a process listened that was just killed. The kernel ends what its io_uring
-// had in flight after the process is gone, and keeps the sockets of that for some milliseconds.
+// Listening at an address where a process listened that was just killed. The kernel ends the
+// process's io_uring operations only after the process is gone, and keeps their sockets for some
+// milliseconds.
 #pragma once
 
 #include <chrono>
@@ -18,9 +19,9 @@ enum class InUse : std::uint8_t { fails, waits };
 // How long a daemon that starts waits for each of its addresses.
 inline constexpr rtrs::Duration in_use_patience = std::chrono::seconds(2);
 
-// Listens again and again while the address is in use, for this long. Blocks: for the start of a
-// daemon, which has nothing else to do yet. listen: returns a std::expected, error_of finds the
-// std::error_code in its error.
+// Tries to listen repeatedly while the address is in use, at most for `patience`. It blocks, so it
+// is for the start of a daemon, which has nothing else to do yet. listen: returns a std::expected;
+// error_of: returns the std::error_code in its error.
 template <typename Listen, typename ErrorOf = std::identity>
 auto while_in_use(rtrs::Duration patience, Listen listen, ErrorOf error_of = {}) {
     constexpr std::chrono::milliseconds interval{20};

@@ -1,4 +1,4 @@
-// Which process is in the way, for people.
+// Finds the process that uses an address, for messages to people.
 //
 // THREAD: any.
 #pragma once
@@ -9,7 +9,7 @@
 
 namespace rnbd {
 
-// Who listens at this Unix socket, by connecting to it; 0: nobody, or it is not known.
+// The process that listens at this Unix socket; found by connecting to it. 0: none, or not known.
 pid_t socket_listener(const std::string& path);
 
 }  // namespace rnbd

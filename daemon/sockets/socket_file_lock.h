@@ -1,12 +1,15 @@
-// From the look whether anybody listens on a Unix socket's path until one's own socket listens
-// there, one process at a time: two that began together could each take the other's socket, which
-// is bound and not listening yet, for that of a dead process, and remove it.
+// A lock that one process at a time holds while it checks whether anybody listens at the path of a
+// Unix socket, and until its own socket listens there. Otherwise two processes that begin together
+// could each mistake the other's socket, which is bound and not listening yet, for that of a dead
+// process, and remove it.
 //
 //   const auto lock = SocketFileLock::take(path);
 //   // remove a stale socket, bind, listen; then let go of the lock
 //
-// It is a file beside the socket, "PATH.lock", and gone again afterwards; one that a killed process
-// left is no hindrance.
+// It is a file beside the socket, "PATH.lock", which is removed afterwards. A file that a killed
+// process has left does no harm.
+//
+// OWNER: whoever listens. THREAD: any.
 #pragma once
 
 #include <expected>

@@ -1,5 +1,5 @@
-// What the control socket and the metrics share: a listening socket, the connections that come in
-// on it, and the end of both. What is said on a connection is for those that derive from it.
+// What the control socket and the metrics server share: a listening socket, its connections, and
+// the end of both. Classes derived from StreamConnection define what is said on a connection.
 //
 // OWNER: a server of the daemon. THREAD: the reactor's (rtrs/reactor.h).
 // LIFE: made -> close() -> closed() -> destroyed.
@@ -26,15 +26,15 @@ namespace rnbd {
 
 class StreamServer;
 
-// One client. It waits for bytes, sends one text at a time, and has one time limit. Of its handlers
-// none is called any more after end().
+// One client. It waits for bytes, sends one text at a time, and has one time limit. After end()
+// none of its handlers is called any more.
 class StreamConnection {
   public:
     enum class Id : std::uint64_t {};
     struct Accepted {
         StreamServer& server;
         Id id;
-        int fd;  // blocks; the connection's from its constructor on
+        int fd;  // in blocking mode; the connection owns it from its constructor on
     };
 
     virtual ~StreamConnection();
@@ -42,31 +42,34 @@ class StreamConnection {
     StreamConnection& operator=(const StreamConnection&) = delete;
 
     Id id() const noexcept { return id_; }
-    // The server knows it: it may wait and send.
+    // Called when the server knows the connection, which may wait and send from now on.
     virtual void begin() = 0;
-    // The server ends.
+    // Called when the server ends.
     virtual void farewell() { end(); }
-    // Cuts it. May be called from its own handlers: the object goes in a later turn.
+    // Cuts the connection. May be called from its own handlers: the object is destroyed in a later
+    // turn.
     void end();
 
   protected:
     explicit StreamConnection(const Accepted& accepted);
 
-    // Something can be read, or the other side has ended.
+    // There is something to read, or the other side has ended.
     virtual void on_readable() = 0;
-    // The whole text is on its way.
+    // The whole text was handed to the socket.
     virtual void on_sent() = 0;
-    // It waits for its client to ask for something, so that another client may have its place.
+    // True if it waits for its client to ask for something, so that another client may take its
+    // place.
     virtual bool is_idle() const = 0;
 
     int fd() const noexcept { return socket_.get(); }
-    // on_readable() comes once. Nothing if that is waited for already.
+    // on_readable() will be called once. Does nothing if it waits for that already.
     void await_readable();
-    // And behind it what others may be sent, too. ASSUMES: !sending().
+    // Sends text, and after it `shared`, which other connections may send, too.
+    // ASSUMES: !sending().
     void send(std::string text, std::shared_ptr<const std::string> shared = nullptr);
     bool sending() const noexcept { return sending_.in_flight; }
     bool ended() const noexcept { return ended_; }
-    // Ends it then, in place of an earlier limit.
+    // Ends the connection after this time. It replaces an earlier limit.
     void limit_time(rtrs::Duration time);
     bool time_is_limited() const noexcept { return timer_.armed(); }
     void unlimit_time() noexcept { timer_.disarm(); }
@@ -87,7 +90,7 @@ class StreamConnection {
     rtrs::Timer timer_;
     std::string output_;
     std::shared_ptr<const std::string> shared_output_;
-    std::size_t sent_ = 0;  // of both
+    std::size_t sent_ = 0;  // bytes sent of both outputs together
     std::array<iovec, 2> pieces_{};
     msghdr message_{};
     bool ended_ = false;
@@ -99,8 +102,8 @@ class StreamServer final : private rtrs::AcceptLoop::Handler {
     using Make =
         std::function<std::unique_ptr<StreamConnection>(const StreamConnection::Accepted&)>;
 
-    // listener: listens, and blocks. connections_max: at one time; one more takes the place of the
-    // oldest that is idle, and is closed if none is.
+    // listener: listens, and is in blocking mode. connections_max: the limit at a time; one more
+    // connection takes the place of the oldest idle one; if none is idle, the new one is closed.
     StreamServer(rtrs::Reactor& reactor, rtrs::Descriptor listener, std::size_t connections_max,
                  Make make);
     ~StreamServer();  // ASSUMES: closed() was posted
@@ -110,17 +113,18 @@ class StreamServer final : private rtrs::AcceptLoop::Handler {
     rtrs::Reactor& reactor() const noexcept { return reactor_; }
     // Null: it has gone.
     StreamConnection* find(StreamConnection::Id id) const;
-    // New connections come in on this one from now on, as with the constructor's. ASSUMES: not
-    // closed.
+    // From now on connections are accepted on this listener instead of the constructor's.
+    // ASSUMES: close() was not called.
     void listen_on(rtrs::Descriptor listener) { accepting_.replace(std::move(listener)); }
-    // Lets nobody in any more and says farewell to all. Once. closed() comes in a later turn.
+    // Accepts no more connections, and calls farewell() on all. Called once. closed() comes in a
+    // later turn.
     void close(std::function<void()> closed);
 
   private:
     friend class StreamConnection;
 
     void on_accepted(int fd) override;
-    // What its clients see is that they wait.
+    // Nothing to do: clients just have to wait.
     void on_cannot_accept(std::error_code) override {}
     void on_accept_stopped() override { close_when_empty(); }
     bool make_room();

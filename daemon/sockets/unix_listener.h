@@ -1,4 +1,8 @@
 // A Unix stream socket to listen on, and its file.
+//
+// OWNER: the caller owns the descriptor and the UnixSocketFile, which do not know each other.
+// THREAD: any; one UnixSocketFile is used by one thread at a time.
+// ERRORS: as each function says.
 #pragma once
 
 #include <sys/types.h>
@@ -11,24 +15,29 @@
 
 namespace rnbd {
 
-// Removes a socket that nobody listens on any more, and listens; it blocks, as the ring wants it.
-// backlog: as of listen(2). The file never exists with other rights than mode.
-// ERRORS: EADDRINUSE (somebody listens there, or is about to), EEXIST (the file is no socket),
-// ENAMETOOLONG, those of bind(2) and of making a file beside it.
+// Listens at path, after removing a socket file that nobody listens on any more. The returned
+// socket is a blocking one, as io_uring wants it. backlog: as in listen(2). The socket file never
+// has more permissions than mode.
+// ERRORS: EADDRINUSE (somebody listens there, or is about to), EEXIST (the file is not a socket),
+// EINVAL (path is empty), ENAMETOOLONG, errors of bind(2), and of making a file beside the socket.
 std::expected<rtrs::Descriptor, std::error_code> listen_on_unix(const std::string& path,
                                                                 mode_t mode, int backlog = 64);
-// The same for a socket of the daemon itself: its folder is made if only that is missing (0755).
+// The same for the daemon's own socket: if only the last folder of the path is missing, it is made
+// (mode 0755).
 std::expected<rtrs::Descriptor, std::error_code> listen_on_unix_in_folder(const std::string& path,
                                                                           mode_t mode);
 
-// The file that listen_on_unix() made, to be removed when the listener ends: not if another daemon
-// has put its own in place.
+// The file that listen_on_unix() made, to be removed when the listener ends. It is not removed if
+// another daemon has put its own file in its place.
 class UnixSocketFile {
   public:
+    // No file.
     UnixSocketFile() = default;
+    // path: where listen_on_unix() has just made the file.
     explicit UnixSocketFile(std::string path);
+    // Removes the file if is_there(). Errors are ignored.
     void remove() const;
-    // False: others have removed it, or put something else in its place.
+    // False: the file was removed, or something else is in its place.
     bool is_there() const;
 
   private:

@@ -17,8 +17,9 @@
 // |           |                               | detached  | kernel keeps it                       |
 // | any       | cut()                         | detached  | the kernel lets go, or is left behind |
 //
-// A kernel that does not answer shows in status(): nothing else waits for it. OWNER: Mapping.
-// THREAD: the reactor's (rtrs/reactor.h).
+// A kernel that does not answer is shown in the status; nothing else waits for it.
+//
+// OWNER: Mapping. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
 #include <cstdint>
@@ -37,12 +38,12 @@ namespace rnbd {
 
 struct KernelDeviceOptions {
     std::string identifier;              // backend_identifier()
-    std::optional<std::uint32_t> index;  // none: one that is free
+    std::optional<std::uint32_t> index;  // none: any free device
     std::uint32_t connections = 1;       // 1..16
-    bool takes_over = true;              // as KernelBinding has it
-    // After which a silent kernel is a fault that status() shows.
+    bool takes_over = true;              // as KernelBinding::takes_over
+    // If the kernel is silent for longer than this, reason() reports it as a fault.
     rtrs::Duration deadline = std::chrono::seconds(20);
-    // Between attempts: doubled.
+    // The delay between attempts; it doubles each time.
     rtrs::Duration retry_min = std::chrono::seconds(1);
     rtrs::Duration retry_max = std::chrono::seconds(30);
 };
@@ -53,9 +54,10 @@ class KernelDevice final : private NbdConnection::Owner {
 
     class Handler {
       public:
-        // After stop(): the kernel has nothing of it any more, or was left behind.
+        // After stop(): the kernel does not have the device any more, or was left behind with it.
         virtual void on_kernel_detached(KernelDevice& device) = 0;
-        // After stop(Use::refuse): it stays attached. reason(): why, if it is not known to be used.
+        // After stop(Use::refuse): the device stays attached. If it is not known to be in use,
+        // reason() says why.
         virtual void on_kernel_used(KernelDevice& device) = 0;
 
       protected:
@@ -71,25 +73,26 @@ class KernelDevice final : private NbdConnection::Owner {
 
     // The volume's state or geometry may have changed.
     void update();
-    // The handler is called in this call or later. A second one outdoes the first with a use that
-    // comes after that one's.
+    // The handler is called in this call or later. A second call has an effect only if its use
+    // comes after that of the first one in the order of KernelNbd::Use.
     void stop(KernelNbd::Use use);
     // The time for stop() is over: requests that are not answered fail, and the kernel gets a last
-    // while to let go. One that may be used stays, or is left behind, as stop() was told; only by
-    // Use::ignore, and if it hangs although it was left, it is cut off all the same.
+    // period to let go. A device that may be in use stays, or is left behind, as stop() was told.
+    // It is cut off nevertheless if stop() was told Use::ignore, or if it hangs although it was
+    // left behind.
     void cut();
 
     State state() const noexcept { return state_; }
     // One line; empty if there is nothing to explain.
     const std::string& reason() const noexcept { return reason_; }
     rtrs::Instant since() const noexcept { return since_; }
-    // After stop(Use::leave): it is used, and the kernel keeps it for a while.
+    // After stop(Use::leave): the device is in use, and the kernel keeps it for a while.
     bool left() const noexcept { return left_; }
-    // "/dev/nbd0" if the kernel has it.
+    // "/dev/nbd0" if the kernel has the device.
     std::string path() const;
-    // Once it is detached: why what its users have written may be lost; empty: it is not.
+    // Once it is detached: why writes of its users may be lost; empty: they are not lost.
     const std::string& loss() const noexcept { return loss_; }
-    // Who uses it, as KernelNbd::use_of() has it.
+    // Who uses it, as KernelNbd::use_of() says.
     std::string use() const;
     const KernelDeviceOptions& options() const noexcept { return options_; }
     std::size_t connections() const noexcept { return connections_.size(); }
@@ -134,7 +137,7 @@ class KernelDevice final : private NbdConnection::Owner {
     std::uint64_t kernel_size_bytes_ = 0;
     std::optional<KernelNbd::Use> stopping_;
     bool let_go_ = false;  // nothing more is asked of the kernel
-    bool left_ = false;    // it keeps the device
+    bool left_ = false;    // the kernel keeps the device
     bool was_attached_ = false;
     std::string loss_;
     rtrs::Duration pause_;

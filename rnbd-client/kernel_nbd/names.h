@@ -1,5 +1,6 @@
-// What a volume's kernel device is called: the backend identifier that the kernel keeps for it,
-// by which udev (systemd/60-rnbd.rules) names it and by which a later rnbd-client knows it again.
+// The backend identifier of a volume's kernel device. The kernel keeps it; udev
+// (systemd/60-rnbd.rules) names the device by it, and a later rnbd-client recognises the device by
+// it.
 #pragma once
 
 #include <string>
@@ -7,9 +8,9 @@
 
 namespace rnbd {
 
-// "rnbd/SESSION/VOLUME", which is also its name below /dev. What udev does not take as part of one
-// file's name is written as \xNN: a slash inside, a leading dot, anything but letters, digits and
-// "#+-.:=@_".
+// "rnbd/SESSION/VOLUME", which is also the name of the device below /dev. Characters that udev does
+// not accept in a file name are written as \xNN: a slash inside a name, a leading dot, and
+// everything except letters, digits and "#+-.:=@_".
 std::string backend_identifier(std::string_view session, std::string_view volume);
 
 }  // namespace rnbd

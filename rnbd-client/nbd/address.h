@@ -1,4 +1,4 @@
-// Where NBD clients come to.
+// An address at which NBD clients are served.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ enum class NbdTransport : std::uint8_t { unix_socket, tcp };
 
 struct NbdAddress {
     NbdTransport transport = NbdTransport::unix_socket;
-    // unix_socket: absolute path, at most 107 bytes. tcp: "HOST:PORT", numeric, as
-    // rtrs/sockets/address.h writes it; port 0: any.
+    // unix_socket: an absolute path, at most 107 bytes. tcp: "HOST:PORT", numeric, in the form of
+    // rtrs/sockets/address.h; port 0: any free port.
     std::string place;
 
     bool operator==(const NbdAddress&) const noexcept = default;

@@ -1,40 +1,43 @@
-// One NBD client: bytes of its socket to requests on a device, and answers back.
+// One NBD client: turns the bytes of its socket into requests on a device, and sends the answers.
 //
-// Receiving: many requests per receive, in buffers that the reactor's connections share. Payload of
-// small WRITEs is copied from there to their permits; a large rest is received straight into the
-// permits. While a request waits (for permits, or for one of requests_max places) nothing more is
-// read from this socket: that is the back-pressure, and the shared buffer is given back meanwhile.
-// Sending: the answers of a turn leave with one sendmsg at its end, data straight from the permits,
-// which go home when that sendmsg has completed. Nothing is allocated per request.
+// Receiving: one receive can bring many requests, in buffers that all connections of the reactor
+// share. The payload of small WRITEs is copied from there to their permits; a large rest is
+// received directly into the permits. While a request waits (for permits, or for one of
+// requests_max places), nothing more is read from this socket. This is the back-pressure; the
+// shared buffer is given back meanwhile.
 //
-// | Phase        | On                                 | Goes to      | Does                         |
-// | ------------ | ---------------------------------- | ------------ | ---------------------------- |
-// | handshake    | GO, EXPORT_NAME                    | transmission | bind to the device           |
-// | handshake    | ABORT, end of stream               | finishing    |                              |
-// | transmission | DISC, end of stream, finish()      | finishing    | answers what was received    |
-// | handshake    | finish()                           | broken       |                              |
-// | the above,   | protocol error, a deadline, send   | broken       | shut the socket down, drop   |
-// | finishing    | failed, abort()                    |              | answers; I/O runs to its end |
-// | finishing by | no request, receive or send left   | parting      | says the end, drops what     |
-// | finish(), TCP|                                    |              | still comes                  |
-// | parting      | end of stream                      | (closed)     | close, tell the owner        |
-// | parting      | has had its time                   | broken       |                              |
-// | finishing,   | no request, receive or send left   | (closed)     | close, tell the owner        |
-// | broken       |                                    |              |                              |
+// Sending: the answers of a turn are sent with one sendmsg at its end. Data is sent directly from
+// the permits, which are given back when the sendmsg has completed. Nothing is allocated per
+// request.
 //
-// Parting: as base/last_bytes.h has it.
+// | Phase        | On                               | Goes to      | Does                         |
+// | ------------ | -------------------------------- | ------------ | ---------------------------- |
+// | handshake    | GO, EXPORT_NAME                  | transmission | bind to the device           |
+// | handshake    | ABORT, end of stream             | finishing    |                              |
+// | transmission | DISC, end of stream, finish()    | finishing    | answers what was received    |
+// | handshake    | finish()                         | broken       |                              |
+// | the above,   | protocol error, a deadline, send | broken       | shut the socket down, drop   |
+// | finishing    | failed, abort()                  |              | answers; I/O runs to its end |
+// | finishing by | no request, receive or send left | parting      | says the end, drops what     |
+// | finish(), TCP|                                  |              | still comes                  |
+// | parting      | end of stream                    | (closed)     | close, tell the owner        |
+// | parting      | its time is over                 | broken       |                              |
+// | finishing,   | no request, receive or send left | (closed)     | close, tell the owner        |
+// | broken       |                                  |              |                              |
 //
-// A client that stands still in a request or does not take its answers may have been stopped, and
-// go on some day: its deadlines count only while others want its permits. Then stall_timeout does,
-// too: who keeps others waiting must show some life.
+// Parting: see rtrs/base/last_bytes.h.
 //
-// Who leaves while requests are in progress leaves them behind (device.h). A client that comes back
-// is often here before the end of its old connection was read, so the first request of each
-// connection waits until those on the device whose peers have hung up were read to their ends. One
-// that is not at its end by then, payload_timeout later, is cut off, mostly since its peer does not
-// take its answers, or takes them slowly.
+// A client that stands still in a request, or does not take its answers, may have been stopped and
+// may go on some day. So its deadlines apply only while others want its permits. In that case
+// stall_timeout applies, too: a client that keeps others waiting must make some progress.
 //
-// Owner: a listener. THREAD: the reactor's (rtrs/reactor.h).
+// A client that leaves while requests are in progress leaves them behind (device.h). A client that
+// comes back often arrives before the end of its old connection was read. So the first request of
+// each connection waits until the other connections on the device whose peers have hung up were
+// read to their ends. If one of these has not come to its end payload_timeout after that first
+// request, it is cut off; mostly its peer does not take its answers, or takes them slowly.
+//
+// OWNER: an NbdListener, or a KernelDevice. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
 #include <sys/socket.h>
@@ -68,8 +71,8 @@ class NbdExports final : public nbd::ExportTable {
   public:
     NbdExports() = default;
     explicit NbdExports(std::vector<Device*> devices) : devices_(std::move(devices)) {}
-    // Clients that negotiate from now on see it, or not. Connections on a device that is removed
-    // go on: the caller ends them.
+    // These take effect for clients that negotiate from now on. Connections on a device that is
+    // removed go on; the caller ends them.
     void add(Device& device) { devices_.push_back(&device); }
     void remove(const Device& device) { std::erase(devices_, &device); }
     bool serves(const Device& device) const noexcept {
@@ -95,13 +98,13 @@ class NbdExports final : public nbd::ExportTable {
 };
 
 struct NbdConnectionOptions {
-    // How long a client waits, before it is greeted, for the first word of the server on a device
-    // that was mapped within that time.
+    // How long a client is kept waiting for its greeting, counted from when a device was mapped, if
+    // the server has not yet said whether that device may be opened.
     rtrs::Duration settle_timeout = std::chrono::seconds(3);
-    rtrs::Duration handshake_timeout = std::chrono::seconds(30);  // the whole of it
+    rtrs::Duration handshake_timeout = std::chrono::seconds(30);  // for the whole handshake
     rtrs::Duration payload_timeout = std::chrono::seconds(30);    // a request, first byte to last
     rtrs::Duration send_timeout = std::chrono::seconds(60);       // one batch of answers
-    // Nothing of a WRITE's data came, nothing of an answer was taken.
+    // How long a client may send nothing of a WRITE's data, or take nothing of an answer.
     rtrs::Duration stall_timeout = std::chrono::seconds(10);
     std::uint32_t requests_max = 1024;  // outstanding, 1..65536
 };
@@ -112,7 +115,8 @@ class NbdConnection final : private DeviceClient {
       public:
         // Nothing is in flight any more; the connection may be destroyed from inside this call.
         virtual void on_connection_closed(NbdConnection& connection) = 0;
-        // A handshake went wrong. Whether, and for how many of them, that is a line in the log.
+        // A handshake has failed. Returns for how many failures a line is to be logged now; none:
+        // no line.
         virtual std::optional<std::uint64_t> handshake_failed() noexcept { return 1; }
 
       protected:
@@ -125,7 +129,7 @@ class NbdConnection final : private DeviceClient {
     struct Socket {
         int fd = -1;  // connected, in blocking mode; owned from here on
         NbdTransport transport = NbdTransport::unix_socket;
-        std::string name;  // printable: whose it is
+        std::string name;  // printable; says whose socket it is
     };
 
     // exports, owner: outlive this.
@@ -135,12 +139,12 @@ class NbdConnection final : private DeviceClient {
     NbdConnection(const NbdConnection&) = delete;
     NbdConnection& operator=(const NbdConnection&) = delete;
 
-    // Greets, and lets the client choose an export.
+    // Greets the client, and lets it choose an export.
     void start();
-    // For a client that knows all that it could ask: no handshake, simple replies. ASSUMES: the
-    // export's description is available.
+    // For a client that needs no handshake (the kernel): uses simple replies.
+    // ASSUMES: the description of the export is available.
     void start_chosen(std::size_t export_index);
-    // What was received is done and answered, then the connection closes.
+    // Requests that were received are done and answered, then the connection closes.
     void finish();
     // Closes without answering. why: one line for the log.
     void abort(std::string_view why);
@@ -153,12 +157,12 @@ class NbdConnection final : private DeviceClient {
   private:
     enum class Phase : std::uint8_t { handshake, transmission, finishing, parting, broken };
     enum class Expect : std::uint8_t { handshake, request, payload, drain };
-    // What the stream waits for before more of it is parsed.
+    // Why no more of the stream is parsed for the moment.
     enum class Blocked : std::uint8_t { no, handshake_reply, others, place, own_share, permits };
     enum class Receiving : std::uint8_t { nothing, provided, direct };
     enum class Stalled : std::uint8_t { payload, answers };
 
-    // A request in progress. All bytes zero is a valid one.
+    // A request in progress. An object whose bytes are all zero is valid.
     struct Slot : DeviceRequest {
         NbdConnection* connection;
         Slot* next;
@@ -268,8 +272,8 @@ class NbdConnection final : private DeviceClient {
     Phase phase_ = Phase::handshake;
     bool started_ = false;
     bool ended_ = false;
-    bool ends_first_ = false;  // the client has not said the end
-    bool came_late_ = true;    // others may have been there before, and leave
+    bool ends_first_ = false;  // this side ends the stream before the client does
+    bool came_late_ = true;    // others may have been there before, and may be leaving
     Device* device_ = nullptr;
     nbd::Session session_{};
 
@@ -281,7 +285,7 @@ class NbdConnection final : private DeviceClient {
     Blocked blocked_ = Blocked::no;
     rtrs::Instant blocked_since_{};
     Expect expect_ = Expect::handshake;
-    bool small_next_ = false;  // large WRITEs come: receive their headers alone
+    bool small_next_ = false;  // large WRITEs are coming: receive only their headers
     bool saw_large_ = false;
     bool resume_wanted_ = false;
     bool told_of_the_maximum_ = false;
@@ -291,10 +295,10 @@ class NbdConnection final : private DeviceClient {
     std::array<std::byte, nbd::request_bytes> header_{};
     std::size_t header_fill_ = 0;
     nbd::Request request_{};
-    Slot* receiving_slot_ = nullptr;  // whose permits or payload the stream waits for
+    Slot* receiving_slot_ = nullptr;  // the request whose permits or payload the stream waits for
     DevicePiece* payload_piece_ = nullptr;
-    std::uint32_t payload_fill_ = 0;  // of the piece
-    std::uint32_t payload_left_ = 0;  // of the request
+    std::uint32_t payload_fill_ = 0;  // bytes that the piece has
+    std::uint32_t payload_left_ = 0;  // bytes that the request still needs
     std::uint32_t drain_left_ = 0;
 
     // Requests.
@@ -321,15 +325,16 @@ class NbdConnection final : private DeviceClient {
 
     std::optional<rtrs::Instant> receive_deadline_;
     std::optional<rtrs::Instant> send_deadline_;
-    // Who has stood still for stall_timeout is looked at again after this part of it.
-    // As often it is looked whether a send goes on: what its socket takes at once is no life.
+    // A client that has stood still for stall_timeout is looked at again after this part of it.
+    // Equally often it is checked whether a send goes on: what the socket takes at once is not
+    // progress of the client.
     static constexpr int answer_looks = 2;
     static constexpr int stall_looks = 5;
-    // Of a client that stands still.
+    // Since when a client stands still.
     std::optional<rtrs::Instant> payload_stalls_;
     std::optional<rtrs::Instant> answers_stall_;
-    bool send_looked_at_ = false;  // send_ was cancelled, as looked_at_
-    // The client had the time that it was made to wait to put more into its socket.
+    bool send_looked_at_ = false;  // send_ was cancelled, as receive_ is for looked_at_
+    // While the client was made to wait, it had time to put more data into its socket.
     bool had_time_to_send_ = false;
     std::optional<rtrs::LastBytes> last_bytes_;  // while parting
     rtrs::Timer watchdog_;

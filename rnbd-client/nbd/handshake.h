@@ -1,6 +1,6 @@
 // The server's side of the fixed newstyle handshake: bytes in, replies out. Pure.
 //
-// Owner: one Connection, until transmission begins. Thread: its owner's.
+// OWNER: one NbdConnection, until transmission begins. THREAD: its owner's.
 //
 // | State         | On                              | Goes to       | Replies                  |
 // | ------------- | ------------------------------- | ------------- | ------------------------ |
@@ -17,8 +17,8 @@
 // | option_data   | anything else                   | option_header | infos, ack or an error   |
 // | skipping      | the oversize option's last byte | option_header | ERR_TOO_BIG              |
 //
-// transmission, aborted and failed are final. After aborted the replies still go out, then the
-// connection closes; after failed it closes at once.
+// transmission, aborted and failed are final. After aborted, the replies are still sent and then
+// the connection is closed; after failed, it is closed at once.
 #pragma once
 
 #include <cstdint>
@@ -44,27 +44,27 @@ struct ExportDescription {
     std::uint16_t transmission_flags = transmission_flag::has_flags;
     BlockSizes block_sizes{};
     std::string_view text{};  // shown to people; may be empty; at most string_bytes_max
-    // Why the export cannot be used now, for people; empty if it can. Not listed then:
-    // many clients ask for each export that is, and end at the first error.
+    // Why the export cannot be used now, for people; empty if it can be used. Such an export is not
+    // listed: many clients ask for each one that is listed, and end at the first error.
     std::string_view unavailable{};
     OptionReply unavailable_type = OptionReply::error_unknown;
 };
 
-// What one socket serves. Names have at most string_bytes_max bytes, and views live as long as the
-// table's entry.
+// The exports that one socket serves. Names have at most string_bytes_max bytes; views are valid as
+// long as the table's entry.
 class ExportTable {
   public:
     virtual ~ExportTable() = default;
     virtual std::size_t count() const noexcept = 0;
     // index: below count().
     virtual std::string_view name(std::size_t index) const noexcept = 0;
-    // As of now: sizes may change between two calls.
+    // The present description: sizes may change between two calls.
     virtual ExportDescription describe(std::size_t index) const noexcept = 0;
-    // The empty name is the default export: the only one, when the socket serves one.
+    // The empty name means the default export: the only one, if the socket serves just one.
     virtual std::optional<std::size_t> find(std::string_view name) const noexcept;
 };
 
-// How the client chose to talk.
+// What the client negotiated.
 struct Negotiated {
     std::size_t export_index = 0;
     std::uint64_t size_bytes = 0;          // as told to the client
@@ -82,7 +82,8 @@ class Handshake {
     struct Limits {
         std::uint32_t option_bytes_max = 16u << 10;  // larger: ERR_TOO_BIG
         std::uint32_t skipped_bytes_max = 1u << 20;  // larger: the connection ends
-        // And some for each export: who asks for all that are listed does no harm.
+        // The number of options is limited to options_max, and options_per_export more for each
+        // export: a client that asks for every listed export does no harm.
         std::uint32_t options_max = 256;
         std::uint32_t options_per_export = 8;
         // step() stops taking input when this much waits to be sent.
@@ -103,19 +104,20 @@ class Handshake {
     Handshake(const ExportTable& exports, const Limits& limits)
         : exports_(exports), limits_(limits) {}
 
-    // What a server says first. Appends to replies.
+    // Appends the server's greeting to replies.
     static void greet(std::vector<std::byte>& replies);
 
-    // Takes input as far as it goes, appends to replies. Returns the bytes taken: fewer than given
-    // when a final state is reached (the rest belongs to transmission), or when replies has grown
-    // over reply_bytes_soft_max (send them, then call again with the rest).
+    // Takes as much of the input as it can, and appends to replies. Returns the number of bytes
+    // taken. They are fewer than given if a final state is reached (the rest belongs to
+    // transmission), or if replies has grown over reply_bytes_soft_max (send them, then call again
+    // with the rest).
     std::size_t step(Bytes input, std::vector<std::byte>& replies);
 
     State state() const noexcept { return state_; }
     bool finished() const noexcept { return state_ >= State::transmission; }
     // ASSUMES: state() is transmission.
     const Negotiated& negotiated() const noexcept { return negotiated_; }
-    // One line for the log: why the state is failed. Empty otherwise.
+    // One line for the log that says why the state is failed; empty in other states.
     std::string_view failure() const noexcept { return failure_; }
 
   private:
@@ -139,14 +141,15 @@ class Handshake {
     const ExportTable& exports_;
     const Limits limits_;
     State state_ = State::client_flags;
-    std::vector<std::byte> unit_;  // what has come of the current fixed part or option
+    std::vector<std::byte> unit_;  // what has arrived of the current fixed part or option
     std::uint32_t option_ = 0;
     std::uint32_t option_bytes_ = 0;
     std::uint32_t skip_bytes_ = 0;
     std::uint32_t options_seen_ = 0;
     bool fixed_newstyle_ = false;
     bool no_zeroes_ = false;
-    // Whose base:allocation was selected. Numbers change when an export goes.
+    // The export whose base:allocation was selected; by name, since numbers change when an export
+    // goes away.
     std::optional<std::string> context_export_{};
     Negotiated negotiated_{};
     std::string_view failure_{};

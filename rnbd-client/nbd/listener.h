@@ -1,9 +1,9 @@
-// A socket that serves devices to NBD clients: accepts, and owns the connections. Clients are
-// turned away if there are connections_max of them, or if only a quarter of RLIMIT_NOFILE is left.
+// A socket that serves devices to NBD clients: it accepts and owns the connections. Clients are
+// refused if there are connections_max of them, or if only a quarter of RLIMIT_NOFILE is left.
 //
-// Owner: the daemon. THREAD: the reactor's (rtrs/reactor.h).
-// Life: open() -> clients come and go -> close() -> on_address_free -> on_listener_closed ->
-// destroy. reactor, tracer and exports outlive it.
+// OWNER: NbdSockets. THREAD: the reactor's (rtrs/reactor.h).
+// LIFE: open() -> clients come and go -> close() -> on_address_free -> on_listener_closed ->
+// destroyed. reactor, tracer and exports outlive it.
 #pragma once
 
 #include <sys/types.h>
@@ -26,7 +26,7 @@ namespace rnbd {
 
 struct NbdListenerOptions {
     NbdAddress address;
-    mode_t mode = 0660;  // of a Unix socket's file
+    mode_t mode = 0660;  // permissions of a Unix socket's file
     std::uint32_t connections_max = 4096;
     NbdConnectionOptions connection{};
 };
@@ -35,12 +35,12 @@ class NbdListener final : private NbdConnection::Owner, private rtrs::AcceptLoop
   public:
     class Handler {
       public:
-        // After close(): it does not listen any more, though connections may be left. From the
-        // next turn on another one may take its place.
+        // After close(): it does not listen any more, but connections may be left. From the next
+        // turn on another listener may use its address.
         virtual void on_address_free(NbdListener& listener) = 0;
         // After close(): nothing is left; the listener may be destroyed from inside this call.
         virtual void on_listener_closed(NbdListener& listener) = 0;
-        // One of its connections is no more.
+        // One of its connections is gone.
         virtual void on_connection_gone(NbdListener& listener) = 0;
 
       protected:
@@ -55,30 +55,30 @@ class NbdListener final : private NbdConnection::Owner, private rtrs::AcceptLoop
 
     // A Unix socket whose process is gone is replaced; one that still answers is not.
     // ERRORS: EADDRINUSE (somebody serves there), ENAMETOOLONG, ENOTSOCK (the path is another kind
-    // of file), and what socket, bind and listen say; the text names the address.
+    // of file), and errors of socket(2), bind(2) and listen(2); the text names the address.
     struct Failure {
         std::error_code error;
         std::string text;
     };
     std::expected<void, Failure> open();
-    // If others have removed the file of its Unix socket: makes it anew, if it can, and traces it.
-    // Its connections stay.
+    // If others have removed the file of its Unix socket, makes the file anew if possible, and
+    // traces that. Connections stay.
     void listen_again();
-    // Of its Unix socket, if it is still its own. Of a listener that serves nobody and will not be
-    // closed, since the process ends; close() does it too.
+    // Removes the file of its Unix socket, if it is still the listener's own. For a listener that
+    // serves nobody and will not be closed, because the process ends; close() removes it, too.
     void remove_file() noexcept;
     // Stops accepting and removes the socket's file; connections answer what they have received,
     // then close.
     void close();
     // The same for the connections of one device; the socket stays.
     void finish_connections(const Device& device);
-    // Ends connections of a device without answering: for an end that takes too long.
+    // Ends the connections of a device without answers, if their end takes too long.
     void abort_connections(const Device& device);
     std::size_t connections_of(const Device& device) const noexcept;
 
-    // False again some turns after close().
+    // Becomes false some turns after close().
     bool listening() const noexcept { return accepting_.fd() >= 0; }
-    // The address with the port that the system chose, if it was to choose.
+    // The address; instead of port 0 it has the port that the system chose.
     const NbdAddress& bound() const noexcept { return bound_; }
     const NbdListenerOptions& options() const noexcept { return options_; }
     const std::vector<std::unique_ptr<NbdConnection>>& connections() const noexcept {
@@ -106,7 +106,7 @@ class NbdListener final : private NbdConnection::Owner, private rtrs::AcceptLoop
     Handler& handler_;
     NbdAddress bound_;
     rtrs::AcceptLoop accepting_;
-    std::optional<UnixSocketFile> file_;  // while it is there to be removed
+    std::optional<UnixSocketFile> file_;  // while there is a file to be removed
     bool open_ = false;
     bool closing_ = false;
     bool full_ = false;

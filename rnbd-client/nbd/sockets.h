@@ -1,7 +1,7 @@
-// The sockets that serve devices, by address. Devices may share one: then clients choose by name.
+// The sockets that serve devices, by address. Devices may share a socket; clients then choose one
+// by name. A socket is opened with its first device and closed with its last.
 //
 // OWNER: Client. THREAD: the reactor's (rtrs/reactor.h).
-// A socket opens with its first device and goes with its last.
 #pragma once
 
 #include <expected>
@@ -36,23 +36,25 @@ class NbdSockets final : public NbdListener::Handler {
     NbdSockets(const NbdSockets&) = delete;
     NbdSockets& operator=(const NbdSockets&) = delete;
 
-    // ERRORS: as NbdListener::open.
+    // Serves the device at the address, too.
+    // ERRORS: as NbdListener::open().
     std::expected<void, NbdListener::Failure> attach(const NbdAddress& address, Device& device);
-    // Where a socket that was opened for this address is found: the port that the system chose for
-    // port 0. As it is if there is none.
+    // The real address of the socket that was opened for this address: instead of port 0 it has the
+    // port that the system chose. The same address if there is no such socket.
     NbdAddress bound(const NbdAddress& address) const;
-    // Makes socket files anew that others have removed, and traces it.
+    // Makes socket files anew that others have removed, and traces that.
     void listen_again();
-    // The process ends, and has served nobody (NbdListener::remove_file).
+    // For a process that ends and has served nobody (NbdListener::remove_file()).
     void remove_files() noexcept;
-    // New clients do not find it any more; its connections end after what was received is
-    // answered. on_detached comes in a later turn, also if it was on no socket; then its addresses
-    // are free for others. It does not wait for connections of other devices.
+    // New clients do not find the device any more, and its connections end when the requests that
+    // they have sent are answered. on_detached comes in a later turn, also if the device was on no
+    // socket; then its addresses are free for others. It does not wait for connections of other
+    // devices.
     void detach(Device& device, Handler& handler);
-    // Its connections end without answers.
+    // The connections of the device end without answers.
     void abort(const Device& device);
     std::size_t connections(const Device& device) const noexcept;
-    // A socket may outlast its devices, for as long as it takes to end clients in the handshake.
+    // A socket may outlive its devices for as long as it takes to end clients in the handshake.
     bool empty() const noexcept { return sockets_.empty(); }
     NbdConnection::Environment environment() const noexcept { return environment_; }
 

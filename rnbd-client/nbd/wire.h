@@ -12,7 +12,7 @@
 //   simple reply (S)    0 magic 4 | 4 error 4 | 8 cookie 8 | 16 data
 //   reply chunk (S)     0 magic 4 | 4 flags 2 | 6 type 2 | 8 cookie 8 | 16 length 4 | 20 payload
 //
-// ASSUMES: callers have checked that the bytes are there (each size is a constant below).
+// ASSUMES: the caller has checked that there are enough bytes (each size is a constant below).
 #pragma once
 
 #include <cstddef>
@@ -41,7 +41,7 @@ inline constexpr std::size_t option_reply_header_bytes = 20;
 inline constexpr std::size_t export_name_reply_bytes = 10;
 inline constexpr std::size_t export_name_padding_bytes = 124;
 
-// A string of the protocol must not be longer.
+// The longest string that the protocol allows.
 inline constexpr std::size_t string_bytes_max = 4096;
 
 namespace handshake_flag {
@@ -101,7 +101,7 @@ enum class Info : std::uint16_t {
 
 struct OptionHeader {
     std::uint64_t magic = 0;
-    std::uint32_t option = 0;  // an Option, or one that is not known here
+    std::uint32_t option = 0;  // an Option, or a value that is not known here
     std::uint32_t data_bytes = 0;
 };
 
@@ -192,7 +192,8 @@ struct Request {
     friend bool operator==(const Request&, const Request&) = default;
 };
 
-// bytes: request_bytes of them. ERRORS: Error::protocol (magic: the stream cannot be trusted).
+// bytes: request_bytes long.
+// ERRORS: Error::protocol (wrong magic: the stream cannot be trusted any more).
 inline std::expected<Request, std::error_code> parse_request(const std::byte* bytes) noexcept {
     if (rtrs::load_be32(bytes) != request_magic) {
         return std::unexpected(make_error_code(rtrs::Error::protocol));

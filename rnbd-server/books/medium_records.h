@@ -1,8 +1,8 @@
-// What a book has of each medium: of all that are exported, and of the newest of those that were.
-// By the medium and not by the export's name: the same file may be exported under another name
-// meanwhile, and another one under its name.
+// The records that a book has of media: of all that are exported, and of the newest of those that
+// were exported before. They are kept by medium and not by the name of the export, because the same
+// file may meanwhile be exported under another name, and another file under its name.
 //
-// THREAD: any one.
+// THREAD: any; one at a time.
 #pragma once
 
 #include <cstddef>
@@ -17,26 +17,28 @@
 
 namespace rnbd {
 
-// What books call a medium: its uuid; of one that has none, the name of the export that stands for
-// it. Neither passes for the other: no export's name begins with '/'.
+// The name of a medium in the books: its uuid, or if it has none, the name of the export that
+// stands for it. The two cannot be confused, because no name of an export begins with '/'.
 inline std::string medium_name(const MediumId& medium, const std::string& export_name) {
     const std::string uuid = to_text(medium.uuid);
     return uuid.empty() ? export_name : "/uuid/" + uuid;
 }
 
-// Record: one that is made of nothing is empty(), and need not stay.
+// Record: default-constructed it is empty(); empty records need not be kept.
 template <typename Record>
 class MediumRecords {
   public:
-    // So many stay that nobody holds; beyond that, the one that was let go of first is forgotten.
+    // This many records that nobody holds are kept; beyond that, the one that was released first is
+    // forgotten.
     static constexpr std::size_t left_max = 4096;
 
     MediumRecords() = default;
     MediumRecords(const MediumRecords&) = delete;
     MediumRecords& operator=(const MediumRecords&) = delete;
 
-    // For as long as the medium is exported, or somebody may still say something of it. Shared with
-    // others who hold it. ASSUMES: it outlives all of them.
+    // Held for as long as the medium is exported, or somebody may still change its record. All who
+    // hold it share one record.
+    // ASSUMES: this outlives all of them.
     std::shared_ptr<Record> hold(const std::string& medium) {
         const Place place = place_of(medium);
         if (auto held = place->held.lock()) return held;
@@ -45,15 +47,15 @@ class MediumRecords {
         place->held = held;
         return held;
     }
-    // Made if there is none. Stays in place until it is let go of.
+    // The record is made if there is none. It stays in place until it is released.
     Record& of(const std::string& medium) { return place_of(medium)->record; }
-    // Null: there is none.
+    // Null: there is no record.
     Record* find(const std::string& medium) {
         const auto found = by_name_.find(medium);
         return found == by_name_.end() ? nullptr : &found->second->record;
     }
-    // What is known of another one, which nobody holds, is this one's, unless that is known itself.
-    // Whether it was so.
+    // Moves the record of `from` to `medium`, if nobody holds `from`, its record is not empty, and
+    // the record of `medium` is empty. Returns whether it did.
     bool take_over(const std::string& medium, const std::string& from) {
         const auto former = by_name_.find(from);
         if (former == by_name_.end() || medium == from) return false;
@@ -64,7 +66,7 @@ class MediumRecords {
         forget(old);
         return true;
     }
-    // All are empty. Those that are held stay in place.
+    // Makes all records empty. Those that are held stay in place.
     void clear() {
         for (Place place = all_.begin(); place != all_.end();) {
             const Place next = std::next(place);
@@ -73,7 +75,7 @@ class MediumRecords {
             place = next;
         }
     }
-    // Those that nobody holds first, in the order in which they were let go of.
+    // Visits first the records that nobody holds, in the order in which they were released.
     template <typename Visit>
     void for_each(Visit visit) const {
         for (const bool is_held : {false, true}) {

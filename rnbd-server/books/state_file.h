@@ -1,9 +1,9 @@
-// A small text file of what the server has to know after its end. It is replaced whole: who reads
-// it finds what was written last, or what was there before.
+// A small text file with what the server has to know after a restart. It is always replaced as a
+// whole: a reader finds either what was written last, or what was there before.
 //
-// It is written aside, by a thread of its own, since its disk may be slow or hang: the loop goes
-// on, and who has to know that something is in the file waits for a ticket. Without a thread, the
-// loop writes.
+// A thread of its own writes the file, because the disk may be slow or hang. The loop goes on
+// meanwhile; whoever has to know that something is in the file waits for a ticket. If there is no
+// thread to be had, the loop writes.
 //
 // OWNER: a book. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -25,33 +25,39 @@ class StateFile {
   public:
     using Ticket = std::uint64_t;
 
-    // path: empty for nothing to be kept; then all is written at once, and nothing is to be read.
-    // text: what is to be in the file, asked for whenever it is written; one at a time.
-    // ended: a writing of it has ended so; not called from inside the functions below.
-    // reactor: outlives it.
+    // path: empty to keep nothing; then everything counts as written at once, and read() finds no
+    // file.
+    // text: returns what is to be in the file; called for each writing.
+    // ended: called with the result of each writing by the thread; not from inside the functions
+    // below.
+    // reactor: outlives this.
     StateFile(rtrs::Reactor& reactor, std::string path, std::function<std::string()> text,
               std::function<void(std::error_code error)> ended);
-    // What is being written is waited for, unless save() found that it hangs.
+    // Waits for a writing that is under way, unless save() found that it hangs.
     ~StateFile();
     StateFile(const StateFile&) = delete;
     StateFile& operator=(const StateFile&) = delete;
 
     const std::string& path() const noexcept { return path_; }
-    // All of it. Blocks. ERRORS: ENOENT, and others of opening and reading it.
+    // Reads the whole file. Blocks.
+    // ERRORS: ENOENT, and others of opening and reading the file.
     std::expected<std::string, std::error_code> read() const;
-    // Durable when it returns without an error. Blocks: before the loop runs. ERRORS: of writing
-    // it; then what was there is still there.
+    // When it returns without an error, the text is durable. Blocks, so it is for the time before
+    // the loop runs.
+    // ERRORS: those of writing; then the file still has its former content.
     std::error_code write();
-    // To be in the file soon.
+    // The text has changed; it is written soon.
     void changed();
-    // To be in the file at once. ended() follows.
+    // The text is written at once. ended() follows.
     Ticket write_now();
-    // It is in the file, or could not be written. What could not be is tried again soon.
+    // The writing has ended: the text is in the file, or could not be written. In the latter case
+    // it is tried again soon.
     bool is_over(Ticket ticket) const noexcept { return ticket <= over_; }
     bool is_written(Ticket ticket) const noexcept { return ticket <= written_; }
-    // Of the newest writing that has ended.
+    // The result of the newest writing that has ended.
     std::error_code error() const noexcept { return error_; }
-    // The end: as write(), but it waits two seconds at most. ERRORS: likewise, ETIMEDOUT.
+    // For the end: as write(), but it waits two seconds at most.
+    // ERRORS: as write(), and ETIMEDOUT.
     std::error_code save();
 
   private:
@@ -66,19 +72,19 @@ class StateFile {
     std::function<std::string()> text_;
     std::function<void(std::error_code error)> ended_;
     rtrs::Timer timer_;
-    Ticket version_ = 0;    // of the newest text that was begun to be written
-    Ticket over_ = 0;       // likewise, whose writing has ended
-    Ticket written_ = 0;    // likewise, without an error
-    bool running_ = false;  // on the helper
-    bool wanted_ = false;   // something is not in the newest text
+    Ticket version_ = 0;    // the newest text whose writing has begun
+    Ticket over_ = 0;       // the newest text whose writing has ended
+    Ticket written_ = 0;    // the newest text whose writing has ended without an error
+    bool running_ = false;  // a writing is under way on the helper
+    bool wanted_ = false;   // there are changes that the newest text does not have
     std::error_code error_;
-    std::shared_ptr<File> file_;  // shared with what runs on the helper
-    // Of its own: what blocks there, blocks no storage, and the other way round.
+    std::shared_ptr<File> file_;  // shared with the work on the helper
+    // The file has a helper of its own, so that it cannot block a storage, nor a storage the file.
     rtrs::HelperThread helper_;
 };
 
-// "server.epochs" in the folder that systemd gives the server (StateDirectory=); empty if it gives
-// none.
+// The path of a file with this name, such as "server.epochs", in the folder that systemd gives the
+// server (StateDirectory=); empty if it gives none.
 std::string state_file_path(std::string_view name);
 
 }  // namespace rnbd

@@ -1,10 +1,10 @@
-// The writers of all media (rnbd-server/books/writers.h), kept in a file, so that a server which is
-// started again still knows who is out, and who is known. Media are named as medium_name() does.
+// The writers of all media (rnbd-server/books/writers.h), kept in a file, so that a restarted
+// server still knows which writers are out, and which are known. Media are named by medium_name().
 //
-// Who is out is in the file before the write that put it there is made, and who is known before its
-// open is answered, where others may write, too: these wait for the book's ticket. So a server that
-// is started after one that was killed knows each writer that may hold writes. All else, as that
-// one has closed, is there within a second.
+// When a write puts a writer out, that is in the file before the write is made. If others may write
+// too, a writer that becomes known is in the file before its open is answered. Both wait for the
+// book's ticket. So a server that is started after another one was killed knows each writer that
+// may hold writes. All other changes, such as a close, are in the file within a second.
 //
 // OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -26,31 +26,34 @@ class WriterBook {
   public:
     using Ticket = StateFile::Ticket;
 
-    // path: empty for nothing to be kept. reactor: outlives it.
+    // path: empty to keep nothing. reactor: outlives this.
     WriterBook(rtrs::Reactor& reactor, std::string path);
     WriterBook(const WriterBook&) = delete;
     WriterBook& operator=(const WriterBook&) = delete;
 
     const std::string& path() const noexcept { return file_.path(); }
-    // Before anything else. A file that is absent is an empty one. ERRORS: of reading the file,
-    // EBADMSG (it is not of this form; lines that are were taken); it is replaced all the same.
+    // Called before anything else. An absent file counts as an empty one. After an error, later
+    // writes replace the file nevertheless.
+    // ERRORS: those of reading the file, EBADMSG (the file does not have the right form; the lines
+    // that have it were taken).
     std::error_code load();
-    // For as long as it is exported, or one who had it open may say that it closes. What is known
-    // of its writers stays beyond that.
+    // Held for as long as the medium is exported, or a session that had it open may still say that
+    // it closes. What is known of its writers is kept beyond that.
     std::shared_ptr<Writers> of(const std::string& medium) { return media_.hold(medium); }
-    // It was called otherwise before: MediumRecords::take_over().
+    // The medium had another name before: MediumRecords::take_over().
     void take_over(const std::string& medium, const std::string& former) {
         if (media_.take_over(medium, former)) changed();
     }
-    // To be in the file soon; what goes wrong is logged, and tried again.
+    // The book has changed; it is written soon. Errors are logged, and it is tried again.
     void changed() { file_.changed(); }
-    // To be in the file at once. What is in the book now is written, or cannot be, when
-    // is_written().
+    // The book is written at once. When is_written() is true for the ticket, the present content of
+    // the book is in the file, or could not be written.
     Ticket write_now() { return file_.write_now(); }
     bool is_written(Ticket ticket) const noexcept { return file_.is_over(ticket); }
-    // Called whenever something has been written, or could not be. Not from inside write_now().
+    // written: called whenever the book was written, or could not be. Not from inside write_now().
     void when_written(std::function<void()> written) { written_ = std::move(written); }
-    // The end: it is in the file when this returns. ERRORS: as StateFile::save().
+    // For the end: when this returns without an error, the book is in the file.
+    // ERRORS: as StateFile::save().
     std::error_code save() { return file_.save(); }
 
   private:

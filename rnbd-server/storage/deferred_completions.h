@@ -1,12 +1,12 @@
-// Completes requests in this turn or the next: for storages that are done at once, because a
-// request never completes from inside submit().
+// Completes requests in this turn or the next. It is for storages that finish requests at once,
+// because a request must never complete from inside submit().
 //
-// What a handler submits completes in the next turn, so that a caller who always has more to ask
-// does not keep the loop from its sockets.
+// A request that a completion handler submits completes in the next turn, so that a caller that
+// always has more requests does not keep the loop from its sockets.
 //
-// OWNER: Target, for all its storages: what many of them completed in a turn costs one timer.
-// THREAD: the reactor's (rtrs/reactor.h); in a ReactorGroup a request completes on the member's
-// thread where it was added. A handler may destroy the storage if its request was the last one.
+// OWNER: Target, for all its storages: one timer serves all completions of a turn.
+// THREAD: the reactor's (rtrs/reactor.h); in a ReactorGroup a request completes on the thread of
+// the member where it was added. A handler may destroy the storage if its request was the last one.
 #pragma once
 
 #include <memory>
@@ -23,7 +23,7 @@ class DeferredCompletions {
   public:
     explicit DeferredCompletions(rtrs::Clock& clock);
     explicit DeferredCompletions(rtrs::Reactor& reactor);
-    // Asserts that none waits.
+    // Asserts that no request waits.
     ~DeferredCompletions();
     DeferredCompletions(const DeferredCompletions&) = delete;
     DeferredCompletions& operator=(const DeferredCompletions&) = delete;
@@ -31,7 +31,7 @@ class DeferredCompletions {
     void add(BlockRequest& request, std::error_code error);
 
   private:
-    // Of one thread.
+    // The requests of one thread.
     class Queue;
 
     rtrs::Reactor* reactor_ = nullptr;

@@ -1,12 +1,11 @@
-// Another storage, slower on purpose: for tests, and for rehearsing what a slow disk does.
+// Makes another storage slower on purpose: for tests, and for rehearsing what a slow disk does.
 //
-//   when: before   wait -> the inner storage -> completed
-//   when: after    the inner storage -> wait -> completed
-//   wait           at the gate (looked at again every 20 ms while something waits there), then for
-//                  the sum of its delays
+// when: before   wait -> the inner storage -> completed when: after    the inner storage -> wait ->
+// completed wait           at the gate (looked at again every 20 ms while something waits there),
+// then for the sum of the operation's delays
 //
-// Each operation is decided when it arrives: its delay, whether it is one of `every`, whether the
-// gate holds it. Nothing keeps operations in the order in which they came.
+// The delay of an operation is decided when it arrives: how long it is, whether the operation is
+// one of `every`, and whether the gate holds it. The order of operations is not kept.
 //
 // OWNER: a Volume. THREAD: the clock's. LIFE: storage.h; a handler may destroy the storage if its
 // request was the last.
@@ -57,7 +56,7 @@ class DelayStorage final : public Storage {
     }
 
   private:
-    // A request's way through: what the inner storage gets in its place.
+    // A request on its way through: the request that the inner storage gets in its place.
     struct Passage;
 
     Passage& enter(BlockRequest& request);
@@ -73,7 +72,7 @@ class DelayStorage final : public Storage {
     const DelayOptions options_;
     std::unique_ptr<Storage> inner_;
     std::uint64_t arrived_ = 0;
-    std::uint32_t gate_arrived_ = 0;  // since it was there
+    std::uint32_t gate_arrived_ = 0;  // operations since the gate exists
     rtrs::Timer gate_timer_;
     std::deque<Passage*> at_gate_;
     std::vector<std::unique_ptr<Passage>> passages_;

@@ -1,10 +1,11 @@
-// Small direct requests that are kept back while a disk has enough to do, so that it has the next
-// work at the very moment when it ends some.
+// Keeps back small direct requests while a disk has enough to do, so that the disk gets new work at
+// the very moment when it completes requests.
 //
-// Many virtual disks end all that they have been given together, with one interrupt, when nothing
-// is left. Who gives them all there is gives them nothing while the answers are on their way, the
-// clients make new requests of them, and those come back. What is kept covers that time. A disk
-// that ends one after the other has at least at_disk_min, and is given the rest at its next end.
+// Many virtual disks complete all their requests together, with one interrupt, when nothing is
+// left. If such a disk gets all requests at once, it is idle while the answers travel, the clients
+// make new requests, and those arrive. The requests that are kept back cover that time. A disk that
+// completes requests one by one always has at least at_disk_min, and gets the rest at its next
+// completion.
 //
 // Pure: a list and two numbers. OWNER: a storage. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -20,10 +21,11 @@ class DiskReserve {
   public:
     static constexpr std::uint32_t at_disk_min = 16;
     static constexpr std::uint32_t kept_max = 16;
-    // Longer ones keep a disk busy by themselves, and neither wait nor count.
+    // Longer requests keep a disk busy by themselves. They neither wait nor count.
     static constexpr std::uint64_t bytes_max = std::uint64_t{16} << 10;
 
-    // Whether it is kept, by its `next`; else it is to be given to the disk now.
+    // True: the request is kept, linked by its `next`. False: the caller submits it to the disk
+    // now.
     bool keeps(BlockRequest& request) noexcept {
         if (!is_small(request)) return false;
         if (at_disk_ < at_disk_min || kept_ == kept_max) {
@@ -37,8 +39,8 @@ class DiskReserve {
         return true;
     }
 
-    // One that was not kept, or is not any more, has ended. Returns a list of those that are to be
-    // given to the disk now, in the order in which they came.
+    // A request that was submitted to the disk has ended. Returns a list of the requests to submit
+    // now, in the order in which they came.
     [[nodiscard]] BlockRequest* ended(const BlockRequest& request) noexcept {
         if (!is_small(request)) return nullptr;
         at_disk_ += std::exchange(kept_, 0);

@@ -1,7 +1,7 @@
-// The file or block device under a FileStorage: found, created, locked, measured, and measured
-// again when it is resized.
+// The file or block device under a FileStorage: it is found, created, locked, measured, and
+// measured again when it is resized.
 //
-// OWNER: FileStorage. THREAD: any one.
+// OWNER: FileStorage. THREAD: any; one at a time.
 #pragma once
 
 #include <sys/types.h>
@@ -27,9 +27,10 @@ class FileMedium {
   public:
     enum class Kind : std::uint8_t { regular, block_device };
 
-    // Opens options.path, creates it if a size is given and nothing is there, and takes the lock,
-    // without which nothing that is there is changed. not_wanted: from then on nothing is made.
-    // ERRORS: as open_storage(), ECANCELED (it is not wanted any more).
+    // Opens options.path, creates it if a size is given and nothing is there, and takes the lock;
+    // without the lock, nothing that is there is changed. not_wanted: once a stop is requested,
+    // nothing is made any more.
+    // ERRORS: as open_storage(), ECANCELED (a stop was requested).
     static std::expected<FileMedium, StorageError> open(const StorageOptions& options,
                                                         const std::stop_token& not_wanted = {});
     FileMedium(FileMedium&&) = default;
@@ -37,39 +38,43 @@ class FileMedium {
     ~FileMedium();
 
     int fd() const noexcept { return fd_.get(); }
-    // Another open file of the same, which nothing is done with but flushing: of a failure to write
-    // back the system tells each open file once, and so this one also when fd() was told. -1: none,
-    // as of a medium that is not written to, and of a file on FUSE.
+    // A second descriptor of the same medium that is used only for flushing. The system reports a
+    // failure to write back once to each open file, so it reports it to this one also if fd() was
+    // told already. -1: there is none, because the medium is not written to or is a file on FUSE.
     int witness() const noexcept { return witness_.get(); }
-    // What flushes go through, so that what a write with FUA was told they are told, too.
+    // The descriptor for flushes, so that they are told also of a failure that was reported to a
+    // write with FUA.
     int sync_fd() const noexcept { return witness_ ? witness() : fd(); }
     Kind kind() const noexcept { return kind_; }
-    // By open(): nothing was there.
+    // True if open() created the file.
     bool was_created() const noexcept { return was_created_; }
-    // A regular file whose blocks are nowhere but in memory, so that to read and to write it waits
-    // for no disk. As it was when it was opened: a machine without swap then may have some since.
+    // True for a regular file whose blocks are only in memory, so that reads and writes wait for no
+    // disk. This is the state at the time of opening: a machine without swap may have got some
+    // since.
     bool in_memory() const noexcept { return in_memory_; }
-    // Direct I/O to a device that can be asked whether a request has ended. Not to a file: XFS lets
-    // ftruncate(2) wait for it, also to grow, and who waits there cannot ask.
+    // True for direct I/O to a device whose completions can be polled for. Never for a file: on XFS
+    // ftruncate(2) waits for direct I/O, even to grow a file, and a thread that waits there cannot
+    // poll.
     bool can_be_polled() const noexcept { return can_be_polled_; }
     const std::string& path() const noexcept { return path_; }
     const StorageGeometry& geometry() const noexcept { return geometry_; }
-    // No other machine or process has to be waited for, as for a file on NFS or FUSE.
+    // True if no other machine or process has to be waited for, as it is with NFS or FUSE.
     bool answers_at_once() const noexcept { return answers_at_once_; }
-    // ENOENT: the path no longer leads to what was opened, or the device has been given another
-    // disk. Waits for nobody: where its file system may have to be waited for this is what was
-    // found since the last call, and begins another look if none is under way.
+    // ENOENT: the path no longer leads to the medium that was opened, or the device has got another
+    // disk. Does not wait: if the file system may have to be waited for, the result is what was
+    // found since the last call, and the call begins another look if none is under way.
     std::error_code check() noexcept;
-    // Of so many calls of check() none has heard of the look that is under way.
+    // For how many calls of check() the look that is under way has brought no result.
     std::uint32_t unheard_checks() const noexcept { return unheard_checks_; }
-    // Others have cut the file here, as check() has found: what lay beyond is lost. Until it is
-    // resized.
+    // The length to which others have cut the file, as check() has found: what was beyond is lost.
+    // It stays until the file is resized.
     std::uint64_t cut_at() const noexcept { return cut_at_; }
-    // As measure(), as far as the last check() knows.
+    // As measure(), but the size that the last check() has found.
     std::optional<std::uint64_t> last_measured() const noexcept;
-    // What is to be closed where that may wait, for then the destructor does not do it.
+    // The descriptors to close in a place where that may wait; the destructor does not close them
+    // then.
     std::vector<int> let_go_of_slow() noexcept;
-    // As those of Storage.
+    // As the functions of Storage.
     std::expected<std::uint64_t, StorageError> measure() const;
     std::expected<void, StorageError> resize(std::uint64_t bytes, StorageOptions::Use use);
     std::expected<void, StorageError> may_resize(std::uint64_t bytes,
@@ -98,20 +103,20 @@ class FileMedium {
     std::unexpected<StorageError> read_only_device() const;
 
     std::string path_;
-    rtrs::Descriptor fd_;  // closed behind the witness: with it the lock goes
+    rtrs::Descriptor fd_;  // closed after the witness, because closing it releases the lock
     rtrs::Descriptor witness_;
     Kind kind_ = Kind::regular;
     bool was_created_ = false;
-    dev_t device_ = 0;                         // of the file, or the block device itself
-    ino_t inode_ = 0;                          // regular only
+    dev_t device_ = 0;                         // the device of the file, or the block device itself
+    ino_t inode_ = 0;                          // of a regular file
     std::optional<std::uint64_t> attachment_;  // of a block device; none: not known
     bool in_memory_ = false;
     bool can_be_polled_ = false;
     StorageGeometry geometry_;
-    // Of check().
-    bool answers_at_once_ = false;  // its file system does
+    // The state of check().
+    bool answers_at_once_ = false;  // see answers_at_once()
     std::shared_ptr<Looker> looker_;
-    std::shared_ptr<Looker::Look> look_;  // under way
+    std::shared_ptr<Looker::Look> look_;  // the look that is under way
     std::uint32_t unheard_checks_ = 0;
     std::error_code verdict_;
     std::optional<std::uint64_t> seen_bytes_;

@@ -1,5 +1,5 @@
-// What the files of FileMedium share: file_medium.cpp (its life, and what becomes of it),
-// file_medium_opening.cpp (the steps of its opening) and file_medium_geometry.cpp (what it is).
+// Shared by the files of FileMedium: file_medium.cpp (its life and its changes),
+// file_medium_opening.cpp (the steps of its opening) and file_medium_geometry.cpp (its geometry).
 #pragma once
 
 #include <linux/fs.h>
@@ -16,7 +16,7 @@
 
 namespace rnbd::file_medium {
 
-// As a geometry counts.
+// The page size in the type that a geometry uses.
 constexpr std::uint32_t page_bytes = rtrs::page_bytes;
 
 inline bool is_writable(const StorageOptions& options) {
@@ -28,15 +28,16 @@ inline bool is_read_only_device(int fd) {
     return ::ioctl(fd, BLKROGET, &read_only) == 0 && read_only != 0;
 }
 
-// Of what is attached to a block device: another number whenever that is another. None: the system
-// does not say.
+// The number of the disk that is attached to a block device. It changes whenever another disk is
+// attached. None: the system does not say.
 inline std::optional<std::uint64_t> attachment_number(int fd) {
     std::uint64_t number = 0;
     return ::ioctl(fd, BLKGETDISKSEQ, &number) == 0 ? std::optional(number) : std::nullopt;
 }
 
-// Another process serves it. What the kernel's cache has for that one, it does not know of before a
-// flush; and what it keeps or has failed to write itself, it may know of a handle alone.
+// True if the file is on FUSE: another process serves it. That process does not know of data in the
+// kernel's cache before a flush. It may also keep track of data, and of failed writes, per open
+// handle only.
 inline bool is_on_fuse(int fd) {
     struct statfs status{};
     return ::fstatfs(fd, &status) == 0 &&

@@ -1,9 +1,9 @@
-// The opening of a FileMedium by a thread of its own: the file system may let it wait, since
-// another machine or process has to answer (NFS, FUSE), and no other export is to wait with it.
+// Opens a FileMedium on a thread of its own. The file system may keep the opening waiting, since
+// another machine or process has to answer (NFS, FUSE), and no other export may wait for that.
 //
-// OWNER: who wants the medium. THREAD: one at a time. END: nobody waits for it; the thread, which
-// knows by then that nothing is to be made any more, closes what it has opened, and ends when the
-// file system has answered, or with the process.
+// OWNER: whoever wants the medium. THREAD: one at a time.
+// END: nobody waits for the thread. It is told not to make anything any more, closes what it has
+// opened, and ends when the file system has answered, or with the process.
 #pragma once
 
 #include <chrono>
@@ -22,12 +22,14 @@ class FileOpening {
   public:
     using Opened = std::expected<FileMedium, StorageError>;
     using Opener = Opened (*)(const StorageOptions& options, const std::stop_token& not_wanted);
-    // again: the last one has failed. What those of a thread wait is a tenth of its time at most,
-    // beside a moment each; so it is for all while one is late.
+    // again: the last attempt has failed. The calling thread waits at most a tenth of its time for
+    // all repeated attempts together, but may wait a moment (2 ms) for each. While any opening is
+    // late, this applies to first attempts, too.
     enum class Attempt : std::uint8_t { first, again };
-    // FileMedium::open(), which has mostly ended when this returns. If not: EALREADY, after a
-    // while ETIMEDOUT, and the next call with the same `begun` goes on, unless its options are
-    // others. ERRORS: that, those of FileMedium::open(), EAGAIN (no thread).
+    // Runs FileMedium::open(), which has usually ended when this returns. If it has not, the result
+    // is EALREADY, or ETIMEDOUT after a while, and the next call with the same `begun` and equal
+    // options goes on with it.
+    // ERRORS: these, those of FileMedium::open(), EAGAIN (there is no thread to be had).
     static Opened open(const StorageOptions& options, Attempt attempt,
                        std::shared_ptr<FileOpening>& begun, Opener opener = &FileMedium::open);
     ~FileOpening();
@@ -44,7 +46,7 @@ class FileOpening {
     const StorageOptions options_;
     const Clock::time_point since_ = Clock::now();
     bool late_ = false;
-    std::shared_ptr<Inside> inside_;  // the thread has a share
+    std::shared_ptr<Inside> inside_;  // shared with the thread
 };
 
 }  // namespace rnbd

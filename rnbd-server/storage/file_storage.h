@@ -1,28 +1,28 @@
-// A regular file or a block device, by io_uring; of a file in memory, small reads and writes are
-// system calls, unless something keeps writers of the file waiting.
+// A regular file or a block device, accessed by io_uring. If the file is in memory, small reads and
+// writes are system calls, unless another request keeps writers of the file waiting.
 //
-// A request walks through one or more pieces of ring work before it completes:
+// A request goes through one or more pieces of ring work before it completes:
 //
 //   read, write      transfer until all bytes are done (short results are continued)
-//   flush            fdatasync, one at a time; those that come meanwhile share the next
-//   discard          punch a hole -> (device only) BLKDISCARD on a helper thread
-//   write_zeroes     punch a hole -> zero the range -> write zeroes; what must stay allocated
-//                    starts at the second, what must be fast never comes to the third
-//   with FUA         writes are RWF_DSYNC; the others end with an fdatasync, as do writes to a file
-//                    of another machine or process
+// flush            fdatasync, one at a time; flushes that come meanwhile share the next one discard
+// punch a hole -> (device only) BLKDISCARD on a helper thread write_zeroes     punch a hole -> zero
+// the range -> write zeroes; if the space must stay allocated it starts at the second step, if it
+// must be fast it never comes to the third with FUA         writes are RWF_DSYNC; the others end
+// with an fdatasync, as do writes to a file of another machine or process
 //
-// Reads and plain writes of a block device that can be polled are, if the reactor does that.
+// "->" is taken when the medium does not support the step before; that is remembered.
 //
-// "->" is taken when the medium cannot do the former; that is remembered.
+// Reads and plain writes of a block device are polled for, if the device and the reactor support
+// it.
 //
-// Once a flush has failed, all fail until the storage is opened anew: the page cache has forgotten
-// what it could not write. Also of files with direct I/O, some of which goes through the page cache
-// all the same (the rest of a block that is zeroed in part, file systems that fall back). Only
-// direct I/O to a device leaves nothing there: its flushes fail as long as the device's do.
+// Once a flush has failed, all flushes fail until the storage is opened anew, because the page
+// cache has forgotten the data that it could not write. This includes files with direct I/O, some
+// of which goes through the page cache nevertheless (the rest of a block that is zeroed in part,
+// file systems that fall back to it). Only direct I/O to a device leaves nothing in the page cache:
+// its flushes fail as long as the flushes of the device do.
 //
 // OWNER: a Volume. THREAD: as storage.h says; a request's work is done by the ring of the thread
-// that brings it. LIFE: storage.h; a handler may destroy the storage if its
-// request was the last.
+// that submits it. LIFE: storage.h; a handler may destroy the storage if its request was the last.
 #pragma once
 
 #include <functional>
@@ -70,17 +70,17 @@ class FileStorage final : public Storage {
     std::string description() const override;
 
   private:
-    // How a range is emptied, or what a write is at; kept in BlockRequest::stage.
+    // How a range is emptied, or the step that a write has reached; kept in BlockRequest::stage.
     enum class Technique : std::uint32_t {
         none,
         punch_hole,
         zero_range,
         discard_call,
         write_zeroes,
-        rewrite,        // without FUA, of what failed with it
-        rewrite_moved,  // some of it
-        ask_witness,    // whether something could not be written back
-        clear_up,       // of what zero_range has left behind that failed
+        rewrite,        // data that failed with FUA is written again without it
+        rewrite_moved,  // the same, after some of the data was written
+        ask_witness,    // asks the witness whether something could not be written back
+        clear_up,       // removes what a failed zero_range has left behind
     };
     using Operation = rtrs::Operation;
     using Result = rtrs::Operation::Result;
@@ -88,7 +88,7 @@ class FileStorage final : public Storage {
     FileStorage(rtrs::Reactor& reactor, DeferredCompletions& deferred, FileMedium medium,
                 Mapping zeroes, const StorageOptions& options);
 
-    // The file as this thread's ring knows it.
+    // The file in the form in which the ring of this thread knows it.
     rtrs::Reactor::File file(rtrs::Reactor& here);
     void transfer(BlockRequest& request);
     void give_to_disk(BlockRequest* list);
@@ -126,7 +126,7 @@ class FileStorage final : public Storage {
     static void on_synchronized(Operation& operation, const Result& result);
     static void on_cleared_up(Operation& operation, const Result& result);
 
-    // Its slot in one ring, registered by the first request there.
+    // The file's slot in one ring, registered by the first request there.
     struct Slot {
         bool tried = false;
         rtrs::Reactor::FixedFile slot = rtrs::Reactor::FixedFile::none;
@@ -135,25 +135,26 @@ class FileStorage final : public Storage {
     rtrs::Reactor& reactor_;
     FileMedium medium_;
     std::vector<Slot> slots_;  // by the reactor's number in its group
-    Mapping zeroes_;  // what write_zeroes writes in the plain way; one page of the system's
+    Mapping zeroes_;           // what write_zeroes writes as data; backed by one page of the system
     StorageOptions::Io io_;
     StorageOptions::Use use_;
     bool can_poll_;
     bool can_punch_hole_;
     bool can_zero_range_ = true;
     bool can_discard_call_;
-    // What writing back has failed with. The page cache forgets a failure once it was told, and the
-    // data with it: no later flush may succeed.
+    // The error with which writing back has failed. The page cache forgets a failure once it was
+    // reported, and the data with it; so no later flush may succeed.
     std::error_code broken_;
     std::function<void()> lost_;
-    std::optional<DiskReserve> reserve_;  // of direct I/O, if that may begin in a turn
+    std::optional<DiskReserve> reserve_;  // for direct I/O, if that may be submitted in a turn
     std::uint32_t in_flight_ = 0;
-    std::uint32_t long_holders_ = 0;  // of them: what keeps a write of the same file waiting
-    // Lists: whose fdatasync is in flight, that of the first; and who came after it had begun.
+    std::uint32_t long_holders_ = 0;  // those in flight that keep a write of the same file waiting
+    // Lists of requests: those that share the fdatasync in flight (it is the first one's), and
+    // those that came after it had begun.
     BlockRequest* syncing_ = nullptr;
     BlockRequest* waiting_for_sync_ = nullptr;
     DeferredCompletions& deferred_;
-    std::optional<rtrs::HelperThread> helper_;  // of what may keep it for long
+    std::optional<rtrs::HelperThread> helper_;  // for calls that may take long
 };
 
 }  // namespace rnbd

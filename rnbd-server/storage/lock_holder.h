@@ -1,14 +1,14 @@
-// Who has a file locked by flock(2).
+// Finds out who has locked a file by flock(2).
 #pragma once
 
 #include <string>
 
 namespace rnbd {
 
-// "rnbd-server (pid 4711)", "another export of this server, through a link"; "another program,
-// maybe rnbd-server (pid 4711)" if what that one has open may not be seen, or is too much to be
-// looked at; empty if /proc/locks does not tell it, or who it names has the lock no more, as a
-// process that has got an old number.
+// "rnbd-server (pid 4711)" or "another export of this server, through a link". "another program,
+// maybe rnbd-server (pid 4711)" if the open files of that process may not be seen, or are too many
+// to look at. Empty if /proc/locks does not say, or if the process that it names does not have the
+// lock any more, for example because it has got the number of a former process.
 // THREAD: any.
 std::string lock_holder(int fd);
 

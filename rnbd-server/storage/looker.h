@@ -1,10 +1,10 @@
-// A thread that looks at names of files whose file system may let it wait: another machine or
-// process has to answer (NFS, FUSE). One per file system, so that one that does not answer keeps no
-// others' looks waiting.
+// A thread that looks at names of files (statx) whose file system may keep it waiting, because
+// another machine or process has to answer (NFS, FUSE). There is one per file system, so that a
+// file system that does not answer does not delay looks at others.
 //
-// OWNER: the files of that file system that are open, together. THREAD: of() any one, all else one
-// at a time. END: nobody waits for a look: what the thread needs it owns itself. It ends when the
-// file system answers, or with the process.
+// OWNER: the open files of that file system share it. THREAD: of(): any; all else: one at a time.
+// END: nobody waits for a look. The thread owns all that it needs, and ends when the file system
+// answers, or with the process.
 #pragma once
 
 #include <sys/types.h>
@@ -21,18 +21,18 @@ namespace rnbd {
 class Looker {
   public:
     struct Seen {
-        int error = 0;  // errno of statx(2); what follows has no meaning then
+        int error = 0;  // errno of statx(2); if not 0, the other members have no meaning
         dev_t file_system = 0;
         ino_t inode = 0;
         mode_t mode = 0;
         dev_t device = 0;  // of a block device
         std::uint64_t bytes = 0;
     };
-    // Shared with the thread. Who lets go of it before it is over hears nothing of it.
+    // Shared with the thread. A caller that drops it before it is over does not learn the result.
     struct Look {
         explicit Look(std::string its_path) : path(std::move(its_path)) {}
         const std::string path;
-        Seen seen;  // the thread's until it is over
+        Seen seen;  // belongs to the thread until `over` is true
         std::atomic<bool> over = false;
     };
 
@@ -42,13 +42,14 @@ class Looker {
     Looker(const Looker&) = delete;
     Looker& operator=(const Looker&) = delete;
 
-    // In its turn behind those before it. Null: there is no thread to be had now, as if it had not
-    // been asked.
+    // Queues a look at path, after those before it. Null: there is no thread to be had now; then
+    // nothing was queued.
     std::shared_ptr<Look> look(const std::string& path);
 
-    // By this thread, without waiting, if the names on the way are known already and nobody else is
-    // to be asked about them. Empty: it cannot be said so. ASSUMES: the file is known to be of a
-    // file system of this machine; of others it is as they were when they were asked last.
+    // Looks on the calling thread, without waiting, if all names of the path are cached and nobody
+    // else has to be asked about them. Empty: that is not possible.
+    // ASSUMES: the file is known to be on a file system of this machine; for others the result is
+    // as old as their last answer.
     static std::optional<Seen> glance(const std::string& path) noexcept;
 
   private:

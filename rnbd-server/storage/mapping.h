@@ -34,7 +34,8 @@ class Mapping {
     }
 
     rtrs::MutableBytes bytes() const noexcept { return bytes_; }
-    // Keeps the content as far as it fits; may move. bytes > 0. ERRORS: ENOMEM, nothing changed.
+    // Keeps the content as far as it fits; the memory may move. bytes > 0.
+    // ERRORS: ENOMEM; then nothing has changed.
     std::error_code resize(std::size_t bytes) noexcept {
         void* memory = ::mremap(bytes_.data(), bytes_.size(), bytes, MREMAP_MAYMOVE);
         if (memory == MAP_FAILED) return rtrs::from_errno(errno);

@@ -1,8 +1,9 @@
-// Blocks in the server's memory: gone with the process, committed as they are written, given back
-// when they are discarded. Not swapped out by us, not shared, for tests and scratch volumes.
+// Blocks in the server's memory, for tests and scratch volumes. They are lost when the process
+// ends. Memory is committed when blocks are written and given back when they are discarded. It is
+// not swapped out by us, and not shared.
 //
-// A long range is emptied piece by piece, one per turn of the loop for all such requests: a
-// gigabyte at once would keep heartbeats and all other exports waiting for a second.
+// A long range is emptied piece by piece, one piece per turn of the loop for all such requests
+// together: a gigabyte at once would delay heartbeats and all other exports for a second.
 //
 // OWNER: a Volume. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -35,7 +36,7 @@ class MemoryStorage final : public Storage {
     std::uint64_t empty(const BlockRequest& request) noexcept;
     std::uint64_t release(std::uint64_t offset, std::uint64_t bytes) noexcept;
 
-    // Waits for the turn of the next piece.
+    // A request that completes in the turn of the next piece.
     struct Piece final : BlockRequest {
         explicit Piece(MemoryStorage& its_storage)
             : BlockRequest([](BlockRequest& piece, std::error_code) {
@@ -50,9 +51,9 @@ class MemoryStorage final : public Storage {
     Mapping memory_;
     DeferredCompletions& deferred_;
     Piece piece_{*this};
-    // List: ranges that are being emptied, in turn.
+    // The list of ranges that are being emptied; they take turns.
     BlockRequest* emptying_ = nullptr;
-    BlockRequest** last_emptying_ = &emptying_;  // the end of it
+    BlockRequest** last_emptying_ = &emptying_;  // the end of the list
 };
 
 }  // namespace rnbd

@@ -1,8 +1,9 @@
-// A connection to an NBD server, by libnbd, driven by the reactor: no waiting but for a moment
-// while it is opened, and no thread but one that looks up the server's name then.
+// A connection to an NBD server, by libnbd, driven by the reactor. It waits only for a moment while
+// it is opened, and uses a thread only to look up the server's name then.
 //
-// OWNER: itself from attach() on; NbdStorage says detach(). THREAD: the reactor's (rtrs/reactor.h).
-// LIFE: open() -> attach() -> ... -> detach() -> gone when its last poll has completed.
+// OWNER: itself from attach() on; NbdStorage calls detach(). THREAD: the reactor's
+// (rtrs/reactor.h).
+// LIFE: open() -> attach() -> ... -> detach() -> destroyed when its last poll has completed.
 #pragma once
 
 #include <chrono>
@@ -19,10 +20,10 @@ namespace rnbd {
 
 class NbdLinkOwner {
   public:
-    // Some requests may have completed, from inside of libnbd; now more may be given to it.
+    // Some requests may have completed, from inside libnbd; more can be submitted now.
     virtual void on_link_ready() = 0;
-    // The connection is no more. Requests in it have completed, with an error, before. To be
-    // detached now.
+    // The connection is lost. The requests in it have completed before, with an error. The owner
+    // has to call detach() now.
     virtual void on_link_lost(const std::string& reason) = 0;
 
   protected:
@@ -35,29 +36,32 @@ class NbdLink {
     NbdLink(const NbdLink&) = delete;
     NbdLink& operator=(const NbdLink&) = delete;
 
-    // Connects and shakes hands; waits a moment for it, if not much was waited lately. What takes
-    // longer goes on at the next call for the same URI, which is to come soon and does not wait.
+    // Connects and does the handshake. Waits a moment for that, unless there was much waiting
+    // lately. If it takes longer, it goes on at the next call for the same URI, which should come
+    // soon and does not wait.
     // ERRORS: EINPROGRESS (call again), EINVAL (URI), ECONNREFUSED, ENOENT, EIO (handshake).
     static std::expected<std::unique_ptr<NbdLink>, StorageError> open(const std::string& uri);
 
-    // Begins to listen. The link lives until detach() and shortly after.
+    // The link begins to watch its socket. It lives until shortly after detach().
     static NbdLink& attach(std::unique_ptr<NbdLink> link, rtrs::Reactor& reactor,
                            NbdLinkOwner& owner);
-    // Says goodbye to the server. ASSUMES: no request is in flight. Not used any more after it.
+    // Says goodbye to the server. The caller must not use the link afterwards.
+    // ASSUMES: no request is in flight.
     void detach();
 
     nbd_handle* handle() noexcept { return handle_; }
     bool alive() const noexcept;
-    // After requests were given to the handle: what does not fit into the socket is sent later.
+    // Called after requests were submitted to the handle: data that does not fit into the socket is
+    // sent later.
     void sent();
-    // Ends the connection, whatever is in flight: on_link_lost() comes in a later turn.
+    // Ends the connection, whatever is in flight. on_link_lost() comes in a later turn.
     void cut() noexcept;
 
   private:
     enum class Progress : std::uint8_t { ready, in_progress, failed };
 
     explicit NbdLink(nbd_handle* handle) noexcept : handle_(handle) {}
-    // Goes on until then, and as far as it goes without waiting.
+    // Goes on until the deadline, or as far as it can without waiting.
     Progress negotiate(std::chrono::steady_clock::time_point deadline);
     bool ready(short events) const noexcept;
     void receive();

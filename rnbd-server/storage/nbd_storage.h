@@ -1,16 +1,18 @@
-// An export of any NBD server as a storage: qemu-nbd with a qcow2, nbdkit with any plugin.
+// An export of any NBD server as a storage: qemu-nbd with a qcow2 image, nbdkit with any plugin.
 //
-// A lost connection is made again. What was sent over it and changes data is answered with EIO:
-// nobody knows whether it was done, and it may still be, so it must not be sent again behind newer
-// writes. Reads, flushes, what was not sent, and what the server refuses because it is about to end
-// (ESHUTDOWN), wait for the new connection, at most hold_time, then EIO.
+// A lost connection is made again. Changes of data that were sent over it are answered with EIO:
+// nobody knows whether they were done, and they may still be done later, so they must not be sent
+// again after newer writes. Other requests wait for the new connection, at most hold_time, then
+// they fail with EIO. These are reads, flushes, requests that were not sent, and requests that the
+// server refused because it is about to end (ESHUTDOWN).
 //
-// What was acknowledged and not flushed may be gone with the NBD server. If there is such, the new
-// connection is another life of the cache: another epoch. So is each opening, which clients see
-// unless everything was flushed before (EpochBook). And so is what comes after a flush that failed:
-// many NBD servers say only once that something cannot be written back, and forget it. So flushes
-// go one at a time: none succeeds beside one that is told. Nor does a change with FUA that the
-// server had already when another's flush failed: it fails, too.
+// Writes that were acknowledged and not flushed may be lost with the NBD server. If there are any,
+// the new connection is another life of the cache, with another epoch. So is each opening; clients
+// see that unless everything was flushed before (EpochBook). And so is the time after a failed
+// flush: many NBD servers report only once that something cannot be written back, and then forget
+// it. For the same reason flushes are sent one at a time, so that none succeeds beside one that
+// gets the report. A change with FUA that the server already had when another request's flush
+// failed fails, too.
 //
 // OWNER: a Volume. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -30,8 +32,9 @@ namespace rnbd {
 
 class NbdStorage final : public Storage, private NbdLinkOwner {
   public:
-    // ERRORS: EINPROGRESS (the server has not answered yet: soon again), those of NbdLink::open,
-    // EROFS (a read-only export is to be written), EINVAL (size or blocks do not fit).
+    // ERRORS: EINPROGRESS (the server has not answered yet: try again soon), those of
+    // NbdLink::open(), EROFS (the export is read-only and is to be written), EINVAL (its size or
+    // blocks do not fit).
     static std::expected<std::unique_ptr<Storage>, StorageError> open(
         rtrs::Reactor& reactor, DeferredCompletions& deferred, const StorageOptions& options);
     ~NbdStorage() override;
@@ -80,36 +83,36 @@ class NbdStorage final : public Storage, private NbdLinkOwner {
     const std::string uri_;
     const StorageOptions::Use use_;
     StorageGeometry geometry_;
-    std::uint64_t transfer_bytes_max_ = 0;  // of a read or a write
+    std::uint64_t transfer_bytes_max_ = 0;  // per read or write
     bool can_zero_ = false;
     bool can_flush_ = false;
     bool can_fua_ = false;
     Mapping zeroes_;
     DeferredCompletions& deferred_;
 
-    NbdLink* link_ = nullptr;     // null: lost
+    NbdLink* link_ = nullptr;     // null: the connection is lost
     std::string reason_;          // why it was lost
-    bool server_leaves_ = false;  // it does nothing any more over this connection
+    bool server_leaves_ = false;  // the server does nothing any more over this connection
     bool broken_ = false;         // another export is there now
     bool given_up_ = false;
     rtrs::Timer reconnect_timer_;
     rtrs::Duration reconnect_delay_;
-    // From a loss until all that it kept waiting is answered: a request that costs the server its
-    // life each time it comes would otherwise be sent for ever.
+    // The hold time runs from a loss until all requests that it kept waiting are answered.
+    // Otherwise a request that makes the server crash each time would be sent for ever.
     const rtrs::Duration hold_time_;
     rtrs::Timer hold_timer_;
     bool hold_time_over_ = false;
     std::vector<BlockRequest*> held_;
-    std::uint32_t sent_again_ = 0;                 // of them: under way over this connection
-    std::vector<BlockRequest*> unfinished_;        // their next piece is to be sent
-    std::uint32_t in_flight_ = 0;                  // at the server
-    BlockRequest* flushing_ = nullptr;             // the flush among them
-    std::vector<BlockRequest*> flushing_too_;      // those that share it
-    std::vector<BlockRequest*> waiting_to_flush_;  // those that came after it was sent
+    std::uint32_t sent_again_ = 0;                 // held requests sent again by this connection
+    std::vector<BlockRequest*> unfinished_;        // requests whose next piece is to be sent
+    std::uint32_t in_flight_ = 0;                  // requests at the server
+    BlockRequest* flushing_ = nullptr;             // the flush that is in flight
+    std::vector<BlockRequest*> flushing_too_;      // flushes that share it
+    std::vector<BlockRequest*> waiting_to_flush_;  // flushes that came after it was sent
 
-    std::uint64_t acknowledged_ = 0;     // changes, without FUA
-    std::uint64_t flushed_ = 0;          // of them
-    std::uint64_t lost_ever_ = 0;        // of them, or flushed before such a loss
+    std::uint64_t acknowledged_ = 0;     // changes without FUA
+    std::uint64_t flushed_ = 0;          // how many of them were flushed
+    std::uint64_t lost_ever_ = 0;        // how many of them were lost, or flushed before a loss
     std::uint32_t plain_under_way_ = 0;  // changes without FUA that the server may have
     std::uint32_t syncs_failed_ = 0;
     std::function<void()> lost_;

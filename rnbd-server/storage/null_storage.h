@@ -1,5 +1,5 @@
-// No blocks at all: reads are zeroes, writes are accepted and forgotten. For measuring all that is
-// around a storage.
+// A storage without blocks: reads return zeroes, writes are accepted and forgotten. It is for
+// measuring everything around a storage.
 //
 // OWNER: a Volume. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once

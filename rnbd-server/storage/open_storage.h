@@ -1,4 +1,4 @@
-// From options to a storage of their kind.
+// Opens the kind of storage that the options ask for.
 //
 // THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
@@ -12,14 +12,14 @@
 
 namespace rnbd {
 
-// deferred: outlives it; completes what needs no waiting. begun: of this storage alone.
-// Opens and locks it: exclusively for read_write, shared for read_only; the lock ends only when the
-// last I/O of a dead process has ended.
+// Opens and locks the storage: exclusively for read_write, shared for read_only. The lock of a dead
+// process ends only when its last I/O has ended. deferred: outlives the storage; it completes
+// requests that need no waiting. begun: used for this storage only.
 // ERRORS: ENOENT (absent and no size given), EACCES, EROFS, EWOULDBLOCK (locked by another
 // process), EINVAL (neither file nor block device, size not a multiple of the block, size differs
-// from the block device's), ENOSPC, EINPROGRESS (nbd: its server has not answered yet; to be tried
-// again soon), EALREADY (a file is being opened) and ETIMEDOUT (its file system has not answered
-// yet), both to be tried again with the same `begun`, ENOSYS (nbd: built without libnbd), ...
+// from the block device's), ENOSPC, EINPROGRESS (nbd: the server has not answered yet; try again
+// soon), EALREADY (a file is being opened) and ETIMEDOUT (its file system has not answered yet):
+// try again with the same `begun`; ENOSYS (nbd: built without libnbd), ...
 std::expected<std::unique_ptr<Storage>, StorageError> open_storage(rtrs::Reactor& reactor,
                                                                    DeferredCompletions& deferred,
                                                                    const StorageOptions& options,

@@ -1,5 +1,5 @@
-// How long the thread of the reactor, and with it all exports, may still wait for others: a slice
-// at most, which grows back by one part in `share` of the time that passes.
+// A budget for the time that the thread of the reactor, and so all exports, may wait for others. It
+// is one slice at most, and grows back by 1/share of the time that passes.
 //
 // THREAD: one at a time.
 #pragma once
@@ -15,8 +15,8 @@ class Patience {
 
     Patience(Clock::duration slice, int share) noexcept
         : slice_(slice), share_(share), left_(slice) {}
-    // Below zero: more than that was spent. To wait until then is not to wait; to wait for no time
-    // lets the thread sleep.
+    // The time that is left. Below zero if more than the budget was spent. With a deadline in the
+    // past a wait returns at once, whereas a wait for a time of zero can let the thread sleep.
     Clock::duration left() noexcept {
         const Clock::time_point now = Clock::now();
         left_ = std::min(slice_, left_ + (now - seen_) / share_);

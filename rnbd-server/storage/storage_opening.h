@@ -8,11 +8,11 @@
 namespace rnbd {
 
 class FileOpening;
-// What open_storage() has begun and not waited for, from one call to the next. Its end abandons
-// that.
+// An opening that open_storage() has begun and not finished, kept from one call to the next.
+// Destroying it abandons the opening.
 struct StorageOpening {
     std::shared_ptr<FileOpening> file{};
-    bool failed = false;  // the last one
+    bool failed = false;  // the last opening has failed
 };
 
 }  // namespace rnbd

@@ -1,6 +1,6 @@
-// Names that were given to files, durable.
+// Makes the names of files durable.
 //
-// THREAD: any one. Blocks.
+// THREAD: any. Blocks.
 #pragma once
 
 #include <string>
@@ -8,7 +8,8 @@
 
 namespace rnbd {
 
-// The folder that the path's last part is in. ERRORS: of opening or synchronizing it.
+// Synchronizes the folder that contains the last part of the path.
+// ERRORS: those of opening or synchronizing the folder.
 std::error_code synchronize_folder(const std::string& path);
 
 }  // namespace rnbd

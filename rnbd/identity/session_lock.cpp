@@ -21,28 +21,29 @@
 namespace rnbd {
 namespace {
 
-// Names are longer than a socket's name may be.
+// The names are hashed, because they are longer than the name of a socket may be.
 std::string socket_name(const std::string& session, const std::string& destination) {
     return "rnbd-client session " + std::to_string(rtrs::fnv1a(session + "\n" + destination));
 }
 
 using Clock = std::chrono::steady_clock;
 
-// When its child has run, and given up what is not its own, nobody tells the process that forked.
+// Nobody tells a process that has forked when its child has run and closed its copies. It is
+// assumed to have done so within this time.
 constexpr Clock::duration child_runs_within = std::chrono::seconds(1);
-// That there is a child of vfork(2), posix_spawn(3) or clone(2), nobody tells either; it soon has
-// another program, which has none of the sockets.
+// Nobody tells of a child of vfork(2), posix_spawn(3) or clone(2) either. Such a child soon
+// executes another program, which has none of the sockets.
 constexpr Clock::duration other_program_within = std::chrono::milliseconds(100);
 constexpr Clock::duration look_again_after = std::chrono::milliseconds(1);
 
 }  // namespace
 
-// A forked child closes its copies, which would hold the names as long as it lives. No socket is
-// made or closed while the process forks.
+// All locks of the process. A forked child closes its copies of the sockets, which would hold the
+// names as long as the child lives. No socket is made or closed while the process forks.
 struct SessionLock::All {
     std::mutex mutex;
     std::set<SessionLock*> locks;
-    // Names that a child may have still.
+    // Names that a child may still have.
     Sockets given_up;
     Clock::time_point children_have_run{};
 
@@ -59,7 +60,8 @@ struct SessionLock::All {
         const auto put = given_up.insert(std::move(node));
         if (!put.inserted) put.position->second = put.node.mapped();
     }
-    // Who has it again in this process keeps it: that is not waited for.
+    // If a lock of this process holds the name again, it keeps it, and there is nothing to wait
+    // for.
     bool may_be_a_childs(const std::string& name) const {
         const auto found = given_up.find(name);
         if (found == given_up.end()) return false;
@@ -135,7 +137,7 @@ void SessionLock::release_all() noexcept {
 
 std::error_code SessionLock::try_to_take(const std::string& name) {
     if (sockets_.contains(name)) return {};
-    // Before the name is taken: what throws afterwards would keep it.
+    // Allocated before the name is taken: an exception afterwards would leave the name taken.
     Sockets one;
     one.emplace(name, Socket{});
     const int socket = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
