@@ -117,7 +117,6 @@ std::error_code StateFile::write() {
 std::error_code StateFile::note(Ticket version, std::error_code error) {
     over_ = std::max(over_, version);
     if (!error) written_ = std::max(written_, version);
-    error_ = error;
     return error;
 }
 

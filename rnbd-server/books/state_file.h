@@ -54,8 +54,6 @@ class StateFile {
     // it is tried again soon.
     bool is_over(Ticket ticket) const noexcept { return ticket <= over_; }
     bool is_written(Ticket ticket) const noexcept { return ticket <= written_; }
-    // The result of the newest writing that has ended.
-    std::error_code error() const noexcept { return error_; }
     // For the end: as write(), but it waits two seconds at most.
     // ERRORS: as write(), and ETIMEDOUT.
     std::error_code save();
@@ -72,12 +70,11 @@ class StateFile {
     std::function<std::string()> text_;
     std::function<void(std::error_code error)> ended_;
     rtrs::Timer timer_;
-    Ticket version_ = 0;    // the newest text whose writing has begun
-    Ticket over_ = 0;       // the newest text whose writing has ended
-    Ticket written_ = 0;    // the newest text whose writing has ended without an error
-    bool running_ = false;  // a writing is under way on the helper
-    bool wanted_ = false;   // there are changes that the newest text does not have
-    std::error_code error_;
+    Ticket version_ = 0;          // the newest text whose writing has begun
+    Ticket over_ = 0;             // the newest text whose writing has ended
+    Ticket written_ = 0;          // the newest text whose writing has ended without an error
+    bool running_ = false;        // a writing is under way on the helper
+    bool wanted_ = false;         // there are changes that the newest text does not have
     std::shared_ptr<File> file_;  // shared with the work on the helper
     // The file has a helper of its own, so that it cannot block a storage, nor a storage the file.
     rtrs::HelperThread helper_;

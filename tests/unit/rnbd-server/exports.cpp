@@ -1,6 +1,7 @@
 // Exports that come, go and change while a session uses them, and at the server's end.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -477,4 +478,59 @@ TEST_CASE("exports: an addition waits until those are gone that have its name an
     }
     ::unlink(path.c_str());
     ::rmdir(folder);
+}
+
+TEST_CASE("exports: one that goes before it could be written to is as flushed as before") {
+    std::string folder = "/tmp/rnbd-exports-XXXXXX";
+    REQUIRE(::mkdtemp(folder.data()) != nullptr);
+    const std::string path = folder + "/epochs";
+    const std::string fresh = path + ".new";
+    auto reactor = rtrs::Reactor::create().value();
+    DeferredCompletions deferred{*reactor};
+    WriterBook writers{*reactor, ""};
+    MediumClaims claims;
+    ServerConfig::Export config;
+    config.name = "vol";
+    config.storage.path = folder + "/image";
+    config.storage.size_bytes = 1 << 20;
+    const auto until = [&](auto done) {
+        for (int i = 0; i < 2000 && !done(); ++i) reactor->run_once(5ms);
+        REQUIRE(done());
+    };
+    const auto noted = [&] {
+        std::ifstream file(path);
+        return std::string(std::istreambuf_iterator<char>(file), {});
+    };
+    bool is_flushed = false;
+    const auto flush = [&](Volume& volume) {
+        is_flushed = false;
+        volume.flush([&](std::error_code error) { is_flushed = !error; });
+        until([&] { return is_flushed; });
+    };
+    const auto life = [&](bool disk_hangs, auto with) {
+        EpochBook epochs(*reactor, path);
+        REQUIRE(!epochs.load());
+        REQUIRE(!epochs.begin());
+        if (disk_hangs) REQUIRE(::mkfifo(fresh.c_str(), 0600) == 0);
+        Volume volume(
+            *reactor,
+            {.deferred = deferred, .claims = claims, .epochs = epochs, .writers = writers}, config);
+        with(volume);
+        flush(volume);
+        REQUIRE(!epochs.save());
+        CHECK(noted().find("flushed") != std::string::npos);
+    };
+    life(false,
+         [&](Volume& volume) { until([&] { return volume.state() == Volume::State::ready; }); });
+    int reader = -1;
+    life(true, [&](Volume& volume) {
+        until([&] { return volume.reason().ends_with("epochs is being written"); });
+        CHECK(volume.state() == Volume::State::waiting);
+        // The disk answers again.
+        reader = ::open(fresh.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+        ::unlink(fresh.c_str());
+    });
+    if (reader >= 0) ::close(reader);
+    for (const char* file : {"/image", "/epochs"}) ::unlink((folder + file).c_str());
+    ::rmdir(folder.c_str());
 }
