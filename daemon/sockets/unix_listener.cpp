@@ -49,11 +49,11 @@ std::error_code remove_stale_socket(const sockaddr_un& address) {
     return ::unlink(address.sun_path) == 0 || errno == ENOENT ? std::error_code{} : last_error();
 }
 
-void make_directory_of(const std::string& path) {
+std::error_code make_directory_of(const std::string& path) {
     const auto slash = path.rfind('/');
-    // Failure shows up as ENOENT of what is made in it.
-    if (slash != std::string::npos && slash > 0)
-        static_cast<void>(::mkdir(path.substr(0, slash).c_str(), 0755));
+    if (slash == std::string::npos || slash == 0) return {};
+    const bool there = ::mkdir(path.substr(0, slash).c_str(), 0755) == 0 || errno == EEXIST;
+    return there ? std::error_code{} : last_error();
 }
 
 }  // namespace
@@ -83,8 +83,12 @@ std::expected<rtrs::Descriptor, std::error_code> listen_on_unix(const std::strin
 
 std::expected<rtrs::Descriptor, std::error_code> listen_on_unix_in_folder(const std::string& path,
                                                                           mode_t mode) {
-    make_directory_of(path);
-    return listen_on_unix(path, mode);
+    const std::error_code not_made = make_directory_of(path);
+    auto listener = listen_on_unix(path, mode);
+    // Why the folder could not be made says more than that it is missing.
+    if (!listener && listener.error() == rtrs::from_errno(ENOENT) && not_made)
+        return std::unexpected(not_made);
+    return listener;
 }
 
 UnixSocketFile::UnixSocketFile(std::string path) : path_(std::move(path)) {

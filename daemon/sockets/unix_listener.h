@@ -24,6 +24,7 @@ std::expected<rtrs::Descriptor, std::error_code> listen_on_unix(const std::strin
                                                                 mode_t mode, int backlog = 64);
 // The same for the daemon's own socket: if only the last folder of the path is missing, it is made
 // (mode 0755).
+// ERRORS: also those of mkdir(2), if the folder is missing and cannot be made.
 std::expected<rtrs::Descriptor, std::error_code> listen_on_unix_in_folder(const std::string& path,
                                                                           mode_t mode);
 

@@ -165,6 +165,15 @@ void block_requests(ServerTask& task) {
     strange[0] = 77;
     expect_error(task, "C76", path->ask({.cid = 1, .permit = 1, .user = strange}), 22,
                  "an unknown message type");
+    // rnbd's own: which parts of a range are allocated. Nobody announced here that they speak it.
+    Octets extents(32, 0);
+    extents[0] = 16;
+    put(extents, 4, id, 4);
+    put(extents, 16, block, 8);
+    expect_error(
+        task, "C76",
+        path->ask({.cid = 1, .permit = 1, .user = extents, .read = true, .data_bytes = 512}), 22,
+        "a message of an extension that was not agreed on");
 }
 
 void access_modes(ServerTask& task) {

@@ -62,6 +62,24 @@ TEST_CASE("half an opening is dropped in time") {
     town.check_peace(std::move(client));
 }
 
+TEST_CASE("a client that takes its time for each connection has that time for each") {
+    Town town;
+    auto client = town.raw();
+    client->request.connection_count = 3;
+    const auto waits = [&](Duration time) { town.scene.world.run_for(time); };
+    for (std::uint16_t id = 0; id < 3; ++id) {
+        RawConnection& one = client->dial(id);
+        waits(800ms);  // of a second
+        REQUIRE(one.established);
+        REQUIRE(client->alive());
+    }
+    client->send_info("bad");
+    waits(1100ms);
+    CHECK(client->alive());
+    CHECK(client->connections[0]->received.size() > 0);
+    town.check_peace(std::move(client));
+}
+
 TEST_CASE("an info exchange that breaks the rules") {
     Town town;
     auto client = town.raw();

@@ -119,6 +119,23 @@ TEST_CASE("a client that says nothing again and again loses its path") {
     town.check_peace(std::move(client));
 }
 
+TEST_CASE(
+    "a client that falls silent is given up after its timeout, a kernel's after a longer one") {
+    SceneOptions options = quick_options(3);
+    options.server.kernel_heartbeat_timeout = 3s;
+    Town town(options);
+    const bool kernel = GENERATE(true, false);
+    CAPTURE(kernel);
+    auto client = town.raw();
+    if (!kernel) client->request.features = features_of(Feature::failover);
+    REQUIRE(client->open(2, "bad", options.server.queue_depth, options.server.chunk_bytes));
+    town.scene.world.run_for(kernel ? 2900ms : 400ms);
+    CHECK(client->alive());
+    town.scene.world.run_for(300ms);
+    CHECK(!client->alive());
+    town.check_peace(std::move(client));
+}
+
 TEST_CASE("a permit that is used twice at a time") {
     SceneOptions options = quick_options(5);
     options.server.always_invalidate = GENERATE(true, false);

@@ -119,6 +119,20 @@ TEST_CASE("server config: the example is right, and says the defaults") {
     CHECK(least->log_level == config->log_level);
 }
 
+TEST_CASE("server config: kernel clients have their own time, unless one is stated for all") {
+    const auto timeouts = [](const std::string& heartbeat) {
+        const auto config =
+            ServerConfig::parse("listen: [{tcp: 127.0.0.1:1235}]\n" + heartbeat, "s.yaml");
+        REQUIRE(config);
+        return std::pair{config->heartbeat_timeout, config->kernel_heartbeat_timeout};
+    };
+    using Both = std::pair<rtrs::Duration, rtrs::Duration>;
+    CHECK(timeouts("") == Both(5s, 30s));
+    CHECK(timeouts("heartbeat: {interval: 1s}\n") == Both(5s, 30s));
+    CHECK(timeouts("heartbeat: {timeout: 5s}\n") == Both(5s, 5s));
+    CHECK(timeouts("heartbeat: {timeout: 40s}\n") == Both(40s, 40s));
+}
+
 TEST_CASE("server config: defaults of an export") {
     const auto config = ServerConfig::parse(with_export("    path: /a\n"), "s.yaml");
     REQUIRE(config);

@@ -136,6 +136,8 @@ TEST_CASE("server config diff: what holds since the start waits for a restart") 
                                     {"registered_io: false\n", "registered_io"},
                                     {"read_portions: false\n", "read_portions"},
                                     {"heartbeat: {timeout: 9s}\n", "heartbeat"},
+                                    // The default, stated: of kernel clients, too.
+                                    {"heartbeat: {timeout: 5s}\n", "heartbeat"},
                                     {"control: /run/other\n", "control"}}) {
         const auto change = one(differences(parsed(a), parsed(a, text)));
         CHECK(change.kind == Kind::restart);

@@ -119,3 +119,23 @@ TEST_CASE(
     CHECK(is_heard(folder.socket()));
     CHECK(files_in(folder.path) == 1);
 }
+
+TEST_CASE("unix listener: the folder of a daemon's own socket is made, or it is said why not") {
+    Folder folder;
+    const std::string in_new_folder = folder.path + "/run/d.ctl";
+    const auto listener = listen_on_unix_in_folder(in_new_folder, 0600);
+    REQUIRE(listener);
+    CHECK(is_heard(in_new_folder));
+
+    const auto two_missing = listen_on_unix_in_folder(folder.path + "/a/b/d.ctl", 0600);
+    REQUIRE_FALSE(two_missing);
+    CHECK(two_missing.error() == std::errc::no_such_file_or_directory);
+
+    // Nobody, root neither, makes a folder there.
+    const auto forbidden = listen_on_unix_in_folder("/sys/rnbd/d.ctl", 0600);
+    REQUIRE_FALSE(forbidden);
+    const bool says_why = forbidden.error() == std::errc::operation_not_permitted ||
+                          forbidden.error() == std::errc::permission_denied ||
+                          forbidden.error() == std::errc::read_only_file_system;
+    CHECK(says_why);
+}
