@@ -75,7 +75,7 @@ int Session::start() {
     turn_news_.end();
     requests_.reset();
     remote_.reset();
-    world_.reset();
+    fabrics_.reset();
     loop_.reset();
     names_.release_all();
     return failed;
@@ -99,17 +99,17 @@ int Session::make_loop() {
 int Session::begin() {
     // Not before: of a session that was made and then forked, each process may start its own.
     random_ = rtrs::Random::from_entropy();
-    world_ = std::make_unique<World>(loop_->reactor(), settings_);
+    fabrics_ = std::make_unique<SessionFabrics>(loop_->reactor(), settings_);
     rtrs::ClientSessionOptions options = settings_.session;
     for (const PathSetting& path : settings_.paths) {
-        auto address = world_->address_of(path);
+        auto address = fabrics_->address_of(path);
         if (!address) return cannot_add(path, address.error().code, address.error().text);
         options.paths.push_back(std::move(*address));
     }
     options.identity = machine_identity();
     options.life = session_life();
     remote_ = std::make_unique<RemoteSession>(
-        rtrs::SessionEnvironment{loop_->reactor(), random_, world_->tracer()}, std::move(options),
+        rtrs::SessionEnvironment{loop_->reactor(), random_, fabrics_->tracer()}, std::move(options),
         *this);
     requests_ = std::make_unique<Requests>(
         loop_->reactor(), remote_->rtrs(), settings_.looks_for(),
@@ -345,7 +345,7 @@ int Session::take_down() {
         close_timer_.reset();
         requests_.reset();
         remote_.reset();
-        world_.reset();
+        fabrics_.reset();
     });
     loop_->stop();
     loop_.reset();

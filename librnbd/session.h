@@ -17,10 +17,10 @@
 #include "librnbd/librnbd.h"
 #include "librnbd/loop.h"
 #include "librnbd/requests.h"
+#include "librnbd/session_fabrics.h"
 #include "librnbd/settings.h"
 #include "librnbd/turn_news.h"
 #include "librnbd/volume.h"
-#include "librnbd/world.h"
 #include "rnbd/identity/session_lock.h"
 #include "rnbd/remote_volume.h"
 #include "rtrs/base/random.h"
@@ -127,7 +127,7 @@ class Session final : public RemoteSessionHandler {
     SessionLock names_;
     rtrs::Random random_{0};
     std::unique_ptr<Loop> loop_;
-    std::unique_ptr<World> world_;  // loop, as are all members below up to pool_
+    std::unique_ptr<SessionFabrics> fabrics_;  // loop, as are all members below up to pool_
     std::unique_ptr<RemoteSession> remote_;
     std::unique_ptr<Requests> requests_;
     std::vector<std::unique_ptr<Volume>> volumes_;

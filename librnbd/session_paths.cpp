@@ -79,7 +79,7 @@ int Session::add_path(std::string_view text) {
     }
     return on_loop([&]() noexcept {
         if (state_ != State::running) return error.set(-ESHUTDOWN, "the session is closing");
-        const auto address = world_->address_of(*path);
+        const auto address = fabrics_->address_of(*path);
         if (!address) return cannot_add(*path, address.error().code, address.error().text);
         if (const auto taken = names_.take(settings_.session.name, path->destination)) {
             return cannot_add(*path, taken, why_not_taken(taken));

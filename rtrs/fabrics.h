@@ -1,5 +1,5 @@
 // The only way to make a fabric of a given implementation. Included by the daemons' main files,
-// librnbd's World and tests.
+// librnbd's SessionFabrics and tests.
 //
 // OWNER: the caller owns the fabric. LIFE: the reactor outlives the fabric.
 // THREAD: the reactor's (rtrs/fabric.h).

@@ -129,7 +129,7 @@ ONLY_IN = {
 }
 # A header of ours -> besides tests and examples, the only files or rooms that may include it.
 DOORS = {
-    "rtrs/fabrics.h": ["rnbd-server/main.cpp", "rnbd-client/main.cpp", "librnbd/world.cpp",
+    "rtrs/fabrics.h": ["rnbd-server/main.cpp", "rnbd-client/main.cpp", "librnbd/session_fabrics.cpp",
                        "rtrs/fabric/"],
     "rnbd/remote_session_inside.h": ["rnbd/"],
     "rnbd/remote_volume_inside.h": ["rnbd/"],

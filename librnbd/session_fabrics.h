@@ -16,9 +16,9 @@ bool rdma_is_built_in() noexcept;
 
 // OWNER: Session. THREAD: the loop's.
 // LIFE: the reactor outlives it, and it outlives the session's paths.
-class World {
+class SessionFabrics {
   public:
-    World(rtrs::Reactor& reactor, const Settings& settings);
+    SessionFabrics(rtrs::Reactor& reactor, const Settings& settings);
 
     // The path in the form that the transport takes. An RDMA device is opened when the first path
     // leads to it.

@@ -1,4 +1,4 @@
-#include "librnbd/world.h"
+#include "librnbd/session_fabrics.h"
 
 #include "rtrs/fabrics.h"
 
@@ -26,12 +26,12 @@ bool rdma_is_built_in() noexcept {
 #endif
 }
 
-World::World(rtrs::Reactor& reactor, const Settings& settings)
+SessionFabrics::SessionFabrics(rtrs::Reactor& reactor, const Settings& settings)
     : tracer_(std::make_unique<QuietTracer>()),
       tcp_(tcp(reactor, settings)),
       rdma_(rtrs::rdma_fabrics(reactor, *tracer_)) {}
 
-std::expected<rtrs::PathAddress, rtrs::RdmaDevices::Error> World::address_of(
+std::expected<rtrs::PathAddress, rtrs::RdmaDevices::Error> SessionFabrics::address_of(
     const PathSetting& path) {
     rtrs::PathAddress address{.fabric = tcp_.get(),
                               .source = path.source,
