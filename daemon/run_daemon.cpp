@@ -81,10 +81,9 @@ std::expected<void, std::string> Frame::start() {
         return std::unexpected("cannot receive signals: " + signals.error().message());
     }
     signals_ = std::move(*signals);
-    control_->add_command(
-        "version", [name = program_.description.name](const nlohmann::json&, ControlReply reply) {
-            reply.succeed({{"daemon", name}, {"version", version()}});
-        });
+    control_->add_command("version", [name = program_.description.name](ControlReply reply) {
+        reply.succeed({{"daemon", name}, {"version", version()}});
+    });
     add_log_command(*control_, program_.description.name);
     if (const auto served = serve_metrics(); !served) return served;
     if (const auto started = work_->start(*control_); !started) return started;

@@ -284,8 +284,8 @@ void add_client_commands(ControlServer& control, Client& client, const ClientSta
     control.add_command("status", [&state](const json& arguments, ControlReply reply) {
         status(state, arguments, std::move(reply));
     });
-    control.add_command(
-        "list", [&state](const json&, ControlReply reply) { reply.succeed(client_list(state)); });
+    control.add_command("list",
+                        [&state](ControlReply reply) { reply.succeed(client_list(state)); });
     control.add_command("paths", [&client, &state](const json& arguments, ControlReply reply) {
         paths(client, state, arguments, std::move(reply));
     });

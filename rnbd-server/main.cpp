@@ -170,12 +170,10 @@ std::string Daemon::status() const {
 }
 
 void Daemon::add_commands(ControlServer& control) {
-    control.add_command("status", [this](const nlohmann::json&, ControlReply reply) {
-        reply.succeed(server_status(state_));
-    });
-    control.add_command("list", [this](const nlohmann::json&, ControlReply reply) {
-        reply.succeed(server_exports(state_, ""));
-    });
+    control.add_command("status",
+                        [this](ControlReply reply) { reply.succeed(server_status(state_)); });
+    control.add_command("list",
+                        [this](ControlReply reply) { reply.succeed(server_exports(state_, "")); });
     statistics_.add_commands(control);
     add_export_commands(control, target_, state_);
     add_attribute_commands(control, attributes_.tree());

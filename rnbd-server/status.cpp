@@ -104,6 +104,19 @@ std::vector<rtrs::ServerSession*> sessions_let_in(const ServerState& state) {
     return sessions;
 }
 
+// Extensions of RTRS and RNBD; a kernel's client has none.
+json features_in_force(const rtrs::ServerSession& session,
+                       const rtrs::ServerSessionStatus& status) {
+    const Feature features = Target::features(session);
+    return {{"messages", status.messages},
+            {"connection_heartbeats", status.connection_heartbeats},
+            {"fast_zero", has(features, Feature::fast_zero)},
+            {"extents", has(features, Feature::extents)},
+            {"epoch", has(features, Feature::epoch)},
+            {"writer", has(features, Feature::writer)},
+            {"medium", has(features, Feature::medium)}};
+}
+
 json describe(const rtrs::ServerSession& session, rtrs::Instant now) {
     const rtrs::ServerSessionStatus status = session.status();
     const SessionStatistics& done = Target::statistics(session);
@@ -144,7 +157,7 @@ json describe(const rtrs::ServerSession& session, rtrs::Instant now) {
             {"read_bytes", done.read_bytes},
             {"write_bytes", done.write_bytes},
             {"errors", done.errors},
-            {"features", json::object()}};
+            {"features", features_in_force(session, status)}};
 }
 
 struct LifeOfServer {

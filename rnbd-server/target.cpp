@@ -118,6 +118,11 @@ const SessionStatistics& Target::statistics(const rtrs::ServerSession& session) 
     return ours != nullptr ? ours->statistics : none;
 }
 
+Feature Target::features(const rtrs::ServerSession& session) {
+    const auto* ours = static_cast<const Session*>(session.context);
+    return ours != nullptr ? ours->features : Feature::none;
+}
+
 SessionFigures Target::figures_of(const rtrs::ServerSession& session) {
     const rtrs::ServerSessionStatus status = session.status();
     const SessionStatistics& done = statistics(session);

@@ -129,6 +129,8 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     const std::vector<std::unique_ptr<Volume>>& volumes() const noexcept { return volumes_; }
     Catalog& catalog() noexcept { return catalog_; }
     static const SessionStatistics& statistics(const rtrs::ServerSession& session);
+    // What the session's client and this server agreed on.
+    static Feature features(const rtrs::ServerSession& session);
 
   private:
     struct Session;

@@ -154,17 +154,19 @@ void RemoteVolume::Inside::limit_blocks(std::uint32_t bytes) {
     if (blocks_refused != 0 && blocks_fit(blocks_refused)) (void)open_again();
 }
 
-bool RemoteVolume::Inside::usable_size(std::uint64_t size_bytes) const {
-    const bool whole = size_bytes % geometry.logical_block_bytes == 0;
-    return whole && size_bytes / sector_bytes <= sectors_max;
+// A disk may end with a part of a block, which no request can address. None: no disk is so large.
+std::optional<std::uint64_t> RemoteVolume::Inside::usable_part(std::uint64_t size_bytes) const {
+    if (size_bytes / sector_bytes > sectors_max) return std::nullopt;
+    return size_bytes - size_bytes % geometry.logical_block_bytes;
 }
 
 // The server refuses requests beyond a new end; they were in range when they were made.
 void RemoteVolume::Inside::resized(std::uint64_t size_bytes) {
     if (asking) size_heard = size_bytes;
-    if (state != VolumeState::open || size_bytes == geometry.size_bytes) return;
-    if (!usable_size(size_bytes)) return;
-    report_resize(std::exchange(geometry.size_bytes, size_bytes));
+    if (state != VolumeState::open) return;
+    const auto usable_bytes = usable_part(size_bytes);
+    if (!usable_bytes || *usable_bytes == geometry.size_bytes) return;
+    report_resize(std::exchange(geometry.size_bytes, *usable_bytes));
 }
 
 void RemoteVolume::Inside::report_resize(std::uint64_t bytes_before) {
@@ -177,7 +179,7 @@ void RemoteVolume::Inside::report_resize(std::uint64_t bytes_before) {
 
 std::error_code RemoteVolume::Inside::set_size(std::uint64_t size_bytes) {
     if (state != VolumeState::open) return rtrs::from_errno(ENOENT);
-    if (!usable_size(size_bytes)) return rtrs::from_errno(EINVAL);
+    if (usable_part(size_bytes) != size_bytes) return rtrs::from_errno(EINVAL);
     resized(size_bytes);
     return {};
 }
@@ -402,10 +404,7 @@ void RemoteVolume::Inside::opened(const OpenResponse& response) {
     const std::uint64_t size_before = geometry.size_bytes;
     const std::uint64_t epoch_before = unflushed.epoch();
     const MediumId medium_before = medium;
-    // A disk may end with a part of a block, which no request can address.
-    const std::uint64_t blocks = response.sectors * sector_bytes / response.logical_block_bytes;
     geometry = {
-        .size_bytes = blocks * response.logical_block_bytes,
         .logical_block_bytes = response.logical_block_bytes,
         // A power of two, as the logical block is, whatever the server says.
         .physical_block_bytes = std::bit_ceil(
@@ -418,7 +417,8 @@ void RemoteVolume::Inside::opened(const OpenResponse& response) {
         .write_cache = response.write_back,
         .force_unit_access = response.fua};
     // If the answer is newer than the catalog's size, another event of the catalog is on its way.
-    if (size_heard && usable_size(*size_heard)) geometry.size_bytes = *size_heard;
+    const auto heard = size_heard ? usable_part(*size_heard) : std::nullopt;
+    geometry.size_bytes = heard.value_or(*usable_part(response.sectors * sector_bytes));
     if (has(features, Feature::epoch) && response.epoch != 0) note_epoch(response.epoch);
     if (has(features, Feature::medium) && response.medium.known()) medium = response.medium;
     hold_timer.disarm();

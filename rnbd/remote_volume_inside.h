@@ -40,10 +40,10 @@ struct RemoteVolume::Inside {
     ~Inside();
 
     // The server says in its catalog that the export has this size now. An impossible size is
-    // ignored.
+    // ignored, and so is a part of a block at the end.
     void resized(std::uint64_t size_bytes);
     void report_resize(std::uint64_t bytes_before);
-    bool usable_size(std::uint64_t size_bytes) const;
+    std::optional<std::uint64_t> usable_part(std::uint64_t size_bytes) const;
     void link_ready();
     // The hold time is counted from the moment when the volume stopped being open.
     void arm_hold();

@@ -145,6 +145,9 @@ struct ServerSessionStatus {
     std::uint32_t max_io_bytes = 0;
     std::uint32_t in_flight = 0;
     Protection protection = Protection::fenced;
+    // Extensions in force on all paths (docs/reference/wire-tags.md, wire-failover.md).
+    bool messages = false;
+    bool connection_heartbeats = false;
     std::uint64_t stale = 0;     // late attempts that were refused
     std::uint64_t answered = 0;  // retries that were answered without running again
     std::uint64_t waited = 0;    // attempts that waited for an earlier one

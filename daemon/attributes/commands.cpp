@@ -162,7 +162,7 @@ void add_attribute_commands(ControlServer& control, const AttributeTree& tree) {
     control.add_command("attribute_set", [&tree](const json& arguments, ControlReply reply) {
         set(tree, arguments, std::move(reply));
     });
-    control.add_command("attribute_table", [&tree](const json&, ControlReply reply) {
+    control.add_command("attribute_table", [&tree](ControlReply reply) {
         table(tree, std::move(reply));
     });
     control.add_command("attribute_list", [&tree](const json& arguments, ControlReply reply) {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "daemon/control/arguments.h"
 #include "daemon/sockets/stream_server.h"
 #include "daemon/sockets/unix_listener.h"
 #include "rtrs/base/assert.h"
@@ -226,6 +227,15 @@ std::expected<std::unique_ptr<ControlServer>, std::error_code> ControlServer::cr
 
 void ControlServer::add_command(std::string name, Handler handler) {
     inside_->commands.insert_or_assign(std::move(name), std::move(handler));
+}
+
+void ControlServer::add_command(std::string name, PlainHandler handler) {
+    add_command(std::move(name),
+                [handler = std::move(handler)](const nlohmann::json& given, ControlReply reply) {
+                    ControlArguments arguments(given);
+                    if (const auto failure = arguments.failure()) return reply.fail(*failure);
+                    handler(std::move(reply));
+                });
 }
 
 std::expected<bool, std::error_code> ControlServer::listen_again() {

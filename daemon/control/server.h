@@ -77,6 +77,9 @@ class ControlServer {
     // requests.
     using Handler = std::function<void(const nlohmann::json& arguments, ControlReply reply)>;
     void add_command(std::string name, Handler handler);
+    // A command that takes no arguments: with any it fails with bad_arguments.
+    using PlainHandler = std::function<void(ControlReply reply)>;
+    void add_command(std::string name, PlainHandler handler);
 
     // If others have removed the socket's file, makes it anew and returns true. Connections stay.
     // ERRORS: as create(); then the old socket stays.

@@ -34,9 +34,8 @@ json Statistics::document() const {
 }
 
 void Statistics::add_commands(ControlServer& control) {
-    control.add_command("stats",
-                        [this](const json&, ControlReply reply) { reply.succeed(document()); });
-    control.add_command("stats_reset", [this](const json&, ControlReply reply) {
+    control.add_command("stats", [this](ControlReply reply) { reply.succeed(document()); });
+    control.add_command("stats_reset", [this](ControlReply reply) {
         reset();
         reply.succeed(document());
     });

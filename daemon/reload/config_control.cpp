@@ -67,17 +67,10 @@ ConfigControl::ConfigControl(rtrs::Clock& clock, ConfigSubject& subject, std::st
 ConfigControl::~ConfigControl() = default;
 
 void ConfigControl::add_commands(ControlServer& control) {
-    const auto without_arguments = [&](const char* name,
-                                       void (ConfigControl::*command)(ControlReply)) {
-        control.add_command(name, [this, command](const json& given, ControlReply reply) {
-            ControlArguments arguments(given);
-            if (const auto failure = arguments.failure()) return reply.fail(*failure);
-            (this->*command)(std::move(reply));
-        });
-    };
-    without_arguments("config_check", &ConfigControl::check);
-    without_arguments("config_diff", &ConfigControl::diff);
-    without_arguments("config_confirm", &ConfigControl::confirm);
+    control.add_command("config_check", [this](ControlReply reply) { check(std::move(reply)); });
+    control.add_command("config_diff", [this](ControlReply reply) { diff(std::move(reply)); });
+    control.add_command("config_confirm",
+                        [this](ControlReply reply) { confirm(std::move(reply)); });
     control.add_command("config_apply", [this](const json& arguments, ControlReply reply) {
         apply(arguments, std::move(reply));
     });

@@ -332,6 +332,9 @@ ServerSessionStatus ServerSession::status() const {
                                .waited = inside_->admission.statistics().waited,
                                .paths = {}};
     for (const auto& path : inside_->paths) {
+        const std::uint32_t features = path->identity().features;  // as those of the others
+        status.messages = has(features, Feature::messages);
+        status.connection_heartbeats = has(features, Feature::connection_heartbeats);
         status.in_flight += path->running();
         status.paths.push_back(path->status());
     }

@@ -66,4 +66,6 @@ with Lab() as lab:
     check(device["errors"] == 0 and device["state"] == "open", device)
     check(client.status()["sessions"][0]["protection"] == "exactly-once", "protection")
     check(server.status()["sessions"][0]["protection"] == "exactly-once", "protection")
+    features = server.status()["sessions"][0]["features"]
+    check(len(features) == 7 and all(features.values()), str(features))
     print(f"{rounds} rounds; paths at the end:\n{client.ctl('paths').stdout}")

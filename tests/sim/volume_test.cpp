@@ -66,6 +66,27 @@ TEST_CASE("a volume ends with its last whole block") {
     v.end();
 }
 
+TEST_CASE("a volume whose size changes ends with its last whole block, too") {
+    SceneOptions options = quick_options(38);
+    options.client.messages = options.server.messages = MessageOptions{};
+    Volumes v(options);
+    v.exports["vol1"].logical_block_bytes = 8 * block;
+    v.start_server();
+    v.server->open_answer_delay = 500ms;
+    v.start_client();
+    REQUIRE(v.until([&] { return v.exports["vol1"].opens > 0 && v.server->followed; }));
+    // While the answer to OPEN is on its way, which has the former size, and afterwards.
+    v.server->resize("vol1", 127);
+    REQUIRE(v.opened());
+    v.scene.world.run_for(1s);
+    CHECK(v.user1->volume.geometry().size_bytes == 120 * sector_bytes);
+    v.server->resize("vol1", 97);
+    v.scene.world.run_for(1s);
+    CHECK(v.user1->volume.geometry().size_bytes == 96 * sector_bytes);
+    v.server->open_answer_delay = 0s;
+    v.end();
+}
+
 TEST_CASE("requests that a restart interrupted get the new device id") {
     const auto seen = GENERATE(SimHost::CrashSeen::by_reset, SimHost::CrashSeen::never);
     for (std::uint64_t seed = 1; seed <= 20; ++seed) {

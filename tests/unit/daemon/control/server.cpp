@@ -58,7 +58,7 @@ class World {
         server_->add_command("turns", [this](const json&, ControlReply reply) {
             reply.succeed({{"turns", reactor_->statistics().turns}});
         });
-        server_->add_command("big", [](const json&, ControlReply reply) {
+        server_->add_command("big", [](ControlReply reply) {
             reply.succeed({{"text", std::string(8u << 20, 'x')}});
         });
     }
@@ -138,6 +138,7 @@ TEST_CASE("control server: commands are answered, at once, later, or with an err
     World world;
     CHECK(world.call("echo", {{"a", 1}}).value() == json{{"a", 1}});
     CHECK(world.call("later").value() == json{{"late", true}});
+    CHECK(world.call("big", {{"a", 1}}).error().code == ControlError::bad_arguments);
     CHECK(world.call("big").value()["text"].get_ref<const std::string&>().size() == 8u << 20);
     const auto refused = world.call("refuse");
     REQUIRE_FALSE(refused);
