@@ -13,9 +13,8 @@
 namespace rtrs {
 namespace {
 
-// Places kept for the connections that a session has announced; a session that announces more is no
-// reason to refuse others.
-constexpr std::uint64_t places_kept_max = 16;
+// So long a session may take to say who it is although its places are wanted by others.
+constexpr Duration half_open_patience = std::chrono::seconds(1);
 
 bool possible(const ServerOptions& options) noexcept {
     return limits::geometry_possible(options.queue_depth, options.chunk_bytes) &&
@@ -61,47 +60,31 @@ void Server::Inside::tell_refusal(Seldom& of, const std::string& remote, const s
 }
 
 // New sessions must not take the descriptors that existing sessions need, and neither may take
-// those that an operator needs.
+// those that an operator needs. A place for each connection is kept from a session's first one on.
+// Otherwise sessions that come all at once would get all first connections, and none a second.
 bool Server::Inside::has_room_for(const ConnectRequestMessage& message,
                                   const ConnectRequest& request) {
     const DescriptorsLeft left = request.descriptors_left();
     if (left.to_new > (sessions.size() + 1) * places_kept_max) return true;
+    const auto found = sessions.find(message.session_uuid);
+    const auto* session = found == sessions.end() ? nullptr : found->second->inside_.get();
     if (message.purpose == ConnectionPurpose::messages) {
         if (left.to_new > 0) return true;
-    } else if (is_expected(message)) {
+    } else if (session == nullptr ? lost.contains(message.session_uuid) : session->has_place()) {
         if (left.to_known > 0) return true;
-    } else if (left.to_new >=
-               connections_to_come() +
-                   std::min<std::uint64_t>(message.connection_count, places_kept_max)) {
-        return true;
+    } else {
+        const std::uint64_t kept = places_kept - (session != nullptr ? session->places : 0);
+        const bool goes_on = session != nullptr && session->newest(message.path_uuid) != nullptr;
+        const std::uint32_t wanted =
+            goes_on ? 1 : std::min<std::uint32_t>(message.connection_count, places_kept_max);
+        if (left.to_new >= kept + wanted) return true;
+        // The next attempt finds more room. Who announces much and stays away keeps nobody out.
+        if (session == nullptr) close_half_open(environment.clock.now() - half_open_patience);
     }
     tell_refusal(
         without_descriptors, request.remote_address(),
         "refused, as others may be: this process has hardly any descriptors left (ulimit -n)");
     return false;
-}
-
-bool Server::Inside::is_expected(const ConnectRequestMessage& message) const {
-    if (lost.contains(message.session_uuid)) return true;
-    const auto session = sessions.find(message.session_uuid);
-    if (session == sessions.end()) return false;
-    const ServerSession::Inside& inside = *session->second->inside_;
-    return inside.up || std::ranges::any_of(inside.paths, [&](const auto& path) {
-               return path->identity().path_uuid == message.path_uuid;
-           });
-}
-
-// A place for each connection is kept from a session's first one on. Otherwise sessions that come
-// all at once would get all first connections, and none a second.
-std::uint64_t Server::Inside::connections_to_come() const noexcept {
-    std::uint64_t all = 0;
-    for (const auto& [id, session] : sessions) {
-        if (session->inside_->up) continue;
-        std::uint64_t its = 0;
-        for (const auto& path : session->inside_->paths) its += path->connections_to_come();
-        all += std::min(its, places_kept_max);
-    }
-    return all;
 }
 
 int Server::Inside::admit(const Portal& portal, ConnectRequest& request) {
@@ -129,6 +112,7 @@ int Server::Inside::admit(const Portal& portal, ConnectRequest& request) {
         return path.error();
     }
     const auto error = (*path)->accept(request, *message);
+    inside.count_connections();
     if (error) (*path)->close("cannot accept a connection: " + error.message());
     return to_errno(error);
 }
@@ -153,7 +137,8 @@ std::expected<ServerSession*, int> Server::Inside::find_or_make_session(
     const std::size_t for_all = options.sessions_max;
     const std::size_t allowed =
         lost.contains(message.session_uuid) ? for_all + for_all / 8 + 1 : for_all;
-    if (sessions.size() >= allowed && (sessions.size() >= 2 * for_all || !close_half_open())) {
+    if (sessions.size() >= allowed &&
+        (sessions.size() >= 2 * for_all || !close_half_open(environment.clock.now()))) {
         tell_refusal(too_many, remote, "refused: as many sessions as allowed are there already");
         return std::unexpected(EUSERS);
     }
@@ -166,12 +151,12 @@ std::expected<ServerSession*, int> Server::Inside::find_or_make_session(
     return sessions.emplace(message.session_uuid, std::move(session)).first->second.get();
 }
 
-bool Server::Inside::close_half_open() {
+bool Server::Inside::close_half_open(Instant then) {
     ServerPath* oldest = nullptr;
     for (const auto& [id, session] : sessions) {
         if (session->inside_->up) continue;
         for (const auto& path : session->inside_->paths) {
-            if (path->state() == ServerPath::State::connecting &&
+            if (path->state() == ServerPath::State::connecting && path->since() <= then &&
                 (oldest == nullptr || path->since() < oldest->since())) {
                 oldest = path.get();
             }

@@ -20,6 +20,10 @@
 
 namespace rtrs {
 
+// A session that has not said who it is has places kept for so many of its connections at most,
+// whatever it announces.
+inline constexpr std::uint32_t places_kept_max = 16;
+
 struct Server::Inside {
     struct Portal final : ListenerHandler {
         Portal(Inside& its_server, Fabric& its_fabric, const PortalOptions& its_options)
@@ -46,18 +50,14 @@ struct Server::Inside {
     bool may_come_in(const Portal& portal, const ConnectRequestMessage& message,
                      const ConnectRequest& request);
     bool has_room_for(const ConnectRequestMessage& message, const ConnectRequest& request);
-    // Whether a place is kept for this connection, because its path has others, or its session had
-    // some.
-    bool is_expected(const ConnectRequestMessage& message) const;
-    // The connections still to come of sessions that have not said who they are.
-    std::uint64_t connections_to_come() const noexcept;
     int admit_messages(const Portal& portal, const ConnectRequestMessage& message,
                        ConnectRequest& request);
     std::expected<ServerSession*, int> find_or_make_session(const ConnectRequestMessage& message,
                                                             const Portal& portal,
                                                             const std::string& remote);
-    // Closes the oldest path of the sessions that have not said who they are. False: there is none.
-    bool close_half_open();
+    // Closes the oldest path of the sessions that have not said who they are, if it began before
+    // then. False: there is none.
+    bool close_half_open(Instant then);
     KeyRenewal key_renewal(const PortalOptions& portal) const noexcept {
         return options.always_invalidate && portal.invalidate != PortalOptions::Invalidate::never
                    ? KeyRenewal::every_answer
@@ -84,6 +84,7 @@ struct Server::Inside {
     RememberedSessions retired{1024};  // taken over: they must not come back
     RememberedSessions lost{1024};     // without a path: they may be on their way back
     std::uint32_t sessions_ever = 0;
+    std::uint64_t places_kept = 0;  // the sum of the sessions' (ServerSession::Inside::places)
     Timer closed_timer;
     // Refusals, by reason.
     Seldom unparsed, without_extensions, without_descriptors, too_many;
@@ -96,7 +97,17 @@ struct ServerSession::Inside final : ServerPathOwner, MessageCoreOwner {
           number(server.sessions_ever++),
           admission(server.options.queue_depth),
           since(now) {}
+    ~Inside() { server.places_kept -= places; }
 
+    // To be called after a connection came or a path went, and when the session is up.
+    void count_connections() noexcept;
+    // Whether a place is kept for a further connection: of those that the session has announced, or
+    // because it had more before.
+    bool has_place() const noexcept {
+        return up ? connections() < connections_max : places > 0 && connections() < places_kept_max;
+    }
+    // Of the paths that have not ended.
+    std::uint32_t connections() const noexcept;
     std::optional<NameRefusal> accept_name(ServerPath& path,
                                            const InfoRequestMessage& its_who) override;
     NameRefusal take_over(ServerSession& other, const ServerPath& path,
@@ -137,6 +148,9 @@ struct ServerSession::Inside final : ServerPathOwner, MessageCoreOwner {
     std::vector<std::unique_ptr<ServerPath>> paths;
     Instant since;
     bool up = false;
+    std::uint32_t connections_max = 0;  // the most that there were at a time
+    // For connections that are still to come, as long as the session has not said who it is.
+    std::uint32_t places = 0;
 };
 
 }  // namespace rtrs

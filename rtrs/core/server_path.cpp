@@ -127,6 +127,7 @@ std::error_code ServerPath::accept(ConnectRequest& request, const ConnectRequest
     connection->waiting = LazyQueue<OpSlot*>(options_.queue_depth);
     const bool has_memory = static_cast<bool>(connection->waiting);
     place = std::move(connection);
+    ++accepted_;
     if (!has_memory) return from_errno(ENOMEM);
     half_open_timer_.arm(environment_.clock.now() + options_.half_open_timeout);
     if (!service) return {};
@@ -434,7 +435,7 @@ bool ServerPath::only_operations_left() const noexcept {
 void ServerPath::finish_if_done() {
     if (state_ != State::closing || running_ > 0 || !drained()) return;
     state_ = State::closed;
-    for (std::uint32_t permit = 0; permit < chunks_.count(); ++permit) {
+    for (std::uint32_t permit = 0; permit < slots_used_; ++permit) {
         void*& context = chunks_.slot(permit).chunk_context;
         if (context != nullptr) owner_.chunk_gone(std::exchange(context, nullptr));
     }

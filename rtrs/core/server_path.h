@@ -139,11 +139,14 @@ class ServerPath final : public MessageLinkOwner {
     const ServerPathIdentity& identity() const noexcept { return identity_; }
     // Whether this connection of the path was already accepted.
     bool has_connection(std::uint16_t id) const noexcept { return connections_[id] != nullptr; }
+    // How many there are; 0 once the path ends.
+    std::uint32_t connections_accepted() const noexcept {
+        return state_ == State::connecting || state_ == State::connected ? accepted_ : 0;
+    }
     // How many connections are still to come; 0 once the path serves or ends.
     std::uint32_t connections_to_come() const noexcept {
         if (state_ != State::connecting) return 0;
-        return static_cast<std::uint32_t>(
-            std::count(connections_.begin(), connections_.end(), nullptr));
+        return static_cast<std::uint32_t>(connections_.size()) - accepted_;
     }
     std::string id() const;
     const std::string& label() const noexcept { return label_; }
@@ -226,6 +229,7 @@ class ServerPath final : public MessageLinkOwner {
     State state_ = State::connecting;
     Instant since_;
     std::vector<std::unique_ptr<Connection>> connections_;  // by connection id; null: not there yet
+    std::uint32_t accepted_ = 0;                            // how many of them are not null
     std::unique_ptr<MemoryWindows> windows_;  // one per chunk, with always_invalidate; else null
     std::unique_ptr<MessageLink> link_;       // for messages
     std::uint32_t windows_bound_ = 0;         // how many of windows_, in order
@@ -233,7 +237,10 @@ class ServerPath final : public MessageLinkOwner {
     LazyMemory control_memory_;
     std::unique_ptr<MemoryRegion> control_region_;
     ServerPathCounters counters_;
-    std::uint32_t running_ = 0;     // slots that are not free
+    std::uint32_t running_ = 0;  // slots that are not free
+    // Slots from this number on never had a request. Their memory was never touched, and a path's
+    // end must not touch all of it.
+    std::uint32_t slots_used_ = 0;
     std::vector<OpSlot*> waiting_;  // for an earlier attempt; seldom any, and few
     std::uint32_t last_words_ = 0;  // still to be sent
     std::string last_reason_;       // not empty: the path ends after the answers

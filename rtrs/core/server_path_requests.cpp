@@ -90,6 +90,7 @@ bool ServerPath::may_be_idle() noexcept {
 void ServerPath::request_arrived(Connection& connection, const Immediate& immediate) {
     if (!last_reason_.empty()) return;  // ending: the client sends it again elsewhere or later
     OpSlot& slot = chunks_.slot(immediate.permit);
+    slots_used_ = std::max(slots_used_, immediate.permit + 1);
     if (slot.state != OpSlot::State::free) return close("a permit was used twice at a time");
     if (immediate.offset >= chunks_.chunk_bytes())
         return close(text(ParseError::offset_out_of_range));

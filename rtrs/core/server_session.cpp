@@ -125,6 +125,21 @@ std::expected<ServerPath*, int> ServerSession::Inside::make_path(
 
 // --- A session's life.
 
+std::uint32_t ServerSession::Inside::connections() const noexcept {
+    std::uint32_t all = 0;
+    for (const auto& path : paths) all += path->connections_accepted();
+    return all;
+}
+
+void ServerSession::Inside::count_connections() noexcept {
+    std::uint32_t to_come = 0;
+    for (const auto& path : paths) to_come += path->connections_to_come();
+    connections_max = std::max(connections_max, connections());
+    server.places_kept -= places;
+    places = up ? 0 : std::min(to_come, places_kept_max);
+    server.places_kept += places;
+}
+
 std::optional<NameRefusal> ServerSession::Inside::accept_name(ServerPath& path,
                                                               const InfoRequestMessage& its_who) {
     const std::string& name = its_who.session_name;
@@ -153,6 +168,7 @@ std::optional<NameRefusal> ServerSession::Inside::accept_name(ServerPath& path,
     }
     who = its_who;
     up = true;
+    count_connections();
     return std::nullopt;
 }
 
@@ -253,6 +269,7 @@ void ServerSession::Inside::ended(ServerPath& path, OpSlot& slot, int error) {
 
 void ServerSession::Inside::path_closed(ServerPath& path) {
     std::erase_if(paths, [&](const auto& one) { return one.get() == &path; });
+    count_connections();
     if (!paths.empty()) return;
     if (message_core) message_core->close();
     if (up) server.handler.on_session_down(*self);
