@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "daemon/config/machine_name.h"
 #include "daemon/log/log.h"
 #include "rnbd/identity/session_identity.h"
 #include "rtrs/base/assert.h"
@@ -363,22 +364,23 @@ std::expected<void, ControlFailure> Client::discover(const std::string& server,
             return {};
         }
     }
-    if (session_name.empty()) {
+    const std::string name = session_name.empty() ? machine_name() : session_name;
+    if (name.empty()) {
         return failure(ControlError::bad_arguments, "no session has a path to " + server +
                                                         ": --session says under which name to ask");
     }
-    if (sessions_.contains(session_name)) {
-        return failure(ControlError::exists, "session " + session_name + " has no path to " +
-                                                 server + ": discover " + session_name +
+    if (sessions_.contains(name)) {
+        return failure(ControlError::exists, "session " + name + " has no path to " + server +
+                                                 ": discover " + name +
                                                  " asks over those that it has");
     }
     // Of the oldest life: a session of this name that another program of this machine has is not
     // taken over for a question.
-    rtrs::ClientSessionOptions options{.name = session_name,
+    rtrs::ClientSessionOptions options{.name = name,
                                        .identity = machine_identity(),
                                        .life = 1,
                                        .messages = rtrs::MessageOptions{}};
-    auto address = address_of({.name = session_name}, *path);
+    auto address = address_of({.name = name}, *path);
     if (!address) return failure(ControlError::failed, path->to_string() + ": " + address.error());
     options.paths.push_back(std::move(*address));
     auto discovery = std::make_unique<Discovery>(
@@ -386,9 +388,8 @@ std::expected<void, ControlFailure> Client::discover(const std::string& server,
     if (const auto error = discovery->start(timeout, std::move(answered))) {
         return error == std::errc::address_in_use
                    ? failure(ControlError::busy,
-                             "another rnbd-client on this machine has session " + session_name)
-                   : failure(ControlError::failed,
-                             "session " + session_name + ": " + error.message());
+                             "another rnbd-client on this machine has session " + name)
+                   : failure(ControlError::failed, "session " + name + ": " + error.message());
     }
     discoveries_.push_back(std::move(discovery));
     return {};

@@ -317,7 +317,7 @@ void ClientConfiguration::add_path_steps(ConfigPlan& plan, const ClientConfig& w
 }
 
 // Waits until one of the new paths is up, so that requests need not wait; not for ever, for the new
-// ones may lead nowhere. Then what works is kept.
+// ones may lead nowhere. Then what works is kept. A path that is not connected goes at once.
 void ClientConfiguration::remove_when_replaced(const std::string& session, const std::string& label,
                                                const std::shared_ptr<Replacement>& replacement,
                                                How how, const ConfigStep::Done& done) {
@@ -327,9 +327,11 @@ void ClientConfiguration::remove_when_replaced(const std::string& session, const
     const rtrs::ClientSessionStatus status = (*found)->remote.rtrs().status();
     std::string why;
     for (const rtrs::PathStatus& path : status.paths) {
+        const bool connected = path.state == rtrs::PathState::connected;
+        if (path.label == label && !connected) return remove_path(session, label, done);
         if (std::ranges::find(replacement->coming, path.label) == replacement->coming.end())
             continue;
-        if (path.state == rtrs::PathState::connected) return remove_path(session, label, done);
+        if (connected) return remove_path(session, label, done);
         why += (why.empty() ? "" : "; ") + path.label + ": " +
                (path.reason.empty() ? "does not answer" : path.reason);
     }

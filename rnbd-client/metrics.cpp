@@ -65,7 +65,8 @@ constexpr std::array path_numbers{
                [](const rtrs::PathStatus& it) -> std::uint64_t {
                    return it.state == rtrs::PathState::connected ? 1 : 0;
                }},
-    PathNumber{"rnbd_client_path_in_flight", "", gauge, "Requests that it was given last.",
+    PathNumber{"rnbd_client_path_in_flight", "", gauge,
+               "Unanswered requests that were sent on it last.",
                [](const rtrs::PathStatus& it) -> std::uint64_t { return it.in_flight; }},
     PathNumber{"rnbd_client_path_reconnects", "", counter, "Times that it came back.",
                [](const rtrs::PathStatus& it) { return it.reconnects; }},
@@ -87,9 +88,9 @@ constexpr std::array path_numbers{
     PathNumber{"rnbd_client_path_probes", "", counter,
                "Heartbeats ahead of time because an answer was late.",
                [](const rtrs::PathStatus& it) { return it.counters.probes; }},
-    PathNumber{"rnbd_client_path_read", "bytes", counter, "Sent for by reads, with messages.",
+    PathNumber{"rnbd_client_path_read", "bytes", counter, "Asked for by reads, messages included.",
                [](const rtrs::PathStatus& it) { return it.counters.read_bytes; }},
-    PathNumber{"rnbd_client_path_write", "bytes", counter, "Sent by all others, with messages.",
+    PathNumber{"rnbd_client_path_write", "bytes", counter, "Sent by all others, messages included.",
                [](const rtrs::PathStatus& it) { return it.counters.write_bytes; }},
 };
 

@@ -52,7 +52,7 @@ std::string_view what_fails(Refusing refusing) {
         case Refusing::after_all_attempts:
             return "; requests fail";
         case Refusing::taken_over:
-            return "; requests fail until its devices are unmapped, and mapped anew";
+            return "; requests fail until its devices are unmapped and mapped again";
     }
     return "";
 }

@@ -205,7 +205,7 @@ bool PathCommands::begin(Wait& wait, rtrs::ClientSession& session) {
     wait.reply.fail(ControlError::failed,
                     error == std::errc::not_connected
                         ? fmt::format("session {} has ended: {}; to take its name back, unmap "
-                                      "its devices, and map them anew",
+                                      "its devices, and map them again",
                                       wait.session, status.reason)
                         : error.message());
     return true;

@@ -148,7 +148,7 @@ constexpr std::array export_numbers{
                  }},
     ExportNumber{"rnbd_server_export_flushes_fail", "",
                  "1 while acknowledged writes are lost and each flush fails until it is opened "
-                 "anew.",
+                 "again.",
                  [](const Volume& it) -> std::uint64_t { return it.flushes_fail() ? 1 : 0; }},
     ExportNumber{"rnbd_server_export_size", "bytes", "Its size; 0 while it is not ready.",
                  [](const Volume& it) -> std::uint64_t {

@@ -71,7 +71,7 @@ std::string why_not_open(const Volume& volume, std::error_code error) {
             return "it knows another file or device under this name: bring that back, or unmap and "
                    "map it there";
         case ESTALE:
-            return "it was away while another one wrote, and may hold older writes: map it anew";
+            return "it was away while another one wrote, and may hold older writes: map it again";
         default:
             return error.message();
     }

@@ -295,7 +295,7 @@ void Volume::writes_are_lost() {
     if (storage_->geometry().cache_epoch != geometry_.cache_epoch) return cache_is_another();
     why_flushes_fail_ =
         "acknowledged writes cannot be written back and are lost; flushes fail until it is opened "
-        "anew: see to " +
+        "again: see to " +
         storage_->description() +
         ", then restart rnbd-server, or remove the export and add it again";
     logger("rnbd.volume").error("{}: {}", config_.name, why_flushes_fail_);
@@ -352,7 +352,7 @@ void Volume::note_shortage(std::uint64_t medium_bytes) {
         storage_->description() + " was made smaller by others: " + std::to_string(medium_bytes) +
         " of the " + std::to_string(geometry_.size_bytes) +
         " bytes that are exported; what lay beyond is lost, and requests there fail until it "
-        "is resized or opened anew";
+        "is resized or opened again";
     logger("rnbd.volume").error("{}: {}", config_.name, shortage_);
 }
 

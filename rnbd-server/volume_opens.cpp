@@ -156,7 +156,7 @@ bool Volume::may_write_first(Open& open) {
         logger("rnbd.volume")
             .warn(
                 "{}: {} writes, while {} is away and may still hold writes: that one is not let "
-                "in again before it has mapped the volume anew",
+                "in again before it has mapped the volume again",
                 config_.name, printable(open.session), printable(one.session));
     }
     if (!away.empty()) put_out_ = book_.write_now();

@@ -292,7 +292,7 @@ CtlExit follow_drain(Request request, std::ostream& out, std::ostream& err) {
             return report_failure(request,
                                   {.kind = ControlCallFailure::Kind::refused,
                                    .message = "not drained: somebody has let sessions in again",
-                                   .advice = "rnbdctl drain begins it anew"},
+                                   .advice = "rnbdctl drain starts it again"},
                                   out, err);
         }
         const std::string progress = request.view(*answer);

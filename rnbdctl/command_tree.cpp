@@ -232,7 +232,8 @@ void CommandTree::add_looking() {
            "A session that rnbd-client has, or [rdma:][SOURCE@]HOST:PORT")
         ->required();
     option(*discover, "--session", options_.session, "NAME",
-           "Under which name to ask a server that no session has a path to");
+           "Under which name to ask a server that no session has a path to (default: the "
+           "machine's name)");
 }
 
 void CommandTree::add_paths() {

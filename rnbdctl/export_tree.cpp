@@ -60,7 +60,7 @@ void CommandTree::add_exports() {
                                    {"size", "--size"},  {"io", "--io"},
                                    {"uuid", "--uuid"},  {"block_size", "--block-size"},
                                    {"allow", "--allow"}};
-                request.view = export_view;
+                request.view = options_.allow.empty() ? export_for_nobody_view : export_view;
                 request.arguments = {{"export", description}};
                 if (options_.save) {
                     request.saved = [description](const json&) {

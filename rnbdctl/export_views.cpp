@@ -132,16 +132,23 @@ std::string export_view(const json& document) {
     return fmt::format("export {} is {}\n", dash(word(document, "export")), dash(state(document)));
 }
 
+std::string export_for_nobody_view(const json& document) {
+    return export_view(document) + "no session may open it: it was added without --allow\n";
+}
+
 std::string export_resize_view(const json& document) {
     return fmt::format("export {} has {} now\n", dash(word(document, "export")),
                        dash(size(document, "size_bytes")));
 }
 
 std::string export_evict_view(const json& document) {
-    const json& out = member(document, "out_s");
-    return fmt::format("export {} is taken from session {}, which may open it again {}\n",
-                       dash(word(document, "export")), dash(word(document, "session")),
-                       out == 0 ? "now" : "in " + dash(short_age(document, "out_s")));
+    const std::string name = dash(word(document, "export"));
+    const std::string session = dash(word(document, "session"));
+    if (member(document, "out_s") == 0) {
+        return fmt::format("session {} may open export {} again\n", session, name);
+    }
+    return fmt::format("export {} is taken from session {}, which may open it again in {}\n", name,
+                       session, dash(short_age(document, "out_s")));
 }
 
 std::string drain_view(const json& document) {

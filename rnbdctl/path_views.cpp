@@ -161,7 +161,7 @@ std::string exactly(const json& settings, const char* key) {
 
 std::string held_for(const json& session) {
     const json& value = member(session, "hold_time_s");
-    if (!value.is_number()) return "ever";
+    if (!value.is_number()) return "forever";
     return setting_words(value.get<double>());
 }
 

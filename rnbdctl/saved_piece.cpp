@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* head =
-    "# What rnbdctl --save keeps: one JSON object, which is YAML, too. rnbdctl writes it anew.\n";
+    "# What rnbdctl --save keeps: one JSON object, which is YAML, too. rnbdctl rewrites it.\n";
 
 // A member that is text; empty: there is none.
 std::string text_of(const json& element, const char* key) {

@@ -24,6 +24,8 @@ std::string discover_view(const nlohmann::json& document);
 std::string sessions_view(const nlohmann::json& document);
 std::string exports_view(const nlohmann::json& document);
 std::string export_view(const nlohmann::json& document);
+// Of one that was added without an allow rule.
+std::string export_for_nobody_view(const nlohmann::json& document);
 std::string export_resize_view(const nlohmann::json& document);
 std::string export_evict_view(const nlohmann::json& document);
 std::string drain_view(const nlohmann::json& document);

@@ -103,6 +103,13 @@ void set(const AttributeTree& tree, const json& given, ControlReply reply) {
         return reply.fail(ControlError::bad_arguments,
                           fmt::format("value: expected at most {} bytes", value_bytes_max));
     }
+    // No allow rule would change that.
+    const auto node = tree.find(path);
+    if (node && node->kind == AttributeNode::Kind::file && (node->mode & 0222) == 0) {
+        return reply.fail({ControlError::bad_arguments,
+                           path + ": found a read-only attribute, expected one that can be set",
+                           EACCES});
+    }
     // The reply outlives this call: it is given when the write has had its effect.
     const auto later = std::make_shared<ControlReply>(std::move(reply));
     tree.write(path, value, [later, path](const AttributeWritten& written) {
@@ -162,9 +169,8 @@ void add_attribute_commands(ControlServer& control, const AttributeTree& tree) {
     control.add_command("attribute_set", [&tree](const json& arguments, ControlReply reply) {
         set(tree, arguments, std::move(reply));
     });
-    control.add_command("attribute_table", [&tree](ControlReply reply) {
-        table(tree, std::move(reply));
-    });
+    control.add_command("attribute_table",
+                        [&tree](ControlReply reply) { table(tree, std::move(reply)); });
     control.add_command("attribute_list", [&tree](const json& arguments, ControlReply reply) {
         list(tree, arguments, std::move(reply));
     });

@@ -39,10 +39,18 @@ bool read_heartbeat(ConfigMap& map, rtrs::Duration& interval, rtrs::Duration& ti
         const bool said = heartbeat.optional("interval", config_duration(10ms, 10min), interval);
         timeout_said = heartbeat.optional("timeout", config_duration(20ms, 1h), timeout);
         if (!said) interval = rtrs::heartbeat_interval_beside(timeout);
-        if (timeout < 2 * interval)
-            heartbeat.error("timeout",
-                            "found less than twice the interval, expected at least that, so that "
-                            "one late answer does not end a path");
+        if (timeout >= 2 * interval) return;
+        constexpr const char* reason = ", so that one late answer does not end a path";
+        if (timeout_said) {
+            heartbeat.error("timeout", std::string("found less than twice the interval, expected "
+                                                   "at least that") +
+                                           reason);
+        } else {
+            const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout).count();
+            heartbeat.error("interval", "found more than half of the timeout (" +
+                                            std::to_string(seconds) +
+                                            "s by default), expected at most that" + reason);
+        }
     });
     return timeout_said;
 }

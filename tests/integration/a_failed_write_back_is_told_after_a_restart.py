@@ -52,7 +52,7 @@ with Lab() as lab, small_tmpfs(lab, "small", "4m") as small:
             # Told to somebody who is gone when the next one asks.
             check(error_of(h.flush) == errno.EIO, "the flush fails")
             check(error_of(h.flush) == errno.EIO, "and all that follow")
-            check("flushes fail until it is opened anew" in exported(server)["reason"], "the status says why")
+            check("flushes fail until it is opened again" in exported(server)["reason"], "the status says why")
             check(flushes_fail() == 1, "a metric, too")
         end()
         wait_for(client, "reopening")

@@ -12,4 +12,6 @@ with Lab() as lab:
     check(world.client.ctl("get", "/sys/block/rnbd0/rnbd/state").stdout == "open\n", "as cat")
     wrong = world.client.ctl("set", f"/sys/{world.path}/reconnect", "0", ok=False)
     check(wrong.returncode == 2 and "expected 1" in wrong.stderr, wrong)
+    wrong = world.client.ctl("set", "/sys/block/rnbd0/rnbd/state", "closed", ok=False)
+    check(wrong.returncode == 2 and "read-only attribute" in wrong.stderr, wrong)
     scenario.run_scenario(world, scenario.Rnbdctl(world.server, world.client))

@@ -55,7 +55,8 @@ with Lab() as lab:
     server = lab.server([export("vol1", lab.path("vol1.img"), "1MiB")])
     server.ctl("exports", "add", ODD, lab.path("odd.img"), "--size", "1MiB")
     server.ctl("exports", "add", f"x{ODD}", lab.path("odder.img"), "--size", "1MiB")
-    server.ctl("exports", "add", "plain-name", lab.path("plain.img"), "--size", "1MiB")
+    added = server.ctl("exports", "add", "plain-name", lab.path("plain.img"), "--size", "1MiB")
+    check("no session may open it" in added.stdout, added)
     folder = lab.path("here")
     os.mkdir(folder)
     # What a pattern would find.

@@ -32,3 +32,10 @@ with Lab() as lab:
     use(works)
     check(config(client, "apply")[0]["state"] == "applied", "none of them worked: there was nothing to keep")
     wait_until("it is up again", lambda: paths() == {works: "connected"})
+
+    # What does not work is not waited for, though nothing that works comes in its place.
+    use(works, nowhere)
+    check(config(client, "apply")[0]["state"] == "applied", "beside it")
+    also_nowhere = f"127.0.0.1:{free_port()}"
+    use(works, also_nowhere)
+    check(config(client, "apply")[0]["state"] == "applied" and set(paths()) == {works, also_nowhere}, paths())

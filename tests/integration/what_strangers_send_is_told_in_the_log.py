@@ -22,7 +22,7 @@ with Lab() as lab:
             (line for line in server.log().splitlines() if address in line), None))
 
     http = say(b"GET / HTTP/1.1\r\nHost: somebody\r\n\r\n" + b" " * 64)
-    check("warning rtrs.fabric.tcp" in http and "no connection: magic of a frame: found 17735, expected 18002" in http, http)
+    check("warning rtrs.fabric.tcp" in http and "no connection: magic of a frame: found 'G' 'E', expected 'R' 'F'" in http, http)
     check("5 bytes came of a connect request, expected 32" in say(b"RF\x01\x00\x00", end=True), "what is cut off")
     h.pwrite(b"x" * 4096, 0)
     check(h.pread(4096, 0) == b"x" * 4096 and client.status()["sessions"][0]["paths"][0]["reconnects"] == 0, "nobody else is hurt")
@@ -38,4 +38,4 @@ with Lab() as lab:
         accepted, _ = other.accept()
         with accepted:
             accepted.sendall(b"SSH-2.0-somebody else's server, with more to say\r\n")
-            wait_until("the client says so", lambda: "broke the protocol: magic of a frame: found 21331" in client.log())
+            wait_until("the client says so", lambda: "broke the protocol: magic of a frame: found 'S' 'S'" in client.log())

@@ -86,6 +86,17 @@ std::string found(const std::string& field, std::uint64_t is, const std::string&
     return field + ": found " + std::to_string(is) + ", expected " + expected;
 }
 
+// As bytes: those of a text tell which other protocol it is.
+std::string wrong_magic(std::uint16_t is) {
+    std::string text = "magic of a frame: found";
+    for (const unsigned byte : {is & 0xffu, static_cast<unsigned>(is) >> 8}) {
+        const bool printable = byte >= ' ' && byte <= '~';
+        text += printable ? std::string(" '") + static_cast<char>(byte) + "'"
+                          : " byte " + std::to_string(byte);
+    }
+    return text + ", expected 'R' 'F'";
+}
+
 }  // namespace
 
 std::optional<Error> parse_header(std::span<const std::byte, header_bytes> bytes,
@@ -110,8 +121,7 @@ std::string text_of(Opcode opcode) {
 
 std::string wrong_with_header(std::span<const std::byte, header_bytes> bytes) {
     const HeaderWords words = HeaderWords::load(bytes.data());
-    if (words.magic() != frame_magic)
-        return found("magic of a frame", words.magic(), std::to_string(frame_magic));
+    if (words.magic() != frame_magic) return wrong_magic(words.magic());
     if (const std::uint32_t says = load_le32(bytes.data() + header_crc_offset); says != words.crc())
         return found("checksum of a frame's header", says, std::to_string(words.crc()));
     FrameHeader header;

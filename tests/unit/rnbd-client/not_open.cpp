@@ -55,7 +55,7 @@ TEST_CASE("no path: none is dialled any more, by the operator or because all wer
     CHECK(refusing(Refusing::after_all_attempts, session) == "given up; requests fail");
     session.reason = "taken over";
     CHECK(refusing(Refusing::taken_over, session) ==
-          "taken over; requests fail until its devices are unmapped, and mapped anew");
+          "taken over; requests fail until its devices are unmapped and mapped again");
 }
 
 TEST_CASE("no path: what the session says itself while a path is up counts") {

@@ -496,7 +496,10 @@ TEST_CASE("server config: depth and size fit the wire together") {
     const auto config = ServerConfig::parse(head + "max_io_size: 1020KiB\nqueue_depth: 128\n", "s");
     REQUIRE(config);
     CHECK(config->chunk_bytes() == 1u << 20);
-    CHECK(complains(head + "heartbeat: {interval: 3s}\n", "twice the interval"));
+    CHECK(complains(head + "heartbeat: {interval: 3s}\n",
+                    "heartbeat.interval: found more than half of the timeout (5s by default)"));
+    CHECK(complains(head + "heartbeat: {interval: 3s, timeout: 4s}\n",
+                    "heartbeat.timeout: found less than twice the interval"));
     CHECK(complains(head + "control: /" + std::string(107, 'a') + "\n", "at most 107 bytes"));
 }
 

@@ -523,7 +523,7 @@ TEST_CASE("rnbdctl: a drain that somebody else ends is not waited for") {
     CHECK(text.err ==
           "draining until rnbdctl drain --off: 1 session, 1 export open, 0 requests in flight\n"
           "rnbdctl: not drained: somebody has let sessions in again\n"
-          "rnbdctl: rnbdctl drain begins it anew\n");
+          "rnbdctl: rnbdctl drain starts it again\n");
     CHECK(world.request["arguments"] == json::object());
     const auto as_json =
         world.run_answered_each(answers, {"--socket", socket.c_str(), "drain", "--json"});

@@ -161,8 +161,8 @@ TEST_CASE("views: paths, one line each; results of operations") {
           "at most 1.25 s, until rnbd-client ends or rnbdctl hold --off\n"
           "SESSION  HOLDS FOR  FAILS IN\n"
           "s           1.25 s    500 ms\n"
-          "t             ever         -\n"
-          "u             ever      over\n");
+          "t          forever         -\n"
+          "u          forever      over\n");
     CHECK(
         has(hold_view(json::parse(R"({"limit_s":10,"sessions":[{"name":"s","hold_time_s":14}]})")),
             "s             14 s         -\n"));
@@ -225,6 +225,18 @@ TEST_CASE("views: one export shows who may open it") {
 TEST_CASE("views: one is one") {
     CHECK(drain_view(json::parse(R"({"draining":true,"sessions":1,"opens":2,"in_flight":0})")) ==
           "draining until rnbdctl drain --off: 1 session, 2 exports open, 0 requests in flight\n");
+}
+
+TEST_CASE("views: what was added for nobody, and who may come again, is said") {
+    const json added{{"export", "vol1"}, {"state", "ready"}};
+    CHECK(export_view(added) == "export vol1 is ready\n");
+    CHECK(export_for_nobody_view(added) ==
+          "export vol1 is ready\nno session may open it: it was added without --allow\n");
+    json evicted{{"export", "vol1"}, {"session", "host-a"}, {"out_s", 5}};
+    CHECK(export_evict_view(evicted) ==
+          "export vol1 is taken from session host-a, which may open it again in 5.0 s\n");
+    evicted["out_s"] = 0;
+    CHECK(export_evict_view(evicted) == "session host-a may open export vol1 again\n");
 }
 
 TEST_CASE("views: explain says what each request waits for") {

@@ -242,7 +242,7 @@ TEST_CASE("frame: what is refused is told in words, of each field") {
         return [=](HeaderBytes& bytes) { bytes[at] = std::byte{value}; };
     };
     FrameHeader send;
-    CHECK(wrong(send, set(0, 0)) == "magic of a frame: found 17920, expected 18002");
+    CHECK(wrong(send, set(0, 0)) == "magic of a frame: found byte 0 'F', expected 'R' 'F'");
     CHECK(wrong(send, set(2, 99)) == "opcode of a frame: found 99, expected 1 to 11");
     CHECK(wrong(send, set(3, 2)) ==
           "flags of a frame with opcode 4 (send): found 2, expected 0 or 1");

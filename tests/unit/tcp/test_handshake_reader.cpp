@@ -122,7 +122,7 @@ TEST_CASE("handshake reader: complaints name the field, what was found and what 
     HandshakeFrame frame = good;
     frame.bytes[0] = std::byte{0x47};  // as of "GET / HTTP/1.0"
     CHECK(complaint(bytes_of(frame).first(header_bytes)) ==
-          "magic of a frame: found 17991, expected 18002");
+          "magic of a frame: found 'G' 'F', expected 'R' 'F'");
     frame = good;
     frame.bytes[8] ^= std::byte{1};
     CHECK(complaint(bytes_of(frame).first(header_bytes))
