@@ -1,5 +1,7 @@
 // Clients that break the rules as they come in: each costs its own path at most, and nobody else
 // anything.
+#include <sys/resource.h>
+
 #include <catch2/catch.hpp>
 
 #include "tests/sim/hostile_town.h"
@@ -77,6 +79,94 @@ TEST_CASE("a client that takes its time for each connection has that time for ea
     waits(1100ms);
     CHECK(client->alive());
     CHECK(client->connections[0]->received.size() > 0);
+    town.check_peace(std::move(client));
+}
+
+TEST_CASE("a session that announces much takes no place of one that comes back") {
+    SceneOptions options = quick_options(3);
+    options.server.half_open_timeout = 1h;
+    Town town(options);
+    town.scene.server->fabric.set_descriptors({.to_new = 24, .to_known = 32});
+    auto client = town.raw();
+    client->request.connection_count = 100;
+    std::uint16_t next = 0;
+    const auto takes_what_it_can = [&] {
+        for (;;) {
+            RawConnection& one = client->dial(next);
+            town.scene.run_until([&] { return one.established || one.rejected; }, 1s);
+            if (!one.established) {
+                CHECK(one.rejected == EMFILE);
+                REQUIRE(town.scene.run_until([&] { return one.drained; }, 1s));
+                client->connections.pop_back();
+                return;
+            }
+            ++next;
+        }
+    };
+    takes_what_it_can();
+    CHECK(next == 21);  // all but the three of the good one
+    // What the good one loses is taken at once.
+    town.scene.world.network().reset(town.scene.client_host.address(),
+                                     town.scene.server_host.address(), SimNetwork::Seen::by_both);
+    takes_what_it_can();
+    CHECK(town.scene.run_until([&] { return town.scene.client->links_down == 1; }, 1s));
+    for (int i = 0; i < 10; ++i) takes_what_it_can();
+    CHECK(town.scene.run_until([&] { return town.scene.client->session.link_up(); }, 1s));
+    CHECK(town.scene.client->session.status().paths[0].state == PathState::connected);
+    town.end(std::move(client));
+}
+
+TEST_CASE("sessions that announce much and stay away keep no newcomer out") {
+    SceneOptions options = quick_options(3);
+    options.server.half_open_timeout = 1h;
+    Town town(options);
+    town.scene.server->fabric.set_descriptors({.to_new = 80, .to_known = 88});
+    std::vector<std::unique_ptr<RawClient>> away;
+    for (;;) {
+        auto client = town.raw();
+        client->request.connection_count = 100;
+        const RawConnection& one = client->dial(0);
+        town.scene.run_until([&] { return one.established || one.rejected; }, 1s);
+        if (!one.established) break;
+        away.push_back(std::move(client));
+    }
+    REQUIRE(away.size() >= 3);
+    const auto comes_in = [&] {
+        auto client = town.raw();
+        const bool in = client->connect(16);
+        client->end();
+        return in;
+    };
+    // As long as they may just be slow they have their places.
+    CHECK_FALSE(comes_in());
+    CHECK_FALSE(comes_in());
+    town.scene.world.run_for(1s);
+    CHECK_FALSE(comes_in());
+    town.scene.world.run_for(10ms);
+    CHECK(comes_in());
+    std::size_t ended = 0;
+    for (auto& client : away) {
+        ended += client->alive() ? 0u : 1u;
+        client->end();
+    }
+    CHECK(ended == 1);
+    town.check_peace(nullptr);
+}
+
+TEST_CASE("the end of a path touches no memory that no request has used") {
+    SceneOptions options = quick_options(3);
+    options.server.queue_depth = 16384;
+    Town town(options);
+    auto client = town.raw();
+    REQUIRE(client->connect(2));
+    rusage before{}, after{};
+    REQUIRE(::getrusage(RUSAGE_THREAD, &before) == 0);
+    client->end();
+    CHECK(
+        town.scene.run_until([&] { return town.scene.server->server.sessions().size() == 1; }, 2s));
+    REQUIRE(::getrusage(RUSAGE_THREAD, &after) == 0);
+    // A request's slot has hundreds of bytes.
+    CHECK(after.ru_minflt - before.ru_minflt < 200);
     town.check_peace(std::move(client));
 }
 

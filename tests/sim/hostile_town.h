@@ -28,9 +28,12 @@ struct Town {
     }
     // The good client never noticed; the bad one's session ends.
     void check_peace(std::unique_ptr<RawClient> client) {
+        CHECK(scene.client->links_down == 0);
+        end(std::move(client));
+    }
+    void end(std::unique_ptr<RawClient> client) {
         if (client) client->end();
         CHECK(scene.run_until([&] { return scene.server->server.sessions().size() == 1; }, 2s));
-        CHECK(scene.client->links_down == 0);
         scene.client->pause();
         CHECK(scene.finish());
         CHECK(scene.close_client());

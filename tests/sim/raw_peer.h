@@ -72,7 +72,7 @@ struct RawMemory {
 class RawClient {
   public:
     RawClient(SimWorld& world, SimHost& host, std::string address)
-        : world_(world), host_(host), address_(std::move(address)), raw_(host, 1 << 20) {
+        : world_(world), host_(host), address_(std::move(address)), raw_(host, 1 << 22) {
         request.path_uuid = Uuid::random(world.random());
         request.session_uuid = Uuid::random(world.random());
     }

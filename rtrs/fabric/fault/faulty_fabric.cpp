@@ -1,5 +1,6 @@
 #include "rtrs/fabric/fault/faulty_fabric.h"
 
+#include <algorithm>
 #include <cerrno>
 
 #include "rtrs/fabric/fault/faulty_endpoint.h"
@@ -52,7 +53,10 @@ class FaultyRequest final : public ConnectRequest {
     std::string local_address() const override { return inner_->local_address(); }
     std::string remote_address() const override { return inner_->remote_address(); }
     DescriptorsLeft descriptors_left() const noexcept override {
-        return inner_->descriptors_left();
+        const DescriptorsLeft inner = inner_->descriptors_left();
+        const DescriptorsLeft ours = fabric_.descriptors_left();
+        return {.to_new = std::min(inner.to_new, ours.to_new),
+                .to_known = std::min(inner.to_known, ours.to_known)};
     }
     std::expected<std::unique_ptr<Endpoint>, std::error_code> accept(
         ProtectionDomain& domain, Bytes private_data, const EndpointOptions& options,
@@ -146,6 +150,13 @@ std::expected<std::unique_ptr<Endpoint>, std::error_code> FaultyFabric::connect(
     if (!inner) return std::unexpected(inner.error());
     endpoint->set_inner(std::move(*inner));
     return endpoint;
+}
+
+DescriptorsLeft FaultyFabric::descriptors_left() noexcept {
+    std::uint64_t taken = 0;
+    endpoints_.for_each([&](const fault::FaultyEndpoint&) { ++taken; });
+    return {.to_new = descriptors_.to_new - std::min(descriptors_.to_new, taken),
+            .to_known = descriptors_.to_known - std::min(descriptors_.to_known, taken)};
 }
 
 void FaultyFabric::lose_connections() {

@@ -84,6 +84,9 @@ class FaultyFabric final : public Fabric {
         std::uint32_t listens = 0;
     };
     Scripted& refuse_next() noexcept { return refuse_next_; }
+    // What ConnectRequest::descriptors_left() says while there is no connection. Each takes one.
+    void set_descriptors(DescriptorsLeft all) noexcept { descriptors_ = all; }
+    DescriptorsLeft descriptors_left() noexcept;
 
     // What has been done so far.
     struct Statistics {
@@ -106,6 +109,7 @@ class FaultyFabric final : public Fabric {
     FaultOptions options_;
     Random random_;
     Scripted refuse_next_;
+    DescriptorsLeft descriptors_;
     Statistics statistics_;
     Instant stalled_until_{};
     IntrusiveList<fault::FaultyEndpoint> endpoints_;
