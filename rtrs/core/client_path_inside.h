@@ -49,10 +49,15 @@ struct ClientPath::Connection final : EndpointHandler {
     void on_completion(const Completion& completion) override { path.completed(*this, completion); }
     void on_disconnected(std::error_code reason) override {
         ended = true;
-        path.peer_ended(reason ? reason : make_error_code(Error::path_lost),
-                        path.machine_.state() == PathState::connecting ? "cannot connect"
-                        : is_refusal(reason)                           ? "refused by the server"
-                                                                       : "connection lost");
+        path.peer_ended(reason ? reason : make_error_code(Error::path_lost), what_ended(reason));
+    }
+    const char* what_ended(std::error_code reason) const {
+        if (path.machine_.state() == PathState::connecting) return "cannot connect";
+        if (reason == Error::rejected) {
+            return "turned away by the server, which is being drained or does not let this session "
+                   "in";
+        }
+        return is_refusal(reason) ? "refused by the server" : "connection lost";
     }
     static bool is_refusal(std::error_code reason) noexcept {
         return reason == Error::name_in_use || reason == Error::former_session ||

@@ -208,6 +208,7 @@ TEST_CASE("a session that the layer above turns away") {
     scene.world.run_for(2s);
     CHECK(!scene.client->open);
     CHECK(scene.recorder.said("session host-a is turned away: Permission denied"));
+    CHECK(scene.recorder.said("turned away by the server, which is being drained or does not"));
     CHECK(scene.server->server.sessions().size() <= 1);
     scene.server->turn_away = {};
     work_and_end(scene, 15, 100);
