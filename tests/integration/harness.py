@@ -72,10 +72,21 @@ def run(*command, ok=True, **options):
     return result
 
 
+_ports_given = set()
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Of those below what connections are given for their own end: a server that is away for a while finds it again."""
+    while True:
+        port = random.SystemRandom().randrange(10000, 32000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("0.0.0.0", port))
+            except OSError:
+                continue
+        if port not in _ports_given:
+            _ports_given.add(port)
+            return port
 
 
 class Daemon:
