@@ -82,6 +82,12 @@ std::expected<void, StorageError> FileMedium::resize(std::uint64_t bytes, Storag
 }
 
 std::error_code FileMedium::check() noexcept {
+    // A device says it without being looked at by name.
+    if (kind_ == Kind::block_device) {
+        std::uint64_t bytes = 0;
+        const bool told = ::ioctl(fd(), BLKGETSIZE64, &bytes) == 0;
+        note_size(told ? std::optional(bytes) : std::nullopt);
+    }
     // Not the whole way to it need be of that file system, or be known.
     if (answers_at_once_) {
         if (const auto seen = Looker::glance(path_)) {
@@ -102,7 +108,7 @@ std::error_code FileMedium::check() noexcept {
 }
 
 void FileMedium::found(const Looker::Seen& seen) noexcept {
-    seen_bytes_.reset();
+    if (kind_ == Kind::regular) seen_bytes_.reset();
     if (seen.error != 0) {
         // Whatever else keeps the path from being looked at, for a moment maybe, says nothing of
         // what is open.
@@ -112,11 +118,13 @@ void FileMedium::found(const Looker::Seen& seen) noexcept {
     }
     const bool same = is_what_was_opened(seen);
     verdict_ = same ? std::error_code{} : rtrs::from_errno(ENOENT);
-    if (!same) return;
-    seen_bytes_ = seen.bytes;
-    if (kind_ == Kind::regular && seen.bytes < geometry_.size_bytes) {
-        cut_at_ = std::min(cut_at_, seen.bytes);
-    }
+    if (same && kind_ == Kind::regular) note_size(seen.bytes);
+}
+
+// What was beyond the end is lost, also if the end is where it was when it is looked at next.
+void FileMedium::note_size(std::optional<std::uint64_t> bytes) noexcept {
+    seen_bytes_ = bytes;
+    if (bytes && *bytes < geometry_.size_bytes) cut_at_ = std::min(cut_at_, *bytes);
 }
 
 bool FileMedium::is_what_was_opened(const Looker::Seen& seen) const noexcept {
@@ -124,13 +132,6 @@ bool FileMedium::is_what_was_opened(const Looker::Seen& seen) const noexcept {
     // An open device stays the same when it is given another disk.
     return S_ISBLK(seen.mode) && seen.device == device_ &&
            (!attachment_ || file_medium::attachment_number(fd()) == attachment_);
-}
-
-// A device says it without being looked at by name.
-std::optional<std::uint64_t> FileMedium::last_measured() const noexcept {
-    if (kind_ == Kind::regular) return seen_bytes_;
-    std::uint64_t bytes = 0;
-    return ::ioctl(fd(), BLKGETSIZE64, &bytes) == 0 ? std::optional(bytes) : std::nullopt;
 }
 
 }  // namespace rnbd

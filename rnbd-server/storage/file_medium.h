@@ -66,11 +66,11 @@ class FileMedium {
     std::error_code check() noexcept;
     // For how many calls of check() the look that is under way has brought no result.
     std::uint32_t unheard_checks() const noexcept { return unheard_checks_; }
-    // The length to which others have cut the file, as check() has found: what was beyond is lost.
-    // It stays until the file is resized.
+    // The size to which others have cut the file or device, as check() has found: what was beyond
+    // is lost. It stays until the medium is resized.
     std::uint64_t cut_at() const noexcept { return cut_at_; }
     // As measure(), but the size that the last check() has found.
-    std::optional<std::uint64_t> last_measured() const noexcept;
+    std::optional<std::uint64_t> last_measured() const noexcept { return seen_bytes_; }
     // The descriptors to close in a place where that may wait; the destructor does not close them
     // then.
     std::vector<int> let_go_of_slow() noexcept;
@@ -95,6 +95,7 @@ class FileMedium {
     Step still_there();
     Step give_new_size(int creating, std::uint64_t bytes);
     void found(const Looker::Seen& seen) noexcept;
+    void note_size(std::optional<std::uint64_t> bytes) noexcept;
     bool is_what_was_opened(const Looker::Seen& seen) const noexcept;
     Step measure_regular(const StorageOptions& options);
     Step measure_device(const StorageOptions& options);

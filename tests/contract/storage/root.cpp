@@ -81,7 +81,7 @@ std::string mount_ext(const std::string& type, const LoopDevice& device) {
 
 LoopDevice::LoopDevice(std::uint64_t bytes, std::uint32_t block_bytes, Rights rights,
                        Backing backing) {
-    const int file = unnamed_file(
+    file_ = unnamed_file(
         bytes, backing == Backing::on_ramfs ? mount_private("ramfs", "") : private_root());
     const int control = ::open("/dev/loop-control", O_RDWR | O_CLOEXEC);
     need(control >= 0, "no loop devices");
@@ -92,7 +92,7 @@ LoopDevice::LoopDevice(std::uint64_t bytes, std::uint32_t block_bytes, Rights ri
         const int device = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
         need(device >= 0, "cannot open " + path_);
         loop_config config{};
-        config.fd = static_cast<__u32>(file);
+        config.fd = static_cast<__u32>(file_);
         config.block_size = block_bytes;
         config.info.lo_flags = LO_FLAGS_AUTOCLEAR;  // however this program ends
         if (rights == Rights::read_only) config.info.lo_flags |= LO_FLAGS_READ_ONLY;
@@ -101,7 +101,6 @@ LoopDevice::LoopDevice(std::uint64_t bytes, std::uint32_t block_bytes, Rights ri
         if (configured) {
             holder_ = device;
             ::close(control);
-            ::close(file);
             return;
         }
         ::close(device);
@@ -115,6 +114,7 @@ LoopDevice::~LoopDevice() {
     int off = 0;
     ::ioctl(holder_, BLKROSET, &off);  // it would stay so for the device's next user
     ::close(holder_);
+    ::close(file_);
     if (filler_ >= 0) ::close(filler_);
 }
 
@@ -123,6 +123,11 @@ bool LoopDevice::change_disk(std::uint64_t bytes) {
     const bool changed = ::ioctl(holder_, LOOP_CHANGE_FD, file) == 0;
     ::close(file);
     return changed;
+}
+
+bool LoopDevice::resize(std::uint64_t bytes) {
+    return ::ftruncate(file_, static_cast<off_t>(bytes)) == 0 &&
+           ::ioctl(holder_, LOOP_SET_CAPACITY, 0) == 0;
 }
 
 void LoopDevice::take_its_room() {

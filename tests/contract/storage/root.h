@@ -32,6 +32,8 @@ class LoopDevice {
     const std::string& path() const { return path_; }
     // Another file of that size, under those who have it open. ASSUMES: it is read only.
     bool change_disk(std::uint64_t bytes);
+    // Its file is cut or grows, and the device with it.
+    bool resize(std::uint64_t bytes);
     // From now on writing to blocks that were never written fails.
     void take_its_room();
     void give_its_room_back();
@@ -39,6 +41,7 @@ class LoopDevice {
   private:
     std::string path_;
     int holder_ = -1;  // keeps it set up
+    int file_ = -1;
     int filler_ = -1;
 };
 

@@ -345,6 +345,33 @@ TEST_CASE("media: a device that was given another disk is not what was opened") 
     CHECK(first.rules_out(bench.storage->geometry().medium));
 }
 
+TEST_CASE("media: what others have cut off a device is lost, also when it has grown again") {
+    if (::geteuid() != 0) skip_program("needs root");
+    const auto io = GENERATE(StorageOptions::Io::buffered, StorageOptions::Io::direct);
+    LoopDevice device(4u << 20, 512);
+    Bench bench;
+    REQUIRE(!bench.open({.path = device.path(), .io = io}));
+    Pages pages(65536);
+    pages.fill(0x66);
+    REQUIRE(bench.write(0, pages.bytes(), Flag::fua) == 0);
+    REQUIRE(bench.write(3u << 20, pages.bytes(), Flag::fua) == 0);
+    for (const std::uint64_t bytes : {2u << 20, 4u << 20}) {
+        REQUIRE(device.resize(bytes));
+        CHECK(!bench.storage->check());
+        CHECK(bench.storage->last_measured() == bytes);
+        CHECK(bench.read(3u << 20, pages.bytes()) == EIO);
+        CHECK(bench.write(3u << 20, pages.bytes()) == EIO);
+        CHECK(bench.discard(3u << 20, 65536) == EIO);
+        CHECK(bench.flush() == 0);
+        REQUIRE(bench.read(0, pages.bytes()) == 0);
+        CHECK(pages.all(0x66, 0, 65536));
+    }
+    // Whoever gives it a size has been told.
+    REQUIRE(bench.storage->resize(4u << 20));
+    CHECK(!bench.storage->check());
+    CHECK(bench.read(3u << 20, pages.bytes()) == 0);
+}
+
 TEST_CASE("media: once something could not be written back, no flush succeeds any more") {
     if (::geteuid() != 0) skip_program("needs root");
     const auto told_by = GENERATE(Flag::none, Flag::fua);
