@@ -126,6 +126,7 @@ bool Volume::find_storage() {
     }
     StorageOptions options = config_.storage;
     if (!may_be_made() && options.kind == StorageOptions::Kind::path) options.size_bytes.reset();
+    if (generation_ > 0) opening_.whom = DescriptorRoom::For::returning;
     auto storage = open_storage(reactor_, deferred_, options, opening_);
     if (!storage) {
         is_not_there(storage.error());

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <utility>
 
@@ -29,6 +30,11 @@ constexpr std::chrono::steady_clock::duration silent_after = 1s;
 // Openings that were not waited for to the end, and are wanted still.
 std::atomic<int> late_openings = 0;
 
+// One to write through is accompanied by a witness (FileMedium::witness()).
+std::uint64_t descriptors_of(const StorageOptions& options) noexcept {
+    return options.use == StorageOptions::Use::read_write ? 2 : 1;
+}
+
 Patience& patience() {
     thread_local Patience the_patience(open_slice, open_share);
     return the_patience;
@@ -43,6 +49,7 @@ struct FileOpening::Inside {
     std::unique_ptr<Opened> opened;  // guarded by mutex, as is what follows
     bool is_let_go = false;          // it was taken, or is not wanted any more
     std::stop_source not_wanted;
+    std::optional<DescriptorRoom> room;  // the thread's
 
     void run(const StorageOptions& options, Opener open);
     void end();
@@ -51,6 +58,7 @@ struct FileOpening::Inside {
 // Closing may have to wait as opening may: what nobody has taken is closed here, too.
 void FileOpening::Inside::run(const StorageOptions& options, Opener open) {
     auto result = std::make_unique<Opened>(open(options, not_wanted.get_token()));
+    room.reset();
     std::unique_lock lock(mutex);
     opened = std::move(result);
     over.notify_one();
@@ -74,7 +82,8 @@ FileOpening::~FileOpening() {
     if (late_) --late_openings;
 }
 
-bool FileOpening::start(Opener opener) {
+bool FileOpening::start(Opener opener, DescriptorRoom room) {
+    inside_->room = std::move(room);
     auto thread = rtrs::start_thread(
         [inside = inside_, options = options_, opener] { inside->run(options, opener); },
         "rnbd-opener");
@@ -89,14 +98,19 @@ std::unique_ptr<FileOpening::Opened> FileOpening::wait_for(Clock::duration time)
 }
 
 FileOpening::Opened FileOpening::open(const StorageOptions& options, Attempt attempt,
-                                      std::shared_ptr<FileOpening>& begun, Opener opener) {
-    const auto failure = [&](int error, const char* why) {
-        return std::unexpected(StorageError{rtrs::from_errno(error), options.path + ": " + why});
+                                      DescriptorRoom::For whom, std::shared_ptr<FileOpening>& begun,
+                                      Opener opener) {
+    const auto failure = [&](int error, std::string_view why) {
+        return std::unexpected(
+            StorageError{rtrs::from_errno(error), options.path + ": " + std::string(why)});
     };
     Clock::duration slice{0};
     if (!begun || begun->options_ != options) {
+        begun.reset();
+        auto room = DescriptorRoom::take(descriptors_of(options), whom);
+        if (!room) return failure(EMFILE, DescriptorRoom::none_left);
         begun.reset(new FileOpening(options));
-        if (!begun->start(opener)) {
+        if (!begun->start(opener, std::move(*room))) {
             begun.reset();
             return failure(EAGAIN, "no thread to open it by");
         }

@@ -13,6 +13,7 @@
 #include <stop_token>
 
 #include "rnbd-server/storage.h"
+#include "rnbd-server/storage/descriptor_room.h"
 #include "rnbd-server/storage/file_medium.h"
 #include "rnbd-server/storage_options.h"
 
@@ -29,8 +30,9 @@ class FileOpening {
     // Runs FileMedium::open(), which has usually ended when this returns. If it has not, the result
     // is EALREADY, or ETIMEDOUT after a while, and the next call with the same `begun` and equal
     // options goes on with it.
-    // ERRORS: these, those of FileMedium::open(), EAGAIN (there is no thread to be had).
-    static Opened open(const StorageOptions& options, Attempt attempt,
+    // ERRORS: these, those of FileMedium::open(), EAGAIN (there is no thread to be had), EMFILE
+    // (there is no room for its descriptors; nothing was begun).
+    static Opened open(const StorageOptions& options, Attempt attempt, DescriptorRoom::For whom,
                        std::shared_ptr<FileOpening>& begun, Opener opener = &FileMedium::open);
     ~FileOpening();
     FileOpening(const FileOpening&) = delete;
@@ -40,7 +42,7 @@ class FileOpening {
     using Clock = std::chrono::steady_clock;
     struct Inside;
     explicit FileOpening(const StorageOptions& options);
-    bool start(Opener opener);
+    bool start(Opener opener, DescriptorRoom room);
     std::unique_ptr<Opened> wait_for(Clock::duration time);
 
     const StorageOptions options_;

@@ -26,8 +26,8 @@ std::expected<std::unique_ptr<Storage>, StorageError> FileStorage::open(
     rtrs::Reactor& reactor, DeferredCompletions& deferred, const StorageOptions& options,
     StorageOpening& begun) {
     using Attempt = FileOpening::Attempt;
-    FileOpening::Opened medium =
-        FileOpening::open(options, begun.failed ? Attempt::again : Attempt::first, begun.file);
+    FileOpening::Opened medium = FileOpening::open(
+        options, begun.failed ? Attempt::again : Attempt::first, begun.whom, begun.file);
     begun.failed = !medium;
     if (!medium) return std::unexpected(medium.error());
     auto zeroes = Mapping::make(zeroes_bytes, Mapping::Access::read_only);

@@ -110,7 +110,8 @@ NbdLink::~NbdLink() {
     nbd_close(handle_);
 }
 
-std::expected<std::unique_ptr<NbdLink>, StorageError> NbdLink::open(const std::string& uri) {
+std::expected<std::unique_ptr<NbdLink>, StorageError> NbdLink::open(const std::string& uri,
+                                                                    DescriptorRoom::For whom) {
     const Clock::time_point begun = Clock::now();
     Attempt attempt;
     // A server that is silent so long may be so for ever, and is asked again soon.
@@ -118,7 +119,14 @@ std::expected<std::unique_ptr<NbdLink>, StorageError> NbdLink::open(const std::s
     if (auto started = unfinished().extract(uri)) {
         attempt = std::move(started.mapped());
     } else {
-        auto dialling = Dialling::start([uri] { return dial(uri); }, "rnbd-nbd-dial");
+        // Until its socket is there.
+        auto room = DescriptorRoom::take(1, whom);
+        if (!room) {
+            return std::unexpected(failure(uri, EMFILE, std::string(DescriptorRoom::none_left)));
+        }
+        auto dialling = Dialling::start(
+            [uri, held = std::make_shared<DescriptorRoom>(std::move(*room))] { return dial(uri); },
+            "rnbd-nbd-dial");
         if (!dialling) {
             const std::error_code error = dialling.error();
             return std::unexpected(failure(uri, error.value(), error.message()));

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "rnbd-server/storage.h"
+#include "rnbd-server/storage/descriptor_room.h"
 #include "rtrs/reactor.h"
 
 struct nbd_handle;
@@ -39,8 +40,10 @@ class NbdLink {
     // Connects and does the handshake. Waits a moment for that, unless there was much waiting
     // lately. If it takes longer, it goes on at the next call for the same URI, which should come
     // soon and does not wait.
-    // ERRORS: EINPROGRESS (call again), EINVAL (URI), ECONNREFUSED, ENOENT, EIO (handshake).
-    static std::expected<std::unique_ptr<NbdLink>, StorageError> open(const std::string& uri);
+    // ERRORS: EINPROGRESS (call again), EINVAL (URI), ECONNREFUSED, ENOENT, EIO (handshake), EMFILE
+    // (there is no room for its descriptor).
+    static std::expected<std::unique_ptr<NbdLink>, StorageError> open(const std::string& uri,
+                                                                      DescriptorRoom::For whom);
 
     // The link begins to watch its socket. It lives until shortly after detach().
     static NbdLink& attach(std::unique_ptr<NbdLink> link, rtrs::Reactor& reactor,

@@ -99,8 +99,9 @@ StorageGeometry describe(nbd_handle* handle, const StorageOptions& options) {
 }  // namespace
 
 std::expected<std::unique_ptr<Storage>, StorageError> NbdStorage::open(
-    rtrs::Reactor& reactor, DeferredCompletions& deferred, const StorageOptions& options) {
-    auto link = NbdLink::open(options.uri);
+    rtrs::Reactor& reactor, DeferredCompletions& deferred, const StorageOptions& options,
+    DescriptorRoom::For whom) {
+    auto link = NbdLink::open(options.uri, whom);
     if (!link) return std::unexpected(link.error());
     nbd_handle* const handle = (*link)->handle();
     const std::int64_t size = nbd_get_size(handle);
@@ -477,7 +478,7 @@ void NbdStorage::on_link_lost(const std::string& reason) {
 }
 
 void NbdStorage::reconnect() {
-    auto link = NbdLink::open(uri_);
+    auto link = NbdLink::open(uri_, DescriptorRoom::For::returning);
     if (!link) {
         reason_ = link.error().text;
         const bool shaking = link.error().code == std::errc::operation_in_progress;

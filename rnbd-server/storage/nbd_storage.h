@@ -24,6 +24,7 @@
 
 #include "rnbd-server/storage.h"
 #include "rnbd-server/storage/deferred_completions.h"
+#include "rnbd-server/storage/descriptor_room.h"
 #include "rnbd-server/storage/mapping.h"
 #include "rnbd-server/storage/nbd_link.h"
 #include "rnbd-server/storage_options.h"
@@ -35,8 +36,10 @@ class NbdStorage final : public Storage, private NbdLinkOwner {
     // ERRORS: EINPROGRESS (the server has not answered yet: try again soon), those of
     // NbdLink::open(), EROFS (the export is read-only and is to be written), EINVAL (its size or
     // blocks do not fit).
-    static std::expected<std::unique_ptr<Storage>, StorageError> open(
-        rtrs::Reactor& reactor, DeferredCompletions& deferred, const StorageOptions& options);
+    static std::expected<std::unique_ptr<Storage>, StorageError> open(rtrs::Reactor& reactor,
+                                                                      DeferredCompletions& deferred,
+                                                                      const StorageOptions& options,
+                                                                      DescriptorRoom::For whom);
     ~NbdStorage() override;
 
     const StorageGeometry& geometry() const noexcept override { return geometry_; }

@@ -33,9 +33,9 @@ std::string name_of(const StorageOptions& options) {
 
 std::expected<std::unique_ptr<Storage>, StorageError> open_nbd(
     [[maybe_unused]] rtrs::Reactor& reactor, [[maybe_unused]] DeferredCompletions& deferred,
-    const StorageOptions& options) {
+    const StorageOptions& options, [[maybe_unused]] const StorageOpening& begun) {
 #ifdef RNBD_HAVE_LIBNBD
-    return NbdStorage::open(reactor, deferred, options);
+    return NbdStorage::open(reactor, deferred, options, begun.whom);
 #else
     return std::unexpected(StorageError{rtrs::from_errno(ENOSYS),
                                         options.uri + ": this server was built without libnbd"});
@@ -55,7 +55,9 @@ std::expected<std::unique_ptr<Storage>, StorageError> open_plain(rtrs::Reactor& 
     }
     if (options.kind == StorageOptions::Kind::path)
         return FileStorage::open(reactor, deferred, options, begun);
-    if (options.kind == StorageOptions::Kind::nbd) return open_nbd(reactor, deferred, options);
+    if (options.kind == StorageOptions::Kind::nbd) {
+        return open_nbd(reactor, deferred, options, begun);
+    }
     if (!options.size_bytes) return invalid(name_of(options) + ": needs a size");
     if (options.kind == StorageOptions::Kind::memory) return MemoryStorage::open(deferred, options);
     return std::make_unique<NullStorage>(deferred, options);

@@ -19,7 +19,8 @@ namespace rnbd {
 // process), EINVAL (neither file nor block device, size not a multiple of the block, size differs
 // from the block device's), ENOSPC, EINPROGRESS (nbd: the server has not answered yet; try again
 // soon), EALREADY (a file is being opened) and ETIMEDOUT (its file system has not answered yet):
-// try again with the same `begun`; ENOSYS (nbd: built without libnbd), ...
+// try again with the same `begun`; EMFILE (a file, a device or a link to an NBD server would take
+// the last descriptors; nothing was made), ENOSYS (nbd: built without libnbd), ...
 std::expected<std::unique_ptr<Storage>, StorageError> open_storage(rtrs::Reactor& reactor,
                                                                    DeferredCompletions& deferred,
                                                                    const StorageOptions& options,

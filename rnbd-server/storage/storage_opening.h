@@ -5,6 +5,8 @@
 
 #include <memory>
 
+#include "rnbd-server/storage/descriptor_room.h"
+
 namespace rnbd {
 
 class FileOpening;
@@ -13,6 +15,7 @@ class FileOpening;
 struct StorageOpening {
     std::shared_ptr<FileOpening> file{};
     bool failed = false;  // the last opening has failed
+    DescriptorRoom::For whom = DescriptorRoom::For::newcomer;
 };
 
 }  // namespace rnbd

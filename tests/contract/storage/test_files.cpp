@@ -9,6 +9,8 @@
 
 #include "rnbd-server/storage/file_medium.h"
 #include "rnbd-server/storage/file_opening.h"
+#include "rtrs/base/descriptor.h"
+#include "rtrs/base/descriptors.h"
 #include "tests/contract/storage/files.h"
 #include "tests/contract/storage/support.h"
 #include "tests/skip.h"
@@ -45,6 +47,50 @@ TEST_CASE("file storage: what is not wanted any more is not created") {
     REQUIRE(status.st_size == 0);
 }
 
+TEST_CASE("file storage: the last descriptors of the process are not for files") {
+    TemporaryFolder folder;
+    const int failed = in_child([&] {
+        using For = DescriptorRoom::For;
+        constexpr rlim_t all = 64;
+        const rlimit limit{all, all};
+        if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
+        const auto left = [] {
+            const rtrs::Descriptor newest(::open("/", O_PATH | O_CLOEXEC));
+            return rtrs::descriptors_left(newest.get());
+        };
+        std::vector<FileMedium> media;
+        const auto open = [&](For whom) {
+            const StorageOptions options = file_options(folder.file(std::to_string(media.size())));
+            std::shared_ptr<FileOpening> begun;
+            for (;;) {
+                auto opened = FileOpening::open(options, FileOpening::Attempt::first, whom, begun);
+                if (opened) media.push_back(std::move(*opened));
+                if (opened) return std::string();
+                if (opened.error().code == std::errc::too_many_files_open) {
+                    return begun ? "it was begun" : opened.error().text;
+                }
+                if (!begun) return "another error: " + opened.error().text;
+            }
+        };
+        std::string why;
+        while (why.empty()) why = open(For::newcomer);
+        const std::string next = folder.file(std::to_string(media.size()));
+        if (why != next + ": hardly any descriptors left (ulimit -n)") return 2;
+        // Nothing is made that then cannot be opened.
+        if (::access(next.c_str(), F_OK) == 0) return 3;
+        if (media.size() < 10 || left().to_new > 1 || left().to_known < 8) return 4;
+        // Whoever used it has a little more room, and leaves some.
+        const std::size_t newcomers = media.size();
+        do why = open(For::returning);
+        while (why.empty());
+        if (media.size() == newcomers || left().to_known > 1) return 5;
+        if (all - rtrs::descriptors_open(0) < 8) return 6;
+        while (media.size() >= newcomers) media.pop_back();
+        return open(For::newcomer).empty() ? 0 : 7;
+    });
+    CHECK(failed == 0);
+}
+
 // The loop waits for them, and all exports with it.
 TEST_CASE("file storage: openings that fail a little late, again and again, are not waited for") {
     TemporaryFolder folder;
@@ -58,8 +104,8 @@ TEST_CASE("file storage: openings that fail a little late, again and again, are 
     std::thread([&] {
         for (std::size_t i = 0; i < begun.size(); ++i) {
             const StorageOptions options = file_options(folder.file(std::to_string(i)));
-            const auto opened =
-                FileOpening::open(options, FileOpening::Attempt::again, begun[i], slowly);
+            const auto opened = FileOpening::open(options, FileOpening::Attempt::again,
+                                                  DescriptorRoom::For::newcomer, begun[i], slowly);
             if (opened || opened.error().code != std::errc::connection_already_in_progress)
                 continue;
             ++not_waited_for;

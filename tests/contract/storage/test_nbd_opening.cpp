@@ -8,6 +8,8 @@
 #include <limits>
 #include <string>
 
+#include "rtrs/base/descriptor.h"
+#include "rtrs/base/descriptors.h"
 #include "tests/contract/storage/nbd_server.h"
 #include "tests/skip.h"
 
@@ -54,6 +56,56 @@ TEST_CASE("nbd storage: a server that says nothing is not waited for") {
     CHECK(least_sleeps([&](int i) { return "nbd+unix:///" + std::to_string(i) + socket; }) <=
           own_sleeps);
     ::close(silent);
+}
+
+namespace {
+
+// Leaves no descriptors to newcomers.
+class FewDescriptors {
+  public:
+    FewDescriptors() {
+        REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
+        const rlimit few{128, before_.rlim_max};
+        REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+        take_the_rest();
+    }
+    ~FewDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+    FewDescriptors(const FewDescriptors&) = delete;
+    FewDescriptors& operator=(const FewDescriptors&) = delete;
+    void take_the_rest() {
+        do {
+            taken_.emplace_back(::open("/", O_PATH | O_CLOEXEC));
+            REQUIRE(taken_.back());
+        } while (rtrs::descriptors_left(taken_.back().get()).to_new > 0);
+    }
+    void give_some_back() { taken_.resize(taken_.size() - 4); }
+
+  private:
+    rlimit before_{};
+    std::vector<rtrs::Descriptor> taken_;
+};
+
+}  // namespace
+
+TEST_CASE("nbd storage: the last descriptors of the process are for links that come back") {
+    with_nbdkit([](ServedFile& served) {
+        Bench bench;
+        Bench newcomer;
+        REQUIRE(!bench.open(on(*served.server)));
+        FewDescriptors few;
+        REQUIRE(newcomer.open(on(*served.server)) == std::errc::too_many_files_open);
+        CHECK(newcomer.last_text ==
+              served.server->uri() + ": hardly any descriptors left (ulimit -n)");
+        served.server->kill();
+        wait_until_lost(bench);
+        few.take_the_rest();
+        served.server->start();
+        Pages pages(4096);
+        CHECK(bench.read(0, pages.bytes()) == 0);
+        CHECK(newcomer.open(on(*served.server)) == std::errc::too_many_files_open);
+        few.give_some_back();
+        CHECK(!newcomer.open(on(*served.server)));
+    });
 }
 
 TEST_CASE("nbd storage: an export whose requests are too small for a block is refused") {
