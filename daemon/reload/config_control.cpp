@@ -19,6 +19,9 @@ using nlohmann::json;
 
 // A step that takes longer goes on, but the others do not wait for it any more.
 constexpr rtrs::Duration step_time_max = std::chrono::seconds(30);
+// The work of a change that takes longer is done in pieces, between which the daemon does its own.
+constexpr rtrs::Duration piece_time_max = std::chrono::milliseconds(50);
+constexpr rtrs::Duration piece_pause = std::chrono::milliseconds(1);
 constexpr rtrs::Duration confirm_time_max = std::chrono::hours(24);
 
 bool in_conflict(const std::vector<ConfigChange>& changes) {
@@ -62,6 +65,7 @@ ConfigControl::ConfigControl(rtrs::Clock& clock, ConfigSubject& subject, std::st
                       control.step_done(control.steps_begun_,
                                         "it takes longer than 30 s, and goes on");
                   }),
+      pause_timer_(clock, this, rtrs::member_call<&ConfigControl::next_step>),
       confirm_timer_(clock, this, rtrs::member_call<&ConfigControl::take_back>) {}
 
 ConfigControl::~ConfigControl() = default;
@@ -246,7 +250,11 @@ void ConfigControl::run(ConfigPlan plan,
 
 // A loop, and no recursion: thousands of exports may come at once.
 void ConfigControl::next_step() {
+    const auto pause_at = std::chrono::steady_clock::now() + piece_time_max;
     while (!stopped_ && run_->next < run_->plan.steps.size()) {
+        if (std::chrono::steady_clock::now() >= pause_at) {
+            return pause_timer_.arm(clock_.now() + piece_pause);
+        }
         const std::uint64_t number = ++steps_begun_;
         step_timer_.arm(clock_.now() + step_time_max);
         step_ = Step::begins;

@@ -102,6 +102,7 @@ class ConfigControl {
     Step step_ = Step::over;
     std::uint64_t steps_begun_ = 0;
     rtrs::Timer step_timer_;
+    rtrs::Timer pause_timer_;  // between two steps
     // How long the change under way will wait for its confirmation when it is done; zero: not at
     // all.
     rtrs::Duration confirm_within_{};

@@ -20,10 +20,13 @@ using namespace std::chrono_literals;
 
 // Longer than a busy disk takes, so that an export is there when it has been added.
 constexpr std::chrono::steady_clock::duration open_slice = 100ms;
+// Many that come at once cost little more than that together, and then half of the time.
+constexpr int first_share = 2;
 // Those that are tried again and again, and all while others are late, cost no more than a tenth of
-// the time together; but each may show that its own file system answers.
+// the time together; but each may show that its own file system answers, unless too many do.
 constexpr int open_share = 10;
 constexpr std::chrono::steady_clock::duration open_slice_min = 2ms;
+constexpr std::chrono::steady_clock::duration overdrawn_max = open_slice / 2;
 // A disk that is busy, or starts to turn, is no silent file system yet.
 constexpr std::chrono::steady_clock::duration silent_after = 1s;
 
@@ -35,8 +38,26 @@ std::uint64_t descriptors_of(const StorageOptions& options) noexcept {
     return options.use == StorageOptions::Use::read_write ? 2 : 1;
 }
 
-Patience& patience() {
-    thread_local Patience the_patience(open_slice, open_share);
+// What the thread may still wait for openings.
+struct Patiences {
+    Patience first{open_slice, first_share};
+    Patience again{open_slice, open_share};
+
+    // For an opening that was just begun.
+    Patience::Clock::duration slice(FileOpening::Attempt attempt) noexcept {
+        const auto left_to_first = first.left();
+        if (attempt == FileOpening::Attempt::first && late_openings == 0) return left_to_first;
+        const auto left = again.left();
+        return left < -overdrawn_max ? left : std::max(left, open_slice_min);
+    }
+    void spend(Patience::Clock::duration waited) noexcept {
+        first.spend(waited);
+        again.spend(waited);
+    }
+};
+
+Patiences& patience() {
+    thread_local Patiences the_patience;
     return the_patience;
 }
 
@@ -114,8 +135,7 @@ FileOpening::Opened FileOpening::open(const StorageOptions& options, Attempt att
             begun.reset();
             return failure(EAGAIN, "no thread to open it by");
         }
-        const bool in_full = attempt == Attempt::first && late_openings == 0;
-        slice = in_full ? open_slice : std::max(patience().left(), open_slice_min);
+        slice = patience().slice(attempt);
     }
     const Clock::time_point asked = Clock::now();
     const std::unique_ptr<Opened> opened = begun->wait_for(slice);

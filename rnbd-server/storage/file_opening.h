@@ -24,8 +24,9 @@ class FileOpening {
     using Opened = std::expected<FileMedium, StorageError>;
     using Opener = Opened (*)(const StorageOptions& options, const std::stop_token& not_wanted);
     // again: the last attempt has failed. The calling thread waits at most a tenth of its time for
-    // all repeated attempts together, but may wait a moment (2 ms) for each. While any opening is
-    // late, this applies to first attempts, too.
+    // all repeated attempts together, but may wait a moment (2 ms) for each of a few. While any
+    // opening is late, this applies to first attempts, too. For many first attempts, one behind the
+    // other, it waits at most 0.2 s, and for the others not at all: they are late.
     enum class Attempt : std::uint8_t { first, again };
     // Runs FileMedium::open(), which has usually ended when this returns. If it has not, the result
     // is EALREADY, or ETIMEDOUT after a while, and the next call with the same `begun` and equal

@@ -114,6 +114,42 @@ TEST_CASE("file storage: openings that fail a little late, again and again, are 
     CHECK(not_waited_for > 0);
 }
 
+TEST_CASE("file storage: of many openings that come at once, few are waited for") {
+    TemporaryFolder folder;
+    const auto slowly = [](const StorageOptions& options, const std::stop_token& not_wanted) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(40));
+        return FileMedium::open(options, not_wanted);
+    };
+    std::vector<std::shared_ptr<FileOpening>> begun(60);
+    const auto open = [&](std::size_t i) {
+        const StorageOptions options = file_options(folder.file(std::to_string(i)));
+        return FileOpening::open(options, FileOpening::Attempt::first,
+                                 DescriptorRoom::For::newcomer, begun[i], slowly);
+    };
+    std::size_t waited_for = 0;
+    std::size_t came_later = 0;
+    std::thread([&] {
+        std::vector<std::size_t> late;
+        for (std::size_t i = 0; i < begun.size(); ++i) {
+            if (open(i)) {
+                ++waited_for;
+            } else if (begun[i]) {
+                late.push_back(i);
+            }
+        }
+        for (const std::size_t i : late) {
+            bool opened = open(i).has_value();
+            while (!opened && begun[i]) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                opened = open(i).has_value();
+            }
+            if (opened) ++came_later;
+        }
+    }).join();
+    CHECK(waited_for < begun.size() / 2);
+    CHECK(waited_for + came_later == begun.size());
+}
+
 TEST_CASE("file storage: another file is another medium, the same one stays it") {
     TemporaryFolder folder;
     Bench bench;

@@ -1,6 +1,7 @@
 #include "daemon/reload/config_control.h"
 
 #include <catch2/catch.hpp>
+#include <thread>
 
 #include "daemon/log/log.h"
 #include "rtrs/base/timer_queue.h"
@@ -105,6 +106,32 @@ TEST_CASE("config control: steps are done one after the other, and one that fail
     CHECK(world.subject.finished[1].failure == "no room");
     CHECK(world.subject.finished[2].failure.empty());
     CHECK(world.subject.finished[2].loss == "a write was lost");
+}
+
+TEST_CASE("config control: a change that is much work leaves the daemon its turns in between") {
+    World world;
+    int done = 0;
+    for (int i = 0; i < 3; ++i) {
+        world.add([&](const ConfigStep::Done& step_done) {
+            std::this_thread::sleep_for(60ms);
+            ++done;
+            step_done("");
+        });
+    }
+    world.reload();
+    CHECK(done == 1);
+    CHECK(world.reloaded == 0);
+    world.clock.advance(1ms);
+    CHECK(done == 2);
+    // Another reload comes behind it, and an end leaves it where it is.
+    world.reload();
+    CHECK(done == 2);
+    world.control.stop();
+    world.clock.advance(1ms);
+    CHECK(done == 2);
+    CHECK(world.reloaded == 2);
+    CHECK(world.subject.finished.at(1).failure.empty());
+    CHECK(world.subject.finished.at(2).failure == "rnbd-test is stopping");
 }
 
 TEST_CASE("config control: a step that does not end holds the others up for 30 s at most") {
