@@ -36,7 +36,7 @@ CatalogEntry entry_of(const Volume& volume) {
     const StorageOptions& storage = volume.config().storage;
     const bool ready = volume.state() == Volume::State::ready;
     return {.name = volume.name(),
-            .size_bytes = ready ? volume.geometry().size_bytes : storage.size_bytes.value_or(0),
+            .size_bytes = volume.size_bytes(),
             .block_bytes = ready ? volume.geometry().logical_block_bytes
                                  : static_cast<std::uint32_t>(storage.logical_block_bytes),
             .in_use = static_cast<std::uint32_t>(volume.opens().size()),

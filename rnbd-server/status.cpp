@@ -79,7 +79,7 @@ json describe(const Volume& volume, const ServerState& state) {
             {"kind", kind_of(storage.kind)},
             {"path", storage.place()},
             {"delayed", storage.delay.has_value()},
-            {"size_bytes", ready ? volume.geometry().size_bytes : storage.size_bytes.value_or(0)},
+            {"size_bytes", volume.size_bytes()},
             {"configured_size_bytes", storage.size_bytes ? json(*storage.size_bytes) : json()},
             {"block_size", storage.logical_block_bytes},
             {"io", storage.io == StorageOptions::Io::direct ? "direct" : "buffered"},

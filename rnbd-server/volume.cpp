@@ -324,6 +324,7 @@ void Volume::wait_untold(std::string reason, rtrs::Duration delay) {
 void Volume::check() {
     if (const auto error = storage_->check()) {
         gone_ = true;
+        size_before_ = geometry_.size_bytes;
         delay_ = retry_delay_min;
         const std::string trouble = storage_->trouble();
         wait(storage_->description() +

@@ -115,6 +115,11 @@ class Volume {
     }
     // Meaningful while ready.
     const StorageGeometry& geometry() const noexcept { return geometry_; }
+    // While waiting: the size that it had last, or else the configured one; 0: neither is known.
+    std::uint64_t size_bytes() const noexcept {
+        if (state() == State::ready) return geometry_.size_bytes;
+        return size_before_.value_or(config_.storage.size_bytes.value_or(0));
+    }
     // The epoch of the storage's cache, as clients are told; meaningful while ready.
     std::uint64_t cache_epoch() const noexcept { return cache_epoch_; }
 
@@ -307,7 +312,8 @@ class Volume {
     std::unique_ptr<Storage> found_;  // an open storage that the books do not know yet
     std::unique_ptr<Storage> storage_;
     StorageGeometry geometry_;  // as clients see it: may be smaller than the storage for a moment
-    bool gone_ = false;         // storage_ is kept only for its requests in flight
+    std::optional<std::uint64_t> size_before_;  // when the last storage vanished
+    bool gone_ = false;                         // storage_ is kept only for its requests in flight
     std::uint64_t generation_ = 0;
     std::uint64_t cache_epoch_ = 0;
     bool sync_failed_ = false;  // in this life of the cache

@@ -1,4 +1,5 @@
-"""An export that waits for its file has the size that was applied meanwhile when the file is there, and not one that was taken back."""
+"""An export that waits for its file has the size that was applied meanwhile when the file is there, and not one that was taken back.
+Until then it is shown with the size that it had."""
 from configurations import *
 from harness import *
 
@@ -13,11 +14,13 @@ with Lab() as lab:
         return server.status()["exports"][0]
 
     def apply_while_away(size, *options):
+        before = exported()["size_bytes"]
         os.rename(image, image + ".away")
         wait_until("it waits", lambda: exported()["state"] == "waiting")
         write_config(server, {"listen": listen, "exports": [export("vol1", image, size)]})
         document, _ = config(server, "apply", *options)
         check(changes(document) == {"export vol1": "changed"}, document)
+        check(exported()["size_bytes"] == before, exported())
 
     def come_back_with(size):
         os.rename(image + ".away", image)
