@@ -5,6 +5,7 @@
 
 #include "daemon/control/arguments.h"
 #include "daemon/log/log.h"
+#include "rnbd-client/catalog_text.h"
 #include "rnbd-client/explain.h"
 #include "rnbd-client/path_commands.h"
 #include "rtrs/base/seconds.h"
@@ -216,20 +217,26 @@ void hold(Client& client, const json& given, ControlReply reply) {
     reply.succeed(holding(client));
 }
 
-json catalog_document(const std::string& server, const std::vector<CatalogEntry>& entries) {
-    json exports = json::array();
-    for (const CatalogEntry& entry : entries) {
-        exports.push_back({{"name", entry.name},
-                           {"size_bytes", entry.size_bytes},
-                           {"block_size", entry.block_bytes},
-                           {"access", entry.writable ? "rw" : "ro"},
-                           {"state", entry.waiting ? "waiting" : "ready"},
-                           {"in_use", entry.in_use}});
+// The text of a large catalog takes a while, which is not to be the devices': a server may have
+// given each export a name that takes several times its length to be written.
+void answer_discover(rtrs::Reactor& reactor, const std::shared_ptr<ControlReply>& reply,
+                     const std::string& server, const std::vector<CatalogEntry>& entries) {
+    struct Answer {
+        std::string server;
+        std::vector<CatalogEntry> entries;
+        std::string line;
+        void write() { line = emit_control_result_text(catalog_text(server, entries)); }
+    };
+    const auto answer = std::make_shared<Answer>(Answer{server, entries, {}});
+    if (reactor.offload([answer] { answer->write(); },
+                        [answer, reply] { reply->succeed_with(std::move(answer->line)); })) {
+        return;
     }
-    return {{"server", server}, {"exports", std::move(exports)}};
+    answer->write();
+    reply->succeed_with(std::move(answer->line));
 }
 
-void discover(Client& client, const json& given, ControlReply reply) {
+void discover(Client& client, rtrs::Reactor& reactor, const json& given, ControlReply reply) {
     ControlArguments arguments(given);
     const std::string server =
         arguments.text("server", Need::required, "a session's name or HOST:PORT");
@@ -241,11 +248,11 @@ void discover(Client& client, const json& given, ControlReply reply) {
     auto later = std::make_shared<ControlReply>(std::move(reply));
     const auto asked =
         client.discover(server, session.value_or(""), timeout,
-                        [later, server](const std::optional<ControlFailure>& failure,
-                                        const std::vector<CatalogEntry>& entries) {
+                        [later, server, &reactor](const std::optional<ControlFailure>& failure,
+                                                  const std::vector<CatalogEntry>& entries) {
                             if (failure)
                                 return later->fail(failure->code, server + ": " + failure->message);
-                            later->succeed(catalog_document(server, entries));
+                            answer_discover(reactor, later, server, entries);
                         });
     if (!asked) later->fail(asked.error());
 }
@@ -303,8 +310,8 @@ void add_client_commands(ControlServer& control, Client& client, const ClientSta
                                                                             ControlReply reply) {
         map(client, folder, arguments, std::move(reply));
     });
-    control.add_command("discover", [&client](const json& arguments, ControlReply reply) {
-        discover(client, arguments, std::move(reply));
+    control.add_command("discover", [&client, &state](const json& arguments, ControlReply reply) {
+        discover(client, state.reactor, arguments, std::move(reply));
     });
     control.add_command("unmap", [&client](const json& arguments, ControlReply reply) {
         unmap(client, arguments, std::move(reply));

@@ -26,8 +26,12 @@ ControlFailure no_answer(const rtrs::ClientSessionStatus& status) {
     return {ControlError::timed_out, asked ? "no answer in time; " + why : std::move(why)};
 }
 
-std::optional<ControlFailure> failure_of(std::error_code error) {
+std::optional<ControlFailure> failure_of(std::error_code error, const RemoteCatalog& catalog) {
     if (!error) return std::nullopt;
+    if (error == rtrs::Error::protocol && !catalog.complaint().empty()) {
+        return ControlFailure{ControlError::failed,
+                              "the server's catalog cannot be read: " + catalog.complaint()};
+    }
     return ControlFailure{
         ControlError::failed,
         error == std::errc::operation_not_supported
@@ -53,7 +57,7 @@ std::error_code Discovery::start(rtrs::Duration timeout, Answered answered) {
     answered_ = std::move(answered);
     timer_.arm(environment_.clock.now() + timeout);
     remote_.catalog().ask([this](std::error_code error, const std::vector<CatalogEntry>& entries) {
-        answer(failure_of(error), entries);
+        answer(failure_of(error, remote_.catalog()), entries);
     });
     return {};
 }
@@ -86,7 +90,7 @@ void CatalogQuestions::ask(rtrs::Duration timeout, Discovery::Answered answered)
     if (std::exchange(asked_, true)) return;
     remote_.catalog().ask([this](std::error_code error, const std::vector<CatalogEntry>& entries) {
         asked_ = false;
-        answer(failure_of(error), entries);
+        answer(failure_of(error, remote_.catalog()), entries);
     });
 }
 

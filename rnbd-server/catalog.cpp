@@ -1,5 +1,7 @@
 #include "rnbd-server/catalog.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -66,6 +68,7 @@ struct Catalog::Subscriber {
     std::uint32_t pictures = 0;  // on their way
     rtrs::Timer goes_on;
     rtrs::Seldom bad_requests;
+    rtrs::Seldom bad_pictures;
     std::uint32_t number = 0;
     std::uint64_t generation = 0;
 };
@@ -270,6 +273,11 @@ void Catalog::send_picture(Subscriber& subscriber, std::uint32_t number) {
         picture.entries.push_back(entry_of(*volume));
         picture.entries.back().writable = *writable;
     }
+    if (picture.entries.size() > catalog_entries_max) {
+        const std::string why = fmt::format("found {} of them, expected at most {}",
+                                            picture.entries.size(), catalog_entries_max);
+        return picture_failed(subscriber, rtrs::from_errno(EMSGSIZE), why);
+    }
     rtrs::MessageBuffer content(picture.wire_bytes());
     if (content.size() == 0) {
         subscriber.behind = subscriber.follows;
@@ -283,7 +291,7 @@ void Catalog::send_picture(Subscriber& subscriber, std::uint32_t number) {
             told.catalog.picture_sent(told, failed);
         },
         &subscriber);
-    if (error) return picture_failed(subscriber, error);
+    if (error) return picture_failed(subscriber, error, error.message());
     ++subscriber.pictures;
 }
 
@@ -294,16 +302,21 @@ void Catalog::picture_sent(Subscriber& subscriber, std::error_code error) {
     } else if (error == rtrs::Error::path_lost) {
         subscriber.follows = false;
     } else if (error) {
-        picture_failed(subscriber, error);
+        picture_failed(subscriber, error, error.message());
     }
     sent(subscriber);
     wait_if_answered(subscriber);
 }
 
-void Catalog::picture_failed(Subscriber& subscriber, std::error_code error) {
-    logger("rnbd.session")
-        .warn("{}: what it may see of {} exports cannot be sent: {}",
-              printable(subscriber.session.name()), volumes_.size(), error.message());
+void Catalog::picture_failed(Subscriber& subscriber, std::error_code error,
+                             const std::string& why) {
+    // A peer whose events go on asks again at each of them.
+    if (const auto times = subscriber.bad_pictures.happened(clock_.now())) {
+        logger("rnbd.session")
+            .warn("{}: what it may see of {} exports cannot be sent: {}{}",
+                  printable(subscriber.session.name()), volumes_.size(), why,
+                  rtrs::how_often(*times));
+    }
     subscriber.behind = subscriber.follows && error != std::errc::message_size;
 }
 

@@ -69,7 +69,7 @@ class Catalog {
     void wait_if_answered(Subscriber& subscriber);
     void sent(Subscriber& subscriber);
     void picture_sent(Subscriber& subscriber, std::error_code error);
-    void picture_failed(Subscriber& subscriber, std::error_code error);
+    void picture_failed(Subscriber& subscriber, std::error_code error, const std::string& why);
     void end_told();
 
     rtrs::Clock& clock_;

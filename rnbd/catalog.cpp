@@ -78,6 +78,7 @@ std::expected<CatalogPicture, ParseError> CatalogPicture::parse(Bytes data) {
     CatalogPicture picture{.generation = load_le64(*p + 8),
                            .draining = (load_le16(*p + 2) & picture_draining) != 0};
     const std::uint32_t count = load_le32(*p + 4);
+    if (count > catalog_entries_max) return std::unexpected(ParseError::too_many_exports);
     data = data.subspan(picture_header_bytes);
     // The count may be larger than what follows, so no memory is reserved for it.
     for (std::uint32_t i = 0; i < count; ++i) {
@@ -86,6 +87,12 @@ std::expected<CatalogPicture, ParseError> CatalogPicture::parse(Bytes data) {
         picture.entries.push_back(std::move(*entry));
     }
     return picture;
+}
+
+std::string CatalogPicture::complaint(Bytes data, ParseError error) {
+    if (error != ParseError::too_many_exports) return text(error);
+    return "found " + std::to_string(load_le32(data.data() + 4)) + " exports, expected at most " +
+           std::to_string(catalog_entries_max);
 }
 
 std::size_t CatalogPicture::wire_bytes() const noexcept {

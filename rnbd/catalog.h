@@ -38,6 +38,11 @@ constexpr std::uint64_t catalog_tag(CatalogTag what, std::uint32_t number) noexc
 // The mask that compares what the message is, whatever its number.
 inline constexpr std::uint64_t catalog_tag_mask = 0xffff'ffff'0000'0000;
 
+// The most exports that a server tells a session of, and that a client takes in: what it costs to
+// read and show them is time in which a daemon does nothing else, and what it keeps of them is
+// memory that any server can ask for. 16 MiB, the longest message, would be half a million.
+inline constexpr std::uint32_t catalog_entries_max = 1u << 16;
+
 struct CatalogEntry {
     std::string name;
     std::uint64_t size_bytes = 0;
@@ -64,8 +69,10 @@ struct CatalogPicture {
     std::vector<CatalogEntry> entries;
 
     // ERRORS: too_short (also if an entry extends beyond the end of data), wrong_type, name_empty,
-    // name_too_long, name_has_nul.
+    // name_too_long, name_has_nul, too_many_exports (more than catalog_entries_max).
     static std::expected<CatalogPicture, ParseError> parse(Bytes data);
+    // What is wrong with data, which parse() refused with that error.
+    static std::string complaint(Bytes data, ParseError error);
     std::size_t wire_bytes() const noexcept;
     // to: at least wire_bytes().
     void emit(MutableBytes to) const noexcept;

@@ -78,6 +78,8 @@ const char* text(ParseError error) noexcept {
             return "logical_block_size is 0";
         case ParseError::extent_empty:
             return "extent has length 0";
+        case ParseError::too_many_exports:
+            return "catalog has more than 65536 exports";
     }
     return "unknown parse error";
 }

@@ -106,6 +106,7 @@ enum class ParseError : std::uint8_t {
     data_unexpected,
     logical_block_size_zero,
     extent_empty,
+    too_many_exports,
 };
 
 // One line that names the field and what was expected, without a final period. Never null.

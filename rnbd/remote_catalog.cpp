@@ -9,8 +9,6 @@ namespace {
 
 constexpr int pictures_posted = 2;
 constexpr int events_posted = 8;
-// The limit for exports that events may add. A picture has no more than fit into a message.
-constexpr std::size_t entries_max = 1u << 16;
 
 }  // namespace
 
@@ -104,7 +102,8 @@ void RemoteCatalog::picture(const rtrs::ReceivedMessage& message) {
             parsed = std::move(*picture);
         } else {
             error = rtrs::Error::protocol;
-            if (number == following_number_) unreadable_(text(picture.error()));
+            complaint_ = CatalogPicture::complaint(message.content, picture.error());
+            if (number == following_number_) unreadable_(complaint_);
         }
     }
     if (number == following_number_) {
@@ -124,7 +123,7 @@ void RemoteCatalog::event(const rtrs::ReceivedMessage& message) {
     if (!event || !generation_ || event->generation != *generation_ + 1) return follow();
     const bool one_more = event->kind != CatalogEventKind::removed && !event->entry.name.empty() &&
                           !entries_.contains(event->entry.name);
-    if (one_more && entries_.size() >= entries_max) return follow();
+    if (one_more && entries_.size() >= catalog_entries_max) return follow();
     generation_ = event->generation;
     apply(*event);
 }

@@ -31,7 +31,7 @@ class RemoteCatalog {
         std::function<void(std::error_code error, const std::vector<CatalogEntry>& entries)>;
 
     // Called if the server's picture cannot be read. Until the next server there is no catalog.
-    using Unreadable = std::function<void(const char* why)>;
+    using Unreadable = std::function<void(const std::string& why)>;
 
     // heard: called for every change, also for changes that a new picture shows.
     RemoteCatalog(rtrs::ClientSession& session, Heard heard, Unreadable unreadable);
@@ -44,6 +44,8 @@ class RemoteCatalog {
     // True if a picture has arrived and is kept up to date.
     bool known() const noexcept { return following_ && generation_.has_value(); }
     const std::map<std::string, CatalogEntry>& entries() const noexcept { return entries_; }
+    // What was wrong with the last picture that could not be read; empty: none was.
+    const std::string& complaint() const noexcept { return complaint_; }
     // What the server last said about itself, even if the server has gone since; nullopt: nothing.
     std::optional<ServerIntent> intent() const noexcept { return intent_; }
 
@@ -80,6 +82,7 @@ class RemoteCatalog {
     std::optional<std::uint64_t> generation_;
     std::map<std::string, CatalogEntry> entries_;
     std::optional<ServerIntent> intent_;
+    std::string complaint_;
     std::list<Answered> unasked_;
     std::map<std::uint32_t, Answered> asked_;
 };

@@ -11,10 +11,10 @@ RemoteSession::Inside::Inside(rtrs::SessionEnvironment its_environment,
       session(its_environment, std::move(options), *this),
       catalog(
           session, [this](const CatalogEvent& event) { catalog_event(event); },
-          [this](const char* why) {
+          [this](const std::string& why) {
               environment.tracer.trace(rtrs::TraceLevel::warning, "rnbd.session",
                                        session.options().name,
-                                       std::string("the server's catalog cannot be read: ") + why);
+                                       "the server's catalog cannot be read: " + why);
           }),
       figures(session) {}
 

@@ -104,9 +104,16 @@ std::string emit_control_request(std::string_view command, const json& arguments
 }
 
 std::string emit_control_result(const json& result) {
-    json document = answer(true);
-    document["result"] = result;
-    return write(document);
+    return emit_control_result_text(write(result));
+}
+
+std::string emit_control_result_text(std::string_view result) {
+    std::string line = write(answer(true));
+    line.back() = ',';  // the members go on
+    constexpr std::string_view key = R"("result":)";
+    // And the newline that is to come: what is long is not copied for it.
+    line.reserve(line.size() + key.size() + result.size() + 2);
+    return line.append(key).append(result).append(1, '}');
 }
 
 std::string emit_control_failure(const ControlFailure& failure) {

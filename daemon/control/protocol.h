@@ -72,6 +72,8 @@ std::expected<ControlRequest, ControlFailure> parse_control_request(std::string_
 // These return one line without newline. Bytes that are not UTF-8 are replaced.
 std::string emit_control_request(std::string_view command, const nlohmann::json& arguments);
 std::string emit_control_result(const nlohmann::json& result);
+// result: JSON in valid UTF-8, without a newline.
+std::string emit_control_result_text(std::string_view result);
 std::string emit_control_failure(const ControlFailure& failure);
 
 }  // namespace rnbd

@@ -265,6 +265,8 @@ ControlReply::~ControlReply() {
 
 void ControlReply::succeed(const json& result) { answer(emit_control_result(result)); }
 
+void ControlReply::succeed_with(std::string line) { answer(std::move(line)); }
+
 void ControlReply::fail(ControlError code, std::string message) {
     answer(emit_control_failure({code, std::move(message)}));
 }

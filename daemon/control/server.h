@@ -39,6 +39,8 @@ class ControlReply {
     ~ControlReply();
 
     void succeed(const nlohmann::json& result);
+    // line: from emit_control_result_text(), for what is too much for a document.
+    void succeed_with(std::string line);
     void fail(ControlError code, std::string message);
     void fail(const ControlFailure& failure);
 

@@ -106,7 +106,7 @@ struct ListeningClient final : ClientSessionHandler {
                   heard += std::string(" ") + to_string(event.kind) + ":" + event.entry.name;
                   mirror(event);
               },
-              [this](const char* why) { heard += std::string(" unreadable:") + why; }) {}
+              [this](const std::string& why) { heard += " unreadable:" + why; }) {}
     void on_link_up() override { catalog.link_ready(); }
     void on_link_down(std::error_code) override {}
     void on_messages_reset() override { catalog.reset(); }
@@ -425,6 +425,34 @@ TEST_CASE("catalog: a picture that cannot be read is told once, another server i
     town.start_server();
     town.server->entries = {entry("a", 1)};
     CHECK(town.heard() == " added:a");
+}
+
+TEST_CASE("catalog: a picture of too many exports is refused, and the session goes on") {
+    Town town;
+    town.server->entries.assign(rnbd::catalog_entries_max + 1, entry("a", 1));
+    std::error_code error;
+    std::size_t found = 0;
+    const auto ask = [&] {
+        town.client->catalog.ask(
+            [&](std::error_code its_error, const std::vector<CatalogEntry>& entries) {
+                error = its_error;
+                found = entries.size();
+            });
+    };
+    ask();
+    CHECK(town.heard() == " unreadable:found 65537 exports, expected at most 65536");
+    CHECK(error == Error::protocol);
+    CHECK(found == 0);
+    CHECK_FALSE(town.client->catalog.known());
+    CHECK(town.client->catalog.entries().empty());
+    CHECK(town.client->session.link_up());
+    // It is asked anew when something happens there.
+    town.server->entries = {entry("b", 1)};
+    ask();
+    town.server->tell(CatalogEventKind::added, entry("b", 1));
+    CHECK(town.heard() == " added:b");
+    CHECK(!error);
+    CHECK(found == 1);
 }
 
 TEST_CASE("catalog: a server without messages has none") {

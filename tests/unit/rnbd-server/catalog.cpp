@@ -79,3 +79,41 @@ TEST_CASE("catalog: many requests of a session are answered one a turn, with one
     CHECK(world.news == News{"added theirs"});
     CHECK(world.target.catalog().looks() == looks + 1);
 }
+
+TEST_CASE("catalog: more exports than a client takes in are not sent") {
+    const auto null = [](std::uint32_t number) {
+        ServerConfig::Export made = memory("null-" + std::to_string(number), {writes});
+        made.storage.kind = StorageOptions::Kind::null;
+        return made;
+    };
+    std::vector<ServerConfig::Export> exports;
+    for (std::uint32_t i = 0; i < catalog_entries_max; ++i) exports.push_back(null(i));
+    World world(exports);
+    RemoteCatalog& seen = world.session->catalog();
+    REQUIRE(seen.entries().size() == catalog_entries_max);
+    // One more is told as an event, at which the client asks for all; they are too many for a
+    // picture, and a question is not answered.
+    REQUIRE(world.target.add_export(null(catalog_entries_max)));
+    bool too_many_answered = false;
+    seen.ask([&](std::error_code error, const auto&) { too_many_answered = !error; });
+    bool answered = false;
+    const auto ask_again = [&] {
+        seen.ask([&](std::error_code error, const auto& entries) {
+            CHECK(!error);
+            CHECK(entries.size() == catalog_entries_max);
+            answered = true;
+        });
+    };
+    const std::uint64_t looks = world.target.catalog().looks();
+    world.run_until([&] { return world.target.catalog().looks() > looks; });
+    for (int i = 0; i < 50; ++i) world.reactor->run_once(std::chrono::milliseconds(10));
+    // One fewer, and all is as before.
+    world.target.set_allow(*world.target.find("null-1"), {other});
+    ask_again();
+    const std::string last = "null-" + std::to_string(catalog_entries_max);
+    world.run_until([&] { return answered && seen.entries().contains(last); });
+    CHECK_FALSE(too_many_answered);
+    CHECK(seen.entries().size() == catalog_entries_max);
+    CHECK_FALSE(seen.entries().contains("null-1"));
+    CHECK(seen.complaint().empty());
+}

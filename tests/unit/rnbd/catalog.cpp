@@ -55,13 +55,31 @@ TEST_CASE("catalog picture: what is not in order is refused") {
     for (std::size_t length = 0; length < bytes.size(); ++length) {
         CHECK(CatalogPicture::parse(first(bytes, length)).error() == ParseError::too_short);
     }
-    CHECK(CatalogPicture::parse(with(bytes, 4, hex("ff ff ff ff"))).error() ==
-          ParseError::too_short);
+    CHECK(CatalogPicture::parse(with(bytes, 4, hex("ff ff"))).error() == ParseError::too_short);
     CHECK(CatalogPicture::parse(with(bytes, 0, hex("22"))).error() == ParseError::wrong_type);
     CHECK(CatalogPicture::parse(with(bytes, 42, hex("00 00"))).error() == ParseError::name_empty);
     CHECK(CatalogPicture::parse(with(bytes, 42, hex("ff 00"))).error() ==
           ParseError::name_too_long);
     CHECK(CatalogPicture::parse(with(bytes, 49, hex("00"))).error() == ParseError::name_has_nul);
+}
+
+TEST_CASE("catalog picture: as many exports as a client takes in, and one more") {
+    CatalogPicture picture;
+    picture.entries.assign(catalog_entries_max, {.name = "vol"});
+    const auto most = emitted(picture, picture.wire_bytes());
+    const auto parsed = CatalogPicture::parse(most);
+    REQUIRE(parsed);
+    CHECK(parsed->entries.size() == catalog_entries_max);
+    picture.entries.push_back({.name = "vol"});
+    const auto more = emitted(picture, picture.wire_bytes());
+    CHECK(CatalogPicture::parse(more).error() == ParseError::too_many_exports);
+    CHECK(CatalogPicture::complaint(more, ParseError::too_many_exports) ==
+          "found 65537 exports, expected at most 65536");
+    CHECK(CatalogPicture::complaint(first(most, 20), ParseError::too_short) ==
+          text(ParseError::too_short));
+    // Whether they are there or not.
+    CHECK(CatalogPicture::parse(first(with(most, 4, hex("ff ff ff ff")), 24)).error() ==
+          ParseError::too_many_exports);
 }
 
 TEST_CASE("catalog event: the bytes, both ways") {

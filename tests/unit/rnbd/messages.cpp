@@ -408,7 +408,7 @@ TEST_CASE("messages: what is emitted is parsed, whatever the values") {
 
 TEST_CASE("rnbd parse error: texts and errnos") {
     std::vector<std::string> texts;
-    for (int i = 1; i <= static_cast<int>(ParseError::extent_empty); ++i) {
+    for (int i = 1; i <= static_cast<int>(ParseError::too_many_exports); ++i) {
         const auto error = static_cast<ParseError>(i);
         texts.emplace_back(text(error));
         CHECK(texts.back() != text(static_cast<ParseError>(255)));
