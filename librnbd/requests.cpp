@@ -323,7 +323,7 @@ std::error_code Requests::take_answer(Request& request, const Piece& piece,
               });
     }
     if (request.operation != VolumeOperation::extents) return {};
-    auto extents = RemoteVolume::extents_in(permit);
+    auto extents = request.volume->remote().extents_in(permit);
     if (!extents) return extents.error();
     static_cast<ExtentsQuestion*>(request.context)->found = std::move(*extents);
     return {};

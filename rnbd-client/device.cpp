@@ -374,9 +374,11 @@ void Device::start_block_status(DeviceRequest& request) {
         done.permit = std::move(permit);
         done.request->in_flight = 0;
         // "Data" is always true enough; no reader is helped by an error here.
-        const auto extents = error ? std::unexpected(error) : RemoteVolume::extents_in(done.permit);
-        done.request->device->answer_block_status(
-            *done.request, extents ? *extents : std::span<const ExtentDescriptor>());
+        Device& device = *done.request->device;
+        const auto extents =
+            error ? std::unexpected(error) : device.volume_.extents_in(done.permit);
+        device.answer_block_status(*done.request,
+                                   extents ? *extents : std::span<const ExtentDescriptor>());
     };
     volume_.submit(std::move(request.first->permit), io);
 }

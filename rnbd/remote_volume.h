@@ -206,11 +206,12 @@ class RemoteVolume {
     // a write to a read-only volume with EROFS.
     void submit(rtrs::Permit permit, const VolumeIo& io);
 
-    // The answer to an extents request that succeeded: one extent or more, from the offset of the
-    // request on without a gap. They may end before the end of its range or after it.
+    // The answer to an extents request that succeeded: one extent or more, in whole blocks, from
+    // the offset of the request on without a gap. They may end before the end of its range or after
+    // it.
     // ERRORS: Error::protocol.
-    static std::expected<std::vector<ExtentDescriptor>, std::error_code> extents_in(
-        const rtrs::Permit& permit);
+    std::expected<std::vector<ExtentDescriptor>, std::error_code> extents_in(
+        const rtrs::Permit& permit) const;
 
     struct Inside;
 

@@ -361,7 +361,7 @@ void RemoteVolume::Inside::fail_lost_flushes(std::uint64_t flushed) {
 // --- Extents.
 
 std::expected<std::vector<ExtentDescriptor>, std::error_code> RemoteVolume::extents_in(
-    const rtrs::Permit& permit) {
+    const rtrs::Permit& permit) const {
     const rtrs::MutableBytes payload = permit.payload();
     const auto view =
         ExtentsResponseView::parse(payload.first(std::min(payload.size(), extents_answer_bytes)));
@@ -370,7 +370,14 @@ std::expected<std::vector<ExtentDescriptor>, std::error_code> RemoteVolume::exte
     }
     std::vector<ExtentDescriptor> extents;
     extents.reserve(view->count());
-    for (std::size_t i = 0; i < view->count(); ++i) extents.push_back(view->extent(i));
+    for (std::size_t i = 0; i < view->count(); ++i) {
+        const ExtentDescriptor extent = view->extent(i);
+        // Who reads and writes whole blocks can do nothing with a part of one; NBD forbids it.
+        if (!whole_blocks(extent.length, inside_->geometry.logical_block_bytes)) {
+            return std::unexpected(rtrs::make_error_code(rtrs::Error::protocol));
+        }
+        extents.push_back(extent);
+    }
     return extents;
 }
 

@@ -298,6 +298,30 @@ TEST_CASE("a device that the server closed is opened again when only its extents
     v.good_end();
 }
 
+TEST_CASE("extents that are no whole blocks are an error of the server, and nothing else") {
+    Volumes v;
+    v.begin(Feature::extents);
+    const auto ask = [&] {
+        REQUIRE(v.user1->issue(VolumeOperation::extents, 0));
+        CHECK(v.until([&] { return v.user1->idle(); }));
+    };
+    v.server->extent_lengths = {1, 3, 511, block - 515};
+    ask();
+    v.server->extent_lengths = {block, 1};
+    ask();
+    v.server->extent_lengths = {~std::uint64_t{0}};
+    ask();
+    v.server->extent_lengths = {0, block};
+    ask();
+    CHECK(v.user1->told == 0);
+    CHECK(std::exchange(v.user1->errors, {}) ==
+          std::map<std::error_code, std::uint64_t>{{Error::protocol, 4}});
+    v.server->extent_lengths = {block, 64 * block};  // more than was asked for
+    ask();
+    CHECK(v.user1->told == 1);
+    v.good_end();
+}
+
 TEST_CASE(
     "extents are told after a loss of all paths, and refused by a server that does not know them") {
     Volumes v;

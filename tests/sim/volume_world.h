@@ -108,6 +108,7 @@ class SmallServer final : public ServerHandler {
     Duration open_answer_delay{0};   // from when it was opened
     Duration write_answer_delay{0};  // from when it was written
     Duration extents_answer_delay{0};
+    std::vector<std::uint64_t> extent_lengths;  // what it answers instead of what was asked for
     bool followed = false;
     Feature features = Feature::none;
     bool closed = false;
@@ -206,9 +207,16 @@ class SmallServer final : public ServerHandler {
                 if (!open_[&op.session()].contains(message->device_id)) {
                     return op.respond(from_errno(ENOTCONN));
                 }
-                ExtentsResponseView::emit_extent(0, {.length = message->length}, op.data());
-                ExtentsResponseView::emit_header(1, op.data());
-                return answer_later(op, ExtentsResponseView::wire_bytes(1), extents_answer_delay);
+                auto lengths = extent_lengths;
+                if (lengths.empty()) lengths = {message->length};
+                std::uint32_t count = 0;
+                for (const std::uint64_t length : lengths) {
+                    ExtentsResponseView::emit_extent(count++, {.length = length}, op.data());
+                }
+                ExtentsResponseView::emit_header(count, op.data());
+                return answer_later(
+                    op, static_cast<std::uint32_t>(ExtentsResponseView::wire_bytes(count)),
+                    extents_answer_delay);
             }
             default:
                 return op.respond(from_errno(EINVAL));
@@ -339,10 +347,14 @@ struct User final : RemoteVolumeHandler {
         if (error) {
             ++errors[error];
         } else if (asked) {
-            const auto extents = RemoteVolume::extents_in(permit);
-            scene.findings.expect(extents && extents->at(0).length == block,
-                                  "extents that are not what was asked for");
-            ++told;
+            const auto extents = volume.extents_in(permit);
+            if (!extents) {
+                ++errors[extents.error()];
+            } else {
+                scene.findings.expect(extents->at(0).length == block,
+                                      "extents that are not what was asked for");
+                ++told;
+            }
         } else if (const auto at = reading[static_cast<std::uint32_t>(permit.id())]) {
             std::uint64_t word = 0;
             std::memcpy(&word, permit.payload().data(), sizeof word);

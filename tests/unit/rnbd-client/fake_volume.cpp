@@ -258,7 +258,7 @@ void RemoteVolume::submit(rtrs::Permit permit, const VolumeIo& io) {
     fake::pending.push_back({std::move(permit), io});
 }
 std::expected<std::vector<ExtentDescriptor>, std::error_code> RemoteVolume::extents_in(
-    const rtrs::Permit&) {
+    const rtrs::Permit&) const {
     return fake::settings().extents;
 }
 
