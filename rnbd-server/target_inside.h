@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "rnbd-server/target.h"
 
@@ -33,15 +34,16 @@ struct Target::OpenVolume {
     bool wants_answer_buffer(Operation operation, std::uint64_t bytes) const noexcept {
         return paces_reads && operation == Operation::read && bytes >= answer_buffer_bytes_min;
     }
-    // A CLOSE that waits for the requests in flight; null: none.
-    rtrs::ServerOp* closing = nullptr;
+    // The CLOSE that waits for the requests in flight, and any that repeat it; no more than the
+    // session has permits.
+    std::vector<rtrs::ServerOp*> closing;
     // The volume was taken from the session: it is closed when the requests in flight have ended.
     bool taken = false;
     // The cache has another epoch. The session's requests are answered with ENOTCONN until it has
     // opened the volume again. Then the volume has another id, too: a request that was sent earlier
     // may still arrive with the old id, for example a flush, which would succeed in the new cache.
     bool asks_anew = false;
-    bool ends() const noexcept { return closing != nullptr || taken; }
+    bool ends() const noexcept { return !closing.empty() || taken; }
     // A full disk makes thousands of requests fail; the log has one line for all of them.
     std::error_code logged_error;
     rtrs::Instant logged_at{};

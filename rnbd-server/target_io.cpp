@@ -341,17 +341,17 @@ void Target::answer(InFlight& done, std::error_code error, std::uint32_t produce
     OpenVolume& open = *done.open;
     Target& target = session.target;
     const bool ends_what_is_out = open.open->is_out && open.open->in_flight == 1;
-    rtrs::ServerOp* closing = nullptr;
+    std::vector<rtrs::ServerOp*> closing;
     Volume* closed = nullptr;
     open.volume->end(*open.open, done.begun);
     if (open.open->in_flight == 0 && open.ends()) {
-        closing = open.closing;
+        closing = std::move(open.closing);
         closed = open.volume;
         closed->close(open.open);
         session.opens.erase(std::uint32_t{open.id});
     }
     done.op->respond(error, produced_bytes);  // may end the session
-    if (closing != nullptr) closing->respond({});
+    for (rtrs::ServerOp* const op : closing) op->respond({});
     if (closed != nullptr) target.closed_one(*closed);
     // Others have waited for that with their writes.
     if (ends_what_is_out) target.reactor_.post([&target] { target.writes_go_on(); });

@@ -257,11 +257,11 @@ void Target::close(Session& session, rtrs::ServerOp& op) {
     if (!message) return op.respond(from_errno(to_errno(message.error())));
     const auto found = session.opens.find(message->device_id);
     // An unknown id is closed already.
-    if (found == session.opens.end() || found->second.closing != nullptr) return op.respond({});
+    if (found == session.opens.end()) return op.respond({});
     OpenVolume& open = found->second;
-    open.volume->says_goodbye(*open.open);
+    if (open.closing.empty()) open.volume->says_goodbye(*open.open);
     if (open.open->in_flight > 0) {
-        open.closing = &op;
+        open.closing.push_back(&op);
         return;
     }
     logger("rnbd.session").info("{}: closed {}", printable(session.session.name()), open.name);
