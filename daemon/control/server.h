@@ -55,7 +55,8 @@ class ControlReply {
 struct ControlServerOptions {
     std::string socket_path;
     // How many connections there may be at a time, 1..1000. One more takes the place of the oldest
-    // connection without a request under way; if there is none, the new one is closed.
+    // connection without a request under way, or whose answer is left unread for 2 s; if there is
+    // none, the new one is closed.
     std::uint32_t connections_max = 64;
     // How long a connection may be silent between requests, or leave its answer unread.
     rtrs::Duration idle_time = std::chrono::seconds(60);

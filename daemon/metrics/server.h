@@ -4,7 +4,8 @@
 // values are noted at once. They are then turned into text, one piece per turn, for all connections
 // that have asked by then; connections that ask meanwhile wait for the next text. A slow reader
 // keeps its text until it has received it or its time is over; nobody waits for it. The number of
-// connections at a time is limited; more are refused.
+// connections at a time is limited; one more takes the place of one that asks or takes nothing, or
+// is refused (daemon/sockets/stream_server.h).
 //
 // OWNER: the frame of a daemon (daemon/run_daemon.h). THREAD: the reactor's (rtrs/reactor.h).
 // LIFE: create() -> close() -> closed() -> destroyed.

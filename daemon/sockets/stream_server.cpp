@@ -50,6 +50,7 @@ void StreamConnection::send(std::string text, std::shared_ptr<const std::string>
     output_ = std::move(text);
     shared_output_ = std::move(shared);
     sent_ = 0;
+    sent_at_ = server_.reactor().now();
     send_rest();
 }
 
@@ -73,11 +74,16 @@ void StreamConnection::sent(std::int32_t result) {
     if (ended_) return leave_if_idle();
     if (result <= 0) return end();
     sent_ += static_cast<std::size_t>(result);
+    sent_at_ = server_.reactor().now();
     const std::size_t shared = shared_output_ ? shared_output_->size() : 0;
     if (sent_ < output_.size() + shared) return send_rest();
     output_.clear();
     shared_output_.reset();
     on_sent();
+}
+
+bool StreamConnection::stands_still() const noexcept {
+    return sending() && server_.reactor().now() >= sent_at_ + StreamServer::stuck_time;
 }
 
 void StreamConnection::limit_time(rtrs::Duration time) {
@@ -116,14 +122,17 @@ bool StreamServer::make_room() {
     if (connections_.size() >= 2 * connections_max_) return false;
     std::size_t open = 0;
     StreamConnection* oldest_idle = nullptr;
+    StreamConnection* oldest_stuck = nullptr;
     for (const auto& [id, connection] : connections_) {  // in the order in which they came
         if (connection->ended()) continue;
         ++open;
         if (oldest_idle == nullptr && connection->is_idle()) oldest_idle = connection.get();
+        if (oldest_stuck == nullptr && connection->stands_still()) oldest_stuck = connection.get();
     }
     if (open < connections_max_) return true;
-    if (oldest_idle == nullptr) return false;
-    oldest_idle->end();
+    StreamConnection* const goes = oldest_idle != nullptr ? oldest_idle : oldest_stuck;
+    if (goes == nullptr) return false;
+    goes->end();
     return true;
 }
 

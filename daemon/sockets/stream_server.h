@@ -81,6 +81,8 @@ class StreamConnection {
     void sent(std::int32_t result);
     void send_rest();
     void leave_if_idle();
+    // Its client has taken nothing of its text for a while.
+    bool stands_still() const noexcept;
 
     StreamServer& server_;
     const Id id_;
@@ -90,7 +92,8 @@ class StreamConnection {
     rtrs::Timer timer_;
     std::string output_;
     std::shared_ptr<const std::string> shared_output_;
-    std::size_t sent_ = 0;  // bytes sent of both outputs together
+    std::size_t sent_ = 0;     // bytes sent of both outputs together
+    rtrs::Instant sent_at_{};  // when the last of them were, or the text was given
     std::array<iovec, 2> pieces_{};
     msghdr message_{};
     bool ended_ = false;
@@ -103,9 +106,13 @@ class StreamServer final : private rtrs::AcceptLoop::Handler {
         std::function<std::unique_ptr<StreamConnection>(const StreamConnection::Accepted&)>;
 
     // listener: listens, and is in blocking mode. connections_max: the limit at a time; one more
-    // connection takes the place of the oldest idle one; if none is idle, the new one is closed.
+    // connection takes the place of the oldest idle one, or of the oldest whose client has taken
+    // nothing of its text for stuck_time; if there is none, the new one is closed.
     StreamServer(rtrs::Reactor& reactor, rtrs::Descriptor listener, std::size_t connections_max,
                  Make make);
+    // Whoever reads what it asked for takes something in less time than this. Without this those
+    // who ask and never read would keep everybody else out.
+    static constexpr rtrs::Duration stuck_time = std::chrono::seconds(2);
     ~StreamServer();  // ASSUMES: closed() was posted
     StreamServer(const StreamServer&) = delete;
     StreamServer& operator=(const StreamServer&) = delete;

@@ -21,7 +21,8 @@ two of a microsecond, up to 67 s. Counters begin at 0 with the daemon, those of 
 of the daemon's loop: what began and ended in one took 0. Names of peers are in printable ASCII; other bytes are written as `\\xNN`.
 
 A connection is answered once and closed. Only GET is answered; other methods, HEAD too, get 405. A request has at most 8192 bytes and 64 fields and
-comes within 10 s; the answer is taken within 30 s. 16 connections may be open at a time; one more takes the place of the oldest that has not asked yet.
+comes within 10 s; the answer is taken within 30 s. 16 connections may be open at a time; one more takes the place of the oldest that has not asked yet,
+or else of the oldest that has taken nothing of its answer for 2 s; if there is none, it is closed.
 
 `result` of `rnbd_reactor_looks` is `found` or `fruitless`. `operation` is of a session `read`, `write` or `other` (of `io_bytes` `read` or `write`); of an
 export `read`, `write`, `flush`, `discard` or `write_zeroes`; of a device `read`, `write`, `flush`, `trim`, `write_zeroes`, `cache` or `block_status`.

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "daemon/sockets/stream_server.h"
 #include "tests/skip.h"
 
 using namespace rnbd;
@@ -211,6 +212,31 @@ TEST_CASE("metrics server: so many at a time, the oldest that asks nothing goes 
     for (const int fd : {second, third}) {
         CHECK(server.answer(fd).size() > large.size());
     }
+}
+
+TEST_CASE("metrics server: who asks and does not read keeps no other one out for long") {
+    Fixture server({.connections_max = 2}, many);
+    if (!server.usable()) return;
+    const int first = server.connect();
+    Fixture::say(first, get);
+    server.wait_until_readable(first);
+    const int second = server.connect();
+    Fixture::say(second, get);
+    server.wait_until_readable(second);
+    std::this_thread::sleep_for(StreamServer::stuck_time / 2);
+    CHECK(server.answer(server.connect()).empty());
+    // One that takes something meanwhile, even if it is not all, is no such one.
+    std::string taken(large.size() / 2, '\0');
+    for (std::size_t bytes = 0; bytes < taken.size();) {
+        const ssize_t some =
+            ::recv(second, taken.data() + bytes, taken.size() - bytes, MSG_DONTWAIT);
+        if (some > 0) bytes += static_cast<std::size_t>(some);
+        server.turns(1);
+    }
+    std::this_thread::sleep_for(StreamServer::stuck_time / 2 + 100ms);
+    CHECK(server.ask(get).ends_with(large));
+    CHECK(server.answer(first).size() < large.size());
+    CHECK(server.answer(second).ends_with(large.substr(large.size() - 10000)));
 }
 
 TEST_CASE("metrics server: an end with connections that wait; the socket goes") {
