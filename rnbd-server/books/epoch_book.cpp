@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <chrono>
 #include <expected>
 #include <sstream>
 #include <utility>
@@ -20,12 +21,17 @@ constexpr std::string_view flushed_word = "flushed";
 constexpr std::string_view lost_word = "lost";
 constexpr std::string_view in_use_word = "in-use";
 
+// Longer than a busy disk takes. Many losses at a time cost a tenth of the time beyond that.
+constexpr Patience::Clock::duration loss_patience = std::chrono::milliseconds(100);
+constexpr int loss_share = 10;
+
 std::uint64_t new_salt() { return rtrs::Random::from_entropy().next() | 1; }
 
 }  // namespace
 
 EpochBook::EpochBook(rtrs::Reactor& reactor, std::string path)
-    : file_(
+    : patience_(loss_patience, loss_share),
+      file_(
           reactor, std::move(path), [this] { return text(); },
           [this](std::error_code error) { ended(error); }) {}
 
@@ -122,11 +128,20 @@ void EpochBook::flushed(const std::string& medium) {
     if (entry != nullptr && !entry->empty()) entry->flushed = true;
 }
 
-EpochBook::Ticket EpochBook::lost(const std::string& medium) {
+void EpochBook::lost(const std::string& medium) {
     Entry* const entry = entries_.find(medium);
-    if (entry == nullptr || entry->empty()) return 0;
+    if (entry == nullptr || entry->empty()) return;
     entry->lost = true;
-    return write_now();
+    if (!is_kept()) return;
+    const auto left = patience_.left();
+    const auto begun = Patience::Clock::now();
+    if (left > Patience::Clock::duration::zero()) {
+        const std::error_code error = file_.write_within(left);
+        patience_.spend(Patience::Clock::now() - begun);
+        if (!error) return;
+        ended(error);
+    }
+    file_.write_now();
 }
 
 std::error_code EpochBook::save() { return is_kept() ? file_.save() : std::error_code{}; }

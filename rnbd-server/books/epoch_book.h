@@ -25,6 +25,7 @@
 
 #include "rnbd-server/books/medium_records.h"
 #include "rnbd-server/books/state_file.h"
+#include "rnbd-server/storage/patience.h"
 #include "rtrs/reactor.h"
 
 namespace rnbd {
@@ -67,9 +68,12 @@ class EpochBook {
     void was_not_opened(const std::string& medium);
     // Nothing was written since the last flush, and nothing will be.
     void flushed(const std::string& medium);
-    // Writes were lost: when the medium is opened after this, another epoch is shown. Errors of
-    // writing the file are logged, and it is tried again.
-    Ticket lost(const std::string& medium);
+    // Writes were lost: when the medium is opened after this, another epoch is shown. Nobody should
+    // hear of the loss before the file has it, since the server may be killed at once. So this
+    // waits for the file for a moment, in which the loop stands still; for many losses together
+    // not much longer. Errors of writing the file, and that it takes longer, are logged, and it is
+    // tried again.
+    void lost(const std::string& medium);
     // Called at the end.
     // ERRORS: as StateFile::save().
     std::error_code save();
@@ -95,6 +99,7 @@ class EpochBook {
     MediumRecords<Entry> entries_;
     std::uint64_t salt_ = 0;  // the salt of all media; 0: the file can be relied on
     std::error_code logged_error_;
+    Patience patience_;  // for losses
     bool begun_ = false;
     bool changed_ = false;  // something changed before begin()
     StateFile file_;

@@ -161,19 +161,23 @@ void StateFile::has_ended(Ticket version, std::error_code error) {
     ended_(error);
 }
 
-std::error_code StateFile::save() {
+std::error_code StateFile::write_within(rtrs::Duration patience) {
     if (path_.empty()) return {};
-    timer_.disarm();
     const Ticket version = ++version_;
     const std::function<std::error_code()> work = [file = file_, version, text = text_()] {
         return file->write(version, text);
     };
-    auto call = rtrs::DetachedCall<std::error_code>::start(work, "rnbd-last-write");
+    auto call = rtrs::DetachedCall<std::error_code>::start(work, "rnbd-book-write");
     if (!call) return note(version, work());
-    if (call->wait_for(last_patience)) return note(version, call->result());
+    return note(version, call->wait_for(patience) ? call->result() : rtrs::from_errno(ETIMEDOUT));
+}
+
+std::error_code StateFile::save() {
+    timer_.disarm();
+    const std::error_code error = write_within(last_patience);
     // What is in the way of the last one is not waited for either.
-    helper_.abandon();
-    return note(version, rtrs::from_errno(ETIMEDOUT));
+    if (error == std::errc::timed_out) helper_.abandon();
+    return error;
 }
 
 std::string state_file_path(std::string_view name) {

@@ -1,5 +1,7 @@
 // Which epoch is shown after which end of a server.
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -22,7 +24,7 @@ class Book {
         wait(ticket);
         return book.opened(medium, storage_epoch, ticket);
     }
-    void lost(const std::string& medium) { wait(book.lost(medium)); }
+    void lost(const std::string& medium) { book.lost(medium); }
     std::error_code load() { return book.load(); }
     std::error_code begin() { return book.begin(); }
     std::error_code save() { return book.save(); }
@@ -163,6 +165,10 @@ TEST_CASE("epochs: once writes were lost the next server shows another one, and 
         REQUIRE(!book.load());
         CHECK(book.opened("vol1", 100) == 100);
         book.lost("vol1");
+        // Whatever becomes of this one now.
+        Book at_once(path);
+        REQUIRE(!at_once.load());
+        CHECK(at_once.opened("vol1", 100) != 100);
         if (end == End::flushed) book.flushed("vol1");
         if (end != End::killed) REQUIRE(!book.save());
     }
@@ -186,6 +192,33 @@ TEST_CASE("epochs: once writes were lost the next server shows another one, and 
         book.lost("vol1");
         CHECK(book.opened("vol1", 100) != shown);
     }
+}
+
+TEST_CASE(
+    "epochs: a loss that the disk does not take at once keeps nobody waiting, and is not "
+    "forgotten") {
+    TemporaryFolder folder;
+    const std::string path = folder.file("epochs");
+    CHECK(life(path, 100, End::flushed) == 100);
+    {
+        Book book(path);
+        REQUIRE(!book.load());
+        CHECK(book.opened("vol1", 100) == 100);
+        CHECK(book.opened("vol2", 1100) == 1100);
+        // A pipe that nobody reads: whoever opens it waits.
+        const std::string pipe = path + ".new";
+        REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+        book.lost("vol1");
+        book.lost("vol2");
+        const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+        REQUIRE(::unlink(pipe.c_str()) == 0);
+        CHECK(!book.save());
+        ::close(reader);
+    }
+    Book next(path);
+    REQUIRE(!next.load());
+    CHECK(next.opened("vol1", 100) != 100);
+    CHECK(next.opened("vol2", 1100) != 1100);
 }
 
 TEST_CASE("epochs: one opening that cannot be noted is no reason to forget the others") {
