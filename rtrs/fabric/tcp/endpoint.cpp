@@ -56,6 +56,7 @@ void TcpEndpoint::dial(const DialOptions& options) {
 void TcpEndpoint::adopt(int fd, const Agreement& agreement) {
     RTRS_ASSERT(state_ == State::idle);
     state_ = State::adopted;
+    accepted_ = true;
     domain_.add(*this);
     fd_ = fd;
     limit_silence(fd, silence_max_);

@@ -159,6 +159,7 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     void start_send();
     void send_early();
     bool receives_in_bulk() const noexcept;
+    bool answers_bulk() const noexcept;
     bool sending() const noexcept {
         return send_operation_.in_flight || zero_copy_sending_ != nullptr;
     }
@@ -238,6 +239,7 @@ class TcpEndpoint final : public Endpoint, public ListLink {
     CompletionStatus first_receive_status_ = CompletionStatus::flushed;
     MemberOperation<&TcpEndpoint::on_stream> stream_operation_{*this};
     MemberOperation<&TcpEndpoint::on_direct> direct_operation_{*this};
+    bool accepted_ = false;  // not dialled: what is sent are answers
     bool socket_nonempty_ = false;
     std::uint8_t large_expected_ = 0;        // for how many frames large payloads stay likely
     std::uint32_t usual_payload_bytes_ = 0;  // the longest lately; decreases with each frame

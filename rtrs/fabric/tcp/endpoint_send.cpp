@@ -161,7 +161,7 @@ void TcpEndpoint::start_send() {
         reactor_.sendmsg_zero_copy(*zero_copy_sending_, fd_, message->content);
     } else {
         // What waits for the payload behind it is not worth the call.
-        const bool by_ring = receives_in_bulk() || message->continues;
+        const bool by_ring = message->continues || (receives_in_bulk() && !answers_bulk());
         reactor_.sendmsg(send_operation_, fd_, message->content,
                          by_ring ? Reactor::SendBy::ring : Reactor::SendBy::call,
                          message->continues ? MSG_MORE : 0);
@@ -234,6 +234,13 @@ void TcpEndpoint::let_go_of_held() noexcept {
 // batches.
 bool TcpEndpoint::receives_in_bulk() const noexcept {
     return large_expected_ > 0 || direct_operation_.in_flight;
+}
+
+// An answer to a payload that takes longer than the call leaves before the next one is given to the
+// storage, not behind that and behind the receive of one more.
+bool TcpEndpoint::answers_bulk() const noexcept {
+    constexpr std::uint32_t payload_bytes_min = 64u << 10;
+    return accepted_ && frame_.payload_bytes >= payload_bytes_min;
 }
 
 void TcpEndpoint::on_sent(const Operation::Result& result) {
