@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "daemon/config/machine_name.h"
 #include "daemon/log/log.h"
 #include "rnbd/identity/session_identity.h"
 #include "rtrs/base/assert.h"
@@ -364,7 +363,8 @@ std::expected<void, ControlFailure> Client::discover(const std::string& server,
             return {};
         }
     }
-    const std::string name = session_name.empty() ? machine_name() : session_name;
+    // No name of its own accord: another program of this machine may be the session of that name.
+    const std::string& name = session_name;
     if (name.empty()) {
         return failure(ControlError::bad_arguments, "no session has a path to " + server +
                                                         ": --session says under which name to ask");

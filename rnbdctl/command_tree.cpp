@@ -232,8 +232,7 @@ void CommandTree::add_looking() {
            "A session that rnbd-client has, or [rdma:][SOURCE@]HOST:PORT")
         ->required();
     option(*discover, "--session", options_.session, "NAME",
-           "Under which name to ask a server that no session has a path to (default: the "
-           "machine's name)");
+           "Under which name to ask a server that no session has a path to");
 }
 
 void CommandTree::add_paths() {

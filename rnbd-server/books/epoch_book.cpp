@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cerrno>
-#include <chrono>
 #include <expected>
 #include <sstream>
 #include <utility>
@@ -21,15 +20,15 @@ constexpr std::string_view flushed_word = "flushed";
 constexpr std::string_view lost_word = "lost";
 constexpr std::string_view in_use_word = "in-use";
 
-// Longer than a busy disk takes. Many losses at a time cost a tenth of the time beyond that.
-constexpr Patience::Clock::duration loss_patience = std::chrono::milliseconds(100);
+// Many losses at a time cost a tenth of the time beyond the patience for one.
 constexpr int loss_share = 10;
 
 std::uint64_t new_salt() { return rtrs::Random::from_entropy().next() | 1; }
 
 }  // namespace
 
-EpochBook::EpochBook(rtrs::Reactor& reactor, std::string path)
+EpochBook::EpochBook(rtrs::Reactor& reactor, std::string path,
+                     Patience::Clock::duration loss_patience)
     : patience_(loss_patience, loss_share),
       file_(
           reactor, std::move(path), [this] { return text(); },

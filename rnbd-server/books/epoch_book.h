@@ -18,6 +18,7 @@
 // OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -33,9 +34,13 @@ namespace rnbd {
 class EpochBook {
   public:
     using Ticket = StateFile::Ticket;
+    // Longer than a busy disk takes.
+    static constexpr Patience::Clock::duration loss_patience_default =
+        std::chrono::milliseconds(100);
 
-    // path: empty to keep nothing. reactor: outlives this.
-    EpochBook(rtrs::Reactor& reactor, std::string path);
+    // path: empty to keep nothing. reactor: outlives this. loss_patience: see lost().
+    EpochBook(rtrs::Reactor& reactor, std::string path,
+              Patience::Clock::duration loss_patience = loss_patience_default);
     EpochBook(const EpochBook&) = delete;
     EpochBook& operator=(const EpochBook&) = delete;
 

@@ -169,7 +169,9 @@ std::error_code StateFile::write_within(rtrs::Duration patience) {
     };
     auto call = rtrs::DetachedCall<std::error_code>::start(work, "rnbd-book-write");
     if (!call) return note(version, work());
-    return note(version, call->wait_for(patience) ? call->result() : rtrs::from_errno(ETIMEDOUT));
+    // What goes on is over later, as is what it waits for.
+    if (!call->wait_for(patience)) return rtrs::from_errno(ETIMEDOUT);
+    return note(version, call->result());
 }
 
 std::error_code StateFile::save() {

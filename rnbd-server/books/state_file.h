@@ -54,8 +54,8 @@ class StateFile {
     // it is tried again soon.
     bool is_over(Ticket ticket) const noexcept { return ticket <= over_; }
     bool is_written(Ticket ticket) const noexcept { return ticket <= written_; }
-    // As write(), but it waits no longer than this, while the loop stands still. What takes longer
-    // goes on.
+    // As write(), but it waits no longer than this, while the loop stands still, if there is a
+    // thread to be had. What takes longer goes on.
     // ERRORS: as write(), and ETIMEDOUT.
     std::error_code write_within(rtrs::Duration patience);
     // For the end: as write(), but it waits two seconds at most.

@@ -70,7 +70,8 @@ bool Server::Inside::has_room_for(const ConnectRequestMessage& message,
     const auto* session = found == sessions.end() ? nullptr : found->second->inside_.get();
     if (message.purpose == ConnectionPurpose::messages) {
         if (left.to_new > 0) return true;
-    } else if (session == nullptr ? lost.contains(message.session_uuid) : session->has_place()) {
+    } else if (session == nullptr ? lost.contains(message.session_uuid)
+                                  : session->has_place() || session->succeeds(message)) {
         if (left.to_known > 0) return true;
     } else {
         const std::uint64_t kept = places_kept - (session != nullptr ? session->places : 0);
@@ -148,6 +149,7 @@ std::expected<ServerSession*, int> Server::Inside::find_or_make_session(
     session->id_ = message.session_uuid;
     session->peer_host_ = host_of(remote);
     session->portal_ = portal.options.id;
+    session->inside_->connections_max = lost.connections_of(message.session_uuid);
     return sessions.emplace(message.session_uuid, std::move(session)).first->second.get();
 }
 
@@ -156,7 +158,7 @@ bool Server::Inside::close_half_open(Instant then) {
     for (const auto& [id, session] : sessions) {
         if (session->inside_->up) continue;
         for (const auto& path : session->inside_->paths) {
-            if (path->state() == ServerPath::State::connecting && path->since() <= then &&
+            if (path->state() == ServerPath::State::connecting && path->last_accept() <= then &&
                 (oldest == nullptr || path->since() < oldest->since())) {
                 oldest = path.get();
             }
@@ -170,7 +172,7 @@ bool Server::Inside::close_half_open(Instant then) {
 // --- Sessions go, and the end.
 
 void Server::Inside::forget(ServerSession& session) {
-    if (session.inside_->up) lost.remember(session.id());
+    if (session.inside_->up) lost.remember(session.id(), session.inside_->connections_max);
     sessions.erase(session.id());
     if (closing && sessions.empty()) closed_timer.arm(environment.clock.now());
 }

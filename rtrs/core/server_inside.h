@@ -55,8 +55,8 @@ struct Server::Inside {
     std::expected<ServerSession*, int> find_or_make_session(const ConnectRequestMessage& message,
                                                             const Portal& portal,
                                                             const std::string& remote);
-    // Closes the oldest path of the sessions that have not said who they are, if it began before
-    // then. False: there is none.
+    // Closes the oldest path of the sessions that have not said who they are, of those without a
+    // new connection since then. False: there is none.
     bool close_half_open(Instant then);
     KeyRenewal key_renewal(const PortalOptions& portal) const noexcept {
         return options.always_invalidate && portal.invalidate != PortalOptions::Invalidate::never
@@ -104,8 +104,12 @@ struct ServerSession::Inside final : ServerPathOwner, MessageCoreOwner {
     // Whether a place is kept for a further connection: of those that the session has announced, or
     // because it had more before.
     bool has_place() const noexcept {
-        return up ? connections() < connections_max : places > 0 && connections() < places_kept_max;
+        if (connections() < connections_max) return true;
+        return !up && places > 0 && connections() < places_kept_max;
     }
+    // Whether it ends a path that its client has given up. It keeps no descriptor before that has
+    // ended.
+    bool succeeds(const ConnectRequestMessage& message) const noexcept;
     // Of the paths that have not ended.
     std::uint32_t connections() const noexcept;
     std::optional<NameRefusal> accept_name(ServerPath& path,
@@ -148,7 +152,7 @@ struct ServerSession::Inside final : ServerPathOwner, MessageCoreOwner {
     std::vector<std::unique_ptr<ServerPath>> paths;
     Instant since;
     bool up = false;
-    std::uint32_t connections_max = 0;  // the most that there were at a time
+    std::uint32_t connections_max = 0;  // the most that there were at a time, also in a former life
     // For connections that are still to come, as long as the session has not said who it is.
     std::uint32_t places = 0;
 };

@@ -72,7 +72,8 @@ ServerPath::ServerPath(SessionEnvironment environment, const ServerOptions& opti
                         path.owner_.path_closed(path);
                     }),
       since_(environment.clock.now()),
-      connections_(identity_.connection_count) {}
+      connections_(identity_.connection_count),
+      last_accept_(since_) {}
 
 ServerPath::~ServerPath() { RTRS_ASSERT(state_ == State::closed); }
 
@@ -128,6 +129,7 @@ std::error_code ServerPath::accept(ConnectRequest& request, const ConnectRequest
     const bool has_memory = static_cast<bool>(connection->waiting);
     place = std::move(connection);
     ++accepted_;
+    last_accept_ = environment_.clock.now();
     if (!has_memory) return from_errno(ENOMEM);
     half_open_timer_.arm(environment_.clock.now() + options_.half_open_timeout);
     if (!service) return {};

@@ -139,6 +139,7 @@ class ServerPath final : public MessageLinkOwner {
     const ServerPathIdentity& identity() const noexcept { return identity_; }
     // Whether this connection of the path was already accepted.
     bool has_connection(std::uint16_t id) const noexcept { return connections_[id] != nullptr; }
+    Instant last_accept() const noexcept { return last_accept_; }
     // How many there are; 0 once the path ends.
     std::uint32_t connections_accepted() const noexcept {
         return state_ == State::connecting || state_ == State::connected ? accepted_ : 0;
@@ -229,6 +230,7 @@ class ServerPath final : public MessageLinkOwner {
     State state_ = State::connecting;
     Instant since_;
     std::vector<std::unique_ptr<Connection>> connections_;  // by connection id; null: not there yet
+    Instant last_accept_;                                   // or when the path was made
     std::uint32_t accepted_ = 0;                            // how many of them are not null
     std::unique_ptr<MemoryWindows> windows_;  // one per chunk, with always_invalidate; else null
     std::unique_ptr<MessageLink> link_;       // for messages

@@ -12,6 +12,11 @@
 namespace rtrs {
 namespace {
 
+// Whether the client has given up that attempt for this one.
+bool is_later(const ConnectRequestMessage& message, const ServerPathIdentity& known) noexcept {
+    return static_cast<std::int16_t>(message.reconnect_count - known.reconnect_count) > 0;
+}
+
 OpSlot& slot_of(Attempt& attempt) noexcept { return static_cast<OpSlot&>(attempt); }
 
 }  // namespace
@@ -34,6 +39,11 @@ std::expected<ServerPath*, int> ServerSession::Inside::find_or_make_path(
 
 // There may be several: a path that has ended may still wait for operations while its client has
 // made it anew.
+bool ServerSession::Inside::succeeds(const ConnectRequestMessage& message) const noexcept {
+    const ServerPath* const path = newest(message.path_uuid);
+    return path != nullptr && is_later(message, path->identity());
+}
+
 ServerPath* ServerSession::Inside::newest(const Uuid& path_uuid) const noexcept {
     ServerPath* found = nullptr;
     for (const auto& path : paths) {
@@ -69,7 +79,7 @@ bool ServerSession::Inside::joins(ServerPath& path, const Server::Inside::Portal
     // The client has given that attempt up, whatever this side thinks of it. Connects are refused
     // until the old path is drained and may be succeeded, or has gone; the client tries again. A
     // late dial of an earlier attempt changes nothing.
-    if (static_cast<std::int16_t>(message.reconnect_count - known.reconnect_count) > 0) {
+    if (is_later(message, known)) {
         RTRS_RARE(superseded);
         path.close("superseded by a later connect of the same path");
     }
@@ -186,7 +196,9 @@ NameRefusal ServerSession::Inside::take_over(ServerSession& other, const ServerP
                     other.peer_host_,
                 TraceLevel::info, Error::name_in_use};
     }
-    if (its_who.life != 0 && its_who.life < old.life) {
+    // Life 1 only asks; a session without lives, such as a kernel's, is at work under its name.
+    const std::uint64_t lives_before = old.life == 0 ? 2 : old.life;
+    if (its_who.life != 0 && its_who.life < lives_before) {
         return {"the session name " + other.name_ + " is in use by a newer life of this client"};
     }
     RTRS_RARE(took_over);

@@ -116,6 +116,39 @@ TEST_CASE("a session that announces much takes no place of one that comes back")
     town.end(std::move(client));
 }
 
+TEST_CASE(
+    "a session that comes back has as many places as it had, and a redial ends what it gave up") {
+    SceneOptions options = quick_options(3);
+    options.server.half_open_timeout = options.server.heartbeat_timeout = 1h;
+    options.server.kernel_heartbeat_timeout = 1h;
+    Town town(options);
+    const std::uint16_t many = 24;
+    auto client = town.opened(many);
+    SECTION("lost and forgotten") {
+        client->end();
+        REQUIRE(town.scene.run_until(
+            [&] { return town.scene.server->server.sessions().size() == 1; }, 2s));
+        // None is left to newcomers.
+        town.scene.server->fabric.set_descriptors({.to_new = 3, .to_known = 30});
+        client->request.reconnect_count++;
+        CHECK(client->connect(many));
+    }
+    SECTION("lost, but not for the server") {
+        town.scene.server->fabric.set_descriptors({.to_new = 27, .to_known = 30});
+        auto again = town.raw();
+        again->request = client->request;
+        again->request.reconnect_count++;
+        CHECK_FALSE(again->connect(many));
+        CHECK(again->connections[0]->rejected == ECONNRESET);
+        CHECK(town.scene.run_until([&] { return !client->alive(); }, 1s));
+        client->end();
+        again->end();
+        CHECK(again->connect(many));
+        again->end();
+    }
+    town.check_peace(std::move(client));
+}
+
 TEST_CASE("sessions that announce much and stay away keep no newcomer out") {
     SceneOptions options = quick_options(3);
     options.server.half_open_timeout = 1h;

@@ -238,6 +238,29 @@ TEST_CASE("two sessions of one name, one after the other") {
     check(scene);
 }
 
+TEST_CASE("who only asks for exports takes over no session without lives") {
+    Scene scene(quick_options(26));
+    scene.start_server();
+    scene.start_client();
+    REQUIRE(scene.ready());
+    // From the same host, as a kernel's client and rnbd-client are.
+    ClientSessionOptions asks = scene.options.client;
+    asks.life = 1;
+    auto other = std::make_unique<ClientLife>(scene.world, scene.client_host, 5, scene.findings,
+                                              scene.recorder, asks, FaultOptions{});
+    REQUIRE(!other->session.open());
+    scene.world.run_for(3s);
+    CHECK(!other->open);
+    CHECK(scene.client->open);
+    CHECK(scene.client->links_down == 0);
+    CHECK(scene.recorder.said("is in use by a newer life of this client"));
+    other->session.close();
+    CHECK(scene.run_until([&] { return other->closed; }));
+    CHECK(scene.close_client());
+    CHECK(scene.close_server());
+    check(scene);
+}
+
 TEST_CASE("a server that is closed at any moment of a connect") {
     for (std::uint64_t seed = 1; seed <= 300; ++seed) {
         CAPTURE(seed);

@@ -11,13 +11,15 @@
 
 using namespace rnbd;
 using namespace rnbd::testing;
+using namespace std::chrono_literals;
 
 namespace {
 
 // A book with a loop of its own; what it begins is over when it returns.
 class Book {
   public:
-    explicit Book(std::string path) : book(*reactor, std::move(path)) {}
+    explicit Book(std::string path, std::chrono::milliseconds loss_patience = 30s)
+        : book(*reactor, std::move(path), loss_patience) {}
 
     std::uint64_t opened(const std::string& medium, std::uint64_t storage_epoch) {
         const auto ticket = book.opens(medium, storage_epoch);
@@ -201,7 +203,7 @@ TEST_CASE(
     const std::string path = folder.file("epochs");
     CHECK(life(path, 100, End::flushed) == 100);
     {
-        Book book(path);
+        Book book(path, 10ms);
         REQUIRE(!book.load());
         CHECK(book.opened("vol1", 100) == 100);
         CHECK(book.opened("vol2", 1100) == 1100);
