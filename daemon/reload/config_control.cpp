@@ -19,8 +19,7 @@ using nlohmann::json;
 
 // A step that takes longer goes on, but the others do not wait for it any more.
 constexpr rtrs::Duration step_time_max = std::chrono::seconds(30);
-// The work of a change that takes longer is done in pieces, between which the daemon does its own.
-constexpr rtrs::Duration piece_time_max = std::chrono::milliseconds(50);
+// Between two pieces of a change.
 constexpr rtrs::Duration piece_pause = std::chrono::milliseconds(1);
 constexpr rtrs::Duration confirm_time_max = std::chrono::hours(24);
 
@@ -53,7 +52,7 @@ struct ConfigControl::Run {
 };
 
 ConfigControl::ConfigControl(rtrs::Clock& clock, ConfigSubject& subject, std::string daemon,
-                             Logger& log, std::function<void()> changed)
+                             Logger& log, std::function<void()> changed, rtrs::Duration piece_time)
     : clock_(clock),
       subject_(subject),
       daemon_(std::move(daemon)),
@@ -65,6 +64,7 @@ ConfigControl::ConfigControl(rtrs::Clock& clock, ConfigSubject& subject, std::st
                       control.step_done(control.steps_begun_,
                                         "it takes longer than 30 s, and goes on");
                   }),
+      piece_time_(piece_time),
       pause_timer_(clock, this, rtrs::member_call<&ConfigControl::next_step>),
       confirm_timer_(clock, this, rtrs::member_call<&ConfigControl::take_back>) {}
 
@@ -250,7 +250,7 @@ void ConfigControl::run(ConfigPlan plan,
 
 // A loop, and no recursion: thousands of exports may come at once.
 void ConfigControl::next_step() {
-    const auto pause_at = std::chrono::steady_clock::now() + piece_time_max;
+    const auto pause_at = std::chrono::steady_clock::now() + piece_time_;
     while (!stopped_ && run_->next < run_->plan.steps.size()) {
         if (std::chrono::steady_clock::now() >= pause_at) {
             return pause_timer_.arm(clock_.now() + piece_pause);

@@ -45,8 +45,11 @@ class ConfigControl {
   public:
     // changed: called after a change, and after a change was taken back. All arguments outlive
     // this.
+    // piece_time: the work of a change that takes longer is done in pieces, between which the
+    // daemon does its own.
+    static constexpr rtrs::Duration piece_time_default = std::chrono::milliseconds(50);
     ConfigControl(rtrs::Clock& clock, ConfigSubject& subject, std::string daemon, Logger& log,
-                  std::function<void()> changed);
+                  std::function<void()> changed, rtrs::Duration piece_time = piece_time_default);
     ~ConfigControl();
     ConfigControl(const ConfigControl&) = delete;
     ConfigControl& operator=(const ConfigControl&) = delete;
@@ -102,6 +105,7 @@ class ConfigControl {
     Step step_ = Step::over;
     std::uint64_t steps_begun_ = 0;
     rtrs::Timer step_timer_;
+    const rtrs::Duration piece_time_;
     rtrs::Timer pause_timer_;  // between two steps
     // How long the change under way will wait for its confirmation when it is done; zero: not at
     // all.
