@@ -224,7 +224,6 @@ TEST_CASE("metrics server: who asks and does not read keeps no other one out for
     Fixture::say(second, get);
     server.wait_until_readable(second);
     std::this_thread::sleep_for(StreamServer::stuck_time / 2);
-    CHECK(server.answer(server.connect()).empty());
     // One that takes something meanwhile, even if it is not all, is no such one.
     std::string taken(large.size() / 2, '\0');
     for (std::size_t bytes = 0; bytes < taken.size();) {
