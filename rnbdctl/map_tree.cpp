@@ -1,8 +1,8 @@
 // The commands map and unmap.
 
 #include <fmt/format.h>
+#include <unistd.h>
 
-#include "daemon/config/machine_name.h"
 #include "rnbdctl/command_tree.h"
 #include "rnbdctl/views.h"
 
@@ -11,6 +11,14 @@ namespace rnbd {
 using nlohmann::json;
 
 namespace {
+
+// The name of this machine as a session may be called: no dots.
+std::string machine_name() {
+    char name[256]{};
+    if (::gethostname(name, sizeof name - 1) != 0) return "";
+    std::string text(name);
+    return text.substr(0, text.find('.'));
+}
 
 // A device, and its session if it is a new one, as the configuration has them.
 std::function<SavedPiece(const json&)> saved_map(const json& arguments) {
