@@ -184,6 +184,7 @@ void Daemon::stop(std::function<void()> done) {
     stopped_ = std::move(done);
     state_.stopping = state_.reactor.now();
     listeners_.end();
+    target_.end_opens();
     target_.when_closed([this] {
         wait_at_most(stop_time);
         target_.flush_all([this] { flushed(); });

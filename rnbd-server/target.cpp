@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "daemon/log/log.h"
@@ -15,12 +16,21 @@ namespace rnbd {
 
 using rtrs::from_errno;
 
+namespace {
+
+// A kernel's client that reconnects asks once for each device: if that is refused, the device is
+// away until somebody maps it again. More than a server that was killed takes to leave a busy disk.
+constexpr rtrs::Duration storage_patience = std::chrono::seconds(10);
+
+}  // namespace
+
 Target::Target(rtrs::Reactor& reactor, EpochBook& epochs, WriterBook& writers, Reads reads)
     : reactor_(reactor),
       reads_(reads),
       epochs_(epochs),
       writers_(writers),
       opens_timer_(reactor, this, rtrs::member_call<&Target::opens_go_on>),
+      storage_timer_(reactor, this, rtrs::member_call<&Target::opens_without_storage_go_on>),
       deferred_(reactor),
       catalog_(reactor, volumes_),
       draining_since_(reactor.now()) {
@@ -149,7 +159,7 @@ void Target::on_request(rtrs::ServerOp& op) {
         case MessageType::session_info:
             return session_info(session, op);
         case MessageType::open:
-            return open(session, op);
+            return open(session, op, reactor_.now() + storage_patience);
         case MessageType::close:
             return close(session, op);
         case MessageType::io:

@@ -119,6 +119,8 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     // Takes every export from every session.
     void evict_all();
 
+    // For the end: opens are answered now that wait for the storage of an export.
+    void end_opens();
     // closed: called when the server has closed.
     void when_closed(std::function<void()> closed) { closed_ = std::move(closed); }
     // For the end: flushes every volume that was writable. No export can be removed any more.
@@ -140,10 +142,11 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     struct Question;
 
     void session_info(Session& session, rtrs::ServerOp& op);
-    void open(Session& session, rtrs::ServerOp& op);
+    void open(Session& session, rtrs::ServerOp& op, rtrs::Instant until);
     struct Refusal {
         std::error_code code;
         std::string why;
+        bool is_waiting = false;  // there is an export, and it waits for its storage
     };
     // The medium whose content the client knows.
     static MediumId expected_by(const Session& session, const OpenMessage& message);
@@ -153,12 +156,15 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     std::expected<const OpenVolume*, Refusal> open_anew(Session& session,
                                                         const OpenMessage& message,
                                                         Writers::Id writer);
+    bool may_wait_for_storage(const Session& session, rtrs::Instant until) const noexcept;
+    void opens_without_storage_go_on();
+    void ask_opens_without_storage_again();
     void opens_go_on();
     void opens_wait_no_longer();
     static bool may_be_answered(const OpenVolume& open);
     void log_overdue(const rtrs::ServerSession& session, const OpenVolume& open);
     static void answer_open(Session& session, rtrs::ServerOp& op, const OpenVolume& open);
-    void log_refusal(Session& session, const OpenMessage& message, const std::string& why);
+    void log_not_open(Session& session, const OpenMessage& message, const std::string& why);
     void close(Session& session, rtrs::ServerOp& op);
     void io(Session& session, rtrs::ServerOp& op);
     void extents(Session& session, rtrs::ServerOp& op);
@@ -220,6 +226,14 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     };
     std::vector<WaitingOpen> opens_waiting_;  // oldest first
     rtrs::Timer opens_timer_;
+    // An OPEN by a kernel's client that waits for the storage of an export.
+    struct OpenWithoutStorage {
+        Session* session;
+        rtrs::ServerOp* op;
+        rtrs::Instant until;
+    };
+    std::vector<OpenWithoutStorage> opens_without_storage_;  // oldest first
+    rtrs::Timer storage_timer_;
     std::vector<Io*> writes_waiting_;
     std::vector<std::unique_ptr<ReadPacer>> pacers_;  // by the reactor's number in its group
     DeferredCompletions deferred_;
@@ -253,6 +267,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     TurnedAway turned_away_;
     std::function<void()> closed_;
     std::size_t flushes_ = 0;
+    bool opens_end_ = false;
     bool ending_ = false;
 };
 

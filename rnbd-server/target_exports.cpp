@@ -197,6 +197,7 @@ std::expected<void, ControlFailure> Target::remove_export(const std::string& nam
                                                "; --force takes it from them");
     }
     logger("rnbd.volume").info("{}: being removed", name);
+    ask_opens_without_storage_again();
     Leaving& leaving = leaving_.try_emplace(volume, reactor_, *volume).first->second;
     leaving.waiting.push_back(std::move(done));
     leaving.patience.arm(reactor_.now() + removal_patience);
@@ -240,6 +241,7 @@ void Target::set_draining(Draining draining) {
                             : "no longer draining: sessions may come in");
     }
     draining_ = draining;
+    ask_opens_without_storage_again();
     catalog_.intend(draining == Draining::on ? ServerIntent::drain : ServerIntent::serve);
 }
 
@@ -249,6 +251,7 @@ void Target::evict_all() {
 
 void Target::set_allow(Volume& volume, std::vector<ServerConfig::Allow> allow) {
     volume.set_allow(std::move(allow));
+    ask_opens_without_storage_again();
     for (Session* session : sessions_) {
         std::vector<std::uint32_t> denied;
         for (const auto& [id, open] : session->opens) {
@@ -333,6 +336,9 @@ void Target::on_volume_epoch(Volume& volume) {
     }
 }
 
-void Target::on_volume_state(Volume&) { catalog_.changed(); }
+void Target::on_volume_state(Volume&) {
+    catalog_.changed();
+    ask_opens_without_storage_again();
+}
 
 }  // namespace rnbd

@@ -90,8 +90,8 @@ struct Target::Session {
     }
     std::unordered_map<std::uint32_t, OpenVolume> opens;  // by device id; elements stay in place
     std::uint32_t next_device_id = 0;
-    // By name: why the last open of this name was refused.
-    std::map<std::string, std::string> refusals;
+    // By name: what the last open of this name waits for, or why it was refused.
+    std::map<std::string, std::string> not_open;
     SessionStatistics statistics;
     // The session's large reads that wait, by the reactor's number in its group. Made by the first
     // read.

@@ -25,8 +25,8 @@ constexpr std::uint32_t physical_block_bytes_max = 32u << 10;
 constexpr std::uint64_t pinned_buffered_write_bytes_max = 32u << 10;
 // A disk that does not write the book: nobody waits longer than for one that cannot.
 constexpr rtrs::Duration book_patience = std::chrono::seconds(5);
-// Names of refused opens that are remembered per session.
-constexpr std::size_t refusals_max = 64;
+// Names of exports that were not opened that are remembered per session.
+constexpr std::size_t not_open_max = 64;
 
 std::uint32_t sectors(std::uint64_t bytes) {
     return static_cast<std::uint32_t>(std::min(bytes, range_bytes_max) / sector_bytes);
@@ -89,7 +89,8 @@ void Target::session_info(Session& session, rtrs::ServerOp& op) {
     op.respond({}, SessionInfoResponse::wire_bytes);
 }
 
-void Target::open(Session& session, rtrs::ServerOp& op) {
+// until: how long a kernel's client waits for the storage of an export.
+void Target::open(Session& session, rtrs::ServerOp& op, rtrs::Instant until) {
     const auto message = OpenMessage::parse(op.message());
     if (!message) return op.respond(from_errno(to_errno(message.error())));
     if (op.data().size() < OpenResponse::size(session.features)) {
@@ -102,10 +103,16 @@ void Target::open(Session& session, rtrs::ServerOp& op) {
     if (open == nullptr) {
         const auto opened = open_anew(session, *message, writer);
         if (!opened) {
-            log_refusal(session, *message, opened.error().why);
+            if (opened.error().is_waiting && may_wait_for_storage(session, until)) {
+                log_not_open(session, *message, "not answered yet: " + opened.error().why);
+                opens_without_storage_.push_back({&session, &op, until});
+                if (!storage_timer_.armed()) storage_timer_.arm(until);
+                return;
+            }
+            log_not_open(session, *message, "refused: " + opened.error().why);
             return op.respond(opened.error().code);
         }
-        session.refusals.erase(message->device_name);
+        session.not_open.erase(message->device_name);
         open = *opened;
     }
     const WriterBook::Ticket in_book = open->volume->in_book();
@@ -116,6 +123,29 @@ void Target::open(Session& session, rtrs::ServerOp& op) {
         return;
     }
     answer_open(session, op, *open);
+}
+
+// Other clients ask again, and hear meanwhile what the export waits for.
+bool Target::may_wait_for_storage(const Session& session, rtrs::Instant until) const noexcept {
+    return !opens_end_ && reactor_.now() < until &&
+           kernel_portal(session.session.portal()) != nullptr;
+}
+
+// An export may be there, or gone; or the first may have waited for long enough.
+void Target::opens_without_storage_go_on() {
+    for (const auto& one : std::exchange(opens_without_storage_, {})) {
+        open(*one.session, *one.op, one.until);
+    }
+}
+
+// In a turn of its own, since a volume may be in the middle of a change.
+void Target::ask_opens_without_storage_again() {
+    if (!opens_without_storage_.empty()) storage_timer_.arm(reactor_.now());
+}
+
+void Target::end_opens() {
+    opens_end_ = true;
+    opens_without_storage_go_on();
 }
 
 // What had to be in the book before them may be there.
@@ -220,7 +250,11 @@ std::expected<const Target::OpenVolume*, Target::Refusal> Target::open_anew(
                                     .writer = writer,
                                     .holder = &session.session,
                                     .expects = expected_by(session, message)});
-    if (!open) return refused(open.error(), why_not_open(*volume, open.error()));
+    if (!open) {
+        return std::unexpected(Refusal{.code = open.error(),
+                                       .why = why_not_open(*volume, open.error()),
+                                       .is_waiting = open.error() == from_errno(ENOENT)});
+    }
     const std::uint32_t id = session.fresh_device_id();
     const StorageOptions& storage = volume->config().storage;
     const bool file = storage.kind == StorageOptions::Kind::path;
@@ -241,13 +275,13 @@ std::expected<const Target::OpenVolume*, Target::Refusal> Target::open_anew(
 }
 
 // A client tries again for as long as it lives: one line per reason tells it.
-void Target::log_refusal(Session& session, const OpenMessage& message, const std::string& why) {
-    if (session.refusals.size() > refusals_max) session.refusals.clear();
-    auto& known = session.refusals[message.device_name];
+void Target::log_not_open(Session& session, const OpenMessage& message, const std::string& why) {
+    if (session.not_open.size() > not_open_max) session.not_open.clear();
+    auto& known = session.not_open[message.device_name];
     if (known == why) return;
     known = why;
     logger("rnbd.session")
-        .warn("{}: open of {} ({}) from {} refused: {}", printable(session.session.name()),
+        .warn("{}: open of {} ({}) from {} {}", printable(session.session.name()),
               printable(message.device_name), to_word(message.access_mode),
               session.session.peer_host(), why);
 }
