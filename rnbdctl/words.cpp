@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "daemon/command_line_complaint.h"
 #include "daemon/config/nearest_word.h"
 
@@ -42,12 +45,29 @@ bool is_unknown_option(const CLI::App& root, const CLI::App& app, const std::str
            root.get_option_no_throw(name) == nullptr;
 }
 
+// The commands in which this word is the second one: "exports resize".
+std::vector<std::string> commands_with(const CLI::App& app, const std::string& second) {
+    std::vector<std::string> found;
+    for (const std::string& first : words_of(app)) {
+        const auto seconds = words_of(*app.get_subcommand(first));
+        if (std::ranges::find(seconds, second) != seconds.end())
+            found.push_back(first + " " + second);
+    }
+    return found;
+}
+
 // or_else: what else would do, in words.
-std::string no_command(const std::string& word, const std::vector<std::string>& words,
-                       const char* or_else, const std::string& help) {
-    std::string text = fmt::format("no command \"{}\": ", word);
-    const std::string nearest = nearest_word(word, words);
-    if (!nearest.empty()) return text + fmt::format("did you mean {}? {}", nearest, help);
+std::string no_command(const CLI::App& app, const std::string& word, const char* or_else) {
+    const std::vector<std::string> words = words_of(app);
+    std::vector<std::string> meant = commands_with(app, word);
+    if (meant.empty()) {
+        if (std::string nearest = nearest_word(word, words); !nearest.empty())
+            meant.push_back(std::move(nearest));
+    }
+    const std::string text = fmt::format("no command \"{}\": ", word);
+    const std::string help = see_help(app);
+    if (!meant.empty())
+        return text + fmt::format("did you mean {}? {}", fmt::join(meant, " or "), help);
     return text + fmt::format("expected {}{} {}", fmt::join(words, ", "), or_else, help);
 }
 
@@ -90,7 +110,7 @@ std::expected<std::vector<std::string>, std::string> write_out(CommandTree& tree
                 return std::unexpected(unknown_option(words[i - 1], *at));
             }
             const char* const or_else = takes_value ? ", or one name with nothing behind it" : "";
-            return std::unexpected(no_command(word, known, or_else, see_help(*at)));
+            return std::unexpected(no_command(*at, word, or_else));
         }
         if (found.size() > 1) {
             return std::unexpected(

@@ -44,6 +44,10 @@ TEST_CASE("rnbdctl: the beginning of one command stands for it") {
 TEST_CASE("rnbdctl: what is no command, or several, is said with the nearest") {
     CHECK(written({"exprots"}).front().find("did you mean exports?") != std::string::npos);
     CHECK(written({"stats", "resett"}).front().find("did you mean reset?") != std::string::npos);
+    CHECK(written({"disconnect", "s", "p"}).front() ==
+          "no command \"disconnect\": did you mean paths disconnect? (see --help)");
+    CHECK(written({"remove", "v"}).front() ==
+          "no command \"remove\": did you mean paths remove or exports remove? (see --help)");
     CHECK(written({"xyzzyx"}).front().find("expected list, status") != std::string::npos);
     CHECK(written({"st"}).front() == "\"st\" may be status, stats (see --help)");
     CHECK(written({"paths", "disconnet", "s", "p"}).front() ==
