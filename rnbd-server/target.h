@@ -207,6 +207,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     void take_away(Volume& volume, const std::string* only_session);
     void closed_one(Volume& volume);
     void leave(Volume& volume);
+    void has_left(Volume& volume, std::error_code last_flush);
     void on_volume_resized(Volume& volume) override;
     void on_volume_keeps_size(Volume& volume) override;
     void on_volume_state(Volume& volume) override;

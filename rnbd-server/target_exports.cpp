@@ -305,17 +305,24 @@ void Target::leave(Volume& volume) {
     volume.flush([this, leaving = &volume](std::error_code error) {
         // In a turn of its own, because the storage is still busy with the flush that has ended.
         reactor_.post([this, leaving, error] {
-            const std::string name = leaving->name();
-            const auto found = leaving_.find(leaving);
-            const auto waiting = std::move(found->second.waiting);
-            leaving_.erase(found);
-            disown(*leaving);
-            logger("rnbd.volume").info("{}: removed", name);
-            catalog_.changed();
-            add_coming();
-            for (const auto& done : waiting) done(error);
+            leaving->let_go();
+            // Before that, the other workers keep its file open, and who comes next would find it
+            // in use.
+            reactor_.when_unregistered([this, leaving, error] { has_left(*leaving, error); });
         });
     });
+}
+
+void Target::has_left(Volume& volume, std::error_code last_flush) {
+    const std::string name = volume.name();
+    const auto found = leaving_.find(&volume);
+    const auto waiting = std::move(found->second.waiting);
+    leaving_.erase(found);
+    disown(volume);
+    logger("rnbd.volume").info("{}: removed", name);
+    catalog_.changed();
+    add_coming();
+    for (const auto& done : waiting) done(last_flush);
 }
 
 void Target::on_volume_resized(Volume&) { catalog_.changed(); }

@@ -74,8 +74,19 @@ Volume::Volume(rtrs::Reactor& reactor, const Shared& shared, ServerConfig::Expor
 
 Volume::~Volume() {
     RTRS_ASSERT(opens_.empty());
+    let_go();
+}
+
+void Volume::let_go() {
     drop_found();
-    if (resized_) end_resize(std::unexpected(no_longer_there()));
+    if (resized_) {
+        resize_timer_.disarm();
+        end_resize(std::unexpected(no_longer_there()));
+    }
+    if (!storage_) return;
+    size_before_ = geometry_.size_bytes;
+    reason_ = "it is being removed";
+    storage_.reset();
 }
 
 void Volume::tell_state() {

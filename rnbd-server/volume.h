@@ -200,6 +200,9 @@ class Volume {
     // Called when the server ends or the export is removed. Flushes what was acknowledged, then
     // calls done, once. error: writes that were not flushed before may be lost.
     void flush(std::function<void(std::error_code error)> done);
+    // Ends the life of the storage; it is opened no more. ASSUMES: flush() has ended, in an earlier
+    // turn, and nobody has the volume open.
+    void let_go();
     // The end was waited for long enough. Requests that another process does not answer fail; the
     // log says what may be lost by that, or what is waited for nevertheless.
     void give_up();

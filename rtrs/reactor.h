@@ -163,6 +163,9 @@ class Reactor : public Clock {
     std::uint32_t number() const noexcept;
     // The member on whose thread this is called: work given to it involves no other thread.
     Reactor& here() noexcept;
+    // Runs done in a coming turn of this reactor, when all members have unregistered what they were
+    // asked to by now.
+    void when_unregistered(std::function<void()> done);
 
     // Before sleeping, polls for news for up to this long, which saves the sleep and the wake-up
     // when an answer is near. Polling that finds nothing may cost what finds have saved, plus a
@@ -315,7 +318,8 @@ class Reactor : public Clock {
     std::expected<FixedBuffer, std::error_code> register_buffer(MutableBytes memory);
     void unregister_buffer(FixedBuffer buffer) noexcept;
     // Saves each read and write the lookup of the descriptor. The file stays open until it is
-    // unregistered and the last operation on it has ended. ERRORS: ENOBUFS (no slot left, or Linux
+    // unregistered and the last operation on it has ended; another member's unregisters it in a
+    // turn of its own, see when_unregistered(). ERRORS: ENOBUFS (no slot left, or Linux
     // before 6.4, which would keep the file open for longer), ENOMEM, EMFILE.
     std::expected<FixedFile, std::error_code> register_file(int fd);
     void unregister_file(FixedFile file) noexcept;
@@ -353,6 +357,7 @@ class Reactor : public Clock {
     void join(Membership& membership, std::uint32_t number) noexcept;
     void leave() noexcept;
     void bind_to_this_thread() noexcept;
+    void let_go_of_files() noexcept;
     std::unique_ptr<Inside> inside_;
 };
 

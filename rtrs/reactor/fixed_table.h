@@ -61,6 +61,15 @@ class FixedTable {
         free_.pop_back();
         return slot;
     }
+    // The slots stay taken until they are removed, and hold nothing.
+    void empty_all() noexcept {
+        if (!table_made_) return;
+        std::vector<bool> taken(slots_, true);
+        for (const std::uint32_t slot : free_) taken[slot] = false;
+        for (std::uint32_t slot = 0; slot < slots_; ++slot) {
+            if (taken[slot]) RTRS_ASSERT(Kind::set(ring_, slot, Kind::nothing) == 1);
+        }
+    }
     void remove(std::uint32_t slot) noexcept {
         RTRS_ASSERT(table_made_ && slot < slots_ && free_.size() < slots_);
         RTRS_ASSERT(Kind::set(ring_, slot, Kind::nothing) == 1);

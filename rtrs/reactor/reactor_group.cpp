@@ -1,7 +1,9 @@
 #include "rtrs/reactor_group.h"
 
 #include <cerrno>
+#include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "rtrs/base/assert.h"
@@ -46,6 +48,33 @@ void Reactor::leave() noexcept {
 
 void Reactor::bind_to_this_thread() noexcept { reactor_of_this_thread = this; }
 
+// The kernel ends the ring of a thread that has ended some time after the process, and what is
+// registered there would stay open, and a device claimed, until then. Only its own thread can
+// change that, and its mailbox is not delivered any more when the owners let go of their files.
+void Reactor::let_go_of_files() noexcept { inside_->fixed_files.empty_all(); }
+
+// A mailbox keeps the order, and handlers run one at a time. Who has nothing to unregister is not
+// asked: its thread may be held up by a disk.
+void Reactor::when_unregistered(std::function<void()> done) {
+    struct Round {
+        Reactor& asks;
+        std::uint32_t left;
+        std::function<void()> done;
+    };
+    std::vector<Reactor*> asked;
+    for (std::uint32_t i = 0; i < members(); ++i) {
+        if (member(i).inside_->to_unregister > 0) asked.push_back(&member(i));
+    }
+    if (asked.empty()) return post(std::move(done));
+    const auto left = static_cast<std::uint32_t>(asked.size());
+    const auto round = std::make_shared<Round>(Round{*this, left, std::move(done)});
+    for (Reactor* const one : asked) {
+        one->post([round] {
+            if (--round->left == 0) round->asks.post(std::move(round->done));
+        });
+    }
+}
+
 // --- The group.
 
 struct ReactorGroup::Inside {
@@ -62,6 +91,7 @@ void ReactorGroup::Inside::serve(Reactor& reactor) {
     reactor.bind_to_this_thread();
     if (begin) begin(reactor.number());
     reactor.run();
+    reactor.let_go_of_files();
     membership.baton.give();
 }
 

@@ -89,6 +89,8 @@ struct Reactor::Inside {
     void begin_unanswered(Fill fill);
     template <typename Do>
     void on_its_thread(Do what);
+    template <typename Do>
+    void unregister(Do what);
     bool may_call_send() const noexcept { return in_turn && may_call && !elsewhere(); }
     bool called(Operation& operation, int fd, const msghdr* message, int flags) noexcept;
     // Whether file operations may begin now.
@@ -149,7 +151,8 @@ struct Reactor::Inside {
     Membership* group = nullptr;
     std::uint32_t number = 0;
     Instant waits_until{};
-    std::uint32_t handed_over = 0;  // operations in the mailbox
+    std::uint32_t handed_over = 0;    // operations in the mailbox
+    std::uint32_t to_unregister = 0;  // files and buffers, likewise
     // A cancellation that is in the mailbox, of an operation that has not completed since.
     struct ToCancel {
         std::uint64_t asked;
@@ -169,6 +172,16 @@ template <typename Do>
 void Reactor::Inside::on_its_thread(Do what) {
     if (!elsewhere()) return what();
     mailbox.post(std::move(what));
+}
+
+template <typename Do>
+void Reactor::Inside::unregister(Do what) {
+    if (!elsewhere()) return what();
+    ++to_unregister;
+    mailbox.post([this, what] {
+        --to_unregister;
+        what();
+    });
 }
 
 template <typename Fill>

@@ -266,7 +266,7 @@ std::expected<Reactor::FixedBuffer, std::error_code> Reactor::register_buffer(Mu
 
 void Reactor::unregister_buffer(FixedBuffer buffer) noexcept {
     RTRS_ASSERT(buffer != FixedBuffer::none);
-    inside_->on_its_thread([inside = inside_.get(), buffer] {
+    inside_->unregister([inside = inside_.get(), buffer] {
         inside->fixed_buffers.remove(static_cast<std::uint32_t>(buffer));
     });
 }
@@ -280,7 +280,7 @@ std::expected<Reactor::FixedFile, std::error_code> Reactor::register_file(int fd
 
 void Reactor::unregister_file(FixedFile file) noexcept {
     RTRS_ASSERT(file != FixedFile::none);
-    inside_->on_its_thread([inside = inside_.get(), file] {
+    inside_->unregister([inside = inside_.get(), file] {
         inside->fixed_files.remove(static_cast<std::uint32_t>(file));
     });
 }

@@ -1,6 +1,7 @@
 // Reactors that share what their handlers work on. Worth most under TSan: nothing here is locked.
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "rtrs/reactor/baton.h"
@@ -265,6 +266,55 @@ TEST_CASE(
         });
     });
     g.run();
+}
+
+namespace {
+
+// Whether the other end has been closed: nobody keeps it open.
+bool is_closed_at_the_other_end(int fd) {
+    std::byte byte{};
+    return ::recv(fd, &byte, 1, MSG_DONTWAIT) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("reactor group: a file is let go when all members have unregistered it") {
+    if (!files_are_registered_here()) return;
+    Group g;
+    auto [near, far] = unix_pair();
+    bool closed = false;
+    g.first->member(1).post([&] {
+        const auto slot = g.first->here().register_file(near);
+        RTRS_ASSERT(slot.has_value());
+        g.first->post([&, slot = *slot] {
+            near = Descriptor();
+            g.first->member(1).unregister_file(slot);
+            RTRS_ASSERT(!is_closed_at_the_other_end(far));
+            g.first->when_unregistered([&] {
+                RTRS_ASSERT(&g.first->here() == g.first.get());
+                closed = is_closed_at_the_other_end(far);
+                g.first->stop();
+            });
+        });
+    });
+    g.run();
+    CHECK(closed);
+}
+
+TEST_CASE("reactor group: what is registered is let go when the group stops") {
+    if (!files_are_registered_here()) return;
+    Group g;
+    auto [near, far] = unix_pair();
+    std::optional<Reactor::FixedFile> slot;
+    g.first->member(1).post([&] {
+        if (const auto made = g.first->here().register_file(near)) slot = *made;
+        g.first->stop();
+    });
+    g.run();
+    REQUIRE(slot);
+    near = Descriptor();
+    CHECK(is_closed_at_the_other_end(far));
+    g.first->member(1).unregister_file(*slot);
 }
 
 TEST_CASE("reactor group: members that poll busily share all the same") {
