@@ -156,18 +156,31 @@ static int check_block_size(struct thread_data *td, const struct rnbd_volume_inf
     return 0;
 }
 
+static int check_job(struct thread_data *td, const struct engine_options *o) {
+    const int failed = check_layout(td);
+    return failed != 0 ? failed : check_options(td, o);
+}
+
+/* With create_serialize=0 fio asks in the job, which has its session by then. */
+static int ask_volume(struct thread_data *td, const struct engine_options *o,
+                      struct rnbd_volume_info *info) {
+    const struct job *job = td->io_ops_data;
+    struct bond own = {0};
+    const struct bond *bond = job != NULL ? job->bond : &own;
+    int failed = job != NULL ? 0 : make_bond(td, o, &own, RNBD_READ_ONLY, false);
+    if (failed != 0) return failed;
+    if (rnbd_volume_get_info(bond->volume, info, sizeof *info) < 0) {
+        failed = complain(td, -EIO, o->volume, rnbd_volume_error(bond->volume));
+    }
+    part_with(&own);
+    return failed;
+}
+
 static int engine_setup(struct thread_data *td) {
     const struct engine_options *o = td->eo;
     struct rnbd_volume_info info;
-    struct bond bond = {0};
-    int failed = check_layout(td);
-    if (failed == 0) failed = check_options(td, o);
-    if (failed == 0) failed = make_bond(td, o, &bond, RNBD_READ_ONLY, false);
-    if (failed != 0) return failed;
-    if (rnbd_volume_get_info(bond.volume, &info, sizeof info) < 0) {
-        failed = complain(td, -EIO, o->volume, rnbd_volume_error(bond.volume));
-    }
-    part_with(&bond);
+    int failed = check_job(td, o);
+    if (failed == 0) failed = ask_volume(td, o, &info);
     if (failed == 0) failed = check_block_size(td, &info);
     if (failed != 0) return failed;
     if (!td->files_index) {
@@ -194,7 +207,9 @@ static bool paced(const struct thread_data *td) {
 
 static int engine_init(struct thread_data *td) {
     const struct engine_options *o = td->eo;
-    struct job *job = calloc(1, sizeof *job);
+    struct job *job;
+    if (check_job(td, o) != 0) return 1; /* with create_serialize=0 setup() is called later */
+    job = calloc(1, sizeof *job);
     if (job == NULL) return complain(td, -ENOMEM, "job", "out of memory");
     pthread_mutex_init(&job->lock, NULL);
     pthread_cond_init(&job->waiter.answered, NULL);

@@ -60,6 +60,11 @@ with Lab() as lab:
                    "--thread", "--shared=1", "--numjobs=4", "--size=25%", "--offset_increment=25%",
                    *VERIFY)
     check(len(jobs) == 4 and all(bytes_of(job, "write") > 0 for job in jobs), f"they share: {jobs}")
+    # Those that ask for the size themselves have their sessions by then.
+    fio.run(server, "vol", "--rw=randrw", "--bs=4k", "--iodepth=16", "--create_serialize=0", "--size=8m", *VERIFY)
+    jobs = fio.run(server, "vol", "--rw=randread", "--bs=4k", "--thread", "--shared=1", "--numjobs=3", "--create_serialize=0",
+                   "--size=25%", "--io_size=1m")
+    check(len(jobs) == 3 and all(bytes_of(job, "read") > 0 for job in jobs), f"each has the size: {jobs}")
     # One that has nobody to share with.
     fio.run(server, "vol", "--rw=randrw", "--bs=4k", "--iodepth=16", "--thread", "--shared=1", "--size=8m", *VERIFY)
     wrong = fio.attempt(server, "vol", "--rw=read", "--numjobs=2", "--time_based", "--runtime=3")
@@ -132,8 +137,11 @@ with Lab() as lab:
     refused("max value out of range", "--batch=65536")
     refused("can't be used with offloaded submit", "--io_submit_mode=offload")
     refused("RDMA in processes: fio's thread=1 is needed", "--path=rdma:192.0.2.1:1235")
-    missing = fio.any("fio", "--name=job", f"--ioengine=external:{ENGINE}", "--rw=read", "--size=1m")
-    check(missing.returncode != 0 and "missing: path= session= volume=" in missing.stderr, f"{missing}")
+    refused("not whole blocks of 512", "--bs=1000", "--create_serialize=0")
+    for serialized in (0, 1):
+        missing = fio.any("fio", "--name=job", f"--ioengine=external:{ENGINE}", "--rw=read", "--size=1m",
+                          f"--create_serialize={serialized}")
+        check(missing.returncode != 0 and "missing: path= session= volume=" in missing.stderr, f"{missing}")
 
     # --- The examples run as they are.
     variables = {"RNBD_ENGINE": os.path.abspath(ENGINE), "RNBD_PATH": f"127.0.0.1:{server.port}",
