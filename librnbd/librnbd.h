@@ -102,7 +102,7 @@ int rnbd_session_fd(rnbd_session *session);
  * sends and receives only inside this function. */
 int rnbd_session_process(rnbd_session *session, int timeout_ms);
 /* done (may be NULL) is called when everything has finished. The handles of the volumes stay valid
- * until the session is freed. */
+ * until the session is freed, and RNBD_IS_OPEN is no more among their flags. */
 int rnbd_session_close(rnbd_session *session, rnbd_done_fn done, void *context);
 /* Closes the session, waits for the end, and frees the session and its volumes. If the call fails,
  * nothing is freed: -EBUSY (buffers were not put back), -EDEADLK (called in a callback), -EPERM
@@ -166,7 +166,8 @@ int rnbd_volume_get_info(rnbd_volume *volume, struct rnbd_volume_info *info, siz
 enum rnbd_request_flags {
     RNBD_FUA = 1,      /* writes, discards, zeroes: done only when it is on stable storage */
     RNBD_NO_HOLE = 2,  /* write_zeroes: the space stays allocated */
-    RNBD_FAST_ZERO = 4 /* write_zeroes: fail with -EOPNOTSUPP if it would be as slow as a write */
+    RNBD_FAST_ZERO = 4 /* write_zeroes: fail with -EOPNOTSUPP if it would be as slow as a write; a
+                        * part of the range may be zeroes then */
 };
 
 /* The memory must stay valid until done is called; the array of iovecs need not. */

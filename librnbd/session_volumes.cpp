@@ -108,7 +108,7 @@ int Session::get_info(Volume& volume, rnbd_volume_info& info, std::size_t info_b
     const bool read_only = volume.remote().options().access == AccessMode::read_only;
     unsigned flags = 0;
     const auto add = [&](bool holds, unsigned flag) { flags |= holds ? flag : 0; };
-    add(known.open, RNBD_IS_OPEN);
+    add(known.open && !known.closing, RNBD_IS_OPEN);
     add(read_only, RNBD_IS_READ_ONLY);
     add(geometry.write_cache, RNBD_HAS_WRITE_CACHE);
     add(geometry.force_unit_access, RNBD_HAS_FUA);

@@ -51,7 +51,11 @@ static void handles_outlive_close(void) {
     struct count count = {0}, closed = {0};
     EXPECT(0, rnbd_session_start(session));
     volume = opened(session);
+    EXPECT(0, rnbd_volume_get_info(volume, &info, sizeof info));
+    EXPECT(RNBD_IS_OPEN, (int)info.flags & RNBD_IS_OPEN);
     EXPECT(0, rnbd_session_close(session, counted, &closed));
+    EXPECT(0, rnbd_volume_get_info(volume, &info, sizeof info));
+    EXPECT(0, (int)info.flags & RNBD_IS_OPEN);
     EXPECT(-ESHUTDOWN, rnbd_readv(volume, &one_block, 1, 0, 0, counted, &count));
     EXPECT(-ESHUTDOWN, rnbd_session_add_path(session, NOBODY));
     EXPECT(-ESHUTDOWN, rnbd_session_remove_path(session, server));
@@ -63,7 +67,10 @@ static void handles_outlive_close(void) {
     EXPECT(-ESHUTDOWN, rnbd_volume_wait(volume, -1));
     EXPECT(-ESHUTDOWN, rnbd_volume_close(volume, NULL, NULL));
     EXPECT(-ESHUTDOWN, rnbd_volume_open(session, "another", 0, &another));
+    memset(&info, 0, sizeof info);
     EXPECT(0, rnbd_volume_get_info(volume, &info, sizeof info));
+    EXPECT(1, info.size_bytes > 0);
+    EXPECT(0, (int)info.flags & RNBD_IS_OPEN);
     EXPECT(0, rnbd_session_free(session));
     EXPECT(0, count.calls);
 }
