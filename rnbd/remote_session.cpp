@@ -94,6 +94,16 @@ bool RemoteSession::Inside::has_volume(const std::string& name) const noexcept {
     });
 }
 
+// A kernel's server closes a device by force without a word to its client, and gives its id to the
+// next one that is opened. A volume that believed to have it would read and write that one.
+void RemoteSession::Inside::id_was_given(std::uint32_t device_id,
+                                         const RemoteVolume::Inside* volume) {
+    // By index: the volumes' owner may make more of them meanwhile.
+    for (std::size_t i = 0; i < volumes.size(); ++i) {
+        if (volumes[i] != volume) volumes[i]->id_is_of_another(device_id);
+    }
+}
+
 // The old device id belongs to a session that may be gone, and may be another volume's by now. So
 // the volume is opened by its name: a session that has it open answers with its id, any other one
 // opens it for a moment.
@@ -122,6 +132,7 @@ void RemoteSession::Inside::close_left_open() {
 void RemoteSession::Inside::left_open_answered(std::error_code error, rtrs::Bytes response) {
     const auto parsed =
         error ? std::unexpected(ParseError::too_short) : OpenResponse::parse(response);
+    if (parsed) id_was_given(parsed->device_id, nullptr);
     if (!parsed || has_volume(left_open.front().name)) return left_closed(error);
     std::byte message[CloseMessage::wire_bytes];
     CloseMessage{.device_id = parsed->device_id}.emit(message);

@@ -18,6 +18,7 @@ struct IoRecord {
     std::uint64_t covers;     // flush: writes that were acknowledged before it was submitted
     bool lost;                // flush: some of the writes that it covers are lost
     std::uint64_t epoch;      // the epoch of the server's cache when it was sent; 0: not known
+    bool strayed;             // another volume had its device id while it was under way
 };
 
 // True if the answer never came, so that the server may have done what it was asked.
@@ -58,6 +59,8 @@ struct RemoteSession::Inside final : rtrs::ClientSessionHandler {
     // outlive the loss of the link, and would then keep others from opening the volume.
     void close_later(const RemoteVolumeOptions& volume);
     bool has_volume(const std::string& name) const noexcept;
+    // The server has opened a volume under this id. volume: null if it is none of `volumes`.
+    void id_was_given(std::uint32_t device_id, const RemoteVolume::Inside* volume);
     void close_left_open();
     void left_open_answered(std::error_code error, rtrs::Bytes response);
     void left_closed(std::error_code error);

@@ -269,6 +269,7 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
         if (parsed) {
             device_id = parsed->device_id;
             open_at_server = session.ready;
+            session.id_was_given(device_id, this);
         }
         return close_if_idle();
     }
@@ -280,6 +281,7 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
     }
     if (!error) {
         const auto parsed = OpenResponse::parse(response);
+        if (parsed) session.id_was_given(parsed->device_id, this);
         const bool another = parsed && is_another(parsed->medium);
         const bool sound = parsed && usable(*parsed);
         const bool too_large = sound && !another && !blocks_fit(parsed->logical_block_bytes);

@@ -85,6 +85,8 @@ struct RemoteVolume::Inside {
     void submit_again(rtrs::Permit permit, const IoRecord& record);
     // The server does not know the device with this id (any more).
     void device_forgotten(std::uint32_t id);
+    // The server has another volume under this id.
+    void id_is_of_another(std::uint32_t id);
     bool needs_flush(const VolumeIo& io) const noexcept;
     bool done_by_a_lost_cache(const IoRecord& record) const noexcept;
     void succeeded(const IoRecord& record);

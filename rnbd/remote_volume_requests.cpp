@@ -54,6 +54,8 @@ bool moves_data(VolumeOperation operation) {
     return operation == VolumeOperation::read || operation == VolumeOperation::write;
 }
 
+// Servers count from 0, and answer that they do not know this one.
+constexpr std::uint32_t no_device = 0xffffffff;
 constexpr rtrs::Duration ask_again_delay = std::chrono::seconds(1);
 
 bool writes(VolumeOperation operation) {
@@ -157,6 +159,7 @@ void RemoteVolume::Inside::send(rtrs::Permit permit, const VolumeIo& io, std::ui
     record.device_id = device_id;
     record.covers = covers;
     record.lost = false;
+    record.strayed = false;
     record.epoch = unflushed.epoch();
     ++in_flight;
     session.session.submit(std::move(permit), request);
@@ -184,7 +187,7 @@ void RemoteVolume::Inside::answered(rtrs::Permit permit, std::error_code error) 
     if (done.lost) {
         error = rtrs::from_errno(EIO);
         if (!done.io.behind) unflushed.told(done.covers);
-    } else if (error == std::errc::not_connected) {
+    } else if (done.strayed || error == std::errc::not_connected) {
         if (!closing) return submit_again(std::move(permit), done);
         error = rtrs::Error::closed;
     } else if (!error && done_by_a_lost_cache(done)) {
@@ -207,6 +210,38 @@ void RemoteVolume::Inside::answered(rtrs::Permit permit, std::error_code error) 
 void RemoteVolume::Inside::submit_again(rtrs::Permit permit, const IoRecord& record) {
     device_forgotten(record.device_id);
     submit(std::move(permit), record.io, record.covers);
+}
+
+// What is under way may be done to the other volume, whatever the answer will be: it is sent again
+// when this one is open.
+void RemoteVolume::Inside::id_is_of_another(std::uint32_t id) {
+    std::uint32_t strayed = 0;
+    const std::uint32_t depth = session.session.queue_depth();
+    for (std::uint32_t i = 0; i + 1 < depth && in_flight > 0; ++i) {
+        IoRecord& record = session.records[i];
+        if (record.volume != this || record.device_id != id) continue;
+        const rtrs::PermitId permit{i};
+        if (session.session.held(permit)) {
+            // It may be sent before the volume is open.
+            record.device_id = no_device;
+            rtrs::store_le32(session.session.message(permit).data() + IoMessage::device_id_offset,
+                             no_device);
+        } else if (!std::exchange(record.strayed, true)) {
+            ++strayed;
+        }
+    }
+    if (strayed > 0) {
+        session.environment.tracer.trace(
+            rtrs::TraceLevel::error, "rnbd.volume",
+            session.session.options().name + "/" + options.name,
+            "the server has closed the device and given its id to another volume: " +
+                std::to_string(strayed) +
+                " requests that were under way may have been done to that one; they are sent "
+                "again");
+    }
+    if (!open_at_server || device_id != id) return;
+    open_at_server = maybe_open_at_server = false;
+    if (!closing) device_forgotten(id);
 }
 
 bool RemoteVolume::Inside::needs_flush(const VolumeIo& io) const noexcept {
@@ -273,6 +308,7 @@ void RemoteVolume::Inside::resume_held() {
         rtrs::store_le32(session.session.message(id).data() + IoMessage::device_id_offset,
                          device_id);
         session.records[i].device_id = device_id;
+        session.records[i].strayed = false;
         // The server's session may have outlived the link and remember that a write was done, but
         // in a cache that was lost since.
         const std::uint64_t before = std::exchange(session.records[i].epoch, unflushed.epoch());

@@ -135,6 +135,38 @@ TEST_CASE("a device that the server closed is opened again, and its requests sen
     }
 }
 
+// A kernel's server gives the id of a device that an operator has closed to the next one.
+TEST_CASE("a device id that the server has given to another volume is not used any more") {
+    Volumes v;
+    v.start_server();
+    v.server->gives_ids_again = true;
+    v.start_client();
+    REQUIRE(v.opened());
+    const bool is_under_way = GENERATE(false, true);
+    const std::uint64_t others_before = v.exports["vol2"].words[5];
+    v.exports["vol1"].words[5] = 0;
+    v.server->forget("vol1");
+    v.server->forget("vol2");
+    if (is_under_way) v.server->open_answer_delay = 100ms;
+    // Opened again, under the id that was the other one's.
+    v.user2->issue(VolumeOperation::write, 7);
+    if (is_under_way) {
+        v.server->write_answer_delay = 500ms;
+        REQUIRE(v.until([&] { return v.exports["vol2"].opens == 2; }));
+        v.user1->issue(VolumeOperation::write, 5);
+    } else {
+        REQUIRE(v.until([&] { return v.user2->idle(); }));
+        v.user1->issue(VolumeOperation::write, 5);
+    }
+    REQUIRE(v.until([&] { return v.user1->idle() && v.user2->idle(); }));
+    CHECK(v.exports["vol1"].words[5] == (1ull << 32 | 5));
+    // What was on its way when the id was given away cannot be called back.
+    if (!is_under_way) CHECK(v.exports["vol2"].words[5] == others_before);
+    v.exports["vol2"].words[5] = others_before;
+    v.server->open_answer_delay = v.server->write_answer_delay = 0s;
+    v.good_end();
+}
+
 TEST_CASE("the hold time bounds what a volume waits for") {
     SceneOptions options = quick_options(33);
     options.client.hold_time = 2s;

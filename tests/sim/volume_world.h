@@ -113,6 +113,8 @@ class SmallServer final : public ServerHandler {
     Feature features = Feature::none;
     bool closed = false;
     std::uint32_t ios = 0;
+    // As a kernel's server: a device has the lowest id that is free.
+    bool gives_ids_again = false;
     // The client may lose a link that its session here outlives, and open again what is open.
     bool sessions_survive = false;
 
@@ -243,6 +245,7 @@ class SmallServer final : public ServerHandler {
             scene_.findings.expect(sessions_survive, "opened twice in a session");
             id = known->first;
         } else {
+            if (gives_ids_again) id = next_id_ = 0;
             while (devices.contains(id)) id = ++next_id_ % 3;
             ++next_id_;
             devices[id] = message->device_name;
