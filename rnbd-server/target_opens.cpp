@@ -249,7 +249,10 @@ std::expected<const Target::OpenVolume*, Target::Refusal> Target::open_anew(
                                     .access = message.access_mode,
                                     .writer = writer,
                                     .holder = &session.session,
-                                    .expects = expected_by(session, message)});
+                                    .expects = expected_by(session, message),
+                                    .reopens = kernel_portal(session.session.portal()) != nullptr
+                                                   ? Volume::Reopens::no
+                                                   : Volume::Reopens::yes});
     if (!open) {
         return std::unexpected(Refusal{.code = open.error(),
                                        .why = why_not_open(*volume, open.error()),

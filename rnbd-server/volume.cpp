@@ -202,6 +202,7 @@ void Volume::begin_life() {
     sync_failed_ = false;
     ++generation_;
     if (in_epochs_) cache_epoch_ = epochs_.opened(medium_name_, geometry_.cache_epoch, in_use_);
+    go_on_with_those_who_stay();
     reason_.clear();
     since_ = reactor_.now();
     return_until_ = since_ + return_time;
@@ -297,6 +298,7 @@ void Volume::cache_is_another() {
         in_use_ = epochs_.opens(medium_name_, geometry_.cache_epoch);
         cache_epoch_ = epochs_.opened(medium_name_, geometry_.cache_epoch, in_use_);
     }
+    for (const auto& open : opens_) open->cache_epoch = cache_epoch_;
     sync_failed_ = false;
     ++losses_;
     if (events_ != nullptr) events_->on_volume_epoch(*this);

@@ -56,6 +56,10 @@ class VolumeEvents {
 class Volume {
   public:
     enum class State : std::uint8_t { waiting, ready };
+    // Whether a holder opens the volume again when its requests fail because the storage was away.
+    // A kernel's client does not, as long as its session lives: it goes on with what comes back, if
+    // that is the same medium.
+    enum class Reopens : std::uint8_t { yes, no };
 
     // One holder of the volume.
     struct Open {
@@ -74,8 +78,8 @@ class Volume {
         bool ends = false;
         // Another holder wrote while this one was away with requests in flight.
         bool is_out = false;
-        // The generation of the storage that it was opened on. A later storage may be another file
-        // with the same name, which this holder has not seen.
+        // The generation of the storage that it was opened on, or that it goes on with. A later
+        // storage may be another file with the same name, which this holder has not seen.
         std::uint64_t generation = 0;
         std::uint64_t in_flight = 0;
         // How many of the requests in flight began before the last resize to a smaller size, so
@@ -83,6 +87,12 @@ class Volume {
         std::uint64_t in_flight_before = 0;
         // How many of the volume's losses this holder was told of.
         std::uint64_t losses_told = 0;
+        // See Opener.
+        Reopens reopens = Reopens::yes;
+        // What it was opened on, for a holder that does not open it again.
+        MediumId medium{};
+        std::uint32_t logical_block_bytes = 0;
+        std::uint64_t cache_epoch = 0;
     };
 
     // Shared by all exports. The objects outlive the volume.
@@ -131,6 +141,7 @@ class Volume {
         Writers::Id writer = 0;  // 0: it is not known, or only reads
         const rtrs::ServerSession* holder = nullptr;
         MediumId expects{};  // the medium whose content its user knows
+        Reopens reopens = Reopens::yes;
     };
     // True if the volume now stands for another file or device than the expected one.
     bool stands_for_another(const MediumId& expected) const noexcept {
@@ -266,6 +277,7 @@ class Volume {
     bool may_be_made() const noexcept;
     void is_not_there(const StorageError& error);
     void begin_life();
+    void go_on_with_those_who_stay();
     void check();
     void wait(std::string reason);
     void wait_untold(std::string reason, rtrs::Duration delay);  // without a line in the log

@@ -67,12 +67,33 @@ std::expected<Volume::Open*, std::error_code> Volume::open(const Opener& opener)
                                             .writers = writers_,
                                             .holder = opener.holder,
                                             .generation = generation_,
-                                            .losses_told = losses_});
+                                            .losses_told = losses_,
+                                            .reopens = opener.reopens,
+                                            .medium = geometry_.medium,
+                                            .logical_block_bytes = geometry_.logical_block_bytes,
+                                            .cache_epoch = cache_epoch_});
     if (opener.access != AccessMode::read_only) {
         ++writers_open_;
         is_writer(*open, opener.writer);
     }
     return opens_.emplace_back(std::move(open)).get();
+}
+
+// Its device would fail for ever otherwise: it is open as far as that client knows, and cannot be
+// mapped again. What was lost meanwhile is told by its next flush.
+void Volume::go_on_with_those_who_stay() {
+    for (const auto& open : opens_) {
+        const bool same = open->medium.known() && geometry_.medium.known() &&
+                          !open->medium.rules_out(geometry_.medium) &&
+                          open->logical_block_bytes == geometry_.logical_block_bytes;
+        if (open->reopens == Reopens::yes || open->ends || !same) continue;
+        open->generation = generation_;
+        open->writers = writers_;
+        open->wrote = false;
+        if (std::exchange(open->cache_epoch, cache_epoch_) != cache_epoch_) {
+            open->losses_told = losses_ - 1;
+        }
+    }
 }
 
 void Volume::close(Open* open) {

@@ -306,6 +306,30 @@ TEST_CASE("exports: what was open when its file vanished keeps nobody out when i
             volume.close(*open);
             volume.close(*before);
         }
+        // A kernel's client has its device for as long as its session lives, and asks for nothing.
+        SECTION("a session that never asks again has what is the same, and nothing else") {
+            world.run_until([&] { return volume.state() == Volume::State::ready; });
+            const auto open = volume.open({.session = "host-a",
+                                           .host = "127.0.0.1",
+                                           .access = AccessMode::read_write,
+                                           .reopens = Volume::Reopens::no});
+            REQUIRE(open);
+            goes_and_comes();
+            CHECK(volume.storage(**open) != nullptr);
+            CHECK_FALSE(volume.flush_covers_loss(**open, volume.losses()));
+            const auto other = volume.open(
+                {.session = "host-b", .host = "127.0.0.1", .access = AccessMode::read_write});
+            REQUIRE_FALSE(other);
+            CHECK(other.error() == std::errc::operation_not_permitted);
+            REQUIRE(::rename(path.c_str(), aside.c_str()) == 0);
+            world.run_until([&] { return volume.state() == Volume::State::waiting; });
+            std::ofstream(path) << std::string(1 << 20, 'x');
+            world.run_until([&] { return volume.state() == Volume::State::ready; });
+            CHECK(volume.storage(**open) == nullptr);
+            REQUIRE(::rename(aside.c_str(), path.c_str()) == 0);
+            world.run_until([&] { return volume.storage(**open) != nullptr; });
+            volume.close(*open);
+        }
         SECTION("the same session, which asks by itself") {
             Writer before(world, "vol");
             goes_and_comes();
