@@ -167,6 +167,8 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     void log_not_open(Session& session, const OpenMessage& message, const std::string& why);
     void close(Session& session, rtrs::ServerOp& op);
     void io(Session& session, rtrs::ServerOp& op);
+    // The session has used a device that is not open.
+    void make_open_anew(Session& session);
     void extents(Session& session, rtrs::ServerOp& op);
     static std::expected<OpenVolume*, std::error_code> find_open(Session& session,
                                                                  std::uint32_t device_id);

@@ -95,6 +95,7 @@ void Target::io(Session& session, rtrs::ServerOp& op) {
     if (const auto error = prepare(session, op, io)) {
         ++session.statistics.errors;
         ++session.statistics.refused;
+        if (error == std::errc::not_connected) make_open_anew(session);
         return op.respond(error);
     }
     OpenVolume& open = *io.open;
@@ -107,6 +108,26 @@ void Target::io(Session& session, rtrs::ServerOp& op) {
         return reactor_.post([this] { writes_go_on(); });
     }
     enter(io, *open.volume->storage(*open.open));
+}
+
+// A kernel's client whose only export was taken from it, and may be there again, goes on using the
+// device: that fails, its state says "open", and it cannot be mapped again. It opens its devices
+// again when it has lost all paths.
+void Target::make_open_anew(Session& session) {
+    if (kernel_portal(session.session.portal()) == nullptr) return;
+    // What waits for its storage may go on with it.
+    const bool has_one = std::ranges::any_of(session.opens, [](const auto& one) {
+        const OpenVolume& open = one.second;
+        return !open.ends() && (open.volume->state() == Volume::State::waiting ||
+                                open.volume->storage(*open.open) != nullptr);
+    });
+    if (has_one) return;
+    logger("rnbd.session")
+        .warn(
+            "{}: uses a device, and has none open: its paths are closed, so that it opens what it "
+            "has again",
+            printable(session.session.name()));
+    session.session.close("the client has to open its devices again");
 }
 
 // What had to be in the book before them may be there, or what had to end has ended.
