@@ -102,7 +102,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     // Sets who may open the volume from now on, and takes it from sessions that may not.
     void set_allow(Volume& volume, std::vector<ServerConfig::Allow> allow);
     // Null if there is no such export, or it is being removed.
-    Volume* find(const std::string& name) noexcept;
+    Volume* find(const std::string& name) const noexcept;
     // The failure to report if find() returns null: not_found, or busy while it is being removed.
     ControlFailure why_none(const std::string& name) const;
     bool is_leaving(const Volume& volume) const noexcept { return leaving_.contains(&volume); }
@@ -169,6 +169,8 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     void io(Session& session, rtrs::ServerOp& op);
     // The session has used a device that is not open.
     void make_open_anew(Session& session);
+    bool may_have_again(const Session& session, const std::string& name) const;
+    Volume::Opener opener_of(const Session& session, AccessMode access) const;
     void extents(Session& session, rtrs::ServerOp& op);
     static std::expected<OpenVolume*, std::error_code> find_open(Session& session,
                                                                  std::uint32_t device_id);

@@ -113,6 +113,7 @@ void Target::open(Session& session, rtrs::ServerOp& op, rtrs::Instant until) {
             return op.respond(opened.error().code);
         }
         session.not_open.erase(message->device_name);
+        session.taken.erase(message->device_name);
         open = *opened;
     }
     const WriterBook::Ticket in_book = open->volume->in_book();
@@ -230,6 +231,15 @@ const Target::OpenVolume* Target::opened_before(Session& session, const OpenMess
     return &open;
 }
 
+Volume::Opener Target::opener_of(const Session& session, AccessMode access) const {
+    return {.session = session.session.name(),
+            .host = session.session.peer_host(),
+            .access = access,
+            .holder = &session.session,
+            .reopens = kernel_portal(session.session.portal()) != nullptr ? Volume::Reopens::no
+                                                                          : Volume::Reopens::yes};
+}
+
 std::expected<const Target::OpenVolume*, Target::Refusal> Target::open_anew(
     Session& session, const OpenMessage& message, Writers::Id writer) {
     const auto refused = [](std::error_code code, std::string why) {
@@ -244,15 +254,10 @@ std::expected<const Target::OpenVolume*, Target::Refusal> Target::open_anew(
                                                : "it stands for an export " + printable(wanted) +
                                                      ", and there is none");
     }
-    const auto open = volume->open({.session = session.session.name(),
-                                    .host = session.session.peer_host(),
-                                    .access = message.access_mode,
-                                    .writer = writer,
-                                    .holder = &session.session,
-                                    .expects = expected_by(session, message),
-                                    .reopens = kernel_portal(session.session.portal()) != nullptr
-                                                   ? Volume::Reopens::no
-                                                   : Volume::Reopens::yes});
+    Volume::Opener opener = opener_of(session, message.access_mode);
+    opener.writer = writer;
+    opener.expects = expected_by(session, message);
+    const auto open = volume->open(opener);
     if (!open) {
         return std::unexpected(Refusal{.code = open.error(),
                                        .why = why_not_open(*volume, open.error()),

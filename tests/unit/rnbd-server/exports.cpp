@@ -346,32 +346,6 @@ TEST_CASE("exports: what was open when its file vanished keeps nobody out when i
     ::rmdir(folder);
 }
 
-// It opens nothing again before it has lost all paths.
-TEST_CASE("exports: a kernel's client that uses a device, and has none open, loses its paths") {
-    const std::vector<ServerConfig::Allow> allow{
-        {.session = "host-a", .access = AccessMode::read_write}};
-    auto vol = memory("vol", allow);
-    vol.storage.uuid = parse_uuid("6ba7b810-9dad-11d1-80b4-00c04fd430c8");
-    World world({vol, memory("other", allow)});
-    world.target.use_kernel_portals({{0, KernelListener{.allow = {{.session = "host-a"}}}}});
-    const bool has_another = GENERATE(false, true);
-    std::optional<Writer> other;
-    if (has_another) other.emplace(world, "other");
-    Writer writer(world, "vol");
-    bool gone = false;
-    REQUIRE(world.target.remove_export("vol", Target::Removal::by_force,
-                                       [&](std::error_code) { gone = true; }));
-    writer.write();
-    const auto reconnects = [&] { return world.session->rtrs().status().paths.at(0).reconnects; };
-    world.run_until([&] {
-        return gone &&
-               (has_another ? writer.volume.state() == VolumeState::reopening : reconnects() > 0);
-    });
-    REQUIRE(world.target.add_export(vol));
-    world.run_until([&] { return writer.under_way == 0; });
-    CHECK((reconnects() > 0) == !has_another);
-}
-
 TEST_CASE("exports: none is made larger than a configuration may say") {
     auto nothing = memory("vol", {});
     nothing.storage.kind = StorageOptions::Kind::null;

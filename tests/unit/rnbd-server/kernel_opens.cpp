@@ -1,4 +1,5 @@
-// A kernel's client asks once: what it opens may wait for its storage.
+// A kernel's client asks once: what it opens may wait for its storage, and what was taken from it is
+// opened again when it has lost its paths.
 #include <unistd.h>
 
 #include <array>
@@ -7,7 +8,7 @@
 #include <fstream>
 #include <optional>
 
-#include "tests/unit/rnbd-server/told_world.h"
+#include "tests/unit/rnbd-server/by_hand.h"
 
 using namespace rnbd;
 using namespace rnbd::told;
@@ -18,7 +19,9 @@ namespace {
 // A session of a kernel's client, and an export whose file is not there.
 struct Kernel {
     explicit Kernel(bool through_kernel_portal = true) {
-        if (through_kernel_portal) world.target.use_kernel_portals({{0, KernelListener{}}});
+        if (through_kernel_portal)
+            world.target.use_kernel_portals(
+                {{0, KernelListener{.allow = {{.session = "host-a"}}}}});
     }
     ~Kernel() {
         ::unlink(file.c_str());
@@ -123,4 +126,57 @@ TEST_CASE("kernel opens: our own clients are told at once, and ask again") {
     Kernel client(false);
     client.ask();
     CHECK(client.answered() == ENOENT);
+}
+
+TEST_CASE(
+    "kernel opens: who uses what was taken from it loses its paths when that is there again") {
+    auto vol = memory("vol", {{.session = "host-a", .access = AccessMode::read_write}});
+    vol.storage.uuid = parse_uuid("6ba7b810-9dad-11d1-80b4-00c04fd430c8");
+    World world({vol, memory("other", vol.allow)});
+    world.target.use_kernel_portals({{0, KernelListener{.allow = {{.session = "host-a"}}}}});
+    ByHand hand{.world = world, .answer = {}};
+    const std::uint32_t id = hand.open("vol");
+    const auto reconnects = [&] { return world.session->rtrs().status().paths.at(0).reconnects; };
+    const auto fails_and_stays = [&](std::uint32_t device) {
+        CHECK(hand.ask(device, Operation::write) == ENOTCONN);
+        CHECK(hand.ask(device, Operation::write) == ENOTCONN);
+        CHECK(reconnects() == 0);
+    };
+    const auto comes_back = [&] {
+        hand.send(id, Operation::write, rtrs::Direction::write, 4096);
+        world.run_until([&] { return reconnects() == 1; });
+        world.session->close();
+        world.run_until([&] { return world.session_closed; });
+    };
+    const auto remove = [&] {
+        bool gone = false;
+        REQUIRE(world.target.remove_export("vol", Target::Removal::by_force,
+                                           [&](std::error_code) { gone = true; }));
+        world.run_until([&] { return gone; });
+    };
+    SECTION("nothing was taken") { fails_and_stays(id + 1); }
+    SECTION("it is shut out") {
+        REQUIRE(world.target.evict("vol", "host-a", 60s));
+        fails_and_stays(id);
+        REQUIRE(world.target.evict("vol", "host-a", 0s));
+        comes_back();
+    }
+    SECTION("it has another one open") {
+        const std::uint32_t other = hand.open("other");
+        remove();
+        REQUIRE(world.target.add_export(vol));
+        fails_and_stays(id);
+        CHECK(hand.ask(other, Operation::write) == 0);
+    }
+    SECTION("the export is another one") {
+        remove();
+        fails_and_stays(id);
+        auto another = vol;
+        another.storage.uuid = parse_uuid("6ba7b811-9dad-11d1-80b4-00c04fd430c8");
+        REQUIRE(world.target.add_export(another));
+        fails_and_stays(id);
+        remove();
+        REQUIRE(world.target.add_export(vol));
+        comes_back();
+    }
 }
