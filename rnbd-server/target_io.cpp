@@ -111,9 +111,9 @@ void Target::io(Session& session, rtrs::ServerOp& op) {
 }
 
 // A kernel's client from which an export was taken goes on using the device: that fails, its state
-// says "open", and it cannot be mapped again. It opens its devices again when it has lost all paths.
-// So it loses them when it has nothing else open, and what it had is there again: not another file,
-// which would be written with what it knows of the former one.
+// says "open", and it cannot be mapped again. Only after the loss of all paths it opens its devices
+// again. So it loses them when it has nothing else open, and what it had is there again: not
+// another file, which would be written with what it knows of the former one.
 void Target::make_open_anew(Session& session) {
     const bool has_others =
         std::ranges::any_of(session.opens, [](const auto& one) { return !one.second.ends(); });

@@ -198,8 +198,8 @@ TEST_CASE("the end of a path touches no memory that no request has used") {
     CHECK(
         town.scene.run_until([&] { return town.scene.server->server.sessions().size() == 1; }, 2s));
     REQUIRE(::getrusage(RUSAGE_THREAD, &after) == 0);
-    // A request's slot has hundreds of bytes: all together have more than 1,000 pages. A sanitizer's
-    // own memory has some, too.
+    // A request's slot has hundreds of bytes: all together have more than 1,000 pages. A
+    // sanitizer's own memory has some, too.
     CHECK(after.ru_minflt - before.ru_minflt < 600);
     town.check_peace(std::move(client));
 }

@@ -1,5 +1,5 @@
-// A kernel's client asks once: what it opens may wait for its storage, and what was taken from it is
-// opened again when it has lost its paths.
+// A kernel's client asks once: what it opens may wait for its storage, and what was taken from it
+// is opened again when it has lost its paths.
 #include <unistd.h>
 
 #include <array>
