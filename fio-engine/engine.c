@@ -98,7 +98,7 @@ static int check_options(struct thread_data *td, const struct engine_options *o)
     if (o->shared && !td->o.use_thread) {
         return complain(td, -EINVAL, "shared", "jobs are processes: fio's thread=1 is needed");
     }
-    /* The volume's size was asked for before the fork: a child may not use the device's context that
+    /* The size is asked for before the fork, by default: a child may not use the device's context that
      * librdmacm has kept since. */
     if (strstr(o->path, "rdma:") != NULL && !td->o.use_thread) {
         return complain(td, -EINVAL, "path", "RDMA in processes: fio's thread=1 is needed");

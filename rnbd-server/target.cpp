@@ -159,7 +159,7 @@ void Target::on_request(rtrs::ServerOp& op) {
         case MessageType::session_info:
             return session_info(session, op);
         case MessageType::open:
-            return open(session, op, reactor_.now() + storage_patience);
+            return open(session, op, {.until = reactor_.now() + storage_patience});
         case MessageType::close:
             return close(session, op);
         case MessageType::io:

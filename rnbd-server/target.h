@@ -102,7 +102,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     // Sets who may open the volume from now on, and takes it from sessions that may not.
     void set_allow(Volume& volume, std::vector<ServerConfig::Allow> allow);
     // Null if there is no such export, or it is being removed.
-    Volume* find(const std::string& name) const noexcept;
+    Volume* find(const std::string& name) noexcept;
     // The failure to report if find() returns null: not_found, or busy while it is being removed.
     ControlFailure why_none(const std::string& name) const;
     bool is_leaving(const Volume& volume) const noexcept { return leaving_.contains(&volume); }
@@ -142,7 +142,12 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     struct Question;
 
     void session_info(Session& session, rtrs::ServerOp& op);
-    void open(Session& session, rtrs::ServerOp& op, rtrs::Instant until);
+    // How long an OPEN may wait for the storage of an export, and whether the log has that.
+    struct Patience {
+        rtrs::Instant until{};
+        bool is_told = false;
+    };
+    void open(Session& session, rtrs::ServerOp& op, Patience patience);
     struct Refusal {
         std::error_code code;
         std::string why;
@@ -157,6 +162,7 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
                                                         const OpenMessage& message,
                                                         Writers::Id writer);
     bool may_wait_for_storage(const Session& session, rtrs::Instant until) const noexcept;
+    void wait_for_storage(Session& session, rtrs::ServerOp& op, rtrs::Instant until);
     void opens_without_storage_go_on();
     void ask_opens_without_storage_again();
     void opens_go_on();
@@ -167,10 +173,6 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     void log_not_open(Session& session, const OpenMessage& message, const std::string& why);
     void close(Session& session, rtrs::ServerOp& op);
     void io(Session& session, rtrs::ServerOp& op);
-    // The session has used a device that is not open.
-    void make_open_anew(Session& session);
-    bool may_have_again(const Session& session, const std::string& name) const;
-    Volume::Opener opener_of(const Session& session, AccessMode access) const;
     void extents(Session& session, rtrs::ServerOp& op);
     static std::expected<OpenVolume*, std::error_code> find_open(Session& session,
                                                                  std::uint32_t device_id);

@@ -23,7 +23,7 @@ std::unexpected<ControlFailure> failure(ControlError code, std::string message) 
 
 }  // namespace
 
-Volume* Target::find(const std::string& name) const noexcept {
+Volume* Target::find(const std::string& name) noexcept {
     const auto found = by_name_.find(name);
     if (found == by_name_.end() || leaving_.contains(found->second)) return nullptr;
     return found->second;
@@ -284,10 +284,6 @@ void Target::take_away(Session& session, std::uint32_t device_id) {
     OpenVolume& open = session.opens.find(device_id)->second;
     if (open.taken) return;
     open.taken = true;
-    if (kernel_portal(session.session.portal()) != nullptr) {
-        session.taken.insert_or_assign(
-            open.name, Session::Taken{.access = open.access, .medium = open.open->medium});
-    }
     logger("rnbd.session")
         .info("{}: {} is taken from it", printable(session.session.name()), open.name);
     if (open.open->in_flight > 0) return open.volume->ends(*open.open);

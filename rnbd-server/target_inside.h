@@ -90,13 +90,6 @@ struct Target::Session {
     }
     std::unordered_map<std::uint32_t, OpenVolume> opens;  // by device id; elements stay in place
     std::uint32_t next_device_id = 0;
-    // By name: what was taken from a kernel's client, and how it had that. It goes on using the
-    // device.
-    struct Taken {
-        AccessMode access;
-        MediumId medium;
-    };
-    std::map<std::string, Taken> taken;
     // By name: what the last open of this name waits for, or why it was refused.
     std::map<std::string, std::string> not_open;
     SessionStatistics statistics;

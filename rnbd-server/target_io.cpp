@@ -95,7 +95,6 @@ void Target::io(Session& session, rtrs::ServerOp& op) {
     if (const auto error = prepare(session, op, io)) {
         ++session.statistics.errors;
         ++session.statistics.refused;
-        if (error == std::errc::not_connected) make_open_anew(session);
         return op.respond(error);
     }
     OpenVolume& open = *io.open;
@@ -108,34 +107,6 @@ void Target::io(Session& session, rtrs::ServerOp& op) {
         return reactor_.post([this] { writes_go_on(); });
     }
     enter(io, *open.volume->storage(*open.open));
-}
-
-// A kernel's client from which an export was taken goes on using the device: that fails, its state
-// says "open", and it cannot be mapped again. Only after the loss of all paths it opens its devices
-// again. So it loses them when it has nothing else open, and what it had is there again: not
-// another file, which would be written with what it knows of the former one.
-void Target::make_open_anew(Session& session) {
-    const bool has_others =
-        std::ranges::any_of(session.opens, [](const auto& one) { return !one.second.ends(); });
-    if (has_others) return;
-    const bool comes_back = std::ranges::any_of(
-        session.taken, [&](const auto& one) { return may_have_again(session, one.first); });
-    if (!comes_back) return;
-    logger("rnbd.session")
-        .warn(
-            "{}: uses a device that was taken from it, and has none open: its paths are closed, so "
-            "that it opens what is there again",
-            printable(session.session.name()));
-    session.session.close("the client has to open its devices again");
-}
-
-bool Target::may_have_again(const Session& session, const std::string& name) const {
-    const Volume* const volume = find(export_for(session, name));
-    if (volume == nullptr || volume->state() != Volume::State::ready) return false;
-    const Session::Taken& taken = session.taken.at(name);
-    const MediumId& found = volume->geometry().medium;
-    return taken.medium.known() && found.known() && !taken.medium.rules_out(found) &&
-           !volume->may_open(opener_of(session, taken.access));
 }
 
 // What had to be in the book before them may be there, or what had to end has ended.

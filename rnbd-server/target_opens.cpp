@@ -89,8 +89,7 @@ void Target::session_info(Session& session, rtrs::ServerOp& op) {
     op.respond({}, SessionInfoResponse::wire_bytes);
 }
 
-// until: how long a kernel's client waits for the storage of an export.
-void Target::open(Session& session, rtrs::ServerOp& op, rtrs::Instant until) {
+void Target::open(Session& session, rtrs::ServerOp& op, Patience patience) {
     const auto message = OpenMessage::parse(op.message());
     if (!message) return op.respond(from_errno(to_errno(message.error())));
     if (op.data().size() < OpenResponse::size(session.features)) {
@@ -103,17 +102,15 @@ void Target::open(Session& session, rtrs::ServerOp& op, rtrs::Instant until) {
     if (open == nullptr) {
         const auto opened = open_anew(session, *message, writer);
         if (!opened) {
-            if (opened.error().is_waiting && may_wait_for_storage(session, until)) {
-                log_not_open(session, *message, "not answered yet: " + opened.error().why);
-                opens_without_storage_.push_back({&session, &op, until});
-                if (!storage_timer_.armed()) storage_timer_.arm(until);
-                return;
+            if (opened.error().is_waiting && may_wait_for_storage(session, patience.until)) {
+                if (!patience.is_told)
+                    log_not_open(session, *message, "not answered yet: " + opened.error().why);
+                return wait_for_storage(session, op, patience.until);
             }
             log_not_open(session, *message, "refused: " + opened.error().why);
             return op.respond(opened.error().code);
         }
         session.not_open.erase(message->device_name);
-        session.taken.erase(message->device_name);
         open = *opened;
     }
     const WriterBook::Ticket in_book = open->volume->in_book();
@@ -128,14 +125,22 @@ void Target::open(Session& session, rtrs::ServerOp& op, rtrs::Instant until) {
 
 // Other clients ask again, and hear meanwhile what the export waits for.
 bool Target::may_wait_for_storage(const Session& session, rtrs::Instant until) const noexcept {
-    return !opens_end_ && reactor_.now() < until &&
+    return !opens_end_ && reactor_.now() < until && session.session.connected() &&
            kernel_portal(session.session.portal()) != nullptr;
 }
 
-// An export may be there, or gone; or the first may have waited for long enough.
+// Looks again in a second: a session whose paths are gone is not to end later for what it asked.
+void Target::wait_for_storage(Session& session, rtrs::ServerOp& op, rtrs::Instant until) {
+    opens_without_storage_.push_back({&session, &op, until});
+    if (!storage_timer_.armed()) {
+        storage_timer_.arm(std::min(until, reactor_.now() + std::chrono::seconds(1)));
+    }
+}
+
+// An export may be there, or gone; or one may have waited for long enough.
 void Target::opens_without_storage_go_on() {
     for (const auto& one : std::exchange(opens_without_storage_, {})) {
-        open(*one.session, *one.op, one.until);
+        open(*one.session, *one.op, {.until = one.until, .is_told = true});
     }
 }
 
@@ -231,15 +236,6 @@ const Target::OpenVolume* Target::opened_before(Session& session, const OpenMess
     return &open;
 }
 
-Volume::Opener Target::opener_of(const Session& session, AccessMode access) const {
-    return {.session = session.session.name(),
-            .host = session.session.peer_host(),
-            .access = access,
-            .holder = &session.session,
-            .reopens = kernel_portal(session.session.portal()) != nullptr ? Volume::Reopens::no
-                                                                          : Volume::Reopens::yes};
-}
-
 std::expected<const Target::OpenVolume*, Target::Refusal> Target::open_anew(
     Session& session, const OpenMessage& message, Writers::Id writer) {
     const auto refused = [](std::error_code code, std::string why) {
@@ -254,10 +250,15 @@ std::expected<const Target::OpenVolume*, Target::Refusal> Target::open_anew(
                                                : "it stands for an export " + printable(wanted) +
                                                      ", and there is none");
     }
-    Volume::Opener opener = opener_of(session, message.access_mode);
-    opener.writer = writer;
-    opener.expects = expected_by(session, message);
-    const auto open = volume->open(opener);
+    const auto open = volume->open({.session = session.session.name(),
+                                    .host = session.session.peer_host(),
+                                    .access = message.access_mode,
+                                    .writer = writer,
+                                    .holder = &session.session,
+                                    .expects = expected_by(session, message),
+                                    .reopens = kernel_portal(session.session.portal()) != nullptr
+                                                   ? Volume::Reopens::no
+                                                   : Volume::Reopens::yes});
     if (!open) {
         return std::unexpected(Refusal{.code = open.error(),
                                        .why = why_not_open(*volume, open.error()),

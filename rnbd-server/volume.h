@@ -143,8 +143,6 @@ class Volume {
         MediumId expects{};  // the medium whose content its user knows
         Reopens reopens = Reopens::yes;
     };
-    // Why the opener may not have it, apart from whether the storage is there. ERRORS: see open().
-    std::error_code may_open(const Opener& opener) const;
     // True if the volume now stands for another file or device than the expected one.
     bool stands_for_another(const MediumId& expected) const noexcept {
         return state() == State::ready && expected.rules_out(geometry_.medium);
@@ -266,6 +264,7 @@ class Volume {
   private:
     struct LastFlush;
 
+    std::error_code may_open(const Opener& opener) const;
     bool may_write_first(Open& open);
     bool others_may_write(const std::string& session) const noexcept;
     bool is_here(const Open& open) const noexcept;

@@ -213,7 +213,8 @@ void RemoteVolume::Inside::submit_again(rtrs::Permit permit, const IoRecord& rec
 }
 
 // What is under way may be done to the other volume, whatever the answer will be: it is sent again
-// when this one is open.
+// when this one is open. Should its path be lost before, or was it not sent yet, it goes on with an
+// id that no server knows.
 void RemoteVolume::Inside::id_is_of_another(std::uint32_t id) {
     std::uint32_t strayed = 0;
     const std::uint32_t depth = session.session.queue_depth();
@@ -221,14 +222,10 @@ void RemoteVolume::Inside::id_is_of_another(std::uint32_t id) {
         IoRecord& record = session.records[i];
         if (record.volume != this || record.device_id != id) continue;
         const rtrs::PermitId permit{i};
-        if (session.session.held(permit)) {
-            // It may be sent before the volume is open.
-            record.device_id = no_device;
-            rtrs::store_le32(session.session.message(permit).data() + IoMessage::device_id_offset,
-                             no_device);
-        } else if (!std::exchange(record.strayed, true)) {
-            ++strayed;
-        }
+        record.device_id = no_device;
+        rtrs::store_le32(session.session.message(permit).data() + IoMessage::device_id_offset,
+                         no_device);
+        if (!session.session.held(permit) && !std::exchange(record.strayed, true)) ++strayed;
     }
     if (strayed > 0) {
         session.environment.tracer.trace(

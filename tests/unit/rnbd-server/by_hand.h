@@ -40,12 +40,6 @@ struct ByHand {
     }
     int ask(std::uint32_t device, Operation operation, rtrs::Direction direction,
             std::uint32_t bytes, IoFlag flags = IoFlag::none) {
-        send(device, operation, direction, bytes, flags);
-        world.run_until([&] { return answer.has_value(); });
-        return *answer;
-    }
-    void send(std::uint32_t device, Operation operation, rtrs::Direction direction,
-              std::uint32_t bytes, IoFlag flags = IoFlag::none) {
         auto permit = world.session->rtrs().try_take();
         REQUIRE(permit);
         std::array<std::byte, IoMessage::wire_bytes> message{};
@@ -61,6 +55,8 @@ struct ByHand {
                                               static_cast<ByHand*>(context)->answer = error.value();
                                           },
                                       .context = this});
+        world.run_until([&] { return answer.has_value(); });
+        return *answer;
     }
 };
 

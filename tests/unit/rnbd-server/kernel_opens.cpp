@@ -1,5 +1,4 @@
-// A kernel's client asks once: what it opens may wait for its storage, and what was taken from it
-// is opened again when it has lost its paths.
+// A kernel's client asks once: what it opens may wait for its storage.
 #include <unistd.h>
 
 #include <array>
@@ -8,7 +7,7 @@
 #include <fstream>
 #include <optional>
 
-#include "tests/unit/rnbd-server/by_hand.h"
+#include "tests/unit/rnbd-server/told_world.h"
 
 using namespace rnbd;
 using namespace rnbd::told;
@@ -16,14 +15,16 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// A session of a kernel's client, and an export whose file is not there.
-struct Kernel {
-    explicit Kernel(bool through_kernel_portal = true) {
-        if (through_kernel_portal)
-            world.target.use_kernel_portals(
-                {{0, KernelListener{.allow = {{.session = "host-a"}}}}});
+enum class Portal { ours, kernels };
+
+// A session that came in by such a portal, and an export whose file is not there.
+struct Client {
+    explicit Client(Portal portal) {
+        if (portal == Portal::kernels) {
+            world.target.use_kernel_portals({{0, KernelListener{}}});
+        }
     }
-    ~Kernel() {
+    ~Client() {
         ::unlink(file.c_str());
         ::rmdir(folder.c_str());
     }
@@ -52,7 +53,7 @@ struct Kernel {
         world.session->rtrs().submit_user(
             rtrs::Direction::read, message, OpenResponse::size(features_known),
             [](void* context, std::error_code error, rtrs::Bytes) {
-                static_cast<Kernel*>(context)->answer = error.value();
+                static_cast<Client*>(context)->answer = error.value();
             },
             this);
     }
@@ -74,7 +75,7 @@ struct Kernel {
 }  // namespace
 
 TEST_CASE("kernel opens: one that comes too early is answered when the storage is there") {
-    Kernel kernel;
+    Client kernel(Portal::kernels);
     kernel.ask();
     kernel.pass(300ms);
     CHECK(!kernel.answer);
@@ -83,7 +84,7 @@ TEST_CASE("kernel opens: one that comes too early is answered when the storage i
 }
 
 TEST_CASE("kernel opens: none waits longer than 10 s, each for its own time") {
-    Kernel kernel;
+    Client kernel(Portal::kernels);
     kernel.ask();
     kernel.pass(5s);
     CHECK(!kernel.answer);
@@ -96,7 +97,7 @@ TEST_CASE("kernel opens: none waits longer than 10 s, each for its own time") {
 }
 
 TEST_CASE("kernel opens: what is refused for another reason, or will not come, is not waited for") {
-    Kernel kernel;
+    Client kernel(Portal::kernels);
     kernel.ask();
     kernel.pass(100ms);
     REQUIRE(!kernel.answer);
@@ -123,60 +124,7 @@ TEST_CASE("kernel opens: what is refused for another reason, or will not come, i
 }
 
 TEST_CASE("kernel opens: our own clients are told at once, and ask again") {
-    Kernel client(false);
-    client.ask();
-    CHECK(client.answered() == ENOENT);
-}
-
-TEST_CASE(
-    "kernel opens: who uses what was taken from it loses its paths when that is there again") {
-    auto vol = memory("vol", {{.session = "host-a", .access = AccessMode::read_write}});
-    vol.storage.uuid = parse_uuid("6ba7b810-9dad-11d1-80b4-00c04fd430c8");
-    World world({vol, memory("other", vol.allow)});
-    world.target.use_kernel_portals({{0, KernelListener{.allow = {{.session = "host-a"}}}}});
-    ByHand hand{.world = world, .answer = {}};
-    const std::uint32_t id = hand.open("vol");
-    const auto reconnects = [&] { return world.session->rtrs().status().paths.at(0).reconnects; };
-    const auto fails_and_stays = [&](std::uint32_t device) {
-        CHECK(hand.ask(device, Operation::write) == ENOTCONN);
-        CHECK(hand.ask(device, Operation::write) == ENOTCONN);
-        CHECK(reconnects() == 0);
-    };
-    const auto comes_back = [&] {
-        hand.send(id, Operation::write, rtrs::Direction::write, 4096);
-        world.run_until([&] { return reconnects() == 1; });
-        world.session->close();
-        world.run_until([&] { return world.session_closed; });
-    };
-    const auto remove = [&] {
-        bool gone = false;
-        REQUIRE(world.target.remove_export("vol", Target::Removal::by_force,
-                                           [&](std::error_code) { gone = true; }));
-        world.run_until([&] { return gone; });
-    };
-    SECTION("nothing was taken") { fails_and_stays(id + 1); }
-    SECTION("it is shut out") {
-        REQUIRE(world.target.evict("vol", "host-a", 60s));
-        fails_and_stays(id);
-        REQUIRE(world.target.evict("vol", "host-a", 0s));
-        comes_back();
-    }
-    SECTION("it has another one open") {
-        const std::uint32_t other = hand.open("other");
-        remove();
-        REQUIRE(world.target.add_export(vol));
-        fails_and_stays(id);
-        CHECK(hand.ask(other, Operation::write) == 0);
-    }
-    SECTION("the export is another one") {
-        remove();
-        fails_and_stays(id);
-        auto another = vol;
-        another.storage.uuid = parse_uuid("6ba7b811-9dad-11d1-80b4-00c04fd430c8");
-        REQUIRE(world.target.add_export(another));
-        fails_and_stays(id);
-        remove();
-        REQUIRE(world.target.add_export(vol));
-        comes_back();
-    }
+    Client ours(Portal::ours);
+    ours.ask();
+    CHECK(ours.answered() == ENOENT);
 }
