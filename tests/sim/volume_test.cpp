@@ -167,6 +167,43 @@ TEST_CASE("a device id that the server has given to another volume is not used a
     v.good_end();
 }
 
+// The path of what was under way is lost only later: it is sent again over the other path.
+TEST_CASE(
+    "a request under way by an id that is another volume's now does not go to that one later") {
+    SceneOptions options = quick_options(36);
+    options.addresses = 2;
+    options.server.protection = Protection::fenced;
+    Volumes v(options);
+    v.start_server();
+    v.server->gives_ids_again = true;
+    v.start_client();
+    REQUIRE(v.opened());
+    ClientSession& session = v.session->rtrs();
+    const auto path = [&](std::size_t i) { return session.status().paths.at(i); };
+    REQUIRE(v.until([&] {
+        return path(0).state == PathState::connected && path(1).state == PathState::connected;
+    }));
+    REQUIRE(!session.set_path_priority(path(1).label, PathPriority::standby));
+    v.scene.world.network().cut(v.scene.client_host.address(0), v.scene.server_host.address(0));
+    v.user1->issue(VolumeOperation::write, 5);
+    REQUIRE(!session.set_path_priority(path(1).label, PathPriority::prefer));
+    REQUIRE(!session.set_path_priority(path(0).label, PathPriority::standby));
+    const std::uint64_t others_before = v.exports["vol2"].words[5];
+    v.exports["vol1"].words[5] = 0;
+    v.server->forget("vol1");
+    v.server->forget("vol2");
+    v.user2->issue(VolumeOperation::write, 7);
+    REQUIRE(v.until([&] { return v.exports["vol1"].opens == 2 && v.opened(); }));
+    REQUIRE(path(0).state == PathState::connected);
+    REQUIRE(v.exports["vol1"].words[5] == 0);
+    REQUIRE(v.until([&] { return v.user1->idle() && v.user2->idle(); }));
+    CHECK(path(0).state != PathState::connected);
+    CHECK(v.exports["vol1"].words[5] == (1ull << 32 | 5));
+    CHECK(v.exports["vol2"].words[5] == others_before);
+    v.scene.world.network().heal_all();
+    v.good_end();
+}
+
 TEST_CASE("the hold time bounds what a volume waits for") {
     SceneOptions options = quick_options(33);
     options.client.hold_time = 2s;
