@@ -16,10 +16,10 @@ struct Offer : Pair {
     Offer() : memory(3 * Memory::page) {
         memory.fill(untouched);
         const MutableBytes middle = memory.part(Memory::page, Memory::page);
-        readable = server_domain->register_memory(middle, Access::remote_read).value();
-        writable = server_domain->register_memory(middle, Access::remote_write).value();
-        local = server_domain->register_memory(middle, Access::local).value();
-        all = server_domain->register_memory(memory.all(), Access::local).value();
+        readable = got(server_domain->register_memory(middle, Access::remote_read));
+        writable = got(server_domain->register_memory(middle, Access::remote_write));
+        local = got(server_domain->register_memory(middle, Access::local));
+        all = got(server_domain->register_memory(memory.all(), Access::local));
         client_memory.pattern(0, Memory::page * 2, 1);
         connect();
     }
@@ -124,10 +124,8 @@ TEST_CASE("P6: a key of a deregistered region stays dead when its place is taken
     Offer offer;
     const RemoteBuffer remote = offer.writable->remote(0, 0);
     offer.writable.reset();
-    offer.writable =
-        offer.server_domain
-            ->register_memory(offer.memory.part(Memory::page, Memory::page), Access::remote_write)
-            .value();
+    offer.writable = got(offer.server_domain->register_memory(
+        offer.memory.part(Memory::page, Memory::page), Access::remote_write));
     CHECK(offer.writable->key() != remote.key);
     offer.refused(WorkOpcode::write, remote, 64);
 }
@@ -177,11 +175,9 @@ TEST_CASE("P6: an address that wraps around is refused") {
 
 TEST_CASE("P6: keys of another domain are refused") {
     Offer offer;
-    auto domain = offer.under->server().create_domain().value();
-    auto region = domain
-                      ->register_memory(offer.memory.part(Memory::page, Memory::page),
-                                        Access::remote_write | Access::remote_read)
-                      .value();
+    auto domain = got(offer.under->server().create_domain());
+    auto region = got(domain->register_memory(offer.memory.part(Memory::page, Memory::page),
+                                              Access::remote_write | Access::remote_read));
     SECTION("write") { offer.refused(WorkOpcode::write, region->remote(0, 0), 64); }
     SECTION("read") { offer.refused(WorkOpcode::read, region->remote(0, 0), 64); }
 }

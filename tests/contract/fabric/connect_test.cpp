@@ -99,7 +99,7 @@ TEST_CASE("P4: a request that is kept is answered later") {
     CHECK(!pair.client.was_connected());
     CHECK(kept->remote_address().starts_with(pair.under->client_host() + ":"));
     pair.server.endpoint =
-        kept->accept(*pair.server_domain, {}, EndpointOptions{}, pair.server).value();
+        got(kept->accept(*pair.server_domain, {}, EndpointOptions{}, pair.server));
     kept.reset();
     pair.pump([&] { return pair.client.established == 1 && pair.server.established == 1; });
 }
@@ -109,7 +109,7 @@ TEST_CASE("P4: a request that was accepted cannot be rejected any more") {
     pair.acceptor.requested = [&](std::unique_ptr<ConnectRequest> request) {
         const Calling calling;
         pair.server.endpoint =
-            request->accept(*pair.server_domain, {}, EndpointOptions{}, pair.server).value();
+            got(request->accept(*pair.server_domain, {}, EndpointOptions{}, pair.server));
         request->reject(data_of(1));
     };
     pair.dial({});
@@ -173,19 +173,17 @@ TEST_CASE("listen: destroying the listener ends listening, not the connections")
     REQUIRE(!pair.client.post({.opcode = WorkOpcode::write_immediate, .immediate = 3}));
     pair.pump([&] { return pair.server.receives == 1; });
     Peer late;
-    late.endpoint = pair.under->client()
-                        .connect(*pair.client_domain, "", pair.address, {}, EndpointOptions{}, late)
-                        .value();
+    late.endpoint = got(pair.under->client().connect(*pair.client_domain, "", pair.address, {},
+                                                     EndpointOptions{}, late));
     pair.pump([&] { return late.drained == 1; });
     CHECK(late.established == 0);
 }
 
 TEST_CASE("connect: both sides name both addresses; the source is as asked for") {
     Pair pair;
-    pair.client.endpoint = pair.under->client()
-                               .connect(*pair.client_domain, pair.under->client_host(),
-                                        pair.address, {}, EndpointOptions{}, pair.client)
-                               .value();
+    pair.client.endpoint =
+        got(pair.under->client().connect(*pair.client_domain, pair.under->client_host(),
+                                         pair.address, {}, EndpointOptions{}, pair.client));
     CHECK(pair.client.endpoint->local_address().empty());
     pair.pump([&] { return pair.client.established == 1 && pair.server.established == 1; });
     CHECK(pair.client.endpoint->remote_address() == pair.address);
@@ -202,16 +200,14 @@ TEST_CASE("connect: 64 connections at once, each with its own traffic") {
     pair.acceptor.requested = [&](std::unique_ptr<ConnectRequest> request) {
         servers.push_back(std::make_unique<Peer>());
         Peer& peer = *servers.back();
-        peer.endpoint = request->accept(*pair.server_domain, {}, EndpointOptions{}, peer).value();
+        peer.endpoint = got(request->accept(*pair.server_domain, {}, EndpointOptions{}, peer));
         for (int i = 0; i < 4; ++i) peer.receive({}, 0);
     };
     for (std::size_t i = 0; i < count; ++i) {
         clients.push_back(std::make_unique<Peer>());
         Peer& peer = *clients.back();
-        peer.endpoint =
-            pair.under->client()
-                .connect(*pair.client_domain, "", pair.address, {}, EndpointOptions{}, peer)
-                .value();
+        peer.endpoint = got(pair.under->client().connect(*pair.client_domain, "", pair.address, {},
+                                                         EndpointOptions{}, peer));
         peer.when_established = [&peer, i] {
             for (std::uint32_t n = 0; n < 4; ++n) {
                 peer.post({.opcode = WorkOpcode::write_immediate,

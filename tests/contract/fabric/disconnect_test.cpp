@@ -135,13 +135,11 @@ TEST_CASE("P4: many connections in turn leave nothing behind") {
         Peer second;
         pair.acceptor.requested = [&](std::unique_ptr<ConnectRequest> request) {
             second.endpoint =
-                request->accept(*pair.server_domain, {}, EndpointOptions{}, second).value();
+                got(request->accept(*pair.server_domain, {}, EndpointOptions{}, second));
             second.receive({}, 1);
         };
-        first.endpoint =
-            pair.under->client()
-                .connect(*pair.client_domain, "", pair.address, {}, EndpointOptions{}, first)
-                .value();
+        first.endpoint = got(pair.under->client().connect(*pair.client_domain, "", pair.address, {},
+                                                          EndpointOptions{}, first));
         pair.pump([&] { return first.established == 1; });
         REQUIRE(!first.post({.opcode = WorkOpcode::write_immediate}));
         pair.pump([&] { return second.receives == 1; });

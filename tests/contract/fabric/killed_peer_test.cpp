@@ -25,16 +25,16 @@ TEST_CASE(server_case, "[.]") {
     const char* pipe_number = std::getenv(address_pipe);
     if (pipe_number == nullptr) return;
     const auto fabric = make_under_test();
-    auto domain = fabric->server().create_domain().value();
+    auto domain = got(fabric->server().create_domain());
     std::vector<std::unique_ptr<Peer>> peers;
     Acceptor acceptor;
     acceptor.requested = [&](std::unique_ptr<ConnectRequest> request) {
         peers.push_back(std::make_unique<Peer>());
         Peer& peer = *peers.back();
-        peer.endpoint = request->accept(*domain, {}, EndpointOptions{}, peer).value();
+        peer.endpoint = got(request->accept(*domain, {}, EndpointOptions{}, peer));
         for (std::uint64_t i = 0; i < 64; ++i) peer.receive({}, i);
     };
-    auto listener = fabric->server().listen(fabric->server_address(), acceptor).value();
+    auto listener = got(fabric->server().listen(fabric->server_address(), acceptor));
     const std::string address = listener->address();
     const int fd = std::atoi(pipe_number);
     if (write(fd, address.data(), address.size()) < 0) _exit(1);

@@ -160,15 +160,15 @@ Pair::Pair(const Options& wanted)
       client_receives(std::max<std::size_t>(1, wanted.client_receives) * receive_bytes),
       server_receives(std::max<std::size_t>(1, wanted.server_receives) * receive_bytes) {
     violations.clear();
-    client_domain = under->client().create_domain().value();
-    server_domain = under->server().create_domain().value();
+    client_domain = got(under->client().create_domain());
+    server_domain = got(under->server().create_domain());
     const Access remote = Access::remote_write | Access::remote_read;
-    client_region = client_domain->register_memory(client_memory.all(), remote).value();
-    server_region = server_domain->register_memory(server_memory.all(), remote).value();
+    client_region = got(client_domain->register_memory(client_memory.all(), remote));
+    server_region = got(server_domain->register_memory(server_memory.all(), remote));
     client_receive_region =
-        client_domain->register_memory(client_receives.all(), Access::local).value();
+        got(client_domain->register_memory(client_receives.all(), Access::local));
     server_receive_region =
-        server_domain->register_memory(server_receives.all(), Access::local).value();
+        got(server_domain->register_memory(server_receives.all(), Access::local));
     acceptor.requested = [this](std::unique_ptr<ConnectRequest> request) {
         const Bytes data = request->private_data();
         request_data.assign(data.begin(), data.end());
@@ -176,7 +176,7 @@ Pair::Pair(const Options& wanted)
         auto accepted = request->accept(*server_domain, reply_data, options.endpoint, server);
         if (accepted) server.endpoint = std::move(*accepted);
     };
-    listener = under->server().listen(under->server_address(), acceptor).value();
+    listener = got(under->server().listen(under->server_address(), acceptor));
     address = listener->address();
 }
 
@@ -198,10 +198,8 @@ void Pair::pump(const std::function<bool()>& done) { REQUIRE(under->pump_until(d
 
 void Pair::dial(Bytes private_data) {
     const Calling calling;
-    client.endpoint =
-        under->client()
-            .connect(*client_domain, "", address, private_data, options.endpoint, client)
-            .value();
+    client.endpoint = got(under->client().connect(*client_domain, "", address, private_data,
+                                                  options.endpoint, client));
 }
 
 void Pair::connect() {

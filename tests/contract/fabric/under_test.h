@@ -2,13 +2,23 @@
 // other, and a way to let time pass. Each program links the suite with one make_under_test().
 #pragma once
 
+#include <expected>
 #include <functional>
 #include <memory>
 #include <string>
+#include <system_error>
+#include <utility>
 
 #include "rtrs/fabric.h"
 
 namespace rtrs::contract {
+
+// What was asked for; the test fails with the text of the error otherwise, which value() has not.
+template <class T>
+T got(std::expected<T, std::error_code> result) {
+    if (!result) throw std::system_error(result.error());
+    return std::move(*result);
+}
 
 class FabricUnderTest {
   public:

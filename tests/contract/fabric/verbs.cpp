@@ -56,8 +56,7 @@ class VerbsUnderTest : public FabricUnderTest {
             if (!(*fabric)->create_domain()) skip("the RDMA device at " + host + " cannot do RTRS");
             host_ = host;
             client_ = std::move(*fabric);
-            server_ =
-                make_verbs_fabric(*reactor_, {.local_host = host, .tracer = &tracer_}).value();
+            server_ = got(make_verbs_fabric(*reactor_, {.local_host = host, .tracer = &tracer_}));
             return;
         }
         skip("no RDMA device: none of this machine's addresses leads to one");
@@ -136,7 +135,7 @@ TEST_CASE("what connections, regions and windows took of the device, they give b
     for (int round = 0; round < 5; ++round) {
         Pair pair;
         pair.connect();
-        auto windows = pair.server_domain->create_windows(*pair.server_region, 1).value();
+        auto windows = got(pair.server_domain->create_windows(*pair.server_region, 1));
         const MemoryWindow window{windows.get()};
         const Segment range = pair.server_memory.segment(0, 4096);
         REQUIRE(!pair.server.post(
@@ -152,7 +151,7 @@ TEST_CASE("post_revoke: more at a time than the send queue has places for wait i
     const bool disconnect = GENERATE(false, true);
     Pair pair({.endpoint = {.send_queue_depth = 4, .receive_queue_depth = 64}});
     pair.connect();
-    auto windows = pair.server_domain->create_windows(*pair.server_region, count).value();
+    auto windows = got(pair.server_domain->create_windows(*pair.server_region, count));
     const Segment range = pair.server_memory.segment(0, 4096);
     for (std::uint32_t i = 0; i < count; ++i) {
         pair.pump([&] {
@@ -191,7 +190,7 @@ TEST_CASE("post_revoke: more at a time than the send queue has places for wait i
 TEST_CASE("post_revoke: a window whose connection went down is dead, and can be bound again") {
     Pair pair;
     pair.connect();
-    auto windows = pair.server_domain->create_windows(*pair.server_region, 1).value();
+    auto windows = got(pair.server_domain->create_windows(*pair.server_region, 1));
     const MemoryWindow window{windows.get()};
     const Segment range = pair.server_memory.segment(0, 4096);
     REQUIRE(!pair.server.post({.opcode = WorkOpcode::bind_window,
@@ -209,10 +208,10 @@ TEST_CASE("post_revoke: a window whose connection went down is dead, and can be 
     Peer client;
     Peer server;
     pair.acceptor.requested = [&](std::unique_ptr<ConnectRequest> request) {
-        server.endpoint = request->accept(*pair.server_domain, {}, {}, server).value();
+        server.endpoint = got(request->accept(*pair.server_domain, {}, {}, server));
     };
     client.endpoint =
-        pair.under->client().connect(*pair.client_domain, "", pair.address, {}, {}, client).value();
+        got(pair.under->client().connect(*pair.client_domain, "", pair.address, {}, {}, client));
     pair.pump([&] { return client.established == 1 && server.established == 1; });
     const Segment source = pair.client_memory.segment(0, 64);
     REQUIRE(!server.post({.opcode = WorkOpcode::bind_window,
@@ -259,23 +258,21 @@ TEST_CASE("several devices: the fabric's address chooses one, and others' addres
     REQUIRE(!there);
     CHECK(there.error() == from_errno(ENODEV));
     SECTION("from there") {
-        pair.client.endpoint = pair.under->client()
-                                   .connect(*pair.client_domain, other_host,
-                                            std::string(other_host) + ":9", {}, {}, pair.client)
-                                   .value();
+        pair.client.endpoint = got(pair.under->client().connect(
+            *pair.client_domain, other_host, std::string(other_host) + ":9", {}, {}, pair.client));
         pair.pump([&] { return pair.client.drained == 1; });
         CHECK(pair.client.reason == from_errno(ENODEV));
     }
     SECTION("a fabric of its own reaches it") {
-        auto reactor = Reactor::create().value();
-        auto fabric = make_verbs_fabric(*reactor, {.local_host = other_host}).value();
+        auto reactor = got(Reactor::create());
+        auto fabric = got(make_verbs_fabric(*reactor, {.local_host = other_host}));
         auto listener = fabric->listen(std::string(other_host) + ":0", pair.acceptor);
         CHECK(listener.has_value());
     }
 }
 
 TEST_CASE("make_verbs_fabric: an address that leads to no device is refused") {
-    auto reactor = Reactor::create().value();
+    auto reactor = got(Reactor::create());
     const auto nowhere = make_verbs_fabric(*reactor, {.local_host = "192.0.2.1"});
     REQUIRE(!nowhere);
     CHECK(nowhere.error() == from_errno(ENODEV));
@@ -399,7 +396,7 @@ void serve_again(Pair& pair, MemoryWindow window, Key dead_key) {
 TEST_CASE("a device that was removed and is back is found again", "[.][removal]") {
     const SoftDevice device;
     Pair pair;
-    auto windows = pair.server_domain->create_windows(*pair.server_region, 1).value();
+    auto windows = got(pair.server_domain->create_windows(*pair.server_region, 1));
     const MemoryWindow window{windows.get()};
     pair.connect();
     const Segment range = pair.server_memory.segment(0, 4096);
