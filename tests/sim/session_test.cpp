@@ -164,19 +164,26 @@ TEST_CASE("permits run out, and waiters are served in turn") {
 TEST_CASE("registrations and windows that are refused") {
     Scene scene(quick_options(22));
     scene.start_server();
+    std::uint64_t refusals = 0;
     SECTION("at the client") {
         scene.start_client();
         scene.client->fabric.refuse_next().registrations = 5;
+        refusals = 5;
     }
     SECTION("at the server") {
         scene.server->fabric.refuse_next().registrations = 5;
         scene.server->fabric.refuse_next().windows = 3;
         scene.start_client();
+        refusals = 5 + 3;
     }
     SECTION("connects") {
         scene.server->fabric.refuse_next().requests = 5;
         scene.start_client();
         scene.client->fabric.refuse_next().connects = 5;
+        refusals = 5 + 5;
     }
+    REQUIRE(scene.ready());
+    CHECK(scene.client->fabric.statistics().refusals + scene.server->fabric.statistics().refusals ==
+          refusals);
     work_and_end(scene, 15, 100);
 }
