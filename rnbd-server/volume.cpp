@@ -32,6 +32,7 @@ constexpr rtrs::Duration claim_retry_delay = 5s;
 constexpr rtrs::Duration parting_time = 20s;
 // The book of epochs is written within milliseconds, unless its disk hangs.
 constexpr rtrs::Duration book_patience = 2s;
+
 }  // namespace
 
 const char* to_string(Volume::State state) noexcept {
@@ -65,10 +66,6 @@ Volume::Volume(rtrs::Reactor& reactor, const Shared& shared, ServerConfig::Expor
       delay_(retry_delay_min),
       since_(reactor.now()),
       resize_timer_(reactor, this, rtrs::member_call<&Volume::finish_resize>) {
-    if (config_.storage.uuid && !only_reads()) {
-        // If another export has the uuid, claim_medium() says so.
-        uuid_claim_ = claims_.claim(*config_.storage.uuid, config_.name).value_or(nullptr);
-    }
     try_open();
 }
 
@@ -133,6 +130,7 @@ void Volume::try_open() {
 // True if the storage was found. Otherwise the reason is noted, and it is looked for again later.
 bool Volume::find_storage() {
     if (config_.storage.uuid && !only_reads() && !uuid_claim_) {
+        // If another export has the uuid, claim_medium() says so.
         uuid_claim_ = claims_.claim(*config_.storage.uuid, config_.name).value_or(nullptr);
     }
     StorageOptions options = config_.storage;
