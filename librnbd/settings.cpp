@@ -4,6 +4,7 @@
 
 #include "daemon/config/nearest_word.h"
 #include "daemon/config/types.h"
+#include "rtrs/limits.h"
 
 namespace rnbd::library {
 namespace {
@@ -42,7 +43,8 @@ constexpr Row rows[] = {
                 std::string_view v) { return read(config_session_name(), v, s.session.name); }},
     {"connections",
      [](Settings& s, std::string_view v) {
-         return read(config_integer<std::uint32_t>(1, 64), v, s.session.io_connections);
+         return read(config_integer<std::uint32_t>(1, rtrs::limits::io_connections_max), v,
+                     s.session.io_connections);
      }},
     {"path-policy",
      [](Settings& s, std::string_view v) -> Applied {

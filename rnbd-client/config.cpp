@@ -17,7 +17,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::uint32_t reconnect_attempts_max = 1'000'000;
-constexpr std::uint32_t io_connections_max = 64;
 constexpr std::uint32_t kernel_connections_max = 16;
 
 // What has been seen so far, to find what is said twice or refers to nothing.
@@ -194,7 +193,8 @@ void read_session(const ConfigValue& item, ClientConfig& config, Seen& seen) {
         map.optional("connect_timeout", config_duration(10ms, 10min), session.connect_timeout);
         read_heartbeat(map, session.heartbeat_interval, session.heartbeat_timeout);
         read_probing(map, session);
-        map.optional("connections", config_integer<std::uint32_t>(1, io_connections_max),
+        map.optional("connections",
+                     config_integer<std::uint32_t>(1, rtrs::limits::io_connections_max),
                      session.connections);
         map.optional("data_checksum", config_bool(), session.data_checksum);
         config.sessions.push_back(std::move(session));

@@ -129,7 +129,7 @@ struct PathAddress {
 struct ClientSessionOptions {
     std::string name;                  // 1..254 bytes, no '/' and no '.'
     std::vector<PathAddress> paths;    // 1..limits::paths_max
-    std::uint32_t io_connections = 1;  // per path, beside the service connection; 1..64
+    std::uint32_t io_connections = 1;  // per path; 1..limits::io_connections_max
     // For a whole path, from dial to INFO response. For up to the first fifth of this time, open()
     // dials only the first path.
     Duration connect_timeout = std::chrono::seconds(5);

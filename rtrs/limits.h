@@ -45,7 +45,9 @@ inline constexpr std::size_t name_bytes_max = name_field_bytes - 1;  // a NUL mu
 
 // --- Sessions, paths, connections.
 inline constexpr std::uint32_t connections_max = 4096;  // (wire) per path
-inline constexpr std::uint32_t paths_max = 128;         // (wire) per session
+// Per path of our client, beside the service connection.
+inline constexpr std::uint32_t io_connections_max = 64;
+inline constexpr std::uint32_t paths_max = 128;  // (wire) per session
 // How many instances of one path may exist at a time, when storage does not answer and connections
 // are lost repeatedly: each keeps the memory of its chunks until its operations have ended.
 inline constexpr std::uint32_t path_lives_max = 8;

@@ -12,7 +12,6 @@
 namespace rtrs {
 namespace {
 
-constexpr std::uint32_t io_connections_max = 64;
 // Bytes of a chunk that are needed besides the data.
 constexpr std::uint32_t header_bytes_min =
     ClientSession::user_message_bytes_max + request_message_bytes_max;
@@ -55,7 +54,7 @@ std::error_code ClientSession::Inside::check_options() const {
     if (fail_fast < Duration::zero() || hold < fail_fast) return from_errno(EINVAL);
     if (!check_session_name(options.name) || options.paths.empty() ||
         options.paths.size() > limits::paths_max || options.io_connections < 1 ||
-        options.io_connections > io_connections_max ||
+        options.io_connections > limits::io_connections_max ||
         options.heartbeat_interval <= Duration::zero() ||
         options.heartbeat_timeout <= options.heartbeat_interval ||
         options.reconnect_delay_min <= Duration::zero() ||
