@@ -25,25 +25,21 @@
 #include <vector>
 
 #include "rtrs/base/bytes.h"
-#include "rtrs/base/clock.h"
 #include "rtrs/base/error.h"
+#include "rtrs/base/instant.h"
 #include "rtrs/base/intrusive_list.h"
 #include "rtrs/base/latency_histogram.h"
-#include "rtrs/base/random.h"
 #include "rtrs/base/uuid.h"
 #include "rtrs/fabric.h"
 #include "rtrs/heartbeat_times.h"
 #include "rtrs/limits.h"
 #include "rtrs/messages.h"
 #include "rtrs/path_policy.h"
-#include "rtrs/trace.h"
+#include "rtrs/session_terms.h"
 
 namespace rtrs {
 
 class ClientSession;
-
-// Index of a permit, of its chunk at the server and of its request: 0 .. queue_depth - 1.
-enum class PermitId : std::uint32_t {};
 
 // The right to one outstanding request and the memory for it. Move-only; its destructor returns it
 // to the session.
@@ -66,8 +62,6 @@ class Permit {
     ClientSession* session_ = nullptr;
     PermitId id_{};
 };
-
-enum class Direction : std::uint8_t { read, write };
 
 // One request. The message is copied during submit(); the payload is the permit's.
 struct ClientRequest {
@@ -100,18 +94,6 @@ enum class PathState : std::uint8_t {
     closed
 };
 const char* to_string(PathState state) noexcept;
-
-// How a late attempt of a request is kept from landing after newer data.
-enum class Protection : std::uint8_t {
-    // The peer has no sequence numbers (a kernel). Requests of a lost path wait until the peer has
-    // finished with that path. The peer says so over another path, or by accepting the lost one
-    // again.
-    fenced,
-    // Every attempt carries a sequence number, so that the server runs each request once, whichever
-    // path brings it.
-    exactly_once
-};
-const char* to_string(Protection protection) noexcept;
 
 struct PathAddress {
     Fabric* fabric = nullptr;  // outlives the session
@@ -174,12 +156,6 @@ struct ClientSessionOptions {
     std::uint64_t life = 0;
     Protection protection = Protection::exactly_once;  // with servers that support it
     std::optional<MessageOptions> messages{};  // with servers that support them; none: not wanted
-};
-
-struct SessionEnvironment {
-    Clock& clock;
-    Random& random;
-    Tracer& tracer;
 };
 
 // What a path has done since it was created.

@@ -21,16 +21,14 @@
 #include <vector>
 
 #include "rtrs/base/bytes.h"
-#include "rtrs/base/clock.h"
 #include "rtrs/base/error.h"
-#include "rtrs/base/random.h"
+#include "rtrs/base/instant.h"
 #include "rtrs/base/uuid.h"
-#include "rtrs/client.h"
 #include "rtrs/fabric.h"
 #include "rtrs/heartbeat_times.h"
 #include "rtrs/limits.h"
 #include "rtrs/messages.h"
-#include "rtrs/trace.h"
+#include "rtrs/session_terms.h"
 
 namespace rtrs {
 

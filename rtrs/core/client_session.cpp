@@ -251,10 +251,6 @@ std::optional<RequestStatus> ClientSession::Inside::request_status(std::uint32_t
     return status;
 }
 
-const char* to_string(Protection protection) noexcept {
-    return protection == Protection::exactly_once ? "exactly-once" : "fenced";
-}
-
 const char* to_string(RequestStatus::Stage stage) noexcept {
     switch (stage) {
         case RequestStatus::Stage::in_flight:
