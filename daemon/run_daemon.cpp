@@ -10,7 +10,9 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <system_error>
 #include <thread>
+#include <utility>
 
 #include "daemon/control/log_commands.h"
 #include "daemon/lifecycle.h"
@@ -19,12 +21,15 @@
 #include "daemon/sockets/processes.h"
 #include "daemon/version.h"
 #include "daemon/watchdog.h"
+#include "rtrs/base/member_call.h"
 #include "rtrs/base/process_words.h"
 #include "rtrs/base/seconds.h"
 #include "rtrs/reactor_group.h"
 
 namespace rnbd {
 namespace {
+
+constexpr rtrs::Duration metrics_retry = std::chrono::seconds(1);
 
 // The work and what is around it, from the first signal that could come to the last answer.
 class Frame {
@@ -38,6 +43,7 @@ class Frame {
           log_(logger(program.log)),
           started_(context.reactor.now()),
           watchdog_(context.reactor),
+          metrics_timer_(context.reactor, this, rtrs::member_call<&Frame::serve_metrics_late>),
           work_(types.make(context)),
           config_(reactor_, work_->configuration(), program.description.name, log_,
                   [this] {
@@ -58,6 +64,10 @@ class Frame {
     void listen_again();
     void closed();
     std::expected<void, std::string> serve_metrics();
+    // patience: see MetricsServerOptions.
+    std::error_code try_metrics(rtrs::Duration patience);
+    void wait_for_metrics(std::error_code why);
+    void serve_metrics_late();
     MetricsText metrics();
 
     rtrs::Reactor& reactor_;
@@ -66,6 +76,8 @@ class Frame {
     Logger& log_;
     const rtrs::Instant started_;
     Watchdog watchdog_;
+    rtrs::Timer metrics_timer_;
+    std::error_code metrics_wait_;  // why they are not served yet
     std::unique_ptr<DaemonWork> work_;
     ConfigControl config_;
     std::unique_ptr<ControlServer> control_;
@@ -135,6 +147,7 @@ void Frame::remove_files() noexcept {
 }
 
 void Frame::closed() {
+    metrics_timer_.disarm();
     if (metrics_) {
         return metrics_->close([this] {
             metrics_.reset();
@@ -149,18 +162,39 @@ void Frame::closed() {
 
 std::expected<void, std::string> Frame::serve_metrics() {
     if (settings_.metrics.empty()) return {};
-    auto made = MetricsServer::create(reactor_, {.listen = settings_.metrics},
-                                      [this] { return metrics(); });
-    if (!made) {
-        const bool no_socket = made.error() == std::errc::file_exists;
-        return std::unexpected(
-            "metrics at " + settings_.metrics + ": " +
-            (no_socket ? "found something that is no socket, expected nothing there, or a socket"
-                       : made.error().message()));
+    const auto error = try_metrics(in_use_patience);
+    if (!error) return {};
+    if (error == std::errc::address_not_available) {
+        // The machine may have the address later. Nobody has to wait for their disks until then.
+        wait_for_metrics(error);
+        return {};
     }
+    const bool no_socket = error == std::errc::file_exists;
+    return std::unexpected(
+        "metrics at " + settings_.metrics + ": " +
+        (no_socket ? "found something that is no socket, expected nothing there, or a socket"
+                   : error.message()));
+}
+
+std::error_code Frame::try_metrics(rtrs::Duration patience) {
+    auto made = MetricsServer::create(reactor_, {.listen = settings_.metrics, .patience = patience},
+                                      [this] { return metrics(); });
+    if (!made) return made.error();
     metrics_ = std::move(*made);
     log_.info("metrics at {}", metrics_->address());
     return {};
+}
+
+void Frame::wait_for_metrics(std::error_code why) {
+    if (std::exchange(metrics_wait_, why) != why) {
+        log_.warn("metrics at {}: not yet: {}; tried again every second", settings_.metrics,
+                  why.message());
+    }
+    metrics_timer_.arm(reactor_.now() + metrics_retry);
+}
+
+void Frame::serve_metrics_late() {
+    if (const auto error = try_metrics(rtrs::Duration::zero())) wait_for_metrics(error);
 }
 
 MetricsText Frame::metrics() {

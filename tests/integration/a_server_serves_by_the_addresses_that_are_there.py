@@ -1,4 +1,6 @@
 """A server whose machine lacks one of its addresses serves by the others, says so, and listens there as soon as it comes."""
+import urllib.request
+
 from harness import *
 from nbd_clients import *
 
@@ -76,10 +78,16 @@ with Lab() as lab:
           f"who asks for one is told that it cannot be: {refused}")
     check(states() == {present: "listening"}, listeners())
 
+    # Its metrics come with the address, too.
+    server.config_with(lambda config: config.update(metrics={"listen": f"{ABSENT}:9750"}))
     server.kill()
     server.start()
     check(states() == {absent: "waiting", present: "listening"}, listeners())
+    check(server.log().count(f"metrics at {ABSENT}:9750: not yet: Cannot assign requested address") == 1, server.log())
     address("add")
+    wait_until("metrics", lambda: f"metrics at {ABSENT}:9750\n" in server.log())
+    with urllib.request.urlopen(f"http://{ABSENT}:9750/metrics", timeout=PATIENCE_S) as answer:
+        check(b"rnbd_uptime_seconds" in answer.read(), "the metrics are there")
     wait_until("it listens there, too", lambda: states() == {absent: "listening", present: "listening"})
     wait_until("clients come in there", lambda: {path["state"] for path in client.status()["sessions"][0]["paths"]}
                == {"connected"})
