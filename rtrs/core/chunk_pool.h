@@ -18,9 +18,9 @@ class ServerPath;
 
 // One request, from its arrival until its answer is posted. All zero is a free slot.
 struct OpSlot : Attempt {
-    // waiting: for an earlier attempt of its permit (admission.h). answering: the answer waits for
-    // a place in the send queue.
-    enum class State : std::uint8_t { free = 0, revoking, waiting, running, answering };
+    // held: see ServerPath::hold_requests(). waiting: for an earlier attempt of its permit
+    // (admission.h). answering: the answer waits for a place in the send queue.
+    enum class State : std::uint8_t { free = 0, revoking, held, waiting, running, answering };
 
     State state;
     bool rebound;  // answering: its window already has its fresh key

@@ -1,5 +1,6 @@
 // What the files of Server and ServerSession share: server.cpp (who may connect, listeners, the
-// end) and server_session.cpp (a session's name, paths and requests).
+// end), server_session.cpp (a session's name, paths and requests) and server_session_dispute.cpp
+// (which of two paths a client has given up).
 #pragma once
 
 #include <cstdint>
@@ -8,8 +9,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "rtrs/base/member_call.h"
 #include "rtrs/base/seldom.h"
 #include "rtrs/core/admission.h"
 #include "rtrs/core/message_service.h"
@@ -96,7 +99,8 @@ struct ServerSession::Inside final : ServerPathOwner, MessageCoreOwner {
         : server(its_server),
           number(server.sessions_ever++),
           admission(server.options.queue_depth),
-          since(now) {}
+          since(now),
+          dispute_timer(server.environment.clock, this, member_call<&Inside::dispute_overdue>) {}
     ~Inside() { server.places_kept -= places; }
 
     // To be called after a connection came or a path went, and when the session is up.
@@ -117,6 +121,7 @@ struct ServerSession::Inside final : ServerPathOwner, MessageCoreOwner {
     NameRefusal take_over(ServerSession& other, const ServerPath& path,
                           const InfoRequestMessage& its_who);
     void arrived_unnumbered(ServerPath& path, std::uint32_t permit) override;
+    void lives(ServerPath& path) override;
     void request(ServerPath& path, OpSlot& slot) override;
     void no_longer_waits(ServerPath& path, OpSlot& slot) override {
         admission.drop(path.permit_of(slot), slot);
@@ -128,7 +133,17 @@ struct ServerSession::Inside final : ServerPathOwner, MessageCoreOwner {
     void decide(OpSlot& slot, const Admission::Decision& decision);
     void serve(OpSlot& slot);
     void ended(ServerPath& path, OpSlot& slot, int error) override;
+    // Lets the attempts go on that waited for one that has ended.
+    void release(std::uint32_t permit);
     void path_closed(ServerPath& path) override;
+
+    // A permit that is under way on `older` has arrived on `newer`, too, or was looked at later
+    // there: see server_session_dispute.cpp.
+    void dispute(ServerPath& newer, ServerPath& older);
+    bool disputed() const noexcept { return newer_path != nullptr; }
+    void dispute_overdue();
+    // loser: is closed, or has closed by itself.
+    void end_dispute(ServerPath& loser, std::string_view why);
 
     // Returns the path for the connection, or a positive errno.
     std::expected<ServerPath*, int> find_or_make_path(const Server::Inside::Portal& portal,
@@ -155,6 +170,11 @@ struct ServerSession::Inside final : ServerPathOwner, MessageCoreOwner {
     std::uint32_t connections_max = 0;  // the most that there were at a time, also in a former life
     // For connections that are still to come, as long as the session has not said who it is.
     std::uint32_t places = 0;
+    // The two paths of a dispute; null: there is none.
+    ServerPath* newer_path = nullptr;
+    ServerPath* older_path = nullptr;
+    bool older_lives = false;
+    Timer dispute_timer;
 };
 
 }  // namespace rtrs

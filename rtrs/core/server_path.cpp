@@ -335,8 +335,19 @@ void ServerPath::post_heartbeat(Connection& over, std::uint32_t immediate) {
     if (const auto error = over.post({&work, 1})) {
         // The send queue is full of answers, which say as much as a heartbeat.
         if (error == std::errc::no_buffer_space) return;
-        close("cannot post a heartbeat: " + error.message());
+        return close("cannot post a heartbeat: " + error.message());
     }
+    if (immediate == ImmediateCodec::heartbeat()) ++questions_;
+}
+
+void ServerPath::ask() {
+    asks_for_owner_ = true;
+    post_heartbeat(*connections_[0], ImmediateCodec::heartbeat());
+}
+
+void ServerPath::acknowledged() {
+    heartbeat_.acknowledged(environment_.clock.now());
+    if (++answers_ == questions_ && std::exchange(asks_for_owner_, false)) owner_.lives(*this);
 }
 
 void ServerPath::close_after_answers(std::string_view reason) {
@@ -402,6 +413,7 @@ void ServerPath::close(std::string_view reason, TraceLevel level, std::error_cod
         }
     }
     if (link_) link_->disconnect();
+    drop_held();
     drop_waiting();
     for (const auto& connection : connections_) {
         if (!connection) continue;

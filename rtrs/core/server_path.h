@@ -63,8 +63,11 @@ class ServerPathOwner {
     // itself; identity and life are 0 if it does not say them.
     virtual std::optional<NameRefusal> accept_name(ServerPath& path,
                                                    const InfoRequestMessage& who) = 0;
-    // A request has arrived from a client without sequence numbers; it is looked at later.
+    // A request has arrived from a client without sequence numbers; it is looked at later. May
+    // close the path.
     virtual void arrived_unnumbered(ServerPath& path, std::uint32_t permit) = 0;
+    // The client has answered what ask() has asked, and all that the path had asked before.
+    virtual void lives(ServerPath& path) = 0;
     // A checked request has arrived. It is served, answered or made to wait.
     virtual void request(ServerPath& path, OpSlot& slot) = 0;
     // The path ends because its device has refused to bind a memory window.
@@ -125,6 +128,13 @@ class ServerPath final : public MessageLinkOwner {
     // wait.
     void make_wait(OpSlot& slot);
     void run(OpSlot& slot) noexcept;
+    // From now on requests are not looked at when they arrive, but when go_on() is called.
+    void hold_requests() noexcept { holds_ = true; }
+    void go_on();
+    // Asks the client for a sign of life out of turn. May close the path.
+    void ask();
+    // The permits of requests that wait.
+    std::vector<std::uint32_t> waiting_permits() const;
     // The handler has finished a request that ran.
     void end(OpSlot& slot, std::error_code error, std::uint32_t produced_bytes);
     // See ServerOp.
@@ -200,9 +210,11 @@ class ServerPath final : public MessageLinkOwner {
     void asked(Connection& by);
     bool takes_nothing(Connection& connection, Instant now) const;
     void post_heartbeat(Connection& over, std::uint32_t immediate);
+    void acknowledged();
     void beat();
     bool drained() const noexcept;
     void finish_if_done();
+    void drop_held();
     void drop_waiting();
     void trace(TraceLevel level, std::string_view text);
 
@@ -244,6 +256,13 @@ class ServerPath final : public MessageLinkOwner {
     // end must not touch all of it.
     std::uint32_t slots_used_ = 0;
     std::vector<OpSlot*> waiting_;  // for an earlier attempt; seldom any, and few
+    std::vector<OpSlot*> held_;     // in the order of arrival
+    bool holds_ = false;
+    // Heartbeats that were sent, and answers that came. An answer that comes late is not taken for
+    // one to a later question.
+    std::uint32_t questions_ = 0;
+    std::uint32_t answers_ = 0;
+    bool asks_for_owner_ = false;   // of the last of them the owner wants to hear
     std::uint32_t last_words_ = 0;  // still to be sent
     std::string last_reason_;       // not empty: the path ends after the answers
 };

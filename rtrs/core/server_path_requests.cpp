@@ -68,8 +68,7 @@ void ServerPath::received(Connection& connection, const Completion& completion) 
         case ImmediateType::heartbeat:
             return asked(connection);
         case ImmediateType::heartbeat_ack:
-            heartbeat_.acknowledged(environment_.clock.now());
-            return;
+            return acknowledged();
         case ImmediateType::response:
         case ImmediateType::response_invalidated:
             return close("an answer from the client");
@@ -94,7 +93,10 @@ void ServerPath::request_arrived(Connection& connection, const Immediate& immedi
     if (slot.state != OpSlot::State::free) return close("a permit was used twice at a time");
     if (immediate.offset >= chunks_.chunk_bytes())
         return close(text(ParseError::offset_out_of_range));
-    if (!sequenced()) owner_.arrived_unnumbered(*this, immediate.permit);
+    if (!sequenced()) {
+        owner_.arrived_unnumbered(*this, immediate.permit);
+        if (state_ != State::connected) return;
+    }
     slot.path = this;
     slot.connection = connection.id;
     slot.offset = immediate.offset;
@@ -113,6 +115,10 @@ std::uint32_t ServerPath::permit_of(const OpSlot& slot) const noexcept {
 }
 
 void ServerPath::serve(OpSlot& slot) {
+    if (holds_) {
+        slot.state = OpSlot::State::held;
+        return held_.push_back(&slot);
+    }
     slot.state = OpSlot::State::running;
     slot.answer_buffer = 0;
     const std::uint32_t permit = permit_of(slot);
@@ -165,6 +171,31 @@ void ServerPath::run(OpSlot& slot) noexcept {
     RTRS_ASSERT(slot.state == OpSlot::State::waiting);
     slot.state = OpSlot::State::running;
     std::erase(waiting_, &slot);
+}
+
+// Serving one may begin to hold them again, or end the path, which drops them.
+void ServerPath::go_on() {
+    holds_ = false;
+    asks_for_owner_ = false;
+    while (!held_.empty() && !holds_) {
+        OpSlot& slot = *held_.front();
+        held_.erase(held_.begin());
+        serve(slot);
+    }
+}
+
+std::vector<std::uint32_t> ServerPath::waiting_permits() const {
+    std::vector<std::uint32_t> permits;
+    for (const OpSlot* slot : waiting_) permits.push_back(permit_of(*slot));
+    return permits;
+}
+
+void ServerPath::drop_held() {
+    for (OpSlot* slot : held_) {
+        slot->state = OpSlot::State::free;
+        --running_;
+    }
+    held_.clear();
 }
 
 void ServerPath::drop_waiting() {

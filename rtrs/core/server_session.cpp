@@ -130,6 +130,7 @@ std::expected<ServerPath*, int> ServerSession::Inside::make_path(
         message_core.emplace(server.environment.clock, *server.options.messages,
                              server.environment.random.next() | 1, *this);
     }
+    if (disputed()) path->hold_requests();
     return paths.emplace_back(std::move(path)).get();
 }
 
@@ -230,8 +231,7 @@ void ServerSession::Inside::windows_not_bound(ServerPath& path) {
 // one.
 void ServerSession::Inside::arrived_unnumbered(ServerPath& path, std::uint32_t permit) {
     for (const auto& other : paths) {
-        if (other.get() == &path || !other->revokes(permit)) continue;
-        other->close("its permit came back on another path");
+        if (other.get() != &path && other->revokes(permit)) dispute(path, *other);
     }
 }
 
@@ -240,11 +240,8 @@ void ServerSession::Inside::request(ServerPath& path, OpSlot& slot) {
     const Admission::Decision decision = admission.arrive(permit, slot);
     if (decision.verdict != Admission::Verdict::wait) return decide(slot, decision);
     path.make_wait(slot);
-    // A peer without sequence numbers does this only when it has given up the other path.
     Attempt* running = admission.running(permit);
-    if (slot.sequence == 0 && running != nullptr) {
-        slot_of(*running).path->close("its permit came back on another path");
-    }
+    if (slot.sequence == 0 && running != nullptr) dispute(path, *slot_of(*running).path);
 }
 
 void ServerSession::Inside::decide(OpSlot& slot, const Admission::Decision& decision) {
@@ -272,6 +269,10 @@ void ServerSession::Inside::serve(OpSlot& slot) {
 void ServerSession::Inside::ended(ServerPath& path, OpSlot& slot, int error) {
     const std::uint32_t permit = path.permit_of(slot);
     admission.ended(permit, slot, error);
+    if (!disputed()) release(permit);
+}
+
+void ServerSession::Inside::release(std::uint32_t permit) {
     while (const auto released = admission.next_released(permit)) {
         OpSlot& next = slot_of(*released->attempt);
         next.path->run(next);
@@ -280,6 +281,7 @@ void ServerSession::Inside::ended(ServerPath& path, OpSlot& slot, int error) {
 }
 
 void ServerSession::Inside::path_closed(ServerPath& path) {
+    if (&path == newer_path || &path == older_path) end_dispute(path, {});
     std::erase_if(paths, [&](const auto& one) { return one.get() == &path; });
     count_connections();
     if (!paths.empty()) return;

@@ -156,35 +156,6 @@ TEST_CASE("a permit that is used twice at a time") {
     town.check_peace(std::move(client));
 }
 
-TEST_CASE("a permit that comes back on another path while its chunk's key is being revoked") {
-    SceneOptions options = quick_options(GENERATE(range(1u, 9u)));
-    options.server.always_invalidate = true;
-    options.addresses = 2;
-    // Each arrives before the other's revoke has ended.
-    options.sim.revoke = SimOptions::Revoke::pending;
-    options.sim.delay_min = 50us;
-    options.sim.delay_max = 99us;
-    Town town(options);
-    auto one = town.opened();
-    auto other = town.raw();
-    other->request.session_uuid = one->request.session_uuid;
-    other->turn_to(town.scene.address(1));
-    REQUIRE(other->open(2, "bad", options.server.queue_depth, options.server.chunk_bytes));
-    // The bad client's epoch is not known: each request that is served is found so.
-    const auto bytes = write_request(0, 0);
-    for (RawClient* client : {one.get(), other.get()}) {
-        client->write(1, client->chunk(2), bytes, client->codec.request(2, sizeof(IoRequest)));
-    }
-    town.scene.world.run_for(5ms);
-    CHECK(std::ranges::count(town.scene.findings.lines, "a request of another epoch") == 1);
-    std::erase(town.scene.findings.lines, "a request of another epoch");
-    CHECK(one->alive() != other->alive());
-    const auto& survivor = one->alive() ? one : other;
-    CHECK(survivor->connections[1]->received.size() == 1);
-    other->end();
-    town.check_peace(std::move(one));
-}
-
 TEST_CASE("what a client has sent before it ends its path does not run after that") {
     SceneOptions options = quick_options(6);
     options.server.always_invalidate = GENERATE(true, false);
