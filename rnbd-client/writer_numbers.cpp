@@ -1,15 +1,21 @@
 #include "rnbd-client/writer_numbers.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
+#include <expected>
 #include <fstream>
 #include <iomanip>
 #include <sstream>
 #include <string_view>
 
+#include "rtrs/base/descriptor.h"
 #include "rtrs/base/error.h"
 
 namespace rnbd {
@@ -27,13 +33,51 @@ constexpr std::string_view untold_loss = "untold-loss";
 
 constexpr std::string_view first_words = "rnbd-client writers 1 ";
 
+// The folder of sockets belongs to several users, of whom one may put anything at this path. Only a
+// regular file of this user, or root, is taken: nothing that waits, as a FIFO, or leads elsewhere.
+std::expected<std::string, std::error_code> content_of(const std::string& path) {
+    const rtrs::Descriptor file(
+        ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
+    struct stat about{};
+    if (!file || ::fstat(file.get(), &about) != 0) return std::unexpected(rtrs::from_errno(errno));
+    if (!S_ISREG(about.st_mode)) return std::unexpected(rtrs::from_errno(EBADMSG));
+    if (about.st_uid != 0 && about.st_uid != ::geteuid())
+        return std::unexpected(rtrs::from_errno(EPERM));
+    std::string text;
+    std::array<char, 4096> piece{};
+    for (;;) {
+        const ssize_t got = ::read(file.get(), piece.data(), piece.size());
+        if (got == 0) return text;
+        if (got > 0) text.append(piece.data(), static_cast<std::size_t>(got));
+        if (got < 0 && errno != EINTR) return std::unexpected(rtrs::from_errno(errno));
+    }
+}
+
+std::error_code put(const std::string& path, std::string_view text) {
+    // What a kill left there, or somebody else.
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) return rtrs::from_errno(errno);
+    rtrs::Descriptor file(
+        ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!file) return rtrs::from_errno(errno);
+    while (!text.empty()) {
+        const ssize_t written = ::write(file.get(), text.data(), text.size());
+        if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
+        if (written == 0) return rtrs::from_errno(EIO);
+        if (written < 0 && errno != EINTR) return rtrs::from_errno(errno);
+    }
+    return ::close(file.release()) == 0 ? std::error_code{} : rtrs::from_errno(errno);
+}
+
 std::string first_line() { return std::string(first_words) + boot(); }
 
 }  // namespace
 
 std::error_code WriterNumbers::load() {
-    std::ifstream file(path_);
-    if (!file) return errno == ENOENT ? std::error_code{} : rtrs::from_errno(errno);
+    const auto content = content_of(path_);
+    if (!content)
+        return content.error() == std::errc::no_such_file_or_directory ? std::error_code{}
+                                                                       : content.error();
+    std::istringstream file(*content);
     std::string line;
     if (!std::getline(file, line) || !line.starts_with(first_words)) {
         return rtrs::from_errno(EBADMSG);
@@ -91,12 +135,11 @@ std::error_code WriterNumbers::write() const {
              << (life.untold_loss ? ' ' + std::string(untold_loss) : "") << '\n';
     }
     const std::string temporary = path_ + ".new";
-    std::ofstream file(temporary, std::ios::trunc);
-    file << text.str();
-    file.close();
-    if (!file) return rtrs::from_errno(errno != 0 ? errno : EIO);
-    if (std::rename(temporary.c_str(), path_.c_str()) != 0) return rtrs::from_errno(errno);
-    return {};
+    std::error_code error = put(temporary, text.str());
+    if (!error && std::rename(temporary.c_str(), path_.c_str()) != 0)
+        error = rtrs::from_errno(errno);
+    if (error) ::unlink(temporary.c_str());
+    return error;
 }
 
 }  // namespace rnbd

@@ -30,8 +30,9 @@ class WriterNumbers {
 
     const std::string& path() const noexcept { return path_; }
     // Loads the numbers of former lives. A file that is absent or of another boot counts as empty.
-    // ERRORS: those of reading the file; EBADMSG (it does not have the right form; the lines that
-    // have it were taken).
+    // ERRORS: those of reading the file, which has to be a regular one (ELOOP, EBADMSG) and this
+    // user's or root's (EPERM); EBADMSG (it does not have the right form; the lines that have it
+    // were taken).
     std::error_code load();
     struct Life {
         std::uint64_t number = 0;  // 0: none, the volume is only read

@@ -1,6 +1,7 @@
 // As which writer a daemon comes back that was killed.
 #include "rnbd-client/writer_numbers.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -112,4 +113,44 @@ TEST_CASE("writer numbers: a file that cannot be written is told of") {
     REQUIRE(!numbers.load());
     CHECK(numbers.keep("host-a", "vol1", {1}));
     CHECK(numbers.write() == std::errc::no_such_file_or_directory);
+}
+
+TEST_CASE("writer numbers: what another user has put there is neither waited for nor followed") {
+    Folder folder;
+    const std::string fresh = folder.file() + ".new";
+    const std::string victim = std::string(folder.path) + "/victim";
+    std::ofstream(victim) << "precious\n";
+    REQUIRE(::mkfifo(folder.file().c_str(), 0600) == 0);
+    WriterNumbers numbers(folder.file());
+    CHECK(numbers.load() == std::errc::bad_message);
+    REQUIRE(::unlink(folder.file().c_str()) == 0);
+    REQUIRE(::symlink(victim.c_str(), folder.file().c_str()) == 0);
+    CHECK(numbers.load() == std::errc::too_many_symbolic_link_levels);
+
+    REQUIRE(::symlink(victim.c_str(), fresh.c_str()) == 0);
+    CHECK(numbers.keep("host-a", "vol1", {1}));
+    REQUIRE(!numbers.write());
+    CHECK(Loaded(folder).former("host-a", "vol1").number == 1);
+    struct stat about{};
+    REQUIRE(::lstat(folder.file().c_str(), &about) == 0);
+    CHECK(S_ISREG(about.st_mode));
+    CHECK((about.st_mode & 0777) == 0600);
+    std::string line;
+    std::getline(std::ifstream(victim), line);
+    CHECK(line == "precious");
+    ::unlink(victim.c_str());
+
+    if (::geteuid() != 0) return;
+    REQUIRE(::chown(folder.file().c_str(), 65534, 65534) == 0);
+    CHECK(WriterNumbers(folder.file()).load() == std::errc::operation_not_permitted);
+}
+
+TEST_CASE("writer numbers: nothing is left of a file that could not take its place") {
+    Folder folder;
+    WriterNumbers numbers(folder.file());
+    REQUIRE(::mkdir(folder.file().c_str(), 0700) == 0);
+    CHECK(numbers.keep("host-a", "vol1", {1}));
+    CHECK(numbers.write() == std::errc::is_a_directory);
+    CHECK(::access((folder.file() + ".new").c_str(), F_OK) != 0);
+    ::rmdir(folder.file().c_str());
 }
