@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string>
 
+#include "daemon/config/common.h"
 #include "daemon/control/arguments.h"
 #include "daemon/log/log.h"
 #include "rnbd-client/catalog_text.h"
@@ -52,6 +54,21 @@ std::string map_errors_text(std::vector<ConfigError> errors) {
     return config_errors_text(errors);
 }
 
+// An address that nobody gave is wrong only because of the name that it was made of.
+void blame_name_for_its_socket(std::vector<ConfigError>& errors) {
+    const auto of_socket = [](const ConfigError& error) {
+        return error.key.starts_with("devices[0].nbd");
+    };
+    if (!std::ranges::all_of(errors, of_socket)) {
+        std::erase_if(errors, of_socket);
+        return;
+    }
+    for (ConfigError& error : errors) {
+        error.text = "the default, a socket with the name of the device, has a path of more than " +
+                     std::to_string(socket_path_bytes_max) + " bytes: name another address";
+    }
+}
+
 // The arguments as the configuration that they stand for: the same words, rules and messages.
 std::expected<MapRequest, ControlFailure> parse_map(const json& given,
                                                     const std::string& socket_folder) {
@@ -60,11 +77,12 @@ std::expected<MapRequest, ControlFailure> parse_map(const json& given,
     const std::string session_name = arguments.text("session", Need::required, a_name);
     const std::string name =
         given.contains("device") ? arguments.text("device", Need::present, a_name) : volume;
+    const std::optional<json> nbd = arguments.any("nbd");
     json device{{"name", name},
                 {"session", session_name},
                 {"volume", volume},
                 {"access", arguments.any("access").value_or("rw")},
-                {"nbd", arguments.any("nbd").value_or(default_address(socket_folder, name))}};
+                {"nbd", nbd.value_or(default_address(socket_folder, name))}};
     if (auto kernel_device = arguments.any("kernel_device")) {
         device["device"] = std::move(*kernel_device);
     }
@@ -79,8 +97,10 @@ std::expected<MapRequest, ControlFailure> parse_map(const json& given,
     auto parsed =
         ClientConfig::parse(config.dump(-1, ' ', false, json::error_handler_t::replace), "map");
     if (!parsed) {
+        auto errors = std::move(parsed.error());
+        if (!nbd) blame_name_for_its_socket(errors);
         return std::unexpected(
-            ControlFailure{ControlError::bad_arguments, map_errors_text(parsed.error())});
+            ControlFailure{ControlError::bad_arguments, map_errors_text(std::move(errors))});
     }
     request.device = std::move(parsed->devices.front());
     request.session = std::move(parsed->sessions.front());

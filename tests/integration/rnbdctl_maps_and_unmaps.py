@@ -75,6 +75,13 @@ with Lab() as lab:
              "there is no session nobody; --path HOST:PORT makes one": ("map", {"volume": "v", "session": "nobody"})}
     said = [answer["error"]["message"] for answer in answers(client, wrong.values())]
     check(said == list(wrong), said)
+    # Of a name, not of an address that nobody gave, if that was made of the name.
+    for name, text in (("v" * 200, "--nbd: the default, a socket with the name of the device, has a path of more than "
+                                   "107 bytes: name another address"),
+                       ("a b", "EXPORT: found \"a b\", expected a name of 1 to 254 printable ASCII characters "
+                               "without space, \"..\" and leading '/'")):
+        refused = client.ctl("map", name, "from", "host-a", ok=False)
+        check(refused.returncode == 2 and refused.stderr.startswith(f"rnbdctl: {text}\n"), refused.stderr)
     check([d["name"] for d in client.status()["devices"]] == ["vol1"], "they have done nothing")
     # One that cannot be mapped is gone when that is told, again and again; so is a session that was made for it.
     taken = lab.path("taken.sock")
