@@ -19,6 +19,7 @@
 #include "daemon/log/log.h"
 #include "daemon/metrics/server.h"
 #include "daemon/sockets/processes.h"
+#include "daemon/sockets/unix_listener.h"
 #include "daemon/version.h"
 #include "daemon/watchdog.h"
 #include "rtrs/base/member_call.h"
@@ -321,7 +322,14 @@ std::string why_no_control(const std::string& program, const std::string& path,
             "there, or a socket: remove it, or name another one as `control`",
             path);
     }
-    const pid_t other = error == std::errc::address_in_use ? socket_listener(path) : 0;
+    const bool in_use = error == std::errc::address_in_use;
+    if (const std::string others = whose_socket_file(path); !in_use && !others.empty()) {
+        return fmt::format(
+            "control socket {}: {}: {}: remove it if nothing of that user runs, or name another "
+            "one as `control`",
+            path, error.message(), others);
+    }
+    const pid_t other = in_use ? socket_listener(path) : 0;
     if (other == 0) return fmt::format("control socket {}: {}", path, error.message());
     const std::string who = rtrs::process_words(other);
     return fmt::format("{}{} answers at {}: end that one, or name another socket as `control`",

@@ -23,9 +23,13 @@ bool is_at(const std::string& path, int fd) noexcept {
 
 }  // namespace
 
+std::string SocketFileLock::path_of(const std::string& socket_path) {
+    return socket_path + ".lock";
+}
+
 std::expected<SocketFileLock, std::error_code> SocketFileLock::take(
     const std::string& socket_path) {
-    const std::string path = socket_path + ".lock";
+    const std::string path = path_of(socket_path);
     for (int attempt = 0; attempt < attempts_max; ++attempt) {
         rtrs::Descriptor file(::open(path.c_str(),
                                      O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,

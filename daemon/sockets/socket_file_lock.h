@@ -26,6 +26,8 @@ class SocketFileLock {
     // Does not wait. ERRORS: EADDRINUSE (another process is about to listen there, or to find out
     // that it cannot), those of open(2).
     static std::expected<SocketFileLock, std::error_code> take(const std::string& socket_path);
+    // The file beside the socket.
+    static std::string path_of(const std::string& socket_path);
     SocketFileLock(SocketFileLock&&) = default;
     SocketFileLock& operator=(SocketFileLock&&) = delete;
     ~SocketFileLock();

@@ -91,6 +91,15 @@ std::expected<rtrs::Descriptor, std::error_code> listen_on_unix_in_folder(const 
     return listener;
 }
 
+std::string whose_socket_file(const std::string& path) {
+    for (const std::string& file : {path, SocketFileLock::path_of(path)}) {
+        struct stat found{};
+        if (::lstat(file.c_str(), &found) == 0 && found.st_uid != ::geteuid())
+            return file + " belongs to another user (uid " + std::to_string(found.st_uid) + ")";
+    }
+    return {};
+}
+
 UnixSocketFile::UnixSocketFile(std::string path) : path_(std::move(path)) {
     struct stat made{};
     if (::stat(path_.c_str(), &made) == 0) {

@@ -28,6 +28,10 @@ std::expected<rtrs::Descriptor, std::error_code> listen_on_unix(const std::strin
 std::expected<rtrs::Descriptor, std::error_code> listen_on_unix_in_folder(const std::string& path,
                                                                           mode_t mode);
 
+// Where listen_on_unix() was not permitted to go on: the file that is in the way because it is
+// another user's, the socket or the one beside it, in words. Empty: neither is.
+std::string whose_socket_file(const std::string& path);
+
 // The file that listen_on_unix() made, to be removed when the listener ends. It is not removed if
 // another daemon has put its own file in its place.
 class UnixSocketFile {

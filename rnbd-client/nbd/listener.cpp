@@ -68,6 +68,10 @@ std::expected<rtrs::Descriptor, NbdListener::Failure> NbdListener::listen_on_uni
             return std::unexpected(
                 failure(rtrs::from_errno(ENOTSOCK), "the path exists and is no socket"));
         }
+        if (const auto others = whose_socket_file(options_.address.place);
+            !others.empty() && error != std::errc::address_in_use) {
+            return std::unexpected(failure(error, others));
+        }
         return std::unexpected(failure(error, error == std::errc::address_in_use
                                                   ? "another process serves on this socket"
                                                   : "making the socket"));

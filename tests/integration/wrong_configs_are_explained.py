@@ -105,6 +105,23 @@ with Lab() as lab:
                     write(lab, "plain.yaml", GOOD.format(path=lab.path("x.img"), control=plain)), ok=False)
     check(no_socket.returncode != 0 and
           f"control socket {plain}: found something that is no socket" in no_socket.stderr, no_socket.stderr)
+    # One that a former life has left as another user, which a daemon without capabilities may not ask.
+    if os.geteuid() == 0 and shutil.which("setpriv"):
+        left = lab.path("left.ctl")
+        with socket.socket(socket.AF_UNIX) as other:
+            other.bind(left)
+        os.chmod(left, 0o600)
+        os.chown(left, 65534, 65534)
+        for program, text in (
+                ("rnbd-server", GOOD.format(path=lab.path("x.img"), control=left)),
+                ("rnbd-client", f"""control: {lab.path("c.ctl")}
+sessions: [{{name: host-a, paths: [{{tcp: "127.0.0.1:{server.port}"}}]}}]
+devices: [{{name: d, session: host-a, volume: vol1, access: ro, nbd: "unix:{left}"}}]
+""")):
+            foreign = run("setpriv", "--bounding-set=-all", os.path.join(BUILD, program, program), "--config",
+                          write(lab, "left.yaml", text), ok=False)
+            check(foreign.returncode == 1 and
+                  f"{left} belongs to another user (uid 65534)" in foreign.stderr, foreign.stderr)
     # Who has the file of an export, where /proc/locks tells it by the file's own number.
     second = Daemon(lab, "rnbd-server", "second", dict(
         listen=[{"tcp": "127.0.0.1:0"}], exports=[export("vol1", lab.path("vol1.img"))]))
