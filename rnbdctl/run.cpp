@@ -3,11 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
+#include <string_view>
 #include <vector>
 
 #include "daemon/command_line_complaint.h"
+#include "daemon/utf8.h"
 #include "rnbdctl/asking.h"
 #include "rnbdctl/command_tree.h"
 #include "rnbdctl/completion.h"
@@ -73,6 +77,26 @@ std::string words_of(const CLI::App& app) {
     return words_of(*parent) + " " + app.get_name();
 }
 
+// Answers and configurations are JSON, which is UTF-8: a word that is not would become another one
+// on its way, a file's path that of another file. The daemon's socket is no such word.
+std::optional<std::string> not_utf8(const nlohmann::json& value) {
+    if (value.is_structured()) {
+        for (const auto& part : value) {
+            if (auto wrong = not_utf8(part)) return wrong;
+        }
+    }
+    if (!value.is_string()) return std::nullopt;
+    const auto& text = value.get_ref<const std::string&>();
+    for (std::size_t i = 0; i < text.size();) {
+        const std::size_t bytes = utf8_bytes(std::string_view(text).substr(i));
+        if (bytes == 0)
+            return fmt::format("found the byte 0x{:02x} behind \"{}\", expected UTF-8 text",
+                               static_cast<unsigned char>(text[i]), text.substr(0, i));
+        i += bytes;
+    }
+    return std::nullopt;
+}
+
 void find_sockets(Request& request, const Options& options, Daemon daemon,
                   const DefaultSockets& sockets) {
     if (!options.socket.empty()) {
@@ -106,6 +130,7 @@ int run_words(int argc, const char* const* argv, std::ostream& out, std::ostream
     request.words = words_of(*tree.chosen()->app);
     find_sockets(request, options, request.of, sockets);
     if (const auto wrong = tree.chosen()->fill(request)) return complaints.usage(*wrong);
+    if (const auto wrong = not_utf8(request.arguments)) return complaints.usage(*wrong);
     return static_cast<int>(ask(request, out, err));
 }
 

@@ -20,7 +20,7 @@ BLOCK_PROTOCOL = ["rnbd/catalog.h", "rnbd/fair_share.h", "rnbd/figures.h", "rnbd
 DAEMON = ["daemon/"]
 # What is not of a daemon alone: command lines, the control socket's clients.
 PROGRAM = ["daemon/attributes/client.h", "daemon/command_line_complaint.h", "daemon/control/client.h",
-           "daemon/counted.h", "daemon/version.h"]
+           "daemon/counted.h", "daemon/utf8.h", "daemon/version.h"]
 SOCKETS_AND_RING = ["sys/socket.h", "netinet/", "arpa/", "liburing", "linux/io_uring.h", "sys/epoll.h",
                     "poll.h", "netdb.h", "spdlog/"]
 

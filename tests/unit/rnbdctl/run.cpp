@@ -254,6 +254,24 @@ TEST_CASE("rnbdctl: an empty word stands for nothing, not for what no word stand
     CHECK(world.run({"--client", "set", "a", ""}).exit == number(CtlExit::unreachable));
 }
 
+TEST_CASE("rnbdctl: a word that is no UTF-8 is not taken for another one") {
+    World world;
+    const auto refused = [&](const std::vector<const char*>& words) {
+        const auto ran = world.run(words);
+        CHECK(ran.exit == number(CtlExit::usage));
+        return ran.out + ran.err;
+    };
+    CHECK(refused({"exports", "add", "e", "/srv/m\xfc.img"}) ==
+          "rnbdctl: found the byte 0xfc behind \"/srv/m\", expected UTF-8 text\n");
+    CHECK(has(refused({"--json", "map", "v", "from", "s", "--nbd", "unix:/\xff"}),
+              R"("message":"found the byte 0xff behind \"unix:/\", expected UTF-8 text")"));
+    CHECK(has(refused({"exports", "resize", "e\xc3", "1GiB"}), "the byte 0xc3"));
+    // Others, and the socket of a daemon, which no daemon is told.
+    CHECK(world.run({"exports", "add", "e", "/srv/m\xc3\xbc.img"}).exit ==
+          number(CtlExit::unreachable));
+    CHECK(world.run({"--socket", "/\xff", "list"}).exit == number(CtlExit::unreachable));
+}
+
 TEST_CASE("rnbdctl: every complaint about words begins with the program's name") {
     World world;
     CHECK(world.run({}).err == "rnbdctl: A command is required (see --help)\n");
