@@ -25,7 +25,7 @@
 namespace rtrs {
 
 // The session's memory as registered with one fabric. The buffers are registered once, when the
-// sizes are known.
+// sizes are known and a path of the fabric connects.
 struct FabricMemory {
     Fabric* fabric = nullptr;
     std::unique_ptr<ProtectionDomain> domain;

@@ -129,10 +129,11 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     std::error_code make_path(const PathAddress& address);
     std::expected<FabricMemory*, std::error_code> memory_of(Fabric& fabric);
     std::error_code register_buffers(FabricMemory& memory);
+    std::expected<void, Unusable> registered(FabricMemory& memory);
     std::error_code open();
     void arm_waiting();
     void open_other_paths();
-    std::expected<void, Unusable> allocate(const ChunkGeometry& geometry);
+    std::expected<void, Unusable> allocate(FabricMemory& memory, const ChunkGeometry& offered);
     void announce_link_if_ready();
     void dial_what_is_held_back();
     void close();

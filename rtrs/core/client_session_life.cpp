@@ -108,7 +108,7 @@ std::expected<void, Unusable> ClientSession::Inside::accept_geometry(ClientPath&
     if (paths_up > 0 && offers != protection) {
         return refused("it differs from that of the other paths in what it can");
     }
-    if (geometry.queue_depth == 0) return allocate(offered);
+    if (geometry.queue_depth == 0) return allocate(path.memory(), offered);
     if (offered.queue_depth < geometry.queue_depth) {
         // Requests in flight may have any of the old permits.
         return refused("its queue depth has shrunk to " + std::to_string(offered.queue_depth) +
@@ -123,10 +123,22 @@ std::expected<void, Unusable> ClientSession::Inside::accept_geometry(ClientPath&
         return refused("its headers have shrunk to " + std::to_string(offered.header_bytes_max) +
                        " bytes, this session needs " + std::to_string(header_bytes_min));
     }
-    return {};
+    return registered(path.memory());
 }
 
-std::expected<void, Unusable> ClientSession::Inside::allocate(const ChunkGeometry& offered) {
+// When the first path of a fabric needs it: where a device cannot, the paths of others go on.
+std::expected<void, Unusable> ClientSession::Inside::registered(FabricMemory& memory) {
+    if (memory.payload) return {};
+    const auto error = register_buffers(memory);
+    if (!error) return {};
+    const std::string device = memory.fabric->device();
+    return std::unexpected(
+        Unusable{error, (device.empty() ? memory.fabric->name() : device) +
+                            " does not take this session's memory: " + error.message()});
+}
+
+std::expected<void, Unusable> ClientSession::Inside::allocate(FabricMemory& memory,
+                                                              const ChunkGeometry& offered) {
     const auto failed = [](std::error_code error) {
         return std::unexpected(Unusable{error, error.message()});
     };
@@ -139,19 +151,12 @@ std::expected<void, Unusable> ClientSession::Inside::allocate(const ChunkGeometr
                 "; a session needs a depth of 2 and " + std::to_string(header_bytes_min) +
                 " bytes of headers"});
     }
-    // An earlier attempt may have failed half way: no region may outlive its memory.
-    for (const auto& memory : memories) {
-        memory->payload.reset();
-        memory->headers.reset();
-    }
     payload_stride = round_to_page(offered.io_bytes_max);
     payload_memory = LazyMemory(payload_stride * (offered.queue_depth - 1));
     header_memory = LazyMemory(round_to_page(header_stride * offered.queue_depth));
     requests = LazyArray<Request>(offered.queue_depth);
     if (!payload_memory || !header_memory || !requests) return failed(from_errno(ENOMEM));
-    for (const auto& memory : memories) {
-        if (const auto error = register_buffers(*memory)) return failed(error);
-    }
+    if (auto usable = registered(memory); !usable) return usable;
     geometry = offered;
     pool.fill(request_permits());
     failures.reserve(geometry.queue_depth);

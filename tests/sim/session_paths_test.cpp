@@ -517,3 +517,33 @@ TEST_CASE("a path that is held back is dialled when the last other one goes, ann
     scene.server->service_max = Duration{0};
     work_and_end(scene, 8, 100);
 }
+
+TEST_CASE("a device that does not take the session's memory does not keep other paths away") {
+    SceneOptions options = quick_options(23);
+    options.addresses = 2;
+    Scene scene(options);
+    FaultyFabric device(scene.client_host.fabric(), scene.client_host.clock(), {});
+    const std::string others = scene.options.client.paths.back().destination;
+    scene.options.client.paths.pop_back();
+    scene.start_server();
+    scene.start_client();
+    REQUIRE(!scene.client->session.add_path({&device, "", others}));
+    device.options().refuse_registration_per_million = 1'000'000;
+    const bool first = GENERATE(true, false);
+    if (first) {
+        // The device's path gets its answer before the other one does.
+        scene.client->fabric.refuse_next().connects = 1;
+    }
+    REQUIRE(scene.ready());
+    const auto of_device = [&] { return scene.client->session.status().paths.at(1); };
+    REQUIRE(scene.run_until([&] { return of_device().attempts > 2; }));
+    CHECK(of_device().state != PathState::connected);
+    CHECK(scene.recorder.said("does not take this session's memory: Cannot allocate memory"));
+    device.options().refuse_registration_per_million = 0;
+    REQUIRE(scene.run_until([&] { return of_device().state == PathState::connected; }));
+    // Requests go by it, too.
+    using enum ClientSession::PathOperation;
+    REQUIRE(!scene.client->session.operate_path(scene.client->session.status().paths.at(0).label,
+                                                disconnect));
+    work_and_end(scene, 15, 100);
+}
