@@ -116,12 +116,23 @@ std::error_code VerbsDomain::take_up() {
     return {};
 }
 
-std::error_code VerbsDomain::register_region(VerbsRegion& region) noexcept {
-    if (takes_windows_ && !region.take_up(domain_, true)) return {};
-    if (const auto error = region.take_up(domain_, false)) return error;
+std::error_code VerbsDomain::register_region(VerbsRegion& region) {
+    if (takes_windows_) {
+        const auto error = region.take_up(domain_, true);
+        if (!error) return {};
+        if (error == from_errno(ENOMEM)) return without_memory(region);
+    }
+    if (const auto error = region.take_up(domain_, false)) {
+        return error == from_errno(ENOMEM) ? without_memory(region) : error;
+    }
     // Only this flag was in the way: the device has no windows.
     takes_windows_ = false;
     return {};
+}
+
+std::error_code VerbsDomain::without_memory(const VerbsRegion& region) {
+    engine_->tell_no_memory(region.bytes());
+    return from_errno(ENOMEM);
 }
 
 std::expected<std::unique_ptr<MemoryRegion>, std::error_code> VerbsDomain::register_memory(

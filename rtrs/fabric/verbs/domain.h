@@ -151,7 +151,8 @@ class VerbsDomain final : public ProtectionDomain, public ListLink {
         : engine_(std::move(engine)), domain_(domain) {
         engine_->add(*this);
     }
-    std::error_code register_region(VerbsRegion& region) noexcept;
+    std::error_code register_region(VerbsRegion& region);
+    std::error_code without_memory(const VerbsRegion& region);
 
     std::shared_ptr<Engine> engine_;
     ibv_pd* domain_;

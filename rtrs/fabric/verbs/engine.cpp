@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -310,6 +311,20 @@ void Engine::linger(rdma_cm_id* id) {
         return;
     }
     lingering_.push_back(*new LingeringId(*this, id));
+}
+
+// Without the privilege CAP_IPC_LOCK the limit is what is most often in the way.
+void Engine::tell_no_memory(std::size_t bytes) {
+    const auto times = no_memory_.happened(reactor_.now());
+    if (!times) return;
+    std::string text = "cannot register " + std::to_string(bytes) +
+                       " bytes of memory: " + from_errno(ENOMEM).message();
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+        text += "; the limit of locked memory (ulimit -l, LimitMEMLOCK=) is " +
+                std::to_string(limit.rlim_cur / 1024) + " KiB";
+    }
+    trace(TraceLevel::warning, text + how_often(*times));
 }
 
 void Engine::trace(TraceLevel level, std::string_view text) const {

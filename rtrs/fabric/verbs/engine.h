@@ -39,6 +39,7 @@
 #include <system_error>
 
 #include "rtrs/base/intrusive_list.h"
+#include "rtrs/base/seldom.h"
 #include "rtrs/fabrics.h"
 #include "rtrs/reactor.h"
 #include "rtrs/trace.h"
@@ -151,6 +152,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
     // before the reactor sleeps.
     bool watches(VerbsEndpoint& endpoint) noexcept;
 
+    // Memory that the device did not take, for want of it: says so, with the limit. Seldom.
+    void tell_no_memory(std::size_t bytes);
+
     void trace(TraceLevel level, std::string_view text) const;
 
   private:
@@ -226,6 +230,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
     IntrusiveList<VerbsListener> listeners_;
     Timer device_timer_;
     std::error_code told_error_;  // why the device cannot be taken up; logged once
+    Seldom no_memory_;
 };
 
 }  // namespace rtrs::verbs
