@@ -1,6 +1,7 @@
 #include "rnbd-server/listeners.h"
 
 #include <algorithm>
+#include <set>
 
 #include "daemon/log/log.h"
 #include "rnbd-server/config_diff.h"
@@ -234,7 +235,10 @@ void Listeners::tell_others() {
         if (place.listen.kernel) portals.emplace(place.portal, *place.listen.kernel);
         if (!place.shown.address.empty()) in_.shown.push_back(place.shown);
     }
-    in_.target.use_kernel_portals(std::move(portals));
+    std::set<std::uint32_t> in_use;
+    for (const rtrs::ServerSession* session : in_.server.sessions())
+        in_use.insert(session->portal());
+    in_.target.use_kernel_portals(std::move(portals), in_use);
 }
 
 }  // namespace rnbd

@@ -63,6 +63,12 @@ void Target::open_exports(const std::vector<ServerConfig::Export>& exports) {
 
 // --- Sessions.
 
+void Target::use_kernel_portals(std::map<std::uint32_t, KernelListener> portals,
+                                const std::set<std::uint32_t>& in_use) {
+    for (const std::uint32_t id : in_use) portals.insert(kernel_portals_.extract(id));
+    kernel_portals_ = std::move(portals);
+}
+
 const KernelListener* Target::kernel_portal(std::uint32_t portal) const noexcept {
     const auto found = kernel_portals_.find(portal);
     return found == kernel_portals_.end() ? nullptr : &found->second;

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <system_error>
 #include <unordered_map>
@@ -53,9 +54,10 @@ class Target final : public rtrs::ServerHandler, private VolumeEvents {
     // runs.
     void open_exports(const std::vector<ServerConfig::Export>& exports);
     // portals: the server's portals for kernel clients, by id. Called before the server listens.
-    void use_kernel_portals(std::map<std::uint32_t, KernelListener> portals) {
-        kernel_portals_ = std::move(portals);
-    }
+    // in_use: portals that sessions came in by. Those of them that have gone keep their rules: a
+    // kernel's client stays one, and its device paths stand for what they stood for.
+    void use_kernel_portals(std::map<std::uint32_t, KernelListener> portals,
+                            const std::set<std::uint32_t>& in_use = {});
     ~Target();
 
     std::error_code on_path(const rtrs::Arrival& arrival) override;

@@ -128,3 +128,15 @@ TEST_CASE("kernel opens: our own clients are told at once, and ask again") {
     ours.ask();
     CHECK(ours.answered() == ENOENT);
 }
+
+TEST_CASE("kernel opens: a client whose listener has gone stays a kernel's") {
+    Client kernel(Portal::kernels);
+    Target& target = kernel.world.target;
+    target.use_kernel_portals({}, {0});
+    target.use_kernel_portals({{1, KernelListener{}}}, {0, 1});
+    kernel.ask();
+    kernel.pass(300ms);
+    CHECK(!kernel.answer);
+    kernel.make_file();
+    CHECK(kernel.answered() == 0);
+}
