@@ -19,6 +19,21 @@ bool same_paths(const std::vector<ClientConfig::Path>& some,
     return names == other_names;
 }
 
+constexpr rtrs::Duration awaited_interval = std::chrono::seconds(1);
+
+// It may come: a device whose driver is loaded later, or whose address is not set yet.
+bool is_absent(std::error_code error) {
+    return error == std::errc::no_such_device || error == std::errc::address_not_available ||
+           error == std::errc::network_unreachable || error == std::errc::host_unreachable;
+}
+
+void log_awaited(const std::string& session, const ClientConfig::Path& path,
+                 const std::string& why) {
+    logger("rnbd.client")
+        .warn("{}: path {} is not used yet: {}; tried again every second", session,
+              path.to_string(), why);
+}
+
 }  // namespace
 
 Client::Client(rtrs::Reactor& reactor, rtrs::Random& random, rtrs::Tracer& tracer,
@@ -45,6 +60,9 @@ std::expected<void, std::string> Client::start(const ClientConfig& config) {
 
 std::expected<Client::Session*, std::string> Client::add_session(
     const ClientConfig::Session& config) {
+    const auto path_failure = [&](const ClientConfig::Path& path, const std::string& why) {
+        return "session " + config.name + ", path " + path.to_string() + ": " + why;
+    };
     rtrs::ClientSessionOptions options{.name = config.name,
                                        .io_connections = config.connections,
                                        .connect_timeout = config.connect_timeout,
@@ -61,13 +79,19 @@ std::expected<Client::Session*, std::string> Client::add_session(
                                        .identity = machine_identity(),
                                        .life = session_life(),
                                        .messages = rtrs::MessageOptions{}};
+    std::vector<Session::Awaited> awaited;
     for (const auto& path : config.paths) {
         auto address = address_of(config, path);
-        if (!address) {
-            return std::unexpected("session " + config.name + ", path " + path.to_string() + ": " +
-                                   address.error());
+        if (address) {
+            options.paths.push_back(std::move(*address));
+        } else if (is_absent(address.error().code)) {
+            awaited.push_back({.path = path, .reason = address.error().text});
+        } else {
+            return std::unexpected(path_failure(path, address.error().text));
         }
-        options.paths.push_back(std::move(*address));
+    }
+    if (options.paths.empty()) {
+        return std::unexpected(path_failure(awaited.front().path, awaited.front().reason));
     }
     auto session = std::make_unique<Session>(
         *this, rtrs::SessionEnvironment{reactor_, random_, tracer_}, std::move(options), config);
@@ -84,10 +108,40 @@ std::expected<Client::Session*, std::string> Client::add_session(
     }
     Session* const added = sessions_.emplace(config.name, std::move(session)).first->second.get();
     if (hold_limit_) set_waiting(*added);
+    const rtrs::Instant now = reactor_.now();
+    for (auto& one : awaited) {
+        log_awaited(config.name, one.path, one.reason);
+        one.since = now;
+        one.next_attempt = now + awaited_interval;
+    }
+    added->awaited = std::move(awaited);
+    if (!added->awaited.empty()) added->awaited_timer.arm(now + awaited_interval);
     return added;
 }
 
-std::expected<rtrs::PathAddress, std::string> Client::address_of(
+void Client::add_awaited(Session& session) {
+    if (stopped_ || session.closing) return;
+    const std::string& name = session.config.name;
+    const rtrs::Instant next = reactor_.now() + awaited_interval;
+    std::erase_if(session.awaited, [&](Session::Awaited& one) {
+        const auto address = address_of(session.config, one.path);
+        std::string why = address ? std::string() : address.error().text;
+        if (address) {
+            const auto error = session.remote.rtrs().add_path(*address);
+            // Or it has been added by hand, or the session has ended.
+            if (!error || error == std::errc::file_exists || error == std::errc::not_connected)
+                return true;
+            why = error.message();
+        }
+        if (std::exchange(one.reason, why) != why) log_awaited(name, one.path, why);
+        ++one.attempts;
+        one.next_attempt = next;
+        return false;
+    });
+    if (!session.awaited.empty()) session.awaited_timer.arm(next);
+}
+
+std::expected<rtrs::PathAddress, rtrs::RdmaDevices::Error> Client::address_of(
     const ClientConfig::Session& session, const ClientConfig::Path& path) {
     rtrs::PathAddress address{.source = path.source,
                               .destination = path.destination,
@@ -97,7 +151,7 @@ std::expected<rtrs::PathAddress, std::string> Client::address_of(
     address.fabric = session.data_checksum ? &fabrics_.tcp : &fabrics_.tcp_unchecked;
     if (path.fabric == ClientConfig::Path::Fabric::rdma) {
         const auto fabric = fabrics_.rdma.towards(path.source, path.destination);
-        if (!fabric) return std::unexpected(fabric.error().text);
+        if (!fabric) return std::unexpected(fabric.error());
         address.fabric = *fabric;
     }
     return address;
@@ -317,10 +371,13 @@ std::expected<void, ControlFailure> Client::add_path(const std::string& name,
     const auto address = address_of((*session)->config, path);
     if (!address) {
         (*session)->release_lock(path.destination);
-        return failure(ControlError::failed, address.error());
+        return failure(ControlError::failed, address.error().text);
     }
     const auto error = (*session)->remote.rtrs().add_path(*address);
-    if (!error) return {};
+    if (!error) {
+        (*session)->forget_awaited(path.to_string());
+        return {};
+    }
     (*session)->release_lock(path.destination);
     if (error == std::errc::file_exists)
         return failure(ControlError::exists, "it is there already");
@@ -381,7 +438,8 @@ std::expected<void, ControlFailure> Client::discover(const std::string& server,
                                        .life = 1,
                                        .messages = rtrs::MessageOptions{}};
     auto address = address_of({.name = name}, *path);
-    if (!address) return failure(ControlError::failed, path->to_string() + ": " + address.error());
+    if (!address)
+        return failure(ControlError::failed, path->to_string() + ": " + address.error().text);
     options.paths.push_back(std::move(*address));
     auto discovery = std::make_unique<Discovery>(
         rtrs::SessionEnvironment{reactor_, random_, tracer_}, std::move(options), *this);
@@ -408,7 +466,32 @@ std::vector<ClientConfig::Path> Client::Session::paths() {
         parsed->priority = path.priority;
         all.push_back(std::move(*parsed));
     }
+    for (const Awaited& one : awaited) all.push_back(one.path);
     return all;
+}
+
+const Client::Session::Awaited* Client::Session::awaits(std::string_view label) const noexcept {
+    const auto found = std::ranges::find_if(
+        awaited, [&](const Awaited& one) { return one.path.to_string() == label; });
+    return found == awaited.end() ? nullptr : &*found;
+}
+
+bool Client::Session::forget_awaited(std::string_view label) {
+    const Awaited* const one = awaits(label);
+    if (one == nullptr) return false;
+    const std::string destination = one->path.destination;
+    awaited.erase(awaited.begin() + (one - awaited.data()));
+    release_lock(destination);
+    return true;
+}
+
+std::error_code Client::Session::set_path_priority(const ClientConfig::Path& path) noexcept {
+    for (Awaited& one : awaited) {
+        if (one.path.to_string() != path.to_string()) continue;
+        one.path.priority = path.priority;
+        return {};
+    }
+    return remote.rtrs().set_path_priority(path.to_string(), path.priority);
 }
 
 void Client::Session::release_lock(const std::string& destination) {

@@ -121,9 +121,11 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
 
   private:
     std::expected<Session*, std::string> add_session(const ClientConfig::Session& config);
-    // Finds the fabric. The error is a sentence.
-    std::expected<rtrs::PathAddress, std::string> address_of(const ClientConfig::Session& session,
-                                                             const ClientConfig::Path& path);
+    // Finds the fabric.
+    std::expected<rtrs::PathAddress, rtrs::RdmaDevices::Error> address_of(
+        const ClientConfig::Session& session, const ClientConfig::Path& path);
+    // Adds the paths that were without a device, as far as they have one now.
+    void add_awaited(Session& session);
     Mapping& add_mapping(Session& session, const ClientConfig::Device& config);
     void writers_changed();
     // The session for a device that is about to be mapped.
@@ -163,21 +165,42 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
 
 // A session and what it was made from.
 struct Client::Session final : RemoteSessionHandler {
+    // A path without a device, which is looked for again every second.
+    struct Awaited {
+        ClientConfig::Path path;
+        std::string reason;
+        rtrs::Instant since{};
+        rtrs::Instant next_attempt{};
+        std::uint32_t attempts = 0;
+    };
+
     Session(Client& its_client, rtrs::SessionEnvironment environment,
             rtrs::ClientSessionOptions options, ClientConfig::Session its_config)
         : client(its_client),
           config(std::move(its_config)),
           remote(environment, std::move(options), *this),
           questions(environment.clock, remote),
-          connect_timer(environment.clock, this, [](void* self) {
+          connect_timer(environment.clock, this,
+                        [](void* self) {
+                            auto& session = *static_cast<Session*>(self);
+                            session.client.connect_again(session);
+                        }),
+          awaited_timer(environment.clock, this, [](void* self) {
               auto& session = *static_cast<Session*>(self);
-              session.client.connect_again(session);
+              session.client.add_awaited(session);
           }) {}
     void on_session_closed() override { client.session_closed(*this); }
     void on_session_path_gone(std::string_view label) override;
     void on_catalog_event(const CatalogEvent& event) override;
-    // The paths that it has now; config has those that it began with.
+    // The paths that it has now, with those that wait for a device; config has those that it began
+    // with.
     std::vector<ClientConfig::Path> paths();
+    // Null: that path does not wait for a device.
+    const Awaited* awaits(std::string_view label) const noexcept;
+    // Does not wait for a device for that path any more. False: it did not.
+    bool forget_awaited(std::string_view label);
+    // ERRORS: ENOENT.
+    std::error_code set_path_priority(const ClientConfig::Path& path) noexcept;
     // The present configuration of the session, whoever has changed it.
     ClientConfig::Session now();
     // True if another client has its name: the session does not come back by itself, and accepts no
@@ -198,6 +221,8 @@ struct Client::Session final : RemoteSessionHandler {
     bool closing = false;
     std::vector<std::string> cut_off;  // labels of paths, until the overdue devices have gone
     rtrs::Timer connect_timer;         // while these paths are not closed yet
+    std::vector<Awaited> awaited;
+    rtrs::Timer awaited_timer;
     Closed closed;
 };
 

@@ -294,8 +294,7 @@ void ClientConfiguration::add_path_steps(ConfigPlan& plan, const ClientConfig& w
                                   if (added) return done(text_of(client_.add_path(session, path)));
                                   const auto found = client_.find_session(session);
                                   if (!found) return done(found.error().message);
-                                  const auto error = (*found)->remote.rtrs().set_path_priority(
-                                      path.to_string(), path.priority);
+                                  const auto error = (*found)->set_path_priority(path);
                                   done(error ? error.message() : "");
                               }});
     }
@@ -351,6 +350,7 @@ void ClientConfiguration::remove_path(const std::string& session, const std::str
                                       const ConfigStep::Done& done) {
     const auto found = client_.find_session(session);
     if (!found) return done(found.error().message);
+    if ((*found)->forget_awaited(label)) return done("");
     const auto error =
         (*found)->remote.rtrs().operate_path(label, rtrs::ClientSession::PathOperation::remove);
     if (error && error != std::errc::no_such_file_or_directory) {

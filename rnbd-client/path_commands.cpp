@@ -142,6 +142,16 @@ bool PathCommands::check(Wait& wait) {
         return true;
     }
     rtrs::ClientSession& rtrs = (*session)->remote.rtrs();
+    if (const auto* awaited = wait.begun ? nullptr : (*session)->awaits(wait.label)) {
+        if (wait.kind != Kind::remove) {
+            wait.reply.fail(ControlError::failed,
+                            fmt::format("path {} of session {} is not used yet: {}", wait.label,
+                                        wait.session, awaited->reason));
+            return true;
+        }
+        (*session)->forget_awaited(wait.label);
+        wait.begun = true;
+    }
     if (!wait.begun && begin(wait, rtrs)) return true;
     const rtrs::ClientSessionStatus status = rtrs.status();
     const rtrs::PathStatus* const path = find(status, wait.label);

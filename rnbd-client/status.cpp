@@ -57,6 +57,21 @@ json describe(const rtrs::PathStatus& path, rtrs::Instant now) {
             {"request_max_us", microseconds(path.latency_max)}};
 }
 
+json describe(const Client::Session::Awaited& one, rtrs::Instant now) {
+    rtrs::PathStatus path;
+    path.label = one.path.to_string();
+    path.source = one.path.source;
+    path.destination = one.path.destination;
+    path.fabric = "rdma";
+    path.state = rtrs::PathState::backoff;
+    path.reason = one.reason;
+    path.since = one.since;
+    path.next_attempt = one.next_attempt;
+    path.attempts = one.attempts;
+    path.priority = one.path.priority;
+    return describe(path, now);
+}
+
 json describe_kernel(const KernelDevice* kernel, rtrs::Instant now) {
     if (kernel == nullptr) return nullptr;
     return {{"path", kernel->path()},
@@ -133,6 +148,7 @@ json describe_session(Client::Session& session, rtrs::Instant now, const ServerV
     const rtrs::ClientSessionStatus status = session.remote.rtrs().status();
     json paths = json::array();
     for (const auto& path : status.paths) paths.push_back(describe(path, now));
+    for (const auto& one : session.awaited) paths.push_back(describe(one, now));
     const auto view = views.find(session.config.name);
     const auto intent = session.remote.catalog().intent();
     const char* state = session.closing ? "closing" : status.link_up ? "connected" : "disconnected";
