@@ -38,11 +38,13 @@ class RdmaDevices {
     static Error not_built_in();
 
   private:
-    // Remembers the device's name, which a fabric does not tell while the device is away.
+    // A fabric stays with its address: a device that comes back may have another name, and another
+    // device the name that it had.
     struct Known {
-        std::string device;
+        std::string host;
         std::unique_ptr<Fabric> fabric;
     };
+    bool is_of(const Known& known, const std::string& device);
 
     Make make_;
     std::vector<Known> known_;

@@ -86,10 +86,19 @@ std::expected<Fabric*, RdmaDevices::Error> RdmaDevices::at(const std::string& ho
     if (!make_) return std::unexpected(not_built_in());
     auto made = make_(host);
     if (!made) return std::unexpected(refusal(host, made.error()));
-    std::string device = (*made)->device();
-    const auto same = std::ranges::find(known_, device, &Known::device);
+    const std::string device = (*made)->device();
+    const auto same =
+        std::ranges::find_if(known_, [&](const Known& known) { return is_of(known, device); });
     if (same != known_.end()) return same->fabric.get();
-    return known_.emplace_back(std::move(device), std::move(*made)).fabric.get();
+    return known_.emplace_back(host, std::move(*made)).fabric.get();
+}
+
+// While its device is away a fabric does not tell it; it comes back where its address leads.
+bool RdmaDevices::is_of(const Known& known, const std::string& device) {
+    const std::string now = known.fabric->device();
+    if (!now.empty()) return now == device;
+    const auto made = make_(known.host);
+    return made && (*made)->device() == device;
 }
 
 std::expected<Fabric*, RdmaDevices::Error> RdmaDevices::towards(const std::string& source,

@@ -296,12 +296,14 @@ std::error_code Engine::usable() const {
     return from_errno(ENOTSUP);
 }
 
-bool Engine::is_on_device(const rdma_cm_id& id) const {
+bool Engine::is_on_device(const rdma_cm_id& id) {
     if (id.verbs == device_ && device_ != nullptr) return true;
+    const auto times = elsewhere_.happened(reactor_.now());
+    if (!times) return false;
     trace(TraceLevel::error,
           "the addresses lead to device " +
               std::string(id.verbs == nullptr ? "none" : ibv_get_device_name(id.verbs->device)) +
-              ", not here");
+              ", not here" + how_often(*times));
     return false;
 }
 

@@ -139,8 +139,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
     // Returns ENOTSUP, and logs it, if the device cannot carry RTRS; ENODEV while the device is
     // gone.
     std::error_code usable() const;
-    // True if the id's address has bound it to this device. Logs it if not.
-    bool is_on_device(const rdma_cm_id& id) const;
+    // True if the id's address has bound it to this device. Logs it if not, seldom.
+    bool is_on_device(const rdma_cm_id& id);
 
     // Takes an id without queue pair whose disconnect request is not yet answered: for a while, the
     // request is repeated should it be lost.
@@ -231,6 +231,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
     Timer device_timer_;
     std::error_code told_error_;  // why the device cannot be taken up; logged once
     Seldom no_memory_;
+    Seldom elsewhere_;
 };
 
 }  // namespace rtrs::verbs

@@ -1,6 +1,7 @@
 #include "rtrs/rdma_devices.h"
 
 #include <catch2/catch.hpp>
+#include <map>
 
 #include "rtrs/base/error.h"
 
@@ -15,6 +16,7 @@ class FakeFabric final : public Fabric {
     const char* name() const noexcept override { return "rdma"; }
     Duration connect_timeout() const noexcept override { return std::chrono::seconds(1); }
     std::string device() const override { return away ? std::string{} : device_; }
+    void rename(std::string device) { device_ = std::move(device); }
     bool away = false;
     std::expected<std::unique_ptr<ProtectionDomain>, std::error_code> create_domain() override {
         return std::unexpected(from_errno(ENOTSUP));
@@ -64,6 +66,36 @@ TEST_CASE("rdma devices: a device that was away has the fabric that it had") {
     static_cast<FakeFabric&>(**first).away = true;
     CHECK(*devices.at("10.0.0.1") == *first);
     CHECK(*devices.at("10.0.0.2") == *first);
+}
+
+TEST_CASE("rdma devices: devices that come back under each other's names are told apart") {
+    std::map<std::string, std::string> names = {{"10.0.0.1", "one"}, {"10.0.1.1", "two"}};
+    RdmaDevices devices(
+        [&](const std::string& host) -> std::expected<std::unique_ptr<Fabric>, std::error_code> {
+            if (names[host].empty()) return std::unexpected(from_errno(ENODEV));
+            return std::make_unique<FakeFabric>(names[host]);
+        });
+    const auto first = devices.at("10.0.0.1");
+    const auto second = devices.at("10.0.1.1");
+    REQUIRE(first);
+    REQUIRE(second);
+    CHECK(*first != *second);
+    auto& one = static_cast<FakeFabric&>(**first);
+    auto& two = static_cast<FakeFabric&>(**second);
+    SECTION("both have seen it") {
+        names = {{"10.0.0.1", "two"}, {"10.0.1.1", "one"}};
+        one.rename("two");
+        two.rename("one");
+        CHECK(*devices.at("10.0.0.1") == *first);
+        CHECK(*devices.at("10.0.1.1") == *second);
+    }
+    SECTION("one is away still, whose device has gone for good") {
+        names = {{"10.0.0.1", ""}, {"10.0.1.1", "one"}};
+        one.away = two.away = true;
+        CHECK(*devices.at("10.0.1.1") == *second);
+        names["10.0.2.1"] = "one";
+        CHECK(*devices.at("10.0.2.1") == *second);
+    }
 }
 
 TEST_CASE("rdma devices: errors say what is missing") {
