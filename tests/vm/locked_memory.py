@@ -1,4 +1,4 @@
-"""In the guest, under soft_roce: a daemon that may lock too little memory for RDMA serves over TCP meanwhile.
+"""In the guest, under soft_roce: a daemon that may lock too little memory for RDMA, or not open the device, uses TCP.
 
 The path over RDMA is not there, and the log of the daemon that has too little says why.
 """
@@ -15,8 +15,8 @@ LIMITED = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--bou
 WHY = f"the limit of locked memory (ulimit -l, LimitMEMLOCK=) is {SOME_KIB} KiB"
 
 
-def one_is_limited(limited):
-    step(f"{limited} may lock {SOME_KIB} KiB")
+def one_is_limited(limited, what, why):
+    step(f"{limited}, {what}")
     with Lab() as lab:
         os.chmod(lab.folder, 0o777)
         server = Daemon(lab, "rnbd-server", "server", {
@@ -34,18 +34,26 @@ def one_is_limited(limited):
         server.start()
         client.start()
         wait_until("the device is open", lambda: client.status()["devices"][0]["state"] == "open", SLOW_S)
-        wait_until("several attempts over RDMA have failed",
-                   lambda: client.status()["sessions"][0]["paths"][0]["attempts"] > 3, SLOW_S)
-        paths = {path["fabric"]: path["state"] for path in client.status()["sessions"][0]["paths"]}
-        check(paths["tcp"] == "connected" and paths["rdma"] != "connected", paths)
+
+        def paths():
+            return {path["fabric"]: path for path in client.status()["sessions"][0]["paths"]}
+
+        wait_until("several attempts over RDMA have failed", lambda: paths()["rdma"]["attempts"] > 3, SLOW_S)
+        check(paths()["tcp"]["state"] == "connected" and paths()["rdma"]["state"] != "connected", paths())
         run("qemu-io", "-f", "raw", "-c", "write -P 7 1M 256k", "-c", "read -P 7 1M 256k", lab.uri("vol1"))
         daemon = {"rnbd-server": server, "rnbd-client": client}[limited]
-        check(WHY in daemon.log(), daemon.log())
+        check(why in daemon.log(), daemon.log())
         check(client.stop() == 0 and server.stop() == 0, "the end of the daemons")
 
 
-for device in os.listdir("/dev/infiniband"):
-    os.chmod(f"/dev/infiniband/{device}", 0o666)
+def open_to_all(mode):
+    for device in os.listdir("/dev/infiniband"):
+        os.chmod(f"/dev/infiniband/{device}", mode)
+
+
 for name in ("rnbd-server", "rnbd-client"):
-    one_is_limited(name)
+    open_to_all(0o666)
+    one_is_limited(name, f"{SOME_KIB} KiB of memory", WHY)
+    open_to_all(0o600)
+    one_is_limited(name, "no device", f"no RDMA device that this user may use has the address {HOST} (/dev/infiniband/")
 print("ok")

@@ -3,11 +3,13 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 
 #include "rtrs/base/descriptor.h"
@@ -59,8 +61,25 @@ std::string host_of(const SocketAddress& address) {
     return text;
 }
 
+// A file of RDMA's that this process may not open: libraries take that for no device. Empty: none.
+std::string closed_file() {
+    std::error_code none;
+    for (const auto& entry : std::filesystem::directory_iterator("/dev/infiniband", none)) {
+        const std::string name = entry.path().filename();
+        if (!name.starts_with("uverbs") && name != "rdma_cm") continue;
+        if (::access(entry.path().c_str(), R_OK | W_OK) != 0 && errno == EACCES)
+            return entry.path();
+    }
+    return {};
+}
+
 RdmaDevices::Error refusal(const std::string& host, std::error_code error) {
     if (error == std::errc::no_such_device) {
+        const std::string closed = closed_file();
+        if (!closed.empty()) {
+            return {error, "no RDMA device that this user may use has the address " + host + " (" +
+                               closed + " is not open to it)"};
+        }
         return {error, "no RDMA device has the address " + host +
                            " (rdma link shows devices; soft-RoCE is made with rdma link add)"};
     }
