@@ -18,7 +18,7 @@
 //
 // 3 OPEN_RSP, 56 or 88 bytes                 4 IO, 32 bytes
 //    4   4  device_id                           4  4  device_id
-//    8   8  nsectors                            8  8  sector    all ones for flush: ignored
+//    8   8  nsectors                            8  8  sector    ignored for flush
 //   16   4  max_hw_sectors                     16  4  rw        bits 7..0 operation, 31..8 flags
 //   20   4  max_write_zeroes_sectors           20  4  bi_size   bytes affected
 //   24   4  max_discard_sectors                24  2  prio      Linux ioprio
@@ -292,7 +292,7 @@ struct IoMessage {
     static constexpr std::size_t device_id_offset = 4;
     // The length without prio, as clients before protocol version 2 send it.
     static constexpr std::size_t wire_bytes_min = 24;
-    static constexpr std::uint64_t sector_none = ~0ull;  // flush
+    static constexpr std::uint64_t sector_none = ~0ull;  // a kernel's flush
 
     std::uint32_t device_id = 0;
     std::uint64_t sector = 0;

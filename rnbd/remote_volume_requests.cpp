@@ -147,7 +147,7 @@ void RemoteVolume::Inside::send(rtrs::Permit permit, const VolumeIo& io, std::ui
         prepare_extents(permit, io, request, message);
     } else {
         IoMessage{.device_id = device_id,
-                  .sector = flush ? IoMessage::sector_none : io.offset / sector_bytes,
+                  .sector = flush ? 0 : io.offset / sector_bytes,
                   .operation = operation,
                   .flags = wire_flags(io),
                   .bytes = flush ? 0 : io.bytes}
