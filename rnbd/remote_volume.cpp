@@ -285,15 +285,18 @@ void RemoteVolume::Inside::open_answered(std::error_code error, rtrs::Bytes resp
         const bool another = parsed && is_another(parsed->medium);
         const bool sound = parsed && usable(*parsed);
         const bool too_large = sound && !another && !blocks_fit(parsed->logical_block_bytes);
-        if (sound && !another && !too_large) return opened(*parsed);
+        // A kernel's server opens a block device that has lost its medium, too.
+        const bool empty = sound && !another && !too_large && parsed->sectors == 0;
+        if (sound && !another && !too_large && !empty) return opened(*parsed);
         if (too_large) blocks_refused = parsed->logical_block_bytes;
-        error = another || too_large ? rtrs::from_errno(EMEDIUMTYPE)
-                                     : std::error_code(rtrs::Error::protocol);
+        error = empty                  ? rtrs::from_errno(ENOMEDIUM)
+                : another || too_large ? rtrs::from_errno(EMEDIUMTYPE)
+                                       : std::error_code(rtrs::Error::protocol);
         if (parsed) {
             device_id = parsed->device_id;
             open_at_server = true;
         }
-        if (another || too_large) give_back();
+        if (another || too_large || empty) give_back();
         if (error == rtrs::Error::protocol) wrong_answer = wrong_with(parsed, response.size());
     }
     if (error == rtrs::from_errno(ESTALE) && has(session.features, Feature::writer)) {
@@ -348,6 +351,8 @@ std::string RemoteVolume::Inside::wrong_with(const std::expected<OpenResponse, P
 
 std::string RemoteVolume::Inside::why_refused(std::error_code error) const {
     if (error == rtrs::Error::protocol && !wrong_answer.empty()) return wrong_answer;
+    if (error == rtrs::from_errno(ENOMEDIUM))
+        return "it has 0 bytes at the server: its medium is away";
     std::string why = "the server refuses to open it: " + error.message();
     if (error == std::errc::permission_denied)
         why += options.access == AccessMode::read_only

@@ -484,3 +484,29 @@ TEST_CASE("two paths, and a restart that only one of them has noticed") {
         v.good_end();
     }
 }
+
+TEST_CASE("a volume without its medium is waited for") {
+    Volumes v(quick_options(43));
+    v.start_server();
+    v.start_client();
+    REQUIRE(v.opened());
+    v.user1->run(50, 7);
+    v.user2->run(50, 7);
+    REQUIRE(v.until([&] { return v.user1->idle() && v.user2->idle(); }));
+    v.crash_server(SimHost::CrashSeen::by_reset);
+    for (auto& [name, one] : v.exports) one.sectors = 0;
+    v.user1->some();
+    v.scene.server_host.restart();
+    v.start_server();
+    v.scene.world.run_for(20s);
+    CHECK(v.user1->volume.state() != VolumeState::open);
+    CHECK(v.user1->volume.reason() == "it has 0 bytes at the server: its medium is away");
+    CHECK_FALSE(v.user1->idle());
+    for (auto& [name, one] : v.exports) {
+        CHECK(one.open_now == 0);
+        one.sectors = 64;
+    }
+    REQUIRE(v.opened());
+    CHECK(v.until([&] { return v.user1->idle() && v.user2->idle(); }));
+    v.good_end();
+}
