@@ -50,7 +50,10 @@ std::uint32_t copy_then(std::uint32_t state, std::byte* to, const std::byte* fro
 Ways choose() noexcept {
 #if defined(__x86_64__)
     using namespace x86;
-    if (has_folds() && wide_is_free()) return {continue_by_folds, copy_by_folds, x86::crc32c_of_28};
+    if (has_folds() && wide_is_free()) {
+        return {folds_leave_gaps() ? continue_by_folds_and_lanes : continue_by_folds, copy_by_folds,
+                x86::crc32c_of_28};
+    }
     if (has_lanes()) return {continue_by_lanes, copy_then<continue_by_lanes>, x86::crc32c_of_28};
 #endif
     return {continue_isal, copy_then<continue_isal>, of_28_by_isal};

@@ -4,15 +4,20 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 
 namespace rtrs::tcp::x86 {
 namespace {
 
-// x^n modulo the Castagnoli polynomial, bit-reflected.
+// Modulo the Castagnoli polynomial, bit-reflected.
+constexpr std::uint32_t times_x(std::uint32_t value) {
+    return (value >> 1) ^ ((value & 1) != 0 ? 0x82f63b78 : 0);
+}
 consteval std::uint32_t power_of_x(std::size_t n) {
     std::uint32_t value = 0x80000000;
-    for (; n > 0; --n) value = (value >> 1) ^ ((value & 1) != 0 ? 0x82f63b78 : 0);
+    for (; n > 0; --n) value = times_x(value);
     return value;
 }
 
@@ -22,15 +27,19 @@ std::uint64_t load(const std::byte* from) noexcept {
     return value;
 }
 
-// The register after `bytes` zero bytes. The carry-less product is one bit short of 64 and the
-// crc32 instruction multiplies by x^32: hence the constant is 33 powers smaller.
-template <std::size_t bytes>
-[[gnu::target("sse4.2,pclmul")]] inline std::uint64_t past_zeros(std::uint64_t state) noexcept {
-    constexpr std::uint32_t factor = power_of_x(8 * bytes - 33);
+// The register after zero bytes. The carry-less product is one bit short of 64 and the crc32
+// instruction multiplies by x^32: hence the factor is 33 powers smaller than their number of bits.
+[[gnu::target("sse4.2,pclmul")]] inline std::uint64_t past_zeros(std::uint64_t state,
+                                                                 std::uint32_t factor) noexcept {
     const __m128i product =
         _mm_clmulepi64_si128(_mm_cvtsi64_si128(static_cast<std::int64_t>(state)),
                              _mm_cvtsi64_si128(static_cast<std::int64_t>(factor)), 0);
     return _mm_crc32_u64(0, static_cast<std::uint64_t>(_mm_cvtsi128_si64(product)));
+}
+template <std::size_t bytes>
+[[gnu::target("sse4.2,pclmul")]] inline std::uint64_t past_zeros(std::uint64_t state) noexcept {
+    constexpr std::uint32_t factor = power_of_x(8 * bytes - 33);
+    return past_zeros(state, factor);
 }
 
 // Three neighbouring lanes of so many bytes each.
@@ -46,6 +55,27 @@ template <std::size_t lane_bytes>
     }
     return past_zeros<lane_bytes>(past_zeros<lane_bytes>(state) ^ second) ^ third;
 }
+
+// Three neighbouring lanes, word by word.
+struct Lanes {
+    const std::byte* at;  // the next word of the first
+    std::size_t bytes;    // of each
+    std::uint64_t first = 0, second = 0, third = 0;
+
+    [[gnu::target("sse4.2")]] void go_on() noexcept {
+        first = _mm_crc32_u64(first, load(at));
+        second = _mm_crc32_u64(second, load(at + bytes));
+        third = _mm_crc32_u64(third, load(at + 2 * bytes));
+        at += sizeof(std::uint64_t);
+    }
+    // The register after them, and the one before them. factor: moves it past one lane.
+    [[gnu::target("sse4.2,pclmul")]] std::uint32_t end(std::uint64_t before,
+                                                       std::uint32_t factor) const noexcept {
+        std::uint64_t state = past_zeros(before, factor) ^ first;
+        state = past_zeros(state, factor) ^ second;
+        return static_cast<std::uint32_t>(past_zeros(state, factor) ^ third);
+    }
+};
 
 // What moves 16 bytes so many bytes on: factors of their halves, of which the first counts 64
 // powers more. As above, less 33 for the product and its place.
@@ -145,6 +175,11 @@ bool has_folds() noexcept {
     return has_lanes() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
 }
 
+bool folds_leave_gaps() noexcept {
+    __builtin_cpu_init();
+    return __builtin_cpu_is("amd");
+}
+
 bool wide_is_free() noexcept {
     __builtin_cpu_init();
     return __builtin_cpu_is("amd") || __builtin_cpu_supports("avx512fp16");
@@ -196,24 +231,30 @@ template <Copies copies>
     return part;
 }
 
+// What four registers of 64 bytes were folded to.
 template <Copies copies>
-[[gnu::target("avx512f,vpclmulqdq,sse4.2,pclmul")]] inline std::uint32_t proceed_by_folds(
-    std::uint32_t state, std::byte* to, const std::byte* from, std::size_t bytes) {
-    constexpr std::size_t step = 256;
-    constexpr std::size_t worth_it = 1024;
-    std::size_t at = 0;
-    if (bytes >= worth_it) {
-        __m512i a = take_64<copies>(to, from, 0);
-        __m512i b = take_64<copies>(to, from, 64);
-        __m512i c = take_64<copies>(to, from, 128);
-        __m512i d = take_64<copies>(to, from, 192);
+struct Folded {
+    static constexpr std::size_t step = 256;
+
+    __m512i a, b, c, d;
+
+    [[gnu::target("avx512f,vpclmulqdq")]] void begin(std::uint32_t state, std::byte* to,
+                                                     const std::byte* from) noexcept {
+        a = take_64<copies>(to, from, 0);
+        b = take_64<copies>(to, from, 64);
+        c = take_64<copies>(to, from, 128);
+        d = take_64<copies>(to, from, 192);
         a = _mm512_xor_si512(a, _mm512_zextsi128_si512(_mm_cvtsi64_si128(std::int64_t{state})));
-        for (at = step; bytes - at >= step; at += step) {
-            a = fold_on<step>(a, take_64<copies>(to, from, at));
-            b = fold_on<step>(b, take_64<copies>(to, from, at + 64));
-            c = fold_on<step>(c, take_64<copies>(to, from, at + 128));
-            d = fold_on<step>(d, take_64<copies>(to, from, at + 192));
-        }
+    }
+    [[gnu::target("avx512f,vpclmulqdq")]] void go_on(std::byte* to, const std::byte* from,
+                                                     std::size_t at) noexcept {
+        a = fold_on<step>(a, take_64<copies>(to, from, at));
+        b = fold_on<step>(b, take_64<copies>(to, from, at + 64));
+        c = fold_on<step>(c, take_64<copies>(to, from, at + 128));
+        d = fold_on<step>(d, take_64<copies>(to, from, at + 192));
+    }
+    // The register after all of it.
+    [[gnu::target("avx512f,vpclmulqdq,sse4.2,pclmul")]] std::uint64_t end() noexcept {
         d = fold_on<64>(fold_on<64>(fold_on<64>(a, b), c), d);
         alignas(64) std::byte parts[64];
         _mm512_store_si512(parts, d);
@@ -221,12 +262,82 @@ template <Copies copies>
         for (std::size_t i = 16; i < sizeof parts; i += 16) {
             rest = _mm_xor_si128(fold<16>(rest), load_16(parts + i));
         }
+        return past_16(rest);
+    }
+};
+
+constexpr std::size_t folds_are_worth_it = 1024;
+
+template <Copies copies>
+[[gnu::target("avx512f,vpclmulqdq,sse4.2,pclmul")]] inline std::uint32_t proceed_by_folds(
+    std::uint32_t state, std::byte* to, const std::byte* from, std::size_t bytes) {
+    constexpr std::size_t step = Folded<copies>::step;
+    std::size_t at = 0;
+    if (bytes >= folds_are_worth_it) {
+        Folded<copies> folded;
+        folded.begin(state, to, from);
+        for (at = step; bytes - at >= step; at += step) folded.go_on(to, from, at);
+        state = static_cast<std::uint32_t>(folded.end());
         // Wide registers that are in use would be saved whenever another process runs.
         _mm256_zeroupper();
-        state = static_cast<std::uint32_t>(past_16(rest));
     }
     if constexpr (copies == Copies::yes) std::memcpy(to + at, from + at, bytes - at);
     return continue_by_lanes(state, from + at, bytes - at);
+}
+
+// How many words of each lane are taken while 256 bytes are folded: a word has one of 15 cycles,
+// the multiplications need 16.
+constexpr std::size_t words_per_fold = 5;
+constexpr std::size_t folds_max = 43;  // a piece is just below 16 KiB then
+constexpr std::size_t mixed_step =
+    Folded<Copies::no>::step + 3 * words_per_fold * sizeof(std::uint64_t);
+constexpr std::size_t mixed_bytes_max = folds_max * mixed_step;
+// Below, what its code and constants take, which are in no cache between system calls, is more than
+// what it saves: a read of 4 KiB takes as long with it as without.
+constexpr std::size_t mixed_is_worth_it = 8192;
+
+// A folded part in front and three lanes behind it, which take the same time.
+struct MixedPiece {
+    // at_most: from mixed_is_worth_it to mixed_bytes_max.
+    explicit MixedPiece(std::size_t at_most) noexcept
+        : folded_bytes((at_most + mixed_step - 1) / mixed_step * Folded<Copies::no>::step),
+          lane_words((at_most - folded_bytes) / (3 * sizeof(std::uint64_t))) {}
+    std::size_t lane_bytes() const noexcept { return lane_words * sizeof(std::uint64_t); }
+    std::size_t bytes() const noexcept { return folded_bytes + 3 * lane_bytes(); }
+
+    std::size_t folded_bytes;
+    std::size_t lane_words;  // of each
+};
+
+// What moves a register past so many words: see past_zeros().
+constexpr auto factor_of_words = [] {
+    std::array<std::uint32_t, folds_max * words_per_fold + 1> factors{};
+    std::uint32_t factor = power_of_x(64 - 33);
+    for (std::size_t words = 1; words < factors.size(); ++words) {
+        factors[words] = factor;
+        for (int i = 0; i < 64; ++i) factor = times_x(factor);
+    }
+    return factors;
+}();
+
+[[gnu::target("avx512f,vpclmulqdq,sse4.2,pclmul")]] inline std::uint32_t proceed_by_both(
+    std::uint32_t state, const std::byte* data, const MixedPiece& piece) {
+    constexpr std::size_t step = Folded<Copies::no>::step;
+    Folded<Copies::no> folded;
+    folded.begin(state, nullptr, data);
+    Lanes lanes{data + piece.folded_bytes, piece.lane_bytes()};
+    std::size_t at = step;
+    std::size_t words = 0;
+    for (; at < piece.folded_bytes && words + words_per_fold <= piece.lane_words; at += step) {
+        folded.go_on(nullptr, data, at);
+        for (std::size_t i = 0; i < words_per_fold; ++i) lanes.go_on();
+        words += words_per_fold;
+    }
+    for (; at < piece.folded_bytes; at += step) folded.go_on(nullptr, data, at);
+    for (; words < piece.lane_words; ++words) lanes.go_on();
+    const std::uint64_t before = folded.end();
+    _mm256_zeroupper();
+    return lanes.end(before, factor_of_words[piece.lane_words]);
 }
 
 }  // namespace
@@ -239,6 +350,17 @@ template <Copies copies>
 [[gnu::target("avx512f,vpclmulqdq,sse4.2,pclmul")]] std::uint32_t copy_by_folds(
     std::uint32_t state, std::byte* to, const std::byte* from, std::size_t bytes) {
     return proceed_by_folds<Copies::yes>(state, to, from, bytes);
+}
+
+[[gnu::target("avx512f,vpclmulqdq,sse4.2,pclmul")]] std::uint32_t continue_by_folds_and_lanes(
+    std::uint32_t state, const std::byte* data, std::size_t bytes) {
+    while (bytes >= mixed_is_worth_it) {
+        const MixedPiece piece(std::min(bytes, mixed_bytes_max));
+        state = proceed_by_both(state, data, piece);
+        data += piece.bytes();
+        bytes -= piece.bytes();
+    }
+    return proceed_by_folds<Copies::no>(state, nullptr, data, bytes);
 }
 
 }  // namespace rtrs::tcp::x86

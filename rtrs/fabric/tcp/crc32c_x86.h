@@ -36,7 +36,14 @@ std::uint32_t crc32c_of_28(std::uint64_t bytes_0, std::uint64_t bytes_8, std::ui
 std::uint32_t continue_by_folds(std::uint32_t state, const std::byte* data, std::size_t bytes);
 std::uint32_t copy_by_folds(std::uint32_t state, std::byte* to, const std::byte* from,
                             std::size_t bytes);
+// In the gaps of the multiplications a part behind them is done by lanes. NEEDS: has_folds().
+std::uint32_t continue_by_folds_and_lanes(std::uint32_t state, const std::byte* data,
+                                          std::size_t bytes);
 bool has_folds() noexcept;
+
+// Whether there are such gaps: where one multiplication of 512 bits takes two cycles, as on AMD's
+// processors (EPYC 9005). A copy beside the checksum fills them, too.
+bool folds_leave_gaps() noexcept;
 
 // Whether short bursts of 512-bit work have no cost other than themselves. Measured for AMD's
 // processors (EPYC 9005) and Intel's since Sapphire Rapids, which are recognised by their

@@ -107,11 +107,16 @@ TEST_CASE("crc32c: each way of x86 agrees with the definition, from any state") 
             const std::uint32_t state = proceed(~plain(before), piece.data(), piece.size());
             REQUIRE(~state == plain(Bytes(bytes).first(before.size() + length)));
         }
-        const Bytes large = Bytes(bytes).subspan(5, 131072 + 777);
-        REQUIRE(~proceed(~0u, large.data(), large.size()) == plain(large));
+        for (const std::size_t length : {16167u, 16168u, 16169u, 17192u, 32336u, 131072u + 777}) {
+            const Bytes large = Bytes(bytes).subspan(5, length);
+            REQUIRE(~proceed(~0u, large.data(), large.size()) == plain(large));
+        }
     };
     if (tcp::x86::has_lanes()) check(tcp::x86::continue_by_lanes);
-    if (tcp::x86::has_folds()) check(tcp::x86::continue_by_folds);
+    if (tcp::x86::has_folds()) {
+        check(tcp::x86::continue_by_folds);
+        check(tcp::x86::continue_by_folds_and_lanes);
+    }
     if (!tcp::x86::has_folds()) rnbd::testing::skip_part("no AVX-512: without wide registers");
 }
 #endif
