@@ -2,9 +2,9 @@
 //
 // Such a client sends a permit on another path while it is under way on one only when it has given
 // that one up. Mostly what comes second is the newer attempt, but not if this side stood still:
-// both are in queues of the network adapter then, and which of these is looked at first says nothing. To
-// close the path that the client has chosen would leave it without any, and to serve what lay in
-// the queue of the other one would do a write again that others have followed.
+// both are in queues of the network adapter then, and which of these is looked at first says
+// nothing. To close the path that the client has chosen would leave it without any, and to serve
+// what lay in the queue of the other one would do a write again that others have followed.
 //
 // So both paths are asked for a sign of life, and no request of the session is looked at meanwhile.
 // On a path that it has given up the client has no connection any more that could answer.
