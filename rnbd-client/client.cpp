@@ -123,14 +123,15 @@ void Client::add_awaited(Session& session) {
     if (stopped_ || session.closing) return;
     const std::string& name = session.config.name;
     const rtrs::Instant next = reactor_.now() + awaited_interval;
+    // Its devices are being cut off: no path may come up until they have gone.
+    if (!session.cut_off.empty()) return session.awaited_timer.arm(next);
     std::erase_if(session.awaited, [&](Session::Awaited& one) {
         const auto address = address_of(session.config, one.path);
         std::string why = address ? std::string() : address.error().text;
         if (address) {
             const auto error = session.remote.rtrs().add_path(*address);
-            // Or it has been added by hand, or the session has ended.
-            if (!error || error == std::errc::file_exists || error == std::errc::not_connected)
-                return true;
+            // Or it has been added by hand.
+            if (!error || error == std::errc::file_exists) return true;
             why = error.message();
         }
         if (std::exchange(one.reason, why) != why) log_awaited(name, one.path, why);

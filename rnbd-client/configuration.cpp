@@ -323,6 +323,7 @@ void ClientConfiguration::remove_when_replaced(const std::string& session, const
     if (stopped_) return done(why_stopped);
     const auto found = client_.find_session(session);
     if (!found) return done(found.error().message);
+    if ((*found)->awaits(label) != nullptr) return remove_path(session, label, done);
     const rtrs::ClientSessionStatus status = (*found)->remote.rtrs().status();
     std::string why;
     for (const rtrs::PathStatus& path : status.paths) {

@@ -57,7 +57,7 @@ std::error_code put(const std::string& path, std::string_view text) {
     // What a kill left there, or somebody else.
     if (::unlink(path.c_str()) != 0 && errno != ENOENT) return rtrs::from_errno(errno);
     rtrs::Descriptor file(
-        ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+        ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
     if (!file) return rtrs::from_errno(errno);
     while (!text.empty()) {
         const ssize_t written = ::write(file.get(), text.data(), text.size());

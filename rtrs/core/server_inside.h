@@ -140,10 +140,12 @@ struct ServerSession::Inside final : ServerPathOwner, MessageCoreOwner {
     // A permit that is under way on `older` has arrived on `newer`, too, or was looked at later
     // there: see server_session_dispute.cpp.
     void dispute(ServerPath& newer, ServerPath& older);
-    bool disputed() const noexcept { return newer_path != nullptr; }
+    bool disputed() const noexcept { return newer_path != nullptr || older_path != nullptr; }
     void dispute_overdue();
-    // loser: is closed, or has closed by itself.
-    void end_dispute(ServerPath& loser, std::string_view why);
+    // One of the two has ended.
+    void left_dispute(const ServerPath& path);
+    // loser: is closed; null: has ended by itself.
+    void end_dispute(ServerPath* loser, std::string_view why);
 
     // Returns the path for the connection, or a positive errno.
     std::expected<ServerPath*, int> find_or_make_path(const Server::Inside::Portal& portal,
@@ -170,7 +172,7 @@ struct ServerSession::Inside final : ServerPathOwner, MessageCoreOwner {
     std::uint32_t connections_max = 0;  // the most that there were at a time, also in a former life
     // For connections that are still to come, as long as the session has not said who it is.
     std::uint32_t places = 0;
-    // The two paths of a dispute; null: there is none.
+    // The two paths of a dispute. Null: that one has ended; both: there is no dispute.
     ServerPath* newer_path = nullptr;
     ServerPath* older_path = nullptr;
     bool older_lives = false;

@@ -328,21 +328,22 @@ bool ServerPath::takes_nothing(Connection& connection, Instant now) const {
     return since && now - *since >= options_.heartbeat_interval / 2;
 }
 
-void ServerPath::post_heartbeat(Connection& over, std::uint32_t immediate) {
+bool ServerPath::post_heartbeat(Connection& over, std::uint32_t immediate) {
     const WorkRequest work{.opcode = WorkOpcode::write_immediate,
                            .signal = over.signals.next(1),
                            .immediate = immediate};
     if (const auto error = over.post({&work, 1})) {
         // The send queue is full of answers, which say as much as a heartbeat.
-        if (error == std::errc::no_buffer_space) return;
-        return close("cannot post a heartbeat: " + error.message());
+        if (error != std::errc::no_buffer_space)
+            close("cannot post a heartbeat: " + error.message());
+        return false;
     }
     if (immediate == ImmediateCodec::heartbeat()) ++questions_;
+    return true;
 }
 
 void ServerPath::ask() {
-    asks_for_owner_ = true;
-    post_heartbeat(*connections_[0], ImmediateCodec::heartbeat());
+    asks_for_owner_ = post_heartbeat(*connections_[0], ImmediateCodec::heartbeat());
 }
 
 void ServerPath::acknowledged() {

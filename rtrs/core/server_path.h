@@ -209,7 +209,8 @@ class ServerPath final : public MessageLinkOwner {
     void last_words_overdue();
     void asked(Connection& by);
     bool takes_nothing(Connection& connection, Instant now) const;
-    void post_heartbeat(Connection& over, std::uint32_t immediate);
+    // False: it could not be posted.
+    bool post_heartbeat(Connection& over, std::uint32_t immediate);
     void acknowledged();
     void beat();
     bool drained() const noexcept;

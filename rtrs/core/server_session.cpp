@@ -281,7 +281,7 @@ void ServerSession::Inside::release(std::uint32_t permit) {
 }
 
 void ServerSession::Inside::path_closed(ServerPath& path) {
-    if (&path == newer_path || &path == older_path) end_dispute(path, {});
+    if (&path == newer_path || &path == older_path) left_dispute(path);
     std::erase_if(paths, [&](const auto& one) { return one.get() == &path; });
     count_connections();
     if (!paths.empty()) return;

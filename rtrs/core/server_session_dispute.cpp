@@ -7,22 +7,32 @@
 // what lay in the queue of the other one would do a write again that others have followed.
 //
 // So both paths are asked for a sign of life, and no request of the session is looked at meanwhile.
-// On a path that it has given up the client has no connection any more that could answer.
+// On a path that it has given up the client has no connection any more that could answer: if the
+// older one answers, the newer one is given up, and what came on it never runs. Without an answer
+// the newer one is believed.
 
 #include "rtrs/core/server_inside.h"
 
 namespace rtrs {
 namespace {
 
-// How long the answer of a path that lives may take.
+// How long an answer may take.
 constexpr Duration patience = std::chrono::seconds(1);
+// How long the answer of the newer one may take after that of the older one. No client of ours or
+// the kernel's answers by both; the one that does wants the newer one.
+constexpr Duration patience_for_newer = std::chrono::milliseconds(100);
 
 constexpr std::string_view came_back = "its permit came back on another path";
+constexpr std::string_view given_up =
+    "it does not answer, and one of its permits is under way on a path that does";
 
 }  // namespace
 
 void ServerSession::Inside::dispute(ServerPath& newer, ServerPath& older) {
-    if (&newer == newer_path && &older == older_path) return;
+    const auto disputes = [this](const ServerPath& path) {
+        return &path == newer_path || &path == older_path;
+    };
+    if (disputes(newer) && disputes(older)) return;  // another permit, perhaps the other way round
     // One at a time: a client has seldom given up two of three paths at once.
     const auto connected = ServerPath::State::connected;
     if (disputed() || newer.state() != connected || older.state() != connected) {
@@ -38,23 +48,29 @@ void ServerSession::Inside::dispute(ServerPath& newer, ServerPath& older) {
 }
 
 void ServerSession::Inside::lives(ServerPath& path) {
-    if (&path == newer_path) return end_dispute(*older_path, came_back);
-    if (&path == older_path) older_lives = true;
+    if (&path == newer_path) return end_dispute(older_path, came_back);
+    if (&path != older_path) return;
+    older_lives = true;
+    if (newer_path == nullptr) return end_dispute(nullptr, {});
+    dispute_timer.arm(server.environment.clock.now() + patience_for_newer);
 }
 
-// The newer one is given more time than the older one, whose client may just be giving it up.
 void ServerSession::Inside::dispute_overdue() {
-    if (!older_lives || older_path->state() != ServerPath::State::connected) {
-        return end_dispute(*older_path, came_back);
-    }
-    end_dispute(*newer_path,
-                "it does not answer, and one of its permits is under way on a path that does");
+    if (older_lives) return end_dispute(newer_path, given_up);
+    end_dispute(older_path, came_back);
 }
 
-void ServerSession::Inside::end_dispute(ServerPath& loser, std::string_view why) {
+// What the one that is left holds still has to wait for its answer: the client may have given that
+// one up, and lost the other one since.
+void ServerSession::Inside::left_dispute(const ServerPath& path) {
+    (&path == newer_path ? newer_path : older_path) = nullptr;
+    if (!disputed() || older_lives) end_dispute(newer_path, given_up);
+}
+
+void ServerSession::Inside::end_dispute(ServerPath* loser, std::string_view why) {
     newer_path = older_path = nullptr;
     dispute_timer.disarm();
-    loser.close(why);
+    if (loser != nullptr) loser->close(why);
     for (const auto& path : paths) {
         for (const std::uint32_t permit : path->waiting_permits()) {
             if (!disputed()) release(permit);

@@ -145,21 +145,64 @@ TEST_CASE("a permit that comes back on another path while it is served") {
         CHECK(paths.other->alive());
         CHECK(paths.served() == Permits{2, 3});
     }
-    SECTION("the first ends by itself") {
+    const bool answers = GENERATE(true, false);
+    CAPTURE(answers);
+    SECTION("the first ends by itself: without an answer the second one is believed") {
         what_came_beside_it();
         paths.one->connections[0]->endpoint->disconnect();
         paths.answer_all();
         paths.run_for(10ms);
+        CHECK(paths.served().empty());
+        if (answers) paths.other->write(0, {}, {}, ImmediateCodec::heartbeat_ack());
+        paths.run_for(answers ? 1ms : 1s);
         CHECK(paths.other->alive());
         CHECK(paths.served() == Permits{2, 3});
     }
-    SECTION("the second ends by itself") {
+    SECTION("the second ends by itself: without an answer the first one is closed") {
+        if (answers) keep_alive(*paths.one);
         what_came_beside_it();
         paths.other->connections[0]->endpoint->disconnect();
         paths.run_for(10ms);
-        CHECK(paths.one->alive());
-        CHECK(paths.served() == Permits{2, 4});
+        CHECK(paths.served() == (answers ? Permits{2, 4} : Permits{2}));
+        paths.run_for(1s);
+        CHECK(paths.one->alive() == answers);
+        CHECK(paths.served() == (answers ? Permits{2, 4} : Permits{2}));
     }
+    SECTION("the first answers, and ends: nothing that came on the second runs") {
+        what_came_beside_it();
+        paths.one->write(0, {}, {}, ImmediateCodec::heartbeat_ack());
+        paths.run_for(1ms);
+        paths.one->connections[0]->endpoint->disconnect();
+        paths.answer_all();
+        paths.run_for(2s);
+        CHECK(!paths.other->alive());
+        CHECK(paths.served().empty());
+    }
+    paths.end();
+}
+
+// Of one permit the one path is looked at first, of the other permit the other.
+TEST_CASE("permits that come on two paths in both orders are one dispute") {
+    SceneOptions options = quick_options(GENERATE(range(1u, 9u)));
+    options.server.always_invalidate = GENERATE(true, false);
+    options.sim.revoke = SimOptions::Revoke::pending;
+    TwoPaths paths(options);
+    const bool other_lives = GENERATE(true, false);
+    CAPTURE(other_lives);
+    keep_alive(other_lives ? *paths.other : *paths.one);
+    paths.send(*paths.one, 2);
+    paths.send(*paths.other, 3);
+    paths.run_for(1ms);
+    REQUIRE(paths.served().size() == 2);
+    paths.send(*paths.other, 2);
+    paths.send(*paths.one, 3);
+    paths.run_for(1100ms);
+    CHECK(paths.other->alive() == other_lives);
+    CHECK(paths.one->alive() != other_lives);
+    paths.answer_all();
+    paths.run_for(1ms);
+    // The second attempt of one permit, behind the first on the path that is gone.
+    CHECK(paths.served() == Permits{other_lives ? 2u : 3u});
     paths.end();
 }
 

@@ -134,7 +134,7 @@ TEST_CASE("writer numbers: what another user has put there is neither waited for
     struct stat about{};
     REQUIRE(::lstat(folder.file().c_str(), &about) == 0);
     CHECK(S_ISREG(about.st_mode));
-    CHECK((about.st_mode & 0777) == 0600);
+    CHECK((about.st_mode & 0022) == 0);
     std::string line;
     std::getline(std::ifstream(victim), line);
     CHECK(line == "precious");
