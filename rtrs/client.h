@@ -109,8 +109,9 @@ struct PathAddress {
 
 // Durations are positive unless stated otherwise. open() returns EINVAL for values out of range.
 struct ClientSessionOptions {
-    std::string name;                  // 1..254 bytes, no '/' and no '.'
-    std::vector<PathAddress> paths;    // 1..limits::paths_max
+    std::string name;  // 1..254 bytes, no '/' and no '.'
+    // At most limits::paths_max. None: requests wait for the first that add_path() brings.
+    std::vector<PathAddress> paths;
     std::uint32_t io_connections = 1;  // per path; 1..limits::io_connections_max
     // For a whole path, from dial to INFO response. For up to the first fifth of this time, open()
     // dials only the first path.

@@ -52,9 +52,8 @@ std::error_code ClientSession::Inside::check_options() const {
     const Duration hold = options.hold_time.value_or(Duration::max());
     const Duration fail_fast = options.fail_fast_time.value_or(Duration::zero());
     if (fail_fast < Duration::zero() || hold < fail_fast) return from_errno(EINVAL);
-    if (!check_session_name(options.name) || options.paths.empty() ||
-        options.paths.size() > limits::paths_max || options.io_connections < 1 ||
-        options.io_connections > limits::io_connections_max ||
+    if (!check_session_name(options.name) || options.paths.size() > limits::paths_max ||
+        options.io_connections < 1 || options.io_connections > limits::io_connections_max ||
         options.heartbeat_interval <= Duration::zero() ||
         options.heartbeat_timeout <= options.heartbeat_interval ||
         options.reconnect_delay_min <= Duration::zero() ||
@@ -183,8 +182,12 @@ std::error_code ClientSession::Inside::open() {
     }
     opened = true;
     since = environment.clock.now();
-    reason = "connecting";
+    reason = paths.empty() ? "no path was added yet" : "connecting";
     arm_waiting();
+    if (paths.empty()) {
+        other_paths_opened = true;  // each that is added is dialled at once
+        return {};
+    }
     // The first path creates the session; the others join it (see announce_link_if_ready) or, if
     // the first cannot be reached or takes its time, create it themselves. Dialling all at once
     // would cost those that come second a dial (see ClientPath::info_response).
@@ -445,6 +448,7 @@ std::error_code ClientSession::Inside::add_path(const PathAddress& address) {
     if (!opened || closing || dead) return from_errno(ENOTCONN);
     if (const auto error = make_path(address)) return error;
     trace(TraceLevel::info, "path " + label_of(address) + " is added");
+    if (paths.size() == 1 && !link_up) reason = "connecting";
     if (other_paths_opened) {
         paths.back().path->open();
     } else {

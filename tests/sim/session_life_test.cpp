@@ -115,6 +115,36 @@ TEST_CASE("close of a session that was never opened") {
     CHECK(scene.close_client());
 }
 
+TEST_CASE("a session that begins without a path waits for the first that is added") {
+    SceneOptions options = quick_options(24);
+    options.addresses = 2;
+    const bool hold_time_ends = GENERATE(false, true);
+    if (hold_time_ends) options.client.hold_time = 5s;
+    Scene scene(options);
+    std::vector<PathAddress> all;
+    all.swap(scene.options.client.paths);
+    scene.start_server();
+    scene.start_client();
+    ClientSession& session = scene.client->session;
+    scene.world.run_for(10s);
+    const auto status = [&] { return session.status(); };
+    CHECK(status().paths.empty());
+    CHECK(status().reason == "no path was added yet");
+    CHECK(status().refusing == (hold_time_ends ? Refusing::after_hold_time : Refusing::nothing));
+    const bool comes = GENERATE(true, false);
+    if (!comes) {
+        CHECK(scene.close_client());
+        CHECK(scene.close_server());
+        return check(scene);
+    }
+    for (PathAddress& address : all) {
+        address.fabric = &scene.client->fabric;
+        REQUIRE(!session.add_path(address));
+    }
+    CHECK(status().reason == "connecting");
+    work_and_end(scene, 15, 200);
+}
+
 TEST_CASE("options out of range are EINVAL of open, and of listen") {
     Scene scene(quick_options(17));
     const auto open = [&](auto change) {
