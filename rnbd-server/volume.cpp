@@ -28,10 +28,6 @@ constexpr rtrs::Duration check_interval = 1s;
 // Clients ask again at least every two seconds.
 constexpr rtrs::Duration return_time = 3s;
 constexpr rtrs::Duration claim_retry_delay = 5s;
-// The same as at the server's end: more than a busy disk takes for a flush.
-constexpr rtrs::Duration parting_time = 20s;
-// The book of epochs is written within milliseconds, unless its disk hangs.
-constexpr rtrs::Duration book_patience = 2s;
 
 }  // namespace
 
@@ -54,6 +50,7 @@ Volume::Volume(rtrs::Reactor& reactor, const Shared& shared, ServerConfig::Expor
       claims_(shared.claims),
       epochs_(shared.epochs),
       book_(shared.writers),
+      cache_(shared.epochs),
       timer_(reactor, this,
              [](void* self) {
                  auto& volume = *static_cast<Volume*>(self);
@@ -109,11 +106,10 @@ bool Volume::has_left_former() {
         part();
     }
     if (has_parted()) return true;
-    // Most parting flushes are quick, so the reason stays as it was for the first second.
-    if (reactor_.now() < parting_until_ - parting_time + check_interval) {
-        timer_.arm(reactor_.now() + retry_delay_min);
+    if (parting_.takes_long(reactor_.now())) {
+        wait("what was acknowledged is being flushed to the former " + parting_.from());
     } else {
-        wait("what was acknowledged is being flushed to the former " + parting_from_);
+        timer_.arm(reactor_.now() + retry_delay_min);  // the reason stays as it was
     }
     return false;
 }
@@ -151,19 +147,19 @@ bool Volume::find_storage() {
 
 // Drops a storage that was found and not used: nobody could write to it.
 void Volume::drop_found() {
-    if (found_ && in_epochs_) epochs_.was_not_opened(medium_name_);
+    if (found_) cache_.was_not_opened();
     found_.reset();
 }
 
 // True if the book of epochs says that the medium is in use, or if that was waited for long enough.
 bool Volume::is_noted() {
-    if (epochs_.is_over(in_use_)) return true;
-    if (reactor_.now() < in_use_until_) return false;
+    if (cache_.is_noted()) return true;
+    if (reactor_.now() < cache_.noted_by()) return false;
     logger("rnbd.volume")
         .error(
             "{}: {}: not written for {} s; {} is exported all the same, and after a restart its "
             "clients may be told of a loss that was none, or not of one that was",
-            config_.name, epochs_.path(), book_patience / 1s, found_->description());
+            config_.name, epochs_.path(), CacheLife::book_patience / 1s, found_->description());
     return true;
 }
 
@@ -197,9 +193,8 @@ void Volume::begin_life() {
     parting_error_.clear();
     why_flushes_fail_.clear();
     shortage_.clear();
-    sync_failed_ = false;
     ++generation_;
-    if (in_epochs_) cache_epoch_ = epochs_.opened(medium_name_, geometry_.cache_epoch, in_use_);
+    cache_.opened();
     go_on_with_those_who_stay();
     reason_.clear();
     since_ = reactor_.now();
@@ -266,21 +261,20 @@ bool Volume::claim_medium() {
 // Looks up what the books know of the medium that was found. A read-only export does not use the
 // books.
 void Volume::look_up_medium() {
-    cache_epoch_ = geometry_.cache_epoch;
-    in_use_ = 0;
-    if (only_reads()) return;
-    medium_name_ = medium_name(geometry_.medium, config_.name);
+    const std::uint64_t epoch = geometry_.cache_epoch;
+    if (only_reads()) return cache_.begins(epoch);
+    const std::string medium = medium_name(geometry_.medium, config_.name);
     // The medium had the export's name in the books before its uuid was configured.
     const bool by_name = found_->geometry().medium.uuid == Uuid{};
-    if (by_name) book_.take_over(medium_name_, config_.name);
-    writers_ = book_.of(medium_name_);
+    if (by_name) book_.take_over(medium, config_.name);
+    writers_ = book_.of(medium);
     // Memory is lost with any end of the process, so it is not in the book of epochs.
     const auto kind = config_.storage.kind;
-    if (kind != StorageOptions::Kind::path && kind != StorageOptions::Kind::nbd) return;
-    if (by_name) epochs_.take_over(medium_name_, config_.name);
-    in_epochs_ = epochs_.hold(medium_name_);
-    in_use_ = epochs_.opens(medium_name_, geometry_.cache_epoch);
-    in_use_until_ = reactor_.now() + book_patience;
+    if (kind != StorageOptions::Kind::path && kind != StorageOptions::Kind::nbd) {
+        return cache_.begins(epoch);
+    }
+    if (by_name) epochs_.take_over(medium, config_.name);
+    cache_.begins(medium, epoch, reactor_.now());
 }
 
 // The storage goes on, without the unflushed writes. Its holders are told as after a crash.
@@ -289,15 +283,8 @@ void Volume::cache_is_another() {
         .error("{}: acknowledged writes that were not flushed may be lost; flushes fail to say so",
                config_.name);
     geometry_.cache_epoch = storage_->geometry().cache_epoch;
-    cache_epoch_ = geometry_.cache_epoch;
-    if (in_epochs_) {
-        // The holders go on meanwhile. Until the epoch is in the file, a restarted server would
-        // tell them of a loss, too.
-        in_use_ = epochs_.opens(medium_name_, geometry_.cache_epoch);
-        cache_epoch_ = epochs_.opened(medium_name_, geometry_.cache_epoch, in_use_);
-    }
-    for (const auto& open : opens_) open->cache_epoch = cache_epoch_;
-    sync_failed_ = false;
+    cache_.is_another(geometry_.cache_epoch);
+    for (const auto& open : opens_) open->cache_epoch = cache_.epoch();
     ++losses_;
     if (events_ != nullptr) events_->on_volume_epoch(*this);
 }
@@ -311,7 +298,7 @@ void Volume::writes_are_lost() {
         storage_->description() +
         ", then restart rnbd-server, or remove the export and add it again";
     logger("rnbd.volume").error("{}: {}", config_.name, why_flushes_fail_);
-    epochs_.lost(medium_name_);
+    cache_.lost();
 }
 
 void Volume::wait(std::string reason) {
@@ -383,7 +370,7 @@ void Volume::log_trouble() {
 void Volume::flush(std::function<void(std::error_code error)> done) {
     timer_.disarm();
     drop_found();
-    if (only_reads() || (!storage_ && !parting_)) {
+    if (only_reads() || (!storage_ && !parting_.under_way())) {
         // If the storage is gone, its parting flush was the last one.
         reactor_.post([done = std::move(done), error = parting_error_] { done(error); });
         return;
@@ -398,8 +385,8 @@ void Volume::flush(std::function<void(std::error_code error)> done) {
             flush.over = true;
             if (error) {
                 logger("rnbd.volume").error("{}: last flush: {}", volume.name(), error.message());
-            } else if (!volume.sync_failed_) {
-                volume.epochs_.flushed(volume.medium_name_);
+            } else {
+                volume.cache_.flushed();
             }
             std::exchange(volume.flushed_, nullptr)(error);
         });
@@ -407,49 +394,33 @@ void Volume::flush(std::function<void(std::error_code error)> done) {
     storage_->submit(*last_flush_);
 }
 
-// Acknowledged writes may never get to a medium that is gone, and nobody else would notice.
 void Volume::part() {
     auto flush = only_reads() ? nullptr : storage_->flush_aside();
-    parting_from_ = storage_->description();
-    parting_until_ = reactor_.now() + parting_time;
+    std::string from = storage_->description();
     storage_.reset();
     medium_claim_.reset();
-    if (!flush) return;
-    auto call = rtrs::DetachedCall<std::error_code>::start(std::move(flush), "rnbd-parting");
-    if (call) {
-        parting_ = std::move(*call);
-    } else {
-        parted(call.error());
-    }
+    if (flush) parting_.begin(std::move(flush), std::move(from), reactor_.now());
 }
 
 bool Volume::has_parted() {
-    if (!parting_) return true;
-    const bool over = parting_->is_over();
-    if (!over && reactor_.now() < parting_until_) return false;
-    const std::error_code error = over ? parting_->result() : rtrs::from_errno(ETIMEDOUT);
-    parting_.reset();
-    parted(error);
-    return true;
-}
-
-// Even if this flush succeeded, the book of epochs does not note an orderly end: what is found next
-// may be another file with the same uuid.
-void Volume::parted(std::error_code flush_error) {
-    parting_error_ = flush_error;
+    if (!parting_.under_way()) return true;
+    const auto result = parting_.take_result(reactor_.now());
+    if (!result) return false;
+    parting_error_ = *result;
     if (parting_error_) {
         logger("rnbd.volume")
             .error(
                 "{}: {}: last flush: {}; acknowledged writes may be lost, and the next flush "
                 "says so",
-                config_.name, parting_from_, parting_error_.message());
+                config_.name, parting_.from(), parting_error_.message());
     }
-    if (parting_error_ || sync_failed_) epochs_.lost(medium_name_);
+    cache_.left(static_cast<bool>(parting_error_));
+    return true;
 }
 
 void Volume::give_up() {
-    if (parting_) {
-        parting_until_ = reactor_.now();
+    if (parting_.under_way()) {
+        parting_.give_up(reactor_.now());
         return timer_.arm(reactor_.now());
     }
     if (!storage_) return;

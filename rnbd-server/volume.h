@@ -19,16 +19,17 @@
 #include <utility>
 #include <vector>
 
+#include "rnbd-server/books/cache_life.h"
 #include "rnbd-server/books/epoch_book.h"
 #include "rnbd-server/books/writer_book.h"
 #include "rnbd-server/config.h"
 #include "rnbd-server/export_counters.h"
 #include "rnbd-server/medium_claims.h"
+#include "rnbd-server/parting_flush.h"
 #include "rnbd-server/storage.h"
 #include "rnbd-server/storage/open_storage.h"
 #include "rnbd/messages.h"
 #include "rtrs/base/clock.h"
-#include "rtrs/base/detached_call.h"
 #include "rtrs/reactor.h"
 #include "rtrs/server.h"
 
@@ -131,7 +132,7 @@ class Volume {
         return size_before_.value_or(config_.storage.size_bytes.value_or(0));
     }
     // The epoch of the storage's cache, as clients are told; meaningful while ready.
-    std::uint64_t cache_epoch() const noexcept { return cache_epoch_; }
+    std::uint64_t cache_epoch() const noexcept { return cache_.epoch(); }
 
     // Who opens the volume.
     struct Opener {
@@ -207,7 +208,7 @@ class Volume {
     // A flush, or a write with FUA, has failed, and the storage does not say that only this request
     // is concerned (BlockRequest::failed_alone). It is not known which writes of others are lost,
     // nor whether anybody is told. So this life of the storage does not end as flushed.
-    void sync_has_failed() noexcept { sync_failed_ = true; }
+    void sync_has_failed() noexcept { cache_.sync_has_failed(); }
     // Called when the server ends or the export is removed. Flushes what was acknowledged, then
     // calls done, once. error: writes that were not flushed before may be lost.
     void flush(std::function<void(std::error_code error)> done);
@@ -291,7 +292,6 @@ class Volume {
     bool is_awaited_by_another(const Opener& opener) const;
     void part();
     bool has_parted();
-    void parted(std::error_code flush_error);
     bool claim_medium();
     void look_up_medium();
     void grow_as_told();
@@ -312,15 +312,11 @@ class Volume {
     WriterBook& book_;
     MediumClaims::Claim uuid_claim_;    // on the configured uuid
     MediumClaims::Claim medium_claim_;  // on the uuid of the storage that is open
-    // The newest medium in the books; empty or null: it was never there, or is only read.
-    std::string medium_name_;
-    std::shared_ptr<const void> in_epochs_;
-    EpochBook::Ticket in_use_ = 0;  // ticket of the newest opening
-    rtrs::Instant in_use_until_{};  // until when the writing of in_use_ is waited for
-    std::shared_ptr<Writers> writers_;
-    WriterBook::Ticket put_out_ = 0;  // ticket of the newest writers that are out
-    WriterBook::Ticket let_in_ = 0;   // ticket of the newest known writer, if others may write
-    std::uint32_t writers_open_ = 0;  // how many of opens_ may write
+    CacheLife cache_;
+    std::shared_ptr<Writers> writers_;  // of the newest medium; null: none yet, or it is only read
+    WriterBook::Ticket put_out_ = 0;    // ticket of the newest writers that are out
+    WriterBook::Ticket let_in_ = 0;     // ticket of the newest known writer, if others may write
+    std::uint32_t writers_open_ = 0;    // how many of opens_ may write
     rtrs::Timer timer_;
     rtrs::Duration delay_;
     StorageOpening opening_;
@@ -330,8 +326,6 @@ class Volume {
     std::optional<std::uint64_t> size_before_;  // when the last storage vanished
     bool gone_ = false;                         // storage_ is kept only for its requests in flight
     std::uint64_t generation_ = 0;
-    std::uint64_t cache_epoch_ = 0;
-    bool sync_failed_ = false;  // in this life of the cache
     std::uint64_t losses_ = 0;
     static constexpr std::string_view not_opened_yet = "not opened yet";
     std::string reason_{not_opened_yet};
@@ -345,11 +339,8 @@ class Volume {
     std::vector<std::unique_ptr<Open>> opens_;
     rtrs::Instant return_until_{};
     std::unique_ptr<LastFlush> last_flush_;
-    // The last flush of a storage that is gone.
-    std::optional<rtrs::DetachedCall<std::error_code>> parting_;
-    std::string parting_from_;
-    rtrs::Instant parting_until_{};
-    std::error_code parting_error_;
+    PartingFlush parting_;
+    std::error_code parting_error_;  // of the last one, until a storage is open again
     std::function<void(std::error_code)> flushed_;
     VolumeEvents* events_ = nullptr;
     ExportCounters counters_;

@@ -71,7 +71,7 @@ std::expected<Volume::Open*, std::error_code> Volume::open(const Opener& opener)
                                             .reopens = opener.reopens,
                                             .medium = geometry_.medium,
                                             .logical_block_bytes = geometry_.logical_block_bytes,
-                                            .cache_epoch = cache_epoch_});
+                                            .cache_epoch = cache_.epoch()});
     if (opener.access != AccessMode::read_only) {
         ++writers_open_;
         is_writer(*open, opener.writer);
@@ -90,7 +90,7 @@ void Volume::go_on_with_those_who_stay() {
         open->generation = generation_;
         open->writers = writers_;
         open->wrote = false;
-        if (std::exchange(open->cache_epoch, cache_epoch_) != cache_epoch_) {
+        if (std::exchange(open->cache_epoch, cache_.epoch()) != cache_.epoch()) {
             open->losses_told = losses_ - 1;
         }
     }

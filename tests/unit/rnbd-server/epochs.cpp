@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <functional>
 
+#include "rnbd-server/books/cache_life.h"
 #include "rnbd-server/books/epoch_book.h"
 #include "rnbd-server/storage/cache_epoch.h"
 #include "tests/contract/storage/support.h"
@@ -354,4 +356,80 @@ TEST_CASE("epochs: a file that cannot be rewritten is not believed, and no epoch
     CHECK(second.load());
     CHECK(second.opened("vol1", 100) != shown);
     CHECK(!second.save());
+}
+
+TEST_CASE("epochs: what the next server shows after the life of a cache") {
+    TemporaryFolder folder;
+    const std::string path = folder.file("epochs");
+    // The first server sees the boot 100, the one after it the boot 200.
+    const auto shown_after = [&](const std::function<void(CacheLife&)>& ends) {
+        {
+            Book book(path);
+            REQUIRE(!book.load());
+            REQUIRE(!book.begin());
+            CacheLife cache(book.book);
+            cache.begins("vol1", 100, rtrs::Instant(5s));
+            CHECK(cache.noted_by() == rtrs::Instant(5s) + CacheLife::book_patience);
+            for (int i = 0; i < 2000 && !cache.is_noted(); ++i) {
+                book.reactor->run_once(std::chrono::milliseconds(5));
+            }
+            REQUIRE(cache.is_noted());
+            cache.opened();
+            CHECK(cache.epoch() == 100);
+            ends(cache);
+            REQUIRE(!book.save());
+        }
+        Book next(path);
+        REQUIRE(!next.load());
+        REQUIRE(!next.begin());
+        return next.opened("vol1", 200);
+    };
+    SECTION("nothing is said: a crash") {
+        CHECK(shown_after([](CacheLife&) {}) == 200);
+    }
+    SECTION("flushed") {
+        CHECK(shown_after([](CacheLife& cache) { cache.flushed(); }) == 100);
+    }
+    SECTION("flushed, but a sync had failed") {
+        CHECK(shown_after([](CacheLife& cache) {
+                  cache.sync_has_failed();
+                  cache.flushed();
+              }) == 200);
+    }
+    SECTION("a sync had failed, but the loss was told by another epoch since") {
+        CHECK(shown_after([](CacheLife& cache) {
+                  cache.sync_has_failed();
+                  cache.is_another(101);
+                  CHECK(cache.epoch() == 101);
+                  cache.flushed();
+              }) == 101);
+    }
+    SECTION("left by a flush that failed, or after a sync that did") {
+        const bool sync_failed = GENERATE(false, true);
+        const std::uint64_t shown = shown_after([&](CacheLife& cache) {
+            if (sync_failed) cache.sync_has_failed();
+            cache.left(!sync_failed);
+        });
+        CHECK(shown != 100);
+        CHECK(shown != 200);
+    }
+    SECTION("left in order is no more than a crash") {
+        CHECK(shown_after([](CacheLife& cache) { cache.left(false); }) == 200);
+    }
+}
+
+TEST_CASE("epochs: a cache that the book does not keep is shown as it is") {
+    TemporaryFolder folder;
+    Book book(folder.file("epochs"));
+    REQUIRE(!book.begin());
+    CacheLife cache(book.book);
+    cache.begins(7);
+    CHECK(cache.is_noted());
+    cache.opened();
+    CHECK(cache.epoch() == 7);
+    cache.is_another(8);
+    CHECK(cache.epoch() == 8);
+    cache.was_not_opened();
+    cache.flushed();
+    cache.lost();
 }
