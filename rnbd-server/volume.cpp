@@ -218,18 +218,6 @@ void Volume::begin_life() {
     warn_of_size();
 }
 
-void Volume::warn_of_size() const {
-    if (resized_ || !has_another_size()) return;
-    const bool larger = geometry_.size_bytes > *config_.storage.size_bytes;
-    logger("rnbd.volume")
-        .warn(
-            "{}: {} has {} bytes, and its configured size is {}: what is there keeps its size; "
-            "expected the same in both, or rnbdctl exports resize {} {}{}",
-            config_.name, storage_->description(), geometry_.size_bytes,
-            *config_.storage.size_bytes, config_.name, *config_.storage.size_bytes,
-            larger ? " --shrink (what lies beyond is lost)" : "");
-}
-
 bool Volume::may_share_uuid(const StorageOptions& other) const noexcept {
     if (!other.uuid) return true;
     const StorageOptions& own = config_.storage;
@@ -339,21 +327,6 @@ std::string Volume::reason() const {
     if (state() == State::waiting) return reason_;
     if (std::string trouble = storage_->trouble(); !trouble.empty()) return trouble;
     return flushes_fail() ? why_flushes_fail_ : shortage_;
-}
-
-void Volume::look_at_size() {
-    if (resized_) return;
-    if (const auto medium = storage_->last_measured()) note_shortage(*medium);
-}
-
-void Volume::note_shortage(std::uint64_t medium_bytes) {
-    if (!shortage_.empty() || medium_bytes >= geometry_.size_bytes) return;
-    shortage_ =
-        storage_->description() + " was made smaller by others: " + std::to_string(medium_bytes) +
-        " of the " + std::to_string(geometry_.size_bytes) +
-        " bytes that are exported; what lay beyond is lost, and requests there fail until it "
-        "is resized or opened again";
-    logger("rnbd.volume").error("{}: {}", config_.name, shortage_);
 }
 
 void Volume::log_trouble() {

@@ -265,44 +265,48 @@ class Volume {
   private:
     struct LastFlush;
 
-    std::error_code may_open(const Opener& opener) const;
-    bool may_write_first(Open& open);
-    bool others_may_write(const std::string& session) const noexcept;
-    bool is_here(const Open& open) const noexcept;
-    std::vector<Writers::Id> writers_here(const Open* and_this) const;
-    bool has_left_former();
+    // --- volume.cpp: when its storage is there.
     void try_open();
+    bool has_left_former();
+    void part();
+    bool has_parted();
     bool find_storage();
-    void drop_found();
-    bool is_noted();
     bool may_be_made() const noexcept;
+    bool claim_medium();
+    void look_up_medium();
     void is_not_there(const StorageError& error);
+    bool is_noted();
+    void drop_found();
     void begin_life();
-    void go_on_with_those_who_stay();
     void check();
     void wait(std::string reason);
     void wait_untold(std::string reason, rtrs::Duration delay);  // without a line in the log
     rtrs::Duration grown_delay() noexcept;
+    void writes_are_lost();
+    void cache_is_another();
     void log_trouble();
+    void tell_state();
+    bool only_reads() const noexcept { return config_.storage.only_reads(); }
+
+    // --- volume_opens.cpp: who has it open.
+    std::error_code may_open(const Opener& opener) const;
+    bool is_awaited_by_another(const Opener& opener) const;
+    void go_on_with_those_who_stay();
+    bool may_write_first(Open& open);
+    bool others_may_write(const std::string& session) const noexcept;
+    bool is_here(const Open& open) const noexcept;
+    std::vector<Writers::Id> writers_here(const Open* and_this) const;
+
+    // --- volume_resize.cpp: its size.
     void look_at_size();
     void note_shortage(std::uint64_t medium_bytes);
     void warn_of_size() const;
-    void writes_are_lost();
-    void cache_is_another();
-    bool is_awaited_by_another(const Opener& opener) const;
-    void part();
-    bool has_parted();
-    bool claim_medium();
-    void look_up_medium();
     void grow_as_told();
     StorageError no_longer_there() const;
     std::expected<std::uint64_t, StorageError> may_resize(std::optional<std::uint64_t> bytes,
                                                           Shrink shrink);
     void finish_resize();
     void end_resize(std::expected<std::uint64_t, StorageError> result);
-    void tell_state();
-
-    bool only_reads() const noexcept { return config_.storage.only_reads(); }
 
     rtrs::Reactor& reactor_;
     ServerConfig::Export config_;
@@ -310,41 +314,47 @@ class Volume {
     MediumClaims& claims_;
     EpochBook& epochs_;
     WriterBook& book_;
+    VolumeEvents* events_ = nullptr;
+    ExportCounters counters_;
+
+    // When its storage is there.
     MediumClaims::Claim uuid_claim_;    // on the configured uuid
     MediumClaims::Claim medium_claim_;  // on the uuid of the storage that is open
     CacheLife cache_;
-    std::shared_ptr<Writers> writers_;  // of the newest medium; null: none yet, or it is only read
-    WriterBook::Ticket put_out_ = 0;    // ticket of the newest writers that are out
-    WriterBook::Ticket let_in_ = 0;     // ticket of the newest known writer, if others may write
-    std::uint32_t writers_open_ = 0;    // how many of opens_ may write
     rtrs::Timer timer_;
     rtrs::Duration delay_;
     StorageOpening opening_;
     std::unique_ptr<Storage> found_;  // an open storage that the books do not know yet
     std::unique_ptr<Storage> storage_;
-    StorageGeometry geometry_;  // as clients see it: may be smaller than the storage for a moment
-    std::optional<std::uint64_t> size_before_;  // when the last storage vanished
-    bool gone_ = false;                         // storage_ is kept only for its requests in flight
+    bool gone_ = false;  // storage_ is kept only for its requests in flight
     std::uint64_t generation_ = 0;
     std::uint64_t losses_ = 0;
     static constexpr std::string_view not_opened_yet = "not opened yet";
     std::string reason_{not_opened_yet};
+    rtrs::Instant since_;
     bool in_trouble_ = false;  // what the log said last
     // In words, with what the user has to do; empty if flushes do not fail.
     std::string why_flushes_fail_;
+    PartingFlush parting_;
+    std::error_code parting_error_;  // of the last one, until a storage is open again
+    std::unique_ptr<LastFlush> last_flush_;
+    std::function<void(std::error_code)> flushed_;
+
+    // Who has it open.
+    std::vector<std::unique_ptr<Open>> opens_;
+    rtrs::Instant return_until_{};      // those who had it open before its storage went come first
+    std::shared_ptr<Writers> writers_;  // of the newest medium; null: none yet, or it is only read
+    WriterBook::Ticket put_out_ = 0;    // ticket of the newest writers that are out
+    WriterBook::Ticket let_in_ = 0;     // ticket of the newest known writer, if others may write
+    std::uint32_t writers_open_ = 0;    // how many of opens_ may write
+    std::map<std::string, rtrs::Instant> shut_out_;
+
+    // Its size.
+    StorageGeometry geometry_;  // as clients see it: may be smaller than the storage for a moment
+    std::optional<std::uint64_t> size_before_;  // when the last storage vanished
     // Says in words that others made the medium smaller. It stays even if the medium gets its
     // length again, for which a write at the end is enough: the data that was there is lost.
     std::string shortage_;
-    rtrs::Instant since_;
-    std::vector<std::unique_ptr<Open>> opens_;
-    rtrs::Instant return_until_{};
-    std::unique_ptr<LastFlush> last_flush_;
-    PartingFlush parting_;
-    std::error_code parting_error_;  // of the last one, until a storage is open again
-    std::function<void(std::error_code)> flushed_;
-    VolumeEvents* events_ = nullptr;
-    ExportCounters counters_;
-    std::map<std::string, rtrs::Instant> shut_out_;
     rtrs::Timer resize_timer_;
     std::optional<std::uint64_t> grows_to_;  // see grow_when_ready()
     Resized resized_;                        // not empty while a resize is under way
