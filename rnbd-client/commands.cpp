@@ -9,6 +9,7 @@
 #include "daemon/log/log.h"
 #include "rnbd-client/catalog_text.h"
 #include "rnbd-client/explain.h"
+#include "rnbd-client/map_command.h"
 #include "rnbd-client/path_commands.h"
 #include "rtrs/base/seconds.h"
 
@@ -25,107 +26,6 @@ constexpr rtrs::Duration remote_max = std::chrono::hours(24);
 constexpr rtrs::Duration discover_default = std::chrono::seconds(10);
 constexpr rtrs::Duration discover_max = std::chrono::hours(24);
 constexpr rtrs::Duration hold_limit_max = std::chrono::hours(24);
-
-struct MapRequest {
-    ClientConfig::Device device;
-    ClientConfig::Session session;
-    bool with_paths = false;
-};
-
-// Beside the control socket. '/' in a name is '!', as among the attributes: there are no folders.
-std::string default_address(const std::string& socket_folder, std::string device) {
-    std::ranges::replace(device, '/', '!');
-    return "unix:" + socket_folder + "/" + device + ".sock";
-}
-
-// With the arguments' names, which are not those of the configuration everywhere.
-std::string map_errors_text(std::vector<ConfigError> errors) {
-    static constexpr std::pair<std::string_view, std::string_view> names[] = {
-        {"devices[0].name", "device"},
-        {"devices[0].device", "kernel_device"},
-        {"devices[0].", ""},
-        {"sessions[0].name", "session"},
-        {"sessions[0].", ""}};
-    for (ConfigError& error : errors) {
-        const auto name = std::ranges::find_if(
-            names, [&](const auto& one) { return error.key.starts_with(one.first); });
-        if (name != std::end(names)) error.key.replace(0, name->first.size(), name->second);
-    }
-    return config_errors_text(errors);
-}
-
-// An address that nobody gave is wrong only because of the name that it was made of.
-void blame_name_for_its_socket(std::vector<ConfigError>& errors) {
-    const auto of_socket = [](const ConfigError& error) {
-        return error.key.starts_with("devices[0].nbd");
-    };
-    if (!std::ranges::all_of(errors, of_socket)) {
-        std::erase_if(errors, of_socket);
-        return;
-    }
-    for (ConfigError& error : errors) {
-        error.text = "the default, a socket with the name of the device, has a path of more than " +
-                     std::to_string(socket_path_bytes_max) + " bytes: name another address";
-    }
-}
-
-// The arguments as the configuration that they stand for: the same words, rules and messages.
-std::expected<MapRequest, ControlFailure> parse_map(const json& given,
-                                                    const std::string& socket_folder) {
-    ControlArguments arguments(given);
-    const std::string volume = arguments.text("volume", Need::required, a_name);
-    const std::string session_name = arguments.text("session", Need::required, a_name);
-    const std::string name =
-        given.contains("device") ? arguments.text("device", Need::present, a_name) : volume;
-    const std::optional<json> nbd = arguments.any("nbd");
-    json device{{"name", name},
-                {"session", session_name},
-                {"volume", volume},
-                {"access", arguments.any("access").value_or("rw")},
-                {"nbd", nbd.value_or(default_address(socket_folder, name))}};
-    if (auto kernel_device = arguments.any("kernel_device")) {
-        device["device"] = std::move(*kernel_device);
-    }
-    MapRequest request;
-    const std::optional<json> paths = arguments.any("paths");
-    request.with_paths = paths.has_value();
-    if (const auto failure = arguments.failure()) return std::unexpected(*failure);
-    // Without paths, one that only satisfies the rules of a whole configuration.
-    const json session{{"name", session_name},
-                       {"paths", paths.value_or(json::array({{{"tcp", "127.0.0.1:1"}}}))}};
-    const json config{{"sessions", {session}}, {"devices", {device}}};
-    auto parsed =
-        ClientConfig::parse(config.dump(-1, ' ', false, json::error_handler_t::replace), "map");
-    if (!parsed) {
-        auto errors = std::move(parsed.error());
-        if (!nbd) blame_name_for_its_socket(errors);
-        return std::unexpected(
-            ControlFailure{ControlError::bad_arguments, map_errors_text(std::move(errors))});
-    }
-    request.device = std::move(parsed->devices.front());
-    request.session = std::move(parsed->sessions.front());
-    return request;
-}
-
-void map(Client& client, const std::string& socket_folder, const json& arguments,
-         ControlReply reply) {
-    const auto request = parse_map(arguments, socket_folder);
-    if (!request) return reply.fail(request.error());
-    // The reply outlives this call: what failed may take a while to be gone.
-    const auto later = std::make_shared<ControlReply>(std::move(reply));
-    client.map(request->device, request->with_paths ? &request->session : nullptr,
-               [later, name = request->device.name,
-                &client](const std::expected<void, ControlFailure>& mapped) {
-                   if (!mapped) return later->fail(mapped.error());
-                   const auto& mappings = client.mappings();
-                   const auto made = std::ranges::find_if(
-                       mappings, [&](const auto& one) { return one->config().name == name; });
-                   if (made == mappings.end()) {
-                       return later->fail(ControlError::failed, name + " is gone again");
-                   }
-                   later->succeed({{"device", name}, {"nbd", (*made)->nbd_addresses()}});
-               });
-}
 
 void unmap(Client& client, const json& given, ControlReply reply) {
     ControlArguments arguments(given);
@@ -326,9 +226,9 @@ void add_client_commands(ControlServer& control, Client& client, const ClientSta
     control.add_command("explain", [&state](const json& arguments, ControlReply reply) {
         explain(state, arguments, std::move(reply));
     });
-    control.add_command("map", [&client, folder = std::move(socket_folder)](const json& arguments,
-                                                                            ControlReply reply) {
-        map(client, folder, arguments, std::move(reply));
+    const auto maps = std::make_shared<MapCommand>(client, std::move(socket_folder));
+    control.add_command("map", [maps](const json& arguments, ControlReply reply) {
+        maps->start(arguments, std::move(reply));
     });
     control.add_command("discover", [&client, &state](const json& arguments, ControlReply reply) {
         discover(client, state.reactor, arguments, std::move(reply));

@@ -297,7 +297,14 @@ std::string sessions_view(const json& document) {
 }
 
 std::string map_view(const json& document) {
-    return fmt::format("{} is served at {}\n", word(document, "device"), nbd_addresses(document));
+    std::string text =
+        fmt::format("{} is served at {}", word(document, "device"), nbd_addresses(document));
+    const std::string state = word(document, "state");
+    const std::string reason = word(document, "reason");
+    if (!state.empty() && (state != "open" || !reason.empty())) {
+        text += fmt::format("; {}: {}", state == "open" ? "but" : "not open yet", reason);
+    }
+    return text + "\n";
 }
 
 std::string unmap_view(const json& document) {

@@ -80,16 +80,25 @@ bool more_words(const CLI::App& root, const CLI::App& app, const std::vector<std
     return false;
 }
 
+// "help exports resize", also behind options: "--help" in the place of "help".
+void ask_for_help(const CLI::App& root, std::vector<std::string>& words) {
+    for (std::size_t i = 0; i < words.size(); ++i) {
+        if (words[i] == "help") {
+            words.erase(words.begin() + static_cast<std::ptrdiff_t>(i));
+            words.emplace_back("--help");
+            return;
+        }
+        if (words[i] == "--" || !words[i].starts_with('-')) return;
+        if (takes_next(root, root, words[i])) ++i;
+    }
+}
+
 }  // namespace
 
 std::expected<std::vector<std::string>, std::string> write_out(CommandTree& tree,
                                                                std::vector<std::string> words) {
     CLI::App* at = &tree.app();
-    // "help exports resize"
-    if (!words.empty() && words.front() == "help") {
-        words.erase(words.begin());
-        words.emplace_back("--help");
-    }
+    ask_for_help(tree.app(), words);
     for (std::size_t i = 0; i < words.size(); ++i) {
         const std::string& word = words[i];
         if (word == "--") break;

@@ -99,6 +99,13 @@ with Lab() as lab:
     os.unlink(taken)
     client.ctl("map", "vol2", "--session", "host-a", "--nbd", f"unix:{taken}")
     client.ctl("unmap", "vol2")
+    # Whether it can be used, or why not.
+    mapped = json.loads(client.ctl("--json", "map", "vol2", "--session", "host-a").stdout)["result"]
+    check((mapped["state"], mapped["reason"], mapped["kernel"]) == ("open", "", None), mapped)
+    client.ctl("unmap", "vol2")
+    said = client.ctl("map", "vol-2", "--session", "host-a").stdout
+    check(said.startswith("vol-2 is served at unix:") and "not open yet: the server refuses to open it" in said, said)
+    client.ctl("unmap", "vol-2")
     # The system chooses the port, and it is told.
     answer = json.loads(client.ctl("--json", "map", "vol2", "--session", "host-a", "--nbd", "tcp:127.0.0.1:0").stdout)
     chosen = answer["result"]["nbd"][0]

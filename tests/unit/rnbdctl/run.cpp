@@ -130,6 +130,20 @@ TEST_CASE("rnbdctl: text and JSON answers") {
     CHECK(world.run_answered(answer, {"--socket", socket.c_str(), "status"}).exit == 0);
 }
 
+TEST_CASE("rnbdctl: map says whether the device can be used, or why not") {
+    World world;
+    const auto says = [&](json more) {
+        more.update({{"device", "d"}, {"nbd", {"unix:/d.sock"}}});
+        return world.run_answered(emit_control_result(more), {"map", "v", "--session", "s"}).out;
+    };
+    CHECK(says({{"state", "open"}, {"reason", ""}, {"kernel", {{"path", "/dev/nbd3"}}}}) ==
+          "d is served at /dev/nbd3, unix:/d.sock\n");
+    CHECK(says({{"state", "opening"}, {"reason", "no such export"}, {"kernel", nullptr}}) ==
+          "d is served at unix:/d.sock; not open yet: no such export\n");
+    CHECK(says({{"state", "open"}, {"reason", "/dev/nbd3 is busy"}, {"kernel", nullptr}}) ==
+          "d is served at unix:/d.sock; but: /dev/nbd3 is busy\n");
+}
+
 TEST_CASE("rnbdctl: map and unmap say everything to the daemon") {
     World world;
     const auto mapped = emit_control_result({{"device", "d"}, {"nbd", {"unix:/d.sock"}}});

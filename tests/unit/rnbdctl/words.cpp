@@ -67,6 +67,9 @@ TEST_CASE("rnbdctl: help of a command is its --help") {
     CHECK(written({"help", "exp"}).front().find("may be explain, exports") != std::string::npos);
     CHECK(written({"help", "exports", "res"}) == Words{"exports", "res", "--help"});
     CHECK(written({"help", "exports", "resize"}) == Words{"exports", "resize", "--help"});
+    CHECK(written({"--socket", "/s", "--json", "help", "exports", "resize"}) ==
+          Words{"--socket", "/s", "--json", "exports", "resize", "--help"});
+    CHECK(written({"list", "help"}) != Words{"list", "--help"});
 }
 
 TEST_CASE("rnbdctl: as many rows as the screen has lines for") {
