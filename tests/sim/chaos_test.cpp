@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <vector>
 
 #include "tests/sim/seeds.h"
 #include "tests/sim/session_world.h"
@@ -16,6 +17,7 @@ struct Chaos {
     Scene& scene;
     Random random;
     bool client_may_crash;
+    std::vector<PathAddress> later;
 
     Duration up_to(Duration bound) {
         return Duration(random.below(static_cast<std::uint64_t>(bound.count())));
@@ -31,6 +33,13 @@ struct Chaos {
     void client_back() {
         scene.client_host.restart();
         scene.start_client();
+        // Those that a session begins without.
+        for (PathAddress address : later) {
+            scene.world.run_for(up_to(3ms));
+            address.fabric = &scene.client->fabric;
+            const auto error = scene.client->session.add_path(address);
+            scene.findings.expect(!error, "a path cannot be added");
+        }
         scene.client->run(15, 150);
     }
 
@@ -144,9 +153,11 @@ void run(std::uint64_t seed) {
     options.server_faults.lose_connection_per_million = random.chance(1, 3) ? 300 : 0;
     options.server_faults.refuse_registration_per_million = random.chance(1, 4) ? 100000 : 0;
     options.client_faults.refuse_connect_per_million = random.chance(1, 4) ? 100000 : 0;
+    const bool begins_without_paths = random.chance(1, 8);
     Scene scene(options);
     // Without the extension a newcomer is known by its address alone: by that of its first path.
-    Chaos chaos{scene, Random(seed), options.addresses == 1 || exactly_once};
+    Chaos chaos{scene, Random(seed), options.addresses == 1 || exactly_once, {}};
+    if (begins_without_paths) chaos.later.swap(scene.options.client.paths);
     chaos.server_back();
     chaos.client_back();
     const auto troubles = 4 + random.below(10);
