@@ -13,6 +13,7 @@
 #include "daemon/config/common.h"
 #include "rnbd-client/attributes.h"
 #include "rnbd-client/attributes_map.h"
+#include "rnbd-client/client_session.h"
 #include "rnbd-client/not_open.h"
 #include "rtrs/base/error.h"
 

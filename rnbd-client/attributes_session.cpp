@@ -12,6 +12,7 @@
 #include "daemon/log/log.h"
 #include "rnbd-client/attributes.h"
 #include "rnbd-client/attributes_map.h"
+#include "rnbd-client/client_session.h"
 #include "rtrs/base/host.h"
 
 namespace rnbd {

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "daemon/log/log.h"
+#include "rnbd-client/client_session.h"
 #include "rnbd/identity/session_identity.h"
 #include "rtrs/base/assert.h"
 
@@ -19,19 +20,28 @@ bool same_paths(const std::vector<ClientConfig::Path>& some,
     return names == other_names;
 }
 
-constexpr rtrs::Duration awaited_interval = std::chrono::seconds(1);
-
-// It may come: a device whose driver is loaded later, or whose address is not set yet.
-bool is_absent(std::error_code error) {
-    return error == std::errc::no_such_device || error == std::errc::address_not_available ||
-           error == std::errc::network_unreachable || error == std::errc::host_unreachable;
+rtrs::ClientSessionOptions session_options(const ClientConfig::Session& config) {
+    return {.name = config.name,
+            .io_connections = config.connections,
+            .connect_timeout = config.connect_timeout,
+            .heartbeat_interval = config.heartbeat_interval,
+            .heartbeat_timeout = config.heartbeat_timeout,
+            .reconnect_delay_min = config.reconnect_delay_min,
+            .reconnect_delay_max = config.reconnect_delay_max,
+            .reconnect_attempts_max = config.max_reconnect_attempts,
+            .hold_time = config.hold_time,
+            .fail_fast_time = config.fail_fast_time,
+            .request_deadline = config.request_deadline,
+            .probe_timeout = config.probe_timeout,
+            .policy = config.policy,
+            .identity = machine_identity(),
+            .life = session_life(),
+            .messages = rtrs::MessageOptions{}};
 }
 
-void log_awaited(const std::string& session, const ClientConfig::Path& path,
-                 const std::string& why) {
-    logger("rnbd.client")
-        .warn("{}: path {} is not used yet: {}; tried again every second", session,
-              path.to_string(), why);
+std::string why_not_locked(std::error_code error) {
+    return error == std::errc::address_in_use ? "another rnbd-client on this machine has it"
+                                              : error.message();
 }
 
 }  // namespace
@@ -61,46 +71,28 @@ std::expected<void, std::string> Client::start(const ClientConfig& config) {
 std::expected<Client::Session*, std::string> Client::add_session(
     const ClientConfig::Session& config) {
     const auto path_failure = [&](const ClientConfig::Path& path, const std::string& why) {
-        return "session " + config.name + ", path " + path.to_string() + ": " + why;
+        return std::unexpected("session " + config.name + ", path " + path.to_string() + ": " +
+                               why);
     };
-    rtrs::ClientSessionOptions options{.name = config.name,
-                                       .io_connections = config.connections,
-                                       .connect_timeout = config.connect_timeout,
-                                       .heartbeat_interval = config.heartbeat_interval,
-                                       .heartbeat_timeout = config.heartbeat_timeout,
-                                       .reconnect_delay_min = config.reconnect_delay_min,
-                                       .reconnect_delay_max = config.reconnect_delay_max,
-                                       .reconnect_attempts_max = config.max_reconnect_attempts,
-                                       .hold_time = config.hold_time,
-                                       .fail_fast_time = config.fail_fast_time,
-                                       .request_deadline = config.request_deadline,
-                                       .probe_timeout = config.probe_timeout,
-                                       .policy = config.policy,
-                                       .identity = machine_identity(),
-                                       .life = session_life(),
-                                       .messages = rtrs::MessageOptions{}};
-    std::vector<Session::Awaited> awaited;
+    rtrs::ClientSessionOptions options = session_options(config);
+    std::vector<std::pair<ClientConfig::Path, std::string>> awaited;  // with the reason
     for (const auto& path : config.paths) {
         auto address = address_of(config, path);
         if (address) {
             options.paths.push_back(std::move(*address));
-        } else if (is_absent(address.error().code)) {
-            awaited.push_back({.path = path, .reason = address.error().text});
+        } else if (AwaitedPaths::may_come(address.error().code)) {
+            awaited.emplace_back(path, address.error().text);
         } else {
-            return std::unexpected(path_failure(path, address.error().text));
+            return path_failure(path, address.error().text);
         }
     }
-    if (options.paths.empty()) {
-        return std::unexpected(path_failure(awaited.front().path, awaited.front().reason));
-    }
+    if (options.paths.empty()) return path_failure(awaited.front().first, awaited.front().second);
     auto session = std::make_unique<Session>(
         *this, rtrs::SessionEnvironment{reactor_, random_, tracer_}, std::move(options), config);
     for (const auto& path : config.paths) {
         if (const auto error = session->lock.take(config.name, path.destination)) {
             return std::unexpected("session " + config.name + " to " + path.destination + ": " +
-                                   (error == std::errc::address_in_use
-                                        ? "another rnbd-client on this machine has it"
-                                        : error.message()));
+                                   why_not_locked(error));
         }
     }
     if (const auto error = session->remote.open()) {
@@ -108,38 +100,8 @@ std::expected<Client::Session*, std::string> Client::add_session(
     }
     Session* const added = sessions_.emplace(config.name, std::move(session)).first->second.get();
     if (hold_limit_) set_waiting(*added);
-    const rtrs::Instant now = reactor_.now();
-    for (auto& one : awaited) {
-        log_awaited(config.name, one.path, one.reason);
-        one.since = now;
-        one.next_attempt = now + awaited_interval;
-    }
-    added->awaited = std::move(awaited);
-    if (!added->awaited.empty()) added->awaited_timer.arm(now + awaited_interval);
+    for (auto& [path, reason] : awaited) added->awaited.add(std::move(path), std::move(reason));
     return added;
-}
-
-void Client::add_awaited(Session& session) {
-    if (stopped_ || session.closing) return;
-    const std::string& name = session.config.name;
-    const rtrs::Instant next = reactor_.now() + awaited_interval;
-    // Its devices are being cut off: no path may come up until they have gone.
-    if (!session.cut_off.empty()) return session.awaited_timer.arm(next);
-    std::erase_if(session.awaited, [&](Session::Awaited& one) {
-        const auto address = address_of(session.config, one.path);
-        std::string why = address ? std::string() : address.error().text;
-        if (address) {
-            const auto error = session.remote.rtrs().add_path(*address);
-            // Or it has been added by hand.
-            if (!error || error == std::errc::file_exists) return true;
-            why = error.message();
-        }
-        if (std::exchange(one.reason, why) != why) log_awaited(name, one.path, why);
-        ++one.attempts;
-        one.next_attempt = next;
-        return false;
-    });
-    if (!session.awaited.empty()) session.awaited_timer.arm(next);
 }
 
 std::expected<rtrs::PathAddress, rtrs::RdmaDevices::Error> Client::address_of(
@@ -365,9 +327,7 @@ std::expected<void, ControlFailure> Client::add_path(const std::string& name,
     const auto session = find_session(name);
     if (!session) return std::unexpected(session.error());
     if (const auto error = (*session)->lock.take(name, path.destination)) {
-        return failure(ControlError::busy, error == std::errc::address_in_use
-                                               ? "another rnbd-client on this machine has it"
-                                               : error.message());
+        return failure(ControlError::busy, why_not_locked(error));
     }
     const auto address = address_of((*session)->config, path);
     if (!address) {
@@ -387,160 +347,6 @@ std::expected<void, ControlFailure> Client::add_path(const std::string& name,
                        "the session has ended: " + (*session)->remote.rtrs().status().reason);
     }
     return failure(ControlError::failed, error.message());
-}
-
-std::expected<void, ControlFailure> Client::discover(const std::string& server,
-                                                     const std::string& session_name,
-                                                     rtrs::Duration timeout,
-                                                     Discovery::Answered answered) {
-    const auto failure = [](ControlError code, std::string message) {
-        return std::unexpected(ControlFailure{code, std::move(message)});
-    };
-    if (stopped_) return failure(ControlError::stopping, "rnbd-client is stopping");
-    const auto over = [&](Session& session) { session.questions.ask(timeout, answered); };
-    const auto path = ClientConfig::Path::parse(server);
-    if (!path) {
-        const auto session = find_session(server);
-        if (!session) {
-            return failure(session.error().code,
-                           session.error().message + " (a server is HOST:PORT, numeric)");
-        }
-        if (!session_name.empty() && session_name != server) {
-            return failure(ControlError::bad_arguments, "session: found " + session_name +
-                                                            " beside the session " + server +
-                                                            ", expected it with HOST:PORT");
-        }
-        over(**session);
-        return {};
-    }
-    for (const auto& [name, session] : sessions_) {
-        if (session->closing || (!session_name.empty() && name != session_name)) continue;
-        for (const auto& known : session->paths()) {
-            if (known.fabric != path->fabric || known.destination != path->destination) continue;
-            over(*session);
-            return {};
-        }
-    }
-    // No name of its own accord: another program of this machine may be the session of that name.
-    const std::string& name = session_name;
-    if (name.empty()) {
-        return failure(ControlError::bad_arguments, "no session has a path to " + server +
-                                                        ": --session says under which name to ask");
-    }
-    if (sessions_.contains(name)) {
-        return failure(ControlError::exists, "session " + name + " has no path to " + server +
-                                                 ": discover " + name +
-                                                 " asks over those that it has");
-    }
-    // Of the oldest life: a session of this name that another program of this machine has is not
-    // taken over for a question.
-    rtrs::ClientSessionOptions options{.name = name,
-                                       .identity = machine_identity(),
-                                       .life = 1,
-                                       .messages = rtrs::MessageOptions{}};
-    auto address = address_of({.name = name}, *path);
-    if (!address)
-        return failure(ControlError::failed, path->to_string() + ": " + address.error().text);
-    options.paths.push_back(std::move(*address));
-    auto discovery = std::make_unique<Discovery>(
-        rtrs::SessionEnvironment{reactor_, random_, tracer_}, std::move(options), *this);
-    if (const auto error = discovery->start(timeout, std::move(answered))) {
-        return error == std::errc::address_in_use
-                   ? failure(ControlError::busy,
-                             "another rnbd-client on this machine has session " + name)
-                   : failure(ControlError::failed, "session " + name + ": " + error.message());
-    }
-    discoveries_.push_back(std::move(discovery));
-    return {};
-}
-
-void Client::on_discovery_over(Discovery& discovery) {
-    std::erase_if(discoveries_, [&](const auto& one) { return one.get() == &discovery; });
-    finish_if_done();
-}
-
-std::vector<ClientConfig::Path> Client::Session::paths() {
-    std::vector<ClientConfig::Path> all;
-    for (const rtrs::PathStatus& path : remote.rtrs().status().paths) {
-        auto parsed = ClientConfig::Path::parse(path.label);
-        RTRS_ASSERT(parsed);  // labels are Path::to_string()
-        parsed->priority = path.priority;
-        all.push_back(std::move(*parsed));
-    }
-    for (const Awaited& one : awaited) all.push_back(one.path);
-    return all;
-}
-
-const Client::Session::Awaited* Client::Session::awaits(std::string_view label) const noexcept {
-    const auto found = std::ranges::find_if(
-        awaited, [&](const Awaited& one) { return one.path.to_string() == label; });
-    return found == awaited.end() ? nullptr : &*found;
-}
-
-bool Client::Session::forget_awaited(std::string_view label) {
-    const Awaited* const one = awaits(label);
-    if (one == nullptr) return false;
-    const std::string destination = one->path.destination;
-    awaited.erase(awaited.begin() + (one - awaited.data()));
-    release_lock(destination);
-    return true;
-}
-
-std::error_code Client::Session::set_path_priority(const ClientConfig::Path& path) noexcept {
-    for (Awaited& one : awaited) {
-        if (one.path.to_string() != path.to_string()) continue;
-        one.path.priority = path.priority;
-        return {};
-    }
-    return remote.rtrs().set_path_priority(path.to_string(), path.priority);
-}
-
-void Client::Session::release_lock(const std::string& destination) {
-    const auto all = paths();
-    const auto found = std::ranges::find(all, destination, &ClientConfig::Path::destination);
-    if (found != all.end()) return;
-    lock.release(config.name, destination);
-}
-
-ClientConfig::Session Client::Session::now() {
-    ClientConfig::Session is = config;
-    const rtrs::ClientSessionOptions& options = remote.rtrs().options();
-    is.policy = remote.rtrs().status().policy;
-    is.max_reconnect_attempts = options.reconnect_attempts_max;
-    is.paths = paths();
-    return is;
-}
-
-// What it has sent by that path is over: nothing of it lands any more.
-void Client::Session::on_session_path_gone(std::string_view label) {
-    const auto path = ClientConfig::Path::parse(label);
-    RTRS_ASSERT(path);  // labels are Path::to_string()
-    release_lock(path->destination);
-}
-
-void Client::Session::on_catalog_event(const CatalogEvent& event) {
-    auto& log = logger("rnbd.client");
-    switch (event.kind) {
-        case CatalogEventKind::draining:
-            return log.info("{}: the server is being drained", config.name);
-        case CatalogEventKind::accepting:
-            return log.info("{}: the server lets things be opened again", config.name);
-        case CatalogEventKind::ending:
-            return log.info("{}: the server is about to end", config.name);
-        case CatalogEventKind::added:
-        case CatalogEventKind::removed:
-            // The first picture is nothing but these.
-            return log.debug("{}: export {}: {}", config.name, printable(event.entry.name),
-                             to_string(event.kind));
-        case CatalogEventKind::resized:
-        case CatalogEventKind::access:
-        case CatalogEventKind::waiting:
-        case CatalogEventKind::ready:
-        case CatalogEventKind::taken:
-            return log.info("{}: export {}: {}, {} bytes, {}", config.name,
-                            printable(event.entry.name), to_string(event.kind),
-                            event.entry.size_bytes, event.entry.writable ? "rw" : "ro");
-    }
 }
 
 }  // namespace rnbd

@@ -4,13 +4,13 @@
 // OWNER: main. THREAD: the reactor's (rtrs/reactor.h).
 #pragma once
 
+#include <cstdint>
 #include <expected>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "daemon/control/protocol.h"
@@ -19,8 +19,6 @@
 #include "rnbd-client/discovery.h"
 #include "rnbd-client/mapping.h"
 #include "rnbd-client/writer_numbers.h"
-#include "rnbd/identity/session_lock.h"
-#include "rnbd/remote_volume.h"
 #include "rtrs/base/clock.h"
 #include "rtrs/base/random.h"
 #include "rtrs/fabric.h"
@@ -108,7 +106,7 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
     // The number of the device that is mapped next.
     std::uint32_t free_number() const noexcept;
 
-    struct Session;
+    struct Session;  // rnbd-client/client_session.h
     // Sets how long the session's requests wait: as its configuration says, within the limit.
     void set_waiting(Session& session);
     const std::map<std::string, std::unique_ptr<Session>>& sessions() const noexcept {
@@ -122,10 +120,9 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
   private:
     std::expected<Session*, std::string> add_session(const ClientConfig::Session& config);
     // Finds the fabric.
+    // ERRORS: no RDMA device leads there.
     std::expected<rtrs::PathAddress, rtrs::RdmaDevices::Error> address_of(
         const ClientConfig::Session& session, const ClientConfig::Path& path);
-    // Adds the paths that were without a device, as far as they have one now.
-    void add_awaited(Session& session);
     Mapping& add_mapping(Session& session, const ClientConfig::Device& config);
     void writers_changed();
     // The session for a device that is about to be mapped.
@@ -141,6 +138,11 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
     void connect_again(Session& session);
     void on_mapping_changed(Mapping& mapping) override;
     void unmap_ended(const Mapping& mapping, const std::expected<Gone, ControlFailure>& result);
+    Session* session_towards(const ClientConfig::Path& server, const std::string& session_name);
+    std::expected<void, ControlFailure> discover_apart(const ClientConfig::Path& server,
+                                                       const std::string& name,
+                                                       rtrs::Duration timeout,
+                                                       Discovery::Answered answered);
     void on_discovery_over(Discovery& discovery) override;
     void session_closed(Session& session);
     void finish_if_done();
@@ -161,69 +163,6 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
     std::optional<rtrs::Duration> hold_limit_;
     rtrs::Instant limited_at_{};  // when hold_limit_ was set
     std::function<void()> stopped_;
-};
-
-// A session and what it was made from.
-struct Client::Session final : RemoteSessionHandler {
-    // A path without a device, which is looked for again every second.
-    struct Awaited {
-        ClientConfig::Path path;
-        std::string reason;
-        rtrs::Instant since{};
-        rtrs::Instant next_attempt{};
-        std::uint32_t attempts = 0;
-    };
-
-    Session(Client& its_client, rtrs::SessionEnvironment environment,
-            rtrs::ClientSessionOptions options, ClientConfig::Session its_config)
-        : client(its_client),
-          config(std::move(its_config)),
-          remote(environment, std::move(options), *this),
-          questions(environment.clock, remote),
-          connect_timer(environment.clock, this,
-                        [](void* self) {
-                            auto& session = *static_cast<Session*>(self);
-                            session.client.connect_again(session);
-                        }),
-          awaited_timer(environment.clock, this, [](void* self) {
-              auto& session = *static_cast<Session*>(self);
-              session.client.add_awaited(session);
-          }) {}
-    void on_session_closed() override { client.session_closed(*this); }
-    void on_session_path_gone(std::string_view label) override;
-    void on_catalog_event(const CatalogEvent& event) override;
-    // The paths that it has now, with those that wait for a device; config has those that it began
-    // with.
-    std::vector<ClientConfig::Path> paths();
-    // Null: that path does not wait for a device.
-    const Awaited* awaits(std::string_view label) const noexcept;
-    // Does not wait for a device for that path any more. False: it did not.
-    bool forget_awaited(std::string_view label);
-    // ERRORS: ENOENT.
-    std::error_code set_path_priority(const ClientConfig::Path& path) noexcept;
-    // The present configuration of the session, whoever has changed it.
-    ClientConfig::Session now();
-    // True if another client has its name: the session does not come back by itself, and accepts no
-    // new requests.
-    bool taken_over() noexcept { return remote.rtrs().refuses_new() == rtrs::Error::rejected; }
-    // Releases the lock for an address to which none of its paths leads; another client may have
-    // it.
-    void release_lock(const std::string& destination);
-
-    Client& client;
-    ClientConfig::Session config;
-    SessionLock lock;
-    RemoteSession remote;
-    CatalogQuestions questions;
-    PermitShares shares;  // of its devices
-    // Made by rnbdctl map --path: the session ends with its last device.
-    bool temporary = false;
-    bool closing = false;
-    std::vector<std::string> cut_off;  // labels of paths, until the overdue devices have gone
-    rtrs::Timer connect_timer;         // while these paths are not closed yet
-    std::vector<Awaited> awaited;
-    rtrs::Timer awaited_timer;
-    Closed closed;
 };
 
 }  // namespace rnbd

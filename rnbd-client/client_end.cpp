@@ -6,7 +6,7 @@
 
 #include "daemon/counted.h"
 #include "daemon/log/log.h"
-#include "rnbd-client/client.h"
+#include "rnbd-client/client_session.h"
 #include "rtrs/base/assert.h"
 
 namespace rnbd {

@@ -8,6 +8,7 @@
 #include "daemon/control/arguments.h"
 #include "daemon/log/log.h"
 #include "rnbd-client/catalog_text.h"
+#include "rnbd-client/client_session.h"
 #include "rnbd-client/explain.h"
 #include "rnbd-client/map_command.h"
 #include "rnbd-client/path_commands.h"

@@ -10,6 +10,7 @@
 #include "daemon/config/files.h"
 #include "daemon/counted.h"
 #include "daemon/reload/way_back.h"
+#include "rnbd-client/client_session.h"
 #include "rnbd-client/config_diff.h"
 #include "rtrs/base/assert.h"
 
@@ -323,7 +324,7 @@ void ClientConfiguration::remove_when_replaced(const std::string& session, const
     if (stopped_) return done(why_stopped);
     const auto found = client_.find_session(session);
     if (!found) return done(found.error().message);
-    if ((*found)->awaits(label) != nullptr) return remove_path(session, label, done);
+    if ((*found)->awaited.find(label) != nullptr) return remove_path(session, label, done);
     const rtrs::ClientSessionStatus status = (*found)->remote.rtrs().status();
     std::string why;
     for (const rtrs::PathStatus& path : status.paths) {

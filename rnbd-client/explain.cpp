@@ -4,6 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "rnbd-client/client_session.h"
 #include "rnbd-client/upcoming.h"
 #include "rtrs/base/seconds.h"
 

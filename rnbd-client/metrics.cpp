@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "rnbd-client/client_session.h"
 #include "rtrs/base/seconds.h"
 
 namespace rnbd {

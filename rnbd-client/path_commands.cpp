@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/control/arguments.h"
+#include "rnbd-client/client_session.h"
 #include "rtrs/base/member_call.h"
 #include "rtrs/base/seconds.h"
 
@@ -142,7 +143,7 @@ bool PathCommands::check(Wait& wait) {
         return true;
     }
     rtrs::ClientSession& rtrs = (*session)->remote.rtrs();
-    if (const auto* awaited = wait.begun ? nullptr : (*session)->awaits(wait.label)) {
+    if (const auto* awaited = wait.begun ? nullptr : (*session)->awaited.find(wait.label)) {
         if (wait.kind != Kind::remove) {
             wait.reply.fail(ControlError::failed,
                             fmt::format("path {} of session {} is not used yet: {}", wait.label,

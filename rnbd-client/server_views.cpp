@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "rnbd-client/client_session.h"
 #include "rtrs/base/error.h"
 #include "rtrs/base/member_call.h"
 

@@ -9,6 +9,7 @@
 #include "daemon/config/common.h"
 #include "daemon/control/workers_status.h"
 #include "daemon/version.h"
+#include "rnbd-client/client_session.h"
 #include "rnbd-client/not_open.h"
 #include "rtrs/base/seconds.h"
 
@@ -57,7 +58,7 @@ json describe(const rtrs::PathStatus& path, rtrs::Instant now) {
             {"request_max_us", microseconds(path.latency_max)}};
 }
 
-json describe(const Client::Session::Awaited& one, rtrs::Instant now) {
+json describe(const AwaitedPath& one, rtrs::Instant now) {
     rtrs::PathStatus path;
     path.label = one.path.to_string();
     path.source = one.path.source;
@@ -148,7 +149,7 @@ json describe_session(Client::Session& session, rtrs::Instant now, const ServerV
     const rtrs::ClientSessionStatus status = session.remote.rtrs().status();
     json paths = json::array();
     for (const auto& path : status.paths) paths.push_back(describe(path, now));
-    for (const auto& one : session.awaited) paths.push_back(describe(one, now));
+    for (const auto& one : session.awaited.all()) paths.push_back(describe(one, now));
     const auto view = views.find(session.config.name);
     const auto intent = session.remote.catalog().intent();
     const char* state = session.closing ? "closing" : status.link_up ? "connected" : "disconnected";
