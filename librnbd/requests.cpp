@@ -35,10 +35,6 @@ void visit(const std::vector<iovec>& iov, std::uint64_t from, std::size_t bytes,
     RTRS_ASSERT(done == bytes);
 }
 
-bool zeroes_are_written(const Request& request) noexcept {
-    return rnbd::zeroes_are_written(request.operation, request.volume->remote().geometry());
-}
-
 }  // namespace
 
 // --- The pool.
@@ -191,17 +187,15 @@ std::uint32_t Requests::piece_bytes(const Request& request) const noexcept {
     return static_cast<std::uint32_t>(std::min(most, request.bytes - request.started));
 }
 
-void Requests::describe(Request& request, const Piece& piece, VolumeIo& io) const {
-    io.operation = request.operation;
-    io.offset = request.offset + piece.at;
-    io.bytes = piece.bytes;
-    if (zeroes_are_written(request)) {
-        io.operation = VolumeOperation::write;
-    } else if (request.operation == VolumeOperation::write_zeroes) {
-        io.no_unmap = (request.flags & RNBD_NO_HOLE) != 0;
-        io.fast_only = (request.flags & RNBD_FAST_ZERO) != 0;
-    } else if (request.operation == VolumeOperation::write) {
-        io.force_unit_access = request.whole.forces_piece(request.volume->remote().geometry());
+// The data that the piece writes.
+void Requests::fill(const Request& request, const Piece& piece, rtrs::MutableBytes payload) {
+    if (request.operation == VolumeOperation::write_zeroes) {
+        std::memset(payload.data(), 0, piece.bytes);
+    } else if (request.buffer == nullptr) {
+        visit(request.iov, piece.at, piece.bytes,
+              [&](const std::byte* memory, std::size_t at, std::size_t bytes) {
+                  std::memcpy(payload.data() + at, memory, bytes);
+              });
     }
 }
 
@@ -212,24 +206,17 @@ void Requests::send_piece(Request& request, rtrs::Permit permit) {
     VolumeIo io;
     if (request.stage == Request::Stage::flush_due) {
         request.stage = Request::Stage::flushing;
-        io.operation = VolumeOperation::flush;
-        io.behind = request.operation != VolumeOperation::flush;
+        io = request.whole.flush();
     } else {
+        io = request.whole.piece(request.volume->remote().geometry());
         piece.at = request.started;
         piece.bytes = piece_bytes(request);
+        io.offset = request.offset + piece.at;
+        io.bytes = piece.bytes;
         request.started += piece.bytes;
         // One answer; what it does not cover the program asks for anew.
         if (request.operation == VolumeOperation::extents) request.started = request.bytes;
-        describe(request, piece, io);
-        const rtrs::MutableBytes payload = permit.payload();
-        if (zeroes_are_written(request)) {
-            std::memset(payload.data(), 0, piece.bytes);
-        } else if (io.operation == VolumeOperation::write && request.buffer == nullptr) {
-            visit(request.iov, piece.at, piece.bytes,
-                  [&](const std::byte* memory, std::size_t at, std::size_t bytes) {
-                      std::memcpy(payload.data() + at, memory, bytes);
-                  });
-        }
+        if (io.operation == VolumeOperation::write) fill(request, piece, permit.payload());
     }
     piece.zeroes_due = 0;
     send(request, piece, std::move(permit), io);
@@ -271,20 +258,15 @@ void Requests::piece_done(Piece& piece, rtrs::Permit permit, std::error_code err
     --request.in_flight;
     --pieces_under_way_;
     request.volume->answered();
-    if (zeroes_are_due(piece.operation, (request.flags & RNBD_FAST_ZERO) != 0, error)) {
+    if (request.whole.zeroes_are_due(piece.operation, error)) {
         return write_zeroes(piece, std::move(permit), piece.at, piece.bytes);
     }
-    if (piece.operation == VolumeOperation::discard &&
-        error == std::errc::operation_not_supported) {
-        // A hint, which a volume that has come back without discards need not take.
+    if (RequestInPieces::is_moot(piece.operation, error)) {
         error.clear();
         request.started = request.bytes;
     }
     const std::uint64_t caches_lost = request.volume->remote().losses().caches;
-    error = request.whole.answered(request.stage == Request::Stage::flushing
-                                       ? RequestInPieces::Answer::flush_behind
-                                       : RequestInPieces::Answer::piece,
-                                   error, caches_lost);
+    error = request.whole.answered(piece.operation, error, caches_lost);
     if (!error) error = take_answer(request, piece, permit);
     if (error && !request.error) request.error = error;
     if (piece.zeroes_due > 0 && !request.error) {

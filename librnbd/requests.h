@@ -152,11 +152,11 @@ class Requests {
     void dispatch(std::optional<rtrs::Permit> permit);
     void no_longer_waits(Request& request) noexcept;
     void stop_waiting() noexcept;
+    static void fill(const Request& request, const Piece& piece, rtrs::MutableBytes payload);
     void send_piece(Request& request, rtrs::Permit permit);
     std::uint32_t piece_bytes(const Request& request) const noexcept;
     void send(Request& request, Piece& piece, rtrs::Permit permit, VolumeIo& io);
     void write_zeroes(Piece& piece, rtrs::Permit permit, std::uint64_t at, std::uint32_t bytes);
-    void describe(Request& request, const Piece& piece, VolumeIo& io) const;
     void piece_done(Piece& piece, rtrs::Permit permit, std::error_code error);
     static std::error_code take_answer(Request& request, const Piece& piece,
                                        const rtrs::Permit& permit);

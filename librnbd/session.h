@@ -169,7 +169,10 @@ int Session::submit(Volume& volume, Fill fill) {
         request->iov.clear();
         fill(*request);
         if (const int failed = volume.check(*request)) return failed;
-        request->whole.begin(request->operation, (request->flags & RNBD_FUA) != 0);
+        request->whole.begin(request->operation,
+                             {.forced = (request->flags & RNBD_FUA) != 0,
+                              .no_unmap = (request->flags & RNBD_NO_HOLE) != 0,
+                              .fast_only = (request->flags & RNBD_FAST_ZERO) != 0});
         const bool here = loop_->here();
         if (!here) queue(*request);
         static_cast<void>(unused.release());

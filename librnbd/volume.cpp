@@ -47,10 +47,7 @@ int Volume::check_operation(const Request& request) {
         return error.set(-EINVAL, std::string(to_string(request.operation)) +
                                       " does not know the flags " + std::to_string(wrong));
     }
-    const bool changes = request.operation == VolumeOperation::write ||
-                         request.operation == VolumeOperation::discard ||
-                         request.operation == VolumeOperation::write_zeroes;
-    if (changes && remote_.options().access == AccessMode::read_only) {
+    if (changes_content(request.operation) && remote_.options().access == AccessMode::read_only) {
         return error.set(-EROFS, "the volume was opened read-only");
     }
     if (request.operation == VolumeOperation::extents && !known_.geometry.extents) {

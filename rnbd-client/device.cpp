@@ -103,8 +103,8 @@ nbd::ExportDescription Device::describe() const noexcept {
 
 // Bytes of one READ or WRITE piece: whole blocks.
 std::uint32_t Device::piece_bytes() const noexcept {
-    const std::uint32_t max_io = volume_.session().rtrs().max_io_bytes();
-    return max_io & ~(volume_.geometry().logical_block_bytes - 1);
+    return piece_bytes_max(VolumeOperation::read, volume_.geometry(),
+                           volume_.session().rtrs().max_io_bytes());
 }
 
 std::uint32_t Device::request_permits_max() const noexcept {
@@ -158,7 +158,11 @@ void Device::attach(DeviceRequest& request, std::span<rtrs::Permit> permits) noe
     request.reply_bytes = 0;
     request.flushing = false;
     request.tells_losses = 0;
-    request.whole.begin(operation_of(request.nbd.command), request.nbd.flags & flag::fua);
+    const std::uint16_t flags = request.nbd.flags;
+    request.whole.begin(operation_of(request.nbd.command),
+                        {.forced = (flags & flag::fua) != 0,
+                         .no_unmap = (flags & flag::no_hole) != 0,
+                         .fast_only = (flags & flag::fast_zero) != 0});
     request.started = false;
     request.abandoned = false;
     const std::uint32_t most = piece_bytes();
@@ -220,11 +224,7 @@ void Device::run(DeviceRequest& request) {
 }
 
 void Device::start_payload(DeviceRequest& request) {
-    const bool write = request.nbd.command == Command::write;
-    VolumeIo io;
-    io.operation = write ? VolumeOperation::write : VolumeOperation::read;
-    // Noted now: when it ends, the volume may have come back as one that takes FUA.
-    io.force_unit_access = request.whole.forces_piece(volume_.geometry());
+    VolumeIo io = request.whole.piece(volume_.geometry());
     // Counted first: nothing may look complete before all of it is on its way.
     request.in_flight = request.pieces;
     for (DevicePiece* piece = request.first; piece != nullptr; piece = piece->next) {
@@ -253,30 +253,14 @@ void Device::start_rounds(DeviceRequest& request) {
 
 void Device::submit_round(DeviceRequest& request, DevicePiece& piece) {
     const std::uint64_t end = request.nbd.offset + request.nbd.length;
-    VolumeIo io;
-    io.offset = request.next_offset;
-    io.bytes = static_cast<std::uint32_t>(
+    VolumeIo io = request.whole.piece(volume_.geometry());
+    io.offset = piece.offset = request.next_offset;
+    io.bytes = piece.bytes = static_cast<std::uint32_t>(
         std::min<std::uint64_t>(round_bytes(request.nbd), end - request.next_offset));
-    piece.offset = io.offset;
-    piece.bytes = io.bytes;
     request.next_offset += io.bytes;
-    switch (request.nbd.command) {
-        case Command::trim:
-            io.operation = VolumeOperation::discard;
-            break;
-        case Command::write_zeroes:
-            io.operation = VolumeOperation::write_zeroes;
-            if (zeroes_are_written(io.operation, volume_.geometry())) {
-                // In every round: the volume may have come back as one that needs it.
-                io.operation = VolumeOperation::write;
-                std::memset(piece.permit.payload().data(), 0, io.bytes);
-            }
-            io.no_unmap = request.nbd.flags & flag::no_hole;
-            io.fast_only = request.nbd.flags & flag::fast_zero;
-            break;
-        default:
-            io.operation = VolumeOperation::read;
-            break;
+    // In every round: the volume may have come back as one that needs it.
+    if (io.operation == VolumeOperation::write) {
+        std::memset(piece.permit.payload().data(), 0, io.bytes);
     }
     submit(piece, io);
 }
@@ -296,10 +280,7 @@ void Device::submit_flush(DeviceRequest& request) {
     request.flushing = true;
     request.in_flight = 1;
     request.first->offset = request.nbd.offset;
-    VolumeIo io;
-    io.operation = VolumeOperation::flush;
-    io.behind = request.nbd.command != Command::flush;
-    submit(*request.first, io);
+    submit(*request.first, request.whole.flush());
 }
 
 void Device::submit(DevicePiece& piece, VolumeIo io) {
@@ -316,18 +297,14 @@ void Device::submit(DevicePiece& piece, VolumeIo io) {
 void Device::piece_done(DevicePiece& piece, std::error_code error) {
     DeviceRequest& request = *piece.request;
     const std::uint64_t caches_lost = volume_.losses().caches;
-    if (zeroes_are_due(piece.operation, request.nbd.flags & flag::fast_zero, error)) {
+    if (request.whole.zeroes_are_due(piece.operation, error)) {
         return write_zeroes(piece, piece.offset, piece.bytes);
     }
-    if (piece.operation == VolumeOperation::discard &&
-        error == std::errc::operation_not_supported) {
-        // A hint, which a volume that has come back without discards need not take.
+    if (RequestInPieces::is_moot(piece.operation, error)) {
         error.clear();
         request.next_offset = request.nbd.offset + request.nbd.length;
     }
-    error = request.whole.answered(
-        request.flushing ? RequestInPieces::Answer::flush_behind : RequestInPieces::Answer::piece,
-        error, caches_lost);
+    error = request.whole.answered(piece.operation, error, caches_lost);
     // The first by its place, from which a client may judge what was done before it.
     if (error && (!request.error || piece.offset < request.error_offset)) {
         request.error = error;

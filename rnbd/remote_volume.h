@@ -56,6 +56,11 @@ struct VolumeGeometry {
 // extents: asks which parts of the range are allocated; extents_in() returns the answer.
 enum class VolumeOperation : std::uint8_t { read, write, flush, discard, write_zeroes, extents };
 
+constexpr bool changes_content(VolumeOperation operation) noexcept {
+    return operation == VolumeOperation::write || operation == VolumeOperation::discard ||
+           operation == VolumeOperation::write_zeroes;
+}
+
 struct VolumeIo {
     VolumeOperation operation = VolumeOperation::read;
     bool force_unit_access = false;  // done only when it is on stable storage; not for reads

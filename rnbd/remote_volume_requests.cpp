@@ -58,22 +58,17 @@ bool moves_data(VolumeOperation operation) {
 constexpr std::uint32_t no_device = 0xffffffff;
 constexpr rtrs::Duration ask_again_delay = std::chrono::seconds(1);
 
-bool writes(VolumeOperation operation) {
-    return operation == VolumeOperation::write || operation == VolumeOperation::discard ||
-           operation == VolumeOperation::write_zeroes;
-}
-
 }  // namespace
 
 std::error_code RemoteVolume::Inside::check(const VolumeIo& io) const {
     const bool read_only = options.access == AccessMode::read_only;
-    if (writes(io.operation) && read_only) return rtrs::from_errno(EROFS);
+    if (changes_content(io.operation) && read_only) return rtrs::from_errno(EROFS);
     if (io.operation == VolumeOperation::flush) return {};
     if (io.bytes == 0 || !whole_blocks(io.bytes | io.offset, geometry.logical_block_bytes)) {
         return rtrs::from_errno(EINVAL);
     }
     if (io.offset > geometry.size_bytes || io.bytes > geometry.size_bytes - io.offset) {
-        return rtrs::from_errno(writes(io.operation) ? ENOSPC : EINVAL);
+        return rtrs::from_errno(changes_content(io.operation) ? ENOSPC : EINVAL);
     }
     if (!is_able_to(io)) return rtrs::from_errno(EOPNOTSUPP);
     if (moves_data(io.operation) && io.bytes > session.session.max_io_bytes()) {
@@ -109,8 +104,8 @@ void RemoteVolume::Inside::submit(rtrs::Permit permit, const VolumeIo& io, std::
     const bool reads =
         io.operation == VolumeOperation::read || io.operation == VolumeOperation::extents;
     const bool reads_count = options.access != AccessMode::migration;
-    knows_content |= writes(io.operation) || (reads_count && reads);
-    knows_medium |= writes(io.operation) || reads;
+    knows_content |= changes_content(io.operation) || (reads_count && reads);
+    knows_medium |= changes_content(io.operation) || reads;
     if (closing || state == VolumeState::closed) {
         return fail_later(std::move(permit), io, rtrs::Error::closed);
     }
@@ -242,7 +237,7 @@ void RemoteVolume::Inside::id_is_of_another(std::uint32_t id) {
 }
 
 bool RemoteVolume::Inside::needs_flush(const VolumeIo& io) const noexcept {
-    return writes(io.operation) && !(io.force_unit_access && geometry.force_unit_access);
+    return changes_content(io.operation) && !(io.force_unit_access && geometry.force_unit_access);
 }
 
 // The answer came on another connection than the news of the new cache, and after it. The user does
