@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "daemon/attributes/machine.h"
+#include "daemon/attributes/table.h"
 #include "daemon/attributes/values.h"
 #include "daemon/config/common.h"
 #include "rtrs/base/host.h"
@@ -19,16 +20,14 @@ constexpr std::string_view path_folder = "class/rtrs-client/{session}/paths/{pat
 constexpr std::string_view control_folder = "class/rnbd-client/ctl/";
 constexpr std::string_view device_folder = "block/{device}/rnbd/";
 
-std::string in(std::string_view folder, std::string_view name) {
-    return std::string(folder) + std::string(name);
-}
+using attribute_table::by;
+using attribute_table::in;
+using attribute_table::Lines;
 
 // Reads as this text, whatever it is that has it.
 auto text(std::string value) {
     return [value = std::move(value)](AttributeScope) -> AttributeValue { return value; };
 }
-
-std::string line(std::string_view value) { return std::string(value) + "\n"; }
 
 // A number for every possible processor: "0 0 0 0 \n".
 std::string zeroes_per_processor(std::size_t processors) {
@@ -69,28 +68,16 @@ void ClientAttributes::add_variables() {
     tree_.add_variable("{name}@{session}", [this](AttributeScope) { return link_names(); });
 }
 
-ClientAttributes::Write ClientAttributes::by(WritesNow member) {
-    return [this, member](AttributeScope scope, std::string_view value, Done done) {
-        done((this->*member)(scope, value));
-    };
-}
-
-ClientAttributes::Write ClientAttributes::by(Writes member) {
-    return [this, member](AttributeScope scope, std::string_view value, Done done) {
-        (this->*member)(scope, value, done);
-    };
-}
-
 void ClientAttributes::add_session_attributes() {
     tree_.add({.pattern = in(session_folder, "max_reconnect_attempts"),
                .read = [this](AttributeScope scope) { return read_reconnect_attempts(scope); },
-               .write = by(&ClientAttributes::write_reconnect_attempts),
+               .write = by(this, &ClientAttributes::write_reconnect_attempts),
                .read_format = "`%d`; -1: for ever",
                .write_format = "-1 to 9999; else `EINVAL`"});
     for (const char* name : {"mpath_policy", "mp_policy"}) {
         tree_.add({.pattern = in(session_folder, name),
                    .read = [this](AttributeScope scope) { return read_policy(scope); },
-                   .write = by(&ClientAttributes::write_policy),
+                   .write = by(this, &ClientAttributes::write_policy),
                    .read_format = "`round-robin (RR: 0)`, `min-inflight (MI: 1)`, `min-latency "
                                   "(ML: 2)`, `service-time (ST: 3)`",
                    .write_format = "the number, the abbreviation or a text that begins with the "
@@ -102,7 +89,7 @@ void ClientAttributes::add_session_attributes() {
     }
     tree_.add({.pattern = in(session_folder, "add_path"),
                .read = text(usage_of_add_path),
-               .write = by(&ClientAttributes::add_path),
+               .write = by(this, &ClientAttributes::add_path),
                .read_format = "usage",
                .write_format = "`[ip:SRC@]ip:DST`, or with a comma; done when it is connected. "
                                "`EINVAL`, `EEXIST`, or why it cannot be connected; then it is "
@@ -116,26 +103,16 @@ void ClientAttributes::add_path_attributes() {
                                       const std::string& write_format, const std::string& remark) {
         tree_.add({.pattern = in(path_folder, name),
                    .read = text(usage_of_one(name)),
-                   .write = by(writer),
+                   .write = by(this, writer),
                    .read_format = "usage",
                    .write_format = "`1`" + write_format + "; else `EINVAL`",
                    .remark = remark});
     };
-    const auto add_text = [this](const char* name, auto reader, const std::string& read_format,
-                                 const std::string& remark) {
-        tree_.add({.pattern = in(path_folder, name),
-                   .read = [this, reader](AttributeScope scope) -> AttributeValue {
-                       return read_at(path(scope), [&](const PathPlace& place) {
-                           return line(reader(place.path));
-                       });
-                   },
-                   .read_format = read_format,
-                   .remark = remark});
-    };
-    add_text(
+    const Lines lines(tree_, path_folder, [this](AttributeScope scope) { return path(scope); });
+    lines.add(
         "state",
-        [](const rtrs::PathStatus& it) {
-            return it.state == rtrs::PathState::connected ? "connected" : "disconnected";
+        [](const PathPlace& it) {
+            return it.path.state == rtrs::PathState::connected ? "connected" : "disconnected";
         },
         "`connected`, `disconnected`", "");
     add_operation("reconnect", &ClientAttributes::reconnect,
@@ -151,8 +128,8 @@ void ClientAttributes::add_path_attributes() {
                .read_format = "name",
                .remark = "Over TCP, the network interface that has the source address, as with the "
                          "kernel's devices without hardware (siw, rxe), which are made of one."});
-    add_text(
-        "hca_port", [](const rtrs::PathStatus&) { return "1"; }, "`%u`",
+    lines.add(
+        "hca_port", [](const PathPlace&) { return "1"; }, "`%u`",
         "1: ports of a device are not told apart.");
     tree_.add({.pattern = in(path_folder, "src_addr"),
                .read = [this](AttributeScope scope) { return read_source(scope); },
@@ -160,13 +137,13 @@ void ClientAttributes::add_path_attributes() {
                .remark = "The address that it was dialled from last. Before the first connection: "
                          "the configured one, or the unspecified address; the kernel has no path "
                          "then."});
-    add_text(
+    lines.add(
         "dst_addr",
-        [](const rtrs::PathStatus& it) { return attribute_address(rtrs::host_of(it.destination)); },
+        [](const PathPlace& it) { return attribute_address(rtrs::host_of(it.path.destination)); },
         "`ip:ADDRESS`", "");
-    add_text(
+    lines.add(
         "cur_latency",
-        [](const rtrs::PathStatus& it) { return fmt::format("{} ns", it.latency.count()); },
+        [](const PathPlace& it) { return fmt::format("{} ns", it.path.latency.count()); },
         "`%lld ns`", "");
 }
 
@@ -175,7 +152,7 @@ void ClientAttributes::add_statistics() {
                             const std::string& read_format, const std::string& remark) {
         tree_.add({.pattern = in(path_folder, "stats/") + name,
                    .read = std::move(read),
-                   .write = by(reset),
+                   .write = by(this, reset),
                    .read_format = read_format,
                    .write_format = "`1` resets it; else `EINVAL`",
                    .remark = remark});
@@ -206,7 +183,7 @@ void ClientAttributes::add_statistics() {
 void ClientAttributes::add_map_device() {
     tree_.add({.pattern = in(control_folder, "map_device"),
                .read = text(usage_of_map_device),
-               .write = by(&ClientAttributes::map_device),
+               .write = by(this, &ClientAttributes::map_device),
                .read_format = "usage",
                .write_format =
                    "options, as in the usage; done when it is mapped. `EINVAL`, `EEXIST` (the "
@@ -226,14 +203,14 @@ void ClientAttributes::add_map_device() {
 void ClientAttributes::add_device_commands() {
     tree_.add({.pattern = in(device_folder, "unmap_device"),
                .read = text("Usage: echo <normal|force> > unmap_device\n"),
-               .write = by(&ClientAttributes::unmap_device),
+               .write = by(this, &ClientAttributes::unmap_device),
                .read_format = "usage",
                .write_format = "`normal` (`EBUSY` while it is in use) or `force`; `EALREADY` while "
                                "it is being unmapped; else `EINVAL`",
                .remark = "In use: NBD clients are connected, or the kernel's device is mounted."});
     tree_.add({.pattern = in(device_folder, "remap_device"),
                .read = text("Usage: echo <1> > remap_device\n"),
-               .write = by(&ClientAttributes::remap_device),
+               .write = by(this, &ClientAttributes::remap_device),
                .read_format = "usage",
                .write_format = "`1`; `EALREADY` (open), `EBUSY` (never was open), `ENODEV` (being "
                                "unmapped), `ECONNABORTED` (no path is up), or what the server "
@@ -241,7 +218,7 @@ void ClientAttributes::add_device_commands() {
                .remark = "The client opens by itself too; this does not wait for its next try."});
     tree_.add({.pattern = in(device_folder, "resize"),
                .read = text("Usage: echo <new size in sectors> > resize\n"),
-               .write = by(&ClientAttributes::resize),
+               .write = by(this, &ClientAttributes::resize),
                .read_format = "usage",
                .write_format = "sectors of 512 bytes, decimal, `0x` or `0`; `ENOENT` unless it is "
                                "open; `ERANGE`; else `EINVAL`",
@@ -252,29 +229,21 @@ void ClientAttributes::add_device_commands() {
 }
 
 void ClientAttributes::add_device_facts() {
-    const auto add_text = [this](const char* name, auto reader, const std::string& read_format,
-                                 const std::string& remark) {
-        tree_.add({.pattern = in(device_folder, name),
-                   .read = [this, reader](AttributeScope scope) -> AttributeValue {
-                       return read_at(device(scope[0]),
-                                      [&](Mapping* mapping) { return line(reader(*mapping)); });
-                   },
-                   .read_format = read_format,
-                   .remark = remark});
-    };
+    const Lines lines(tree_, device_folder,
+                      [this](AttributeScope scope) { return device(scope[0]); });
     tree_.add({.pattern = in(device_folder, "state"),
                .read = [this](AttributeScope scope) { return read_device_state(scope); },
                .read_format = "`init`, `open`, `closed`, `unmapped`",
                .remark = "While it is `closed` requests wait (`hold_time`); the kernel's fail."});
-    add_text("session", [](const Mapping& it) { return it.config().session; }, "name", "");
-    add_text(
-        "mapping_path", [](const Mapping& it) { return it.config().volume; }, "name",
+    lines.add("session", [](const Mapping* it) { return it->config().session; }, "name", "");
+    lines.add(
+        "mapping_path", [](const Mapping* it) { return it->config().volume; }, "name",
         "The export's name.");
-    add_text(
-        "access_mode", [](const Mapping& it) { return to_word(it.config().access); },
+    lines.add(
+        "access_mode", [](const Mapping* it) { return to_word(it->config().access); },
         "`ro`, `rw`, `migration`", "");
-    add_text(
-        "nr_poll_queues", [](const Mapping&) { return "0"; }, "`%d`",
+    lines.add(
+        "nr_poll_queues", [](const Mapping*) { return "0"; }, "`%d`",
         "0: nothing here polls. map_device takes the option, and nothing comes of it.");
 }
 

@@ -47,11 +47,8 @@ class ClientAttributes {
     // Handlers of writes: one that is done when it returns, and one that may be done later.
     using WritesNow = Written (ClientAttributes::*)(AttributeScope, std::string_view);
     using Writes = void (ClientAttributes::*)(AttributeScope, std::string_view, Done);
-    using Write = decltype(Attribute::write);
 
     // --- attributes.cpp
-    Write by(WritesNow member);
-    Write by(Writes member);
     void add_variables();
     void add_session_attributes();
     void add_path_attributes();

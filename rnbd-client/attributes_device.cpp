@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/attributes/machine.h"
+#include "daemon/attributes/table.h"
 #include "daemon/attributes/values.h"
 #include "daemon/config/common.h"
 #include "rnbd-client/attributes.h"
@@ -22,9 +23,9 @@ namespace {
 
 using nlohmann::json;
 
-std::unexpected<AttributeError> fail(int number, std::string message = "") {
-    return std::unexpected(AttributeError{number, std::move(message)});
-}
+using attribute_table::expected_one;
+using attribute_table::fail;
+using attribute_table::gone;
 
 std::string device_name(const Mapping& mapping) { return fmt::format("rnbd{}", mapping.number()); }
 
@@ -117,7 +118,7 @@ std::expected<Mapping*, AttributeError> ClientAttributes::device(const std::stri
     for (const auto& mapping : client_.mappings()) {
         if (device_name(*mapping) == name) return mapping.get();
     }
-    return fail(ENODEV, "it is gone");
+    return gone();
 }
 
 AttributeValue ClientAttributes::read_device_state(AttributeScope scope) const {
@@ -178,7 +179,7 @@ void ClientAttributes::wait_until_mapped(const std::string& name, SessionAge age
                 return mapping->config().name == name;
             });
             if (found == client_.mappings().end()) {
-                return *failure ? std::unexpected(**failure) : fail(ENODEV, "it is gone");
+                return *failure ? std::unexpected(**failure) : gone();
             }
             if (*failure) return std::nullopt;
             RemoteVolume& volume = (*found)->volume();
@@ -230,7 +231,7 @@ AttributeWritten ClientAttributes::resize(AttributeScope scope, std::string_view
 void ClientAttributes::remap_device(AttributeScope scope, std::string_view value, Done done) {
     const auto found = device(scope[0]);
     if (!found) return done(std::unexpected(found.error()));
-    if (stripped(value) != "1") return done(fail(EINVAL, "expected 1"));
+    if (stripped(value) != "1") return done(expected_one());
     if ((*found)->stopping()) return done(fail(ENODEV, "it is being unmapped"));
     RemoteVolume& volume = (*found)->volume();
     if (volume.state() == VolumeState::opening) return done(fail(EBUSY, why_not_open(volume)));
@@ -242,7 +243,7 @@ void ClientAttributes::remap_device(AttributeScope scope, std::string_view value
             const auto now = std::ranges::find_if(client_.mappings(), [&](const auto& mapping) {
                 return mapping->config().name == name;
             });
-            if (now == client_.mappings().end()) return fail(ENODEV, "it is gone");
+            if (now == client_.mappings().end()) return gone();
             RemoteVolume& it = (*now)->volume();
             if (it.state() == VolumeState::open) return Written{};
             if (const auto error = it.open_error()) {

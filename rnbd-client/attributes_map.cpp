@@ -5,15 +5,15 @@
 #include <cerrno>
 #include <optional>
 
+#include "daemon/attributes/table.h"
+
 namespace rnbd {
 namespace {
 
 // Of a session and of a volume's path.
 constexpr std::size_t name_bytes_max = 255;
 
-std::unexpected<AttributeError> fail(int number, std::string message) {
-    return std::unexpected(AttributeError{number, std::move(message)});
-}
+using attribute_table::fail;
 
 // Any C-style base, with a sign.
 std::optional<int> parse_number(std::string_view text) {

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "daemon/attributes/machine.h"
+#include "daemon/attributes/table.h"
 #include "daemon/attributes/values.h"
 #include "daemon/log/log.h"
 #include "rnbd-client/attributes.h"
@@ -24,11 +25,13 @@ using PathOperation = rtrs::ClientSession::PathOperation;
 
 constexpr int reconnect_attempts_max = 9999;
 
-std::unexpected<AttributeError> fail(int number, std::string message = "") {
-    return std::unexpected(AttributeError{number, std::move(message)});
-}
+using attribute_table::expected_one;
+using attribute_table::fail;
+using attribute_table::gone;
+using attribute_table::is_one;
+using attribute_table::item_named;
 
-std::unexpected<AttributeError> fail(std::error_code error, std::string message) {
+std::unexpected<AttributeError> failed(std::error_code error, std::string message) {
     return fail(rtrs::to_errno(error), std::move(message));
 }
 
@@ -94,12 +97,6 @@ std::optional<PathStatus> path_of(const rtrs::ClientSession& session, const std:
     return found == paths.end() ? std::nullopt : std::optional(std::move(*found));
 }
 
-bool is_one(std::string_view value) { return attribute_text_is(value, "1"); }
-
-std::unexpected<AttributeError> expected_one() { return fail(EINVAL, "expected 1"); }
-
-const char* const gone = "it is gone";
-
 }  // namespace
 
 std::vector<std::string> ClientAttributes::session_names() const {
@@ -113,7 +110,7 @@ std::vector<std::string> ClientAttributes::session_names() const {
 std::expected<Client::Session*, AttributeError> ClientAttributes::session(
     const std::string& name) const {
     const auto found = client_.sessions().find(name);
-    if (found == client_.sessions().end() || found->second->closing) return fail(ENODEV, gone);
+    if (found == client_.sessions().end() || found->second->closing) return gone();
     return found->second.get();
 }
 
@@ -129,10 +126,9 @@ std::expected<ClientAttributes::PathPlace, AttributeError> ClientAttributes::pat
     if (!found) return std::unexpected(found.error());
     auto status = (*found)->remote.rtrs().status();
     const auto names = names_of(**found, status);
-    const auto at = std::ranges::find(names, scope[1]);
-    if (at == names.end()) return fail(ENODEV, gone);
-    return PathPlace{(*found)->remote.rtrs(),
-                     std::move(status.paths[static_cast<std::size_t>(at - names.begin())])};
+    auto path = item_named(names, scope[1], std::move(status.paths));
+    if (!path) return std::unexpected(path.error());
+    return PathPlace{(*found)->remote.rtrs(), std::move(*path)};
 }
 
 // --- Of a session.
@@ -215,7 +211,7 @@ void ClientAttributes::add_path(AttributeScope scope, std::string_view value, Do
             if (!now) return std::unexpected(now.error());
             rtrs::ClientSession& rtrs = (*now)->remote.rtrs();
             const auto it = path_of(rtrs, label);
-            if (!it) return failure->has_value() ? std::unexpected(**failure) : fail(ENODEV, gone);
+            if (!it) return failure->has_value() ? std::unexpected(**failure) : gone();
             if (*failure) return std::nullopt;
             if (it->state == PathState::connected) return Written{};
             if (it->attempts_failed == 0 && it->state != PathState::closed) return std::nullopt;
@@ -235,7 +231,7 @@ void ClientAttributes::reconnect(AttributeScope scope, std::string_view value, D
     if (!is_one(value)) return done(expected_one());
     const std::string label = place->path.label;
     if (const auto error = place->session.operate_path(label, PathOperation::reconnect)) {
-        return done(fail(error, rtrs::to_string(place->path.state)));
+        return done(failed(error, rtrs::to_string(place->path.state)));
     }
     waits_.wait(
         [this, name = scope[0], label,
@@ -243,7 +239,7 @@ void ClientAttributes::reconnect(AttributeScope scope, std::string_view value, D
             const auto now = session(name);
             if (!now) return std::unexpected(now.error());
             const auto it = path_of((*now)->remote.rtrs(), label);
-            if (!it) return fail(ENODEV, gone);
+            if (!it) return gone();
             if (it->state == PathState::connected) return Written{};
             if (it->attempts_failed == failed && it->state != PathState::closed) {
                 return std::nullopt;
@@ -259,14 +255,14 @@ void ClientAttributes::disconnect(AttributeScope scope, std::string_view value, 
     if (!is_one(value)) return done(expected_one());
     const std::string label = place->path.label;
     if (const auto error = place->session.operate_path(label, PathOperation::disconnect)) {
-        return done(fail(error, ""));
+        return done(failed(error, ""));
     }
     waits_.wait(
         [this, name = scope[0], label]() -> std::optional<Written> {
             const auto now = session(name);
             if (!now) return std::unexpected(now.error());
             const auto it = path_of((*now)->remote.rtrs(), label);
-            if (!it) return fail(ENODEV, gone);
+            if (!it) return gone();
             return it->state == PathState::closed ? std::optional(Written{}) : std::nullopt;
         },
         done);
@@ -277,9 +273,9 @@ void ClientAttributes::remove_path(AttributeScope scope, std::string_view value,
     if (!place) return done(std::unexpected(place.error()));
     if (!is_one(value)) return done(expected_one());
     if (const auto error = place->session.operate_path(place->path.label, PathOperation::remove)) {
-        return done(fail(error, error == std::errc::device_or_resource_busy
-                                    ? "it is the session's last path"
-                                    : ""));
+        return done(failed(error, error == std::errc::device_or_resource_busy
+                                      ? "it is the session's last path"
+                                      : ""));
     }
     waits_.wait(
         [this, name = scope[0], id = place->path.id]() -> std::optional<Written> {

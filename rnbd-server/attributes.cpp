@@ -9,6 +9,7 @@
 
 #include "daemon/attributes/commands.h"
 #include "daemon/attributes/machine.h"
+#include "daemon/attributes/table.h"
 #include "daemon/attributes/values.h"
 #include "daemon/config/common.h"
 #include "daemon/log/log.h"
@@ -25,15 +26,14 @@ constexpr std::string_view holder_folder =
 // As rnbdctl exports evict.
 constexpr rtrs::Duration force_close_time = std::chrono::seconds(60);
 
-std::unexpected<AttributeError> fail(int number, std::string message = "") {
-    return std::unexpected(AttributeError{number, std::move(message)});
-}
-
-std::string in(std::string_view folder, std::string_view name) {
-    return std::string(folder) + std::string(name);
-}
-
-std::string line(std::string_view value) { return std::string(value) + "\n"; }
+using attribute_table::by;
+using attribute_table::expected_one;
+using attribute_table::fail;
+using attribute_table::gone;
+using attribute_table::in;
+using attribute_table::is_one;
+using attribute_table::item_named;
+using attribute_table::Lines;
 
 std::string name_of(const rtrs::ServerPathStatus& path) {
     return attribute_address(rtrs::host_of(path.remote)) + "@" +
@@ -72,15 +72,6 @@ std::string name_of(const Volume& volume) {
     return name;
 }
 
-// At the place where it is among its names.
-template <typename Items>
-auto item_named(const std::vector<std::string>& names, const std::string& name, const Items& items)
-    -> std::expected<typename Items::value_type, AttributeError> {
-    const auto found = std::ranges::find(names, name);
-    if (found == names.end()) return fail(ENODEV, "it is gone");
-    return items[static_cast<std::size_t>(found - names.begin())];
-}
-
 }  // namespace
 
 ServerAttributes::ServerAttributes(rtrs::Server& server, Target& target)
@@ -98,66 +89,44 @@ void ServerAttributes::add_variables() {
 }
 
 void ServerAttributes::add_path_attributes() {
-    const auto add_text = [this](const char* name, auto reader, const std::string& read_format,
-                                 const std::string& remark) {
-        tree_.add({.pattern = in(path_folder, name),
-                   .read = [this, reader](AttributeScope scope) -> AttributeValue {
-                       return read_at(path(scope), [&](const PathPlace& place) {
-                           return line(reader(place.path));
-                       });
-                   },
-                   .read_format = read_format,
-                   .remark = remark});
-    };
-    const auto now = [this](auto writer) {
-        return [this, writer](AttributeScope scope, std::string_view value,
-                              const AttributeDone& done) { done((this->*writer)(scope, value)); };
-    };
-    using Path = rtrs::ServerPathStatus;
+    const Lines lines(tree_, path_folder, [this](AttributeScope scope) { return path(scope); });
     tree_.add({.pattern = in(path_folder, "disconnect"),
                .read = [](AttributeScope) -> AttributeValue { return usage_of_one("disconnect"); },
-               .write = now(&ServerAttributes::disconnect),
+               .write = by(this, &ServerAttributes::disconnect),
                .read_format = "usage",
                .write_format = "`1`: begins to close it; else `EINVAL`",
                .remark = "The client comes back on it, as the kernel's does."});
-    add_text(
+    lines.add(
         "hca_name",
-        [](const Path& it) {
-            if (!it.device.empty()) return it.device;
-            const std::string interface = interface_of(rtrs::host_of(it.local));
-            return interface.empty() ? it.fabric : interface;
+        [](const PathPlace& it) {
+            if (!it.path.device.empty()) return it.path.device;
+            const std::string interface = interface_of(rtrs::host_of(it.path.local));
+            return interface.empty() ? it.path.fabric : interface;
         },
         "name",
         "Over TCP, the network interface that has the server's address, as with the kernel's "
         "devices without hardware (siw, rxe), which are made of one.");
-    add_text(
-        "hca_port", [](const Path&) { return "1"; }, "`%u`",
+    lines.add(
+        "hca_port", [](const PathPlace&) { return "1"; }, "`%u`",
         "1: ports of a device are not told apart.");
-    add_text(
-        "src_addr", [](const Path& it) { return attribute_address(rtrs::host_of(it.remote)); },
+    lines.add(
+        "src_addr",
+        [](const PathPlace& it) { return attribute_address(rtrs::host_of(it.path.remote)); },
         "`ip:ADDRESS` of the client", "");
-    add_text(
-        "dst_addr", [](const Path& it) { return attribute_address(rtrs::host_of(it.local)); },
+    lines.add(
+        "dst_addr",
+        [](const PathPlace& it) { return attribute_address(rtrs::host_of(it.path.local)); },
         "`ip:ADDRESS` of the server", "");
     tree_.add({.pattern = in(path_folder, "stats/rdma"),
                .read = [this](AttributeScope scope) { return read_traffic(scope); },
-               .write = now(&ServerAttributes::reset_traffic),
+               .write = by(this, &ServerAttributes::reset_traffic),
                .read_format = "four numbers: reads, bytes read, writes, bytes written",
                .write_format = "`1` resets it; else `EINVAL`",
                .remark = "Bytes with the messages that describe requests, as the kernel counts."});
 }
 
 void ServerAttributes::add_device_attributes() {
-    const auto add_text = [this](const char* name, auto reader, const std::string& read_format,
-                                 const std::string& remark) {
-        tree_.add({.pattern = in(holder_folder, name),
-                   .read = [this, reader](AttributeScope scope) -> AttributeValue {
-                       return read_at(holder(scope),
-                                      [&](const OpenPlace& place) { return line(reader(place)); });
-                   },
-                   .read_format = read_format,
-                   .remark = remark});
-    };
+    const Lines lines(tree_, holder_folder, [this](AttributeScope scope) { return holder(scope); });
     tree_.add({.pattern = in(device_folder, "block_dev"),
                .kind = Attribute::Kind::link,
                .read = [this](AttributeScope scope) { return backing_device(scope); },
@@ -165,23 +134,22 @@ void ServerAttributes::add_device_attributes() {
                .remark = "To the file, if the export is one; absent if it is in memory. The "
                          "directory is named by the block device, else by the export (`/` is "
                          "`!`), and is there while somebody has it open."});
-    add_text(
+    lines.add(
         "access_mode", [](const OpenPlace& it) { return to_word(it.open->access); },
         "`ro`, `rw`, `migration`", "");
-    add_text(
+    lines.add(
         "read_only",
         [](const OpenPlace& it) { return it.open->access == AccessMode::read_only ? "1" : "0"; },
         "`1`, `0`", "");
     tree_.add({.pattern = in(holder_folder, "force_close"),
                .read = [](AttributeScope) -> AttributeValue { return usage_of_one("force_close"); },
-               .write = [this](AttributeScope scope, std::string_view value,
-                               const AttributeDone& done) { done(force_close(scope, value)); },
+               .write = by(this, &ServerAttributes::force_close),
                .read_format = "usage",
                .write_format = "`1`: takes it from the session when what is in flight has ended; "
                                "else `EINVAL`",
                .remark = "It may not open it again for 60 s, as with `rnbdctl exports evict`. Our "
                          "client's I/O waits meanwhile, a kernel client's fails with 107."});
-    add_text(
+    lines.add(
         "mapping_path", [](const OpenPlace& it) { return it.volume->name(); }, "name",
         "The export's name.");
 }
@@ -215,8 +183,9 @@ std::expected<ServerAttributes::PathPlace, AttributeError> ServerAttributes::pat
     AttributeScope scope) const {
     const auto found = session(scope[0]);
     if (!found) return std::unexpected(found.error());
-    const auto status = (*found)->status();
-    auto path = item_named(names_of(status), scope[1], status.paths);
+    auto status = (*found)->status();
+    const auto names = names_of(status);
+    auto path = item_named(names, scope[1], std::move(status.paths));
     if (!path) return std::unexpected(path.error());
     return PathPlace{*found, std::move(*path)};
 }
@@ -236,7 +205,7 @@ AttributeValue ServerAttributes::read_traffic(AttributeScope scope) const {
 AttributeWritten ServerAttributes::reset_traffic(AttributeScope scope, std::string_view value) {
     const auto place = path(scope);
     if (!place) return std::unexpected(place.error());
-    if (!attribute_text_is(value, "1")) return fail(EINVAL, "expected 1");
+    if (!is_one(value)) return expected_one();
     // Those of paths that are gone are forgotten on the way.
     std::erase_if(baselines_, [this](const auto& entry) {
         return std::ranges::none_of(server_.sessions(), [&](const auto* session) {
@@ -252,9 +221,9 @@ AttributeWritten ServerAttributes::reset_traffic(AttributeScope scope, std::stri
 AttributeWritten ServerAttributes::disconnect(AttributeScope scope, std::string_view value) {
     const auto place = path(scope);
     if (!place) return std::unexpected(place.error());
-    if (!attribute_text_is(value, "1")) return fail(EINVAL, "expected 1");
+    if (!is_one(value)) return expected_one();
     if (!place->session->close_path(place->path.id, "disconnected by the operator")) {
-        return fail(ENODEV, "it is gone");
+        return gone();
     }
     return {};
 }
@@ -294,7 +263,7 @@ std::expected<ServerAttributes::OpenPlace, AttributeError> ServerAttributes::hol
     if (!found) return std::unexpected(found.error());
     std::vector<const Volume::Open*> opens;
     for (const auto& open : (*found)->opens()) opens.push_back(open.get());
-    const auto open = item_named(holder_names(scope[0]), scope[1], opens);
+    const auto open = item_named(holder_names(scope[0]), scope[1], std::move(opens));
     if (!open) return std::unexpected(open.error());
     return OpenPlace{*found, *open};
 }
@@ -302,7 +271,7 @@ std::expected<ServerAttributes::OpenPlace, AttributeError> ServerAttributes::hol
 AttributeWritten ServerAttributes::force_close(AttributeScope scope, std::string_view value) {
     const auto place = holder(scope);
     if (!place) return std::unexpected(place.error());
-    if (!attribute_text_is(value, "1")) return fail(EINVAL, "expected 1");
+    if (!is_one(value)) return expected_one();
     const auto evicted =
         target_.evict(place->volume->name(), place->open->session, force_close_time);
     if (!evicted) return std::unexpected(attribute_error(evicted.error()));
