@@ -127,6 +127,18 @@ void FileMedium::note_size(std::optional<std::uint64_t> bytes) noexcept {
     if (bytes && *bytes < geometry_.size_bytes) cut_at_ = std::min(cut_at_, *bytes);
 }
 
+void FileMedium::ended_at(std::uint64_t bytes) {
+    // The end may be before what was read.
+    const bool told_at_once = kind_ == Kind::block_device || answers_at_once_;
+    const auto now = told_at_once ? measure() : bytes;
+    note_size(std::min(bytes, now.value_or(bytes)));
+}
+
+std::optional<std::uint64_t> FileMedium::last_measured() const noexcept {
+    if (!seen_bytes_) return {};
+    return std::min(*seen_bytes_, cut_at_);
+}
+
 bool FileMedium::is_what_was_opened(const Looker::Seen& seen) const noexcept {
     if (kind_ == Kind::regular) return seen.file_system == device_ && seen.inode == inode_;
     // An open device stays the same when it is given another disk.

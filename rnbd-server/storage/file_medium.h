@@ -66,11 +66,14 @@ class FileMedium {
     std::error_code check() noexcept;
     // For how many calls of check() the look that is under way has brought no result.
     std::uint32_t unheard_checks() const noexcept { return unheard_checks_; }
-    // The size to which others have cut the file or device, as check() has found: what was beyond
-    // is lost. It stays until the medium is resized.
+    // A read has found the end there: what check() would find only in up to a second, when a write
+    // may have moved the end back.
+    void ended_at(std::uint64_t bytes);
+    // The size to which others have cut the file or device, as check() or a read has found: what
+    // was beyond is lost. It stays until the medium is resized.
     std::uint64_t cut_at() const noexcept { return cut_at_; }
-    // As measure(), but the size that the last check() has found.
-    std::optional<std::uint64_t> last_measured() const noexcept { return seen_bytes_; }
+    // As measure(), but the size that the last check() has found, or what a read found of it.
+    std::optional<std::uint64_t> last_measured() const noexcept;
     // The descriptors to close in a place where that may wait; the destructor does not close them
     // then.
     std::vector<int> let_go_of_slow() noexcept;

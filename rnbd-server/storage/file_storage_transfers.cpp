@@ -116,6 +116,8 @@ void FileStorage::on_transferred(Operation& operation, const Result& result) {
     const bool stuck = self.io_ == StorageOptions::Io::direct &&
                        request.done_bytes % self.geometry().logical_block_bytes != 0;
     if (result.value == 0 || stuck) {
+        const bool read = request.operation == BlockOperation::read;
+        if (read) self.medium_.ended_at(request.offset + request.done_bytes);
         return rewrite ? self.transfer_failed(request, from_errno(EIO))
                        : self.finish(request, from_errno(EIO));
     }

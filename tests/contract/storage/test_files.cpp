@@ -259,6 +259,10 @@ TEST_CASE("file storage: a file that shrank answers EIO beyond its end, never ze
             REQUIRE(bench.read(0, pages.bytes()) == EIO);       // the end within
             if (left >= 4096) REQUIRE(bench.read(0, pages.bytes().first(4096)) == 0);
             REQUIRE(bench.extents(0, file_bytes, 10).error() == std::errc::io_error);
+            // What a read has found is remembered: no write brings it back as zeroes.
+            REQUIRE(bench.write(file_bytes - 4096, pages.bytes().first(4096)) == EIO);
+            REQUIRE(bench.read(131072, pages.bytes().first(4096)) == EIO);
+            REQUIRE(bench.storage->last_measured() == static_cast<std::uint64_t>(left));
         }
     }
 }
