@@ -44,9 +44,14 @@ struct Target::OpenVolume {
     // may still arrive with the old id, for example a flush, which would succeed in the new cache.
     bool asks_anew = false;
     bool ends() const noexcept { return !closing.empty() || taken; }
-    // A full disk makes thousands of requests fail; the log has one line for all of them.
-    std::error_code logged_error;
-    rtrs::Instant logged_at{};
+    // A full disk makes thousands of requests fail; the log has one line for all of them, and one
+    // for each error where they fail in several ways in turn.
+    struct LoggedFailure {
+        std::error_code error;
+        rtrs::Instant at{};
+    };
+    std::vector<LoggedFailure> logged_failures;
+    bool failure_is_news(std::error_code error, rtrs::Instant now);
 };
 
 // A request in flight of a session's open volume, which is not closed before the request has ended.

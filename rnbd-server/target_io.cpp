@@ -357,6 +357,17 @@ void Target::answer(InFlight& done, std::error_code error, std::uint32_t produce
     if (ends_what_is_out) target.reactor_.post([&target] { target.writes_go_on(); });
 }
 
+bool Target::OpenVolume::failure_is_news(std::error_code error, rtrs::Instant now) {
+    const auto found = std::ranges::find(logged_failures, error, &LoggedFailure::error);
+    if (found == logged_failures.end()) {
+        logged_failures.push_back({error, now});
+        return true;
+    }
+    if (now < found->at + failure_log_interval) return false;
+    found->at = now;
+    return true;
+}
+
 void Target::note_failure(OpenVolume& open, const Io& io, std::error_code error) {
     const rtrs::Instant now = reactor_.now();
     std::string what = name_of(io.wire_operation);
@@ -368,9 +379,7 @@ void Target::note_failure(OpenVolume& open, const Io& io, std::error_code error)
         ExportCounters::LastError& last = open.volume->counters().last_error;
         last = {what, session, error, now, last.errors + 1};
     }
-    if (error == open.logged_error && now < open.logged_at + failure_log_interval) return;
-    open.logged_error = error;
-    open.logged_at = now;
+    if (!open.failure_is_news(error, now)) return;
     logger("rnbd.volume")
         .warn("{}: {} for {} failed: {}", open.name, what, printable(session), error.message());
 }

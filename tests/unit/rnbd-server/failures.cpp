@@ -30,7 +30,42 @@ std::string said(Body body) {
     return text;
 }
 
+std::size_t lines_with(const std::string& text, std::string_view what) {
+    std::size_t found = 0;
+    for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) {
+        ++found;
+    }
+    return found;
+}
+
 }  // namespace
+
+TEST_CASE("failures: two errors in turn are a line each") {
+    try {
+        ServedFile served({"nbdkit", "-f", "-U", "SOCKET", "eval", "get_size=echo 1M",
+                           "pread=echo ENOSPC >&2; exit 1", "can_write=exit 0",
+                           "pwrite=cat >/dev/null; echo EIO >&2; exit 1"});
+        ServerConfig::Export config;
+        config.name = "vol";
+        config.storage.kind = StorageOptions::Kind::nbd;
+        config.storage.uri = served.server->uri();
+        config.allow = {{.session = "host-a", .access = AccessMode::read_write}};
+        World world({config});
+        Volume& volume = *world.target.find("vol");
+        world.run_until([&] { return volume.state() == Volume::State::ready; });
+        ByHand hand{.world = world, .answer = {}};
+        const std::uint32_t id = hand.open("vol");
+        const std::string text = said([&] {
+            for (int i = 0; i < 5; ++i) {
+                CHECK(hand.ask(id, Operation::write) == EIO);
+                CHECK(hand.ask(id, Operation::read, rtrs::Direction::read) == ENOSPC);
+            }
+        });
+        CHECK(lines_with(text, " failed: ") == 2);
+    } catch (const Unavailable& unavailable) {
+        skip(unavailable.reason);
+    }
+}
 
 TEST_CASE("failures: the log tells a write from the flush before it") {
     try {
