@@ -118,8 +118,8 @@ class Storage {
     // caller has checked what the peer sent).
     virtual void submit(BlockRequest& request) = 0;
     // Returns a function that flushes what was acknowledged and does not need this storage any
-    // more. It is for another thread, where it may take as long as it likes. Empty: there is
-    // nothing that such a flush could do.
+    // more. It is for another thread, where it may take as long as it likes. If that is out of
+    // reach, it says so. Empty: there is nothing that such a flush could do.
     virtual std::function<std::error_code()> flush_aside() { return {}; }
     // Completes the request, possibly from inside this call.
     // ASSUMES: geometry().extents; the range is as that of a BlockRequest, and not empty;

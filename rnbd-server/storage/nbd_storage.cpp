@@ -526,6 +526,12 @@ std::string NbdStorage::give_up() {
     return text;
 }
 
+// What is there now is another one: what the former had not flushed is out of reach.
+std::function<std::error_code()> NbdStorage::flush_aside() {
+    if (flushed_ >= acknowledged_) return {};
+    return [] { return from_errno(EIO); };
+}
+
 std::error_code NbdStorage::check() noexcept {
     return broken_ ? from_errno(ENODEV) : std::error_code{};
 }

@@ -48,6 +48,7 @@ class NbdStorage final : public Storage, private NbdLinkOwner {
     void when_writes_are_lost(std::function<void()> lost) override { lost_ = std::move(lost); }
     std::string trouble() const override;
     std::string give_up() override;
+    std::function<std::error_code()> flush_aside() override;
     std::string description() const override { return "nbd " + uri_; }
 
   private:

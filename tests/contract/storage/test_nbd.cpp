@@ -187,9 +187,13 @@ TEST_CASE("nbd storage: what a silent server does not answer fails when it is gi
 }
 
 TEST_CASE("nbd storage: another size after a reconnection ends it") {
-    with_nbdkit([](ServedFile& served) {
+    const bool flushed = GENERATE(true, false);
+    with_nbdkit([=](ServedFile& served) {
         Bench bench;
         REQUIRE(!bench.open(on(*served.server)));
+        Pages pages(4096);
+        REQUIRE(bench.write(0, pages.bytes()) == 0);
+        if (flushed) REQUIRE(bench.flush() == 0);
         served.server->kill();
         wait_until_lost(bench);
         std::filesystem::resize_file(served.folder.file("image"), 2 * case_size_bytes);
@@ -197,8 +201,11 @@ TEST_CASE("nbd storage: another size after a reconnection ends it") {
         while (!bench.storage->check()) {
             bench.reactor->run_once(std::chrono::milliseconds(10));
         }
-        Pages pages(4096);
         REQUIRE(bench.read(0, pages.bytes()) == EIO);
+        // The parting flush, for which there is no server any more.
+        const auto aside = bench.storage->flush_aside();
+        REQUIRE(static_cast<bool>(aside) == !flushed);
+        if (aside) CHECK(aside() == std::errc::io_error);
     });
 }
 
