@@ -136,7 +136,8 @@ class Storage {
     virtual std::expected<std::uint64_t, StorageError> measure() const {
         return geometry().size_bytes;
     }
-    // The same without waiting: the size that the last check() has found, if it has found one.
+    // The same without waiting: the size that the last check(), or a read that met the end, has
+    // found, if it has found one.
     virtual std::optional<std::uint64_t> last_measured() const noexcept {
         return geometry().size_bytes;
     }

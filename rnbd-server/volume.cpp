@@ -308,6 +308,7 @@ void Volume::wait_untold(std::string reason, rtrs::Duration delay) {
 }
 
 void Volume::check() {
+    look_at_size();  // that a read has found, and a write that was under way may have undone
     if (const auto error = storage_->check()) {
         gone_ = true;
         size_before_ = geometry_.size_bytes;

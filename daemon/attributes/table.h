@@ -67,16 +67,16 @@ class Lines {
 
     // reader(object): the line, without its end.
     template <typename Reader>
-    void add(std::string_view name, Reader reader, std::string read_format,
-             std::string remark) const {
+    void add(std::string_view name, Reader reader, const std::string& read_format,
+             const std::string& remark) const {
         tree_.add({.pattern = in(folder_, name),
                    .read = [find = find_, reader](AttributeScope scope) -> AttributeValue {
                        return read_at(find(scope), [&](const auto& object) {
                            return std::string(reader(object)) + "\n";
                        });
                    },
-                   .read_format = std::move(read_format),
-                   .remark = std::move(remark)});
+                   .read_format = read_format,
+                   .remark = remark});
     }
 
   private:

@@ -134,11 +134,6 @@ void FileMedium::ended_at(std::uint64_t bytes) {
     note_size(std::min(bytes, now.value_or(bytes)));
 }
 
-std::optional<std::uint64_t> FileMedium::last_measured() const noexcept {
-    if (!seen_bytes_) return {};
-    return std::min(*seen_bytes_, cut_at_);
-}
-
 bool FileMedium::is_what_was_opened(const Looker::Seen& seen) const noexcept {
     if (kind_ == Kind::regular) return seen.file_system == device_ && seen.inode == inode_;
     // An open device stays the same when it is given another disk.

@@ -72,8 +72,8 @@ class FileMedium {
     // The size to which others have cut the file or device, as check() or a read has found: what
     // was beyond is lost. It stays until the medium is resized.
     std::uint64_t cut_at() const noexcept { return cut_at_; }
-    // As measure(), but the size that the last check() has found, or what a read found of it.
-    std::optional<std::uint64_t> last_measured() const noexcept;
+    // As measure(), but the size that the last check() or a read has found.
+    std::optional<std::uint64_t> last_measured() const noexcept { return seen_bytes_; }
     // The descriptors to close in a place where that may wait; the destructor does not close them
     // then.
     std::vector<int> let_go_of_slow() noexcept;
