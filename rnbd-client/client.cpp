@@ -59,7 +59,9 @@ Client::~Client() { RTRS_ASSERT(mappings_.empty() && sessions_.empty() && discov
 
 std::expected<void, std::string> Client::start(const ClientConfig& config) {
     for (const auto& session : config.sessions) {
-        if (auto added = add_session(session); !added) return std::unexpected(added.error());
+        if (auto added = add_session(session, Pathless::waits); !added) {
+            return std::unexpected(added.error());
+        }
     }
     for (const auto& device : config.devices) {
         auto mapped = add_mapping(*sessions_.at(device.session), device).start(InUse::waits);
@@ -69,7 +71,7 @@ std::expected<void, std::string> Client::start(const ClientConfig& config) {
 }
 
 std::expected<Client::Session*, std::string> Client::add_session(
-    const ClientConfig::Session& config) {
+    const ClientConfig::Session& config, Pathless pathless) {
     const auto path_failure = [&](const ClientConfig::Path& path, const std::string& why) {
         return std::unexpected("session " + config.name + ", path " + path.to_string() + ": " +
                                why);
@@ -86,7 +88,9 @@ std::expected<Client::Session*, std::string> Client::add_session(
             return path_failure(path, address.error().text);
         }
     }
-    if (options.paths.empty()) return path_failure(awaited.front().first, awaited.front().second);
+    if (options.paths.empty() && pathless == Pathless::fails) {
+        return path_failure(awaited.front().first, awaited.front().second);
+    }
     auto session = std::make_unique<Session>(
         *this, rtrs::SessionEnvironment{reactor_, random_, tracer_}, std::move(options), config);
     for (const auto& path : config.paths) {
@@ -201,7 +205,7 @@ std::expected<Client::Session*, ControlFailure> Client::session_for(
         return failure(ControlError::not_found,
                        "there is no session " + device.session + "; --path HOST:PORT makes one");
     }
-    const auto added = add_session(*new_session);
+    const auto added = add_session(*new_session, Pathless::fails);
     if (!added) return failure(ControlError::failed, added.error());
     (*added)->temporary = true;
     return *added;
@@ -273,7 +277,7 @@ std::expected<void, ControlFailure> Client::make_session(const ClientConfig::Ses
         return std::unexpected(
             ControlFailure{ControlError::exists, "session " + config.name + " is there already"});
     }
-    const auto added = add_session(config);
+    const auto added = add_session(config, Pathless::waits);
     if (!added) return std::unexpected(ControlFailure{ControlError::failed, added.error()});
     logger("rnbd.client").info("{}: added", config.name);
     return {};

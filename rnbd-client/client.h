@@ -118,7 +118,12 @@ class Client final : public Mapping::Owner, public Discovery::Owner {
     const std::vector<std::unique_ptr<Mapping>>& mappings() const noexcept { return mappings_; }
 
   private:
-    std::expected<Session*, std::string> add_session(const ClientConfig::Session& config);
+    // If none of the session's paths has its device now: whether it waits for one. What is
+    // configured does, so that it comes up at boot whatever comes first; what somebody asks for now
+    // fails, since they see why.
+    enum class Pathless : std::uint8_t { waits, fails };
+    std::expected<Session*, std::string> add_session(const ClientConfig::Session& config,
+                                                     Pathless pathless);
     // Finds the fabric.
     // ERRORS: no RDMA device leads there.
     std::expected<rtrs::PathAddress, rtrs::RdmaDevices::Error> address_of(

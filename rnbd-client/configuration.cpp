@@ -23,6 +23,7 @@ using Mapped = ClientConfig::Device;
 using Path = ClientConfig::Path;
 
 constexpr const char* why_stopped = "rnbd-client is stopping";
+constexpr const char* why_not_the_last = "it is the session's last path";
 constexpr rtrs::Duration look_interval = std::chrono::milliseconds(10);
 // How long paths that go wait for those that come in their place.
 constexpr rtrs::Duration replacement_time = std::chrono::seconds(5);
@@ -352,11 +353,12 @@ void ClientConfiguration::remove_path(const std::string& session, const std::str
                                       const ConfigStep::Done& done) {
     const auto found = client_.find_session(session);
     if (!found) return done(found.error().message);
+    if ((*found)->paths().size() == 1) return done(why_not_the_last);
     if ((*found)->forget_awaited(label)) return done("");
     const auto error =
         (*found)->remote.rtrs().operate_path(label, rtrs::ClientSession::PathOperation::remove);
     if (error && error != std::errc::no_such_file_or_directory) {
-        return done(error == std::errc::device_or_resource_busy ? "it is the session's last path"
+        return done(error == std::errc::device_or_resource_busy ? why_not_the_last
                                                                 : error.message());
     }
     wait_for_end(session, label, done);

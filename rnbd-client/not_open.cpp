@@ -36,6 +36,7 @@ std::string reason_of_paths(const rtrs::ClientSessionStatus& session) {
 }
 
 std::string why_no_path(const rtrs::ClientSessionStatus& session) {
+    if (session.paths.empty()) return "none of its paths has its device yet";
     if (!std::ranges::all_of(session.paths, is_closed)) return reason_of_paths(session);
     if (session.refusing >= Refusing::after_all_attempts) return session.reason;
     return reason_of_paths(session) + "; no path will be dialled";

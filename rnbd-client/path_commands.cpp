@@ -85,6 +85,10 @@ std::string left_without(const rtrs::ClientSessionStatus& status, const std::str
     return others;
 }
 
+std::string last_path_text(const std::string& label, const std::string& session) {
+    return fmt::format("{} is the last path of session {}", label, session);
+}
+
 const char* goal_of(Kind kind) {
     switch (kind) {
         case Kind::add:
@@ -150,6 +154,10 @@ bool PathCommands::check(Wait& wait) {
                                         wait.session, awaited->reason));
             return true;
         }
+        if ((*session)->paths().size() == 1) {
+            wait.reply.fail(ControlError::busy, last_path_text(wait.label, wait.session));
+            return true;
+        }
         (*session)->forget_awaited(wait.label);
         wait.begun = true;
     }
@@ -205,8 +213,7 @@ bool PathCommands::begin(Wait& wait, rtrs::ClientSession& session) {
     }
     if (error == std::errc::device_or_resource_busy) {
         if (wait.kind == Kind::remove) {
-            wait.reply.fail(ControlError::busy, fmt::format("{} is the last path of session {}",
-                                                            wait.label, wait.session));
+            wait.reply.fail(ControlError::busy, last_path_text(wait.label, wait.session));
             return true;
         }
         const rtrs::PathStatus* const path = find(status, wait.label);

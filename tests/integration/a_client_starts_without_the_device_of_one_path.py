@@ -1,4 +1,4 @@
-"""A path whose RDMA device is not there when rnbd-client starts: the session begins with the others, and says what is missing."""
+"""Paths whose RDMA devices are not there when rnbd-client starts: sessions begin with the others, or wait, and say what is missing."""
 
 from configurations import *
 from harness import *
@@ -24,6 +24,9 @@ with Lab() as lab:
     wait_until("the device is open", lambda: client.status()["devices"][0]["state"] == "open")
     run("qemu-io", "-f", "raw", "-c", "write -P 7 1M 64k", "-c", "read -P 7 1M 64k", lab.uri("vol1"))
 
+    def device(name):
+        return next(one for one in client.status()["devices"] if one["name"] == name)
+
     def absent():
         return next(path for path in client.status()["sessions"][0]["paths"] if path["label"] == ABSENT)
 
@@ -45,7 +48,31 @@ with Lab() as lab:
     check(len(client.status()["sessions"][0]["paths"]) == 1, client.status())
     check(client.stop() == 0, "rnbd-client")
 
-    # Without any path there is nothing to begin with.
-    client.config_with(lambda config: has_paths(config, [rdma]))
+    # Without any path its devices wait; other sessions go on, and so does it when a path comes.
+    def alone(config):
+        config["sessions"] = [{"name": "host-b", "paths": [rdma]}, {"name": "host-a", "paths": [tcp]}]
+        config["devices"].append({"name": "late", "session": "host-b", "volume": "vol1",
+                                  "access": "ro", "nbd": "unix:" + lab.socket(client.name, "late")})
+
+    client.config_with(alone)
     client.start(wait=False)
-    check(client.process.wait(timeout=PATIENCE_S) == 1, "it has started without a path")
+    wait_until("the other session's device is open",
+               lambda: client.ctl("status", ok=False).returncode == 0 and device("vol1")["state"] == "open")
+    waits = device("late")
+    check(waits["state"] == "opening" and "none of its paths has its device yet" in waits["reason"], waits)
+    session = next(one for one in client.status()["sessions"] if one["name"] == "host-b")
+    check("none of its paths has its device yet" in session["reason"] and
+          [path["state"] for path in session["paths"]] == ["backoff"], session)
+    said = client.ctl("paths", "remove", "host-b", ABSENT, "--force", ok=False)
+    check(said.returncode == 5 and "is the last path of session host-b" in said.stderr, said)
+    said = client.ctl("map", "vol1", "--session", "host-c", "--path", ABSENT, "--name", "now", ok=False)
+    check(said.returncode == 1 and "no RDMA device has the address" in said.stderr, said)
+    # The server lets host-b in, too.
+    server.config_with(lambda config: config["exports"][0]["allow"].append({"session": "host-b", "access": "ro"}))
+    check(config(server, "apply")[0]["state"] == "applied", "the server")
+    client.config_with(lambda config: config["sessions"][0].update(paths=[rdma, tcp]))
+    document = config(client, "apply")[0]
+    check(document["state"] == "applied", document)
+    wait_until("it is open", lambda: device("late")["state"] == "open")
+    run("qemu-io", "-r", "-f", "raw", "-c", "read -P 7 1M 64k", lab.uri("late"))
+    check(client.stop() == 0, "rnbd-client")
