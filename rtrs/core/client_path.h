@@ -69,6 +69,11 @@ class ClientPathOwner {
     virtual std::expected<void, Unusable> accept_geometry(ClientPath& path,
                                                           const ChunkGeometry& geometry) = 0;
     virtual bool any_path_connected() const noexcept = 0;
+    // A dial that asked for a new session was accepted after another path had come up: if the
+    // server has lost that one meanwhile, it has made another session, which knows nothing.
+    virtual void another_session_may_be_there() = 0;
+    // Whether that is not cleared up yet. Nobody knows then which session a path has joined.
+    virtual bool session_in_doubt() const noexcept = 0;
     virtual void path_up(ClientPath& path) = 0;
     // An attempt has failed, for another reason than the attempt before it: text.
     virtual void path_not_connected(ClientPath& path, std::error_code reason,

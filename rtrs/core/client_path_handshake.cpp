@@ -211,6 +211,12 @@ void ClientPath::info_response(Connection& connection, const Completion& complet
     if (first_connection_ == FirstConnection::yes && owner_.any_path_connected()) {
         trace(TraceLevel::debug, "another path was up first: joining its session");
         doubt_.begins_anew();
+        owner_.another_session_may_be_there();
+        return handle(PathMachine::Event::join);
+    }
+    if (owner_.session_in_doubt()) {
+        trace(TraceLevel::debug, "it may have joined another session: joining anew");
+        doubt_.begins_anew();
         return handle(PathMachine::Event::join);
     }
     // Asked again, because only now is it known what the other paths support.

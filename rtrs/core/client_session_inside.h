@@ -94,6 +94,8 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
         Instant probed{};  // when it was last probed for a late answer
         bool probe_due = false;
         bool removing = false;  // leaves the list when closed
+        // It was up when the session came into doubt, and the server has not answered on it since.
+        bool owes_sign = false;
     };
 
     Inside(ClientSession& its_self, SessionEnvironment its_environment,
@@ -103,6 +105,8 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     std::expected<void, Unusable> accept_geometry(ClientPath& path,
                                                   const ChunkGeometry& geometry) override;
     bool any_path_connected() const noexcept override { return paths_up > 0; }
+    void another_session_may_be_there() override;
+    bool session_in_doubt() const noexcept override;
     void path_up(ClientPath& path) override;
     void path_not_connected(ClientPath& path, std::error_code why, std::string_view text) override;
     void path_ending(ClientPath& path) noexcept override;
@@ -138,6 +142,7 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     void dial_what_is_held_back();
     void close();
     void finish_close_if_done();
+    void end_split_session();
     void give_up_if_out_of_paths();
     void out_of_paths();
     void refuse(Error error, Refusing how);
@@ -233,6 +238,8 @@ struct ClientSession::Inside final : ClientPathOwner, FenceProbeOwner, MessageCo
     std::vector<PathLoad> loads;    // in the same order
     PathSelector selector;
     std::uint32_t paths_up = 0;
+    Instant doubted{};           // when the session came into doubt last
+    bool session_split = false;  // the doubt was right: the paths that are up have to end
     // What the owner was told. It is told later than the first path comes up if a lost path is
     // still draining or permits are not settled yet.
     bool link_up = false;

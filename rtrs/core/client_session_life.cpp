@@ -330,6 +330,10 @@ void ClientSession::Inside::path_down(ClientPath& path, std::error_code why) {
     const std::uint16_t index = index_of(path);
     loads[index].usable = false;
     --paths_up;
+    if (std::exchange(paths[index].owes_sign, false) && paths_up > 0) {
+        session_split = true;
+        failure_timer.arm(environment.clock.now());
+    }
     if (paths_up == 0) {
         for (const PathRecord& record : paths) record.fence_probe->stop();
     }
@@ -523,7 +527,40 @@ std::uint16_t ClientSession::Inside::index_of(const ClientPath& path) const noex
 }
 
 void ClientSession::Inside::latency_measured(ClientPath& path, Duration latency) {
-    loads[index_of(path)].latency = latency;
+    const std::uint16_t index = index_of(path);
+    loads[index].latency = latency;
+    if (environment.clock.now() - latency >= doubted) paths[index].owes_sign = false;
+}
+
+// --- One session, or two?
+
+// Several paths may be dialled before any is up, and each of these dials makes the session if the
+// server has none. If the server loses the path that came up first before it gets the next such
+// dial, it has two sessions of ours, one after the other, and this side does not know yet that the
+// first is gone. A path that is dialled now joins the second, where nothing is open. So after such
+// a dial no path joins until the server has answered on those that are up: their session lives,
+// and the dial has made no other. If one of them ends without an answer, the session begins anew.
+void ClientSession::Inside::another_session_may_be_there() {
+    doubted = environment.clock.now();
+    for (PathRecord& record : paths) {
+        record.owes_sign = record.path->connected();
+        if (record.owes_sign) record.path->probe();
+    }
+}
+
+bool ClientSession::Inside::session_in_doubt() const noexcept {
+    return std::ranges::any_of(paths, &PathRecord::owes_sign);
+}
+
+// Not called from inside a path's own call.
+void ClientSession::Inside::end_split_session() {
+    if (!std::exchange(session_split, false) || closing) return;
+    trace(TraceLevel::info, "the server may have another session of this name: all paths again");
+    for (PathRecord& record : paths) {
+        record.owes_sign = false;
+        if (record.path->connected())
+            record.path->fail(Error::path_lost, "its session is in doubt");
+    }
 }
 
 }  // namespace rtrs

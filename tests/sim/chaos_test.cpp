@@ -203,6 +203,9 @@ void run(std::uint64_t seed) {
 
 }  // namespace
 
+// A third path joined a session that a late dial of the second had made.
+TEST_CASE("a seed that has found something") { run(2646); }
+
 TEST_CASE("everything at once") {
     const Seeds seeds = chosen_seeds(1000);
     for (std::uint64_t seed = seeds.first; seed < seeds.end(); ++seed) {
