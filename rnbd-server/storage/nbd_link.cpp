@@ -29,6 +29,10 @@ constexpr Clock::duration open_slice = std::chrono::milliseconds(20);
 constexpr int open_share = 10;
 // Who wants a connection asks again sooner.
 constexpr Clock::duration abandoned_after = std::chrono::seconds(10);
+// Between looks whether a connection that is being made is still wanted.
+constexpr std::chrono::milliseconds wanted_poll{1000};
+// So long answers are taken in one turn: a server that sends without end holds up nobody else.
+constexpr Clock::duration receive_slice = std::chrono::milliseconds(2);
 
 std::string last_error() {
     const char* text = nbd_get_error();
@@ -45,21 +49,52 @@ struct CloseHandle {
     void operator()(nbd_handle* handle) const noexcept { nbd_close(handle); }
 };
 
-// The begun connection, or what is wrong.
+// The connection, or what is wrong.
 struct Dialled {
     std::unique_ptr<nbd_handle, CloseHandle> handle{};
     int error = 0;
     std::string text{};
 };
 
+// Held by who wants a connection.
+using Wish = std::shared_ptr<const int>;
+
+// False: nothing happened for a while.
+bool wait_for(nbd_handle* handle) {
+    const unsigned direction = nbd_aio_get_direction(handle);
+    pollfd ready{.fd = nbd_aio_get_fd(handle), .events = 0, .revents = 0};
+    if ((direction & LIBNBD_AIO_DIRECTION_READ) != 0) ready.events |= POLLIN;
+    if ((direction & LIBNBD_AIO_DIRECTION_WRITE) != 0) ready.events |= POLLOUT;
+    return ::poll(&ready, 1, static_cast<int>(wanted_poll.count())) > 0;
+}
+
+bool negotiate(nbd_handle* handle, const std::weak_ptr<const int>& wish) {
+    while (!wish.expired()) {
+        if (nbd_aio_is_ready(handle) == 1) return true;
+        if (nbd_aio_is_dead(handle) == 1 || nbd_aio_is_closed(handle) == 1) return false;
+        const unsigned direction = nbd_aio_get_direction(handle);
+        if (!wait_for(handle)) continue;
+        const int stepped = (direction & LIBNBD_AIO_DIRECTION_WRITE) != 0
+                                ? nbd_aio_notify_write(handle)
+                                : nbd_aio_notify_read(handle);
+        if (stepped != 0) return false;
+    }
+    return false;
+}
+
 // On a thread of its own: libnbd looks the server's name up in it, and waits for a name server that
-// does not answer.
-Dialled dial(const std::string& uri) {
+// does not answer; and it takes what a server says in the handshake for as long as that sends.
+// room: for the connection's descriptor, until that is there.
+Dialled dial(const std::string& uri, std::shared_ptr<DescriptorRoom> room,
+             const std::weak_ptr<const int>& wish) {
     Dialled made{.handle = std::unique_ptr<nbd_handle, CloseHandle>(nbd_create())};
     if (made.handle == nullptr) {
         made.error = ENOMEM;
-    } else if (nbd_aio_connect_uri(made.handle.get(), uri.c_str()) != 0) {
-        made.error = nbd_get_errno() != 0 ? nbd_get_errno() : EIO;
+    } else {
+        bool good = nbd_aio_connect_uri(made.handle.get(), uri.c_str()) == 0;
+        room.reset();
+        good = good && negotiate(made.handle.get(), wish);
+        if (!good) made.error = nbd_get_errno() != 0 ? nbd_get_errno() : EIO;
     }
     if (made.error != 0) made.text = last_error();
     return made;
@@ -67,12 +102,26 @@ Dialled dial(const std::string& uri) {
 
 using Dialling = rtrs::DetachedCall<Dialled>;
 
-// One of the two.
 struct Attempt {
-    std::optional<Dialling> dialling{};
-    std::unique_ptr<NbdLink> link{};
+    Dialling dialling;
+    Wish wish;
     Clock::time_point asked{};
 };
+
+std::expected<Attempt, StorageError> begin(const std::string& uri, DescriptorRoom::For whom) {
+    auto room = DescriptorRoom::take(1, whom);
+    if (!room) return std::unexpected(failure(uri, EMFILE, std::string(DescriptorRoom::none_left)));
+    Wish wish = std::make_shared<const int>();
+    auto dialling = Dialling::start(
+        [uri, held = std::make_shared<DescriptorRoom>(std::move(*room)),
+         its_wish = std::weak_ptr(wish)]() mutable { return dial(uri, std::move(held), its_wish); },
+        "rnbd-nbd-dial");
+    if (!dialling) {
+        const std::error_code error = dialling.error();
+        return std::unexpected(failure(uri, error.value(), error.message()));
+    }
+    return Attempt{.dialling = std::move(*dialling), .wish = std::move(wish)};
+}
 
 // What took longer than one call, by URI; of the thread of the reactor.
 std::map<std::string, Attempt>& unfinished() {
@@ -92,16 +141,6 @@ Patience& patience() {
     return the_patience;
 }
 
-bool wait_for(nbd_handle* handle, Clock::time_point deadline) {
-    const auto left = std::max(Clock::duration::zero(), deadline - Clock::now());
-    const auto left_ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
-    const unsigned direction = nbd_aio_get_direction(handle);
-    pollfd ready{.fd = nbd_aio_get_fd(handle), .events = 0, .revents = 0};
-    if ((direction & LIBNBD_AIO_DIRECTION_READ) != 0) ready.events |= POLLIN;
-    if ((direction & LIBNBD_AIO_DIRECTION_WRITE) != 0) ready.events |= POLLOUT;
-    return ::poll(&ready, 1, static_cast<int>(left_ms)) > 0;
-}
-
 }  // namespace
 
 NbdLink::~NbdLink() {
@@ -112,66 +151,26 @@ NbdLink::~NbdLink() {
 
 std::expected<std::unique_ptr<NbdLink>, StorageError> NbdLink::open(const std::string& uri,
                                                                     DescriptorRoom::For whom) {
-    const Clock::time_point begun = Clock::now();
-    Attempt attempt;
-    // A server that is silent so long may be so for ever, and is asked again soon.
-    Clock::duration slice{0};
-    if (auto started = unfinished().extract(uri)) {
-        attempt = std::move(started.mapped());
-    } else {
-        // Until its socket is there.
-        auto room = DescriptorRoom::take(1, whom);
-        if (!room) {
-            return std::unexpected(failure(uri, EMFILE, std::string(DescriptorRoom::none_left)));
-        }
-        auto dialling = Dialling::start(
-            [uri, held = std::make_shared<DescriptorRoom>(std::move(*room))] { return dial(uri); },
-            "rnbd-nbd-dial");
-        if (!dialling) {
-            const std::error_code error = dialling.error();
-            return std::unexpected(failure(uri, error.value(), error.message()));
-        }
-        attempt.dialling = std::move(*dialling);
-        slice = patience().left();
-    }
+    const Clock::time_point now = Clock::now();
     // Of exports that are no more.
     std::erase_if(unfinished(),
-                  [&](const auto& one) { return begun - one.second.asked > abandoned_after; });
-    auto progress = Progress::in_progress;
-    if (attempt.dialling && attempt.dialling->wait_for(slice - (Clock::now() - begun))) {
-        Dialled dialled = std::move(attempt.dialling->result());
-        attempt.dialling.reset();
-        if (dialled.error != 0) return std::unexpected(failure(uri, dialled.error, dialled.text));
-        attempt.link.reset(new NbdLink(dialled.handle.release()));
+                  [&](const auto& one) { return now - one.second.asked > abandoned_after; });
+    auto at = unfinished().find(uri);
+    if (at == unfinished().end()) {
+        auto attempt = begin(uri, whom);
+        if (!attempt) return std::unexpected(std::move(attempt.error()));
+        at = unfinished().emplace(uri, std::move(*attempt)).first;
+        // Later calls do not wait: a server that is silent so long may be so for ever.
+        at->second.dialling.wait_for(patience().left());
+        patience().spend(Clock::now() - now);
     }
-    if (attempt.link) progress = attempt.link->negotiate(begun + slice);
-    if (slice > Clock::duration::zero()) patience().spend(Clock::now() - begun);
-    switch (progress) {
-        case Progress::ready:
-            return std::move(attempt.link);
-        case Progress::failed:
-            return std::unexpected(failure(uri, nbd_get_errno(), last_error()));
-        case Progress::in_progress:
-            break;
-    }
-    attempt.asked = Clock::now();
-    unfinished().emplace(uri, std::move(attempt));
-    return std::unexpected(failure(uri, EINPROGRESS, "still connecting to the NBD server"));
-}
-
-NbdLink::Progress NbdLink::negotiate(std::chrono::steady_clock::time_point deadline) {
-    for (;;) {
-        if (nbd_aio_is_ready(handle_) == 1) return Progress::ready;
-        if (nbd_aio_is_dead(handle_) == 1 || nbd_aio_is_closed(handle_) == 1) {
-            return Progress::failed;
-        }
-        const unsigned direction = nbd_aio_get_direction(handle_);
-        if (!wait_for(handle_, deadline)) return Progress::in_progress;
-        const int stepped = (direction & LIBNBD_AIO_DIRECTION_WRITE) != 0
-                                ? nbd_aio_notify_write(handle_)
-                                : nbd_aio_notify_read(handle_);
-        if (stepped != 0) return Progress::failed;
-    }
+    at->second.asked = now;
+    if (!at->second.dialling.is_over())
+        return std::unexpected(failure(uri, EINPROGRESS, "still connecting to the NBD server"));
+    Dialled dialled = std::move(at->second.dialling.result());
+    unfinished().erase(at);
+    if (dialled.error != 0) return std::unexpected(failure(uri, dialled.error, dialled.text));
+    return std::unique_ptr<NbdLink>(new NbdLink(dialled.handle.release()));
 }
 
 NbdLink& NbdLink::attach(std::unique_ptr<NbdLink> link, rtrs::Reactor& reactor,
@@ -202,8 +201,9 @@ void NbdLink::release() {
 // Only then: a handle that looks for an answer in vain sends nothing before it has one.
 void NbdLink::receive() {
     if (owner_ == nullptr) return release();
+    const Clock::time_point until = Clock::now() + receive_slice;
     while (alive() && (nbd_aio_get_direction(handle_) & LIBNBD_AIO_DIRECTION_READ) != 0 &&
-           ready(POLLIN) && nbd_aio_notify_read(handle_) == 0) {
+           ready(POLLIN) && nbd_aio_notify_read(handle_) == 0 && Clock::now() < until) {
     }
     look();
 }

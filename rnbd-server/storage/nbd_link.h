@@ -1,12 +1,12 @@
-// A connection to an NBD server, by libnbd, driven by the reactor. It waits only for a moment while
-// it is opened, and uses a thread only to look up the server's name then.
+// A connection to an NBD server, by libnbd, driven by the reactor once it is made. Until then, for
+// the look-up of the server's name and the handshake, it is a thread's, which is waited for only
+// for a moment.
 //
 // OWNER: itself from attach() on; NbdStorage calls detach(). THREAD: the reactor's
 // (rtrs/reactor.h).
 // LIFE: open() -> attach() -> ... -> detach() -> destroyed when its last poll has completed.
 #pragma once
 
-#include <chrono>
 #include <expected>
 #include <memory>
 #include <string>
@@ -61,11 +61,7 @@ class NbdLink {
     void cut() noexcept;
 
   private:
-    enum class Progress : std::uint8_t { ready, in_progress, failed };
-
     explicit NbdLink(nbd_handle* handle) noexcept : handle_(handle) {}
-    // Goes on until the deadline, or as far as it can without waiting.
-    Progress negotiate(std::chrono::steady_clock::time_point deadline);
     bool ready(short events) const noexcept;
     void receive();
     void look();
