@@ -10,8 +10,10 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <expected>
+#include <memory>
 #include <ostream>
 #include <thread>
 #include <utility>
@@ -44,12 +46,23 @@ std::expected<void, std::string> make_folder(const std::string& folder, const st
     return {};
 }
 
+// A link that the administrator has put there stays: what it leads to is written.
+std::expected<std::string, std::string> behind_links(const std::string& path) {
+    struct stat status{};
+    if (::lstat(path.c_str(), &status) != 0 || !S_ISLNK(status.st_mode)) return path;
+    const std::unique_ptr<char, decltype(&std::free)> found(::realpath(path.c_str(), nullptr),
+                                                            &std::free);
+    if (!found) return failed(path + ": where the link leads", errno);
+    return found.get();
+}
+
 // The file is whole at any time, also if the machine stops in between.
-std::expected<void, std::string> write_whole(const std::string& folder, const std::string& text,
+std::expected<void, std::string> write_whole(const std::string& path, const std::string& text,
                                              const struct stat& like) {
-    const std::string path = folder + "/" + saved_file_name;
+    const auto slash = path.rfind('/');
+    const std::string folder = path.substr(0, slash);
     // Daemons pass over what begins with a dot.
-    const std::string fresh = fmt::format("{}/.{}.new", folder, saved_file_name);
+    const std::string fresh = fmt::format("{}/.{}.new", folder, path.substr(slash + 1));
     // Of one that was ended in between.
     ::unlink(fresh.c_str());
     const rtrs::Descriptor file(
@@ -211,6 +224,8 @@ std::expected<Kept, std::string> keep(const Request& request, const SavedPiece& 
         return std::unexpected(locked.error());
     const std::string folder = config_folder_of(file);
     const std::string path = folder + "/" + saved_file_name;
+    const auto written_to = behind_links(path);
+    if (!written_to) return std::unexpected(written_to.error());
     const bool there = ::access(path.c_str(), F_OK) == 0;
     const auto known = there ? read_config_file(path, PipeEnd::not_awaited) : std::string();
     if (!known) return std::unexpected(to_string(known.error()));
@@ -225,13 +240,13 @@ std::expected<Kept, std::string> keep(const Request& request, const SavedPiece& 
     if (const std::string wrong = errors_of(*before); !wrong.empty())
         return std::unexpected("the configuration is wrong already: " + wrong);
     if (const auto made = make_folder(folder, like); !made) return std::unexpected(made.error());
-    if (const auto written = write_whole(folder, *text, like); !written)
+    if (const auto written = write_whole(*written_to, *text, like); !written)
         return std::unexpected(written.error());
     const std::string wrong = what_is_wrong(request, piece);
     if (wrong.empty()) return kept;
     if (!there)
         ::unlink(path.c_str());
-    else if (const auto back = write_whole(folder, *known, like); !back)
+    else if (const auto back = write_whole(*written_to, *known, like); !back)
         return std::unexpected(wrong + "; and " + back.error());
     return std::unexpected(wrong);
 }

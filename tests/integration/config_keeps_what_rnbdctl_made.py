@@ -133,6 +133,22 @@ with Lab() as lab:
     answer = json.loads(server.ctl("--json", "exports", "add", "vol4", lab.path("vol4.img"), "--save").stdout)
     check(answer["ok"] and answer["saved"]["changed"] and answer["saved"]["file"].endswith("90-rnbdctl.yaml"), answer)
     server.ctl("exports", "remove", "vol4", "--save")
+    # An administrator's link stays, and what it leads to is written.
+    own, elsewhere = os.path.join(folder_of(server), "90-rnbdctl.yaml"), lab.path("elsewhere.yaml")
+    os.rename(own, elsewhere)
+    os.symlink(elsewhere, own)
+    server.ctl("exports", "add", "vol4", lab.path("vol4.img"), "--save")
+    check(os.readlink(own) == elsewhere, "it is the same link")
+    check([one["name"] for one in saved(server)["exports"]] == ["vol4"], saved(server))
+    server.ctl("exports", "remove", "vol4", "--save")
+    check(os.readlink(own) == elsewhere and saved(server) == {}, saved(server))
+    os.unlink(elsewhere)
+    nowhere = server.ctl("exports", "add", "vol4", lab.path("vol4.img"), "--save", ok=False)
+    check(nowhere.returncode == 1 and "where the link leads: No such file" in nowhere.stderr, nowhere.stderr)
+    check(os.readlink(own) == elsewhere, "it is not replaced")
+    server.ctl("exports", "remove", "vol4")
+    os.unlink(own)
+
     # What the daemon could not read at its next start is not kept.
     with open(server.config_path) as text:
         files = json.load(text)
@@ -148,7 +164,6 @@ with Lab() as lab:
     answer = json.loads(as_json.stdout)
     check(as_json.returncode == 1 and not answer["ok"] and answer["error"]["code"] == "failed", as_json)
     check("not kept" in answer["error"]["message"] and answer["result"]["export"] == "vol4", answer)
-    own = os.path.join(folder_of(server), "90-rnbdctl.yaml")
     with open(own, "w") as out:
         out.write("exports:\n  - name: by-hand\n    storage: {kind: memory, size: 1MiB}\n")
     by_hand = server.ctl("exports", "remove", "vol4", "--save", ok=False)
