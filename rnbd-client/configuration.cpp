@@ -273,24 +273,27 @@ void ClientConfiguration::change_session(const ConfigChange& change, const Sessi
     done("");
 }
 
-// Of a session whose paths go while others come.
+// Of a session some of whose paths go.
 struct ClientConfiguration::Replacement {
-    std::vector<std::string> coming;  // labels
+    std::vector<std::string> coming;   // labels
+    std::vector<std::string> staying;  // labels
     std::optional<rtrs::Instant> deadline;
 };
 
 // First those that come, then those that go: a session has always one.
 void ClientConfiguration::add_path_steps(ConfigPlan& plan, const ClientConfig& wanted, How how) {
     std::map<std::string, std::shared_ptr<Replacement>> replacements;
+    for (const Session& session : wanted.sessions) {
+        const auto& replacement = replacements[session.name] = std::make_shared<Replacement>();
+        for (const Path& path : session.paths) replacement->staying.push_back(path.to_string());
+    }
     for (std::size_t i = 0; i < plan.changes.size(); ++i) {
         const ConfigChange& change = plan.changes[i];
         if (change.object != "path" || !(change.acts() && change.kind != Kind::removed)) continue;
         const auto [session, label] = session_and_label(change.name);
         const auto& paths = find(wanted.sessions, session)->paths;
         const Path path = *std::ranges::find(paths, label, &Path::to_string);
-        auto& replacement = replacements[session];
-        if (!replacement) replacement = std::make_shared<Replacement>();
-        if (change.kind == Kind::added) replacement->coming.push_back(label);
+        if (change.kind == Kind::added) replacements[session]->coming.push_back(label);
         plan.steps.push_back({i, [this, session, path, added = change.kind == Kind::added](
                                      const ConfigStep::Done& done) {
                                   if (added) return done(text_of(client_.add_path(session, path)));
@@ -304,21 +307,21 @@ void ClientConfiguration::add_path_steps(ConfigPlan& plan, const ClientConfig& w
         const ConfigChange& change = plan.changes[i];
         if (change.object != "path" || change.kind != Kind::removed) continue;
         const auto [session, label] = session_and_label(change.name);
-        const auto found = replacements.find(session);
-        const bool replaced = found != replacements.end() && !found->second->coming.empty();
-        plan.steps.push_back(
-            {i, [this, session, label, replacement = replaced ? found->second : nullptr,
-                 how](const ConfigStep::Done& done) {
-                 if (!replacement) return remove_path(session, label, done);
-                 if (!replacement->deadline)
-                     replacement->deadline = client_.clock().now() + replacement_time;
-                 remove_when_replaced(session, label, replacement, how, done);
-             }});
+        plan.steps.push_back({i, [this, session, label, replacement = replacements[session],
+                                  how](const ConfigStep::Done& done) {
+                                  if (replacement->coming.empty() && how == How::by_force)
+                                      return remove_path(session, label, done);
+                                  if (!replacement->deadline)
+                                      replacement->deadline =
+                                          client_.clock().now() + replacement_time;
+                                  remove_when_replaced(session, label, replacement, how, done);
+                              }});
     }
 }
 
-// Waits until one of the new paths is up, so that requests need not wait; not for ever, for the new
-// ones may lead nowhere. Then what works is kept. A path that is not connected goes at once.
+// Waits until one of the new paths is up, or where there is none, one of those that stay, so that
+// requests need not wait; not for ever, for these may lead nowhere. Then what works is kept. A path
+// that is not connected goes at once.
 void ClientConfiguration::remove_when_replaced(const std::string& session, const std::string& label,
                                                const std::shared_ptr<Replacement>& replacement,
                                                How how, const ConfigStep::Done& done) {
@@ -327,20 +330,30 @@ void ClientConfiguration::remove_when_replaced(const std::string& session, const
     if (!found) return done(found.error().message);
     if ((*found)->awaited.find(label) != nullptr) return remove_path(session, label, done);
     const rtrs::ClientSessionStatus status = (*found)->remote.rtrs().status();
+    const bool replaced = !replacement->coming.empty();
+    const auto& successors = replaced ? replacement->coming : replacement->staying;
+    const auto succeeds = [&](const std::string& path) {
+        return std::ranges::find(successors, path) != successors.end();
+    };
     std::string why;
+    const auto say = [&](const std::string& path, const std::string& reason) {
+        why += (why.empty() ? "" : "; ") + path + ": " + reason;
+    };
     for (const rtrs::PathStatus& path : status.paths) {
         const bool connected = path.state == rtrs::PathState::connected;
         if (path.label == label && !connected) return remove_path(session, label, done);
-        if (std::ranges::find(replacement->coming, path.label) == replacement->coming.end())
-            continue;
+        if (!succeeds(path.label)) continue;
         if (connected) return remove_path(session, label, done);
-        why += (why.empty() ? "" : "; ") + path.label + ": " +
-               (path.reason.empty() ? "does not answer" : path.reason);
+        say(path.label, path.reason.empty() ? "does not answer" : path.reason);
+    }
+    for (const AwaitedPath& one : (*found)->awaited.all()) {
+        if (succeeds(one.path.to_string())) say(one.path.to_string(), one.reason);
     }
     if (!status.link_up) return remove_path(session, label, done);
     if (client_.clock().now() >= *replacement->deadline) {
         if (how == How::by_force) return remove_path(session, label, done);
-        return done("it stays, because none that comes in its place is connected (" + why +
+        return done(std::string("it stays, because none that ") +
+                    (replaced ? "comes in its place" : "is left then") + " is connected (" + why +
                     "); --force removes it all the same");
     }
     again_ = [this, session, label, replacement, how, done] {
