@@ -372,6 +372,7 @@ int run(const DaemonProgram& program, const DaemonTypes& types,
     if (!settings) return settings.error();
     Logger& log = logger(program.log);
     prepare_process();
+    const MemoryShortage shortage = prepare_for_memory_shortage(program.lock_memory);
     const auto cpus = use_cpus(settings->cpus, log);
     if (!cpus) return exit_code::failed;
     const auto no_ring = [&](std::error_code error) {
@@ -393,9 +394,9 @@ int run(const DaemonProgram& program, const DaemonTypes& types,
                      why_no_control(program.description.name, settings->control, control.error()));
         end_unserved();
     }
-    const auto frame =
-        std::make_unique<Frame>(DaemonContext{**reactor, command_line.config_path, use_log_level},
-                                program, types, std::move(*settings), std::move(*control));
+    const auto frame = std::make_unique<Frame>(
+        DaemonContext{**reactor, command_line.config_path, use_log_level, shortage}, program, types,
+        std::move(*settings), std::move(*control));
     auto started = frame->start();
     if (started && *workers) {
         if (const auto error = (*workers)->start()) {

@@ -21,6 +21,7 @@
 #include "daemon/config/files.h"
 #include "daemon/control/server.h"
 #include "daemon/log/level.h"
+#include "daemon/memory_shortage.h"
 #include "daemon/metrics/text.h"
 #include "daemon/reload/config_control.h"
 #include "rtrs/reactor.h"
@@ -33,6 +34,7 @@ struct DaemonContext {
     std::string config_path;
     // Applies the log level of a new configuration. A level on the command line takes precedence.
     std::function<void(LogLevel)> use_log_level;
+    MemoryShortage shortage;
 };
 
 // What a daemon does between its start and its end. THREAD: the reactor's (rtrs/reactor.h).
@@ -63,6 +65,8 @@ struct DaemonProgram {
     // All areas that the daemon may log as (daemon/log/log.h), so that the level of each can be set
     // before it has said anything.
     std::vector<std::string> log_areas;
+    // Whether its memory is to stay in memory.
+    LockMemory lock_memory = LockMemory::no;
 };
 
 // What the frame has to know about the types Config and Work below.

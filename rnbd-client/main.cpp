@@ -1,5 +1,6 @@
 // rnbd-client: remote volumes as NBD devices.
 
+#include <algorithm>
 #include <filesystem>
 
 #include "daemon/control/statistics.h"
@@ -36,7 +37,7 @@ class Daemon final : public DaemonWork {
           writers_(config.control + ".writers"),
           client_(context.reactor, random_, tracer_,
                   {.tcp = *tcp_, .tcp_unchecked = *tcp_unchecked_, .rdma = rdma_}, writers_),
-          state_{context.reactor, client_, context.reactor.now(), {}},
+          state_{context.reactor, client_, context.reactor.now(), {}, context.shortage},
           statistics_(context.reactor, "rnbd-client", [this] { return client_statistics(state_); }),
           configuration_(context.config_path, config, client_, context.use_log_level) {}
 
@@ -77,6 +78,14 @@ std::expected<void, std::string> Daemon::start(ControlServer& control) {
                 "volume since, servers do not recognise what was held here as old",
                 writers_.path(), error.message());
     }
+    if (!state_.shortage.io_flusher && std::ranges::any_of(config_.devices, [](const auto& one) {
+            return one.kernel.has_value();
+        })) {
+        logger("rnbd.kernel")
+            .warn(
+                "this process has no CAP_SYS_RESOURCE: when this machine is short of memory, what "
+                "is written to its block devices may wait for itself");
+    }
     return client_.start(config_);
 }
 
@@ -102,6 +111,7 @@ int main(int argc, char** argv) {
                          .config_path = "/etc/rnbd/client.yaml"},
          .log = "rnbd.client",
          .log_areas = {"rnbd.client", "rnbd.device", "rnbd.kernel", "rnbd.nbd", "rnbd.volume",
-                       "rtrs.fabric.tcp", "rtrs.fabric.verbs", "rtrs.path", "rtrs.session"}},
+                       "rtrs.fabric.tcp", "rtrs.fabric.verbs", "rtrs.path", "rtrs.session"},
+         .lock_memory = LockMemory::yes},
         argc, argv);
 }

@@ -213,6 +213,8 @@ json client_status(const ClientState& state, const ServerViews& views) {
             {"state", state.stopping ? "stopping" : "running"},
             {"age_s", in_seconds(state.reactor.now() - state.stopping.value_or(state.started))},
             {"workers", describe_workers(state.reactor)},
+            {"memory_shortage",
+             {{"io_flusher", state.shortage.io_flusher}, {"locked", state.shortage.locked}}},
             {"sessions", sessions_of(state, views)},
             {"devices", devices_of(state)}};
 }

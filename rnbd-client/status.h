@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "daemon/memory_shortage.h"
 #include "rnbd-client/client.h"
 #include "rnbd-client/server_views.h"
 #include "rtrs/base/clock.h"
@@ -23,6 +24,7 @@ struct ClientState {
     const Client& client;
     rtrs::Instant started{};
     std::optional<rtrs::Instant> stopping{};  // since when the daemon is stopping; none: it is not
+    MemoryShortage shortage{};
 };
 
 // views: the answers of the servers, if they were asked.

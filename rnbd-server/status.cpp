@@ -203,6 +203,8 @@ json server_status(const ServerState& state) {
             {"state", life.state},
             {"age_s", life.age_s},
             {"workers", describe_workers(state.reactor)},
+            {"memory_shortage",
+             {{"io_flusher", state.shortage.io_flusher}, {"locked", state.shortage.locked}}},
             {"listen", listen},
             {"exports", exports},
             {"sessions", sessions}};

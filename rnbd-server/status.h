@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/memory_shortage.h"
 #include "rnbd-server/target.h"
 #include "rtrs/server.h"
 
@@ -34,6 +35,7 @@ struct ServerState {
     };
     std::vector<Listening> listening;
     std::optional<rtrs::Instant> stopping{};  // since when the daemon is stopping; none: it is not
+    MemoryShortage shortage{};
 };
 
 nlohmann::json server_status(const ServerState& state);

@@ -231,8 +231,18 @@ std::string kernel_fault(const json& device, const char* indent) {
                        word(kernel, "state"), reason);
 }
 
+// A line if block devices hang on a daemon that may wait for itself.
+std::string shortage_fault(const json& document) {
+    const json& devices = elements(document, "devices");
+    const bool attached = std::ranges::any_of(
+        devices, [](const json& device) { return member(device, "kernel").is_object(); });
+    if (!attached || member(member(document, "memory_shortage"), "io_flusher") != false) return "";
+    return "when this machine is short of memory its block devices may stand still: the daemon has "
+           "no CAP_SYS_RESOURCE\n";
+}
+
 std::string client_status_view(const json& document) {
-    std::string text = head_line(document);
+    std::string text = head_line(document) + shortage_fault(document);
     for (const json& session : elements(document, "sessions")) text += client_session_view(session);
     text += section("Devices", device_table(document), "none");
     for (const json& device : elements(document, "devices"))

@@ -93,7 +93,8 @@ void ReceiveBuffers::shrink(std::uint16_t buffer) noexcept {
     const auto start = reinterpret_cast<std::uintptr_t>(at(buffer));
     const std::uintptr_t from = (start + 2 * page_bytes - 1) & ~(page_bytes - 1);
     const std::uintptr_t to = (start + bytes_) & ~(page_bytes - 1);
-    if (from < to) ::madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
+    // LOCKED: also where mlockall(2) holds what was touched.
+    if (from < to) ::madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED_LOCKED);
 }
 
 void ReceiveBuffers::offer(std::uint16_t buffer) noexcept {
